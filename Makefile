@@ -51,7 +51,8 @@ BENCH_NODE := node node-abort node-memory
 BENCH_PYTHON := python python-cap python-cooldown python-cancel frameworks python-memory sweep-peer run
 BENCH := $(BENCH_RUST) $(BENCH_PYTHON) $(BENCH_NODE)
 
-.PHONY: help demo test lint parts advisories bench docs docs-reference node setup lock fuzz properties format clean \
+.PHONY: help demo test lint parts advisories bench results docs docs-reference node setup lock fuzz properties \
+    format clean \
     $(filter-out --,$(LINT) $(TEST)) \
     need-cargo need-python need-node cli $(addprefix bench-,$(BENCH))
 
@@ -62,7 +63,8 @@ help:
 	@echo '                 Both print one line per part, run JOBS=2 parts at a time, and keep the output in $(OUT)/parts.'
 	@echo 'make advisories  checks Cargo.lock for known vulnerabilities; needs ADVISORY_DB=/path/to/advisory-db,'
 	@echo '                 a clone of the RustSec database'
-	@echo 'make bench       runs all experiments and writes bench/RESULTS.md; make bench-NAME runs one of'
+	@echo 'make results     renders bench/RESULTS.md from bench/results/'
+	@echo 'make bench       runs all experiments, then make results; make bench-NAME runs one of'
 	@echo '                 $(BENCH_RUST)'
 	@echo '                 $(BENCH_PYTHON) $(BENCH_NODE)'
 	@echo 'make properties  runs the property tests on CASES=10000 new random cases each'
@@ -200,16 +202,19 @@ lint-node: $(OUT)/node/.dev
 
 # ---- measurements
 
-# Each experiment writes one line of JSON; `render` makes a table of all of them.
+# Each experiment stores its figures in bench/results; `render` makes bench/RESULTS.md of them.
 bench: $(addprefix bench-,$(BENCH))
-	cat $(foreach name,$(BENCH),$(OUT)/bench/$(name).json) > $(OUT)/bench.jsonl
-	$(CARGO) run --quiet --release --locked -p tidegate-bench -- render $(OUT)/bench.jsonl > $(OUT)/RESULTS.md
-	cat bench/shortfalls.md >> $(OUT)/RESULTS.md
-	mv $(OUT)/RESULTS.md bench/RESULTS.md
+	$(BENCH_CLI) render
 
-# $(call MEASURE,COMMAND,NAME) runs a command; the last line of its output is the result.
+results: need-cargo
+	$(BENCH_CLI) render
+
+BENCH_CLI = $(CARGO) run --quiet --locked -p tidegate-bench --
+
+# $(call MEASURE,COMMAND,NAME) runs a command. The last line of its output is the result, which is
+# stored in bench/results/NAME.json.
 MEASURE = mkdir -p $(OUT)/bench && set -o pipefail && { $(1); } | tee $(OUT)/bench/$(2).log \
-    && tail -n 1 $(OUT)/bench/$(2).log > $(OUT)/bench/$(2).json
+    && $(BENCH_CLI) record $(OUT)/bench/$(2).log
 
 $(addprefix bench-,$(BENCH_RUST)): bench-%: need-cargo
 	@$(call MEASURE,$(CARGO) run --quiet --release --locked -p tidegate-bench -- $*,$*)

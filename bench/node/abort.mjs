@@ -4,7 +4,7 @@
 // calls share; and by a signal that is already aborted, where no call may arrive. The peers are the platform's fetch
 // (undici), and a fetch that rejects for the caller only (`Promise.race`), the comparison without cancellation. The
 // upstream is a process of its own. Prints one JSON object as its last line.
-import { bar, Gate, note, report, scripted, sleep } from "./row.mjs";
+import { bar, Gate, note, report, scripted, sleep } from "./experiment.mjs";
 
 const CALLS = 200;
 const TOGETHER = 20;
@@ -46,7 +46,7 @@ async function measure(fetch, url, who, stage) {
     await Promise.allSettled(calls.map(({ ended }) => Promise.race([ended, sleep(1000)])));
   }
   await sleep(1000);
-  const seen = await told(url);
+  const seen = await statistics(url);
   const took = [...aborted].flatMap(([id, at]) => (seen[id]?.closed ? [seen[id].closed - at] : []));
   took.sort((a, b) => a - b);
   // Null if too few closes were seen.
@@ -63,11 +63,11 @@ async function already(fetch, url, who) {
   const settled = await Promise.allSettled(calls);
   const kept = settled.filter(({ status, reason }) => status === "rejected" && reason?.name === "AbortError").length;
   await sleep(200);
-  const arrived = Object.keys(await told(url)).filter((id) => id.startsWith(`${who}-already-`)).length;
+  const arrived = Object.keys(await statistics(url)).filter((id) => id.startsWith(`${who}-already-`)).length;
   return { "arrived upstream": arrived, "rejected with the signal's reason": kept };
 }
 
-const told = async (url) => (await fetch(`${url}/seen`)).json();
+const statistics = async (url) => (await fetch(`${url}/seen`)).json();
 
 /** Fetches, and on abort rejects for the caller without cancelling the request. */
 function detached(input, { signal, ...init }) {

@@ -10,7 +10,7 @@ import { PACKAGES } from "./framework_clients.mjs";
 const { Gate } = createRequire(new URL("../../bindings-node/package.json", import.meta.url))("tidegate");
 
 /** The paths of each scenario. */
-const ASK = { "429 once": "once/429", "429 for ever": "fail/429", "500 for ever": "fail/500" };
+const ASK = { "429 once": "once/429", "429 always": "fail/429", "500 always": "fail/500" };
 const READ = { "truncated stream": "cut/stream" };
 const CANCEL = { "cancelled before headers": "stall/head", "cancelled mid-stream": "stall/stream" };
 /** The timeout in milliseconds. LangChain's own six retries, each of four gate attempts, may take two minutes. */

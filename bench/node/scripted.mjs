@@ -7,7 +7,7 @@
 // Prints its port, then serves until standard input is closed.
 import net from "node:net";
 
-import { EVENT } from "./shapes.mjs";
+import { EVENT } from "./answers.mjs";
 
 const HEAD = "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n";
 const STREAM = Buffer.from(`${HEAD}${EVENT.length.toString(16)}\r\n${EVENT}\r\n`);

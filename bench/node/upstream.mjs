@@ -4,7 +4,7 @@
 // one every GAP_MS milliseconds. Prints its port, then serves until standard input is closed.
 import net from "node:net";
 
-import { COMPLETION, EVENT, LAST } from "./shapes.mjs";
+import { COMPLETION, EVENT, LAST } from "./answers.mjs";
 
 const HEAD = `HTTP/1.1 200 OK\r\ncontent-type: application/json\r\nx-request-id: req_1\r\ncontent-length: ${COMPLETION.length}\r\n\r\n`;
 const ANSWER = Buffer.from(HEAD + COMPLETION);

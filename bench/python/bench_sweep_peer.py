@@ -26,7 +26,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from row import bar, note, report
+from experiment import bar, note, report
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -1,8 +1,8 @@
 """Experiment `python-cancel`: the time from the cancel of a task until the upstream sees the connection closed.
 
-Tasks are cancelled before headers; while they await a chunk; while the reader of a stream is busy elsewhere; twenty at
-once in one task group; and before they begin, where no call may arrive. The peers are the stock openai client and
-httpx2. Prints one JSON object as its last line.
+Tasks are cancelled before headers; while they await a chunk; between chunks, while the reader of a stream is busy;
+twenty at once in one task group; and before they begin, in which case no call may arrive. The peers are the stock
+openai client and httpx2. Prints one JSON object as its last line.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import httpx2
 import openai
 
 import tidegate
-from row import MESSAGES, bar, note, report, scripted, seen
+from experiment import MESSAGES, bar, note, report, scripted, seen
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 CALLS, TOGETHER = 400, 20
 #: Seconds until a call without headers has certainly reached the upstream.
 UNDER_WAY = 0.1
-STAGES = ("head", "stream", "elsewhere", "group")
+STAGES = ("head", "stream", "between chunks", "group")
 #: The upstream's behaviour in each stage.
 PATHS = {"head": "head"}
 
@@ -43,7 +43,7 @@ def through_sdk(client: openai.AsyncOpenAI) -> Call:
         )
         async for _ in stream:
             ready()
-            if stage == "elsewhere":
+            if stage == "between chunks":
                 await asyncio.Event().wait()
 
     return call
@@ -58,7 +58,7 @@ def through_httpx(client: httpx2.AsyncClient, url: str) -> Call:
         async with client.stream("POST", f"{url}/stall/{path}", json=body, headers={"x-id": name}) as response:
             async for _ in response.aiter_raw():
                 ready()
-                if stage == "elsewhere":
+                if stage == "between chunks":
                     await asyncio.Event().wait()
 
     return call

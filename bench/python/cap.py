@@ -14,7 +14,7 @@ import openai
 from litellm import Router
 
 import tidegate
-from row import MESSAGES, bar, note, report, scripted, seen
+from experiment import MESSAGES, bar, note, report, scripted, seen
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable

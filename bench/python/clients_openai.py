@@ -6,25 +6,25 @@ from typing import TYPE_CHECKING
 
 from openai import AsyncOpenAI, OpenAI
 
-from held import ASK, CHAT, Closable, Held, Package, flat, in_threads
+from tested_client import ASK, CHAT, Closable, Package, TestedClient, flat, in_threads
 
 if TYPE_CHECKING:
     import tidegate
 
 
-def openai(url: str, key: str, gate: tidegate.Gate | None) -> Held:
+def openai(url: str, key: str, gate: tidegate.Gate | None) -> TestedClient:
     """Return a wrapped client."""
     client = AsyncOpenAI(base_url=f"{url}/v1", api_key=key)
     if gate:
         client = gate.wrap(client)
     create = client.chat.completions.create
-    return Held(
+    return TestedClient(
         lambda: create(model="small", messages=CHAT),
         flat(lambda: create(model="small", messages=CHAT, stream=True)),
     )
 
 
-def openai_sync(url: str, key: str, gate: tidegate.Gate | None) -> Held:
+def openai_sync(url: str, key: str, gate: tidegate.Gate | None) -> TestedClient:
     """Return a wrapped client."""
     client = OpenAI(base_url=f"{url}/v1", api_key=key)
     if gate:
@@ -36,13 +36,13 @@ def openai_sync(url: str, key: str, gate: tidegate.Gate | None) -> Held:
     )
 
 
-def openai_responses(url: str, key: str, gate: tidegate.Gate | None) -> Held:
+def openai_responses(url: str, key: str, gate: tidegate.Gate | None) -> TestedClient:
     """Return a wrapped client."""
     client = AsyncOpenAI(base_url=f"{url}/v1", api_key=key)
     if gate:
         client = gate.wrap(client)
     create = client.responses.create
-    return Held(
+    return TestedClient(
         lambda: create(model="small", input=ASK),
         flat(lambda: create(model="small", input=ASK, stream=True)),
     )

@@ -10,24 +10,24 @@ from llama_index.core.llms import ChatMessage
 from llama_index.llms.openai import OpenAI
 
 import clients_openai
-from held import ASK, CHAT, Closable, Held, Package, flat, in_threads
+from tested_client import ASK, CHAT, Closable, Package, TestedClient, flat, in_threads
 
 if TYPE_CHECKING:
     import tidegate
 
 
-def litellm(url: str, key: str, gate: tidegate.Gate | None, **settings: Any) -> Held:
+def litellm(url: str, key: str, gate: tidegate.Gate | None, **settings: Any) -> TestedClient:
     """Set LiteLLM's sessions."""
     call = {**_litellm(url, key, gate), **settings}
-    return Held(lambda: lite.acompletion(**call), flat(lambda: lite.acompletion(**call, stream=True)))
+    return TestedClient(lambda: lite.acompletion(**call), flat(lambda: lite.acompletion(**call, stream=True)))
 
 
-def litellm_num_retries_3(url: str, key: str, gate: tidegate.Gate | None) -> Held:
+def litellm_num_retries_3(url: str, key: str, gate: tidegate.Gate | None) -> TestedClient:
     """Set LiteLLM's sessions and leave its own retry loop on, against the advice of the examples."""
     return litellm(url, key, gate, num_retries=3)
 
 
-def litellm_sync(url: str, key: str, gate: tidegate.Gate | None) -> Held:
+def litellm_sync(url: str, key: str, gate: tidegate.Gate | None) -> TestedClient:
     """Set LiteLLM's sessions."""
     call = _litellm(url, key, gate)
     return in_threads(lambda: lite.completion(**call), lambda: Closable(lite.completion(**call, stream=True)))
@@ -39,22 +39,22 @@ def _litellm(url: str, key: str, gate: tidegate.Gate | None) -> dict[str, Any]:
     return {"model": "openai/small", "api_base": f"{url}/v1", "api_key": key, "messages": CHAT}
 
 
-def llama_index(url: str, key: str, gate: tidegate.Gate | None) -> Held:
+def llama_index(url: str, key: str, gate: tidegate.Gate | None) -> TestedClient:
     """Give the model wrapped clients, and switch its outer retry loop off."""
     model, messages = _llama_index(url, key, gate), [ChatMessage(content=ASK)]
-    return Held(lambda: model.achat(messages), flat(lambda: model.astream_chat(messages)))
+    return TestedClient(lambda: model.achat(messages), flat(lambda: model.astream_chat(messages)))
 
 
-def llama_index_sync(url: str, key: str, gate: tidegate.Gate | None) -> Held:
+def llama_index_sync(url: str, key: str, gate: tidegate.Gate | None) -> TestedClient:
     """Give the model wrapped clients, and switch its outer retry loop off."""
     model, messages = _llama_index(url, key, gate), [ChatMessage(content=ASK)]
     return in_threads(lambda: model.chat(messages), lambda: model.stream_chat(messages))
 
 
-def llama_index_max_retries_3(url: str, key: str, gate: tidegate.Gate | None) -> Held:
+def llama_index_max_retries_3(url: str, key: str, gate: tidegate.Gate | None) -> TestedClient:
     """Give the model wrapped clients, and leave its outer retry loop on, against the advice of the examples."""
     model, messages = _llama_index(url, key, gate, max_retries=3), [ChatMessage(content=ASK)]
-    return Held(lambda: model.achat(messages), flat(lambda: model.astream_chat(messages)))
+    return TestedClient(lambda: model.achat(messages), flat(lambda: model.astream_chat(messages)))
 
 
 def _llama_index(url: str, key: str, gate: tidegate.Gate | None, **settings: Any) -> Any:

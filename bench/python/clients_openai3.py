@@ -17,7 +17,7 @@ from pydantic_ai.models.openai import OpenAIChatModel
 from pydantic_ai.providers.openai import OpenAIProvider as PydanticProvider
 
 import clients_openai
-from held import ASK, CHAT, Closable, Held, Package, flat, in_threads
+from tested_client import ASK, CHAT, Closable, Package, TestedClient, flat, in_threads
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -25,19 +25,19 @@ if TYPE_CHECKING:
     import tidegate
 
 
-def anthropic(url: str, key: str, gate: tidegate.Gate | None) -> Held:
+def anthropic(url: str, key: str, gate: tidegate.Gate | None) -> TestedClient:
     """Return a wrapped client."""
     client = AsyncAnthropic(base_url=url, api_key=key)
     if gate:
         client = gate.wrap(client)
     create = client.messages.create
-    return Held(
+    return TestedClient(
         lambda: create(model="small", max_tokens=8, messages=CHAT),
         flat(lambda: create(model="small", max_tokens=8, messages=CHAT, stream=True)),
     )
 
 
-def anthropic_sync(url: str, key: str, gate: tidegate.Gate | None) -> Held:
+def anthropic_sync(url: str, key: str, gate: tidegate.Gate | None) -> TestedClient:
     """Return a wrapped client."""
     client = Anthropic(base_url=url, api_key=key)
     if gate:
@@ -49,34 +49,34 @@ def anthropic_sync(url: str, key: str, gate: tidegate.Gate | None) -> Held:
     )
 
 
-def langchain_openai(url: str, key: str, gate: tidegate.Gate | None) -> Held:
+def langchain_openai(url: str, key: str, gate: tidegate.Gate | None) -> TestedClient:
     """Return a wrapped model."""
     model = ChatOpenAI(model="small", base_url=f"{url}/v1", api_key=key)
     if gate:
         model = gate.wrap(model)
-    return Held(lambda: model.ainvoke(ASK), lambda: model.astream(ASK))
+    return TestedClient(lambda: model.ainvoke(ASK), lambda: model.astream(ASK))
 
 
-def langchain_openai_sync(url: str, key: str, gate: tidegate.Gate | None) -> Held:
+def langchain_openai_sync(url: str, key: str, gate: tidegate.Gate | None) -> TestedClient:
     """Give the model both HTTP clients of the gate."""
     plug = {"http_client": gate.httpx_client(), "http_async_client": gate.httpx_async_client()} if gate else {}
     model = ChatOpenAI(model="small", base_url=f"{url}/v1", api_key=key, **plug)
     return in_threads(lambda: model.invoke(ASK), lambda: model.stream(ASK))
 
 
-def openai_agents(url: str, key: str, gate: tidegate.Gate | None) -> Held:
+def openai_agents(url: str, key: str, gate: tidegate.Gate | None) -> TestedClient:
     """Give the provider a wrapped client."""
     client = AsyncOpenAI(base_url=f"{url}/v1", api_key=key)
     provider = OpenAIProvider(openai_client=gate.wrap(client) if gate else client)
     config = RunConfig(model_provider=provider, tracing_disabled=True)
     agent = Agent(name="harbour master", model="small")
-    return Held(
+    return TestedClient(
         lambda: Runner.run(agent, ASK, run_config=config),
         lambda: Runner.run_streamed(agent, ASK, run_config=config).stream_events(),
     )
 
 
-def pydantic_ai(url: str, key: str, gate: tidegate.Gate | None) -> Held:
+def pydantic_ai(url: str, key: str, gate: tidegate.Gate | None) -> TestedClient:
     """Give the provider a wrapped client."""
     client = AsyncOpenAI(base_url=f"{url}/v1", api_key=key)
     provider = PydanticProvider(openai_client=gate.wrap(client) if gate else client)
@@ -87,19 +87,19 @@ def pydantic_ai(url: str, key: str, gate: tidegate.Gate | None) -> Held:
             async for text in result.stream_text(debounce_by=None):
                 yield text
 
-    return Held(lambda: agent.run(ASK), parts)
+    return TestedClient(lambda: agent.run(ASK), parts)
 
 
-def google_genai(url: str, key: str, gate: tidegate.Gate | None) -> Held:
+def google_genai(url: str, key: str, gate: tidegate.Gate | None) -> TestedClient:
     """Give the options both HTTP clients of the gate."""
     models = _genai(url, key, gate).aio.models
-    return Held(
+    return TestedClient(
         lambda: models.generate_content(model="small", contents=ASK),
         flat(lambda: models.generate_content_stream(model="small", contents=ASK)),
     )
 
 
-def google_genai_sync(url: str, key: str, gate: tidegate.Gate | None) -> Held:
+def google_genai_sync(url: str, key: str, gate: tidegate.Gate | None) -> TestedClient:
     """Give the options both HTTP clients of the gate."""
     client = _genai(url, key, gate)
     return in_threads(
@@ -115,17 +115,17 @@ def _genai(url: str, key: str, gate: tidegate.Gate | None) -> Any:
     return genai.Client(api_key=key, http_options=types.HttpOptions(base_url=url, **plug))
 
 
-def plain_httpx(url: str, key: str, gate: tidegate.Gate | None) -> Held:
+def plain_httpx(url: str, key: str, gate: tidegate.Gate | None) -> TestedClient:
     """Use the gate's own client."""
     return _plain(gate.httpx_async_client(family="httpx") if gate else httpx.AsyncClient(timeout=60), url, key)
 
 
-def plain_httpx2(url: str, key: str, gate: tidegate.Gate | None) -> Held:
+def plain_httpx2(url: str, key: str, gate: tidegate.Gate | None) -> TestedClient:
     """Use the gate's own client."""
     return _plain(gate.httpx_async_client(family="httpx2") if gate else httpx2.AsyncClient(timeout=60), url, key)
 
 
-def _plain(client: Any, url: str, key: str) -> Held:
+def _plain(client: Any, url: str, key: str) -> TestedClient:
     headers = {"authorization": f"Bearer {key}"}
     at, body = f"{url}/v1/chat/completions", {"model": "small", "messages": CHAT}
 
@@ -137,7 +137,7 @@ def _plain(client: Any, url: str, key: str) -> Held:
             async for line in response.raise_for_status().aiter_lines():
                 yield line
 
-    return Held(ask, parts)
+    return TestedClient(ask, parts)
 
 
 PACKAGES = [

@@ -13,7 +13,7 @@ from typing import Any
 import openai
 
 import tidegate
-from row import MESSAGES, bar, note, report, scripted, seen
+from experiment import MESSAGES, bar, note, report, scripted, seen
 
 CALLERS, OVER, WINDOW_MS = 100, 2.0, 3000
 

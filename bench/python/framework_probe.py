@@ -22,15 +22,15 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 import tidegate
-from row import note, seen
+from experiment import note, seen
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
-    from held import Held, Package
+    from tested_client import Package, TestedClient
 
 #: The paths of each scenario.
-ASK = {"429 once": "once/429", "429 for ever": "fail/429", "500 for ever": "fail/500"}
+ASK = {"429 once": "once/429", "429 always": "fail/429", "500 always": "fail/500"}
 READ = {"truncated stream": "cut/stream"}
 LOOPS = {"three event loops": "slow/0"}
 CANCEL = {"cancelled before headers": "stall/head", "cancelled mid-stream": "stall/stream"}
@@ -42,37 +42,37 @@ SETTLED = 0.3
 PATIENCE = 2.0
 
 
-async def ask(held: Held, _: str, __: Callable[[], Any]) -> str:
+async def ask(client: TestedClient, _: str, __: Callable[[], Any]) -> str:
     """Make one call."""
-    await held.ask()
+    await client.ask()
     return "answered"
 
 
-async def read(held: Held, _: str, __: Callable[[], Any]) -> str:
+async def read(client: TestedClient, _: str, __: Callable[[], Any]) -> str:
     """Read one stream to its end."""
-    async for _part in held.stream():
+    async for _part in client.stream():
         pass
     return "quietly"
 
 
-async def in_loops(held: Held, _: str, __: Callable[[], Any]) -> str:
+async def in_loops(client: TestedClient, _: str, __: Callable[[], Any]) -> str:
     """Make a call in each of three event loops in turn, like programs with several `asyncio.run`."""
     for _call in range(3):
-        await asyncio.to_thread(lambda: asyncio.run(called(held)))
+        await asyncio.to_thread(lambda: asyncio.run(called(client)))
     return "answered"
 
 
-async def called(held: Held) -> None:
+async def called(client: TestedClient) -> None:
     """Make one call, as a coroutine for `asyncio.run`."""
-    await held.ask()
+    await client.ask()
 
 
-async def cancel(held: Held, where: str, arrived: Callable[[], Any]) -> str:
+async def cancel(client: TestedClient, where: str, arrived: Callable[[], Any]) -> str:
     """Start one call or stream, and cancel it when the upstream has received it or sent its part."""
-    if held.blocking:
-        return await leave(held, where)
+    if client.blocking:
+        return await leave(client, where)
     text = asyncio.Event()
-    task = asyncio.ensure_future(held.ask() if where == "head" else drain(held.stream(), text))
+    task = asyncio.ensure_future(client.ask() if where == "head" else drain(client.stream(), text))
     if where == "stream":
         await text.wait()
     while not await asyncio.to_thread(arrived):  # noqa: ASYNC110 - the event is in another process
@@ -87,11 +87,11 @@ async def cancel(held: Held, where: str, arrived: Callable[[], Any]) -> str:
     return "quietly"
 
 
-async def leave(held: Held, where: str) -> str:
+async def leave(client: TestedClient, where: str) -> str:
     """Close a synchronous stream after its first part. A thread that waits for headers cannot be stopped."""
     if where == "head":
         return "no way to"
-    stream: Any = held.stream()
+    stream: Any = client.stream()
     await anext(stream)
     await stream.aclose()
     return "cancelled"
@@ -122,20 +122,20 @@ async def measure(package: Package, url: str, gate: tidegate.Gate | None) -> dic
         return [request for request in seen(url)["requests"] if request["path"].startswith(f"/{path}/{who}/")]
 
     async def cell(path: str, play: Callable[..., Any]) -> dict[str, Any]:
-        held = package.make(f"{url}/{path}/{who}", f"{who}-{path}", gate)
+        client = package.make(f"{url}/{path}/{who}", f"{who}-{path}", gate)
         try:
-            ended = await asyncio.wait_for(play(held, path.partition("/")[2], lambda: of(path)), LONGEST)
+            ended = await asyncio.wait_for(play(client, path.partition("/")[2], lambda: of(path)), LONGEST)
         except Exception as error:  # noqa: BLE001 - its type is the result
             ended = type(error).__name__
         if play is not cancel:
             return {"attempts": len(of(path)), "ended": ended}
-        del held
-        told = "at once"
+        del client
+        closed = "at once"
         if left_open := await still_open(lambda: of(path)):
             gc.collect()
-            told = "when collected"
+            closed = "when collected"
             left_open = await still_open(lambda: of(path))
-        return {"attempts": len(of(path)), "ended": ended, "closed": "never" if left_open else told}
+        return {"attempts": len(of(path)), "ended": ended, "closed": "never" if left_open else closed}
 
     plays = ((ask, ASK), (read, READ), (cancel, CANCEL), (in_loops, LOOPS))
     cells = {scenario: cell(path, play) for play, paths in plays for scenario, path in paths.items()}

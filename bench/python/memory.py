@@ -18,7 +18,7 @@ from typing import Any
 import httpx2
 
 import tidegate
-from row import note, report, scripted
+from experiment import note, report, scripted
 
 WARM_UP, AT_ONCE, SETTLE = 16, 64, 1.0
 MOST = 5_000

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any
 
 import openai
 
-from row import bar, note, report
+from experiment import bar, note, report
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -69,12 +69,12 @@ def books(url: str) -> Counter[str]:
     """Return the number of attempts at the server, by outcome."""
     with urllib.request.urlopen(url.removesuffix("/v1") + "/sim/stats", timeout=10) as answer:
         tenants = json.load(answer)["tenants"].values()
-    told: Counter[str] = Counter()
+    counts: Counter[str] = Counter()
     for tenant in tenants:
-        told["attempts"] += tenant["attempts"]
-        told.update(tenant["outcomes"])
-        told.update(tenant["statuses"])
-    return told
+        counts["attempts"] += tenant["attempts"]
+        counts.update(tenant["outcomes"])
+        counts.update(tenant["statuses"])
+    return counts
 
 
 def write(path: Path, longest: int) -> list[dict[str, Any]]:
@@ -193,7 +193,7 @@ def killed(folder: Path, output: str, *options: str) -> dict[str, Any]:
         "kills": kills,
         "exit code": code,
         "lines lost": LINES - len(lines),
-        "lines twice": sum(count - 1 for count in lines.values()),
+        "lines duplicated": sum(count - 1 for count in lines.values()),
         "attempts at the server for a line": round(seen["attempts"] / LINES, 3),
         "attempts broken off by a kill": seen["aborted"],
     }
@@ -213,9 +213,9 @@ def main() -> None:
             peers[f"cookbook, semaphore of {semaphore}"] = {"quota": peer}
             note(f"cookbook, {semaphore}: {peer}")
         # The comparison: the same limits configured, and the provider's headers ignored.
-        told = folder / "told.toml"
-        told.write_text(f'[targets.sim]\nmodels = "sim"\nrpm = {RPM}\ntpm = {TPM}\nheaders = "ignore"\n')
-        figures["quota, headers ignored"] = ours(folder, bodies, "--config", str(told))
+        limits = folder / "limits.toml"
+        limits.write_text(f'[targets.sim]\nmodels = "sim"\nrpm = {RPM}\ntpm = {TPM}\nheaders = "ignore"\n')
+        figures["quota, headers ignored"] = ours(folder, bodies, "--config", str(limits))
         note(f"headers ignored: {figures['quota, headers ignored']}")
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -224,15 +224,15 @@ def main() -> None:
         for output in outputs:
             figures[f"killed, {output[3:]}"] = killed(folder, output)
             note(f"killed, {output}: {figures[f'killed, {output[3:]}']}")
-        figures["killed, begun anew each time"] = killed(folder, "anew.jsonl", "--overwrite")
-        note(f"begun anew: {figures['killed, begun anew each time']}")
+        figures["killed, restarted from the beginning"] = killed(folder, "anew.jsonl", "--overwrite")
+        note(f"begun anew: {figures['killed, restarted from the beginning']}")
     kept = [figure for name, figure in figures.items() if name.startswith("killed, .")]
     bars = [
         bar("wall / the quota's lower bound", figures["quota"]["wall / lower bound"], "<=", 1.05),
         bar("failed lines", figures["quota"]["failed lines"], "<=", 0),
         bar("kills, of each kind of file", min(figure["kills"] for figure in kept), ">=", KILLS),
         bar("lines lost after them", sum(figure["lines lost"] for figure in kept), "<=", 0),
-        bar("lines twice after them", sum(figure["lines twice"] for figure in kept), "<=", 0),
+        bar("lines duplicated after them", sum(figure["lines duplicated"] for figure in kept), "<=", 0),
     ]
     report("run", figures, peers, bars)
 

@@ -9,8 +9,8 @@
     POST /cut/...           streams its first text and closes, without the API's end of a stream
     GET  /seen              returns the requests (path, x-id, times, status), and the peak and current concurrency
 
-The end of the path selects the API of answers and streams (`dialects.py`). Times are of the system's monotonic clock,
-which all processes share. Prints its port, then serves until standard input is closed.
+The end of the path selects the API of answers and streams (`api_answers.py`). Times are of the
+system's monotonic clock, which all processes share. Prints its port, then serves until standard input is closed.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from dataclasses import asdict, dataclass
 from http import HTTPStatus
 from typing import Any
 
-import dialects
+import api_answers
 from upstream import STREAM, chunked
 
 
@@ -67,7 +67,7 @@ class Upstream:
             requests = [asdict(seen) for seen in self.seen]
             writer.write(whole("200 OK", {"most": self.most, "now": self.now, "requests": requests}))
             return
-        api = dialects.api_of(path)
+        api = api_answers.api_of(path)
         first = all(earlier.path != path for earlier in self.seen)
         seen = Seen(path, headers.get("x-id", ""), time.monotonic())
         self.seen.append(seen)
@@ -76,25 +76,25 @@ class Upstream:
         try:
             if kind == "stall":
                 if how == "stream":
-                    writer.write(STREAM + chunked(dialects.opening(api)))
+                    writer.write(STREAM + chunked(api_answers.opening(api)))
                 await reader.read()
                 seen.closed_at = time.monotonic()
                 raise ConnectionResetError
             if kind == "cut":
                 seen.status = 200
-                writer.write(STREAM + chunked(dialects.opening(api)) + b"0\r\n\r\n")
+                writer.write(STREAM + chunked(api_answers.opening(api)) + b"0\r\n\r\n")
                 return
             wait = self.left(int(how) / 1000) if kind == "window" else 1
             if (kind == "window" and wait > 0) or kind == "fail" or (kind == "once" and first):
                 seen.status = 429 if kind == "window" else int(how)
                 again = f"retry-after: {math.ceil(wait)}\r\n" if seen.status == HTTPStatus.TOO_MANY_REQUESTS else ""
                 reason = HTTPStatus(seen.status).phrase
-                writer.write(whole(f"{seen.status} {reason}", dialects.error(api, seen.status), again))
+                writer.write(whole(f"{seen.status} {reason}", api_answers.error(api, seen.status), again))
                 return
             if kind == "slow":
                 await asyncio.sleep(int(how) / 1000)
             seen.status = 200
-            writer.write(whole("200 OK", dialects.whole(api)))
+            writer.write(whole("200 OK", api_answers.whole(api)))
         finally:
             self.now -= 1
 

@@ -14,14 +14,14 @@ use crate::{Fallible, files};
 /// Arguments of `freeze`.
 #[derive(Args, Debug)]
 pub(crate) struct Freeze {
-    /// Experiments to run; all if none is named.
+    /// Names of the experiments to run. Without names, all run.
     names: Vec<String>,
     /// Compare with the recorded figures instead of recording them.
     #[arg(long)]
     check: bool,
 }
 
-/// An experiment and how its figures are measured.
+/// The name of an experiment, and the function that measures it on the frozen seeds.
 type Frozen = (&'static str, fn() -> Fallible<Report>);
 
 const EXPERIMENTS: [Frozen; 16] = [
@@ -82,7 +82,8 @@ pub(crate) fn freeze(freeze: &Freeze) -> Fallible<String> {
     }
 }
 
-/// Returns every value of a report (its JSON object) under a unique name.
+/// Returns all figures, peers' figures and bars of a report (its JSON object) in one map, under
+/// unique names.
 fn flat(report: &Value) -> Fallible<Map<String, Value>> {
     let mut all = Map::new();
     let mut add = |name: String, value: &Value| match all.insert(name.clone(), value.clone()) {
@@ -105,14 +106,15 @@ fn flat(report: &Value) -> Fallible<Map<String, Value>> {
     Ok(all)
 }
 
-/// Returns the figures as a JSON object with one figure on each line.
+/// Returns the figures as a JSON object with one figure per line.
 fn text(figures: &Map<String, Value>) -> String {
     let lines: Vec<String> =
         figures.iter().map(|(key, value)| format!("  {}: {value}", json!(key))).collect();
     format!("{{\n{}\n}}", lines.join(",\n"))
 }
 
-/// Prints each figure that differs, and returns how many do.
+/// Prints each figure whose value differs between `recorded` and `found`, or that only one of them
+/// has. Returns the number of such figures.
 fn differences(experiment: &str, recorded: &Map<String, Value>, found: &Map<String, Value>) -> usize {
     let mut count = 0;
     let mut tell = |key: &str, recorded: Option<&Value>, found: Option<&Value>| {
@@ -131,7 +133,8 @@ fn differences(experiment: &str, recorded: &Map<String, Value>, found: &Map<Stri
     count
 }
 
-/// The phrases of recorded names and texts that have changed since, by experiment.
+/// The contents of `bench/frozen/renamed.toml`: recorded phrases and their replacements, for all
+/// experiments or for one.
 struct Renamed(toml::Table);
 
 impl Renamed {
@@ -139,7 +142,8 @@ impl Renamed {
         Ok(Self(text.parse()?))
     }
 
-    /// Replaces recorded phrases by those of today, in names of figures and in values that are texts.
+    /// Replaces renamed phrases in names of figures and in values that are texts. Numbers stay the
+    /// same.
     fn apply(&self, experiment: &str, recorded: Map<String, Value>) -> Map<String, Value> {
         let of_one = self.0.get(experiment).and_then(toml::Value::as_table);
         let phrases: Vec<(&str, &str)> = self
@@ -180,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn renaming_changes_names_and_words_but_no_numbers() {
+    fn renaming_changes_names_and_texts_but_no_numbers() {
         let renamed = Renamed::read("'lodged' = 'assigned'\n[kv]\n'door' = 'gate'\n").unwrap();
         let recorded = map(json!({"calls lodged": 1, "by": {"the door": "lodged"}}));
         let expected = map(json!({"calls assigned": 1, "by": {"the gate": "assigned"}}));

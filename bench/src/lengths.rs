@@ -10,7 +10,7 @@ use crate::Fallible;
 use crate::traces::azure;
 use crate::traffic::URL;
 
-/// The lengths of one call. The gate is not told the output length.
+/// The prompt and output lengths of one call, in tokens. The gate never sees `output`.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Work {
     pub(crate) prompt: u32,
@@ -23,15 +23,15 @@ impl Work {
         self.prompt + self.output
     }
 
-    /// Returns a streaming chat completion that asks for usage.
+    /// Returns a streaming chat completion request.
     ///
-    /// The content has `self.prompt` tokens as the simulator counts them. `max_tokens` is
-    /// independent of the answer's length.
+    /// The content has `self.prompt` tokens as the simulator counts them, and a header makes the
+    /// simulator answer with `self.output` tokens.
     pub(crate) fn request(&self, tenant: &str, lane: Lane, max_tokens: u32) -> Request<RequestBody> {
         self.ask(tenant, lane, max_tokens, true)
     }
 
-    /// Like [`Work::request`], and does not stream if `streams` is `false`.
+    /// Like [`Work::request`], but the answer is one JSON object if `streams` is `false`.
     pub(crate) fn ask(
         &self,
         tenant: &str,
@@ -44,7 +44,7 @@ impl Work {
         self.ask_with(messages, tenant, lane, max_tokens, streams)
     }
 
-    /// Like [`Work::ask`], with the given `messages` as content.
+    /// Like [`Work::ask`], with `messages` instead of a content of `self.prompt` tokens.
     pub(crate) fn ask_with(
         &self,
         messages: serde_json::Value,
@@ -78,7 +78,8 @@ impl Work {
     }
 }
 
-/// The two Azure traces, read once.
+/// The conversations and the code completions of the Azure traces, without calls that are too long
+/// for the simulated engine.
 #[derive(Debug)]
 pub(crate) struct Traces {
     conv: Vec<Work>,
@@ -86,7 +87,7 @@ pub(crate) struct Traces {
 }
 
 impl Traces {
-    /// Reads both traces and leaves out calls longer than `longest` tokens in total.
+    /// Reads both traces, without calls of more than `longest` tokens (prompt and output together).
     pub(crate) fn read(longest: u32) -> Fallible<Self> {
         Ok(Self { conv: trace("conv", longest)?, code: trace("code", longest)? })
     }
@@ -110,7 +111,7 @@ fn from<'a>(trace: &'a [Work], rng: &mut Rng) -> impl Iterator<Item = Work> + us
     trace.iter().copied().cycle().skip(rng.usize(..trace.len()))
 }
 
-/// Returns a whole number drawn from a log-normal distribution and clamped to `bounds`.
+/// Draws a whole number from a log-normal distribution, clamped to `bounds` (both ends included).
 pub(crate) fn log_normal(rng: &mut Rng, median: f64, sigma: f64, bounds: (f64, f64)) -> u32 {
     // The Box-Muller transform. `1 - u` is never 0.
     let radius = (-2.0 * (1.0 - rng.f64()).ln()).sqrt();

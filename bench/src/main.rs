@@ -11,8 +11,8 @@ mod lengths;
 mod naive;
 mod peers;
 mod provider;
-mod render;
 mod report;
+mod results;
 mod seeds;
 mod text;
 mod traces;
@@ -26,7 +26,8 @@ use std::process::ExitCode;
 use clap::Parser;
 use experiments as run;
 
-/// The result of a measurement. An error means that measuring failed; a missed bar is not an error.
+/// The result of a measurement. An error means that the figures could not be measured. A missed bar
+/// is not an error.
 pub(crate) type Fallible<T> = Result<T, Box<dyn std::error::Error + Send + Sync>>;
 
 /// Measures the figures that Tidegate claims.
@@ -42,17 +43,18 @@ enum Command {
     Fairness,
     /// Measures the longest waits under an hour of floods.
     Starvation,
-    /// Searches by brute force for waiting calls that could have been admitted.
+    /// Counts waiting calls that could have been admitted, by a brute-force check after each event,
+    /// in virtual time.
     WorkConserving,
     /// Measures the time of an admission and the memory of a waiting call, with 100,000 calls
     /// waiting.
     Scale,
-    /// Runs one memory figure of `scale` in a process of its own.
+    /// Prints one memory figure of `scale`. `scale` starts this command as a process of its own.
     #[command(hide = true)]
     ScaleMemory { held: run::scale::Held },
     /// Measures the time of one admission.
     HotPath,
-    /// Sends 40 calls at 4 slots, over real sockets.
+    /// Sends 40 calls through a cap of 4, over real sockets.
     Cap,
     /// Counts the 429s during a window of 429s with Retry-After, in virtual time.
     Cooldown,
@@ -63,37 +65,40 @@ enum Command {
     /// Compares admission by KV memory with reservation, no reservation and an oracle, in virtual
     /// time.
     Kv,
-    /// Measures the used share of a token quota and the 429s that it costs, in virtual time.
+    /// Measures the used share of a token quota and the number of 429s, in virtual time.
     Tokens,
     /// Compares the adaptive limit with an oracle and other controllers, in virtual time.
-    Adaptive(run::adaptive::Look),
+    Adaptive(run::adaptive::Inspect),
     /// Measures the adaptive limit through the client, in virtual time.
-    AdaptiveGate(run::adaptive_gate::Look),
+    AdaptiveGate(run::adaptive_gate::Inspect),
     /// Compares replica selection with other policies and an oracle on eight replicas, in virtual
     /// time.
-    Pool(run::pool::Look),
+    Pool(run::pool::Inspect),
     /// Runs `tidegate sweep` against servers whose best cap is known, in virtual time.
-    Sweep(run::sweep::Look),
+    Sweep(run::sweep::Inspect),
     /// Kills or hangs a replica during calls, over real sockets.
     Failover,
     /// Measures how evenly the calls of 64 independent clients are spread over 8 replicas.
     Herd,
     /// Measures the memory of an open stream, over real sockets.
     Memory,
-    /// Runs the upstream of `memory` in a process of its own.
+    /// Serves the upstream of `memory`. `memory` starts this command as a process of its own.
     #[command(hide = true)]
     MemoryServer,
-    /// Runs the client of `memory` in a process of its own.
+    /// Opens the streams of `memory` and prints their memory. `memory` starts this command as a
+    /// process of its own.
     #[command(hide = true)]
     MemoryClient { client: run::memory::Client, url: String, streams: usize },
-    /// Records figures of experiments in virtual time on a few seeds, or compares them with the
-    /// recorded ones.
+    /// Records figures of the experiments in virtual time on a few seeds, or compares them with the
+    /// recorded figures.
     Freeze(freeze::Freeze),
-    /// Renders a file of result lines as Markdown tables.
-    Render {
-        /// File of JSON objects, one per line. If several have the same name, the last one counts.
-        results: PathBuf,
+    /// Stores a result line in `bench/results/NAME.json`, with the current commit.
+    Record {
+        /// File whose last line is the result, for example the output of an experiment.
+        output: PathBuf,
     },
+    /// Renders `bench/RESULTS.md` and its charts from `bench/results/`.
+    Render,
 }
 
 fn main() -> ExitCode {
@@ -116,21 +121,28 @@ fn execute(command: Command) -> Fallible<String> {
     }
     let report = match command {
         Command::Freeze(what) => return freeze::freeze(&what),
-        Command::Render { results } => return render::table(&std::fs::read_to_string(results)?),
+        Command::Record { output } => {
+            let text = std::fs::read_to_string(&output)?;
+            let line = text.trim_end().lines().next_back().unwrap_or_default();
+            return results::record(line).map_err(|error| format!("{}: {error}", output.display()).into());
+        }
+        Command::Render => return results::render(),
         Command::MemoryServer => return run::memory::serve(),
         Command::MemoryClient { client, url, streams } => return run::memory::hold(client, &url, streams),
         Command::ScaleMemory { held } => return run::scale::hold(held),
-        Command::Adaptive(look) if look.wanted() => return run::adaptive::look(&look),
+        Command::Adaptive(inspect) if inspect.is_requested() => return run::adaptive::inspect(&inspect),
         Command::Adaptive(_) => {
             run::adaptive::measure(run::adaptive::SEEDS, Some(&files::folder("adaptive")))?
         }
-        Command::AdaptiveGate(look) if look.wanted() => return run::adaptive_gate::look(&look),
+        Command::AdaptiveGate(inspect) if inspect.is_requested() => {
+            return run::adaptive_gate::inspect(&inspect);
+        }
         Command::AdaptiveGate(_) => {
             run::adaptive_gate::measure(run::adaptive_gate::BURST_SEEDS, run::adaptive_gate::REPLAY_SEEDS)?
         }
-        Command::Pool(look) if look.wanted() => return run::pool::look(&look),
+        Command::Pool(inspect) if inspect.is_requested() => return run::pool::inspect(&inspect),
         Command::Pool(_) => run::pool::measure(run::pool::SEEDS, Some(&files::folder("pool")))?,
-        Command::Sweep(look) if look.wanted() => return run::sweep::look(&look),
+        Command::Sweep(inspect) if inspect.is_requested() => return run::sweep::inspect(&inspect),
         Command::Sweep(_) => run::sweep::measure()?,
         Command::Failover => run::failover::measure()?,
         Command::Memory => run::memory::measure()?,

@@ -11,42 +11,46 @@ use tower::{ServiceExt, service_fn};
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Rule {
     name: &'static str,
-    /// The maximum number of attempts per call. `None` means unlimited until the deadline.
+    /// The maximum number of attempts per call. With `None`, attempts are only limited by
+    /// `deadline`.
     attempts: Option<u32>,
-    /// The share of the exponential delay that is random, from 0 to 1.
+    /// The random share of each exponential delay, from 0 (none) to 1 (full jitter).
     jitter: f64,
     deadline: Duration,
 }
 
-/// The delay before the first retry, as in the official SDKs. The delay doubles up to [`LONGEST`].
-const FIRST: Duration = Duration::from_millis(500);
-const LONGEST: Duration = Duration::from_secs(8);
-/// The longest Retry-After that the official SDKs honour.
-const LONGEST_TOLD: Duration = Duration::from_secs(60);
+/// The delay before the first retry, as in the official SDKs. Each further delay is twice as long,
+/// at most [`MAX_DELAY`].
+const FIRST_DELAY: Duration = Duration::from_millis(500);
+const MAX_DELAY: Duration = Duration::from_secs(8);
+/// The longest Retry-After that the official SDKs honour. A longer one is ignored.
+const MAX_RETRY_AFTER: Duration = Duration::from_secs(60);
 
 impl Rule {
-    /// Returns a rule of four attempts with full jitter.
+    /// Returns a rule of at most four attempts with full jitter.
     pub(crate) fn four(deadline: Duration) -> Self {
         Self { name: "naive, 4 attempts", attempts: Some(4), jitter: 1.0, deadline }
     }
 
-    /// Returns the rule of the official OpenAI client: two retries, with a quarter of the delay
-    /// random.
+    /// Returns the rule of the official OpenAI client: at most two retries. A quarter of each delay
+    /// is random.
     pub(crate) fn openai(deadline: Duration) -> Self {
         Self { name: "openai's rule", attempts: Some(3), jitter: 0.25, deadline }
     }
 
-    /// Returns a rule that retries until the deadline.
+    /// Returns a rule with full jitter that retries until `deadline` has passed since the call
+    /// began.
     pub(crate) fn persistent(deadline: Duration) -> Self {
         Self { name: "naive, until deadline", attempts: None, jitter: 1.0, deadline }
     }
 
-    /// Returns the rule's name in results.
+    /// Returns the name in figure names and tables.
     pub(crate) fn name(&self) -> &'static str {
         self.name
     }
 
-    /// Returns a client that sends through `transport` and retries by this rule.
+    /// Returns a transport that sends each request through `transport`, and retries failures by
+    /// this rule.
     pub(crate) fn over(self, transport: Transport) -> Transport {
         Transport::new(service_fn(move |request| {
             let transport = transport.clone();
@@ -59,11 +63,11 @@ impl Rule {
         }))
     }
 
-    fn delay(&self, failures: u32, told: Option<Duration>) -> Duration {
-        match told.filter(|told| *told <= LONGEST_TOLD) {
-            Some(told) => told,
+    fn delay(&self, failures: u32, retry_after: Option<Duration>) -> Duration {
+        match retry_after.filter(|retry_after| *retry_after <= MAX_RETRY_AFTER) {
+            Some(retry_after) => retry_after,
             None => {
-                let bound = FIRST.saturating_mul(1 << (failures - 1).min(10)).min(LONGEST);
+                let bound = FIRST_DELAY.saturating_mul(1 << (failures - 1).min(10)).min(MAX_DELAY);
                 bound.mul_f64(1.0 - self.jitter * fastrand::f64())
             }
         }
@@ -80,12 +84,12 @@ async fn drive(
     for failures in 1.. {
         let again = body.try_clone().unwrap_or_default();
         let result = transport.clone().oneshot(Request::from_parts(parts.clone(), again)).await;
-        let told = match &result {
+        let retry_after = match &result {
             Ok(response) if !matches!(response.status().as_u16(), 408 | 409 | 429 | 500..) => return result,
-            Ok(response) => told(response),
+            Ok(response) => retry_after(response),
             Err(_) => None,
         };
-        let delay = rule.delay(failures, told);
+        let delay = rule.delay(failures, retry_after);
         if rule.attempts.is_some_and(|most| failures >= most) || Instant::now() + delay >= by {
             return result;
         }
@@ -95,7 +99,7 @@ async fn drive(
     Err(Error::new(ErrorKind::Deadline, "the deadline passed"))
 }
 
-fn told(response: &Response<ResponseBody>) -> Option<Duration> {
+fn retry_after(response: &Response<ResponseBody>) -> Option<Duration> {
     let header = |name| response.headers().get(name)?.to_str().ok()?.parse::<f64>().ok();
     let seconds = header("retry-after-ms").map(|ms| ms / 1e3).or_else(|| header("retry-after"))?;
     Duration::try_from_secs_f64(seconds).ok()

@@ -28,15 +28,15 @@ pub(crate) enum Counts {
 /// How a provider meters tokens per minute.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Meter {
-    /// A bucket that refills continuously and holds the given number of seconds of the rate.
+    /// A token bucket that refills continuously, and holds the given number of seconds of the rate.
     Bucket(u32),
-    /// A counter that resets every minute.
+    /// A counter of used tokens that resets every minute.
     Fixed,
-    /// A sliding window over the last 60 s.
+    /// A sum of the tokens used in the last 60 s.
     Sliding,
 }
 
-/// The quota of a provider, and how it is counted and reported.
+/// The quota of a provider, how calls are charged, and what answers report.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Terms {
     pub(crate) tpm: f64,
@@ -46,22 +46,22 @@ pub(crate) struct Terms {
     pub(crate) headers: bool,
     /// Tokens per minute that other clients use of the same quota.
     pub(crate) others: f64,
-    /// The limits, in tokens per minute, that the answers announce in turn, without the remaining
-    /// tokens, like a gateway that passes on the headers of its backends.
+    /// The limits, in tokens per minute, that the answers announce in turn. These answers do not
+    /// announce the remaining tokens, like those of a gateway in front of several backends.
     ///
-    /// `None` announces the true limit and the remaining tokens.
+    /// With `None`, answers announce the true limit and the remaining tokens.
     pub(crate) announced: Option<&'static [u64]>,
 }
 
-/// The output allowance, in tokens, of a call that does not set `max_tokens`.
+/// The output, in tokens, that is charged for a call without `max_tokens`.
 const MOST_OUTPUT: u64 = 4_096;
 const FIRST_TOKEN: Duration = Duration::from_millis(300);
 const EACH_TOKEN: Duration = Duration::from_millis(15);
 
-/// The provider's totals.
+/// Calls and tokens that the provider has counted since the last [`Provider::begin`].
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Books {
-    /// Tokens of accepted calls, as the provider counts them, since [`Provider::begin`].
+pub(crate) struct Totals {
+    /// Tokens of accepted calls, by the provider's way of counting ([`Counts`]).
     pub(crate) counted: f64,
     pub(crate) accepted: usize,
     pub(crate) refused: usize,
@@ -72,7 +72,7 @@ struct State {
     level: f64,
     at: Instant,
     window: VecDeque<(Instant, f64)>,
-    books: Books,
+    totals: Totals,
 }
 
 /// A simulated provider. See the [module documentation](self).
@@ -86,11 +86,13 @@ pub(crate) struct Provider {
 impl Provider {
     pub(crate) fn new(terms: Terms) -> Self {
         let now = Instant::now();
-        let state = State { level: terms.depth(), at: now, window: VecDeque::new(), books: Books::default() };
+        let state =
+            State { level: terms.depth(), at: now, window: VecDeque::new(), totals: Totals::default() };
         Self { terms, began: now, state: Arc::new(Mutex::new(state)) }
     }
 
-    /// Returns a transport to this provider.
+    /// Returns a transport that answers requests from this provider. All transports share one
+    /// quota.
     pub(crate) fn transport(&self) -> Transport {
         let provider = self.clone();
         Transport::new(service_fn(move |request| {
@@ -99,14 +101,13 @@ impl Provider {
         }))
     }
 
-    /// Resets the totals at the end of the warm-up.
+    /// Sets the totals to zero. Called at the end of the warm-up.
     pub(crate) fn begin(&self) {
-        self.state.lock().books = Books::default();
+        self.state.lock().totals = Totals::default();
     }
 
-    /// Returns the totals so far.
-    pub(crate) fn books(&self) -> Books {
-        self.state.lock().books
+    pub(crate) fn totals(&self) -> Totals {
+        self.state.lock().totals
     }
 
     async fn answer(self, request: Request<RequestBody>) -> Response<ResponseBody> {
@@ -125,9 +126,9 @@ impl Provider {
             match wait {
                 None => {
                     state.take(&self.terms, at_arrival);
-                    state.books.accepted += 1;
+                    state.totals.accepted += 1;
                 }
-                Some(_) => state.books.refused += 1,
+                Some(_) => state.totals.refused += 1,
             }
             wait
         };
@@ -158,7 +159,7 @@ impl Provider {
         if self.terms.headers {
             let mut state = self.state.lock();
             if let Some(announced) = self.terms.announced {
-                let turn = state.books.accepted + state.books.refused;
+                let turn = state.totals.accepted + state.totals.refused;
                 if let Some(limit) = announced.iter().cycle().nth(turn % announced.len().max(1)) {
                     headers.insert("x-ratelimit-limit-tokens", (*limit).into());
                 }
@@ -185,7 +186,7 @@ impl Terms {
 }
 
 impl State {
-    /// Advances the meter to the current time.
+    /// Refills the bucket, or drops what has left the window, up to the current time.
     fn pass(&mut self, terms: &Terms, began: Instant) {
         let now = Instant::now();
         let per_second = terms.tpm / 60.0;
@@ -210,9 +211,9 @@ impl State {
         self.at = now;
     }
 
-    /// Returns the time until `cost` tokens fit, or `None` if they fit now.
+    /// Returns the time until `cost` tokens are available, or `None` if they are available now.
     ///
-    /// A call larger than the meter's capacity fits when the meter is full.
+    /// A call larger than the whole quota is accepted when nothing of the quota is used.
     fn wait(&mut self, terms: &Terms, began: Instant, cost: f64) -> Option<Duration> {
         self.pass(terms, began);
         let needed = cost.min(terms.depth());
@@ -228,14 +229,14 @@ impl State {
     }
 
     fn take(&mut self, terms: &Terms, cost: f64) {
-        self.books.counted += cost;
+        self.totals.counted += cost;
         match terms.meter {
             Meter::Sliding => self.window.push_back((Instant::now(), cost)),
             Meter::Bucket(_) | Meter::Fixed => self.level -= cost,
         }
     }
 
-    /// Returns the remaining tokens, and the seconds until the quota is whole again.
+    /// Returns the remaining tokens, and the seconds until the whole quota is available again.
     fn left(&mut self, terms: &Terms, began: Instant) -> (f64, f64) {
         self.pass(terms, began);
         let missing = terms.depth() - self.level;

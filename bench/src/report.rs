@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
-/// The figures, peers and bars of one experiment.
+/// Figures, peers' figures and bars of one experiment.
 #[derive(Debug)]
 pub(crate) struct Report {
     name: &'static str,
@@ -12,7 +12,7 @@ pub(crate) struct Report {
     bars: Vec<Value>,
 }
 
-/// The comparison between a figure and its bar.
+/// How a value is compared with its bar. A value equal to the bar meets it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Op {
     AtMost,
@@ -25,12 +25,13 @@ impl Report {
         Self { name, seeds, figures: Map::new(), peers: Map::new(), bars: Vec::new() }
     }
 
-    /// Records one of our figures.
+    /// Records a figure of Tidegate under the name `key`.
     pub(crate) fn figure(&mut self, key: impl Into<String>, value: impl Into<Value>) {
         self.figures.insert(key.into(), rounded(value.into()));
     }
 
-    /// Records a figure of a peer. `key` equals that of [`Report::figure`].
+    /// Records a figure of the peer `who`. If it compares with a figure of Tidegate, both have the
+    /// same `key`.
     pub(crate) fn peer(&mut self, who: &str, key: impl Into<String>, value: impl Into<Value>) {
         let peer = self.peers.entry(who).or_insert_with(|| json!({}));
         if let Value::Object(figures) = peer {
@@ -38,7 +39,7 @@ impl Report {
         }
     }
 
-    /// Compares a value with its bar. A NaN never meets a bar.
+    /// Records whether `value` meets `bar`. A NaN never does.
     pub(crate) fn bar(&mut self, what: impl Into<String>, value: f64, op: Op, bar: f64) {
         let (sign, ok) = match op {
             Op::AtMost => ("<=", value <= bar),
@@ -47,8 +48,8 @@ impl Report {
         self.push(what.into(), rounded(json!(value)), sign, rounded(json!(bar)), ok);
     }
 
-    /// Records a bar that is not a plain bound. `op` describes the comparison, and `ok` is its
-    /// result.
+    /// Records a bar that is not a plain bound. `op` describes the comparison in words, and `ok` is
+    /// whether the value meets it.
     pub(crate) fn bar_as(&mut self, what: impl Into<String>, value: Value, op: &str, bar: Value, ok: bool) {
         self.push(what.into(), rounded(value), op, rounded(bar), ok);
     }
@@ -58,14 +59,14 @@ impl Report {
         self.bars.push(json!({"what": what, "value": value, "op": op, "bar": bar, "ok": ok}));
     }
 
-    /// Returns the JSON object.
+    /// Returns the JSON object that an experiment prints.
     pub(crate) fn json(self) -> Value {
         let Self { name, seeds, figures, peers, bars } = self;
         json!({"name": name, "seeds": seeds, "figures": figures, "peers": peers, "bars": bars})
     }
 }
 
-/// The median and the range over the seeds.
+/// Median, minimum and maximum of a figure over the seeds.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Spread {
     pub(crate) median: f64,
@@ -80,7 +81,7 @@ impl Spread {
         Self { median, least, most }
     }
 
-    /// Returns `true` if `value` is within the range.
+    /// Returns `true` if `value` is between minimum and maximum, both included.
     pub(crate) fn contains(&self, value: f64) -> bool {
         (self.least..=self.most).contains(&value)
     }
@@ -92,8 +93,7 @@ impl From<Spread> for Value {
     }
 }
 
-/// Rounds to four significant digits, because further digits are noise and would change every
-/// result file.
+/// Rounds each number to four significant digits, because further digits are noise.
 fn rounded(value: Value) -> Value {
     match value {
         Value::Number(n) if n.is_f64() => {
@@ -115,7 +115,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_bar_holds_at_its_edge_and_never_for_nan() {
+    fn bar_is_met_at_its_bound_and_never_by_nan() {
         let mut report = Report::new("x", [1]);
         report.bar("edge", 1.2, Op::AtMost, 1.2);
         report.bar("nan", f64::NAN, Op::AtLeast, 0.0);

@@ -2,7 +2,7 @@
 
 use std::ops::RangeInclusive;
 
-/// A range of seeds, both ends included.
+/// A range of seeds. Both ends are included.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Seeds {
     pub(crate) first: u64,
@@ -10,17 +10,16 @@ pub(crate) struct Seeds {
 }
 
 impl Seeds {
-    /// Creates the range from `first` to `last`.
     pub(crate) const fn new(first: u64, last: u64) -> Self {
         Self { first, last }
     }
 
-    /// Returns the first `count` seeds, at most all of them.
+    /// Returns the first `count` seeds of the range, or the whole range if it has fewer. `count` is
+    /// at least 1.
     pub(crate) fn take(self, count: u64) -> Self {
         Self { last: self.last.min(self.first + count - 1), ..self }
     }
 
-    /// Returns the number of seeds.
     pub(crate) fn count(self) -> u64 {
         self.last - self.first + 1
     }

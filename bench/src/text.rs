@@ -7,7 +7,7 @@
 
 use fastrand::Rng;
 
-/// The kind of text that a tenant's prompts contain.
+/// The kind of text in a tenant's prompts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Style {
     English,
@@ -20,7 +20,7 @@ impl Style {
     pub(crate) const ALL: [Style; 4] = [Style::English, Style::Rust, Style::Chinese, Style::Json];
 }
 
-/// The corpora of all styles, as tokens.
+/// The texts that prompts are cut from, by style, as tokens of `o200k`.
 pub(crate) struct Corpora {
     tokens: [Vec<u32>; 4],
 }
@@ -36,7 +36,7 @@ const CHINESE: &[&str] = &[
     "发展", "社会", "历史", "文化", "科学", "技术", "研究", "分析", "说明", "建议", "选择", "开始", "结束",
     "，", "。", "的", "了", "是", "在", "和", "有", "不", "也",
 ];
-/// The number of pieces in the generated corpora.
+/// The number of words (Chinese) or records (JSON) in each generated corpus.
 const PIECES: usize = 20_000;
 
 impl Corpora {
@@ -49,7 +49,8 @@ impl Corpora {
         Self { tokens: texts.map(|text| tokenizer.encode(&text)) }
     }
 
-    /// Returns a text of about `tokens` tokens, and its exact length in tokens.
+    /// Cuts a random stretch of about `tokens` tokens from the corpus of `style`. Returns the text
+    /// and its exact length in tokens.
     pub(crate) fn text(&self, style: Style, tokens: usize, rng: &mut Rng) -> (String, usize) {
         let tokenizer = bpe_openai::o200k_base();
         let Some(corpus) = self.tokens.get(style as usize).filter(|corpus| !corpus.is_empty()) else {
@@ -87,7 +88,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_text_has_about_as_many_tokens_as_asked_and_styles_differ() {
+    fn text_has_the_requested_tokens_and_styles_differ() {
         let (corpora, mut rng) = (Corpora::new(), Rng::with_seed(7));
         let bytes = Style::ALL.map(|style| {
             let (text, tokens) = corpora.text(style, 1_000, &mut rng);

@@ -95,7 +95,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_line_is_a_time_and_two_lengths() {
+    fn parses_time_and_lengths_of_an_azure_line() {
         let call = line("2023-11-16 18:15:46.6805900,374,44\r").unwrap();
         assert_eq!((call.input, call.output), (374, 44));
         assert!((call.at - 65_746.680_59).abs() < 1e-6);
@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_of_mooncake_says_what_is_shared() {
+    fn parses_shared_prefixes_of_a_mooncake_line() {
         let call =
             shared(r#"{"timestamp": 40, "input_length": 600, "output_length": 3, "hash_ids": [151, 152]}"#)
                 .unwrap();

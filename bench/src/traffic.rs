@@ -12,7 +12,7 @@ use tower::ServiceExt;
 /// The base URL of the simulated upstream.
 pub(crate) const URL: &str = "http://sim.test";
 
-/// A chat completion with the given numbers of prompt and output tokens.
+/// A chat completion with the given prompt and output lengths, in tokens.
 #[derive(Clone, Debug)]
 pub(crate) struct Ask {
     pub(crate) tenant: &'static str,
@@ -22,8 +22,8 @@ pub(crate) struct Ask {
 }
 
 impl Ask {
-    /// Returns the request to `base`, with the tenant in the context (for the gate) and in a header
-    /// (for the simulator's statistics).
+    /// Returns the request to the base URL `base`. Its tenant is in the request's context for the
+    /// gate, and in the header `x-tenant` for the simulator's statistics.
     pub(crate) fn request(&self, base: &str) -> Request<RequestBody> {
         let body = serde_json::json!({
             "model": "sim",
@@ -45,18 +45,19 @@ impl Ask {
     }
 }
 
-/// The result of a call.
+/// The result of a call, as the caller sees it. Times are since the call was made.
 #[derive(Clone, Debug)]
 pub(crate) struct Seen {
-    /// The time until the first bytes. The simulator's chat streams begin with the first token.
+    /// The time of the first bytes of the body, or `None` if there were none. The simulator's
+    /// streams begin with the first token.
     pub(crate) first: Option<Duration>,
-    /// The time until the call ended.
+    /// The time at which the call ended.
     pub(crate) took: Duration,
-    /// The HTTP status, if there was a response.
+    /// The HTTP status, or `None` if there was no response.
     pub(crate) status: Option<u16>,
     /// Whether the answer was complete and successful.
     pub(crate) ok: bool,
-    /// The reason of a failure.
+    /// The error text of a failed call. `None` if the call succeeded.
     pub(crate) failure: Option<String>,
 }
 

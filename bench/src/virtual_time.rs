@@ -10,19 +10,19 @@ use crate::Fallible;
 
 /// Runs `what` on one thread with tokio's clock paused.
 ///
-/// The clock advances only when every task waits. All jitter is drawn from `seed`.
+/// The clock advances only while every task waits for a timer. Jitter is drawn from a generator
+/// that is seeded with `seed`.
 pub(crate) fn run<T>(seed: u64, what: impl Future<Output = Fallible<T>>) -> Fallible<T> {
     fastrand::seed(seed);
     run_paused(what)?
 }
 
-/// Plays each seed and returns the results in the order of the seeds.
-///
-/// Runs use as many threads as there are cores.
+/// Calls `play` for each seed, on as many threads as there are cores. Returns the results in the
+/// order of the seeds.
 ///
 /// # Errors
 ///
-/// Returns the first error in the order of the seeds, or an error if a run panicked.
+/// Returns the first error in the order of the seeds, or an error if a call panicked.
 pub(crate) fn each<T: Send>(
     seeds: impl IntoIterator<Item = u64>,
     play: impl Fn(u64) -> Fallible<T> + Sync,
@@ -50,10 +50,10 @@ pub(crate) fn each<T: Send>(
     played.into_iter().map(|(_, run)| run).collect()
 }
 
-/// Returns the fixed time origin of policies that take `now` as an argument. Only differences from
-/// it matter.
+/// Returns an instant that stands for the time 0 of a run. It is the same for all callers in a
+/// process, and its value has no effect on figures.
 #[allow(clippy::disallowed_methods)]
-pub(crate) fn beginning() -> std::time::Instant {
-    static BEGINNING: std::sync::OnceLock<std::time::Instant> = std::sync::OnceLock::new();
-    *BEGINNING.get_or_init(std::time::Instant::now)
+pub(crate) fn time_origin() -> std::time::Instant {
+    static ORIGIN: std::sync::OnceLock<std::time::Instant> = std::sync::OnceLock::new();
+    *ORIGIN.get_or_init(std::time::Instant::now)
 }

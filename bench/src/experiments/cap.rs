@@ -21,7 +21,7 @@ const CALLERS: usize = 40;
 const CAP: usize = 4;
 const IDEAL: f64 = 15.0;
 
-/// Runs the experiment and returns its report.
+/// Sends the calls with the gate on and off, and returns the report.
 pub(crate) fn measure() -> Fallible<Report> {
     let mut report = Report::new("cap", [1]);
     let on = play(Mode::Enforce)?;
@@ -74,5 +74,5 @@ fn play(mode: Mode) -> Fallible<Run> {
     })
 }
 
-/// The number of steps per step of [`steady`].
+/// The simulator makes this many short steps instead of each step of [`steady`].
 const FINE: u32 = 10;

@@ -1,5 +1,5 @@
-//! Counts the 429s that a provider sends while it asks clients to come back in 3 s, in virtual
-//! time.
+//! Counts the 429s that a provider sends although it has asked clients to come back in 3 s, in
+//! virtual time.
 
 use std::time::Duration;
 
@@ -22,35 +22,36 @@ use crate::virtual_time;
 
 pub(crate) const SEEDS: Seeds = Seeds::new(11, 30);
 const CALLERS: usize = 100;
-/// The time in seconds over which the calls arrive.
+/// The time in seconds over which the 100 calls arrive.
 const OVER_S: f64 = 2.0;
-/// The length of the window of 429s in seconds. The calls arrive from its beginning on.
+/// The length in seconds of the window in which the provider answers 429. The first call arrives at
+/// its beginning.
 const WINDOW_S: f64 = 3.0;
 
 #[derive(Clone, Copy)]
 struct Scene {
     round_trip_ms: u64,
-    /// The number of calls before the window. With 0, the target is new to the gate.
+    /// The number of calls before the window. Without any, the gate does not know the target yet.
     warm: usize,
-    /// The Retry-After header: the given value or, with `None`, the rest of the window in whole
+    /// The value of the Retry-After header. With `None`, it is the rest of the window in whole
     /// seconds.
-    told: Option<&'static str>,
+    retry_after: Option<&'static str>,
 }
 
 impl Scene {
     fn name(&self) -> String {
         let warm = if self.warm == 0 { ", cold" } else { "" };
-        let told = if self.told.is_some() { ", always 3 s" } else { "" };
-        format!("round trip {} ms{warm}{told}", self.round_trip_ms)
+        let retry_after = if self.retry_after.is_some() { ", always 3 s" } else { "" };
+        format!("round trip {} ms{warm}{retry_after}", self.round_trip_ms)
     }
 }
 
-/// Runs the experiment and returns its report.
+/// Plays all scenes on `seeds`, and returns the report.
 pub(crate) fn measure(seeds: Seeds) -> Fallible<Report> {
     let mut report = Report::new("cooldown", seeds);
     for round_trip_ms in [5, 50, 300] {
-        for (warm, told) in [(20, None), (0, None), (20, Some("3"))] {
-            scene(&mut report, seeds, Scene { round_trip_ms, warm, told })?;
+        for (warm, retry_after) in [(20, None), (0, None), (20, Some("3"))] {
+            scene(&mut report, seeds, Scene { round_trip_ms, warm, retry_after })?;
         }
     }
     Ok(report)
@@ -78,7 +79,7 @@ fn scene(report: &mut Report, seeds: Seeds, scene: Scene) -> Fallible<()> {
 }
 
 const REFUSED: &str = "429s";
-/// The 429s of attempts that were sent after the first 429 was received.
+/// The figure that counts 429s of attempts that were sent after the first 429 had arrived.
 const BESIDES: &str = "429s besides those in flight at the first";
 const FAILED: &str = "failed calls";
 const LAST: &str = "s from the window's end to the last answer";
@@ -105,7 +106,7 @@ fn play(scene: Scene, naive: Option<Rule>, seed: u64) -> Fallible<Run> {
     virtual_time::run(seed, async move {
         let opens = scene.warm as f64 * 0.1;
         let (from_s, until_s) = (opens, opens + WINDOW_S);
-        let retry_after = scene.told.map(str::to_owned);
+        let retry_after = scene.retry_after.map(str::to_owned);
         let rate_limit_windows = vec![RateLimitWindow { from_s, until_s, retry_after }];
         let faults = Faults { rate_limit_windows, ..Faults::default() };
         let simulator = Simulator::new(steady(Duration::from_millis(200), faults))?;

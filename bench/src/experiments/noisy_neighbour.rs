@@ -1,9 +1,9 @@
-//! Plays the published experiment on per-tenant caps through the real client, in virtual time:
-//! three tenants, one of which bursts.
+//! Plays the published experiment on per-tenant caps through the client, in virtual time: three
+//! tenants, of which B bursts.
 //!
-//! In run 1 A and C are alone. In run 2 B bursts and the gate is off. Run 3 has the same calls with
-//! caps 64/8/64 and a wait budget of 30 s, after which calls get a 504. No constant was fitted to
-//! run 3.
+//! In run 1, A and C are alone. In run 2, B bursts and the gate is off. Run 3 has the same calls
+//! with caps 64/8/64 and a wait budget of 30 s, after which calls get a 504. No constant was chosen
+//! on run 3.
 
 use std::time::Duration;
 
@@ -23,11 +23,11 @@ use crate::seeds::Seeds;
 use crate::traffic::{Ask, URL, call};
 use crate::virtual_time;
 
-/// Not seeds 1 to 10, which were used to choose the simulator's constants.
+/// The seeds of the reported figures. The simulator's constants were chosen on seeds 1 to 10.
 pub(crate) const SEEDS: Seeds = Seeds::new(11, 30);
 const NAMES: [&str; 3] = ["A", "B", "C"];
 
-/// Runs the experiment and returns its report.
+/// Plays the three runs on `seeds` with paced and with Poisson arrivals, and returns the report.
 pub(crate) fn measure(seeds: Seeds) -> Fallible<Report> {
     let mut report = Report::new("noisy-neighbour", seeds);
     // The headline uses paced arrivals, because the post's p99 TTFT of run 1 shows that it used a
@@ -74,7 +74,7 @@ fn arrivals(
     Ok(())
 }
 
-/// Records how near runs 1 and 2 come to the post. Medians of TTFT have no bar.
+/// Records how close a figure of run 1 or 2 is to the published one. Medians of TTFT have no bar.
 fn near(report: &mut Report, key: String, column: &str, ours: Spread, post: f64) {
     let (share, in_range) = match column {
         TTFT_P99 => (0.15, ours.contains(post)),
@@ -108,7 +108,7 @@ fn predicted(report: &mut Report, on: &[Vec<Row>], off: &[Vec<Row>]) {
     report.bar("run 3, A: failures of 240 (worst seed)", failed.most, Op::AtMost, 1.0);
 }
 
-/// Records by how much each seed's run 3 is better than its run 2.
+/// Records the p99 TTFT of run 2 divided by that of run 3 on the same seed.
 fn gains(
     report: &mut Report,
     prefix: &str,
@@ -133,15 +133,16 @@ fn of<'a>(rows: &'a [Vec<Row>], name: &'a str) -> impl Iterator<Item = &'a Row> 
 pub(super) struct Row {
     pub(super) name: &'static str,
     pub(super) summary: CallSummary,
-    /// The maximum number of the tenant's concurrent calls at the upstream, that is, slots held.
+    /// The highest number of the tenant's calls at the upstream at once, which is the number of
+    /// slots that it held.
     pub(super) peak_upstream: usize,
 }
 
 const TTFT_MEDIAN: &str = "median TTFT, ms";
 const TTFT_P99: &str = "p99 TTFT, ms";
 const DECODE: &str = "decode, ms a token";
-/// The peak of calls between request and end of answer, including the wait for a slot, as a
-/// gateway's in-flight gauge shows it.
+/// The figure for the highest number of calls between request and end of answer, which includes
+/// waiting calls.
 const PEAK: &str = "peak in flight";
 const UPSTREAM: &str = "peak in flight upstream";
 const FAILURES: &str = "failures";
@@ -158,11 +159,11 @@ const COLUMNS: &[(&str, Pick)] = &[
 
 type Columns = &'static [(&'static str, f64)];
 
-/// Returns the post's table of a run.
+/// Returns the published figures of a run, by tenant.
 ///
-/// The post gives no peaks for run 1. The peaks of run 3 are compared with the upstream's count,
-/// because the in-flight count of B would be about 440: 450 calls in 15 s that each wait up to 30
-/// s.
+/// No peaks of run 1 are published. Those of run 3 are compared with the upstream's count,
+/// because B's count at the gateway would be about 440: 450 calls in 15 s that wait up to 30 s
+/// each.
 fn post(run: usize) -> &'static [(&'static str, Columns)] {
     match run {
         1 => &[
@@ -232,7 +233,8 @@ fn play(run: Run, arrivals: Arrivals, caps: bool, seed: u64) -> Fallible<Vec<Row
     })
 }
 
-/// Plays the calls of a run through a gate in front of `simulator`.
+/// Plays the calls of a run through a gate in front of `simulator`, and returns the figures of each
+/// tenant.
 pub(super) async fn through(
     gate: &Gate,
     simulator: &Simulator,
@@ -287,7 +289,8 @@ fn peak(spans: impl Iterator<Item = (Duration, Duration)>) -> usize {
     most
 }
 
-/// Returns a configuration with the post's caps, or with the gate off.
+/// Returns a configuration with the published caps if `caps` is `true`. Otherwise, returns one with
+/// the gate off.
 pub(super) fn config(caps: bool) -> Fallible<Config> {
     let tenant = |cap: usize| Tenant::new().cap(cap);
     let target = Target::new("sim")

@@ -1,7 +1,7 @@
-//! Measures attempts during an outage of one minute, and the return of the held calls, in virtual
-//! time.
+//! Measures attempts during an outage of one minute, and how held calls return afterwards, in
+//! virtual time.
 
-mod partial;
+mod partial_outages;
 
 use std::time::Duration;
 
@@ -22,16 +22,16 @@ use crate::traffic::{Ask, URL, call};
 use crate::upstream::{STEADY_TOKENS, steady};
 use crate::virtual_time;
 
-/// Not seeds 11 to 20, which found faults in the core and were used to fix them.
+/// The seeds of the reported figures. Seeds 11 to 20 found faults of the core that were then fixed.
 pub(crate) const SEEDS: Seeds = Seeds::new(31, 40);
-/// Start of the outage, in seconds.
+/// Start of the outage, in seconds since the start of the run.
 const DOWN: f64 = 30.0;
-/// End of the outage, in seconds.
+/// End of the outage, in seconds since the start of the run.
 const UP: f64 = 90.0;
-/// End of the arrivals, in seconds.
+/// End of the arrivals, in seconds since the start of the run.
 const END: f64 = 150.0;
 
-/// One configuration of the experiment.
+/// A setting of the experiment: load, deadline, and the behaviour of the upstream.
 #[derive(Clone, Copy, Debug)]
 struct Scene {
     mode: OutageMode,
@@ -43,15 +43,16 @@ struct Scene {
     cap: usize,
     arrivals: Arrivals,
     stream: bool,
-    /// The share of attempts that fail with a 500 at all times.
+    /// The share of attempts, from 0 to 1, that fail with a 500 during the whole run.
     errors: f64,
-    /// The maximum number of concurrent calls at the upstream; further calls get a 429.
+    /// The number of concurrent calls above which the upstream answers 429. `None` for no limit.
     limit: Option<usize>,
-    /// Whether no call is made before the outage.
+    /// Whether the upstream is down from the first call on.
     cold: bool,
 }
 
-/// The default scene: an ordinary service at 10 calls per second.
+/// The setting that others differ from: 10 calls per second to an upstream that answers 503 during
+/// the outage.
 const BASE: Scene = Scene {
     mode: OutageMode::Unavailable,
     deadline: 300,
@@ -101,7 +102,7 @@ impl Scene {
     }
 }
 
-/// Returns the grid of modes, deadlines and rates, and the edge cases.
+/// Returns all settings: combinations of outage, deadline and rate, and special cases.
 fn scenes() -> Vec<Scene> {
     let mut scenes = Vec::new();
     for mode in [OutageMode::Unavailable, OutageMode::Refuse] {
@@ -133,10 +134,10 @@ fn scenes() -> Vec<Scene> {
     scenes
 }
 
-/// Runs the experiment and returns its report.
+/// Plays all settings on `seeds`, and returns the report.
 pub(crate) fn measure(seeds: Seeds) -> Fallible<Report> {
     let mut report = Report::new("outage", seeds);
-    partial::measure(&mut report, seeds)?;
+    partial_outages::measure(&mut report, seeds)?;
     for scene in scenes() {
         let name = scene.name();
         eprintln!("{name}");
@@ -156,7 +157,7 @@ pub(crate) fn measure(seeds: Seeds) -> Fallible<Report> {
     Ok(report)
 }
 
-/// Records the bars. Each is compared with the worst seed.
+/// Records the bars of a setting, which the worst seed is compared with.
 fn bars(report: &mut Report, scene: Scene, runs: &[Run]) {
     let name = scene.name();
     let spread = |pick: fn(&Run) -> f64| Spread::of(runs.iter().map(pick));
@@ -179,19 +180,20 @@ fn bars(report: &mut Report, scene: Scene, runs: &[Run]) {
 }
 
 const PER_CALL: &str = "attempts a call";
-/// Attempts per call made during the outage.
+/// The figure for attempts per call of calls made during the outage.
 const PER_AFFECTED: &str = "attempts a call made while down";
 const FAILED: &str = "failed calls";
-/// Calls that failed although 5 s or more remained after the recovery.
+/// The figure for failed calls that had at least 5 s left when the upstream recovered.
 const NEEDLESS: &str = "failed with 5 s or more to go at recovery";
-/// Seconds from the recovery to the first moment at which one second contains a second's worth of
-/// accepted attempts.
+/// The figure for the seconds from the recovery until one second has as many accepted attempts as
+/// calls arrive in a second.
 const TO_FULL: &str = "s to full rate";
 const PEAK: &str = "peak of the first second after recovery, of steady";
 const PEAK_FIRST: &str = "peak of the first second after the first accepted, of steady";
 const PEAK_LATER: &str = "peak of any second after recovery, of steady";
 
-/// The accepted share of the last 20 s, when the backlog is gone. Shows permanent recovery.
+/// The figure for the accepted share of the calls in the last 20 s, when no held calls are left. It
+/// shows that the recovery is permanent.
 const AGAIN: &str = "accepted in the last 20 s of arrivals, of those made then";
 
 /// The figures of one run.

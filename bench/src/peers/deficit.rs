@@ -7,15 +7,14 @@ use std::time::Duration;
 
 use super::{Call, Policy, Queues};
 
-/// The deficit round robin policy.
 #[derive(Debug)]
 pub(crate) struct Deficit {
     queues: Queues,
     weights: Vec<f64>,
     /// Index of the tenant whose turn it is.
     turn: usize,
-    /// Calls that each tenant may still send in this round. Credit is kept while a tenant has calls
-    /// queued.
+    /// Calls that each tenant may still send in this round. A tenant without waiting calls has no
+    /// credit.
     credit: Vec<f64>,
 }
 

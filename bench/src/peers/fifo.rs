@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::{Call, Policy};
 
-/// The FIFO policy.
+/// First come, first served. Holds the indices of the waiting calls.
 #[derive(Debug, Default)]
 pub(crate) struct Fifo(VecDeque<usize>);
 

@@ -1,7 +1,6 @@
-//! Policies that choose the next call, behind one trait, so that each gets the same arrivals on the
-//! same server.
+//! Scheduling policies behind one trait, so that each gets the same arrivals on the same server.
 //!
-//! No policy reads a clock. Tokens are `f64` throughout because costs are divided by weights.
+//! No policy reads a clock. Numbers of tokens are `f64`, because they are divided by weights.
 
 mod deficit;
 mod fifo;
@@ -20,7 +19,7 @@ pub(crate) use vtc::Vtc;
 
 /// A call of a workload.
 ///
-/// Before it is dispatched, a policy may read only `tenant`, `input` and `estimate`.
+/// Before a call is dispatched, a policy may only read `tenant`, `input` and `estimate`.
 #[derive(Clone, Debug)]
 pub(crate) struct Call {
     pub(crate) tenant: usize,
@@ -40,20 +39,22 @@ impl Call {
 }
 
 /// A policy that decides which waiting call is dispatched next. `id` is the index of a call in the
-/// workload.
+/// workload, and `now` is the time since the start of the run.
 pub(crate) trait Policy {
-    /// Queues an arriving call. Returns `false` if its queue is full and the call is rejected.
+    /// Queues an arriving call. Returns `false` if the tenant's queue is full, in which case the
+    /// call is rejected.
     fn arrive(&mut self, now: Duration, id: usize, call: &Call) -> bool;
-    /// Returns the call to dispatch now. Called repeatedly while a slot is free, until it returns
-    /// `None`.
+    /// Returns the call to dispatch next, or `None` if no call can be dispatched. Called while a
+    /// slot is free.
     fn next(&mut self, now: Duration) -> Option<usize>;
-    /// Reports `tokens` new output tokens of a running call. Called before every decision.
+    /// Reports that a running call has produced `tokens` more output tokens. Called before each
+    /// decision.
     fn produced(&mut self, _call: &Call, _tokens: f64) {}
-    /// Reports that a call ended and that its slot is free.
+    /// Reports that a call has ended and released its slot.
     fn ended(&mut self, _now: Duration, _id: usize, _call: &Call) {}
 }
 
-/// One bounded queue per tenant, shared by all policies except FIFO.
+/// One bounded queue per tenant.
 #[derive(Debug)]
 struct Queues {
     calls: Vec<VecDeque<usize>>,
@@ -103,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn each_shares_as_it_is_known_to() {
+    fn each_policy_has_its_published_shares() {
         let bounds = || vec![1_000; 2];
         let weights = || vec![2.0, 1.0];
         assert_eq!(share(Fifo::default(), 300), 300);
@@ -113,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn a_returning_tenant_has_no_credit_with_vtc() {
+    fn returning_tenant_has_no_credit_with_vtc() {
         let call =
             |tenant| Call { tenant, arrives: Duration::ZERO, input: 10.0, output: 0.0, estimate: 10.0 };
         let mut vtc = Vtc::new(vec![1.0; 2], vec![1_000; 2], vec![10.0; 300]);

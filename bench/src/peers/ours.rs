@@ -1,4 +1,4 @@
-//! The scheduler of the gate, called as the gate calls it: admit, queue, dispatch, settle, release.
+//! Tidegate's scheduler, driven as the gate drives it: admit, queue, dispatch, settle, release.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -14,14 +14,14 @@ use tidegate::tokens::Demand;
 use super::{Call, Policy};
 use crate::virtual_time;
 
-/// The cost that a call is charged.
+/// What a call is charged to its tenant's share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Charging {
-    /// The estimated tokens, corrected when the call ends.
+    /// The estimated tokens, corrected to the true tokens when the call ends. This is the default.
     Tokens,
-    /// The estimated tokens, never corrected: the comparison for settling.
+    /// The estimated tokens, never corrected. Shows the effect of the correction.
     Unsettled,
-    /// One per call, regardless of length (`cost = "calls"`): the comparison for token costs.
+    /// 1 for each call (`cost = "calls"`). Shows the effect of charging tokens.
     Calls,
 }
 
@@ -30,7 +30,7 @@ pub(crate) struct Ours {
     began: Instant,
     charging: Charging,
     names: Vec<Arc<str>>,
-    /// Calls that were admitted on arrival and have not been dispatched yet.
+    /// Calls that got a slot on arrival and that [`Policy::next`] has not returned yet.
     ready: VecDeque<usize>,
     grants: HashMap<usize, Grant>,
 }
@@ -49,7 +49,7 @@ impl Ours {
             let tenant = TenantConfig { weight: *weight, queue: Some(*queue), ..TenantConfig::default() };
             target.tenants.insert(name.clone(), tenant);
         }
-        let began = virtual_time::beginning();
+        let began = virtual_time::time_origin();
         Self {
             scheduler: Scheduler::new(&SchedulerSettings::from(&target), began),
             began,

@@ -4,7 +4,6 @@ use std::time::Duration;
 
 use super::{Call, Policy, Queues};
 
-/// The round robin policy.
 #[derive(Debug)]
 pub(crate) struct RoundRobin {
     queues: Queues,

@@ -11,7 +11,6 @@ use std::time::Duration;
 
 use super::{Call, Policy, Queues};
 
-/// The virtual token counter policy.
 #[derive(Debug)]
 pub(crate) struct Vtc {
     queues: Queues,
@@ -22,8 +21,8 @@ pub(crate) struct Vtc {
 }
 
 impl Vtc {
-    /// Creates the policy. `inputs` are the input tokens of each call of the workload, which are
-    /// known at arrival.
+    /// Creates the policy. `inputs` has the input tokens of each call of the workload, by index,
+    /// and `bounds` the maximum queue length of each tenant.
     pub(crate) fn new(weights: Vec<f64>, bounds: Vec<usize>, inputs: Vec<f64>) -> Self {
         Self {
             queues: Queues::new(bounds),

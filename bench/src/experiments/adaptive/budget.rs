@@ -1,12 +1,12 @@
-//! The token budget that our side keeps, as the gate does, for every contender.
+//! The client's own token budget, which the driver applies to every contender, as the gate does.
 //!
 //! The rate is known from a header, and the remaining tokens from each answer. The depth of the
-//! provider's bucket and the calls of others are unknown, and each answer is assumed to have the
-//! mean length.
+//! provider's bucket and the calls of other clients are unknown, and each answer is assumed to have
+//! the mean length.
 
 use std::time::Duration;
 
-/// The tokens that may be sent, as far as known.
+/// A token bucket with the tokens that the client may still send, as far as it knows.
 #[derive(Debug)]
 pub(super) struct Budget {
     per_second: f64,
@@ -14,10 +14,10 @@ pub(super) struct Budget {
     at: Duration,
 }
 
-/// The share of the rate that is used.
+/// The share of the announced rate that is used.
 const USED: f64 = 0.985;
-/// The depth of the bucket in seconds of the rate: the gate's default, more than the provider here
-/// allows.
+/// The assumed depth of the provider's bucket, in seconds of the rate. It is the gate's default,
+/// and more than the simulated provider allows.
 const BURST: f64 = 6.0;
 
 impl Budget {
@@ -32,7 +32,7 @@ impl Budget {
         self.at = now;
     }
 
-    /// Returns the time until `tokens` may be sent, zero if now.
+    /// Returns the time until `tokens` may be sent. Zero if they may be sent now.
     pub(super) fn wait(&mut self, now: Duration, tokens: f64) -> Duration {
         self.refill(now);
         let need = tokens.min(self.per_second * BURST) - self.level;
@@ -43,8 +43,8 @@ impl Budget {
         self.level -= tokens;
     }
 
-    /// Sets the level to the remaining tokens of a header.
-    pub(super) fn told(&mut self, now: Duration, remaining: f64) {
+    /// Sets the level of the bucket to the remaining tokens that a response header announced.
+    pub(super) fn on_remaining(&mut self, now: Duration, remaining: f64) {
         self.refill(now);
         self.level = remaining;
     }

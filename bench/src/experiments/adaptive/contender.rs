@@ -1,4 +1,4 @@
-//! The contenders' interface, fixed limits, and our limit.
+//! The interface of the compared controllers ("contenders"), fixed limits, and Tidegate's limit.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -6,45 +6,47 @@ use std::time::{Duration, Instant};
 use tidegate::config::AdaptiveConfig;
 use tidegate::policy::adaptive::{CallKind, Ended, Limit, LimitSettings, Sample};
 
-/// The conditions that every contender is given at the start.
+/// What every contender is told at the start of a run.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Terms {
-    /// The promised time from asking to the first token, including the queue wait.
+    /// The maximum time from a call's arrival to its first token, including the wait in the queue.
     pub(crate) objective: Duration,
-    /// The maximum wait in our queue, after which a call is rejected.
+    /// The maximum wait in the client's queue, after which a call is rejected.
     pub(crate) wait: Duration,
-    /// The maximum limit.
+    /// The maximum of the limit, in concurrent calls.
     pub(crate) ceiling: usize,
 }
 
 impl Terms {
-    /// Returns the upstream's part of the objective: the objective minus the maximum queue wait.
+    /// Returns the part of the objective that is left for the upstream: the objective minus the
+    /// maximum queue wait.
     pub(crate) fn upstream(&self) -> Duration {
         self.objective.saturating_sub(self.wait)
     }
 }
 
-/// An attempt that is sent upstream.
+/// An attempt that is being sent to the upstream.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Sent {
-    /// The attempt's id, unique in a run, also among the attempts of one call.
+    /// The attempt's id, unique in a run. Each attempt of a call has an id of its own.
     pub(crate) id: u64,
     pub(crate) kind: CallKind,
-    /// The time since the call was asked for. User TTFT is this time plus the upstream's.
+    /// The time since the call arrived. The user's TTFT is this time plus the upstream's TTFT.
     pub(crate) waited: Duration,
-    /// Attempts in flight, including this one.
+    /// The number of attempts in flight, including this one.
     pub(crate) in_flight: usize,
 }
 
-/// One controller in one run.
+/// A controller of the number of concurrent calls, in one run.
 ///
-/// Each attempt is reported by [`Contender::sent`] and then once by [`Contender::ended`]. Attempts
-/// that stream are also reported by [`Contender::first_token`] in between, if there is a token.
+/// Each attempt is reported by [`Contender::sent`] and then once by [`Contender::ended`]. If an
+/// attempt streams and has a token, [`Contender::first_token`] is called in between.
 pub(crate) trait Contender {
-    /// Returns the current maximum number of attempts in flight.
+    /// Returns the maximum number of attempts in flight.
     fn limit(&self) -> usize;
 
-    /// Returns the current maximum number of streaming attempts that await their first token.
+    /// Returns the maximum number of streaming attempts that await their first token. Default: no
+    /// limit.
     fn awaiting(&self) -> usize {
         usize::MAX
     }
@@ -55,23 +57,24 @@ pub(crate) trait Contender {
 
     fn ended(&mut self, now: Instant, id: u64, how: Ended);
 
-    /// Reports the number of calls in our queue, after each event.
+    /// Reports the number of calls in the client's queue. Called after each event.
     fn queued(&mut self, _now: Instant, _waiting: usize) {}
 
-    /// Returns the time of the next [`Contender::tick`], if nothing else happens before.
+    /// Returns the time at which [`Contender::tick`] must be called if no other event comes first.
+    /// `None` if no tick is needed.
     fn next_wake(&self) -> Option<Instant> {
         None
     }
 
     fn tick(&mut self, _now: Instant) {}
 
-    /// Returns a note on the contender's state for a person who watches.
+    /// Returns one line about the contender's state, which `--trace` prints.
     fn note(&self, _now: Instant) -> String {
         String::new()
     }
 }
 
-/// A fixed limit.
+/// A limit that never changes, in concurrent calls.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Fixed(pub(crate) usize);
 
@@ -87,16 +90,17 @@ impl Contender for Fixed {
     fn ended(&mut self, _now: Instant, _id: u64, _how: Ended) {}
 }
 
-/// Limits that change at known times: the oracle's.
+/// Limits that change at given times. The oracle is such a contender.
 #[derive(Clone, Debug)]
 pub(crate) struct Scheduled {
     limit: usize,
-    /// The remaining changes in reverse order of time.
+    /// The changes still to come: time and new limit, last change first.
     steps: Vec<(Instant, usize)>,
 }
 
 impl Scheduled {
-    /// Creates a schedule. Each limit applies from its time on; `steps` are in order of time.
+    /// Creates a schedule. `steps` has times, in increasing order, and the limits that apply from
+    /// then on.
     pub(crate) fn new(steps: impl IntoIterator<Item = (Instant, usize)>) -> Self {
         let mut steps: Vec<_> = steps.into_iter().collect();
         steps.reverse();
@@ -127,7 +131,7 @@ impl Contender for Scheduled {
     }
 }
 
-/// Our policy, as the gate uses it, without the gate.
+/// Tidegate's adaptive limit, without the rest of the gate.
 #[derive(Debug)]
 pub(crate) struct Ours {
     limit: Limit,

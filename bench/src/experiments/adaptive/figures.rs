@@ -1,40 +1,45 @@
 //! The figures of a run.
+//!
+//! A *step* is a change of load or capacity at the beginning of a phase. The oracle's *band* of a
+//! phase has all limits with which about as many calls are served in time as with the best one. The
+//! *floor* is a limit so low that a contender has collapsed.
 
 use std::time::Duration;
 
 use tidegate_sim::scenario::quantile;
 
-use super::course::{Course, Fate, How, Played, Second};
 use super::oracle::Oracle;
 use super::play::PATIENCE;
-use super::stage::Stage;
+use super::prepared_scenario::PreparedScenario;
+use super::run::{CallOutcome, CallResult, RunInputs, RunResult, Second};
 use super::workload::Arrival;
 
 /// The figures of one run.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Figures {
-    /// Completed calls with their first token in time, by phase.
+    /// The number of calls with a first token in time, by phase.
     pub(crate) good: Vec<usize>,
     /// Calls that went upstream and were answered, broken, given up without a token, or finally
-    /// rejected, except calls that a step excuses.
+    /// rejected. Calls that a step excuses are left out.
     pub(crate) sent: Share,
-    /// The calls of `sent` and those that we rejected, of callers who do not leave.
+    /// The calls of `sent`, and those that the client rejected. Callers who leave are left out.
     pub(crate) asked: Share,
-    /// The worst phase's p99 of user TTFT in seconds, except calls that a step excuses.
+    /// p99 of the user's TTFT, in seconds, in the phase where it is highest. Calls that a step
+    /// excuses are left out.
     pub(crate) ttft_p99_s: f64,
     /// Attempts that the upstream rejected, per call.
     pub(crate) turned_away: f64,
-    /// Seconds from the beginning of each phase until the limit in force ([`Second::in_force`]) was
-    /// near the oracle's band to stay. `None` if it never was.
+    /// For each phase, the seconds from its beginning until the limit in force
+    /// ([`Second::in_force`]) came near the oracle's band and stayed there. `None` if it never did.
     pub(crate) settled_s: Vec<Option<f64>>,
-    /// Seconds at the floor while calls waited.
-    pub(crate) collapsed_s: f64,
-    /// Seconds in which at most one call might await its first token while calls waited. A run does
-    /// not show whether more would have been served.
+    /// Seconds in which calls waited and the limit in force was at the floor.
+    pub(crate) at_floor_s: f64,
+    /// Seconds in which calls waited, and at most one call was allowed to await its first token.
+    /// Such a second does not prove that more calls would have been served.
     pub(crate) one_at_a_time_s: f64,
 }
 
-/// The number of calls with their first token in time, and the number of all calls.
+/// How many calls had their first token in time, and of how many.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Share {
     pub(crate) met: usize,
@@ -51,53 +56,64 @@ impl Share {
         Self { met: self.met + other.met, of: self.of + other.of }
     }
 
-    /// Returns the share in per cent.
+    /// Returns the share in per cent. NaN without calls.
     pub(crate) fn percent(self) -> f64 {
         self.met as f64 / self.of as f64 * 100.0
     }
 }
 
-/// The time after a step in which calls do not count against a contender, because no contender can
-/// know the new situation yet.
+/// The time after a step in which late calls do not count against a contender, because no contender
+/// can know the new capacity yet.
 const AFTER_A_STEP: Duration = Duration::from_secs(10);
 
-/// The number of seconds over which the limit is averaged. The mean is near the band if it is
-/// within [`NEAR`] of the band.
+/// The number of seconds over which the limit is averaged before it is compared with the oracle's
+/// band.
 const MEAN_OF: usize = 5;
 const NEAR: f64 = 0.1;
-/// The number of seconds for which a settled limit must stay near the band, or to the phase's end.
+/// The number of seconds for which a limit must stay near the band to be settled. Less if the phase
+/// ends before.
 const STAYS: usize = 20;
 
-/// The share of the oracle's band at or below which a limit is at the floor. A limit of 1 is too.
+/// A limit is at the floor if it is 1, or at most this share of the lowest limit of the band.
 const FLOOR: f64 = 0.125;
 
-/// Returns the number of calls asked for in `span` that were served in time.
-pub(crate) fn good(course: &Course, played: &Played, span: (Duration, Duration)) -> usize {
-    calls(course, played)
-        .filter(|(arrival, fate)| (span.0..span.1).contains(&arrival.at) && in_time(course, arrival, fate))
+/// Returns the number of calls that arrived in `span` (start and end) and had their first token in
+/// time.
+pub(crate) fn good(inputs: &RunInputs, played: &RunResult, span: (Duration, Duration)) -> usize {
+    calls(inputs, played)
+        .filter(|(arrival, result)| {
+            (span.0..span.1).contains(&arrival.at) && in_time(inputs, arrival, result)
+        })
         .count()
 }
 
-fn calls<'a>(course: &'a Course, played: &'a Played) -> impl Iterator<Item = (&'a Arrival, &'a Fate)> {
-    course.arrivals.iter().zip(&played.fates)
+fn calls<'a>(
+    inputs: &'a RunInputs,
+    played: &'a RunResult,
+) -> impl Iterator<Item = (&'a Arrival, &'a CallResult)> {
+    inputs.arrivals.iter().zip(&played.results)
 }
 
-pub(crate) fn in_time(course: &Course, arrival: &Arrival, fate: &Fate) -> bool {
-    fate.how == How::Served
-        && fate.first_token.is_some_and(|first| first - arrival.at <= course.terms.objective)
+pub(crate) fn in_time(inputs: &RunInputs, arrival: &Arrival, result: &CallResult) -> bool {
+    result.how == CallOutcome::Served
+        && result.first_token.is_some_and(|first| first - arrival.at <= inputs.terms.objective)
 }
 
-/// Returns `true` if a step excuses the call.
-///
-/// A step excuses calls that were asked for in the [`AFTER_A_STEP`] after it, and calls that were
-/// neither answered nor late when it came.
-fn excused(phases: &[(Duration, Duration)], course: &Course, arrival: &Arrival, fate: &Fate) -> bool {
-    let late = arrival.at + course.terms.objective;
-    let decided = fate.first_token.map_or(late, |first| first.min(late));
+/// Returns `true` if a step excuses the call: if the call arrived within [`AFTER_A_STEP`] after the
+/// step, or was neither answered nor late when the step came.
+fn excused(
+    phases: &[(Duration, Duration)],
+    inputs: &RunInputs,
+    arrival: &Arrival,
+    result: &CallResult,
+) -> bool {
+    let late = arrival.at + inputs.terms.objective;
+    let decided = result.first_token.map_or(late, |first| first.min(late));
     phases.iter().any(|(step, _)| arrival.at < *step + AFTER_A_STEP && decided > *step)
 }
 
-/// Returns the seconds until the limit in force is near the band to stay.
+/// Returns the seconds until the limit in force came near the band and stayed there. `None` if it
+/// never did.
 fn settled(seconds: &[Second], band: (usize, usize)) -> Option<f64> {
     let near = band.0 as f64 * (1.0 - NEAR)..=band.1 as f64 * (1.0 + NEAR);
     let means: Vec<bool> = seconds
@@ -110,38 +126,47 @@ fn settled(seconds: &[Second], band: (usize, usize)) -> Option<f64> {
 }
 
 impl Figures {
-    pub(crate) fn of(stage: &Stage, course: &Course, oracle: &Oracle, played: &Played) -> Self {
-        let phases = stage.phases();
+    pub(crate) fn of(
+        prepared: &PreparedScenario,
+        inputs: &RunInputs,
+        oracle: &Oracle,
+        played: &RunResult,
+    ) -> Self {
+        let phases = prepared.phases();
         let mut figures = Self {
-            good: phases.iter().map(|span| good(course, played, *span)).collect(),
-            turned_away: played.rejected as f64 / course.arrivals.len().max(1) as f64,
+            good: phases.iter().map(|span| good(inputs, played, *span)).collect(),
+            turned_away: played.rejected as f64 / inputs.arrivals.len().max(1) as f64,
             ..Self::default()
         };
         for ((from, to), band) in phases.iter().zip(&oracle.bands) {
-            let asked = calls(course, played).filter(|(arrival, _)| (*from..*to).contains(&arrival.at));
-            figures.judge(course, asked.filter(|(arrival, fate)| !excused(&phases, course, arrival, fate)));
+            let asked = calls(inputs, played).filter(|(arrival, _)| (*from..*to).contains(&arrival.at));
+            figures
+                .judge(inputs, asked.filter(|(arrival, result)| !excused(&phases, inputs, arrival, result)));
             let seconds = from.as_secs() as usize..to.as_secs() as usize;
             figures.watch(played.seconds.get(seconds).unwrap_or_default(), *band);
         }
         figures
     }
 
-    /// Adds the calls of a phase.
-    fn judge<'a>(&mut self, course: &Course, calls: impl Iterator<Item = (&'a Arrival, &'a Fate)>) {
+    /// Adds the calls that arrived in one phase.
+    fn judge<'a>(&mut self, inputs: &RunInputs, calls: impl Iterator<Item = (&'a Arrival, &'a CallResult)>) {
         let mut waits = Vec::new();
-        for (arrival, fate) in calls {
-            let waited = match fate.how {
-                How::Served | How::Broken | How::TurnedAway => {
-                    fate.first_token.map(|first| first - arrival.at)
+        for (arrival, result) in calls {
+            let waited = match result.how {
+                CallOutcome::Served | CallOutcome::Broken | CallOutcome::TurnedAway => {
+                    result.first_token.map(|first| first - arrival.at)
                 }
-                How::TimedOut => Some(PATIENCE),
-                How::Refused | How::Left | How::Open => None,
+                CallOutcome::TimedOut => Some(PATIENCE),
+                CallOutcome::Refused | CallOutcome::Left | CallOutcome::Open => None,
             };
-            let met = waited.is_some_and(|waited| waited <= course.terms.objective);
-            match fate.how {
-                How::Left | How::Open => continue,
-                How::Refused => {}
-                How::Served | How::Broken | How::TurnedAway | How::TimedOut => self.sent.count(met),
+            let met = waited.is_some_and(|waited| waited <= inputs.terms.objective);
+            match result.how {
+                CallOutcome::Left | CallOutcome::Open => continue,
+                CallOutcome::Refused => {}
+                CallOutcome::Served
+                | CallOutcome::Broken
+                | CallOutcome::TurnedAway
+                | CallOutcome::TimedOut => self.sent.count(met),
             }
             // Callers who leave are not counted, so that rejecting more of them changes nothing.
             if arrival.leaves.is_none() {
@@ -154,14 +179,14 @@ impl Figures {
         }
     }
 
-    /// Adds the seconds of a phase.
+    /// Adds the seconds of one phase. `band` is the oracle's lowest and highest limit.
     fn watch(&mut self, seconds: &[Second], band: (usize, usize)) {
         self.settled_s.push(settled(seconds, band));
         let floor = ((band.0 as f64 * FLOOR) as usize).max(1);
         // If 1 belongs to the band, there is no floor.
         let on_floor = |second: &&Second| band.0 > 1 && second.pressed && second.in_force() <= floor;
         let later = || seconds.iter().skip(AFTER_A_STEP.as_secs() as usize);
-        self.collapsed_s += later().filter(on_floor).count() as f64;
+        self.at_floor_s += later().filter(on_floor).count() as f64;
         self.one_at_a_time_s += later().filter(|second| second.waits() && second.bound <= 1).count() as f64;
     }
 

@@ -1,40 +1,40 @@
-//! The best fixed limit of each phase, found by search: the limits of a contender that knows the
-//! scenario.
+//! The oracle: the best fixed limit of each phase, found by search. It stands for a controller that
+//! knows the scenario in advance.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::contender::Scheduled;
-use super::course::Course;
-use super::stage::{GRID, Stage};
+use super::prepared_scenario::{GRID, PreparedScenario};
+use super::run::RunInputs;
 use super::{figures, spread_out};
 use crate::Fallible;
-use crate::virtual_time::beginning;
+use crate::virtual_time::time_origin;
 
-/// The seeds on which the limits are found.
+/// The seeds on which the search compares limits.
 const CALIBRATION: std::ops::RangeInclusive<u64> = 1..=4;
 
-/// The band of a phase has all limits whose result is within this share of the best.
+/// A limit belongs to the band of a phase if it serves at most this share less than the best limit.
 const AS_GOOD: f64 = 0.01;
-/// Of limits within this share of the best, the smallest is taken.
+/// Limits within this share of the best are equally good. Of these, the smallest is chosen.
 const TIE: f64 = 0.001;
 
-/// The steps of the search around the best.
+/// Factors of the best limit that the search tries next.
 const FINE: [f64; 10] = [0.7, 0.76, 0.82, 0.88, 0.94, 1.06, 1.13, 1.2, 1.28, 1.4];
 const FINER: [f64; 6] = [0.91, 0.94, 0.97, 1.03, 1.06, 1.09];
 
-/// The limits of the oracle. See the [module documentation](self).
+/// The best limits of a scenario, by phase.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Oracle {
-    /// The best limit of each phase.
+    /// The best limit of each phase, in calls.
     pub(crate) limits: Vec<usize>,
-    /// The smallest and the largest limit of each phase's band.
+    /// The lowest and the highest limit of each phase's band.
     pub(crate) bands: Vec<(usize, usize)>,
 }
 
 impl Oracle {
-    pub(crate) fn find(stage: &Stage) -> Fallible<Self> {
-        let mut search = Search::new(stage);
-        search.run(GRID.map(|limit| (vec![limit; stage.scenario.phases.len()], None)).into())?;
+    pub(crate) fn find(prepared: &PreparedScenario) -> Fallible<Self> {
+        let mut search = Search::new(prepared);
+        search.run(GRID.map(|limit| (vec![limit; prepared.scenario.phases.len()], None)).into())?;
         let best = search.best();
         // All phases at once, with neighbours that are nearly right.
         let together = FINE.iter().map(|step| best.iter().map(|limit| scaled(*limit, *step)).collect());
@@ -60,9 +60,9 @@ impl Oracle {
         Ok(Self { limits: search.best(), bands: search.bands() })
     }
 
-    /// Returns a contender with these limits.
-    pub(crate) fn contender(&self, stage: &Stage) -> Scheduled {
-        scheduled(stage, &self.limits)
+    /// Returns a contender that applies the limits at the times of the phases.
+    pub(crate) fn contender(&self, prepared: &PreparedScenario) -> Scheduled {
+        scheduled(prepared, &self.limits)
     }
 }
 
@@ -70,34 +70,36 @@ fn scaled(limit: usize, step: f64) -> usize {
     ((limit as f64 * step).round() as usize).clamp(1, 256)
 }
 
-fn scheduled(stage: &Stage, limits: &[usize]) -> Scheduled {
-    Scheduled::new(stage.phases().iter().zip(limits).map(|((from, _), limit)| (beginning() + *from, *limit)))
+fn scheduled(prepared: &PreparedScenario, limits: &[usize]) -> Scheduled {
+    Scheduled::new(
+        prepared.phases().iter().zip(limits).map(|((from, _), limit)| (time_origin() + *from, *limit)),
+    )
 }
 
 struct Search<'a> {
-    stage: &'a Stage,
-    courses: Vec<Course>,
-    /// For each phase, each limit that was tried, with the number of calls served in time over all
+    prepared: &'a PreparedScenario,
+    courses: Vec<RunInputs>,
+    /// For each phase, the limits that were tried, with the number of calls served in time over all
     /// seeds.
     tried: Vec<BTreeMap<usize, usize>>,
 }
 
 impl<'a> Search<'a> {
-    fn new(stage: &'a Stage) -> Self {
-        let courses = CALIBRATION.map(|seed| stage.course(seed)).collect();
-        Self { stage, courses, tried: vec![BTreeMap::new(); stage.scenario.phases.len()] }
+    fn new(prepared: &'a PreparedScenario) -> Self {
+        let courses = CALIBRATION.map(|seed| prepared.inputs(seed)).collect();
+        Self { prepared, courses, tried: vec![BTreeMap::new(); prepared.scenario.phases.len()] }
     }
 
-    /// Plays each of `tries`: one limit per phase, and the phase that the try is for (`None` for
-    /// all phases).
+    /// Plays each of `tries` on all seeds. A try has one limit per phase, and the index of the
+    /// phase that it is counted for, or `None` for all phases.
     fn run(&mut self, tries: Vec<(Vec<usize>, Option<usize>)>) -> Fallible<()> {
-        let phases = self.stage.phases();
+        let phases = self.prepared.phases();
         let served = spread_out(&tries, |(limits, _)| {
             let mut served = vec![0; phases.len()];
-            for course in &self.courses {
-                let played = self.stage.play(course, &mut scheduled(self.stage, limits), false);
+            for inputs in &self.courses {
+                let played = self.prepared.play(inputs, &mut scheduled(self.prepared, limits), false);
                 for (sum, span) in served.iter_mut().zip(&phases) {
-                    *sum += figures::good(course, &played, *span);
+                    *sum += figures::good(inputs, &played, *span);
                 }
             }
             served
@@ -126,7 +128,8 @@ impl<'a> Search<'a> {
             .collect()
     }
 
-    /// Returns the longest run of limits around the best that are as good as the best.
+    /// Returns, for each phase, the ends of the longest run of tried limits around the best one
+    /// that are within [`AS_GOOD`] of it.
     fn bands(&self) -> Vec<(usize, usize)> {
         self.tried
             .iter()

@@ -16,16 +16,16 @@ use tidegate::policy::adaptive::{CallKind, Ended};
 
 use super::budget::Budget;
 use super::contender::{Contender, Sent};
-use super::course::{Course, Fate, How, NOTED, Played, Second};
+use super::run::{CallOutcome, CallResult, NOTED, RunInputs, RunResult, Second};
 use super::upstream::{Change, Event, Rejection, Upstream, What};
 use super::workload::Arrival;
-use crate::virtual_time::beginning;
+use crate::virtual_time::time_origin;
 
-/// The time until a rejection is known.
+/// The time from sending an attempt until a rejection of it arrives.
 const ROUND_TRIP: Duration = Duration::from_millis(50);
 const ATTEMPTS: u32 = 4;
 const BACKOFF_S: f64 = 0.5;
-/// The time after asking at which a call without a token is given up.
+/// The time after which a caller without a first token gives up.
 pub(super) const PATIENCE: Duration = Duration::from_secs(30);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -42,62 +42,62 @@ struct Flight {
     turned_away: bool,
 }
 
-/// Plays one run.
+/// Plays one run, and returns its results.
 pub(crate) fn play(
-    course: &Course,
+    inputs: &RunInputs,
     upstream: &mut dyn Upstream,
     contender: &mut dyn Contender,
     notes: bool,
-) -> Played {
-    Run::new(course, upstream, contender, notes).go()
+) -> RunResult {
+    Run::new(inputs, upstream, contender, notes).go()
 }
 
 struct Run<'a> {
-    course: &'a Course,
+    inputs: &'a RunInputs,
     upstream: &'a mut dyn Upstream,
     contender: &'a mut dyn Contender,
     notes: bool,
     zero: Instant,
     now: Duration,
     rng: Rng,
-    /// Calls that have not been sent, in order of arrival. The field below is the next call to
-    /// arrive.
+    /// Calls that wait for their first attempt, by index, in order of arrival.
     fresh: VecDeque<usize>,
+    /// The index of the next call to arrive.
     next: usize,
-    /// Calls to be retried.
+    /// Indices of the calls that wait for a retry whose backoff is over.
     again: BTreeSet<usize>,
     flights: HashMap<u64, Flight>,
     awaiting: usize,
     attempts_of: Vec<u32>,
-    /// The attempt in flight of each call.
+    /// For each call, the id of its attempt in flight. `None` without one.
     flying: Vec<Option<u64>>,
     timers: BinaryHeap<Reverse<(Duration, Timer)>>,
     changes: &'a [(Duration, Change)],
     held_until: Duration,
     budget: Option<Budget>,
-    /// The number of calls that have not ended.
+    /// The number of calls that have arrived and not ended.
     open: usize,
     pressed: bool,
-    played: Played,
+    played: RunResult,
 }
 
 impl<'a> Run<'a> {
     fn new(
-        course: &'a Course,
+        inputs: &'a RunInputs,
         upstream: &'a mut dyn Upstream,
         contender: &'a mut dyn Contender,
         notes: bool,
     ) -> Self {
-        let count = course.arrivals.len();
-        let open = Fate { how: How::Open, sent: None, first_token: None };
+        let count = inputs.arrivals.len();
+        let open = CallResult { how: CallOutcome::Open, sent: None, first_token: None };
         Self {
-            course,
+            inputs,
             upstream,
             contender,
             notes,
-            zero: beginning(),
+            zero: time_origin(),
             now: Duration::ZERO,
-            rng: Rng::with_seed(course.seed.wrapping_add(77)),
+            rng: Rng::with_seed(inputs.seed.wrapping_add(77)),
             fresh: VecDeque::new(),
             next: 0,
             again: BTreeSet::new(),
@@ -106,13 +106,13 @@ impl<'a> Run<'a> {
             attempts_of: vec![0; count],
             flying: vec![None; count],
             timers: BinaryHeap::new(),
-            changes: &course.changes,
+            changes: &inputs.changes,
             held_until: Duration::ZERO,
-            budget: course.budget.map(Budget::new),
+            budget: inputs.budget.map(Budget::new),
             open: count,
             pressed: false,
-            played: Played {
-                fates: vec![open; count],
+            played: RunResult {
+                results: vec![open; count],
                 seconds: Vec::new(),
                 attempts: 0,
                 rejected: 0,
@@ -121,7 +121,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    fn go(mut self) -> Played {
+    fn go(mut self) -> RunResult {
         let mut events = Vec::new();
         while self.open > 0 {
             let Some(at) = self.next_moment() else { break };
@@ -158,7 +158,7 @@ impl<'a> Run<'a> {
     }
 
     fn arrival(&self, call: usize) -> Arrival {
-        self.course.arrivals[call]
+        self.inputs.arrivals[call]
     }
 
     fn next_moment(&self) -> Option<Duration> {
@@ -169,10 +169,10 @@ impl<'a> Run<'a> {
             .map(|wake| wake.saturating_duration_since(self.zero).max(self.now + Duration::from_millis(1)));
         let held = Some(self.held_until).filter(|until| *until > self.now);
         [
-            self.course.arrivals.get(self.next).map(|arrival| arrival.at),
+            self.inputs.arrivals.get(self.next).map(|arrival| arrival.at),
             self.timers.peek().map(|Reverse((at, _))| *at),
             self.upstream.next_event(),
-            self.fresh.front().map(|call| self.arrival(*call).at + self.course.terms.wait),
+            self.fresh.front().map(|call| self.arrival(*call).at + self.inputs.terms.wait),
             self.changes.first().map(|(at, _)| *at),
             wake,
             held,
@@ -183,9 +183,9 @@ impl<'a> Run<'a> {
         .map(|at| at.max(self.now))
     }
 
-    /// Advances the time, and records the seconds that end before `at`.
+    /// Advances the time to `at`, and records each second that ends before.
     fn pass(&mut self, at: Duration) {
-        while self.played.seconds.len() < at.min(self.course.until).as_secs() as usize {
+        while self.played.seconds.len() < at.min(self.inputs.until).as_secs() as usize {
             let waiting = self.fresh.len() + self.again.len();
             let held = self.held_until > self.now;
             let pressed = std::mem::take(&mut self.pressed) || (waiting > 0 && !held);
@@ -203,12 +203,12 @@ impl<'a> Run<'a> {
     fn happened(&mut self, event: Event) {
         let Some(flight) = self.flights.get_mut(&event.id) else { return };
         let call = flight.call;
-        let streams = self.course.arrivals[call].streams;
+        let streams = self.inputs.arrivals[call].streams;
         match event.what {
             What::FirstToken => {
                 flight.has_token = true;
-                self.hear();
-                self.played.fates[call].first_token = Some(event.at);
+                self.read_headers();
+                self.played.results[call].first_token = Some(event.at);
                 if streams {
                     self.awaiting -= 1;
                     self.contender.first_token(self.zero + self.now, event.id);
@@ -216,16 +216,16 @@ impl<'a> Run<'a> {
             }
             What::Finished => {
                 let output = u64::from(self.arrival(call).work.output);
-                self.land(event.id, Ended::Completed { output });
-                self.end(call, How::Served);
+                self.end_attempt(event.id, Ended::Completed { output });
+                self.end(call, CallOutcome::Served);
             }
             What::Broken => {
                 let has_token = flight.has_token;
-                self.land(event.id, Ended::Failed);
+                self.end_attempt(event.id, Ended::Failed);
                 if has_token {
-                    self.end(call, How::Broken);
+                    self.end(call, CallOutcome::Broken);
                 } else {
-                    self.try_again(call, How::Broken, None);
+                    self.try_again(call, CallOutcome::Broken, None);
                 }
             }
         }
@@ -235,7 +235,7 @@ impl<'a> Run<'a> {
         match timer {
             Timer::Rejected { id, why } => {
                 self.played.rejected += 1;
-                self.hear();
+                self.read_headers();
                 let Some(call) = self.flights.get(&id).map(|flight| flight.call) else { return };
                 let (how, retry_after) = match why {
                     Rejection::Limited { retry_after } => {
@@ -243,52 +243,52 @@ impl<'a> Run<'a> {
                     }
                     Rejection::Overloaded => (Ended::Overloaded, None),
                 };
-                self.land(id, how);
+                self.end_attempt(id, how);
                 if let Some(wait) = retry_after {
                     self.held_until = self.held_until.max(self.now + wait);
                 }
-                self.try_again(call, How::TurnedAway, retry_after);
+                self.try_again(call, CallOutcome::TurnedAway, retry_after);
             }
-            Timer::Leaves { id } => self.give_up(id, Ended::Cancelled, How::Left),
+            Timer::Leaves { id } => self.give_up(id, Ended::Cancelled, CallOutcome::Left),
             Timer::Again { call } => {
-                if self.played.fates[call].how == How::Open {
+                if self.played.results[call].how == CallOutcome::Open {
                     self.again.insert(call);
                 }
             }
             Timer::GivesUp { call } => match self.flying[call] {
-                Some(id) => self.give_up(id, Ended::TimedOut, How::TimedOut),
-                None if self.played.fates[call].how == How::Open => {
+                Some(id) => self.give_up(id, Ended::TimedOut, CallOutcome::TimedOut),
+                None if self.played.results[call].how == CallOutcome::Open => {
                     self.again.remove(&call);
-                    self.end(call, How::TurnedAway);
+                    self.end(call, CallOutcome::TurnedAway);
                 }
                 None => {}
             },
         }
     }
 
-    /// Reads the headers of an answer.
-    fn hear(&mut self) {
+    /// Takes the remaining tokens from the response headers, if the provider sends them.
+    fn read_headers(&mut self) {
         if let (Some(budget), Some(remaining)) = (&mut self.budget, self.upstream.remaining(self.now)) {
-            budget.told(self.now, remaining);
+            budget.on_remaining(self.now, remaining);
         }
     }
 
-    /// Ends an attempt and its call, unless its first token was made.
+    /// Cancels an attempt and ends its call, unless its first token exists.
     ///
-    /// This also applies to calls that do not stream, although their callers cannot see the first
-    /// token, so that all calls are equally patient.
-    fn give_up(&mut self, id: u64, ended: Ended, how: How) {
+    /// An answer that does not stream is cancelled on the same condition, although its caller
+    /// cannot see the first token. So all callers are equally patient.
+    fn give_up(&mut self, id: u64, ended: Ended, how: CallOutcome) {
         let Some(flight) = self.flights.get(&id).filter(|flight| !flight.has_token) else { return };
         let (call, turned_away) = (flight.call, flight.turned_away);
         if !turned_away {
             self.upstream.abort(self.now, id);
         }
-        self.land(id, ended);
+        self.end_attempt(id, ended);
         self.end(call, how);
     }
 
-    /// Ends an attempt.
-    fn land(&mut self, id: u64, how: Ended) {
+    /// Ends an attempt, and ends or retries its call.
+    fn end_attempt(&mut self, id: u64, how: Ended) {
         let Some(flight) = self.flights.remove(&id) else { return };
         let awaits = self.arrival(flight.call).streams && !flight.has_token;
         self.awaiting -= usize::from(awaits);
@@ -296,12 +296,12 @@ impl<'a> Run<'a> {
         self.contender.ended(self.zero + self.now, id, how);
     }
 
-    fn end(&mut self, call: usize, how: How) {
-        self.played.fates[call].how = how;
+    fn end(&mut self, call: usize, how: CallOutcome) {
+        self.played.results[call].how = how;
         self.open -= 1;
     }
 
-    fn try_again(&mut self, call: usize, or: How, retry_after: Option<Duration>) {
+    fn try_again(&mut self, call: usize, or: CallOutcome, retry_after: Option<Duration>) {
         let made = self.attempts_of[call];
         if made >= ATTEMPTS {
             return self.end(call, or);
@@ -313,7 +313,7 @@ impl<'a> Run<'a> {
     }
 
     fn arrive(&mut self) {
-        while let Some(arrival) = self.course.arrivals.get(self.next).filter(|arrival| arrival.at <= self.now)
+        while let Some(arrival) = self.inputs.arrivals.get(self.next).filter(|arrival| arrival.at <= self.now)
         {
             self.timers.push(Reverse((arrival.at + PATIENCE, Timer::GivesUp { call: self.next })));
             self.fresh.push_back(self.next);
@@ -322,19 +322,19 @@ impl<'a> Run<'a> {
     }
 
     fn refuse(&mut self) {
-        let wait = self.course.terms.wait;
+        let wait = self.inputs.terms.wait;
         while let Some(call) =
             self.fresh.front().copied().filter(|call| self.arrival(*call).at + wait <= self.now)
         {
             self.fresh.pop_front();
-            self.end(call, How::Refused);
+            self.end(call, CallOutcome::Refused);
         }
     }
 
     fn admit(&mut self) {
         while self.held_until <= self.now && self.has_room() {
             let Some(call) = self.again.first().or_else(|| self.fresh.front()).copied() else { return };
-            let expected = f64::from(self.arrival(call).work.prompt) + self.course.expected_output as f64;
+            let expected = f64::from(self.arrival(call).work.prompt) + self.inputs.expected_output as f64;
             if let Some(budget) = &mut self.budget {
                 let wait = budget.wait(self.now, expected);
                 if wait > Duration::ZERO {
@@ -360,7 +360,7 @@ impl<'a> Run<'a> {
         let id = self.played.attempts;
         self.played.attempts += 1;
         self.attempts_of[call] += 1;
-        self.played.fates[call].sent = Some(self.now);
+        self.played.results[call].sent = Some(self.now);
         self.flying[call] = Some(id);
         self.awaiting += usize::from(arrival.streams);
         let answer = self.upstream.submit(self.now, id, arrival.work);
@@ -373,7 +373,7 @@ impl<'a> Run<'a> {
         }
         let kind = CallKind {
             input: u64::from(arrival.work.prompt),
-            output: self.course.expected_output,
+            output: self.inputs.expected_output,
             streams: arrival.streams,
         };
         let (waited, in_flight) = (self.now - arrival.at, self.flights.len());

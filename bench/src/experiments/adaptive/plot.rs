@@ -1,4 +1,4 @@
-//! Draws one seed of a scenario: limits, calls served in time, and user TTFT.
+//! Draws one seed of a scenario: limits, calls served in time, and the user's TTFT.
 
 use std::ops::Range;
 use std::time::Duration;
@@ -8,22 +8,22 @@ use plotters::prelude::*;
 use plotters::series::LineSeries;
 use tidegate_sim::scenario::quantile;
 
-use super::course::{Course, Fate, Played};
 use super::figures::in_time;
-use super::stage::Stage;
+use super::prepared_scenario::PreparedScenario;
+use super::run::{CallResult, RunInputs, RunResult};
 use super::workload::Arrival;
 use crate::Fallible;
 
-/// A contender's run.
+/// A contender's run, and how it is drawn.
 pub(crate) struct Line {
     pub(crate) name: &'static str,
     pub(crate) color: RGBColor,
-    /// Whether only the limit is drawn.
+    /// Whether the contender is drawn only in the panel of limits, and not in those of calls and TTFT.
     pub(crate) limit_only: bool,
-    pub(crate) played: Played,
+    pub(crate) played: RunResult,
 }
 
-/// Colours that are distinguishable with colour blindness.
+/// Colours that readers with colour blindness can distinguish.
 pub(crate) const BLUE: RGBColor = RGBColor(0, 114, 178);
 pub(crate) const BLACK: RGBColor = RGBColor(60, 60, 60);
 pub(crate) const ORANGE: RGBColor = RGBColor(230, 159, 0);
@@ -31,31 +31,31 @@ pub(crate) const GREEN: RGBColor = RGBColor(0, 158, 115);
 const GREY: RGBColor = RGBColor(170, 170, 170);
 
 const SIZE: (u32, u32) = (900, 760);
-/// The window in seconds over which calls are aggregated.
+/// Calls are counted in windows of this many seconds.
 const WINDOW: u64 = 10;
-/// The longest wait that is drawn, in seconds. Longer waits are drawn as this.
+/// The highest TTFT of the chart, in seconds. Higher values are drawn at this height.
 const LONGEST_S: f64 = 8.0;
 
 type Panel<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 
 /// Draws the runs and returns the text of an SVG file.
-pub(crate) fn draw(stage: &Stage, course: &Course, lines: &[Line]) -> Fallible<String> {
+pub(crate) fn draw(prepared: &PreparedScenario, inputs: &RunInputs, lines: &[Line]) -> Fallible<String> {
     let mut text = String::new();
     let drawn = {
         let root = SVGBackend::with_string(&mut text, SIZE).into_drawing_area();
         let drawn = root
             .fill(&WHITE)
             .map_err(|error| error.to_string())
-            .and_then(|()| panels(&root, stage, course, lines).map_err(|error| error.to_string()));
+            .and_then(|()| panels(&root, prepared, inputs, lines).map_err(|error| error.to_string()));
         drawn.and_then(|()| root.present().map_err(|error| error.to_string()))
     };
-    drawn.map_err(|error| format!("{}: cannot be drawn: {error}", stage.scenario.name))?;
+    drawn.map_err(|error| format!("{}: cannot be drawn: {error}", prepared.scenario.name))?;
     Ok(text)
 }
 
-fn panels(root: &Panel, stage: &Stage, course: &Course, lines: &[Line]) -> Fallible<()> {
-    let until = course.until.as_secs();
-    let steps: Vec<f64> = stage.phases().iter().skip(1).map(|(from, _)| from.as_secs_f64()).collect();
+fn panels(root: &Panel, prepared: &PreparedScenario, inputs: &RunInputs, lines: &[Line]) -> Fallible<()> {
+    let until = inputs.until.as_secs();
+    let steps: Vec<f64> = prepared.phases().iter().skip(1).map(|(from, _)| from.as_secs_f64()).collect();
     let areas = root.split_evenly((3, 1));
     let [limits, served, ttft] = areas.as_slice() else { return Err("a picture has three panels".into()) };
     let most = oracle_most(lines) * 2.0;
@@ -64,47 +64,49 @@ fn panels(root: &Panel, stage: &Stage, course: &Course, lines: &[Line]) -> Falli
         seconds.map(|(second, at)| (second as f64, (at.limit as f64).min(most))).collect()
     };
     let all: Vec<Curve> = lines.iter().map(|line| Curve::of(line, each_second(line))).collect();
-    let title = format!("{}: limit (seed {})", stage.scenario.name, course.seed);
+    let title = format!("{}: limit (seed {})", prepared.scenario.name, inputs.seed);
     panel(limits, &title, until, 0.0..most, &steps, &all)?;
 
     let whole: Vec<&Line> = lines.iter().filter(|line| !line.limit_only).collect();
     let offered =
-        windows(until, course.arrivals.iter().map(|arrival| (arrival.at, ())), |calls| rate(calls.len()));
+        windows(until, inputs.arrivals.iter().map(|arrival| (arrival.at, ())), |calls| rate(calls.len()));
     let highest = offered.iter().map(|(_, rate)| *rate).fold(1.0, f64::max);
     let mut curves = vec![Curve { name: "offered", color: GREY, points: offered }];
     curves.extend(whole.iter().map(|line| {
-        let good = calls(course, line).filter(|(arrival, fate)| in_time(course, arrival, fate));
+        let good = calls(inputs, line).filter(|(arrival, result)| in_time(inputs, arrival, result));
         Curve::of(line, windows(until, good.map(|(arrival, _)| (arrival.at, ())), |calls| rate(calls.len())))
     }));
     panel(served, "calls/s offered, and served in time", until, 0.0..highest * 1.4, &steps, &curves)?;
 
-    let objective = course.terms.objective.as_secs_f64();
+    let objective = inputs.terms.objective.as_secs_f64();
     let line = vec![(0.0, objective), (until as f64, objective)];
     let mut curves = vec![Curve { name: "objective", color: GREY, points: line }];
     curves.extend(whole.iter().map(|line| {
-        let waits = calls(course, line)
-            .filter_map(|(arrival, fate)| Some((arrival.at, (fate.first_token? - arrival.at).as_secs_f64())));
+        let waits = calls(inputs, line).filter_map(|(arrival, result)| {
+            Some((arrival.at, (result.first_token? - arrival.at).as_secs_f64()))
+        });
         let p99 = |mut waits: Vec<f64>| quantile(&mut waits, 0.99).min(LONGEST_S);
         Curve::of(line, windows(until, waits, p99).into_iter().filter(|(_, s)| s.is_finite()).collect())
     }));
     panel(ttft, "user TTFT, p99 of 10 s, in seconds", until, 0.0..LONGEST_S, &steps, &curves)
 }
 
-/// Returns the maximum of the oracle's limits, at least 2. Returns 2 without an oracle.
+/// Returns the highest limit of the oracle, at least 2. Returns 2 if no line is the oracle's.
 fn oracle_most(lines: &[Line]) -> f64 {
     let most = |line: &Line| line.played.seconds.iter().map(|second| second.limit).max().unwrap_or(1) as f64;
     lines.iter().find(|line| line.name == "oracle").map_or(1.0, most).max(2.0)
 }
 
-fn calls<'a>(course: &'a Course, line: &'a Line) -> impl Iterator<Item = (&'a Arrival, &'a Fate)> {
-    course.arrivals.iter().zip(&line.played.fates)
+fn calls<'a>(inputs: &'a RunInputs, line: &'a Line) -> impl Iterator<Item = (&'a Arrival, &'a CallResult)> {
+    inputs.arrivals.iter().zip(&line.played.results)
 }
 
 fn rate(calls: usize) -> f64 {
     calls as f64 / WINDOW as f64
 }
 
-/// Aggregates calls by the window in which they were asked for.
+/// Groups calls by the window in which they arrived, and returns `of` of each window: its middle in
+/// seconds, and the value.
 fn windows<T>(
     until: u64,
     calls: impl Iterator<Item = (Duration, T)>,

@@ -1,19 +1,19 @@
-//! The scenarios of `adaptive`.
+//! The scenarios: upstreams, load, and their changes.
 
 use std::time::Duration;
 
 use tidegate_sim::engine::{EngineConfig, StepCost};
 
 use super::contender::Terms;
-use super::stage::{Phase, Server, TERMS};
+use super::prepared_scenario::{Phase, Server, TERMS};
 use super::upstream::{Change, FirstToken, Rate};
 use super::workload::{Habits, Mix};
 
-/// Minutes of load on an upstream.
+/// Some minutes of load on an upstream, in phases.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Scenario {
     pub(crate) name: &'static str,
-    /// Whether the scenario is held out: nothing was chosen or changed because of its results.
+    /// Whether the scenario is held out: no constant was chosen by its results.
     pub(crate) held_out: bool,
     pub(crate) server: Server,
     pub(crate) mix: Mix,
@@ -21,17 +21,17 @@ pub(crate) struct Scenario {
     pub(crate) phases: Vec<Phase>,
 }
 
-/// A mean of 550 prompt tokens and 190 output tokens.
+/// Chats with a mean of 550 prompt tokens and 190 output tokens.
 const CHAT: Mix = Mix::Lengths { prompt: (400.0, 0.8), output: (150.0, 0.7) };
-/// Long prompts and answers of one line. The time to the first token is nearly all of a call.
+/// Edits with long prompts and answers of one line, so that the first token takes most of the time.
 const EDITS: Mix = Mix::Lengths { prompt: (1_500.0, 0.9), output: (20.0, 0.8) };
-/// Answers of half a minute.
+/// Calls whose answers take about half a minute.
 const LONG: Mix = Mix::Lengths { prompt: (400.0, 0.8), output: (650.0, 0.3) };
-/// Answers of a minute.
+/// Calls whose answers take about a minute.
 const MINUTE: Mix = Mix::Lengths { prompt: (400.0, 0.8), output: (1_100.0, 0.25) };
 
-/// Returns a replica of a small model on a recent GPU: 25 ms per step, 20,000 prompt tokens per
-/// second.
+/// Returns a replica of a small model on a recent GPU, at 25 ms per step and 20,000 prompt tokens
+/// per second.
 fn replica(max_num_seqs: u32, num_blocks: u32) -> EngineConfig {
     let step =
         StepCost { base_ms: 25.0, per_prompt_token_ms: 0.05, per_sequence_ms: 0.25, ..StepCost::default() };
@@ -58,18 +58,19 @@ fn with(seconds: u64, load: f64, habits: Habits) -> Phase {
     Phase { habits, ..plain(seconds, load) }
 }
 
-/// Returns habits with a context of `context` tokens before each prompt, as agents have.
+/// Returns calls with `context` more tokens before each prompt, like an agent's.
 fn grown(context: u32) -> Habits {
     Habits { context, ..Habits::PLAIN }
 }
 
-/// Returns a sine of eight minutes, from 0.2 to 1.4 of the capacity.
+/// Returns phases whose load follows a sine with a period of eight minutes, from 0.2 to 1.4 of the
+/// capacity.
 fn swell() -> Vec<Phase> {
     let load = |minute| 0.8 + 0.6 * (f64::from(minute) * std::f64::consts::FRAC_PI_4).sin();
     (0..8).map(|minute| plain(60, load(minute))).collect()
 }
 
-/// Returns all scenarios, in the order of the report.
+/// Returns all scenarios in the order of the report.
 pub(crate) fn all() -> Vec<Scenario> {
     let long = |long| Habits { long, ..Habits::PLAIN };
     let scenario = |name, server, mix, phases: &[Phase]| Scenario {

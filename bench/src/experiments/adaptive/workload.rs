@@ -1,4 +1,4 @@
-//! The calls of `adaptive`, drawn once per seed and equal for every contender.
+//! The calls of a run. They are drawn once per seed, and are the same for every contender.
 
 use std::time::Duration;
 
@@ -8,36 +8,37 @@ use crate::Fallible;
 use crate::lengths::{Work, log_normal};
 use crate::traces::{Traced, azure};
 
-/// One call.
+/// A call: its arrival, its lengths, and its caller's behaviour.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Arrival {
     pub(crate) at: Duration,
     pub(crate) work: Work,
     pub(crate) streams: bool,
-    /// The time after it was sent at which the caller leaves, if there is no token by then.
+    /// The time after sending at which the caller leaves if there is no token by then. `None` if
+    /// the caller stays.
     pub(crate) leaves: Option<Duration>,
 }
 
-/// The lengths of calls.
+/// How lengths and arrivals of calls are drawn.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Mix {
-    /// Log-normal lengths: median and sigma of prompts and of answers, in tokens.
+    /// Log-normal lengths in tokens: median and sigma of prompts and of answers. Arrivals are
+    /// Poisson.
     Lengths { prompt: (f64, f64), output: (f64, f64) },
-    /// An Azure trace of 2023: its lengths in order, and its pattern of arrivals, stretched to the
-    /// load.
+    /// The Azure trace of this name: its lengths in order, and its arrivals, stretched to the load.
     Trace(&'static str),
 }
 
-/// Additional properties of the calls of a phase.
+/// Properties of the calls of a phase.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Habits {
-    /// Tokens that are added to every prompt, like the context of an agent.
+    /// Tokens added to each prompt, like the growing context of an agent.
     pub(crate) context: u32,
-    /// The share of calls with a prompt of 6,000 to 7,800 tokens.
+    /// The share of calls, from 0 to 1, with a prompt of 6,000 to 7,800 tokens.
     pub(crate) long: f64,
-    /// The share of calls whose callers leave before the first token.
+    /// The share of calls, from 0 to 1, whose callers leave before the first token.
     pub(crate) leaving: f64,
-    /// The share of calls that do not stream.
+    /// The share of calls, from 0 to 1, that do not stream.
     pub(crate) whole: f64,
 }
 
@@ -45,21 +46,21 @@ impl Habits {
     pub(crate) const PLAIN: Self = Self { context: 0, long: 0.0, leaving: 0.0, whole: 0.0 };
 }
 
-/// The part of a trace to draw from. Constants are chosen on the first half, and results are
-/// reported on the second.
+/// The half of a trace that calls are drawn from. Constants are chosen on the first half, and
+/// figures are reported on the second.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Part {
     Whole,
-    /// The first half, in time.
+    /// The half with the earlier calls.
     First,
     Second,
 }
 
-/// Seeds up to this one are used to choose constants.
+/// The last seed that is used to choose constants.
 const CHOOSING: u64 = 100;
 
 impl Part {
-    /// Returns the part that `seed` draws from.
+    /// Returns the half that calls of `seed` are drawn from.
     pub(crate) fn of(seed: u64) -> Self {
         if seed <= CHOOSING { Self::First } else { Self::Second }
     }
@@ -75,18 +76,18 @@ impl Part {
     }
 }
 
-/// The source of calls: a [`Mix`] with its trace loaded.
+/// A [`Mix`] whose trace has been read.
 #[derive(Debug)]
 pub(crate) enum Source {
     Lengths { prompt: (f64, f64), output: (f64, f64) },
     Trace(Vec<Traced>),
 }
 
-/// The maximum length of a call in tokens. Longer calls of a trace are left out, because no engine
-/// here takes them.
+/// The maximum length of a call, in tokens (prompt and output). Longer calls of a trace are left
+/// out, because no engine here accepts them.
 const LONGEST: u32 = 8_192;
 
-/// The maximum time in seconds after which a caller who leaves does so.
+/// The latest time, in seconds after sending, at which an impatient caller leaves.
 const SOON: f64 = 0.3;
 
 impl Source {
@@ -100,7 +101,7 @@ impl Source {
         })
     }
 
-    /// Returns the mean output in tokens, which is all that a gate knows of a call in advance.
+    /// Returns the mean output in tokens, which is what a gate expects of each call.
     pub(crate) fn mean_output(&self) -> u64 {
         match self {
             Self::Lengths { output: (median, sigma), .. } => (median * (sigma * sigma / 2.0).exp()) as u64,
@@ -110,8 +111,8 @@ impl Source {
         }
     }
 
-    /// Draws the calls between two times, at `rate` calls per second: Poisson arrivals, or a piece
-    /// of the given part of the trace with that mean.
+    /// Draws the calls between two times, at `rate` calls per second. Arrivals are Poisson, or
+    /// those of a random piece of the given half of the trace.
     pub(crate) fn draw(
         &self,
         rng: &mut Rng,
@@ -139,9 +140,9 @@ impl Source {
             }
             Self::Trace(calls) => {
                 let calls = part.cut(calls);
-                let wanted = ((rate * (to - from)) as usize).clamp(2, calls.len());
-                let first = rng.usize(..=calls.len() - wanted);
-                let piece = calls.get(first..first + wanted).unwrap_or_default();
+                let count = ((rate * (to - from)) as usize).clamp(2, calls.len());
+                let first = rng.usize(..=calls.len() - count);
+                let piece = calls.get(first..first + count).unwrap_or_default();
                 let (Some(begin), Some(end)) = (piece.first(), piece.last()) else { return Vec::new() };
                 let stretch = (to - from) / (end.at - begin.at).max(1e-3);
                 piece
@@ -156,8 +157,8 @@ impl Source {
     }
 }
 
-/// Makes a call of `work`. The number of random draws is constant, so that habits change nothing
-/// else.
+/// Creates a call that arrives at `at` seconds. It always draws the same number of random values,
+/// so that `habits` do not change other calls.
 fn arrival(rng: &mut Rng, at: f64, work: Work, habits: Habits) -> Arrival {
     let [long, length, leaving, patience, whole] = [(); 5].map(|()| rng.f64());
     let prompt = if long < habits.long { 6_000 + (1_800.0 * length) as u32 } else { work.prompt };
@@ -177,7 +178,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn no_call_of_a_trace_is_both_chosen_on_and_told_of() {
+    fn halves_of_a_trace_are_disjoint() {
         let calls: Vec<_> =
             (0..100).map(|k| Traced { at: f64::from(k * k), input: k as u32, output: 1 }).collect();
         let source = Source::Trace(calls);

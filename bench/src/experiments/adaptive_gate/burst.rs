@@ -11,7 +11,7 @@ use tidegate_sim::scenario::{Arrivals, Run};
 use tidegate_sim::{SimConfig, Simulator, Stats};
 use tidegate_test_servers::simulator_transport;
 
-use super::watch::watch;
+use super::print_limit::watch;
 use crate::Fallible;
 use crate::experiments::noisy_neighbour::{self, Row, through};
 use crate::report::{Op, Report, Spread};
@@ -19,44 +19,53 @@ use crate::seeds::Seeds;
 use crate::traffic::URL;
 use crate::virtual_time;
 
-/// The seeds of `noisy-neighbour`. No constant was chosen on them.
+/// The seeds of the reported figures, those of `noisy-neighbour`. No constant was chosen on them.
 pub(super) const SEEDS: Seeds = Seeds::new(11, 30);
 
-/// The number of B's calls. The constants below are the minimum of B's served calls, and the
-/// maximum of A's p99 TTFT in milliseconds.
+/// The number of calls of tenant B.
 const CALLS_OF_B: f64 = 450.0;
+/// The bar for the number of B's calls that are served.
 const SERVED_OF_B: f64 = 150.0;
+/// The bar for tenant A's p99 TTFT, in milliseconds.
 const TTFT_OF_A_MS: f64 = 1_000.0;
 
-/// The wait budget, equal to the post's acquire timeout.
+/// The wait budget, which is the acquire timeout of the published experiment.
 const WAIT: Duration = Duration::from_secs(30);
 const OBJECTIVE: Duration = Duration::from_secs(2);
 
-/// A configuration in front of the workers.
-struct Door {
+/// A configuration of the gate, which is compared with others.
+struct GateVariant {
     name: &'static str,
-    /// Whether the configuration is ours. The bars apply to ours only.
+    /// Whether the bars apply. They do not for the configurations that only serve as comparison.
     ours: bool,
     config: fn() -> Fallible<Config>,
 }
 
-const DOORS: [Door; 8] = [
-    Door { name: "nothing set", ours: true, config: || one(|target| target) },
-    Door { name: "nothing set, wait 30 s", ours: true, config: || one(|target| target.wait(WAIT)) },
-    Door { name: "ttft 2 s", ours: true, config: || one(|target| target.ttft(OBJECTIVE)) },
-    Door {
+const GATE_VARIANTS: [GateVariant; 8] = [
+    GateVariant { name: "nothing set", ours: true, config: || one(|target| target) },
+    GateVariant { name: "nothing set, wait 30 s", ours: true, config: || one(|target| target.wait(WAIT)) },
+    GateVariant { name: "ttft 2 s", ours: true, config: || one(|target| target.ttft(OBJECTIVE)) },
+    GateVariant {
         name: "ttft 2 s, wait 30 s",
         ours: true,
         config: || one(|target| target.ttft(OBJECTIVE).wait(WAIT)),
     },
-    Door { name: "off (the post's run 2)", ours: false, config: || noisy_neighbour::config(false) },
-    Door {
+    GateVariant { name: "off (the post's run 2)", ours: false, config: || noisy_neighbour::config(false) },
+    GateVariant {
         name: "caps 64/8/64, wait 30 s (the post's run 3)",
         ours: false,
         config: || noisy_neighbour::config(true),
     },
-    Door { name: "cap 64, wait 30 s", ours: false, config: || one(|target| target.cap(64).wait(WAIT)) },
-    Door { name: "cap 256, wait 30 s", ours: false, config: || one(|target| target.cap(256).wait(WAIT)) },
+    GateVariant {
+        name: "cap 64, wait 30 s",
+        ours: false,
+        config: || one(|target| target.cap(64).wait(WAIT)),
+    },
+    GateVariant {
+        name: "cap 256, wait 30 s",
+        ours: false,
+        config: || one(|target| target.cap(256).wait(WAIT)),
+    },
 ];
 
 fn one(set: impl FnOnce(Target) -> Target) -> Fallible<Config> {
@@ -71,43 +80,48 @@ const COLUMNS: [(&str, Pick); 4] = [
     ("peak in flight upstream", |row| row.peak_upstream as f64),
 ];
 
-/// Runs this part of the experiment, and adds its figures and bars to `report`.
+/// Plays the burst with each configuration on `seeds`, and records figures and bars in `report`.
 pub(super) fn measure(report: &mut Report, seeds: Seeds) -> Fallible<()> {
     for (arrivals, prefix) in [(Arrivals::Paced, ""), (Arrivals::Poisson, "Poisson, ")] {
-        for door in &DOORS {
-            eprintln!("burst, {arrivals:?}, {}", door.name);
-            let config = (door.config)()?;
+        for variant in &GATE_VARIANTS {
+            eprintln!("burst, {arrivals:?}, {}", variant.name);
+            let config = (variant.config)()?;
             let rows = virtual_time::each(seeds, |seed| Ok(play(&config, arrivals, seed, false)?.0))?;
             for name in ["A", "B", "C"] {
                 for (column, pick) in COLUMNS {
                     let of = rows.iter().flatten().filter(|row| row.name == name);
                     let spread = Spread::of(of.map(pick));
-                    if door.ours {
-                        report.figure(format!("{prefix}{}, {name}: {column}", door.name), spread);
+                    if variant.ours {
+                        report.figure(format!("{prefix}{}, {name}: {column}", variant.name), spread);
                     } else {
-                        report.peer(door.name, format!("{prefix}{name}: {column}"), spread);
+                        report.peer(variant.name, format!("{prefix}{name}: {column}"), spread);
                     }
                     eprintln!("    {name} {column}: {} ({} to {})", spread.median, spread.least, spread.most);
                 }
             }
-            if door.ours {
-                bars(report, &format!("{prefix}{}", door.name), &rows);
+            if variant.ours {
+                bars(report, &format!("{prefix}{}", variant.name), &rows);
             }
         }
     }
     Ok(())
 }
 
-fn bars(report: &mut Report, door: &str, rows: &[Vec<Row>]) {
+fn bars(report: &mut Report, variant: &str, rows: &[Vec<Row>]) {
     let spread =
         |name: &str, pick: Pick| Spread::of(rows.iter().flatten().filter(|row| row.name == name).map(pick));
     let late = spread("A", |row| row.summary.ttft_p99_ms);
-    report.bar(format!("{door}, A: p99 TTFT, ms (median of seeds)"), late.median, Op::AtMost, TTFT_OF_A_MS);
-    report.bar(format!("{door}, A: p99 TTFT, ms (worst seed)"), late.most, Op::AtMost, TTFT_OF_A_MS);
+    report.bar(
+        format!("{variant}, A: p99 TTFT, ms (median of seeds)"),
+        late.median,
+        Op::AtMost,
+        TTFT_OF_A_MS,
+    );
+    report.bar(format!("{variant}, A: p99 TTFT, ms (worst seed)"), late.most, Op::AtMost, TTFT_OF_A_MS);
     let served = spread("B", |row| CALLS_OF_B - row.summary.failures as f64);
-    report.bar(format!("{door}, B: served of 450 (worst seed)"), served.least, Op::AtLeast, SERVED_OF_B);
+    report.bar(format!("{variant}, B: served of 450 (worst seed)"), served.least, Op::AtLeast, SERVED_OF_B);
     let failed = spread("A", |row| row.summary.failures as f64);
-    report.bar(format!("{door}, A: failures of 240 (worst seed)"), failed.most, Op::AtMost, 0.0);
+    report.bar(format!("{variant}, A: failures of 240 (worst seed)"), failed.most, Op::AtMost, 0.0);
 }
 
 fn play(config: &Config, arrivals: Arrivals, seed: u64, watched: bool) -> Fallible<(Vec<Row>, Stats)> {
@@ -123,12 +137,13 @@ fn play(config: &Config, arrivals: Arrivals, seed: u64, watched: bool) -> Fallib
     })
 }
 
-/// Prints one run of the first contender whose name contains `who`, and where A's calls that waited
-/// long spent their time.
-pub(super) fn look(who: &str, arrivals: Arrivals, seed: u64) -> Fallible<()> {
-    let door = DOORS.iter().find(|door| door.name.contains(who)).ok_or("nobody has that name")?;
-    println!("{}", door.name);
-    let config = (door.config)()?;
+/// Plays one seed with the first configuration whose name contains `who`. Prints the state of the
+/// gate, and where A's calls that waited long spent their time.
+pub(super) fn inspect(who: &str, arrivals: Arrivals, seed: u64) -> Fallible<()> {
+    let variant =
+        GATE_VARIANTS.iter().find(|variant| variant.name.contains(who)).ok_or("nobody has that name")?;
+    println!("{}", variant.name);
+    let config = (variant.config)()?;
     let (rows, stats) = play(&config, arrivals, seed, true)?;
     for row in rows {
         println!("{}: {:?}", row.name, row.summary);

@@ -8,9 +8,9 @@
 
 mod burst;
 mod play;
+mod print_limit;
 mod replay;
 mod server;
-mod watch;
 
 use clap::Args;
 use tidegate_sim::scenario::Arrivals;
@@ -19,37 +19,37 @@ use crate::Fallible;
 use crate::report::Report;
 use crate::seeds::Seeds;
 
-/// Prints a run instead of measuring.
+/// Options that print one run instead of measuring.
 #[derive(Args, Debug)]
-pub(crate) struct Look {
-    /// `burst`, or a part of a scenario's name. Prints the state of its gate during the run.
+pub(crate) struct Inspect {
+    /// `burst`, or a part of a scenario's name. Its run is printed with the state of the gate.
     #[arg(long)]
     scenario: Option<String>,
     #[arg(long, default_value_t = 101)]
     seed: u64,
-    /// A part of the contender's name; only for `burst`.
+    /// A part of the name of the configuration. Only for `burst`.
     #[arg(long, default_value = "nothing set")]
     who: String,
-    /// Uses independent arrivals; only for `burst`.
+    /// Use Poisson arrivals instead of paced ones. Only for `burst`.
     #[arg(long)]
     poisson: bool,
 }
 
-impl Look {
-    /// Returns `true` if a look was requested.
-    pub(crate) fn wanted(&self) -> bool {
+impl Inspect {
+    /// Returns `true` if a scenario to print is given.
+    pub(crate) fn is_requested(&self) -> bool {
         self.scenario.is_some()
     }
 }
 
-/// Prints the run that `look` selects.
-pub(crate) fn look(look: &Look) -> Fallible<String> {
-    let wanted = look.scenario.as_deref().unwrap_or_default();
-    if wanted == "burst" {
-        let arrivals = if look.poisson { Arrivals::Poisson } else { Arrivals::Paced };
-        burst::look(&look.who, arrivals, look.seed)?;
+/// Prints the selected run.
+pub(crate) fn inspect(inspect: &Inspect) -> Fallible<String> {
+    let name_part = inspect.scenario.as_deref().unwrap_or_default();
+    if name_part == "burst" {
+        let arrivals = if inspect.poisson { Arrivals::Poisson } else { Arrivals::Paced };
+        burst::inspect(&inspect.who, arrivals, inspect.seed)?;
     } else {
-        replay::look(wanted, look.seed)?;
+        replay::inspect(name_part, inspect.seed)?;
     }
     Ok(String::new())
 }
@@ -57,7 +57,7 @@ pub(crate) fn look(look: &Look) -> Fallible<String> {
 pub(crate) const BURST_SEEDS: Seeds = burst::SEEDS;
 pub(crate) const REPLAY_SEEDS: Seeds = replay::SEEDS;
 
-/// Runs the experiment and returns its report.
+/// Plays the burst and the replayed scenarios, and returns the report.
 pub(crate) fn measure(burst: Seeds, replay: Seeds) -> Fallible<Report> {
     let mut report = Report::new("adaptive-gate", burst.into_iter().chain(replay));
     burst::measure(&mut report, burst)?;

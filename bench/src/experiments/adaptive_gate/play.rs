@@ -1,4 +1,4 @@
-//! One run: each arrival of a course is a call of its own through the client.
+//! Plays one run through the client: each arrival is a call.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,45 +13,50 @@ use tokio::sync::Notify;
 use tokio::time::{Instant, sleep, sleep_until, timeout_at};
 use tower::{ServiceExt, service_fn};
 
+use super::print_limit::watch;
 use super::server;
-use super::watch::watch;
 use crate::Fallible;
-use crate::experiments::adaptive::course::{Course, Fate, How, Played};
-use crate::experiments::adaptive::stage::Server;
+use crate::experiments::adaptive::prepared_scenario::Server;
+use crate::experiments::adaptive::run::{CallOutcome, CallResult, RunInputs, RunResult};
 use crate::experiments::adaptive::workload::Arrival;
 use crate::virtual_time;
 
-/// The time until a rejection is known. As in `adaptive`, and so is [`PATIENCE`], the time after
-/// which a caller without a token leaves.
+/// The time from sending an attempt until a rejection of it arrives, as in `adaptive`.
 const ROUND_TRIP: Duration = Duration::from_millis(50);
 const PATIENCE: Duration = Duration::from_secs(30);
-/// The `max_tokens` of every call.
+/// The `max_tokens` of each call.
 const MAX_TOKENS: u32 = 4_096;
-/// The interval at which a watched gate is printed.
+/// The interval at which `watched` prints the state of the gate.
 const WATCHED: Duration = Duration::from_secs(5);
 
-/// Plays a course through a gate of the given configuration.
-pub(super) fn play(server: &Server, course: &Course, config: &Config, watched: bool) -> Fallible<Played> {
-    virtual_time::run(course.seed, async {
+/// Plays the calls through a gate with the given configuration, in front of `server`. If `watched`
+/// is `true`, prints the state of the gate.
+pub(super) fn play(
+    server: &Server,
+    inputs: &RunInputs,
+    config: &Config,
+    watched: bool,
+) -> Fallible<RunResult> {
+    virtual_time::run(inputs.seed, async {
         let simulator = Simulator::new(server::config(server))?;
-        let bells: Arc<[Notify]> = course.arrivals.iter().map(|_| Notify::new()).collect();
+        let bells: Arc<[Notify]> = inputs.arrivals.iter().map(|_| Notify::new()).collect();
         let below = simulator_transport(&simulator, ROUND_TRIP);
         let gate = Gate::over(config.clone(), Bells { below, bells: bells.clone() }.transport())?;
-        let changes = server::change(simulator.clone(), server.clone(), course.changes.clone());
+        let changes = server::change(simulator.clone(), server.clone(), inputs.changes.clone());
         let changes = tokio::spawn(changes);
         let watcher = watched.then(|| watch(&gate, WATCHED));
         let start = Instant::now();
         let mut callers = tokio::task::JoinSet::new();
-        for (number, arrival) in course.arrivals.iter().copied().enumerate() {
+        for (number, arrival) in inputs.arrivals.iter().copied().enumerate() {
             let (client, bells) = (Transport::new(gate.client()), bells.clone());
             callers.spawn(async move {
                 sleep_until(start + arrival.at).await;
                 (number, ask(client, number, arrival, bells.get(number), start).await)
             });
         }
-        let mut fates = callers.join_all().await;
-        fates.sort_by_key(|(number, _)| *number);
-        let mut fates: Vec<Fate> = fates.into_iter().map(|(_, fate)| fate).collect();
+        let mut results = callers.join_all().await;
+        results.sort_by_key(|(number, _)| *number);
+        let mut results: Vec<CallResult> = results.into_iter().map(|(_, result)| result).collect();
         if let Some(watcher) = watcher {
             watcher.abort();
         }
@@ -60,15 +65,18 @@ pub(super) fn play(server: &Server, course: &Course, config: &Config, watched: b
         // Only the simulator knows when the first token of an answer that does not stream was made.
         for attempt in &stats.attempts {
             let Some(number) = attempt.tenant.parse::<usize>().ok() else { continue };
-            let whole = course.arrivals.get(number).is_some_and(|arrival| !arrival.streams);
-            if let Some(fate) = fates.get_mut(number).filter(|fate| whole && fate.how == How::Served) {
-                fate.first_token = attempt.first_token_s.map(Duration::from_secs_f64).or(fate.first_token);
+            let whole = inputs.arrivals.get(number).is_some_and(|arrival| !arrival.streams);
+            if let Some(result) =
+                results.get_mut(number).filter(|result| whole && result.how == CallOutcome::Served)
+            {
+                result.first_token =
+                    attempt.first_token_s.map(Duration::from_secs_f64).or(result.first_token);
             }
         }
         let statuses = stats.tenants.values().flat_map(|tenant| &tenant.statuses);
         let rejected = statuses.filter(|(status, _)| matches!(status, 429 | 503)).map(|(_, n)| n).sum();
         let attempts = stats.total_attempts;
-        Ok(Played { fates, seconds: Vec::new(), attempts, rejected, notes: Vec::new() })
+        Ok(RunResult { results, seconds: Vec::new(), attempts, rejected, notes: Vec::new() })
     })
 }
 
@@ -78,8 +86,8 @@ async fn ask(
     arrival: Arrival,
     sent: Option<&Notify>,
     start: Instant,
-) -> Fate {
-    let mut fate = Fate { how: How::Open, sent: None, first_token: None };
+) -> CallResult {
+    let mut result = CallResult { how: CallOutcome::Open, sent: None, first_token: None };
     let mut request = arrival.work.ask("a", Lane::Standard, MAX_TOKENS, arrival.streams);
     // All calls are of one tenant for the gate. In the simulator's statistics each call has a name.
     request.headers_mut().insert("x-tenant", HeaderValue::from(number));
@@ -102,41 +110,42 @@ async fn ask(
     let begun = tokio::select! {
         begun = begun => begun,
         () = leaves => {
-            fate.how = How::Left;
-            return fate;
+            result.how = CallOutcome::Left;
+            return result;
         }
     };
     let (mut body, mut frame) = match begun {
         Err(_) => {
-            fate.how = How::TimedOut;
-            return fate;
+            result.how = CallOutcome::TimedOut;
+            return result;
         }
         Ok(Err(error)) => {
-            fate.how = if error.kind().reason().is_some() { How::Refused } else { How::Broken };
-            return fate;
+            result.how =
+                if error.kind().reason().is_some() { CallOutcome::Refused } else { CallOutcome::Broken };
+            return result;
         }
         Ok(Ok((status, ..))) if !status.is_success() => {
-            fate.how = How::TurnedAway;
-            return fate;
+            result.how = CallOutcome::TurnedAway;
+            return result;
         }
         Ok(Ok((_, body, first))) => (body, first),
     };
-    fate.first_token = Some(start.elapsed());
-    fate.how = How::Broken;
+    result.first_token = Some(start.elapsed());
+    result.how = CallOutcome::Broken;
     let mut whole = !arrival.streams;
     while let Some(next) = frame {
-        let Ok(next) = next else { return fate };
+        let Ok(next) = next else { return result };
         whole |= next.data_ref().is_some_and(|data| data.ends_with(b"data: [DONE]\n\n"));
         frame = body.frame().await;
     }
     if whole {
-        fate.how = How::Served;
+        result.how = CallOutcome::Served;
     }
-    fate
+    result
 }
 
-/// A transport that notifies each call's caller when the call is sent, because some callers leave
-/// soon after.
+/// A transport that notifies the caller when its call is sent. Callers who leave do so some time
+/// after that.
 #[derive(Clone)]
 struct Bells {
     below: Transport,

@@ -1,5 +1,5 @@
-//! Scenarios of `adaptive` through the client: our limit with an objective and a wait budget, fixed
-//! caps in the same gate, and the policy alone.
+//! Replays scenarios of `adaptive` through the client: the adaptive limit with an objective and a
+//! wait budget, fixed caps in the same gate, and the limit without the gate.
 
 use std::ops::RangeInclusive;
 
@@ -8,20 +8,20 @@ use tidegate::config::{AdaptiveConfig, Config, Target};
 use super::play::play;
 use crate::Fallible;
 use crate::experiments::adaptive::contender::{Fixed, Ours};
-use crate::experiments::adaptive::course::{Course, Played};
 use crate::experiments::adaptive::figures::{self, Figures};
 use crate::experiments::adaptive::oracle::Oracle;
+use crate::experiments::adaptive::prepared_scenario::{GRID, PreparedScenario, TERMS};
+use crate::experiments::adaptive::run::{RunInputs, RunResult};
 use crate::experiments::adaptive::scenarios::{self, Scenario};
-use crate::experiments::adaptive::stage::{GRID, Stage, TERMS};
 use crate::experiments::adaptive::workload::Part;
 use crate::report::{Op, Report, Spread};
 use crate::seeds::Seeds;
 use crate::traffic::URL;
-use crate::virtual_time::{self, beginning};
+use crate::virtual_time::{self, time_origin};
 
 pub(super) const SEEDS: Seeds = Seeds::new(101, 102);
 
-/// The scenarios to replay.
+/// Names of the replayed scenarios.
 const SCENARIOS: [&str; 6] = [
     "saturated",
     "capacity halves and returns",
@@ -31,18 +31,19 @@ const SCENARIOS: [&str; 6] = [
     "half do not stream",
 ];
 
-/// The seeds on which the driver of `adaptive` finds the best fixed cap. Caps around it are then
-/// played in the gate on the report's seeds.
+/// The seeds on which the driver of `adaptive` searches the best fixed cap. Caps around it are then
+/// played through the gate on the reported seeds.
 const CALIBRATION: RangeInclusive<u64> = 1..=2;
 const FINE: [f64; 8] = [0.6, 0.7, 0.8, 0.9, 1.1, 1.2, 1.3, 1.5];
 const AROUND: [f64; 3] = [0.75, 1.0, 1.33];
 
-/// The minimum ratio of our goodput to the best cap's. The constant below is the maximum deficit,
-/// in percentage points, of calls that meet the objective.
+/// The bar for the goodput, divided by that of the best fixed cap.
 const GOODPUT: f64 = 0.95;
+/// The bar for the share of calls that meet the objective, in percentage points below that of the
+/// best fixed cap.
 const BEHIND: f64 = 1.0;
 
-/// Runs this part of the experiment, and adds its figures and bars to `report`.
+/// Plays the scenarios on `seeds`, and records figures and bars in `report`.
 pub(super) fn measure(report: &mut Report, seeds: Seeds) -> Fallible<()> {
     for name in SCENARIOS {
         let replay = Replay::new(name, seeds)?;
@@ -52,26 +53,26 @@ pub(super) fn measure(report: &mut Report, seeds: Seeds) -> Fallible<()> {
     Ok(())
 }
 
-/// Prints the state of the gate during the scenarios whose name contains `part`.
-pub(super) fn look(part: &str, seed: u64) -> Fallible<()> {
+/// Plays the scenarios whose name contains `part`, and prints the state of the gate.
+pub(super) fn inspect(part: &str, seed: u64) -> Fallible<()> {
     for name in SCENARIOS.iter().filter(|name| name.contains(part)) {
-        let stage = stage(name)?;
+        let prepared = prepared(name)?;
         println!("{name}");
-        let course = stage.course(seed);
-        let played = play(&stage.scenario.server, &course, &ours()?, true)?;
+        let inputs = prepared.inputs(seed);
+        let played = play(&prepared.scenario.server, &inputs, &ours()?, true)?;
         let good: Vec<_> =
-            stage.phases().into_iter().map(|span| figures::good(&course, &played, span)).collect();
-        println!("served in time, by phase: {good:?} of {}", course.arrivals.len());
+            prepared.phases().into_iter().map(|span| figures::good(&inputs, &played, span)).collect();
+        println!("served in time, by phase: {good:?} of {}", inputs.arrivals.len());
     }
     Ok(())
 }
 
-fn stage(name: &str) -> Fallible<Stage> {
+fn prepared(name: &str) -> Fallible<PreparedScenario> {
     let scenario = scenarios::all().into_iter().find(|scenario| scenario.name == name);
-    Stage::new(shorter(scenario.ok_or("no such scenario")?), Part::Second)
+    PreparedScenario::new(shorter(scenario.ok_or("no such scenario")?), Part::Second)
 }
 
-/// Halves the length of each phase, because the events in a phase take only a few seconds each.
+/// Halves the length of each phase. What happens in a phase takes only seconds.
 fn shorter(mut scenario: Scenario) -> Scenario {
     for phase in &mut scenario.phases {
         phase.seconds /= 2;
@@ -93,12 +94,12 @@ fn capped(cap: usize) -> Fallible<Config> {
 
 struct Replay {
     name: &'static str,
-    stage: Stage,
+    prepared: PreparedScenario,
     cap: usize,
     seeds: Seeds,
 }
 
-/// The figures of all seeds together.
+/// Goodput and objective over all seeds together.
 struct Outcome {
     good: f64,
     met: f64,
@@ -107,12 +108,12 @@ struct Outcome {
 
 impl Replay {
     fn new(name: &'static str, seeds: Seeds) -> Fallible<Self> {
-        let stage = stage(name)?;
-        let courses: Vec<Course> = CALIBRATION.map(|seed| stage.course(seed)).collect();
+        let prepared = prepared(name)?;
+        let courses: Vec<RunInputs> = CALIBRATION.map(|seed| prepared.inputs(seed)).collect();
         let served = |cap: usize| -> usize {
-            let runs = courses.iter().map(|course| {
-                let played = stage.play(course, &mut Fixed(cap), false);
-                good(&stage, course, &played)
+            let runs = courses.iter().map(|inputs| {
+                let played = prepared.play(inputs, &mut Fixed(cap), false);
+                good(&prepared, inputs, &played)
             });
             runs.sum()
         };
@@ -123,26 +124,26 @@ impl Replay {
         };
         let rough = best(GRID.into());
         let cap = best(FINE.iter().map(|share| scaled(rough, *share)).chain([rough]).collect());
-        Ok(Self { name, stage, cap, seeds })
+        Ok(Self { name, prepared, cap, seeds })
     }
 
     fn measure(&self, report: &mut Report) -> Fallible<()> {
-        let ours = self.outcome(|course| play(&self.stage.scenario.server, course, &ours()?, false))?;
+        let ours = self.outcome(|inputs| play(&self.prepared.scenario.server, inputs, &ours()?, false))?;
         let mut caps = Vec::new();
         for share in AROUND {
             let cap = scaled(self.cap, share);
             let config = capped(cap)?;
-            let of = self.outcome(|course| play(&self.stage.scenario.server, course, &config, false))?;
+            let of = self.outcome(|inputs| play(&self.prepared.scenario.server, inputs, &config, false))?;
             eprintln!("    cap {cap}: {:.0} in time, {:.1} % met", of.good, of.met * 100.0);
             caps.push((cap, of));
         }
         let best = caps.into_iter().max_by(|(_, a), (_, b)| a.good.total_cmp(&b.good));
         let (cap, best) = best.ok_or("no cap was tried")?;
-        let alone = self.outcome(|course| {
-            let mut policy = Ours::new(&TERMS, AdaptiveConfig::default(), beginning());
-            Ok(self.stage.play(course, &mut policy, false))
+        let alone = self.outcome(|inputs| {
+            let mut policy = Ours::new(&TERMS, AdaptiveConfig::default(), time_origin());
+            Ok(self.prepared.play(inputs, &mut policy, false))
         })?;
-        let fixed_alone = self.outcome(|course| Ok(self.stage.play(course, &mut Fixed(cap), false)))?;
+        let fixed_alone = self.outcome(|inputs| Ok(self.prepared.play(inputs, &mut Fixed(cap), false)))?;
         eprintln!("    ours: {:.0} in time, {:.1} % met", ours.good, ours.met * 100.0);
         let key = |what: &str| format!("{}: {what}", self.name);
         let shares = ours.of_each.iter().zip(&best.of_each);
@@ -176,13 +177,13 @@ impl Replay {
         Ok(())
     }
 
-    fn outcome(&self, play: impl Fn(&Course) -> Fallible<Played> + Sync) -> Fallible<Outcome> {
-        let phases = self.stage.phases().len();
+    fn outcome(&self, play: impl Fn(&RunInputs) -> Fallible<RunResult> + Sync) -> Fallible<Outcome> {
+        let phases = self.prepared.phases().len();
         // No figure used here depends on the oracle's band.
         let oracle = Oracle { limits: vec![self.cap; phases], bands: vec![(self.cap, self.cap); phases] };
         let of_each = virtual_time::each(self.seeds, |seed| {
-            let course = self.stage.course(seed);
-            Ok(Figures::of(&self.stage, &course, &oracle, &play(&course)?))
+            let inputs = self.prepared.inputs(seed);
+            Ok(Figures::of(&self.prepared, &inputs, &oracle, &play(&inputs)?))
         })?;
         let sum = |of: fn(&Figures) -> usize| of_each.iter().map(of).sum::<usize>() as f64;
         let met = sum(|figures| figures.sent.met) / sum(|figures| figures.sent.of).max(1.0);
@@ -190,8 +191,8 @@ impl Replay {
     }
 }
 
-fn good(stage: &Stage, course: &Course, played: &Played) -> usize {
-    stage.phases().into_iter().map(|span| figures::good(course, played, span)).sum()
+fn good(prepared: &PreparedScenario, inputs: &RunInputs, played: &RunResult) -> usize {
+    prepared.phases().into_iter().map(|span| figures::good(inputs, played, span)).sum()
 }
 
 fn scaled(cap: usize, share: f64) -> usize {

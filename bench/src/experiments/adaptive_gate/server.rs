@@ -8,10 +8,10 @@ use tidegate_sim::{Faults, SimConfig, Simulator};
 use tokio::time::{Instant, sleep_until};
 
 use crate::Fallible;
-use crate::experiments::adaptive::stage::Server;
+use crate::experiments::adaptive::prepared_scenario::Server;
 use crate::experiments::adaptive::upstream::Change;
 
-/// A number of blocks, sequences or tokens that never binds.
+/// A number of blocks, sequences or tokens that is never reached.
 const PLENTY: u32 = 1_000_000;
 
 pub(super) fn config(server: &Server) -> SimConfig {
@@ -22,7 +22,7 @@ pub(super) fn config(server: &Server) -> SimConfig {
     SimConfig { workers, engine, faults, ..SimConfig::calibrated() }
 }
 
-/// Returns an engine of 50 tokens per second per call at any concurrency.
+/// Returns an engine that produces 50 tokens per second for each call, at any concurrency.
 fn unbound() -> EngineConfig {
     EngineConfig {
         num_blocks: PLENTY,
@@ -39,8 +39,8 @@ fn unbound() -> EngineConfig {
     }
 }
 
-/// Returns faults that answer 429 without Retry-After above `at_once` concurrent calls, and delay
-/// the first token by about 0.3 s.
+/// Returns faults that reject calls above `at_once` concurrent ones with 429 (without Retry-After),
+/// and that delay each first token by about 0.3 s.
 fn turned_away(at_once: usize) -> Faults {
     Faults {
         concurrency_limit: Some(at_once),
@@ -49,7 +49,7 @@ fn turned_away(at_once: usize) -> Faults {
     }
 }
 
-/// Applies the changes of a course at their times.
+/// Applies the changes of a scenario to the simulator at their times.
 ///
 /// # Errors
 ///

@@ -1,5 +1,4 @@
-//! Controllers that decide how many calls may be at the workers: a static budget, the post's
-//! controller, and ours.
+//! Controllers of the number of calls in flight ("budget"): a constant, the post's, and Tidegate's.
 
 use std::time::{Duration, Instant};
 
@@ -8,29 +7,28 @@ use tidegate::policy::adaptive::{CallKind, Ended};
 
 use super::TARGET;
 use crate::experiments::adaptive::contender::{self, Contender, Sent, Terms};
-use crate::experiments::adaptive::peers::post::Aimd;
+use crate::experiments::adaptive::peers::published_aimd::Aimd;
 
 /// A controller of the budget. Times are since the start of the run.
 pub(super) trait Controller {
-    /// Returns the maximum number of calls at all workers together.
+    /// Returns the maximum number of calls in flight at all workers together.
     fn budget(&self) -> usize;
-    /// Returns the maximum number of calls that may await their first token.
+    /// Returns the maximum number of calls that may await their first token. Default: no limit.
     fn awaiting(&self) -> usize {
         usize::MAX
     }
     fn sent(&mut self, _now: Duration, _id: u64, _prompt: u64, _in_flight: usize) {}
-    /// Reports a first token. `user` is the time since the call arrived at the gateway, including
-    /// its wait.
+    /// Reports a first token. `user` is the TTFT since the call arrived at the gateway.
     fn first_token(&mut self, _now: Duration, _id: u64, _user: Duration) {}
     fn ended(&mut self, _now: Duration, _id: u64) {}
-    /// Returns the time of the next [`Controller::tick`], if any.
+    /// Returns the time of the next [`Controller::tick`]. `None` if no tick is needed.
     fn next_tick(&self) -> Option<Duration> {
         None
     }
     fn tick(&mut self, _now: Duration, _queued: usize, _in_flight: usize) {}
 }
 
-/// A static budget: the post's gateway with its controller off.
+/// A constant budget, in calls: the published gateway with its controller off.
 pub(super) struct Static(pub(super) usize);
 
 impl Controller for Static {
@@ -57,7 +55,7 @@ impl Controller for Aimd {
     }
 }
 
-/// Our limit, driven as the gate drives it: it observes only the upstream.
+/// Tidegate's limit, which gets the upstream's TTFT, as in the gate.
 pub(super) struct Ours {
     policy: contender::Ours,
     origin: Instant,
@@ -66,19 +64,19 @@ pub(super) struct Ours {
 impl Ours {
     const CEILING: usize = 256;
 
-    /// Creates the limit with default settings and the target of 2 s, half of which is the wait
+    /// Creates the limit with default settings and a target of 2 s, 1 s of which is the wait
     /// budget.
     pub(super) fn new() -> Self {
         Self::with(AdaptiveConfig::default(), Self::CEILING)
     }
 
-    /// Creates the limit with a ceiling of `max`, as high as the post's.
+    /// Creates the limit with a ceiling of `max` calls.
     pub(super) fn up_to(max: usize) -> Self {
         Self::with(AdaptiveConfig::default(), max)
     }
 
-    /// Creates the limit with another start value. The ceiling is raised if needed, because a
-    /// ceiling below the start is a configuration error.
+    /// Creates the limit with an initial value of `start` calls. The ceiling is raised to `start`
+    /// if it is lower.
     pub(super) fn starting_at(start: usize) -> Self {
         Self::with(AdaptiveConfig { start, ..AdaptiveConfig::default() }, start.max(Self::CEILING))
     }

@@ -1,4 +1,5 @@
-//! Figures of a run, computed from its calls and its budget.
+//! Computes the figures of a run from its calls and its budget (the maximum number of calls in
+//! flight).
 
 use std::time::Duration;
 
@@ -7,33 +8,34 @@ use tidegate_sim::scenario::quantile;
 use super::gateway::{Call, Played};
 use super::{TARGET, WORKERS};
 
-/// The figures of a part of a run.
+/// The figures of a period of a run.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Seen {
-    /// Finished calls per second.
+    /// Completed calls per second.
     pub(super) served: f64,
-    /// Calls per second with a first token within the target.
+    /// Calls per second with a first token within the target of 2 s.
     pub(super) in_time: f64,
-    /// Median seconds from arrival to the first token, over calls that got one.
+    /// Median time from arrival to first token, in seconds, of calls with a first token.
     pub(super) p50: f64,
     pub(super) p99: f64,
-    /// The rejected share of the arrived calls.
+    /// The rejected share of the calls that arrived, from 0 to 1.
     pub(super) refused: f64,
-    /// The rejected share of the calls of A, the paying tenant.
+    /// The rejected share of the calls of A, the paying tenant, from 0 to 1.
     pub(super) refused_paying: f64,
-    /// The mean number of calls at a worker.
+    /// The mean number of calls in flight at a worker.
     pub(super) batch: f64,
-    /// The mean budget per worker. The field below is the minimum.
+    /// The mean budget per worker, in calls.
     pub(super) cap: f64,
+    /// The lowest budget per worker, in calls.
     pub(super) least_cap: f64,
     /// The number of decreases of the budget.
     pub(super) cuts: f64,
-    /// The number of changes of direction of the budget.
+    /// The number of times that the budget changed from increasing to decreasing, or back.
     pub(super) flips: f64,
 }
 
 impl Played {
-    /// Returns the figures of the part between `from` and `until`.
+    /// Returns the figures of the period from `from` to `until`.
     pub(super) fn seen(&self, from: Duration, until: Duration) -> Seen {
         let seconds = (until - from).as_secs_f64();
         let within = |at: Option<Duration>| at.is_some_and(|at| (from..until).contains(&at));
@@ -79,7 +81,7 @@ impl Played {
         }
     }
 
-    /// Returns the budget at `from`, and its changes until `until`.
+    /// Returns the budget at `from`, followed by its changes until `until`, with their times.
     fn between(&self, from: Duration, until: Duration) -> Vec<(Duration, usize)> {
         let before = self.budget.iter().rfind(|&&(at, _)| at <= from).or(self.budget.first());
         let changes = self.budget.iter().filter(|&&(at, _)| at > from && at < until);

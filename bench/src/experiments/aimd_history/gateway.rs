@@ -1,5 +1,5 @@
-//! The post's gateway in virtual time: a bounded queue per tenant, deficit round robin into one
-//! budget, and the calibrated workers.
+//! Simulates the post's gateway in virtual time: a bounded queue per tenant, deficit round robin,
+//! one budget of calls in flight, and calibrated workers.
 
 use std::collections::{HashMap, VecDeque};
 use std::time::Duration;
@@ -11,29 +11,32 @@ use tidegate_sim::pool::EnginePool;
 use super::controllers::Controller;
 use super::load::{Arrival, Load, TENANTS};
 
-/// The bounds of the wait at the gateway.
+/// The limits of queues and waits at the gateway.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Door {
-    /// `queue_max` of each tenant. Further calls are rejected at once.
+pub(super) struct QueueLimits {
+    /// The maximum queue length of each tenant (`queue_max`). Calls that arrive at a full queue are
+    /// rejected.
     pub(super) queue_max: [usize; TENANTS],
-    /// The time after which a waiting call is rejected.
+    /// The maximum wait. A call that has waited this long is rejected.
     pub(super) acquire_timeout: Duration,
 }
 
-impl Door {
-    /// The first deployment of the post.
+impl QueueLimits {
+    /// The limits of the first published deployment.
     pub(super) const FIRST: Self =
         Self { queue_max: [16; TENANTS], acquire_timeout: Duration::from_secs(30) };
-    /// The post's "Split by tier": 8 for the paying tenant, 2 for the free tier.
+    /// The limits that were published as "Split by tier": 8 for the paying tenant, 2 for the free
+    /// tier.
     pub(super) const TIGHT: Self = Self { queue_max: [8, 2], ..Self::FIRST };
-    /// The fix of the next post: an acquire timeout of 1 s.
+    /// The limits of a later publication: a maximum wait of 1 s.
     pub(super) const IMPATIENT: Self = Self { acquire_timeout: Duration::from_secs(1), ..Self::FIRST };
 }
 
-/// The weights of A, the paying tenant, and of B.
+/// The weights of tenant A, which pays, and of tenant B.
 const WEIGHTS: [u32; TENANTS] = [2, 1];
 
-/// One call. A call that neither finished nor was rejected was still there when the run ended.
+/// A call and its times. If it has neither ended nor been rejected, it was waiting or in flight at
+/// the end of the run.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Call {
     pub(super) tenant: usize,
@@ -46,20 +49,25 @@ pub(super) struct Call {
     pub(super) refused: bool,
 }
 
-/// The calls and the budget of a run.
+/// The calls of a run, and its budget over time.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Played {
     pub(super) calls: Vec<Call>,
-    /// Each change of the budget over all workers, with its time.
+    /// The budget of all workers together after each change, with the time of the change.
     pub(super) budget: Vec<(Duration, usize)>,
 }
 
-/// Plays a load to its end.
-pub(super) fn play(load: &Load, door: &Door, controller: &mut dyn Controller, seed: u64) -> Played {
+/// Plays a load to its end, and returns its calls and budget.
+pub(super) fn play(
+    load: &Load,
+    queue_limits: &QueueLimits,
+    controller: &mut dyn Controller,
+    seed: u64,
+) -> Played {
     let config = SimConfig::calibrated();
     let arrivals = load.draw(seed);
     let mut gateway = Gateway {
-        door: *door,
+        queue_limits: *queue_limits,
         pool: EnginePool::new(config.workers, &config.engine, config.routing),
         controller,
         calls: Vec::with_capacity(arrivals.len()),
@@ -97,25 +105,25 @@ pub(super) fn play(load: &Load, door: &Door, controller: &mut dyn Controller, se
 }
 
 struct Gateway<'a> {
-    door: Door,
+    queue_limits: QueueLimits,
     pool: EnginePool,
     controller: &'a mut dyn Controller,
     calls: Vec<Call>,
     queues: [VecDeque<usize>; TENANTS],
-    /// The tenant whose turn it is, and the calls that it may still send in this turn.
+    /// The tenant whose turn it is, and the number of calls that it may still send in this turn.
     turn: usize,
     credit: u32,
     in_flight: usize,
     awaiting: usize,
     budget: Vec<(Duration, usize)>,
-    /// Index of the call by the engine's sequence id.
+    /// Index of each call in flight, by the engine's id of its sequence.
     routes: HashMap<SequenceId, usize>,
 }
 
 impl Gateway<'_> {
     fn next(&self) -> Option<Duration> {
         let heads = self.queues.iter().filter_map(|queue| self.calls.get(*queue.front()?));
-        let expiry = heads.map(|call| call.came + self.door.acquire_timeout).min();
+        let expiry = heads.map(|call| call.came + self.queue_limits.acquire_timeout).min();
         [self.pool.next_event(), expiry, self.controller.next_tick()].into_iter().flatten().min()
     }
 
@@ -144,7 +152,7 @@ impl Gateway<'_> {
     fn expire(&mut self, now: Duration) {
         for queue in &mut self.queues {
             while let Some(call) = queue.front().and_then(|&head| self.calls.get_mut(head)) {
-                if call.came + self.door.acquire_timeout > now {
+                if call.came + self.queue_limits.acquire_timeout > now {
                     break;
                 }
                 call.refused = true;
@@ -154,7 +162,8 @@ impl Gateway<'_> {
     }
 
     fn arrive(&mut self, Arrival { at: came, tenant, prompt, output }: Arrival) {
-        let (Some(queue), Some(&most)) = (self.queues.get_mut(tenant), self.door.queue_max.get(tenant))
+        let (Some(queue), Some(&most)) =
+            (self.queues.get_mut(tenant), self.queue_limits.queue_max.get(tenant))
         else {
             return;
         };
@@ -195,8 +204,8 @@ impl Gateway<'_> {
         }
     }
 
-    /// Picks the next call by deficit round robin at a cost of one per call. An empty queue loses
-    /// its credit.
+    /// Returns the next call by deficit round robin, where each call costs one. An empty queue
+    /// loses its credit. Returns `None` if all queues are empty.
     fn pick(&mut self) -> Option<usize> {
         for _ in 0..=TENANTS {
             if self.credit > 0
@@ -220,8 +229,8 @@ mod tests {
     const LENGTH: Duration = Duration::from_secs(120);
 
     #[test]
-    fn who_pays_gets_two_turns_in_three() {
-        let played = play(&Load::steady(LENGTH, [9.0, 9.0]), &Door::FIRST, &mut Static(64), 1);
+    fn paying_tenant_gets_two_turns_in_three() {
+        let played = play(&Load::steady(LENGTH, [9.0, 9.0]), &QueueLimits::FIRST, &mut Static(64), 1);
         let sent = |tenant| {
             let warm = Duration::from_secs(20);
             let calls = played.calls.iter().filter(|call| call.tenant == tenant);
@@ -232,11 +241,11 @@ mod tests {
     }
 
     #[test]
-    fn nobody_waits_longer_than_the_door_allows_and_the_budget_is_kept() {
-        let played = play(&Load::steady(LENGTH, [9.0, 9.0]), &Door::IMPATIENT, &mut Static(32), 1);
+    fn waits_and_budget_stay_within_their_limits() {
+        let played = play(&Load::steady(LENGTH, [9.0, 9.0]), &QueueLimits::IMPATIENT, &mut Static(32), 1);
         for call in &played.calls {
             let waited = call.sent.map_or(Duration::ZERO, |at| at - call.came);
-            assert!(waited <= Door::IMPATIENT.acquire_timeout, "{call:?}");
+            assert!(waited <= QueueLimits::IMPATIENT.acquire_timeout, "{call:?}");
             assert!(!(call.refused && call.sent.is_some()), "{call:?}");
         }
         let mut edges: Vec<(Duration, i32)> = Vec::new();

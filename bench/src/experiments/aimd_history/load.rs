@@ -1,4 +1,4 @@
-//! The load: tenants, arrivals and lengths.
+//! Loads: tenants, arrivals and call lengths.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use tidegate_sim::scenario::{Arrivals, OUTPUT_TOKENS, PROMPT_TOKENS};
 /// The number of tenants: A, which pays, and B.
 pub(super) const TENANTS: usize = 2;
 
-/// Poisson arrivals of one tenant at `per_second` calls per second, between `from` and `until`.
+/// Poisson arrivals of one tenant, at `per_second` calls per second between `from` and `until`.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Phase {
     pub(super) tenant: usize,
@@ -16,7 +16,7 @@ pub(super) struct Phase {
     pub(super) per_second: f64,
 }
 
-/// An arriving call.
+/// A call: its time, tenant and lengths.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Arrival {
     pub(super) at: Duration,
@@ -25,20 +25,20 @@ pub(super) struct Arrival {
     pub(super) output: u32,
 }
 
-/// A load of calls with the post's lengths.
+/// The arrivals of a run, with the published call lengths.
 #[derive(Clone, Debug)]
 pub(super) struct Load {
     pub(super) length: Duration,
     pub(super) phases: Vec<Phase>,
-    /// Start, end and factor of a slowdown of every step, as if other work ran on the same
-    /// machines.
+    /// Start, end and factor of a slowdown of the workers, as if other work ran on them. `None`
+    /// without one.
     pub(super) stall: Option<(Duration, Duration, f64)>,
-    /// Tokens of every prompt, and mean tokens of an answer.
+    /// Prompt tokens of each call, and mean output tokens.
     pub(super) tokens: (u32, u32),
 }
 
 impl Load {
-    /// Creates a load of constant rates of A and of B, in calls per second.
+    /// Creates a load with constant rates of tenants A and B, in calls per second.
     pub(super) fn steady(length: Duration, per_second: [f64; TENANTS]) -> Self {
         let phase = |(tenant, per_second)| Phase { tenant, from: Duration::ZERO, until: length, per_second };
         Self {
@@ -49,7 +49,7 @@ impl Load {
         }
     }
 
-    /// Returns all arrivals, in order of time.
+    /// Draws all arrivals for a seed, in order of time.
     pub(super) fn draw(&self, seed: u64) -> Vec<Arrival> {
         let mut rng = fastrand::Rng::with_seed(seed);
         let (prompt, output) = self.tokens;
@@ -70,7 +70,8 @@ impl Load {
         all
     }
 
-    /// Returns the times at which the workers' pace changes, with the new factor.
+    /// Returns the times at which the workers' speed changes, with the factor of a step's duration
+    /// from then on.
     pub(super) fn stalls(&self) -> Vec<(Duration, f64)> {
         self.stall.map_or_else(Vec::new, |(from, until, factor)| vec![(from, factor), (until, 1.0)])
     }

@@ -6,46 +6,46 @@
 //! ([`gateway`]), so five minutes take tens of milliseconds.
 
 mod controllers;
+mod death_spiral;
 mod faults;
 mod figures;
 mod gateway;
 mod load;
-mod spiral;
-mod sweeps;
+mod start_values;
 
 use std::ops::{Range, RangeInclusive};
 use std::time::Duration;
 
 use controllers::{Controller, Ours, Static};
 use figures::Seen;
-use gateway::{Door, play};
+use gateway::{QueueLimits, play};
 use load::Load;
 
-use crate::experiments::adaptive::peers::post::Post;
+use crate::experiments::adaptive::peers::published_aimd::Post;
 use crate::report::{Report, Spread};
 use crate::{Fallible, virtual_time};
 
-/// Not seeds 1 to 5, which were used to choose the loads.
+/// The seeds of the reported figures. The loads were chosen on seeds 1 to 5.
 const SEEDS: RangeInclusive<u64> = 11..=20;
-/// The target p99 of user TTFT: "Pick 2 seconds, walk away."
+/// The target for the p99 of the user's TTFT: "Pick 2 seconds, walk away."
 const TARGET: Duration = Duration::from_secs(2);
 const WORKERS: usize = 2;
-/// The p99 in seconds above which the post sees a breach: "p99 > target × 1.2".
+/// The p99, in seconds, above which the target counts as breached: "p99 > target × 1.2".
 const BREACH: f64 = 2.4;
 
-/// Runs the experiment and returns its report.
+/// Reproduces all faults, and returns the report.
 pub(crate) fn measure() -> Fallible<Report> {
     let mut report = Report::new("aimd-history", SEEDS);
-    spiral::measure(&mut report)?;
+    death_spiral::measure(&mut report)?;
     faults::bursts(&mut report)?;
     faults::demand(&mut report)?;
     faults::thrash(&mut report)?;
     faults::compound(&mut report)?;
-    sweeps::measure(&mut report)?;
+    start_values::measure(&mut report)?;
     Ok(report)
 }
 
-/// Creates a controller for a run.
+/// Creates the controller of a run.
 type Make = dyn Fn() -> Box<dyn Controller> + Sync;
 
 fn post(settings: Post) -> Box<Make> {
@@ -56,7 +56,7 @@ fn ours() -> Box<Make> {
     Box::new(|| Box::new(Ours::new()))
 }
 
-/// Returns a static budget of `cap_per_worker` calls per worker.
+/// Returns a constructor of a constant budget of `cap_per_worker` calls per worker.
 fn fixed(cap_per_worker: usize) -> Box<Make> {
     Box::new(move || Box::new(Static(cap_per_worker * WORKERS)))
 }
@@ -65,12 +65,12 @@ const fn s(seconds: u64) -> Duration {
     Duration::from_secs(seconds)
 }
 
-/// The figures of a part of a run, one element per seed.
+/// The figures of the same period of each run, one run per seed.
 struct Runs(Vec<Seen>);
 
 impl Runs {
-    fn of(load: &Load, door: Door, make: &Make, part: Range<Duration>) -> Fallible<Self> {
-        let run = |seed| Ok(play(load, &door, make().as_mut(), seed).seen(part.start, part.end));
+    fn of(load: &Load, queue_limits: QueueLimits, make: &Make, part: Range<Duration>) -> Fallible<Self> {
+        let run = |seed| Ok(play(load, &queue_limits, make().as_mut(), seed).seen(part.start, part.end));
         virtual_time::each(SEEDS, run).map(Self)
     }
 
@@ -78,13 +78,13 @@ impl Runs {
         Spread::of(self.0.iter().map(of))
     }
 
-    /// Returns the smallest ratio to the figure of `to` on the same seed.
+    /// Returns the smallest ratio of a figure to that of `to`, over the seeds.
     fn least_ratio(&self, to: &Self, of: fn(&Seen) -> f64) -> f64 {
         let ratios = self.0.iter().zip(&to.0).map(|(one, other)| of(one) / of(other));
         ratios.fold(f64::INFINITY, f64::min)
     }
 
-    /// Returns the largest ratio to the figure of `to` on the same seed.
+    /// Returns the largest ratio of a figure to that of `to`, over the seeds.
     fn most_ratio(&self, to: &Self, of: fn(&Seen) -> f64) -> f64 {
         let ratios = self.0.iter().zip(&to.0).map(|(one, other)| of(one) / of(other));
         ratios.fold(0.0, f64::max)
@@ -98,14 +98,14 @@ const P99: Figure = ("p99 user TTFT, s", |seen| seen.p99);
 const SERVED: Figure = ("calls served a second", |seen| seen.served);
 const IN_TIME: Figure = ("of them within 2 s", |seen| seen.in_time);
 const REFUSED: Figure = ("share refused", |seen| seen.refused);
-const REFUSED_PAYING: Figure = ("share of who pays refused", |seen| seen.refused_paying);
+const REFUSED_PAYING: Figure = ("share of the paying tenant's calls refused", |seen| seen.refused_paying);
 const CAP: Figure = ("cap of a worker", |seen| seen.cap);
 const LEAST_CAP: Figure = ("least cap of a worker", |seen| seen.least_cap);
 const BATCH: Figure = ("calls with a worker", |seen| seen.batch);
 const CUTS: Figure = ("cuts", |seen| seen.cuts);
-const FLIPS: Figure = ("turns between climb and descent", |seen| seen.flips);
+const FLIPS: Figure = ("changes between increase and decrease", |seen| seen.flips);
 
-/// Records our figures (`who` is empty) or those of a peer.
+/// Records the figures of Tidegate (if `who` is empty) or of the peer `who`.
 fn note(report: &mut Report, fault: &str, who: &str, runs: &Runs, figures: &[Figure]) {
     let mut line = format!("{fault}, {}:", if who.is_empty() { "ours" } else { who });
     for (what, of) in figures {

@@ -1,5 +1,5 @@
-//! Arrivals of the burst: normal traffic, ten minutes of three times as much, and normal traffic
-//! again.
+//! The arrivals of a run: normal traffic, ten minutes of three times the traffic, and normal
+//! traffic again.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use tidegate::config::Tenant;
 
 use crate::lengths::{Traces, Work, log_normal};
 
-/// One call.
+/// A call: its time, tenant, lane and lengths.
 #[derive(Clone, Debug)]
 pub(super) struct Arrival {
     pub(super) at: Duration,
@@ -18,29 +18,30 @@ pub(super) struct Arrival {
     pub(super) work: Work,
 }
 
-/// Start and end of the burst.
+/// Start and end of the burst, since the start of the run.
 pub(super) const BURST: (Duration, Duration) = (Duration::from_secs(120), Duration::from_secs(720));
-/// The end of all arrivals.
+/// The end of the arrivals, since the start of the run.
 const LAST: Duration = Duration::from_secs(840);
-/// The factor of the burst.
+/// The traffic in the burst, as a multiple of the normal traffic.
 const TIMES: f64 = 3.0;
 
-/// Calls per second in normal times: chats and checkout widgets, retrieval with long contexts,
-/// nightly reports.
+/// Calls per second in normal times, by lane: chats and checkout widgets, retrieval with long
+/// contexts, nightly reports.
 const RATES: [(Lane, f64); 3] = [(Lane::Interactive, 2.0), (Lane::Standard, 0.5), (Lane::Batch, 0.2)];
 
-/// The guide's tenants: prefix of the names, number, share of the calls, slots, and weight.
+/// Groups of tenants, from a published guide: prefix of the names, number of tenants, share of the calls, slots
+/// and weight of each.
 const TENANTS: [(&str, usize, f64, usize, f64); 3] =
     [("enterprise", 8, 0.5, 12, 4.0), ("pro", 24, 0.35, 4, 2.0), ("free", 80, 0.15, 1, 1.0)];
 
-/// Returns each tenant's name, with its slots and weight.
+/// Returns the name of each tenant, with its configured slots and weight.
 pub(super) fn tenants() -> impl Iterator<Item = (String, Tenant)> {
     TENANTS.into_iter().flat_map(|(plan, count, _, cap, weight)| {
         (0..count).map(move |k| (format!("{plan}-{k}"), Tenant::new().cap(cap).weight(weight)))
     })
 }
 
-/// Returns the calls of a run in order of time, with Poisson arrivals.
+/// Draws the calls of a run with Poisson arrivals, in order of time.
 pub(super) fn draw(traces: &Traces, seed: u64) -> Vec<Arrival> {
     let mut rng = Rng::with_seed(seed);
     let mut conversations: Vec<Work> = traces.conversations(&mut rng).take(CONVERSATIONS).collect();
@@ -78,7 +79,7 @@ pub(super) fn draw(traces: &Traces, seed: u64) -> Vec<Arrival> {
     arrivals
 }
 
-/// The number of conversations to draw, more than any run needs.
+/// The number of conversations that are drawn. No run needs more.
 const CONVERSATIONS: usize = 8_000;
 
 fn tenant(rng: &mut Rng) -> String {

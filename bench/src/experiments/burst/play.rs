@@ -1,4 +1,4 @@
-//! One run: every arrival as a call through the client, over one simulated replica.
+//! Plays one run: each arrival is a call through the client, to one simulated replica.
 
 use std::time::Duration;
 
@@ -16,34 +16,34 @@ use crate::Fallible;
 use crate::traffic::URL;
 use crate::virtual_time;
 
-/// The configuration in front of the replica.
+/// The configuration of the gate in front of the replica.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Door {
-    /// The guide's refactoring: slots, tenants' caps, lanes with ageing, memory, a maximum prompt
-    /// length, and immediate rejection if the objective would be missed.
+pub(super) enum GateVariant {
+    /// The configuration of a published guide: slots, tenants' caps, lanes with ageing, admission by memory, a
+    /// maximum prompt length, and immediate rejection of calls that would miss the objective.
     Whole,
-    /// [`Door::Whole`] without accounting for memory.
+    /// [`GateVariant::Whole`] without admission by memory.
     NoMemory,
-    /// Slots only, first come first served.
+    /// Slots only. Calls are served first come, first served.
     Fifo,
     /// No gate.
     Off,
 }
 
-/// The guide's 48 sequences per replica.
+/// The maximum number of concurrent calls: 48 sequences per replica, as in the published guide.
 const CAP: usize = 48;
-/// The operator's maximum prompt length, in tokens.
+/// The maximum prompt length, in tokens, that the operator configures.
 const MAX_PROMPT: u64 = 16_384;
-/// The `max_tokens` of every call.
+/// The `max_tokens` of each call.
 const MAX_TOKENS: u32 = 4_096;
-/// The time without a token after which an interactive caller leaves. Other callers wait ten times
-/// as long.
+/// The time after which an interactive caller without a token leaves. Callers in other lanes leave
+/// after ten times as long.
 pub(super) const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Returns a replica of the order of magnitude of an A100 with a model of 8 billion parameters.
+/// Returns a replica of about the size of an A100 with a model of 8 billion parameters.
 ///
-/// It computes 16,000 prompt tokens per second, runs 80 steps per second for one sequence and 50
-/// for 48, and caches 90,000 tokens.
+/// It computes 16,000 prompt tokens per second, makes 80 steps per second with one sequence and 50
+/// with 48, and caches 90,000 tokens.
 fn replica() -> SimConfig {
     SimConfig {
         workers: 1,
@@ -62,10 +62,10 @@ fn replica() -> SimConfig {
     }
 }
 
-fn config(door: Door, capacity: u64) -> Fallible<Config> {
+fn config(variant: GateVariant, capacity: u64) -> Fallible<Config> {
     let second = Duration::from_secs;
     let mut target = Target::new("replica").url(URL).cap(CAP);
-    if matches!(door, Door::Whole | Door::NoMemory) {
+    if matches!(variant, GateVariant::Whole | GateVariant::NoMemory) {
         target = target
             .max_prompt(MAX_PROMPT)
             .aging(second(120))
@@ -79,15 +79,15 @@ fn config(door: Door, capacity: u64) -> Fallible<Config> {
         for (name, tenant) in tenants() {
             target = target.tenant(name, tenant);
         }
-        if door == Door::Whole {
+        if variant == GateVariant::Whole {
             target = target.kv_tokens(capacity);
         }
     }
-    let mode = if door == Door::Off { Mode::Off } else { Mode::Enforce };
+    let mode = if variant == GateVariant::Off { Mode::Off } else { Mode::Enforce };
     Ok(Config::builder().mode(mode).target(target).build()?)
 }
 
-/// The result of one call.
+/// A call and how it ended.
 #[derive(Clone, Debug)]
 pub(super) struct Row {
     pub(super) at: Duration,
@@ -97,17 +97,17 @@ pub(super) struct Row {
 
 #[derive(Clone, Debug)]
 pub(super) enum End {
-    /// The answer was complete. `ttft` is the time to the first token.
+    /// The answer was complete. `ttft` is the time from the call to the first token.
     Answered { ttft: Duration },
-    /// The caller left before an answer.
+    /// The caller left before the answer was complete.
     Left,
-    /// The gate rejected the call.
+    /// The gate rejected the call for the given reason.
     Refused { reason: &'static str },
-    /// Any other failure.
+    /// The call failed for any other reason.
     Failed,
 }
 
-/// The result of a run.
+/// The calls of a run, and the counts of its upstream.
 #[derive(Debug)]
 pub(super) struct Played {
     pub(super) rows: Vec<Row>,
@@ -119,13 +119,13 @@ pub(super) struct Played {
     pub(super) pushed_back: u64,
 }
 
-/// Plays one run and returns its results.
-pub(super) fn play(door: Door, arrivals: &[Arrival], seed: u64) -> Fallible<Played> {
+/// Plays the calls of one seed through a gate with the given configuration.
+pub(super) fn play(variant: GateVariant, arrivals: &[Arrival], seed: u64) -> Fallible<Played> {
     virtual_time::run(seed, async {
         let replica = replica();
         let capacity = u64::from(replica.engine.num_blocks) * u64::from(replica.engine.block_size);
         let simulator = Simulator::new(replica)?;
-        let gate = Gate::over(config(door, capacity)?, simulator_transport(&simulator, Duration::ZERO))?;
+        let gate = Gate::over(config(variant, capacity)?, simulator_transport(&simulator, Duration::ZERO))?;
         let start = Instant::now();
         let mut callers = tokio::task::JoinSet::new();
         for arrival in arrivals.iter().cloned() {

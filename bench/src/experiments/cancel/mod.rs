@@ -7,14 +7,14 @@ mod stages;
 use crate::Fallible;
 use crate::report::Report;
 
-/// Runs the experiment and returns its report.
+/// Runs both parts, in virtual time and over sockets, and returns the report.
 pub(crate) fn measure() -> Fallible<Report> {
     let mut report = measure_virtual()?;
     sockets::measure(&mut report)?;
     Ok(report)
 }
 
-/// Measures the part that runs in virtual time.
+/// Runs only the part in virtual time, and returns its report.
 pub(crate) fn measure_virtual() -> Fallible<Report> {
     let mut report = Report::new("cancel", [stages::SEED]);
     stages::measure(&mut report)?;

@@ -1,5 +1,5 @@
-//! Measures over real sockets the time from a cancel until the upstream sees the connection closed
-//! or the stream reset.
+//! Measures the time from a cancellation until the upstream sees the connection closed or the
+//! stream reset, over real sockets.
 
 use std::time::Duration;
 
@@ -26,26 +26,26 @@ use crate::traffic::Ask;
 const CALLS: usize = 300;
 const EVENT: &[u8] = b"data: {\"object\":\"chat.completion.chunk\",\"choices\":[{\"index\":0,\"delta\":{\"content\":\"a\"}}]}\n\n";
 
-/// The point at which the upstream stalls.
+/// The moment at which the upstream stops sending.
 #[derive(Clone, Copy, PartialEq)]
 enum At {
     Headers,
     MidStream,
 }
 
-/// The way in which the caller cancels.
+/// How the caller cancels.
 #[derive(Clone, Copy, PartialEq)]
 enum How {
-    /// Drops the future or the body.
+    /// Drops the future of the call or the body of the response.
     Drop,
-    /// Aborts the task that waits.
+    /// Aborts the task that awaits the call.
     Abort,
-    /// Drops the handle of the task that waits, like a client that runs its exchanges in detached
-    /// tasks. This is the comparison without cancellation.
+    /// Drops the handle of the task that awaits the call, which continues. A client that runs
+    /// exchanges in detached tasks does this. It is the comparison without cancellation.
     Detach,
 }
 
-/// Runs this part of the experiment, and adds its figures and bars to `report`.
+/// Cancels calls over HTTP/1.1 and HTTP/2, and records times and bars in `report`.
 pub(super) fn measure(report: &mut Report) -> Fallible<()> {
     let runtime = tokio::runtime::Runtime::new()?;
     for (http2, version) in [(false, "HTTP/1.1"), (true, "HTTP/2")] {
@@ -70,7 +70,8 @@ pub(super) fn measure(report: &mut Report) -> Fallible<()> {
     Ok(())
 }
 
-/// An upstream: its address, and channels for received requests and closed exchanges.
+/// A listening upstream: its address, and channels that report each received request and each
+/// closed exchange.
 struct Upstream {
     base: String,
     asked: UnboundedReceiver<()>,
@@ -155,7 +156,7 @@ async fn serve(http2: bool, at: At) -> Fallible<Upstream> {
     Ok(Upstream { base, asked, closed })
 }
 
-/// Serves HTTP/1.1 by hand, so that the timing is that of the socket and not of a server library.
+/// Serves one HTTP/1.1 connection without a server library, whose own delays would be measured too.
 async fn serve1(mut stream: TcpStream, at: At, asks: UnboundedSender<()>, closes: UnboundedSender<Instant>) {
     let mut request = Vec::new();
     // The body is one JSON object, and the last thing sent.
@@ -181,7 +182,8 @@ async fn serve1(mut stream: TcpStream, at: At, asks: UnboundedSender<()>, closes
     let _ = closes.send(Instant::now());
 }
 
-/// Sends the time when it is dropped. hyper drops the answer of a stream that was reset.
+/// Sends the current time when it is dropped. hyper drops the answer of a stream when the stream is
+/// reset.
 struct Guard(UnboundedSender<Instant>);
 
 impl Drop for Guard {

@@ -31,7 +31,7 @@ pub(super) const SEED: u64 = 11;
 const CANCELS: usize = 100_000;
 const CAP: usize = 64;
 
-/// Runs this part of the experiment, and adds its figures and bars to `report`.
+/// Cancels the calls, checks that nothing is left, and records figures and bars in `report`.
 pub(super) fn measure(report: &mut Report) -> Fallible<()> {
     eprintln!("{CANCELS} cancels");
     let (stages, left) = virtual_time::run(SEED, storm())?;
@@ -52,7 +52,7 @@ pub(super) fn measure(report: &mut Report) -> Fallible<()> {
     Ok(())
 }
 
-/// The stage of a call, as its transport and its caller know it.
+/// The current stage of a call, shared between its caller and its transport.
 #[derive(Clone, Default)]
 struct Stage(Arc<AtomicU8>);
 
@@ -63,7 +63,7 @@ const NAMES: [&str; 7] = [
     "mid-stream",
     "in backoff",
     "in a cool-down",
-    "not at all: it had ended",
+    "not at all: the call had ended",
 ];
 
 impl Stage {
@@ -76,7 +76,7 @@ impl Stage {
     }
 }
 
-/// Returns a transport that records the progress of each attempt in the request's [`Stage`].
+/// Returns a transport that records the progress of each attempt in the [`Stage`] of its request.
 fn noting(inner: Transport) -> Transport {
     Transport::new(service_fn(move |request: Request<RequestBody>| {
         let inner = inner.clone();
@@ -161,7 +161,8 @@ async fn one(gate: &Gate, stage: Stage) -> Result<(), Error> {
     Ok(())
 }
 
-/// Cancels calls that were granted a slot and have not noticed it yet.
+/// Cancels calls that have been granted a slot before they are polled again. Returns the slots and
+/// the calls that are left over.
 async fn at_grant() -> Fallible<(usize, usize)> {
     let settings = SchedulerSettings::limited(1);
     let admission = Admission::new(
@@ -209,7 +210,7 @@ fn ticket() -> Ticket {
 }
 
 /// Cancels calls during their backoff. Returns the retry credits that were charged for retries that
-/// were never made.
+/// did not happen.
 async fn credits() -> Fallible<f64> {
     const RESERVE: usize = 1_000;
     let simulator =

@@ -1,4 +1,5 @@
-//! The callers: a gate with a pool, the same with parts switched off, and a client without a gate.
+//! The compared callers: a gate with a pool, the same with parts switched off, and a client without
+//! a gate.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -24,24 +25,23 @@ pub(super) const DEADLINE: Duration = Duration::from_secs(25);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Caller {
-    /// The pool with its defaults.
+    /// A pool of the four replicas with default settings.
     Ours,
-    /// The pool without health checks. It only learns from the results of calls.
+    /// The pool without health checks, which only learns from the results of calls.
     HealthOff,
-    /// Additionally, calls that may have run are not retried. Calls that never ran are still sent
-    /// to another replica.
+    /// Like `HealthOff`, and calls that may have run are not retried. Calls that have certainly not
+    /// run are still sent to another replica.
     RetriesOff,
-    /// One target per replica, used in turn, without failover.
+    /// One target per replica, which calls use in turn, without failover.
     FailoverOff,
-    /// The pool with too few slots on three replicas for all calls, so that calls wait while one
-    /// replica is down.
+    /// The pool with 12 slots per replica, so that calls wait while one replica is lost.
     Tight,
-    /// No gate: each attempt goes to the next replica, at most four attempts per call.
+    /// No gate: each attempt goes to the next replica in turn, at most four attempts per call.
     RoundRobin,
 }
 
 impl Caller {
-    /// Returns the name in results.
+    /// Returns the name in figure names and tables.
     pub(super) fn name(self) -> &'static str {
         match self {
             Caller::Ours => "ours",
@@ -79,7 +79,7 @@ impl Caller {
     }
 }
 
-/// Returns a transport that sends each request to the next replica.
+/// Returns a transport that sends each request to the next replica, in turn.
 fn in_turn(wire: Transport, replicas: &[String]) -> Transport {
     let replicas: Arc<[String]> = replicas.into();
     let turn = Arc::new(AtomicUsize::new(0));
@@ -93,7 +93,8 @@ fn in_turn(wire: Transport, replicas: &[String]) -> Transport {
     }))
 }
 
-/// The times at which calls were sent, by replica. Health checks are not counted.
+/// The times at which calls were sent to each replica, by its address. Health checks are not
+/// counted.
 #[derive(Default)]
 pub(super) struct Sent(Mutex<HashMap<String, Vec<Instant>>>);
 

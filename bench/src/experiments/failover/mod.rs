@@ -12,13 +12,13 @@ use crate::Fallible;
 use crate::report::{Op, Report, Spread};
 
 const SEEDS: std::ops::RangeInclusive<u64> = 31..=35;
-/// Fewer seeds for the comparisons, which take long because they fail.
+/// The seeds of the peers. They are fewer, because runs with failing calls take long.
 const FEW: std::ops::RangeInclusive<u64> = 31..=32;
 
 type Pick = fn(&Run) -> f64;
 const CALLS: &str = "calls";
 const COMPLETED: &str = "completed";
-const HIT: &str = "calls there when it went";
+const HIT: &str = "calls in flight at the replica at the fault";
 const NEEDLESS: &str = "failed with nothing delivered";
 const TRUNCATED: &str = "truncated";
 const OTHERWISE: &str = "failed in mid-answer, not as truncated";
@@ -39,7 +39,7 @@ const FIGURES: [(&str, Pick); 10] = [
     (LONGEST, |run| run.longest),
 ];
 
-/// Runs the experiment and returns its report.
+/// Plays both faults with all callers, and returns the report.
 pub(crate) fn measure() -> Fallible<Report> {
     let mut report = Report::new("failover", SEEDS);
     for fault in [Fault::Killed, Fault::Hung] {

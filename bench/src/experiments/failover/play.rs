@@ -1,4 +1,4 @@
-//! One run: calls arrive while one of four replicas fails and comes back.
+//! Plays one run: calls arrive while one of four replicas fails and comes back.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,9 +20,9 @@ use crate::traffic::Ask;
 
 /// Calls per second.
 const RATE: f64 = 40.0;
-/// The time of the fault.
+/// The time of the fault, since the start of the run.
 const GOES: Duration = Duration::from_secs(3);
-/// The time for which calls continue after the replica is back.
+/// Calls arrive until this long after the replica is back.
 const AFTER: Duration = Duration::from_secs(5);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,7 +32,7 @@ pub(super) enum Fault {
 }
 
 impl Fault {
-    /// Returns the name in results.
+    /// Returns the name in figure names and tables.
     pub(super) fn name(self) -> &'static str {
         match self {
             Fault::Killed => "killed",
@@ -40,7 +40,7 @@ impl Fault {
         }
     }
 
-    /// Returns how long the replica is away.
+    /// Returns how long the replica is lost.
     fn away(self) -> Duration {
         Duration::from_secs(match self {
             Fault::Killed => 5,
@@ -50,30 +50,31 @@ impl Fault {
     }
 }
 
-/// The figures of a run.
+/// The figures of one run.
 #[derive(Debug)]
 pub(super) struct Run {
     pub(super) calls: f64,
     pub(super) completed: f64,
-    /// Calls in flight at the replica at the time of the fault.
+    /// Calls in flight at the replica when the fault begins.
     pub(super) hit: f64,
-    /// Calls that failed with nothing delivered.
+    /// Failed calls whose callers had not received anything.
     pub(super) needless: f64,
-    /// Calls that failed mid-answer, with an error that says so.
+    /// Calls that failed in the middle of their answer with a truncation error.
     pub(super) truncated: f64,
-    /// Calls that failed mid-answer with another error, or without one.
+    /// Calls that failed in the middle of their answer with another error, or ended without one.
     pub(super) otherwise: f64,
-    /// Slots held and calls open after the run, at the gate and at the replicas.
+    /// Slots and calls that are left over at the gate and at the replicas.
     pub(super) leaked: f64,
-    /// Seconds from the fault to the last call sent to the replica.
+    /// Seconds from the fault to the last call that was sent to the replica.
     pub(super) out: f64,
-    /// Seconds from the replica's return to the first call sent to it.
+    /// Seconds from the return of the replica to the first call that was sent to it. Infinite if
+    /// there was none.
     pub(super) back: f64,
     /// The longest duration of a completed call, in seconds.
     pub(super) longest: f64,
 }
 
-/// The result of a call.
+/// How a call ended, and when.
 #[derive(Debug)]
 struct Ended {
     ok: bool,
@@ -82,7 +83,7 @@ struct Ended {
     took: Duration,
 }
 
-/// Plays one run and returns its results.
+/// Plays one run, and returns its figures.
 pub(super) async fn play(caller: Caller, fault: Fault, seed: u64) -> Fallible<Run> {
     let replicas: Vec<Replica> =
         join_all((0..4).map(|_| Replica::start())).await.into_iter().collect::<Fallible<_>>()?;
@@ -154,8 +155,8 @@ pub(super) async fn play(caller: Caller, fault: Fault, seed: u64) -> Fallible<Ru
     })
 }
 
-/// Returns a request with a prompt of its own, because calls with the same prompt would all be sent
-/// to the replica that has it cached.
+/// Returns a request whose prompt is unique. Calls with equal prompts would all be sent to the
+/// replica that has the prompt cached.
 fn request(ask: &Ask, nth: usize) -> Request<RequestBody> {
     let mut request = ask.request(POOL);
     let body = json!({

@@ -1,5 +1,4 @@
-//! A replica like a process of its own: a port with a simulator behind it, which can be killed or
-//! hang.
+//! A replica: a port with a simulator behind it, which can be killed or hang like a process.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -20,7 +19,7 @@ use tokio::task::{AbortHandle, JoinSet};
 use crate::Fallible;
 use crate::upstream::steady;
 
-/// The duration of an answer of [`crate::upstream::STEADY_TOKENS`] tokens.
+/// The duration of an answer of [`STEADY_TOKENS`](crate::upstream::STEADY_TOKENS) tokens.
 const SERVICE: Duration = Duration::from_millis(400);
 
 pub(super) struct Replica {
@@ -48,7 +47,7 @@ impl Replica {
         format!("http://{}", self.address)
     }
 
-    /// Closes the port and resets every connection, like `kill -9`.
+    /// Closes the port and resets all connections, like `kill -9`.
     pub(super) fn kill(&self) {
         self.life.lock().serving.abort();
     }
@@ -59,10 +58,10 @@ impl Replica {
         Ok(())
     }
 
-    /// Hangs for `until`, like vLLM on SIGTERM with requests open.
+    /// Hangs for `until`, like vLLM after SIGTERM with open requests.
     ///
-    /// Connections are accepted and never answered, and open streams fall silent. Afterwards new
-    /// calls are answered again.
+    /// New connections are accepted but not answered, and open streams fall silent. Afterwards, new
+    /// calls are answered.
     pub(super) fn hang(&self, until: Duration) -> Fallible<()> {
         let outage = Outage { from_s: 0.0, until_s: until.as_secs_f64(), mode: OutageMode::Hang };
         self.life.lock().simulator.set_faults(Faults { outages: vec![outage], ..Faults::default() })?;
@@ -81,7 +80,7 @@ fn live(listener: TcpListener) -> Fallible<Life> {
     Ok(Life { simulator, serving })
 }
 
-/// Accepts connections. Dropping the future also drops the connections.
+/// Accepts and serves connections. Dropping the future closes them.
 async fn serve(listener: TcpListener, simulator: Simulator) {
     let mut connections = JoinSet::new();
     loop {

@@ -3,16 +3,16 @@
 //!
 //! The server has sixteen slots of constant speed, so only the length of a call decides its service
 //! time, and is simulated event by event. The results are judged by independent accounts
-//! ([`books`]) and by a fluid oracle ([`gps`]).
+//! ([`accounts`]) and by a fluid oracle ([`processor_sharing`]).
 
-mod books;
-mod gps;
-mod post;
+mod accounts;
+mod processor_sharing;
+mod published_run;
 mod server;
 mod workload;
 mod workloads;
 
-use books::Books;
+use accounts::Accounts;
 use workload::Workload;
 
 use crate::Fallible;
@@ -21,14 +21,14 @@ use crate::report::{Op, Report, Spread};
 use crate::seeds::Seeds;
 use crate::virtual_time;
 
-/// Not seeds 1 to 5, which were used to choose the constants.
+/// The seeds of the reported figures. The constants were chosen on seeds 1 to 5.
 pub(crate) const SEEDS: Seeds = Seeds::new(11, 20);
 
-/// The policy that serves a workload.
+/// The policy that schedules a workload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Who {
     Ours(Charging),
-    /// [`Charging::Tokens`], with equal weights.
+    /// Like [`Charging::Tokens`], but all tenants have the same weight.
     Unweighted,
     Fifo,
     RoundRobin,
@@ -42,8 +42,8 @@ impl Who {
     fn name(self) -> &'static str {
         match self {
             Self::Ours(Charging::Tokens) => "tidegate",
-            Self::Ours(Charging::Unsettled) => "tidegate, not settled",
-            Self::Ours(Charging::Calls) => "tidegate, calls not cost",
+            Self::Ours(Charging::Unsettled) => "tidegate, charges not corrected",
+            Self::Ours(Charging::Calls) => "tidegate, calls charged instead of tokens",
             Self::Unweighted => "tidegate, weights off",
             Self::Fifo => "FIFO",
             Self::RoundRobin => "round robin by call",
@@ -66,16 +66,16 @@ impl Who {
         }
     }
 
-    fn serve(self, load: &Workload, seed: u64) -> Books {
+    fn serve(self, load: &Workload, seed: u64) -> Accounts {
         let calls = load.calls(seed);
         let mut policy = self.policy(load, &calls);
-        let mut books = Books::new(&load.weights(), self == Self::Ours(Charging::Tokens));
-        load.server.serve(&calls, load.horizon, policy.as_mut(), &mut books);
-        books
+        let mut accounts = Accounts::new(&load.weights(), self == Self::Ours(Charging::Tokens));
+        load.server.serve(&calls, load.horizon, policy.as_mut(), &mut accounts);
+        accounts
     }
 }
 
-/// The reported figures of one run.
+/// The figures of one run.
 #[derive(Clone, Copy, Debug)]
 struct Outcome {
     charged: f64,
@@ -87,20 +87,20 @@ struct Outcome {
 }
 
 impl Outcome {
-    fn of(load: &Workload, books: &Books) -> Self {
-        let mut waits = load.light.map(|light| books.tenant(light).waits).unwrap_or_default();
+    fn of(load: &Workload, accounts: &Accounts) -> Self {
+        let mut waits = load.light.map(|light| accounts.tenant(light).waits).unwrap_or_default();
         Self {
-            charged: books.charged_gap(),
-            served: books.served_gap(),
-            share: books.share_error,
-            window: books.window_error,
+            charged: accounts.charged_gap(),
+            served: accounts.served_gap(),
+            share: accounts.share_error,
+            window: accounts.window_error,
             light: tidegate_sim::scenario::quantile(&mut waits, 0.99),
-            busy: books.utilisation(load.server.slots, load.horizon),
+            busy: accounts.utilisation(load.server.slots, load.horizon),
         }
     }
 }
 
-/// Runs the experiment and returns its report.
+/// Plays all workloads with all policies on `seeds`, and returns the report.
 pub(crate) fn measure(seeds: Seeds) -> Fallible<Report> {
     let mut report = Report::new("fairness", seeds);
     for load in workloads::all()? {
@@ -108,20 +108,20 @@ pub(crate) fn measure(seeds: Seeds) -> Fallible<Report> {
         let play =
             |who: Who| virtual_time::each(seeds, |seed| Ok(Outcome::of(&load, &who.serve(&load, seed))));
         let ours = play(Who::Ours(Charging::Tokens))?;
-        hold(&mut report, &load, &ours);
+        record_bars(&mut report, &load, &ours);
         for who in Who::PEERS {
             let theirs = play(who)?;
-            beside(&mut report, &load, who, &theirs);
+            record_peer(&mut report, &load, who, &theirs);
             compare(&mut report, &load, &ours, who, &theirs);
         }
         if let Some(who) = load.without {
             let runs = play(who)?;
-            beside(&mut report, &load, who, &runs);
+            record_peer(&mut report, &load, who, &runs);
             let what = format!("{}: served gap / VTC's bound, {}", load.name, who.name());
             report.bar(what, Spread::of(runs.iter().map(|run| run.served)).least, Op::AtLeast, 1.0);
         }
     }
-    post::measure(&mut report, seeds)?;
+    published_run::measure(&mut report, seeds)?;
     Ok(report)
 }
 
@@ -131,11 +131,11 @@ const SHARE: &str = "share error, whole run";
 const WINDOW: &str = "share error, worst 5 min";
 const LIGHT: &str = "light tenant, p99 queue wait, s";
 
-/// A figure of a run: its name, and its value in the outcome.
+/// The name of a figure, and the function that reads it.
 type Figure = (&'static str, fn(&Outcome) -> f64);
 
-/// Records our figures and their bars.
-fn hold(report: &mut Report, load: &Workload, runs: &[Outcome]) {
+/// Records Tidegate's figures of a workload, and their bars.
+fn record_bars(report: &mut Report, load: &Workload, runs: &[Outcome]) {
     let key = |what: &str| format!("{}: {what}", load.name);
     let spread = |what: fn(&Outcome) -> f64| Spread::of(runs.iter().map(what));
     let (charged, served) = (spread(|run| run.charged), spread(|run| run.served));
@@ -155,7 +155,8 @@ fn hold(report: &mut Report, load: &Workload, runs: &[Outcome]) {
     report.bar(key("slots used"), busy.least, Op::AtLeast, 0.99);
 }
 
-/// Records the ratio of the light tenant's wait to its wait under another policy, seed by seed.
+/// Records the light tenant's wait under Tidegate, divided by its wait under another policy on the
+/// same seed.
 fn compare(report: &mut Report, load: &Workload, ours: &[Outcome], who: Who, theirs: &[Outcome]) {
     if load.light.is_none() || !matches!(who, Who::Fifo | Who::Vtc) {
         return;
@@ -169,7 +170,7 @@ fn compare(report: &mut Report, load: &Workload, ours: &[Outcome], who: Who, the
 }
 
 /// Records the figures of another policy.
-fn beside(report: &mut Report, load: &Workload, who: Who, runs: &[Outcome]) {
+fn record_peer(report: &mut Report, load: &Workload, who: Who, runs: &[Outcome]) {
     let figures: [Figure; 4] = [
         (SERVED, |run| run.served),
         (SHARE, |run| run.share),

@@ -1,30 +1,30 @@
-//! A server with a number of slots, simulated event by event under one policy. It reads no clock
-//! and uses no randomness.
+//! A server with slots, simulated event by event under one policy. It reads no clock and uses no
+//! random numbers.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::time::Duration;
 
-use super::books::Books;
+use super::accounts::Accounts;
 use crate::peers::{Call, Policy};
 
-/// A server whose slots have a constant speed at any concurrency.
+/// A server on which each call has a constant speed at any concurrency.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Server {
     pub(super) slots: usize,
-    /// Input tokens per second of one call.
+    /// Input tokens per second of a call.
     pub(super) prefill: f64,
-    /// Output tokens per second of one call.
+    /// Output tokens per second of a call.
     pub(super) decode: f64,
 }
 
-/// A call in its slot.
+/// A call that has a slot.
 #[derive(Debug)]
 struct Running {
     id: usize,
     began: Duration,
-    /// Output tokens that were reported to the policy.
-    told: f64,
+    /// The number of output tokens that the policy has been told about.
+    reported: f64,
 }
 
 impl Server {
@@ -36,19 +36,20 @@ impl Server {
         Duration::from_secs_f64(self.service(call.input, call.output))
     }
 
-    /// Returns the output tokens produced by a call that began `ago` earlier.
+    /// Returns the number of output tokens that the call has produced `ago` after its dispatch.
     fn produced(&self, call: &Call, ago: Duration) -> f64 {
         let decoding = ago.as_secs_f64() - call.input / self.prefill;
         (decoding.max(0.0) * self.decode).min(call.output)
     }
 
-    /// Serves `calls`, which are in order of arrival, up to the horizon.
+    /// Serves `calls`, which are in order of arrival, until the horizon. Records what happens in
+    /// the accounts.
     pub(super) fn serve(
         &self,
         calls: &[Call],
         horizon: Duration,
         policy: &mut dyn Policy,
-        books: &mut Books,
+        accounts: &mut Accounts,
     ) {
         let mut coming = calls.iter().enumerate().peekable();
         let mut running: Vec<Running> = Vec::with_capacity(self.slots);
@@ -60,36 +61,36 @@ impl Server {
             for one in &mut running {
                 let Some(call) = calls.get(one.id) else { continue };
                 let produced = self.produced(call, now.saturating_sub(one.began));
-                let news = produced - one.told;
+                let news = produced - one.reported;
                 if news > 0.0 {
-                    one.told = produced;
+                    one.reported = produced;
                     policy.produced(call, news);
-                    books.produced(call, news);
+                    accounts.produced(call, news);
                 }
             }
             while let Some(Reverse((_, id))) = ends.peek().copied().filter(|Reverse((at, _))| *at == now) {
                 ends.pop();
                 running.retain(|one| one.id != id);
                 let Some(call) = calls.get(id) else { continue };
-                books.ended(call);
+                accounts.ended(call);
                 policy.ended(now, id, call);
             }
-            books.compare();
+            accounts.compare();
             // Calls arrive one at a time: the first ones find a slot, the others wait.
             loop {
                 while running.len() < self.slots {
                     let Some(id) = policy.next(now) else { break };
                     let Some(call) = calls.get(id) else { break };
-                    running.push(Running { id, began: now, told: 0.0 });
+                    running.push(Running { id, began: now, reported: 0.0 });
                     ends.push(Reverse((now + self.duration(call), id)));
-                    books.dispatched(now, call);
+                    accounts.dispatched(now, call);
                 }
                 let Some((id, call)) = coming.next_if(|(_, call)| call.arrives == now) else { break };
                 let accepted = policy.arrive(now, id, call);
-                books.arrived(call, accepted);
+                accounts.arrived(call, accepted);
             }
-            books.busy(now, running.len());
+            accounts.busy(now, running.len());
         }
-        books.close(horizon);
+        accounts.close(horizon);
     }
 }

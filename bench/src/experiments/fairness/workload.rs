@@ -8,35 +8,35 @@ use super::Who;
 use super::server::Server;
 use crate::peers::Call;
 
-/// Input and output tokens of a tenant's calls.
+/// How input and output tokens of a tenant's calls are drawn.
 #[derive(Clone, Debug)]
 pub(super) enum Lengths {
-    /// Log-normal with the given medians.
+    /// Log-normal lengths with the given medians, in tokens.
     Around { input: f64, output: f64 },
-    /// Drawn from the given pairs.
+    /// Pairs of input and output tokens, drawn at random from the list.
     From(std::sync::Arc<[(f64, f64)]>),
 }
 
-/// The arrivals of a tenant. Shares are of the server's slots.
+/// The arrivals of a tenant. `share` is the offered load, as a share of the server's capacity.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Arrivals {
-    /// All at the first moment, more than could ever be served.
+    /// All calls arrive at the start, and are more than the server can serve in the run.
     Flood,
-    /// Poisson arrivals.
+    /// Poisson arrivals during the whole run.
     Poisson { share: f64 },
-    /// Alternating phases of `phase` seconds: arrivals at twice the share, then none.
+    /// Alternating periods of `phase` seconds: arrivals at twice the share, then none.
     OnOff { share: f64, phase: f64 },
-    /// Poisson arrivals between two times, in seconds.
+    /// Poisson arrivals between two times, in seconds since the start.
     Within { share: f64, from: f64, until: f64 },
 }
 
-/// The factor by which the estimate of a call is wrong.
+/// The factor between the estimated and the true cost of a call.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Estimates {
     Exact,
-    /// Drawn from 0.3 to 3 for each call.
+    /// Drawn for each call, from 0.3 to 3.
     Drawn,
-    /// The same factor for all calls of the tenant.
+    /// The given factor, for all calls of the tenant.
     Always(f64),
 }
 
@@ -46,7 +46,7 @@ pub(super) struct Tenant {
     pub(super) lengths: Lengths,
     pub(super) arrivals: Arrivals,
     pub(super) estimates: Estimates,
-    /// The maximum number of the tenant's waiting calls.
+    /// The maximum number of waiting calls of the tenant. Further calls are rejected.
     pub(super) queue: usize,
 }
 
@@ -74,9 +74,10 @@ pub(super) struct Workload {
     pub(super) server: Server,
     pub(super) horizon: Duration,
     pub(super) tenants: Vec<Tenant>,
-    /// The index of the light tenant whose wait is reported, if there is one.
+    /// The index of the light tenant, whose wait is a figure. `None` if the workload has none.
     pub(super) light: Option<usize>,
-    /// The variant that must fail on this workload, to show the use of what it leaves out.
+    /// The variant that has to miss the bar on this workload, which shows the effect of what the
+    /// variant leaves out. `None` without one.
     pub(super) without: Option<Who>,
 }
 
@@ -89,8 +90,8 @@ impl Workload {
         self.tenants.iter().map(|tenant| tenant.queue).collect()
     }
 
-    /// Returns the calls of a seed in order of arrival. Calls of the same moment are in a random
-    /// order.
+    /// Draws the calls of a seed, in order of arrival. Calls that arrive at the same moment are in
+    /// random order.
     pub(super) fn calls(&self, seed: u64) -> Vec<Call> {
         let mut rng = Rng::with_seed(seed);
         let mut calls: Vec<(u64, Call)> = Vec::new();
@@ -155,8 +156,7 @@ fn draw(lengths: &Lengths, rng: &mut Rng) -> (f64, f64) {
     }
 }
 
-/// Returns a whole number from a log-normal distribution with sigma 0.5 around `median`, from 1 to
-/// five times the median.
+/// Draws a whole number from a log-normal distribution (sigma 0.5), from 1 to five times `median`.
 fn lognormal(median: f64, rng: &mut Rng) -> f64 {
     let normal = (-2.0 * rng.f64().max(1e-12).ln()).sqrt() * (std::f64::consts::TAU * rng.f64()).cos();
     (median * (0.5 * normal).exp()).clamp(1.0, 5.0 * median).round()

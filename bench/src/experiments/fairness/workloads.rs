@@ -1,5 +1,4 @@
-//! The workloads, each difficult in its own way. In each one, calls are always waiting, so one
-//! tenant's gain is another's loss.
+//! The workloads. In each, calls are always waiting, so that one tenant's gain is another's loss.
 
 use std::time::Duration;
 
@@ -11,11 +10,11 @@ use super::workload::{Lengths, Tenant, Workload};
 use crate::peers::Charging;
 use crate::{Fallible, traces};
 
-/// Sixteen slots of a medium model: 5,000 input tokens and 50 output tokens per second.
+/// A server of 16 slots, each with 5,000 input and 50 output tokens per second.
 pub(super) const SERVER: Server = Server { slots: 16, prefill: 5_000.0, decode: 50.0 };
 const HORIZON: Duration = Duration::from_secs(1_800);
 
-/// A turn of a chat.
+/// Lengths of chat turns, in tokens.
 pub(super) const CHAT: Lengths = Lengths::Around { input: 500.0, output: 150.0 };
 const LONG: Lengths = Lengths::Around { input: 5_000.0, output: 1_500.0 };
 

@@ -10,37 +10,37 @@
 //! own first call, and the policies differ.
 
 mod peers;
-mod wave;
+mod simulate;
 
 use self::peers::{PEERS, Peer};
-use self::wave::{CLIENTS, Prompts, REPLICAS, play};
+use self::simulate::{CLIENTS, Prompts, REPLICAS, play};
 use crate::Fallible;
 use crate::report::{Op, Report};
 use crate::seeds::Seeds;
 use crate::virtual_time;
 
-/// Not seeds 1 to 1,000, which were used to choose the constants.
+/// The seeds of the reported figures. The constants were chosen on seeds 1 to 1,000.
 pub(crate) const SEEDS: Seeds = Seeds::new(10_000, 10_999);
-/// Calls of each client in the first wave.
+/// The number of calls of each client in the first wave.
 const CALLS: [usize; 5] = [1, 2, 4, 8, 16];
 
-/// Runs the experiment and returns its report.
+/// Plays all settings with all policies on `seeds`, and returns the report.
 pub(crate) fn measure(seeds: Seeds) -> Fallible<Report> {
     let mut report = Report::new("herd", [seeds.first, seeds.last]);
     for prompts in [Prompts::Distinct, Prompts::Shared] {
         for calls in CALLS {
             for peer in PEERS {
                 let runs = virtual_time::each(seeds, |seed| Ok(play(seed, calls, prompts, peer)))?;
-                tell(&mut report, prompts, calls, peer, &runs);
+                record_figures(&mut report, prompts, calls, peer, &runs);
             }
         }
     }
     Ok(report)
 }
 
-/// Records the figures of one policy. `runs` contains the calls of the fullest replica after the
-/// first wave and after the second.
-fn tell(report: &mut Report, prompts: Prompts, calls: usize, peer: Peer, runs: &[[usize; 2]]) {
+/// Records the figures of one policy. Each run has the number of calls at the fullest replica after
+/// the first and after the second wave.
+fn record_figures(report: &mut Report, prompts: Prompts, calls: usize, peer: Peer, runs: &[[usize; 2]]) {
     let mean = (CLIENTS * calls) as f64 / REPLICAS as f64;
     let within = |wave: usize, most: f64| {
         let held = runs.iter().filter_map(|run| run.get(wave)).filter(|fullest| **fullest as f64 <= most);
@@ -51,7 +51,10 @@ fn tell(report: &mut Report, prompts: Prompts, calls: usize, peer: Peer, runs: &
     let figures = [
         ("share of seeds within mean + 3 sqrt(mean)", within(0, mean + 3.0 * mean.sqrt())),
         ("share of seeds within the bound", within(0, bound(mean))),
-        ("share of seeds within the bound after a look and as many again", within(1, bound(2.0 * mean))),
+        (
+            "share of seeds within the bound after a poll and as many calls again",
+            within(1, bound(2.0 * mean)),
+        ),
         ("fullest replica of all seeds / mean", worst as f64 / mean),
     ];
     for (what, value) in figures {
@@ -74,7 +77,7 @@ fn tell(report: &mut Report, prompts: Prompts, calls: usize, peer: Peer, runs: &
             Prompts::Shared => {
                 report.bar(format!("{told}: share of seeds within the bound"), first, Op::AtLeast, 0.99);
                 report.bar(
-                    format!("{told}: the same after a look and as many again"),
+                    format!("{told}: the same after a poll and as many calls again"),
                     second,
                     Op::AtLeast,
                     0.99,
@@ -84,7 +87,8 @@ fn tell(report: &mut Report, prompts: Prompts, calls: usize, peer: Peer, runs: &
     }
 }
 
-/// Returns the maximum number of calls that a replica may have if the mean is `mean`.
+/// Returns the number of calls that a replica may have at most, if the mean over the replicas is
+/// `mean`.
 fn bound(mean: f64) -> f64 {
     (1.25 * mean).max(mean + 2.0 * mean.sqrt())
 }
@@ -98,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn every_call_falls_somewhere_and_the_fullest_is_no_emptier_than_the_mean() {
+    fn all_calls_are_counted_and_the_fullest_replica_has_at_least_the_mean() {
         for peer in PEERS {
             for prompts in [Prompts::Distinct, Prompts::Shared] {
                 let [first, second] = fullest(peer, 2, prompts);
@@ -114,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn who_follows_a_shared_prefix_without_a_bound_is_a_herd() {
+    fn unbounded_prefix_affinity_causes_a_herd() {
         assert_eq!(fullest(Peer::Rendezvous, 4, Prompts::Shared)[0], 4 * CLIENTS);
         assert_eq!(fullest(Peer::PolledArgmin, 1, Prompts::Distinct)[0], CLIENTS);
         assert!(fullest(Peer::Ours, 4, Prompts::Shared)[0] < 2 * 4 * CLIENTS / REPLICAS);

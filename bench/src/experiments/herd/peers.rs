@@ -1,4 +1,4 @@
-//! Replica selection policies: ours and those of others.
+//! The compared replica selection policies.
 
 use std::time::Instant;
 use tidegate::config::ReplicaConfig;
@@ -9,10 +9,10 @@ use tidegate::policy::placement::{
     Affinity, EngineMetrics, Observation, PlacedCall, Placement, ReplicaId, ReplicaSet, Wants, Work,
 };
 
-use super::wave::REPLICAS;
-use crate::virtual_time::beginning;
+use super::simulate::REPLICAS;
+use crate::virtual_time::time_origin;
 
-/// A selection policy.
+/// A replica selection policy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Peer {
     Ours,
@@ -37,22 +37,22 @@ pub(crate) const PEERS: [Peer; 8] = [
 ];
 
 impl Peer {
-    /// Returns the name in results.
+    /// Returns the name in figure names and tables.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Ours => "ours",
             Self::Random => "random",
             Self::RoundRobin => "round robin from a random start",
             Self::OwnArgmin => "fewest own calls",
-            Self::PolledArgmin => "fewest calls at the last look",
+            Self::PolledArgmin => "fewest calls at the last poll",
             Self::TwoChoices => "two choices on own counts",
-            Self::Rendezvous => "rendezvous without bound: our affinity, its bound and its caution off",
+            Self::Rendezvous => "rendezvous hashing without a bound",
             Self::BoundedHashing => "hashing with bounded own load (KubeAI)",
         }
     }
 }
 
-/// One client and its policy.
+/// A client, its policy, and what it knows of the replicas.
 pub(crate) struct Client {
     peer: Peer,
     rng: Rng,
@@ -67,7 +67,7 @@ pub(crate) struct Client {
 impl Client {
     pub(crate) fn new(peer: Peer, seed: u64) -> Self {
         let mut rng = Rng::with_seed(seed);
-        let now = beginning();
+        let now = time_origin();
         let mut ours = Placement::new(&PoolConfig::default(), seed);
         if peer == Peer::Ours {
             let members: Vec<ReplicaConfig> =
@@ -87,18 +87,18 @@ impl Client {
         }
     }
 
-    /// Polls each replica's state, which includes the calls of all clients.
-    pub(crate) fn look(&mut self, standings: &[EngineMetrics; REPLICAS]) {
-        self.seen = standings.map(|standing| standing.running);
+    /// Takes over the metrics of the replicas, which include the calls of all clients.
+    pub(crate) fn poll(&mut self, metrics: &[EngineMetrics; REPLICAS]) {
+        self.seen = metrics.map(|standing| standing.running);
         let ids: Vec<ReplicaId> = self.ours.view(self.now).iter().map(|replica| replica.id).collect();
-        for (id, standing) in ids.into_iter().zip(standings) {
+        for (id, standing) in ids.into_iter().zip(metrics) {
             self.ours.observe(self.now, id, Observation::Metrics(*standing));
         }
     }
 
-    pub(crate) fn choose(&mut self, beginnings: &[u64], work: Work) -> usize {
+    pub(crate) fn choose(&mut self, prefixes: &[u64], work: Work) -> usize {
         let at = match self.peer {
-            Peer::Ours => self.ours(beginnings, work),
+            Peer::Ours => self.ours(prefixes, work),
             Peer::Random => self.rng.usize(..REPLICAS),
             Peer::RoundRobin => {
                 self.next = (self.next + 1) % REPLICAS;
@@ -119,14 +119,14 @@ impl Client {
                 let other = (one + self.rng.usize(1..REPLICAS)) % REPLICAS;
                 if self.own.get(other) < self.own.get(one) { other } else { one }
             }
-            Peer::Rendezvous => order(beginnings).first().copied().unwrap_or_default(),
+            Peer::Rendezvous => order(prefixes).first().copied().unwrap_or_default(),
             Peer::BoundedHashing => {
                 // KubeAI: at most 125 % of the client's own mean, otherwise the next replica on the
                 // ring.
                 let most =
                     (1.25 * (self.own.iter().sum::<usize>() + 1) as f64 / REPLICAS as f64).ceil() as usize;
                 let fits = |at: &usize| self.own.get(*at).is_some_and(|own| *own < most);
-                order(beginnings).into_iter().find(fits).unwrap_or_default()
+                order(prefixes).into_iter().find(fits).unwrap_or_default()
             }
         };
         if let Some(own) = self.own.get_mut(at) {
@@ -135,8 +135,8 @@ impl Client {
         at
     }
 
-    fn ours(&mut self, beginnings: &[u64], work: Work) -> usize {
-        let affinity = Affinity { prefixes: beginnings.into(), ..Affinity::default() };
+    fn ours(&mut self, prefixes: &[u64], work: Work) -> usize {
+        let affinity = Affinity { prefixes: prefixes.into(), ..Affinity::default() };
         let wants = Wants { affinity, ..Wants::default() };
         let open: ReplicaSet = self.ours.eligible(self.now);
         let at = self.ours.choose(self.now, Some(&wants), work, open).unwrap_or_default();
@@ -145,9 +145,9 @@ impl Client {
     }
 }
 
-/// Returns the replicas in the rendezvous order of the prompt's first prefix hash.
-fn order(beginnings: &[u64]) -> Vec<usize> {
-    let first = beginnings.first().copied().unwrap_or_default();
+/// Returns the indices of the replicas in the rendezvous order of the prompt's first prefix hash.
+fn order(prefixes: &[u64]) -> Vec<usize> {
+    let first = prefixes.first().copied().unwrap_or_default();
     let draw =
         |at: &usize| Rng::with_seed(first ^ (*at as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15)).u64(..);
     let mut order: Vec<usize> = (0..REPLICAS).collect();

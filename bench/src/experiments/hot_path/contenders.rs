@@ -1,4 +1,4 @@
-//! The contenders of the timing, each as the work of one thread.
+//! The timed operations, each as a closure that one thread runs.
 
 use std::collections::HashMap;
 use std::convert::Infallible;
@@ -36,9 +36,9 @@ type Work = Box<dyn FnMut()>;
 pub(super) struct Contender {
     pub(super) name: &'static str,
     pub(super) ours: bool,
-    /// The factor by which a round has fewer operations.
+    /// The number of operations of a round is divided by this.
     pub(super) slower: usize,
-    /// Creates the work of one thread. The closure holds what threads share.
+    /// Creates the closure of one thread. It may share state with the closures of other threads.
     pub(super) make: Box<dyn Fn() -> Work + Sync>,
 }
 
@@ -51,7 +51,7 @@ fn contender(
     Contender { name, ours, slower, make: Box::new(make) }
 }
 
-/// Returns a configuration with everything enabled: named and unnamed tenants with caps, a wait
+/// Returns a configuration with most features in use: named and unnamed tenants with caps, a wait
 /// budget, deadlines, and cool-downs.
 fn config(mode: Mode) -> Fallible<Config> {
     config_of(Target::new("sim").url(URL).cap(64), mode)
@@ -172,7 +172,7 @@ fn ask() -> http::Request<RequestBody> {
     Ask { tenant: "a", prompt: 8, output: 8, stream: false }.request(URL)
 }
 
-/// Returns a transport that answers immediately.
+/// Returns a transport whose answers are ready at once.
 fn instant() -> Transport {
     Transport::new(service_fn(|_: http::Request<RequestBody>| async {
         Ok(http::Response::new(ResponseBody::full(

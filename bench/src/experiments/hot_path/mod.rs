@@ -18,7 +18,7 @@ use crate::report::{Op, Report, Spread};
 const ROUNDS: usize = 41;
 const BATCH: usize = 100_000;
 
-/// Runs the experiment and returns its report.
+/// Times all operations, and returns the report.
 pub(crate) fn measure() -> Fallible<Report> {
     let mut report = Report::new("hot-path", [1]);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build()?;
@@ -58,7 +58,7 @@ pub(crate) fn measure() -> Fallible<Report> {
     Ok(report)
 }
 
-/// Returns nanoseconds per operation for each contender, with one value per round.
+/// Returns the nanoseconds per operation of each contender, one value per round.
 fn rounds(all: &[Contender], threads: usize) -> Vec<Vec<f64>> {
     let mut times = vec![Vec::with_capacity(ROUNDS); all.len()];
     for _ in 0..ROUNDS {
@@ -92,7 +92,7 @@ fn round(contender: &Contender, threads: usize) -> f64 {
     took.iter().copied().fold(0.0, f64::max) * 1e9 / batch as f64
 }
 
-/// Returns the plain clock's time. The cost of the clock is part of the measurement.
+/// Returns the current time. The cost of reading the clock is part of the measured time.
 #[allow(clippy::disallowed_methods)]
 pub(crate) fn std_now() -> std::time::Instant {
     std::time::Instant::now()

@@ -1,5 +1,5 @@
-//! Measures the cost of a call that waits among others: joining and leaving the queue, and handing
-//! on a freed slot.
+//! Measures the cost of queueing among many waiting calls: joining and leaving the queue, and
+//! passing on a released slot.
 
 use std::collections::VecDeque;
 use std::future::Future;
@@ -20,7 +20,8 @@ const ROUNDS: usize = 15;
 const BATCH: usize = 1_000;
 const SLOTS: usize = 64;
 
-/// Runs this part of the experiment, and adds its figures and bars to `report`.
+/// Times queue operations with 10 to 100,000 waiting calls, and records figures and bars in
+/// `report`.
 pub(super) fn measure(report: &mut Report) -> Fallible<()> {
     let mut ours_at = Vec::new();
     for waiting in [10, 1_000, 100_000] {
@@ -60,16 +61,16 @@ pub(super) fn measure(report: &mut Report) -> Fallible<()> {
 
 type Acquire<P> = Pin<Box<dyn Future<Output = Option<P>>>>;
 
-/// A full limiter with calls waiting.
+/// A limiter whose slots are all taken, with waiting calls.
 struct Line<P> {
     acquire: Box<dyn Fn() -> Acquire<P>>,
     held: VecDeque<P>,
-    /// Waiting calls by number, `None` once admitted.
+    /// The waiting calls by number. `None` once a call has a slot.
     waiting: Vec<Option<Acquire<P>>>,
     woken: Arc<Mutex<Vec<usize>>>,
 }
 
-/// A waker that records the number of the call that it wakes.
+/// A waker that stores the number of the call that it wakes.
 struct Turn {
     number: usize,
     woken: Arc<Mutex<Vec<usize>>>,
@@ -122,7 +123,7 @@ impl<P> Line<P> {
         Ok(start.elapsed().as_secs_f64() * 1e9 / BATCH as f64)
     }
 
-    /// Releases a slot, admits the next call, and adds another call in its place. Returns
+    /// Releases a slot, admits the call that gets it, and queues another call. Returns the
     /// nanoseconds per operation.
     fn hand_on(&mut self) -> Fallible<f64> {
         let mut context = TaskContext::from_waker(Waker::noop());

@@ -1,5 +1,5 @@
-//! A burst at a cold gate: all calls arrive at once, answers have a heavy tail, and the first that
-//! complete are the shortest.
+//! A burst at a gate that has not learned any lengths: all calls arrive at once, answers have a
+//! heavy tail, and short answers complete first.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use tidegate_sim::{SimConfig, Simulator};
 use tidegate_test_servers::simulator_transport;
 use tokio::time::Instant;
 
-use super::door::{Door, Rule};
+use super::admission::{Admission, Rule};
 use super::workload::Workload;
 use super::{CACHES, MAX_TOKENS};
 use crate::Fallible;
@@ -23,13 +23,13 @@ use crate::seeds::Seeds;
 use crate::traffic::{URL, call};
 use crate::virtual_time;
 
-/// Calls in the burst.
+/// The number of calls.
 const CALLS: usize = 1_500;
 
-/// The result of a run.
+/// The figures of a run.
 #[derive(Clone, Copy, Debug, Default)]
 struct Outcome {
-    /// Output tokens of completed calls per second, until the last completion.
+    /// Output tokens of completed calls, divided by the seconds until the last completion.
     tokens_per_s: f64,
     /// Preemptions per completed call.
     preempted: f64,
@@ -46,7 +46,7 @@ impl Outcome {
     }
 }
 
-/// Runs this part of the experiment, and adds its figures and bars to `report`.
+/// Plays the burst on `seeds` with both cache sizes, and records figures and bars in `report`.
 pub(super) fn measure(report: &mut Report, seeds: Seeds) -> Fallible<()> {
     for blocks in CACHES {
         let engine = EngineConfig { num_blocks: blocks, ..EngineConfig::default() };
@@ -72,18 +72,18 @@ pub(super) fn measure(report: &mut Report, seeds: Seeds) -> Fallible<()> {
     Ok(())
 }
 
-/// Plays the engine with an admission rule in front of it, without a client.
+/// Plays the calls on the engine with an admission rule in front of it, without a client.
 fn by_itself(engine: &EngineConfig, rule: Rule, calls: Vec<Work>) -> Fallible<Outcome> {
     let mut queue = VecDeque::from(calls);
     let mut engine = Engine::new(engine.clone());
     let blocks = engine.blocks();
-    let mut door = Door::new(rule, Workload::Tail, blocks.capacity_tokens(), blocks.block_size());
+    let mut admission = Admission::new(rule, Workload::Tail, blocks.capacity_tokens(), blocks.block_size());
     let (mut done, mut events, mut now, mut next, mut preemptions) =
         (Vec::new(), Vec::new(), Duration::ZERO, 0, 0);
     loop {
-        while let Some(work) = queue.front().copied().filter(|work| door.fits(next, work)) {
+        while let Some(work) = queue.front().copied().filter(|work| admission.fits(next, work)) {
             queue.pop_front();
-            door.admit(next, work);
+            admission.admit(next, work);
             engine.submit(now, SequenceId(next), work.prompt, work.output)?;
             next += 1;
         }
@@ -92,8 +92,8 @@ fn by_itself(engine: &EngineConfig, rule: Rule, calls: Vec<Work>) -> Fallible<Ou
         engine.advance(now, &mut events);
         for event in events.drain(..) {
             match event.kind {
-                EventKind::Token { .. } => door.token(event.id.0),
-                EventKind::Finished => done.extend(door.leave(event.id.0).map(|work| (event.at, work))),
+                EventKind::Token { .. } => admission.token(event.id.0),
+                EventKind::Finished => done.extend(admission.leave(event.id.0).map(|work| (event.at, work))),
                 EventKind::Preempted => preemptions += 1,
                 EventKind::Admitted => {}
             }
@@ -102,7 +102,7 @@ fn by_itself(engine: &EngineConfig, rule: Rule, calls: Vec<Work>) -> Fallible<Ou
     Ok(Outcome::new(&done, preemptions))
 }
 
-/// Plays the same calls through the client over the simulator.
+/// Plays the calls through the client, with the simulator as upstream.
 fn through_gate(engine: &EngineConfig, calls: Vec<Work>, seed: u64) -> Fallible<Outcome> {
     let config = SimConfig { workers: 1, engine: engine.clone(), attempt_log: 0, ..SimConfig::calibrated() };
     let capacity = u64::from(engine.num_blocks) * u64::from(engine.block_size);
@@ -140,5 +140,5 @@ fn through_gate(engine: &EngineConfig, calls: Vec<Work>, seed: u64) -> Fallible<
     })
 }
 
-/// Longer than any burst takes.
+/// A deadline that no call reaches.
 const PATIENCE: Duration = Duration::from_secs(3_600);

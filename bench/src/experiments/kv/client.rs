@@ -1,5 +1,6 @@
-//! The calls of `kv` through the client over the simulator: enough callers that the engine is never
-//! idle, each of which makes the next call of the list when its last call ended.
+//! Plays the calls of `kv` through the client, with the simulator as upstream. There are enough
+//! callers that the engine is never idle. Each makes the next call of the list when its last call
+//! has ended.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -20,29 +21,29 @@ use crate::lengths::Work;
 use crate::traffic::{URL, call};
 use crate::virtual_time;
 
-/// Enough callers that some always wait, for the largest cache here.
+/// The number of callers. Some always wait, even with the largest cache.
 const CALLERS: usize = 200;
 
-/// The time with a single caller at the start, because a gate reads the metrics of its replicas
-/// only from the first call on.
+/// The time at the start with only one caller, because a gate reads the metrics of its replicas
+/// from the first call on.
 const ALONE: Duration = Duration::from_secs(2);
 
 /// The pool's only replica.
 const REPLICA: &str = "http://replica.test";
 
-/// The gate's source of knowledge about the engine.
+/// How the gate knows the memory of the engine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Known {
-    /// A target with a configured memory size, and no knowledge of the prefix cache.
+pub(super) enum MemorySource {
+    /// The memory size is configured, and the gate knows nothing of the prefix cache.
     Configured,
-    /// A pool of one replica, which reports both.
+    /// The replica of a pool reports memory size and prefix cache.
     Reported,
 }
 
-/// Plays one run and returns its results.
+/// Plays one run, and returns its figures.
 pub(super) fn play(
     engine: &EngineConfig,
-    known: Known,
+    known: MemorySource,
     workload: Workload,
     calls: &[Work],
     seed: u64,
@@ -54,8 +55,8 @@ pub(super) fn play(
         let target = Target::new("sim").predict(Predict::Off);
         // Memory must bind, and not slots.
         let target = match known {
-            Known::Configured => target.url(URL).cap(CALLERS).kv_tokens(capacity),
-            Known::Reported => target.url(URL).pool(Pool::new([REPLICA]).cap(CALLERS)),
+            MemorySource::Configured => target.url(URL).cap(CALLERS).kv_tokens(capacity),
+            MemorySource::Reported => target.url(URL).pool(Pool::new([REPLICA]).cap(CALLERS)),
         };
         let gate = Gate::over(
             Config::builder().target(target).build()?,

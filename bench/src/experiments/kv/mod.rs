@@ -7,10 +7,10 @@
 //! runs with parts switched off: with the mean length taken as certain, and with shared blocks
 //! counted for each call.
 
+mod admission;
 mod burst;
 mod client;
-mod door;
-mod model;
+mod engine_only;
 mod workload;
 
 use std::time::Duration;
@@ -18,8 +18,8 @@ use std::time::Duration;
 use serde_json::json;
 use tidegate_sim::engine::EngineConfig;
 
-use self::client::Known;
-use self::door::Rule;
+use self::admission::Rule;
+use self::client::MemorySource;
 use self::workload::Workload;
 use crate::Fallible;
 use crate::lengths::{Traces, Work};
@@ -27,28 +27,28 @@ use crate::report::{Op, Report, Spread};
 use crate::seeds::Seeds;
 use crate::virtual_time;
 
-/// Not seeds 1 to 30, which were used to choose the constants. Seeds 1 to 10 choose the number of
-/// slots.
+/// The seeds of the reported figures. Constants were chosen on seeds 1 to 30, and the best number
+/// of slots on seeds 1 to 10.
 pub(crate) const SEEDS: Seeds = Seeds::new(31, 50);
 const CHOSEN_ON: Seeds = Seeds::new(1, 10);
 
-/// Start of the measurement. The gate has learned for one minute by then.
+/// The start of the measurement, one minute after the start of the run.
 const FROM: Duration = Duration::from_secs(60);
 const UNTIL: Duration = Duration::from_secs(360);
 
-/// The `max_tokens` of every call.
+/// The `max_tokens` of each call.
 const MAX_TOKENS: u32 = 4_096;
 
-/// The slots of "no reservation": as many as the engine takes into a batch.
+/// The number of slots of "no reservation", which is the largest batch of the engine.
 const SLOTS: usize = 256;
 
-/// The number of calls drawn, more than any run needs.
+/// The number of calls that are drawn. No run needs more.
 const CALLS: usize = 4_000;
 
-/// Cache sizes in blocks of 16 tokens: about 25 and 70 calls.
+/// The compared cache sizes, in blocks of 16 tokens. About 25 and 70 calls fit.
 const CACHES: [u32; 2] = [2_048, 5_625];
 
-/// Runs the experiment and returns its report.
+/// Plays all workloads, cache sizes and rules on `seeds`, and returns the report.
 pub(crate) fn measure(seeds: Seeds) -> Fallible<Report> {
     let mut report = Report::new("kv", seeds);
     for blocks in CACHES {
@@ -74,7 +74,7 @@ fn compare(
     let key = |what: &str| format!("{}, {} blocks: {what}", workload.name(), engine.num_blocks);
     let by_itself = |rule| {
         virtual_time::each(seeds, |seed| {
-            model::play(engine, rule, workload, &workload.draw(traces, seed, CALLS))
+            engine_only::play(engine, rule, workload, &workload.draw(traces, seed, CALLS))
         })
     };
     let through = |known| {
@@ -83,7 +83,7 @@ fn compare(
         })
     };
     let oracle = by_itself(Rule::Oracle)?;
-    let (configured, reported) = (through(Known::Configured)?, through(Known::Reported)?);
+    let (configured, reported) = (through(MemorySource::Configured)?, through(MemorySource::Reported)?);
     let slots = best_slots(traces, engine, workload)?;
     let peers = [
         ("oracle", oracle.clone()),
@@ -138,13 +138,13 @@ fn compare(
     Ok(())
 }
 
-/// Returns the number of slots with the most tokens on the seeds of the search, regardless of
-/// preemptions.
+/// Returns the fixed number of slots with the most output tokens on the search's seeds, regardless
+/// of preemptions.
 fn best_slots(traces: &Traces, engine: &EngineConfig, workload: Workload) -> Fallible<usize> {
     let mut best = (0.0, 0);
     for slots in [8, 10, 12, 14, 16, 18, 20, 24, 28, 32, 40, 48, 56, 64, 80, 96, 128] {
         let runs = virtual_time::each(CHOSEN_ON, |seed| {
-            model::play(engine, Rule::Slots(slots), workload, &workload.draw(traces, seed, CALLS))
+            engine_only::play(engine, Rule::Slots(slots), workload, &workload.draw(traces, seed, CALLS))
         })?;
         let median = Spread::of(runs.iter().map(|run| run.tokens_per_s)).median;
         if median > best.0 {
@@ -154,20 +154,20 @@ fn best_slots(traces: &Traces, engine: &EngineConfig, workload: Workload) -> Fal
     Ok(best.1)
 }
 
-/// The result of a run.
+/// The figures of a run.
 #[derive(Clone, Copy, Debug, Default)]
 struct Outcome {
-    /// Output tokens of completed calls per second.
+    /// Output tokens per second of completed calls.
     tokens_per_s: f64,
     /// Preemptions per completed call.
     preempted: f64,
-    /// Preemptions before the measurement.
+    /// The number of preemptions before the measurement starts.
     cold: f64,
-    /// The maximum used share of the cache, from 0 to 1.
+    /// The highest used share of the cache, from 0 to 1.
     peak: f64,
 }
 
-/// A figure of a run, given the oracle's run on the same seed.
+/// Computes a figure from a run and from the oracle's run on the same seed.
 type Figure = fn(&Outcome, &Outcome) -> f64;
 
 const FIGURES: [(&str, Figure); 5] = [
@@ -186,7 +186,7 @@ fn spread(runs: &[Outcome], oracle: &[Outcome], of: Figure) -> Spread {
     Spread::of(runs.iter().zip(oracle).map(|(run, oracle)| of(run, oracle)))
 }
 
-/// Counts of events during the measurement.
+/// Counts of what happened during the measurement.
 #[derive(Debug, Default)]
 struct Tally {
     calls: u64,

@@ -1,4 +1,4 @@
-//! The calls of `kv`: lengths, shared prefixes, and messages.
+//! The calls of `kv`: their lengths, shared prefixes, and messages.
 
 use fastrand::Rng;
 use serde_json::{Value, json};
@@ -6,42 +6,42 @@ use tidegate::policy::kv::Prefix;
 
 use crate::lengths::{Traces, Work, log_normal};
 
-/// Lengths of prompts and answers.
+/// How prompt and output lengths are drawn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Workload {
-    /// Azure's conversations.
+    /// Conversations of the Azure trace.
     Conv,
-    /// Azure's conversations and code completions in turns, all of one tenant, so that a mixture is
-    /// learned.
+    /// Alternating conversations and code completions of the Azure traces, all of one tenant, so
+    /// that the gate learns a mixture.
     Mixed,
-    /// Short prompts and answers with a heavy tail: log-normal with medians of 200 and 400 tokens.
-    /// The mean answer is nearly twice the median.
+    /// Short prompts, and answers with a heavy tail: log-normal, with medians of 200 and 400
+    /// tokens. The mean answer is nearly twice the median.
     Tail,
-    /// Azure's conversations, each after one of [`GROUPS`] instructions of [`COMMON`] tokens.
+    /// Conversations, each after one of [`GROUPS`] different instructions of [`COMMON`] tokens.
     Shared,
-    /// The calls of `Tail`, one in thirty of which has a prompt and an answer of 4,000 tokens each.
+    /// Like `Tail`, but one call in thirty has a prompt and an answer of 4,000 tokens each.
     OneLong,
 }
 
-/// Groups of calls with the same instructions.
+/// The number of groups. All calls of a group begin with the same instructions.
 const GROUPS: u64 = 4;
 
-/// Tokens that a group shares, in whole blocks.
+/// The length of the instructions, in tokens: whole blocks.
 const COMMON: u32 = 2_048;
 
-/// The maximum sequence length of the engine, in tokens.
+/// The engine's maximum length of a sequence (prompt and output), in tokens.
 const LONGEST: u32 = 8_192;
 
-/// Bytes per token, as the simulator counts.
+/// Bytes per token, as the simulator counts tokens.
 const BYTES: usize = 4;
 
-/// Tokens between two prefix hashes: 1,024 bytes, as the gate reads them.
+/// Prompt tokens per prefix hash of the gate, which are 1,024 bytes.
 const CHUNK: u32 = 256;
 
 impl Workload {
     pub(super) const ALL: [Self; 5] = [Self::Conv, Self::Mixed, Self::Tail, Self::Shared, Self::OneLong];
 
-    /// Returns the name in results.
+    /// Returns the name in figure names and tables.
     pub(super) fn name(self) -> &'static str {
         match self {
             Self::Conv => "conv",
@@ -52,7 +52,7 @@ impl Workload {
         }
     }
 
-    /// Draws `calls` calls.
+    /// Draws the lengths of `calls` calls.
     pub(super) fn draw(self, traces: &Traces, seed: u64, calls: usize) -> Vec<Work> {
         let mut rng = Rng::with_seed(seed);
         match self {
@@ -74,30 +74,31 @@ impl Workload {
         }
     }
 
-    /// Returns the tokens that calls of one group share.
+    /// Returns the number of tokens that calls of a group share. 0 if they share none.
     pub(super) fn common(self) -> u32 {
         if self == Self::Shared { COMMON } else { 0 }
     }
 
-    /// Returns the group of a call.
+    /// Returns the group of the call with this id.
     pub(super) fn group(self, id: u64) -> u64 {
         id % GROUPS
     }
 
-    /// Returns the hashes of the blocks that the call shares with others.
+    /// Returns the hashes of the blocks, of `block` tokens each, that the call shares with its
+    /// group.
     pub(super) fn blocks(self, id: u64, block: u32) -> Vec<u64> {
         (0..u64::from(self.common() / block)).map(|nth| nth * GROUPS + self.group(id)).collect()
     }
 
-    /// Returns the prefix of a call as a gate would know it.
+    /// Returns the prefix of a call, as a gate would compute it.
     pub(super) fn prefix(self, id: u64, work: &Work) -> Prefix {
         let ends: Vec<u32> = (1..=self.common() / CHUNK).map(|nth| nth * CHUNK * BYTES as u32).collect();
         let hashes = (0..ends.len() as u64).map(|nth| nth * GROUPS + self.group(id));
         Prefix::new(hashes.collect(), ends, u64::from(work.prompt) * BYTES as u64)
     }
 
-    /// Returns the messages of a call: instructions, if any, and a question. Together they have as
-    /// many tokens as the prompt.
+    /// Returns the messages of a call: instructions, if its workload has any, and a question.
+    /// Together they have as many tokens as the prompt.
     pub(super) fn messages(self, id: u64, work: &Work) -> Value {
         let text = |tokens: u32, word: &str| word.repeat(tokens as usize);
         if self.common() == 0 {
@@ -110,7 +111,7 @@ impl Workload {
     }
 }
 
-/// Returns a call with a short prompt and an answer of any length.
+/// Draws a call with a short prompt and an answer from the heavy tail.
 fn tail(rng: &mut Rng) -> Work {
     Work {
         prompt: log_normal(rng, 200.0, 0.8, (8.0, 4_000.0)),

@@ -1,4 +1,4 @@
-//! The client process of `memory`: opens streams and prints the resident memory of each.
+//! The client process of `memory`: opens streams, and prints the resident memory per stream.
 
 use std::time::Duration;
 
@@ -13,26 +13,26 @@ use super::server::EVENTS;
 use crate::Fallible;
 use crate::traffic::Ask;
 
-/// Streams that are opened and closed before the measurement.
+/// The number of streams that are opened and closed before the measurement.
 const WARM_UP: usize = 16;
-/// Streams that are opened concurrently.
+/// The number of streams that are being opened at the same time.
 const AT_ONCE: usize = 64;
-/// The time between the last event and the reading of the memory.
+/// The time from the last event until memory is read.
 const SETTLE: Duration = Duration::from_secs(1);
 
-/// The client that opens the streams.
+/// The measured client.
 #[derive(Clone, Copy, Debug, clap::ValueEnum)]
 pub(crate) enum Client {
-    /// The gate's whole client over HTTP/1.1.
+    /// Tidegate's client over HTTP/1.1.
     Gate,
-    /// The gate's whole client over HTTP/2, which most providers use.
+    /// Tidegate's client over HTTP/2, which most providers use.
     GateHttp2,
-    /// The HTTP client below it, alone.
+    /// reqwest over HTTP/1.1, which Tidegate's client uses.
     Reqwest,
 }
 
 impl Client {
-    /// Returns the name in results.
+    /// Returns the name in figure names and tables.
     pub(super) fn name(self) -> &'static str {
         match self {
             Client::Gate => "gate",
@@ -91,7 +91,7 @@ impl Opener {
     }
 }
 
-/// Holds `streams` streams open and returns the resident KiB per stream.
+/// Opens `streams` streams, keeps them open, and returns the resident KiB per stream as text.
 pub(crate) fn hold(client: Client, url: &str, streams: usize) -> Fallible<String> {
     tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?.block_on(async {
         let opener = client.opener(url, streams)?;
@@ -106,7 +106,7 @@ pub(crate) fn hold(client: Client, url: &str, streams: usize) -> Fallible<String
     })
 }
 
-/// Opens streams, each with a reader, and waits until all events of all streams were read.
+/// Opens streams with one reader each, and waits until all readers have read the events.
 async fn open(opener: &Opener, url: &str, streams: usize) -> Fallible<JoinSet<Fallible<()>>> {
     let (report, mut begun) = unbounded_channel();
     let mut readers = JoinSet::new();

@@ -21,7 +21,7 @@ use crate::report::{Op, Report, Spread};
 const STREAMS: [usize; 2] = [1_000, 5_000];
 const ROUNDS: usize = 3;
 
-/// Runs the experiment and returns its report.
+/// Measures each client with each number of streams, and returns the report.
 pub(crate) fn measure() -> Fallible<Report> {
     let mut report = Report::new("memory", []);
     let server = Server::start()?;
@@ -52,7 +52,8 @@ fn once(server: &Server, client: Client, streams: usize) -> Fallible<f64> {
     Ok(String::from_utf8(output.stdout)?.trim().parse()?)
 }
 
-/// The server process. It ends when its standard input is closed, and so with this process.
+/// The upstream's process. It exits when its standard input closes, which happens when this value
+/// is dropped.
 struct Server {
     url: String,
     child: Child,

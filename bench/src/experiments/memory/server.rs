@@ -1,7 +1,7 @@
 //! The upstream of `memory`: answers each request with the head of an event stream and a few
-//! events, and then holds the stream open.
+//! events, and then keeps the stream open.
 //!
-//! It serves HTTP/1.1, or HTTP/2 if the client begins with it.
+//! It serves HTTP/1.1, or HTTP/2 if the client starts with it.
 
 use std::convert::Infallible;
 use std::time::Duration;
@@ -18,15 +18,15 @@ use tokio::net::{TcpListener, TcpStream};
 
 use crate::Fallible;
 
-/// The number of events before the stream falls silent.
+/// The number of events of a stream, after which nothing more is sent.
 pub(super) const EVENTS: usize = 3;
 
 const EVENT: &str = "data: {\"id\":\"c\",\"object\":\"chat.completion.chunk\",\"created\":1,\"model\":\"small\",\"choices\":[{\"index\":0,\"delta\":{\"content\":\"word\"}}]}\n\n";
 
-/// The pause between two events, as between two tokens.
+/// The time between two events of a stream.
 const GAP: Duration = Duration::from_millis(20);
 
-/// Prints its URL and serves until its standard input ends.
+/// Prints its URL, and serves until its standard input closes.
 pub(crate) fn serve() -> Fallible<String> {
     tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
         let listener = TcpListener::bind("127.0.0.1:0").await?;
@@ -54,7 +54,7 @@ async fn serve_one(stream: TcpStream) -> std::io::Result<()> {
     answer(stream).await
 }
 
-/// Returns the same answer for HTTP/2.
+/// Returns the answer over HTTP/2.
 fn streaming() -> http::Response<impl http_body::Body<Data = Bytes, Error = Infallible>> {
     let events = futures_util::stream::iter(0..EVENTS).then(|_| async {
         tokio::time::sleep(GAP).await;

@@ -7,13 +7,13 @@ use tidegate_sim::scenario::quantile;
 use super::replicas::{PROMPT_TOKEN_MS, Work};
 use super::workload::Call;
 
-/// A call and its result.
+/// A call and when it was answered.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Answered {
     pub(crate) came: Duration,
     pub(crate) input: u32,
     pub(crate) first_token: Option<Duration>,
-    /// Whether the call arrived when caches were warm.
+    /// Whether the call arrived in the measured part of the run, when caches were warm.
     pub(crate) measured: bool,
 }
 
@@ -22,41 +22,41 @@ impl Answered {
         Self { came: call.at, input: call.input, first_token: None, measured: false }
     }
 
-    /// Returns the time to the first token in seconds. 3,600 if the call was never answered.
+    /// Returns the seconds from the call's arrival to its first token. 3,600 if there was none.
     pub(crate) fn ttft_s(&self) -> f64 {
         self.first_token.map_or(3_600.0, |at| at.saturating_sub(self.came).as_secs_f64())
     }
 
-    /// Returns `true` if the first token came within 1 s plus twice the computation time of the
-    /// whole prompt.
+    /// Returns `true` if the first token came within 1 s plus twice the time to compute the whole
+    /// prompt.
     fn in_time(&self) -> bool {
         self.ttft_s() <= 1.0 + 2.0 * f64::from(self.input) * PROMPT_TOKEN_MS / 1e3
     }
 }
 
-/// The records of a whole run.
+/// Everything that is recorded in a run.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Run {
     pub(crate) calls: Vec<Answered>,
-    /// Streams that a killed replica cut.
+    /// The number of streams that broke because their replica was killed.
     pub(crate) truncated: u64,
-    /// The time of the last event.
+    /// The time of the last event, since the start of the run.
     pub(crate) last: Duration,
-    /// Sum over the arrivals of the maximum number of calls at a replica. The field below is the
-    /// sum of the means.
+    /// Sum, over all arrivals, of the number of calls at the fullest replica.
     most: f64,
+    /// Sum, over all arrivals, of the mean number of calls at a replica.
     mean: f64,
     work: Work,
 }
 
 impl Run {
-    /// Records the number of calls at each replica when a call arrives.
+    /// Records the number of calls at each replica at the arrival of a call.
     pub(crate) fn seen(&mut self, counts: impl Iterator<Item = usize> + Clone) {
         self.most += counts.clone().max().unwrap_or_default() as f64;
         self.mean += counts.clone().sum::<usize>() as f64 / counts.count().max(1) as f64;
     }
 
-    /// Adds the engines' work between two readings.
+    /// Adds the work of each engine between two readings.
     pub(crate) fn did(&mut self, from: &[Work], to: &[Work]) {
         for (place, to) in to.iter().enumerate() {
             let from = from.get(place).copied().unwrap_or_default();
@@ -91,18 +91,19 @@ impl Run {
 /// The figures of a run.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Figures {
-    /// Median of the seconds to the first token.
+    /// Median of the times to first token, in seconds.
     pub(crate) p50_s: f64,
     pub(crate) p99_s: f64,
     pub(crate) mean_s: f64,
-    /// The cached share of the prompt tokens.
+    /// The cached share of the prompt tokens, from 0 to 1.
     pub(crate) hit_rate: f64,
-    /// Calls at the fullest replica over the mean, over all arrivals.
+    /// Calls at the fullest replica divided by the mean over the replicas, averaged over all
+    /// arrivals.
     pub(crate) spread: f64,
-    /// The share of the calls that were in time.
+    /// The share of the calls that had their first token in time, from 0 to 1.
     pub(crate) goodput: f64,
-    /// Streams that were cut. In all other figures they count by their first tokens.
+    /// The number of streams that broke. Other figures include them with their first tokens.
     pub(crate) truncated: f64,
-    /// The share of the engines' time in which they computed prompts.
+    /// The share of the engines' time that prompts took to compute, from 0 to 1.
     pub(crate) computing: f64,
 }

@@ -2,11 +2,11 @@
 
 use std::path::Path;
 
+use super::chooser_list::{Entry, OWN_COUNTS, Role, entries};
 use super::figures::Figures;
+use super::load::{Scene, capacity};
 use super::play::{Clients, Fault};
 use super::plot;
-use super::roster::{Entry, OWN_COUNTS, Role, entries};
-use super::stage::{Scene, capacity};
 use super::table::{LEGEND, median, table};
 use super::workload::Workload;
 use crate::Fallible;
@@ -14,21 +14,22 @@ use crate::files::write;
 use crate::report::{Op, Report, Spread};
 use crate::seeds::Seeds;
 
-/// Not seeds 1 to 100, which are for choosing constants.
+/// The seeds of the reported figures. Constants were chosen on seeds 1 to 100.
 pub(crate) const SEEDS: Seeds = Seeds::new(101, 105);
 const CLIENTS: [usize; 3] = [1, 8, 64];
-/// Shares of the pool's capacity. All choosers play the second load, which is drawn.
+/// The loads, as shares of the pool's capacity. All choosers play the second one, which the charts
+/// show.
 const LOADS: [f64; 3] = [0.5, 0.7, 0.85];
 const DRAWN: f64 = LOADS[1];
-/// The loads of the runs with faults, which seven of eight replicas can still take.
+/// The loads of runs with a fault. Seven of the eight replicas can serve them.
 const FAULTY: [f64; 2] = [LOADS[0], LOADS[1]];
-/// The choosers that play every load.
+/// Short names of the choosers that play all loads. The others only play the second load.
 const ALWAYS: [&str; 4] = ["ours", "p2c", "hashing", "tree"];
-/// The choosers that also play with sessions that keep their clients.
+/// Short names of the choosers that also play with sessions that stay at one client.
 const STICKY: [&str; 3] = ["ours", "p2c", "hashing"];
 
-/// Measures every setting on `seeds`. If `folder` is given, writes the tables and the pictures
-/// there.
+/// Measures all settings on `seeds`, and returns the report. If `folder` is given, also writes
+/// tables and charts to it.
 pub(crate) fn measure(seeds: Seeds, folder: Option<&Path>) -> Fallible<Report> {
     let mut report = Report::new("pool", seeds);
     let mut results = format!("# pool: every setting, seeds {} to {}\n\n{LEGEND}\n", seeds.first, seeds.last);
@@ -42,7 +43,7 @@ pub(crate) fn measure(seeds: Seeds, folder: Option<&Path>) -> Fallible<Report> {
                 let clients = Clients { count, sticky: false };
                 let played = scene
                     .play(clients, Fault::None, &|entry| load == DRAWN || ALWAYS.contains(&entry.short))?;
-                results.push_str(&played.tell(&mut report));
+                results.push_str(&played.record_figures(&mut report));
                 played.against_the_oracle(&mut report);
                 if load == DRAWN {
                     drawn.push((count, played.lines()));
@@ -52,7 +53,7 @@ pub(crate) fn measure(seeds: Seeds, folder: Option<&Path>) -> Fallible<Report> {
                 for count in [8, 64] {
                     let clients = Clients { count, sticky: true };
                     let played = scene.play(clients, Fault::None, &|entry| STICKY.contains(&entry.short))?;
-                    results.push_str(&played.tell(&mut report));
+                    results.push_str(&played.record_figures(&mut report));
                 }
             }
             if FAULTY.contains(&load) {
@@ -61,7 +62,7 @@ pub(crate) fn measure(seeds: Seeds, folder: Option<&Path>) -> Fallible<Report> {
                         let clients = Clients { count, sticky: false };
                         let played =
                             scene.play(clients, fault, &|entry| ["ours", "p2c"].contains(&entry.short))?;
-                        results.push_str(&played.tell(&mut report));
+                        results.push_str(&played.record_figures(&mut report));
                         played.against_own_counts(&mut report);
                     }
                 }
@@ -77,14 +78,15 @@ pub(crate) fn measure(seeds: Seeds, folder: Option<&Path>) -> Fallible<Report> {
     Ok(report)
 }
 
-/// A scene, its calls, and the oracles' figures, which do not depend on the number of clients.
+/// A workload at a load, its calls, and the oracles' figures. The oracles see all calls as one
+/// client, so that their figures do not depend on the number of clients.
 struct Setting {
     scene: Scene,
-    calls: super::stage::Courses,
+    calls: super::load::Courses,
     oracles: Vec<Vec<Figures>>,
 }
 
-/// The figures of some choosers and of the oracles in a setting.
+/// The figures of some choosers and of the oracles in one setting.
 struct Played {
     title: String,
     entries: Vec<Entry>,
@@ -100,8 +102,8 @@ impl Setting {
         Ok(Self { scene, calls, oracles })
     }
 
-    fn play(&self, clients: Clients, fault: Fault, wanted: &dyn Fn(&Entry) -> bool) -> Fallible<Played> {
-        let mut entries = chosen(clients.count, &|entry| entry.role != Role::Oracle && wanted(entry));
+    fn play(&self, clients: Clients, fault: Fault, selects: &dyn Fn(&Entry) -> bool) -> Fallible<Played> {
+        let mut entries = chosen(clients.count, &|entry| entry.role != Role::Oracle && selects(entry));
         let mut runs = self.scene.play(&self.calls, clients, fault, &entries)?;
         if fault == Fault::None {
             entries.extend(chosen(clients.count, &|entry| entry.role == Role::Oracle));
@@ -116,15 +118,15 @@ impl Setting {
     }
 }
 
-fn chosen(clients: usize, wanted: &dyn Fn(&Entry) -> bool) -> Vec<Entry> {
-    entries(clients).into_iter().filter(|entry| wanted(entry)).collect()
+fn chosen(clients: usize, selects: &dyn Fn(&Entry) -> bool) -> Vec<Entry> {
+    entries(clients).into_iter().filter(|entry| selects(entry)).collect()
 }
 
-/// A figure's name and its value.
+/// The name of a figure, and the function that reads it.
 type Named = (&'static str, fn(&Figures) -> f64);
 
-/// The reported figures.
-const TOLD: [Named; 7] = [
+/// The figures that the report contains.
+const REPORTED: [Named; 7] = [
     ("p50 TTFT, s", |run| run.p50_s),
     ("p99 TTFT, s", |run| run.p99_s),
     ("mean TTFT, s", |run| run.mean_s),
@@ -135,10 +137,10 @@ const TOLD: [Named; 7] = [
 ];
 
 impl Played {
-    /// Adds the figures to the report, and returns them as a table.
-    fn tell(&self, report: &mut Report) -> String {
+    /// Records the figures in `report`. Returns them as a Markdown table.
+    fn record_figures(&self, report: &mut Report) -> String {
         for (entry, runs) in self.entries.iter().zip(&self.runs) {
-            for (what, of) in TOLD {
+            for (what, of) in REPORTED {
                 let (key, value) = (format!("{}: {what}", self.title), Spread::of(runs.iter().map(of)));
                 match entry.role {
                     Role::Ours => report.figure(key, value),
@@ -149,11 +151,12 @@ impl Played {
         table(&self.title, &self.entries, &self.runs)
     }
 
-    fn of(&self, wanted: impl Fn(&Entry) -> bool) -> impl Iterator<Item = &Vec<Figures>> {
-        self.entries.iter().zip(&self.runs).filter(move |(entry, _)| wanted(entry)).map(|(_, runs)| runs)
+    fn of(&self, selects: impl Fn(&Entry) -> bool) -> impl Iterator<Item = &Vec<Figures>> {
+        self.entries.iter().zip(&self.runs).filter(move |(entry, _)| selects(entry)).map(|(_, runs)| runs)
     }
 
-    /// Compares ours with the best oracle by p99, and with the best oracle by hits.
+    /// Records the bars for p99 TTFT and prefix hits. Each compares with the oracle that is best in
+    /// it.
     fn against_the_oracle(&self, report: &mut Report) {
         let Some(ours) = self.of(|entry| entry.role == Role::Ours).next() else { return };
         let oracles = |of: fn(&Figures) -> f64| {
@@ -166,19 +169,20 @@ impl Played {
         report.bar(key("prefix hits"), median(ours, |run| run.hit_rate) / hits, Op::AtLeast, 0.9);
     }
 
-    /// Compares ours with own counts, on the worst of all seeds.
+    /// Records the bars that compare with power of two choices on the client's own calls, on the
+    /// worst seed.
     fn against_own_counts(&self, report: &mut Report) {
         let ours = self.of(|entry| entry.role == Role::Ours).next();
         let peer = self.of(|entry| entry.name == OWN_COUNTS).next();
         let Some((ours, peer)) = ours.zip(peer) else { return };
-        for (what, of) in [TOLD[1], TOLD[2]] {
+        for (what, of) in [REPORTED[1], REPORTED[2]] {
             let ratios = ours.iter().zip(peer).map(|(ours, peer)| of(ours) / of(peer));
             let key = format!("{}: {what} / {OWN_COUNTS} (worst seed)", self.title);
             report.bar(key, Spread::of(ratios).most, Op::AtMost, 1.0);
         }
     }
 
-    /// Returns the points to draw.
+    /// Returns the points of the charts.
     fn lines(&self) -> Vec<plot::Point> {
         let all = self.entries.iter().zip(&self.runs);
         all.map(|(entry, runs)| plot::Point {

@@ -1,17 +1,17 @@
-//! A pool of eight engines with prefix caches: our replica selection beside other policies, and an
-//! oracle that sees every cache and queue, in virtual time.
+//! Compares Tidegate's replica selection with other policies, and with an oracle that sees all
+//! caches and queues, on eight engines with prefix caches in virtual time.
 
+mod chooser_list;
 mod choosers;
 mod figures;
-mod look;
+mod inspect;
+mod load;
 mod measure;
 mod play;
 mod plot;
 mod replicas;
-mod roster;
-mod stage;
 mod table;
 mod workload;
 
-pub(crate) use self::look::{Look, look};
+pub(crate) use self::inspect::{Inspect, inspect};
 pub(crate) use self::measure::{SEEDS, measure};

@@ -1,4 +1,4 @@
-//! One run in virtual time: calls arrive, clients choose replicas, engines answer.
+//! Plays one run in virtual time: calls arrive, clients choose replicas, and engines answer.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
@@ -13,25 +13,25 @@ use super::figures::{Answered, Run};
 use super::replicas::{REPLICAS, Replicas, Work};
 use super::workload::Call;
 
-/// The share of the calls before the measurement, in which caches fill.
+/// The share of the calls at the start that are not measured, because caches are still filling.
 const COLD: f64 = 0.15;
 
-/// A fault, from a third of the run on.
+/// A fault that begins after a third of the run, if not stated otherwise.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fault {
     None,
-    /// One replica takes three times as long for everything.
+    /// One replica takes three times as long for each step.
     Slow,
-    /// One replica is killed, and comes back a sixth of the run later with an empty cache.
+    /// One replica is killed. It comes back after a sixth of the run with an empty cache.
     Killed,
-    /// No replica reports its metrics, from the beginning.
+    /// No replica reports metrics, from the start of the run on.
     Stale,
-    /// Every replica keeps reporting its metrics of that time.
+    /// Each replica keeps reporting the metrics that it has when the fault begins.
     Frozen,
 }
 
 impl Fault {
-    /// Returns the suffix of a setting's name.
+    /// Returns the text that the fault adds to the name of a setting. Empty without a fault.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::None => "",
@@ -43,19 +43,20 @@ impl Fault {
     }
 }
 
-/// The replica with the fault.
-const ILL: usize = 3;
+/// The index of the replica with the fault.
+const FAULTY_REPLICA: usize = 3;
 
-/// The distribution of calls over clients.
+/// The number of clients, and how calls are assigned to them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Clients {
     pub(crate) count: usize,
-    /// Whether all calls of a session come to the same client. Otherwise each comes to any.
+    /// Whether all calls of a session belong to the same client. Otherwise, each call belongs to a
+    /// random one.
     pub(crate) sticky: bool,
 }
 
-/// The setting of a run.
-pub(crate) struct Stage<'a> {
+/// What is played: calls, clients, and a fault.
+pub(crate) struct RunSetting<'a> {
     pub(crate) engine: &'a EngineConfig,
     pub(crate) calls: &'a [Call],
     pub(crate) clients: Clients,
@@ -67,51 +68,51 @@ pub(crate) struct Stage<'a> {
 struct Open {
     client: usize,
     at: usize,
-    /// Whether the first token came.
+    /// Whether the first token has been sent.
     begun: bool,
 }
 
-/// Plays a run to its end.
-pub(crate) fn play(stage: &Stage, make: impl Fn(u64) -> Box<dyn Chooser>) -> Run {
-    let mut rng = Rng::with_seed(stage.seed ^ 0x7001);
-    let of = |call: &Call, rng: &mut Rng| match stage.clients.sticky {
-        true => call.session as usize % stage.clients.count,
-        false => rng.usize(0..stage.clients.count),
+/// Plays a run to its end. `make` creates the chooser of each client from a seed.
+pub(crate) fn play(setting: &RunSetting, make: impl Fn(u64) -> Box<dyn Chooser>) -> Run {
+    let mut rng = Rng::with_seed(setting.seed ^ 0x7001);
+    let of = |call: &Call, rng: &mut Rng| match setting.clients.sticky {
+        true => call.session as usize % setting.clients.count,
+        false => rng.usize(0..setting.clients.count),
     };
-    let clients: Vec<usize> = stage.calls.iter().map(|call| of(call, &mut rng)).collect();
-    let choosers = (0..stage.clients.count).map(|_| make(rng.u64(..))).collect();
+    let clients: Vec<usize> = setting.calls.iter().map(|call| of(call, &mut rng)).collect();
+    let choosers = (0..setting.clients.count).map(|_| make(rng.u64(..))).collect();
     let mut play = Play {
-        stage,
-        replicas: Replicas::new(stage.engine),
+        setting,
+        replicas: Replicas::new(setting.engine),
         choosers,
         looks: BinaryHeap::new(),
-        due: vec![None; stage.clients.count],
+        due: vec![None; setting.clients.count],
         open: HashMap::new(),
         run: Run::default(),
         cold: Vec::new(),
     };
-    play.replicas.mute = stage.fault == Fault::Stale;
+    play.replicas.mute = setting.fault == Fault::Stale;
     play.all(&clients);
     play.finish()
 }
 
 struct Play<'a> {
-    stage: &'a Stage<'a>,
+    setting: &'a RunSetting<'a>,
     replicas: Replicas,
     choosers: Vec<Box<dyn Chooser>>,
-    /// The times at which clients look at the replicas. Entries that differ from `due` are
-    /// outdated.
+    /// The times at which clients poll the replicas. An entry that differs from `due` is outdated,
+    /// and is skipped.
     looks: BinaryHeap<Reverse<(Duration, usize)>>,
     due: Vec<Option<Duration>>,
     open: HashMap<SequenceId, Open>,
     run: Run,
-    /// The engines' work at the start of the measurement.
+    /// The work of each engine up to the start of the measurement.
     cold: Vec<Work>,
 }
 
 impl Play<'_> {
     fn all(&mut self, clients: &[usize]) {
-        let calls = self.stage.calls;
+        let calls = self.setting.calls;
         let warm = (calls.len() as f64 * COLD) as usize;
         let length = calls.last().map_or(Duration::ZERO, |call| call.at);
         let mut faults = self.faults(length).into_iter().peekable();
@@ -139,7 +140,7 @@ impl Play<'_> {
 
     fn faults(&self, length: Duration) -> Vec<(Duration, Turn)> {
         let (third, half) = (length / 3, length / 2);
-        match self.stage.fault {
+        match self.setting.fault {
             Fault::None | Fault::Stale => Vec::new(),
             Fault::Slow => vec![(third, Turn::Slow)],
             Fault::Frozen => vec![(third, Turn::Freeze)],
@@ -149,13 +150,17 @@ impl Play<'_> {
 
     fn turn(&mut self, now: Duration, turn: Turn) {
         match turn {
-            Turn::Slow => self.replicas.slow(ILL, 3.0),
+            Turn::Slow => self.replicas.slow(FAULTY_REPLICA, 3.0),
             Turn::Freeze => self.replicas.freeze(),
-            Turn::Back => self.replicas.bring_back(ILL),
+            Turn::Back => self.replicas.bring_back(FAULTY_REPLICA),
             Turn::Kill => {
-                self.replicas.kill(ILL);
-                let mut lost: Vec<SequenceId> =
-                    self.open.iter().filter(|(_, open)| open.at == ILL).map(|(id, _)| *id).collect();
+                self.replicas.kill(FAULTY_REPLICA);
+                let mut lost: Vec<SequenceId> = self
+                    .open
+                    .iter()
+                    .filter(|(_, open)| open.at == FAULTY_REPLICA)
+                    .map(|(id, _)| *id)
+                    .collect();
                 lost.sort_unstable();
                 for id in lost {
                     let Some(open) = self.open.remove(&id) else { continue };
@@ -165,7 +170,7 @@ impl Play<'_> {
                     if open.begun {
                         self.run.truncated += 1;
                     } else {
-                        self.send(now, id.0 as usize, open.client, ReplicaSet::one(ILL));
+                        self.send(now, id.0 as usize, open.client, ReplicaSet::one(FAULTY_REPLICA));
                     }
                     self.schedule(open.client);
                 }
@@ -173,9 +178,10 @@ impl Play<'_> {
         }
     }
 
-    /// Sends a call. The client chooses until a replica accepts.
+    /// Sends a call. If the chosen replica is down, the client chooses again.
     fn send(&mut self, now: Duration, place: usize, client: usize, mut tried: ReplicaSet) {
-        let (Some(call), Some(chooser)) = (self.stage.calls.get(place), self.choosers.get_mut(client)) else {
+        let (Some(call), Some(chooser)) = (self.setting.calls.get(place), self.choosers.get_mut(client))
+        else {
             return;
         };
         let id = place as u64;
@@ -192,16 +198,16 @@ impl Play<'_> {
         self.schedule(client);
     }
 
-    /// Plays all events up to `to`. With `None`, plays to the end of the last call.
+    /// Plays all events up to `to`. With `None`, plays until all calls have ended.
     fn until(&mut self, to: Option<Duration>) {
         let mut events = Vec::new();
         while to.is_some() || !self.open.is_empty() {
-            let look = self.looks.peek().map(|Reverse((at, _))| *at);
-            let next = self.replicas.next_event().into_iter().chain(look).min();
+            let poll = self.looks.peek().map(|Reverse((at, _))| *at);
+            let next = self.replicas.next_event().into_iter().chain(poll).min();
             let Some(now) = next.filter(|at| to.is_none_or(|to| *at <= to)) else { break };
             self.replicas.advance(now, &mut events);
             for event in events.drain(..) {
-                self.tell(event);
+                self.record_figures(event);
             }
             while let Some(Reverse((at, client))) =
                 self.looks.peek().copied().filter(|Reverse((at, _))| *at <= now)
@@ -211,7 +217,7 @@ impl Play<'_> {
                     continue;
                 }
                 if let Some(chooser) = self.choosers.get_mut(client) {
-                    chooser.look(now, &self.replicas);
+                    chooser.poll(now, &self.replicas);
                 }
                 if let Some(due) = self.due.get_mut(client) {
                     *due = None;
@@ -221,7 +227,7 @@ impl Play<'_> {
         }
     }
 
-    fn tell(&mut self, EngineEvent { at, id, kind }: EngineEvent) {
+    fn record_figures(&mut self, EngineEvent { at, id, kind }: EngineEvent) {
         let Some(open) = self.open.get_mut(&id) else { return };
         let Some(chooser) = self.choosers.get_mut(open.client) else { return };
         self.run.last = self.run.last.max(at);
@@ -229,7 +235,7 @@ impl Play<'_> {
             EventKind::Token { index: 0 } => {
                 open.begun = true;
                 chooser.first_token(at, id.0, open.at);
-                let prompt = self.stage.calls.get(id.0 as usize).map_or(0, |call| call.input);
+                let prompt = self.setting.calls.get(id.0 as usize).map_or(0, |call| call.input);
                 self.replicas.answers(open.at, prompt);
                 if let Some(answered) = self.run.calls.get_mut(id.0 as usize) {
                     answered.first_token = Some(at);
@@ -243,12 +249,12 @@ impl Play<'_> {
         }
     }
 
-    /// Schedules a client's next look. A later entry is outdated, and is skipped at its time.
+    /// Schedules the next poll of a client.
     fn schedule(&mut self, client: usize) {
         let (Some(chooser), Some(due)) = (self.choosers.get(client), self.due.get_mut(client)) else {
             return;
         };
-        let next = chooser.next_look();
+        let next = chooser.next_poll();
         if let Some(at) = next.filter(|at| due.is_none_or(|due| *at < due)) {
             *due = Some(at);
             self.looks.push(Reverse((at, client)));
@@ -262,7 +268,7 @@ impl Play<'_> {
     }
 }
 
-/// A step of a [`Fault`].
+/// What happens to the faulty replica or to the metrics at one moment.
 #[derive(Clone, Copy)]
 enum Turn {
     Slow,
@@ -274,14 +280,14 @@ enum Turn {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::experiments::pool::chooser_list::{Role, entries};
     use crate::experiments::pool::replicas::engine;
-    use crate::experiments::pool::roster::{Role, entries};
     use crate::experiments::pool::workload::Workload;
 
     const FAULTS: [Fault; 5] = [Fault::None, Fault::Slow, Fault::Killed, Fault::Stale, Fault::Frozen];
 
     #[test]
-    fn every_call_is_answered_whoever_chooses_and_runs_repeat() {
+    fn every_chooser_answers_all_calls_and_runs_repeat() {
         let mut calls = Workload::Sessions.draw(1, 2.0).unwrap();
         calls.truncate(200);
         let engine = engine(Workload::Sessions);
@@ -289,8 +295,8 @@ mod tests {
             for fault in FAULTS {
                 let count = if entry.role == Role::Oracle { 1 } else { 4 };
                 let clients = Clients { count, sticky: false };
-                let stage = Stage { engine: &engine, calls: &calls, clients, fault, seed: 1 };
-                let (run, again) = (play(&stage, &entry.make), play(&stage, &entry.make));
+                let setting = RunSetting { engine: &engine, calls: &calls, clients, fault, seed: 1 };
+                let (run, again) = (play(&setting, &entry.make), play(&setting, &entry.make));
                 let first = |run: &Run| run.calls.iter().map(|call| call.first_token).collect::<Vec<_>>();
                 assert_eq!(run.calls.len(), calls.len());
                 assert!(first(&run).iter().all(Option::is_some), "{} with {fault:?}", entry.name);
@@ -301,14 +307,14 @@ mod tests {
     }
 
     #[test]
-    fn a_slow_replica_is_worse_for_who_does_not_look() {
+    fn slow_replica_costs_more_without_polls() {
         let calls = Workload::Sessions.draw(2, 1.0).unwrap();
         let engine = engine(Workload::Sessions);
         let random = entries(1).into_iter().find(|entry| entry.short == "random").unwrap();
         let p99 = |fault| {
             let clients = Clients { count: 1, sticky: false };
-            let stage = Stage { engine: &engine, calls: &calls, clients, fault, seed: 1 };
-            play(&stage, &random.make).figures().p99_s
+            let setting = RunSetting { engine: &engine, calls: &calls, clients, fault, seed: 1 };
+            play(&setting, &random.make).figures().p99_s
         };
         assert!(p99(Fault::Slow) > 1.5 * p99(Fault::None));
     }

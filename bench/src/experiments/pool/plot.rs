@@ -1,4 +1,4 @@
-//! Draws a workload: p99 of TTFT and prefix hits, by number of clients.
+//! Draws the results of a workload: p99 TTFT and prefix hits, by number of clients.
 
 use std::ops::Range;
 
@@ -9,15 +9,15 @@ use plotters::prelude::*;
 use super::workload::Workload;
 use crate::Fallible;
 
-/// A chooser's figures at one number of clients.
+/// The figures of a chooser with one number of clients.
 pub(crate) struct Point {
     pub(crate) short: &'static str,
     pub(crate) p99_s: f64,
     pub(crate) hit_rate: f64,
 }
 
-/// The choosers that are drawn: short name, label, and a colour distinguishable with colour
-/// blindness. Ours is last, on top.
+/// The choosers in the chart: short name, label and colour. Readers with colour blindness can
+/// distinguish the colours. The last one is drawn on top.
 const DRAWN: [(&str, &str, RGBColor); 6] = [
     ("random", "random", RGBColor(170, 170, 170)),
     ("p2c", "power of two, own counts", RGBColor(204, 121, 167)),
@@ -27,13 +27,13 @@ const DRAWN: [(&str, &str, RGBColor); 6] = [
     ("ours", "ours", RGBColor(0, 114, 178)),
 ];
 const SIZE: (u32, u32) = (960, 320);
-/// The width of the two panels. The names are beside them.
+/// The width of both panels, in pixels. The names of the choosers are to the right of them.
 const PANELS: u32 = 760;
 
 type Panel<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 type Drawn = (usize, Vec<Point>);
 
-/// Draws the figures and returns the text of an SVG file.
+/// Draws the figures, and returns the text of an SVG file.
 pub(crate) fn draw(workload: Workload, by_clients: &[Drawn]) -> Fallible<String> {
     let mut text = String::new();
     let drawn = {

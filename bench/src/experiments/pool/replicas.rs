@@ -1,4 +1,4 @@
-//! The pool: engines with prefix caches, and their metrics.
+//! The eight replicas: engines with prefix caches, and the metrics that they report.
 
 use std::time::Duration;
 
@@ -11,11 +11,11 @@ pub(crate) const REPLICAS: usize = 8;
 /// Milliseconds to compute one prompt token.
 pub(crate) const PROMPT_TOKEN_MS: f64 = 0.06;
 
-/// Returns an engine of the size of a node of eight GPUs.
+/// Returns an engine of about the size of a node of eight GPUs.
 ///
-/// It computes 17,000 prompt tokens per second, takes the longest prompt of Mooncake's trace, and
-/// has memory for a million tokens. The eight together hold about a third of all tokens of the
-/// trace. For sessions, the memory is a quarter of that.
+/// It computes 17,000 prompt tokens per second, accepts the longest prompt of Mooncake's trace, and
+/// caches a million tokens. The eight engines together cache about a third of all tokens of the
+/// trace. For the workload of sessions, each caches a quarter of a million.
 pub(crate) fn engine(workload: Workload) -> EngineConfig {
     EngineConfig {
         block_size: workload.block_size(),
@@ -33,29 +33,29 @@ pub(crate) fn engine(workload: Workload) -> EngineConfig {
     }
 }
 
-/// The work of a run's engines.
+/// What an engine has computed so far.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Work {
-    /// Prompt tokens of the calls that were begun.
+    /// Prompt tokens of the calls that it has started.
     pub(crate) asked: u64,
-    /// The cached part of these tokens.
+    /// Prompt tokens that were found in the cache.
     pub(crate) cached: u64,
-    /// The computed part of these tokens.
+    /// Prompt tokens that were computed.
     pub(crate) computed: u64,
 }
 
-/// The engines of the pool.
+/// Eight engines, some of which may be down, and their metrics.
 pub(crate) struct Replicas {
     pub(crate) engines: Vec<Engine>,
     down: ReplicaSet,
-    /// Whether metrics are not reported.
+    /// Whether no engine reports metrics.
     pub(crate) mute: bool,
-    /// The work of engines before they were killed.
+    /// For each engine, its work before it was killed.
     lost: Vec<Work>,
-    /// For each engine, the prompt tokens of calls whose first token came. As in vLLM, a prompt
-    /// counts as a whole at that time.
+    /// For each engine, the prompt tokens of the calls that have had their first token. vLLM counts
+    /// a prompt at that time, as a whole.
     prompts: Vec<u64>,
-    /// The metrics at the time of the freeze.
+    /// The metrics that engines keep reporting. `None` unless metrics are frozen.
     frozen: Option<Vec<Option<EngineMetrics>>>,
 }
 
@@ -72,12 +72,12 @@ impl Replicas {
         }
     }
 
-    /// Returns the replicas that take calls.
+    /// Returns the replicas that are up.
     pub(crate) fn up(&self) -> ReplicaSet {
         (0..self.engines.len()).collect::<ReplicaSet>().less(self.down)
     }
 
-    /// Returns the metrics of a replica, if it reports any.
+    /// Returns the metrics that a replica reports. `None` if it is down or reports none.
     pub(crate) fn standing(&self, at: usize) -> Option<EngineMetrics> {
         if let Some(frozen) = &self.frozen {
             return frozen.get(at).copied().flatten();
@@ -95,12 +95,12 @@ impl Replicas {
         })
     }
 
-    /// Freezes the reported metrics at their current values.
+    /// Makes all replicas report their current metrics from now on.
     pub(crate) fn freeze(&mut self) {
         self.frozen = Some((0..self.engines.len()).map(|at| self.standing(at)).collect());
     }
 
-    /// Records the first token of a call at a replica.
+    /// Counts a prompt of `prompt` tokens at its first token.
     pub(crate) fn answers(&mut self, at: usize, prompt: u32) {
         if let Some(tokens) = self.prompts.get_mut(at) {
             *tokens += u64::from(prompt);
@@ -123,7 +123,7 @@ impl Replicas {
         }
     }
 
-    /// Kills a replica. Its calls and its cache are lost.
+    /// Kills a replica, with all calls on it and its cache.
     pub(crate) fn kill(&mut self, at: usize) {
         let done = self.work(at);
         if let Some((engine, lost)) = self.engines.get_mut(at).zip(self.lost.get_mut(at)) {
@@ -144,7 +144,7 @@ impl Replicas {
         }
     }
 
-    /// Returns the work of a replica, including the work before it was killed.
+    /// Returns the work of a replica, including its work before it was killed.
     pub(crate) fn work(&self, at: usize) -> Work {
         let Some((engine, lost)) = self.engines.get(at).zip(self.lost.get(at)) else {
             return Work::default();

@@ -1,20 +1,28 @@
-//! The results as Markdown.
+//! Renders the results as Markdown.
 
 use std::fmt::Write as _;
 
+use super::chooser_list::Entry;
 use super::figures::Figures;
-use super::roster::Entry;
 use crate::report::Spread;
 
-pub(crate) const LEGEND: &str = "Medians of the seeds. TTFT: time to first token. Prefix hits: share of prompt tokens that were cached. Fullest / mean: calls at the fullest replica over the mean, over all arrivals. \
-In time: first token within a second and twice what the whole prompt takes alone. Computing: share of the engines' time in which they computed prompts, as if nothing else took any. Streams cut: by the replica that was killed; they count by their first tokens in all else.\n\nPlacement alone is played, without queue, limits and retries; `ours` expects the same answer of every call. The seeds of Mooncake move the calls of one trace by up to two seconds, and constants were chosen on that trace too, with other seeds: only the sessions are calls that nothing was chosen on.";
+pub(crate) const LEGEND: &str = "\
+All figures are medians over the seeds. TTFT: time to first token. Prefix hits: share of the \
+prompt tokens that were cached. Fullest / mean: calls at the fullest replica, divided by the \
+mean, over all arrivals. In time: first token within 1 s plus twice the time to compute the \
+whole prompt. Computing: share of the engines' time that prompts took. Streams cut: streams that \
+broke because their replica was killed; other figures count them by their first tokens.\n\n\
+Only replica selection is simulated, without queues, limits and retries. `ours` expects the same \
+output of every call. The seeds of Mooncake move the calls of one trace by up to two seconds, \
+and constants were chosen on that trace too, with other seeds. No constant was chosen on the \
+calls of the sessions.";
 
-/// Returns the median of the seeds.
+/// Returns the median of a figure over the seeds.
 pub(crate) fn median(runs: &[Figures], of: fn(&Figures) -> f64) -> f64 {
     Spread::of(runs.iter().map(of)).median
 }
 
-/// Returns a table with one line per chooser, of medians over the seeds.
+/// Returns a Markdown table with one line per chooser. Figures are medians over the seeds.
 pub(crate) fn table(title: &str, entries: &[Entry], runs: &[Vec<Figures>]) -> String {
     let mut text = format!(
         "\n### {title}\n\n| | p50 TTFT, s | p99 TTFT, s | mean TTFT, s | prefix hits, % | fullest / mean | in time, % | computing, % | streams cut |\n|---|---|---|---|---|---|---|---|---|\n"

@@ -1,4 +1,4 @@
-//! The workloads of `pool`: calls, and the prefixes that they share.
+//! The workloads of `pool`: calls and the prefixes that their prompts share.
 
 use std::f64::consts::TAU;
 use std::sync::Arc;
@@ -13,10 +13,10 @@ use crate::traces::mooncake;
 
 /// Bytes of text per token.
 const TOKEN_BYTES: u32 = 4;
-/// Tokens per prefix chunk.
+/// Tokens of text per prefix hash of a client.
 const CHUNK_TOKENS: u32 = CHUNK as u32 / TOKEN_BYTES;
 
-/// One call.
+/// A call: its time, lengths, and hashes of its text.
 #[derive(Clone, Debug)]
 pub(crate) struct Call {
     pub(crate) at: Duration,
@@ -24,28 +24,29 @@ pub(crate) struct Call {
     pub(crate) input: u32,
     /// Answer tokens.
     pub(crate) output: u32,
-    /// Hashes of the prompt's blocks, and of the answer's if known. Known to the engines.
+    /// Hashes of the blocks of the prompt, followed by those of the answer if it is known. Engines
+    /// use them for their caches.
     pub(crate) blocks: Arc<[u64]>,
-    /// Prefix hashes of the prompt, as [`tidegate::policy::placement::Affinity::prefixes`]. Known to the
-    /// client.
-    pub(crate) beginnings: Arc<[u64]>,
-    /// The session. Calls of one session may stick to one client.
+    /// Prefix hashes of the prompt, as in [`tidegate::policy::placement::Affinity::prefixes`]. Clients use
+    /// them to choose a replica.
+    pub(crate) prefixes: Arc<[u64]>,
+    /// The session that the call belongs to.
     pub(crate) session: u64,
 }
 
-/// The source of the calls.
+/// Where calls come from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Workload {
-    /// The trace of Mooncake: twenty minutes of long prompts.
+    /// Mooncake's trace: twenty minutes of long prompts.
     Mooncake,
-    /// Conversations of several turns under system prompts, a few of which are popular.
+    /// Generated conversations of several turns, after system prompts of which a few are popular.
     Sessions,
 }
 
 impl Workload {
     pub(crate) const ALL: [Self; 2] = [Self::Mooncake, Self::Sessions];
 
-    /// Returns the name in results.
+    /// Returns the name in figure names and tables.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Mooncake => "mooncake",
@@ -53,7 +54,8 @@ impl Workload {
         }
     }
 
-    /// Returns the tokens per block: Mooncake's 512, or 128, which short turns fill.
+    /// Returns the tokens per block: 512 in Mooncake's trace, and 128 in conversations, whose turns
+    /// are short.
     pub(crate) fn block_size(self) -> u32 {
         match self {
             Self::Mooncake => 512,
@@ -61,7 +63,8 @@ impl Workload {
         }
     }
 
-    /// Returns the calls in order of time, `speed` times as fast as recorded or drawn.
+    /// Draws the calls of a seed in order of time. They arrive `speed` times as fast as recorded or
+    /// generated.
     pub(crate) fn draw(self, seed: u64, speed: f64) -> Fallible<Vec<Call>> {
         let mut rng = Rng::with_seed(seed);
         let mut calls = match self {
@@ -76,8 +79,8 @@ impl Workload {
     }
 }
 
-/// Returns the trace with each call delayed by up to two seconds, so that seeds differ by more than
-/// the distribution over clients.
+/// Returns the calls of the trace, each delayed by up to two seconds. Without the delays, seeds
+/// would only differ in the assignment of calls to clients.
 fn traced(rng: &mut Rng) -> Fallible<Vec<Call>> {
     let calls = mooncake()?.into_iter().map(|traced| {
         // The last block is not full, and the engine does not share partial blocks.
@@ -87,7 +90,7 @@ fn traced(rng: &mut Rng) -> Fallible<Vec<Call>> {
             at: Duration::from_secs_f64(traced.at + 2.0 * rng.f64()),
             input: traced.input,
             output: traced.output,
-            beginnings: beginnings(&ids, 512, traced.input),
+            prefixes: prefixes(&ids, 512, traced.input),
             // The prompt's beginning is the only hint at its session.
             session: ids.first().copied().unwrap_or_default(),
             blocks: ids.get(..full).unwrap_or_default().into(),
@@ -96,7 +99,7 @@ fn traced(rng: &mut Rng) -> Fallible<Vec<Call>> {
     Ok(calls.collect())
 }
 
-/// Returns a hash of a block and `salt`.
+/// Returns a hash of `id` and `salt`.
 fn mixed(id: u64, salt: u64) -> u64 {
     let mut x = (id ^ salt.rotate_left(32)).wrapping_add(0x9e37_79b9_7f4a_7c15);
     x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -104,9 +107,9 @@ fn mixed(id: u64, salt: u64) -> u64 {
     x ^ (x >> 31)
 }
 
-/// Returns the prefix hashes that a client computes of a prompt with these blocks: one per whole
-/// chunk of its text.
-fn beginnings(blocks: &[u64], block_size: u32, input: u32) -> Arc<[u64]> {
+/// Returns the prefix hashes that a client computes of a prompt with these blocks, one per
+/// [`CHUNK_TOKENS`] of its text.
+fn prefixes(blocks: &[u64], block_size: u32, input: u32) -> Arc<[u64]> {
     let whole = input / CHUNK_TOKENS;
     let of = |chunk: u32| {
         let last = ((chunk + 1) * CHUNK_TOKENS - 1) / block_size;
@@ -118,11 +121,11 @@ fn beginnings(blocks: &[u64], block_size: u32, input: u32) -> Arc<[u64]> {
 
 const SESSIONS: usize = 900;
 const APPS: usize = 60;
-/// Seconds in which the sessions begin.
+/// The time in seconds during which sessions begin.
 const OVER_S: f64 = 900.0;
 
-/// Returns conversations. Sessions begin at random, and turns do not wait for the last answer, so
-/// that every chooser gets the same calls.
+/// Generates conversations. Sessions begin at random times, and a turn does not wait for the answer
+/// of the turn before, so that all choosers get the same calls.
 fn conversations(rng: &mut Rng) -> Vec<Call> {
     let size = Workload::Sessions.block_size();
     let apps: Vec<u32> = (0..APPS).map(|_| lognormal(rng, 1_800.0, 0.7, 300, 12_000)).collect();
@@ -151,7 +154,7 @@ fn conversations(rng: &mut Rng) -> Vec<Call> {
                 at: Duration::from_secs_f64(at),
                 input,
                 output,
-                beginnings: beginnings(&blocks, size, input),
+                prefixes: prefixes(&blocks, size, input),
                 blocks: blocks.get(..full).unwrap_or_default().into(),
                 session: salt,
             });
@@ -186,23 +189,23 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_turn_begins_with_all_of_the_one_before_and_its_answer() {
+    fn turn_begins_with_the_previous_turn_and_its_answer() {
         let calls = Workload::Sessions.draw(1, 1.0).unwrap();
         let first = &calls[0];
         let turns: Vec<&Call> = calls.iter().filter(|call| call.session == first.session).collect();
         assert!(calls.windows(2).all(|pair| pair[0].at <= pair[1].at));
         for pair in turns.windows(2) {
             assert!(pair[1].blocks.starts_with(&pair[0].blocks), "answer included");
-            assert!(pair[1].beginnings.starts_with(&pair[0].beginnings));
+            assert!(pair[1].prefixes.starts_with(&pair[0].prefixes));
         }
         let others = calls.iter().filter(|call| call.session != first.session);
-        let alike = others.filter(|call| call.beginnings.first() == first.beginnings.first()).count();
+        let alike = others.filter(|call| call.prefixes.first() == first.prefixes.first()).count();
         assert!(alike > 0, "system prompts are shared");
-        assert_eq!(first.beginnings.len(), (first.input / CHUNK_TOKENS).min(64) as usize);
+        assert_eq!(first.prefixes.len(), (first.input / CHUNK_TOKENS).min(64) as usize);
     }
 
     #[test]
-    fn speed_changes_nothing_but_times() {
+    fn speed_changes_only_times() {
         let [slow, fast] = [1.0, 2.0].map(|speed| Workload::Sessions.draw(7, speed).unwrap());
         assert!(slow.iter().zip(&fast).all(|(slow, fast)| slow.blocks == fast.blocks
             && slow.at.abs_diff(fast.at * 2) < Duration::from_micros(1)));

@@ -1,4 +1,4 @@
-//! A full target with waiting calls of few or many tenants, and the operations that are timed.
+//! A target with all slots taken and 100,000 waiting calls, and the timed operations.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -19,22 +19,23 @@ use crate::{Fallible, virtual_time};
 
 pub(super) const SLOTS: usize = 64;
 
-/// The limit that calls wait for, besides slots.
+/// What waiting calls wait for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Case {
-    /// Slots only.
+    /// A slot.
     Slots,
-    /// A token budget that admits small calls, while nine heads in ten are too large for it, so
-    /// that small calls overtake.
+    /// A slot and tokens. The token budget admits small calls only, and nine of ten tenants have a
+    /// large call at the head of their queues, so that small calls overtake.
     Overtaking,
-    /// The same budget, exhausted: no call fits.
+    /// A slot and tokens, of which there are too few for any call.
     Exhausted,
 }
 
-/// Tokens of a call that does not fit. The constant below is that of a call that fits.
+/// Tokens of a large call.
 const LARGE: u64 = 50_000;
+/// Tokens of a small call.
 const SMALL: u64 = 10;
-/// Tokens per minute, a tenth of which may be used at once.
+/// The budget in tokens per minute. A tenth of it may be used at once.
 const BUDGET: u64 = 400_000;
 
 pub(crate) struct Load {
@@ -43,17 +44,17 @@ pub(crate) struct Load {
     case: Case,
     names: Vec<Arc<str>>,
     held: VecDeque<Grant>,
-    /// For each call number, its place in the queue and its tenant.
+    /// For each call, its position in the queue and its tenant.
     waiting: Vec<Option<(WaiterId, usize)>>,
-    /// For each call number, whether the call is small. One in ten is, at any place of the queue.
+    /// For each call, whether it is small. One call in ten is.
     small: Vec<bool>,
     rng: Rng,
-    /// The number of calls dispatched.
+    /// The number of calls dispatched so far.
     pub(super) went: usize,
 }
 
 impl Load {
-    /// Creates a target with all slots taken.
+    /// Creates a target whose slots are taken, without waiting calls.
     pub(crate) fn new(case: Case, tenants: usize) -> Fallible<Self> {
         let mut load = Self::with(case, &target(), tenants);
         load.fill()?;
@@ -61,7 +62,7 @@ impl Load {
     }
 
     fn with(case: Case, target: &TargetConfig, tenants: usize) -> Self {
-        let now = virtual_time::beginning();
+        let now = virtual_time::time_origin();
         let tpm = (case != Case::Slots).then_some(BUDGET);
         let budgets = RateBudgets::new(&RateConfig { tpm, ..RateConfig::default() }, now);
         let resources = Resources { budgets: Arc::new(Mutex::new(budgets)), kv: None };
@@ -78,7 +79,7 @@ impl Load {
         }
     }
 
-    /// Takes all slots, and as much of the budget as the case requires.
+    /// Takes all slots, and as many tokens as the case requires.
     fn fill(&mut self) -> Fallible<()> {
         for number in 0..SLOTS {
             let mut ticket = self.ticket(number, SMALL);
@@ -136,7 +137,7 @@ impl Load {
         }
     }
 
-    /// Queues `calls` calls, of each tenant in turn.
+    /// Queues `calls` calls of the tenants in turn.
     pub(crate) fn queue(&mut self, calls: usize) -> Fallible<()> {
         for tenant in 0..calls {
             let number = self.waiting.len();
@@ -150,8 +151,8 @@ impl Load {
 
     /// Releases a slot, dispatches the next call, and queues another call of its tenant.
     ///
-    /// The released call was never sent, so the budget does not change. If no call fits, the slot
-    /// is taken by force.
+    /// The released call was never sent, so that its tokens are returned. If no call fits, the slot
+    /// is taken again.
     pub(crate) fn hand_on(&mut self) {
         self.now += Duration::from_nanos(10);
         if let Some(grant) = self.held.pop_front() {
@@ -172,13 +173,13 @@ impl Load {
         }
     }
 
-    /// Withdraws a call from anywhere in the queue and queues another call of its tenant.
+    /// Withdraws a random waiting call, and queues another call of its tenant.
     pub(crate) fn leave(&mut self) {
         let number = self.rng.usize(..self.waiting.len());
         self.withdraw(number).into_iter().for_each(|tenant| self.join(number, tenant));
     }
 
-    /// Withdraws many calls from anywhere in the queue at once, and queues as many again.
+    /// Withdraws many random waiting calls one after the other, and queues as many again.
     pub(crate) fn storm(&mut self) {
         let numbers: Vec<usize> = (0..STORM).map(|_| self.rng.usize(..self.waiting.len())).collect();
         let gone: Vec<_> = numbers.into_iter().map(|number| (number, self.withdraw(number))).collect();
@@ -192,7 +193,7 @@ impl Load {
         self.scheduler.withdraw(id).then_some(tenant)
     }
 
-    /// Creates a load for tenants that come and go. If `budget` is set, each tenant has its own
+    /// Creates a target for calls of ever new tenants. If `budget` is `true`, each tenant has a
     /// token budget.
     pub(crate) fn passing(budget: bool) -> Self {
         let mut target = target();
@@ -200,7 +201,8 @@ impl Load {
         Self::with(Case::Slots, &target, 1)
     }
 
-    /// Admits one call of an unknown tenant, charges it more than its estimate, and releases it.
+    /// Admits a call of the new tenant with this number, charges it more than its estimate, and
+    /// releases it.
     pub(crate) fn pass(&mut self, number: usize) {
         self.now += Duration::from_micros(10);
         let tokens = LARGE / 50;

@@ -1,5 +1,5 @@
-//! Measures resident pages: of the scheduler per waiting call, and after a million tenants have
-//! come and gone. Each figure has a fresh process.
+//! Measures resident memory: of the scheduler per waiting call, and after a million tenants have
+//! come and gone. Each figure is measured in a new process.
 
 use std::collections::HashMap;
 use std::process::{Command, Stdio};
@@ -11,22 +11,23 @@ use crate::experiments::memory::resident;
 use crate::report::{Op, Report, Spread};
 
 const ROUNDS: usize = 3;
-/// Tenants that come and go before memory is read for the first time, more than are remembered.
+/// The number of tenants that have come and gone when memory is read for the first time. The
+/// scheduler remembers fewer.
 const SETTLED: usize = 100_000;
 const PASSING: usize = 1_000_000;
 
-/// The content of a process of its own.
+/// What a process holds when its memory is measured.
 #[derive(Clone, Copy, Debug, clap::ValueEnum)]
 pub(crate) enum Held {
-    /// Waiting calls of ten tenants.
+    /// A scheduler with waiting calls of 10 tenants.
     Few,
-    /// Waiting calls of ten thousand tenants.
+    /// A scheduler with waiting calls of 10,000 tenants.
     Many,
-    /// Tenants that come, are served once and go.
+    /// A scheduler after a million tenants with one call each.
     Passing,
-    /// The same, each with its own budget, and in debt when it goes.
+    /// The same, where each tenant has a token budget and is in debt at the end.
     Indebted,
-    /// A map of counters without removal, like the published code of VTC.
+    /// A map with a counter for each tenant that is never removed, like the published code of VTC.
     Counters,
 }
 
@@ -42,7 +43,8 @@ impl Held {
     }
 }
 
-/// Returns the bytes that `held` takes in this process, per call or in total.
+/// Measures in this process, and returns a number of bytes as text: per call for waiting calls,
+/// otherwise in total.
 pub(crate) fn hold(held: Held) -> Fallible<String> {
     let bytes = |before: usize, after: usize| (after.saturating_sub(before) * 1024) as f64;
     let queue = |tenants| -> Fallible<f64> {
@@ -79,7 +81,7 @@ pub(crate) fn hold(held: Held) -> Fallible<String> {
     Ok(found.to_string())
 }
 
-/// Runs this part of the experiment, and adds its figures and bars to `report`.
+/// Measures each figure in a process of its own, and records figures and bars in `report`.
 pub(super) fn measure(report: &mut Report) -> Fallible<()> {
     for (what, held, bar) in [
         ("bytes a waiting call, 10 tenants", Held::Few, 1024.0),

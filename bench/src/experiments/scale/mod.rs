@@ -4,11 +4,11 @@
 //! Rounds of both take turns, so that a disturbance affects both. A figure is the median over the
 //! rounds.
 
-mod linear;
+mod linear_scan;
 mod load;
 mod memory;
 
-use linear::Linear;
+use linear_scan::Linear;
 use load::{Case, Load};
 pub(crate) use memory::{Held, hold};
 
@@ -20,17 +20,19 @@ const WAITING: usize = 100_000;
 const FEW: usize = 10;
 const MANY: usize = 10_000;
 const ROUNDS: usize = 201;
-/// Short enough that most rounds run without interruption by other processes.
+/// The number of operations of a round. Most rounds are so short that no other process interrupts
+/// them.
 const BATCH: usize = 250;
-/// Rounds in which many calls are withdrawn at once.
+/// The number of rounds of [`STORM`].
 const STORMS: usize = 31;
-/// Calls that are withdrawn at once, as when a caller's process ends.
+/// The number of calls that are withdrawn at once, as when a process with many callers exits.
 const STORM: usize = 10_000;
 
-/// A timed operation: its name, its case, the number of calls per operation, and the operation.
+/// A timed operation: its name, its case, the number of calls that one operation handles, and its
+/// code.
 type Act = (&'static str, Case, usize, fn(&mut Load));
 
-/// Runs the experiment and returns its report.
+/// Times all operations, measures memory, and returns the report.
 pub(crate) fn measure() -> Fallible<Report> {
     let mut report = Report::new("scale", [1]);
     let hand_on = "release + dispatch + admit";
@@ -74,8 +76,8 @@ pub(crate) fn measure() -> Fallible<Report> {
     Ok(report)
 }
 
-/// Returns nanoseconds per operation of `few` and `many`, which take turns. Each returns its number
-/// of operations.
+/// Runs `few` and `many` in turn. Each returns the number of operations that it made. Returns the
+/// nanoseconds per operation of both.
 fn turns(rounds: usize, mut few: impl FnMut() -> usize, mut many: impl FnMut() -> usize) -> [Spread; 2] {
     let mut times: [Vec<f64>; 2] = Default::default();
     let mut timed = |place: usize, work: &mut dyn FnMut() -> usize| {

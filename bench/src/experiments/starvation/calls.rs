@@ -1,4 +1,4 @@
-//! A list of calls through a number of slots, in the order of our scheduler or of a peer.
+//! Serves a list of calls on some slots, in the order of Tidegate's scheduler or of another policy.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap, VecDeque};
@@ -14,7 +14,7 @@ use tidegate::tokens::Demand;
 
 use crate::virtual_time;
 
-/// One call. Its cost is its service time in milliseconds.
+/// A call of the list. Its cost is its service time in milliseconds.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Call {
     pub(super) at: Duration,
@@ -33,31 +33,31 @@ impl Call {
 /// list.
 pub(super) trait Order {
     fn arrive(&mut self, now: Duration, id: usize, call: &Call);
-    /// Returns the next call. Called while a slot is free, until it returns `None`.
+    /// Returns the next call, or `None` if none can be dispatched. Called while a slot is free.
     fn next(&mut self, now: Duration) -> Option<usize>;
     fn ended(&mut self, _now: Duration, _id: usize, _call: &Call) {}
-    /// Returns a call to cancel and queue again for a more urgent one. Called until it returns
-    /// `None`.
+    /// Returns a running call that is to be cancelled and queued again in favour of a more urgent
+    /// one, or `None`. Called until it returns `None`.
     fn reclaim(&mut self, _now: Duration, _calls: &[Call]) -> Option<usize> {
         None
     }
 }
 
-/// The time of each call's dispatch. `None` if the call still waits at the horizon or would arrive
-/// later.
-pub(super) type Went = Vec<Option<Duration>>;
+/// The time of each call's dispatch. `None` if the call was still waiting at the end, or would have
+/// arrived later.
+pub(super) type DispatchTimes = Vec<Option<Duration>>;
 
-/// Plays `calls`, which are in order of arrival. At the same moment, slots are released before
-/// calls arrive.
-pub(super) fn play(mut order: impl Order, calls: &[Call], slots: usize, horizon: Duration) -> Went {
-    let mut went = vec![None; calls.len()];
+/// Serves `calls`, which are in order of arrival. If calls end and arrive at the same time, slots
+/// are released first.
+pub(super) fn play(mut order: impl Order, calls: &[Call], slots: usize, horizon: Duration) -> DispatchTimes {
+    let mut dispatched = vec![None; calls.len()];
     let mut ends: BinaryHeap<Reverse<(Duration, usize)>> = BinaryHeap::new();
     let mut arrivals = calls.iter().enumerate().peekable();
     loop {
         let end = ends.peek().map(|Reverse((at, _))| *at);
         let arrival = arrivals.peek().map(|(_, call)| call.at);
         let Some(now) = end.into_iter().chain(arrival).min().filter(|now| *now <= horizon) else {
-            return went;
+            return dispatched;
         };
         while let Some(Reverse((_, id))) = ends.peek().copied().filter(|Reverse((at, _))| *at <= now) {
             ends.pop();
@@ -72,21 +72,21 @@ pub(super) fn play(mut order: impl Order, calls: &[Call], slots: usize, horizon:
             while ends.len() < slots
                 && let Some(id) = order.next(now)
             {
-                if let (Some(call), Some(place)) = (calls.get(id), went.get_mut(id)) {
+                if let (Some(call), Some(place)) = (calls.get(id), dispatched.get_mut(id)) {
                     *place = Some(now);
                     ends.push(Reverse((now + call.service, id)));
                 }
             }
             let Some(cancelled) = order.reclaim(now, calls) else { break };
             ends.retain(|Reverse((_, id))| *id != cancelled);
-            if let Some(place) = went.get_mut(cancelled) {
+            if let Some(place) = dispatched.get_mut(cancelled) {
                 *place = None;
             }
         }
     }
 }
 
-/// The scheduler of the gate.
+/// Tidegate's scheduler.
 pub(super) struct Ours {
     scheduler: Scheduler<usize>,
     began: Instant,
@@ -95,7 +95,7 @@ pub(super) struct Ours {
 
 impl Ours {
     pub(super) fn new(settings: &SchedulerSettings) -> Self {
-        let began = virtual_time::beginning();
+        let began = virtual_time::time_origin();
         Self { scheduler: Scheduler::new(settings, began), began, grants: HashMap::new() }
     }
 }
@@ -152,8 +152,8 @@ impl Order for Ours {
     }
 }
 
-/// Strict priority of lanes, first come first served in each: the best for the highest lane without
-/// interrupting calls or keeping slots free.
+/// Strict priority of lanes, first come, first served in each. It has the shortest waits in the
+/// highest lane of all policies that neither interrupt calls nor keep slots free.
 #[derive(Default)]
 pub(super) struct Strict([VecDeque<usize>; 3]);
 
@@ -169,7 +169,7 @@ impl Order for Strict {
     }
 }
 
-/// Ageing by turns: once its oldest call has waited `after`, the lowest lane takes every second
+/// Ageing by turns: once its oldest call has waited for `after`, the lowest lane gets each second
 /// dispatch.
 pub(super) struct Turns {
     after: Duration,
@@ -199,7 +199,7 @@ impl Order for Turns {
     }
 }
 
-/// First come, first served.
+/// First come, first served. Holds the indices of the waiting calls.
 #[derive(Default)]
 pub(super) struct Fifo(VecDeque<usize>);
 
@@ -213,19 +213,19 @@ impl Order for Fifo {
     }
 }
 
-/// Start-time fair queueing as published: virtual time is the start tag of the call that was
+/// Start-time fair queueing as published. Its virtual time is the start tag of the call that was
 /// dispatched last.
 #[derive(Default)]
 pub(super) struct StartTime {
     now: f64,
     finish: HashMap<usize, f64>,
-    /// The queues, by tenant.
+    /// The queues of the tenants.
     waiting: HashMap<usize, Line>,
 }
 
 /// The waiting calls of a tenant, with their costs.
 struct Line {
-    /// The virtual time when the tenant began to wait.
+    /// The virtual time at which the tenant began to wait.
     since: f64,
     calls: VecDeque<(usize, f64)>,
 }

@@ -1,4 +1,5 @@
-//! A target under a flood, simulated event by event and driven as the gate drives the scheduler.
+//! A target under a flood of calls, simulated event by event. The scheduler is driven as the gate
+//! drives it.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap, VecDeque};
@@ -14,47 +15,48 @@ use tidegate::tokens::Demand;
 
 use crate::virtual_time;
 
-/// The arrivals of a stream.
+/// When the calls of a stream arrive.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Comes {
-    /// The given number of calls waits at all times.
+pub(super) enum ArrivalPattern {
+    /// This number of calls waits at all times.
     Flood(usize),
-    /// Poisson arrivals at the given rate per second.
+    /// Poisson arrivals at this rate per second.
     Poisson(f64),
-    /// Alternating phases of the given number of seconds: a flood, then none.
+    /// Alternating periods of this number of seconds: `Flood` with the given number of calls, then
+    /// none.
     OnOff(usize, f64),
 }
 
-/// Calls of one tenant in one lane.
+/// The calls of one tenant in one lane.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Stream {
     pub(super) tenant: &'static str,
     pub(super) lane: Lane,
-    /// The range of service times, in seconds.
+    /// Shortest and longest service time, in seconds.
     pub(super) service: (f64, f64),
-    /// The range of tokens, which are also the cost.
+    /// Fewest and most tokens of a call. They are also its cost.
     pub(super) tokens: (u64, u64),
-    pub(super) comes: Comes,
+    pub(super) comes: ArrivalPattern,
 }
 
-/// The results of a stream.
+/// The waits and slots of one stream.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Account {
     pub(super) came: usize,
-    /// For each dispatched call, its wait in seconds, and the queue ahead of it at its arrival.
-    pub(super) went: Vec<(f64, Ahead)>,
-    /// For each call that still waits at the end, its wait so far in seconds, and the queue ahead
-    /// of it at its arrival.
+    /// For each dispatched call, its wait in seconds, and the calls ahead of it when it arrived.
+    pub(super) dispatched: Vec<(f64, Ahead)>,
+    /// For each call that still waits at the end, its wait so far in seconds, and the calls ahead
+    /// of it when it arrived.
     pub(super) left: Vec<(f64, Ahead)>,
-    /// The longest time, in seconds, for which calls waited while the stream held fewer slots than
-    /// its floor.
+    /// The longest time, in seconds, during which calls waited although the stream held fewer slots
+    /// than its floor.
     pub(super) below_floor: f64,
-    /// Slots held over time, while the stream had calls waiting or running.
+    /// Slots held times seconds, while the stream had calls waiting or running.
     pub(super) held: f64,
     pub(super) wanted: f64,
 }
 
-/// The calls ahead of a call in its own queue at its arrival.
+/// The calls that are ahead of a call in its own queue when it arrives.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Ahead {
     pub(super) calls: usize,
@@ -72,7 +74,7 @@ pub(super) struct Flood {
     scheduler: Scheduler<usize>,
     began: Instant,
     streams: Vec<Stream>,
-    /// The reserved slots of each stream.
+    /// For each stream, the slots that are reserved for it.
     floors: Vec<usize>,
     calls: Vec<Call>,
     lines: Vec<VecDeque<usize>>,
@@ -90,7 +92,7 @@ impl Flood {
         let count = streams.len();
         Self {
             scheduler,
-            began: virtual_time::beginning(),
+            began: virtual_time::time_origin(),
             streams: streams.to_vec(),
             floors: floors.to_vec(),
             calls: Vec::new(),
@@ -105,7 +107,7 @@ impl Flood {
         }
     }
 
-    /// Plays the whole run.
+    /// Runs until `horizon`, and returns the account of each stream.
     pub(super) fn run(mut self, horizon: Duration) -> Vec<Account> {
         let mut next: Vec<Option<Duration>> = Vec::new();
         for stream in self.streams.clone() {
@@ -128,7 +130,7 @@ impl Flood {
             let wake = self.scheduler.next_wake(self.began + now).map(|at| at - self.began);
             let end = self.ends.peek().map(|Reverse((at, _))| *at);
             let turns = self.streams.iter().filter_map(|stream| match stream.comes {
-                Comes::OnOff(_, phase) => {
+                ArrivalPattern::OnOff(_, phase) => {
                     Some(Duration::from_secs_f64(((now.as_secs_f64() / phase).floor() + 1.0) * phase))
                 }
                 _ => None,
@@ -154,16 +156,16 @@ impl Flood {
         self.accounts
     }
 
-    /// Returns the time of the next call of a Poisson stream.
+    /// Returns the time of the next call of a Poisson stream. `None` for other streams.
     fn pause(&mut self, stream: Stream, now: Duration) -> Option<Duration> {
-        let Comes::Poisson(rate) = stream.comes else { return None };
+        let ArrivalPattern::Poisson(rate) = stream.comes else { return None };
         Some(now + Duration::from_secs_f64(-self.rng.f64().max(1e-12).ln() / rate))
     }
 
     fn fill(&mut self, now: Duration, number: usize, stream: Stream) {
         let depth = match stream.comes {
-            Comes::Flood(depth) => depth,
-            Comes::OnOff(depth, phase) if (now.as_secs_f64() / phase + 1e-9) % 2.0 < 1.0 => depth,
+            ArrivalPattern::Flood(depth) => depth,
+            ArrivalPattern::OnOff(depth, phase) if (now.as_secs_f64() / phase + 1e-9) % 2.0 < 1.0 => depth,
             _ => 0,
         };
         while self.lines.get(number).is_some_and(|line| line.len() < depth) {
@@ -222,7 +224,7 @@ impl Flood {
             line.retain(|waiting| *waiting != id);
         }
         if let Some(account) = self.accounts.get_mut(number) {
-            account.went.push(((now - call.at).as_secs_f64(), call.ahead));
+            account.dispatched.push(((now - call.at).as_secs_f64(), call.ahead));
         }
         if let Some(running) = self.running.get_mut(number) {
             *running += 1;
@@ -245,7 +247,7 @@ impl Flood {
         }
     }
 
-    /// Updates the accounts of the floors after all possible dispatches.
+    /// Updates the times below the floor. Called after all possible dispatches.
     fn watch(&mut self, now: Duration) {
         let passed = (now - self.seen).as_secs_f64();
         self.seen = now;

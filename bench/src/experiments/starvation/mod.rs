@@ -3,18 +3,18 @@
 //! The cases are calls of the lowest lane below a flood of the highest, large calls among small
 //! ones, floors, tenants with earlier calls among ten thousand new ones, and interactive calls
 //! above old batch work. The maximum wait of a call is derived from the rules and from the calls
-//! ahead of it ([`bound`], [`large`]), not from a measurement.
+//! ahead of it ([`bound`], [`large_calls`]), not from a measurement.
 
 mod calls;
 mod flood;
-mod inversion;
-mod large;
+mod lane_inversion;
+mod large_calls;
 mod newcomers;
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use flood::{Account, Ahead, Comes, Flood, Stream};
+use flood::{Account, Ahead, ArrivalPattern, Flood, Stream};
 use parking_lot::Mutex;
 use tidegate::Lane;
 use tidegate::config::{LimitConfig, Predict, TargetConfig, TenantConfig};
@@ -27,12 +27,12 @@ use crate::report::{Op, Report, Spread};
 use crate::seeds::Seeds;
 use crate::virtual_time;
 
-/// Not seeds 1 to 5, which were used to choose the constants.
+/// The seeds of the reported figures. The constants were chosen on seeds 1 to 5.
 pub(crate) const SEEDS: Seeds = Seeds::new(11, 20);
 const HOUR: Duration = Duration::from_secs(3600);
 const SLOTS: usize = 8;
 const AGING: Duration = Duration::from_secs(30);
-/// The longest service time of any call here, in seconds.
+/// The longest service time of all calls, in seconds.
 const SERVICE: f64 = 3.0;
 
 fn target() -> TargetConfig {
@@ -47,7 +47,7 @@ fn target() -> TargetConfig {
 }
 
 fn flood(tenant: &'static str, lane: Lane) -> Stream {
-    Stream { tenant, lane, service: (0.5, 1.5), tokens: (500, 1_500), comes: Comes::Flood(10) }
+    Stream { tenant, lane, service: (0.5, 1.5), tokens: (500, 1_500), comes: ArrivalPattern::Flood(10) }
 }
 
 fn batch(tenant: &'static str) -> Stream {
@@ -56,7 +56,7 @@ fn batch(tenant: &'static str) -> Stream {
         lane: Lane::Batch,
         service: (1.0, SERVICE),
         tokens: (1_000, 3_000),
-        comes: Comes::Poisson(0.1),
+        comes: ArrivalPattern::Poisson(0.1),
     }
 }
 
@@ -75,7 +75,7 @@ fn bound(ahead: Ahead, tenants: usize) -> f64 {
     2.0 * AGING.as_secs_f64() + (turns + 1) as f64 * SERVICE
 }
 
-/// Runs the experiment and returns its report.
+/// Plays all cases on `seeds`, and returns the report.
 pub(crate) fn measure(seeds: Seeds) -> Fallible<Report> {
     let mut report = Report::new("starvation", seeds);
     let above = [Lane::Interactive, Lane::Standard];
@@ -87,11 +87,11 @@ pub(crate) fn measure(seeds: Seeds) -> Fallible<Report> {
         eprintln!("{name}");
         let on = play(&target(), &streams, &[], seeds)?;
         let off = play(&TargetConfig { aging: Duration::ZERO, ..target() }, &streams, &[], seeds)?;
-        tell_batch(&mut report, name, &on, &off);
+        record_batch(&mut report, name, &on, &off);
     }
-    inversion::measure(&mut report, seeds)?;
+    lane_inversion::measure(&mut report, seeds)?;
     newcomers::measure(&mut report, seeds)?;
-    large::measure(&mut report, seeds)?;
+    large_calls::measure(&mut report, seeds)?;
     floors(&mut report, seeds)?;
     Ok(report)
 }
@@ -103,7 +103,7 @@ fn play(
     seeds: Seeds,
 ) -> Fallible<Vec<Vec<Account>>> {
     virtual_time::each(seeds, |seed| {
-        let now = virtual_time::beginning();
+        let now = virtual_time::time_origin();
         let resources = Resources {
             budgets: Arc::new(Mutex::new(RateBudgets::new(&target.rates, now))),
             kv: target.kv_tokens.map(|tokens| Kv::new(tokens, target.kv_headroom)),
@@ -113,25 +113,25 @@ fn play(
     })
 }
 
-/// Records the figures of the batch streams, which are the first three.
-fn tell_batch(report: &mut Report, name: &str, on: &[Vec<Account>], off: &[Vec<Account>]) {
+/// Records the figures of the three batch streams, with ageing on and off.
+fn record_batch(report: &mut Report, name: &str, on: &[Vec<Account>], off: &[Vec<Account>]) {
     let key = |what: &str| format!("{name}: {what}");
     let waits = |run: &Vec<Account>, ratio: bool| -> Vec<f64> {
-        let batch = run.iter().take(3).flat_map(|account| account.went.iter().chain(&account.left));
+        let batch = run.iter().take(3).flat_map(|account| account.dispatched.iter().chain(&account.left));
         batch.map(|(wait, ahead)| if ratio { wait / bound(*ahead, 3) } else { *wait }).collect()
     };
     let quantile = |runs: &[Vec<Account>], ratio: bool, q: f64| {
         Spread::of(runs.iter().map(|run| tidegate_sim::scenario::quantile(&mut waits(run, ratio), q)))
     };
-    let served = |runs: &[Vec<Account>]| {
-        let count = |run: &Vec<Account>, what: fn(&Account) -> usize| {
-            run.iter().take(3).map(what).sum::<usize>() as f64
+    let served =
+        |runs: &[Vec<Account>]| {
+            let count = |run: &Vec<Account>, what: fn(&Account) -> usize| {
+                run.iter().take(3).map(what).sum::<usize>() as f64
+            };
+            Spread::of(runs.iter().map(|run| {
+                count(run, |account| account.dispatched.len()) / count(run, |account| account.came)
+            }))
         };
-        Spread::of(
-            runs.iter()
-                .map(|run| count(run, |account| account.went.len()) / count(run, |account| account.came)),
-        )
-    };
     let peer = "aging off";
     for (what, ratio, q) in [
         ("batch, longest wait / its bound", true, 1.0),
@@ -152,13 +152,13 @@ fn tell_batch(report: &mut Report, name: &str, on: &[Vec<Account>], off: &[Vec<A
     );
 }
 
-/// Measures a lane's floor and a tenant's, each with calls that come and go. Others borrow the
-/// unused slots.
+/// Measures the floor of a lane and of a tenant whose calls come and go. While they are gone,
+/// others borrow the reserved slots.
 fn floors(report: &mut Report, seeds: Seeds) -> Fallible<()> {
     eprintln!("floors");
     let mut streams = vec![
-        Stream { comes: Comes::OnOff(10, 45.0), ..batch("x") },
-        Stream { comes: Comes::OnOff(10, 33.0), ..flood("gold", Lane::Standard) },
+        Stream { comes: ArrivalPattern::OnOff(10, 45.0), ..batch("x") },
+        Stream { comes: ArrivalPattern::OnOff(10, 33.0), ..flood("gold", Lane::Standard) },
     ];
     streams.extend(["a", "b", "c", "d"].map(|tenant| flood(tenant, Lane::Interactive)));
     streams.push(flood("e", Lane::Standard));

@@ -1,5 +1,5 @@
-//! Ten thousand tenants of one call each, and a few earlier tenants of two calls: the second calls
-//! must not wait for all newcomers.
+//! Ten thousand tenants with one call each arrive after a few tenants ("residents") with two calls
+//! each. The residents' second calls must not wait for all newcomers.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -8,7 +8,7 @@ use fastrand::Rng;
 use tidegate::Lane;
 use tidegate::policy::schedule::SchedulerSettings;
 
-use super::calls::{Call, Fifo, Order, Ours, StartTime, Went, play};
+use super::calls::{Call, DispatchTimes, Fifo, Order, Ours, StartTime, play};
 use super::target;
 use crate::Fallible;
 use crate::report::{Op, Report, Spread};
@@ -16,20 +16,21 @@ use crate::seeds::Seeds;
 use crate::virtual_time;
 
 const NEWCOMERS: usize = 10_000;
-/// The mean service time in seconds. The constant below is the longest.
+/// The mean service time, in seconds.
 const SERVICE: f64 = 1.0;
+/// The longest service time, in seconds.
 const LONGEST: f64 = 1.5;
 
-/// Returns the number of tenants that send two calls each before the others arrive. It exceeds the
-/// slots, so most of the second calls wait.
+/// Returns the number of residents. There are more than slots, so that most of the second calls
+/// wait.
 fn residents(slots: usize) -> usize {
     2 * slots + 8
 }
 
-/// Returns the calls. Newcomers arrive as fast as the slots can serve them.
+/// Returns all calls. Newcomers arrive as fast as the slots can serve them.
 ///
-/// If `regular` is set, they arrive evenly and take one second each. Otherwise they arrive at
-/// random and take 0.5 to 1.5 s.
+/// If `regular` is `true`, they arrive at equal intervals and take one second each. Otherwise they
+/// arrive at random and take 0.5 to 1.5 s.
 fn calls(slots: usize, regular: bool, seed: u64) -> Vec<Call> {
     let mut rng = Rng::with_seed(seed);
     let service = |rng: &mut Rng| Duration::from_secs_f64(if regular { SERVICE } else { 0.5 + rng.f64() });
@@ -45,17 +46,17 @@ fn calls(slots: usize, regular: bool, seed: u64) -> Vec<Call> {
     all.into_iter().map(call).collect()
 }
 
-/// Returns the largest ratio of the work dispatched while a call was the first of its tenant to its
-/// bound.
+/// Returns the largest ratio, over all calls, of the work that was dispatched while the call was
+/// the first of its tenant, to its bound.
 ///
-/// The bound is two rounds, each of a longest call of as many tenants as waited at any moment of
-/// that time and of one more, and the slots.
-fn worst(calls: &[Call], went: &Went, slots: usize, horizon: Duration) -> f64 {
+/// The bound is two rounds, and the slots. A round has one longest call for each tenant that waited
+/// at any moment of that time, and one more.
+fn worst(calls: &[Call], dispatched: &DispatchTimes, slots: usize, horizon: Duration) -> f64 {
     // Events in order. At the same moment, arrivals come before dispatches.
     let mut events: Vec<(Duration, bool, usize)> = Vec::new();
-    for (id, (call, went)) in calls.iter().zip(went).enumerate() {
+    for (id, (call, dispatched)) in calls.iter().zip(dispatched).enumerate() {
         events.push((call.at, false, id));
-        events.extend(went.map(|at| (at, true, id)));
+        events.extend(dispatched.map(|at| (at, true, id)));
     }
     events.sort_unstable();
     let mut lines: HashMap<usize, Vec<usize>> = HashMap::new();
@@ -94,7 +95,7 @@ fn worst(calls: &[Call], went: &Went, slots: usize, horizon: Duration) -> f64 {
 
 struct Outcome {
     worst: f64,
-    /// The longest wait of a call of an earlier tenant, in service times.
+    /// The longest wait of a resident's call, in mean service times.
     resident: f64,
 }
 
@@ -108,17 +109,18 @@ fn run<O: Order>(
         let calls = calls(slots, regular, seed);
         // As long as newcomers arrive.
         let horizon = calls.last().map_or(Duration::ZERO, |last| last.at);
-        let went = play(order(), &calls, slots, horizon);
-        let residents = calls.iter().zip(&went).filter(|(call, _)| call.tenant < residents(slots));
-        let waits = residents.map(|(call, went)| (went.unwrap_or(horizon) - call.at).as_secs_f64());
+        let dispatched = play(order(), &calls, slots, horizon);
+        let residents = calls.iter().zip(&dispatched).filter(|(call, _)| call.tenant < residents(slots));
+        let waits =
+            residents.map(|(call, dispatched)| (dispatched.unwrap_or(horizon) - call.at).as_secs_f64());
         Ok(Outcome {
-            worst: worst(&calls, &went, slots, horizon),
+            worst: worst(&calls, &dispatched, slots, horizon),
             resident: waits.fold(0.0, f64::max) / SERVICE,
         })
     })
 }
 
-/// Runs this part of the experiment, and adds its figures and bars to `report`.
+/// Plays all cases on `seeds`, and records figures and bars in `report`.
 pub(super) fn measure(report: &mut Report, seeds: Seeds) -> Fallible<()> {
     for (slots, regular) in [(1, true), (16, true), (1, false), (16, false)] {
         let name = format!(

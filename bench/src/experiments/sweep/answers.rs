@@ -1,20 +1,21 @@
-//! The answers of single sweeps, without the measured truth about the servers.
+//! Reports the answers of sweeps, without the measured truth about the servers.
 
 use serde_json::json;
 use tidegate_sweep::SearchSettings;
 
+use super::prepared_scenario::PreparedScenario;
 use super::scenarios;
-use super::stage::Stage;
 use crate::report::Report;
 use crate::seeds::Seeds;
 use crate::{Fallible, virtual_time};
 
-/// Reports the answer and the cost of each sweep of each scenario.
+/// Runs a sweep of each scenario on each seed, and reports its answer and its cost.
 pub(crate) fn answers(seeds: Seeds) -> Fallible<Report> {
     let mut report = Report::new("sweep", seeds);
-    for stage in scenarios::all().into_iter().map(Stage::new) {
-        let name = stage.scenario.name;
-        let played = virtual_time::each(seeds, |seed| stage.sweep(&SearchSettings::default(), seed, |_| ()))?;
+    for prepared in scenarios::all().into_iter().map(PreparedScenario::new) {
+        let name = prepared.scenario.name;
+        let played =
+            virtual_time::each(seeds, |seed| prepared.sweep(&SearchSettings::default(), seed, |_| ()))?;
         for (seed, played) in seeds.into_iter().zip(played) {
             let (answer, spend) = (played.outcome.answer, played.outcome.spend);
             let figures = [

@@ -1,22 +1,28 @@
-//! The figures of the sweeps of one scenario.
+//! The figures of the sweeps of one scenario, over all seeds.
 
 use tidegate_sim::scenario::quantile;
 
-use super::judge::Verdict;
+use super::verdict::Verdict;
 
-/// Figures over the seeds.
+/// The figures of one scenario, over all seeds.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Figures {
-    /// Median of the goodput with the suggested configuration lines, over the best.
+    /// Median of the goodput with the suggested configuration, divided by that of the best stable
+    /// cap.
     pub(crate) ratio: f64,
-    /// The 10th percentile of that ratio.
+    /// The tenth percentile of that ratio.
     pub(crate) ratio_p10: f64,
+    /// The share of the answers, from 0 to 1, with which more than 1 % of attempts fail.
     pub(crate) infeasible: f64,
+    /// The share of the answers, from 0 to 1, that name the limit which binds.
     pub(crate) class_right: f64,
+    /// The share of the answers, from 0 to 1, whose interval contains the right cap.
     pub(crate) covers: f64,
+    /// The median number of calls of a sweep.
     pub(crate) calls: f64,
+    /// The 90th percentile of the number of calls of a sweep.
     pub(crate) calls_p90: f64,
-    /// Median duration of a sweep, in virtual seconds.
+    /// Median duration of a sweep, in seconds of virtual time.
     pub(crate) seconds: f64,
 }
 

@@ -1,11 +1,11 @@
-//! Kneedle, the usual way to find the knee of a curve.
+//! Kneedle, a common method to find the knee of a curve.
 //!
 //! Satopää, Albrecht, Irwin, Raghavan, "Finding a 'Kneedle' in a Haystack: Detecting Knee Points in
-//! System Behavior" (ICDCSW 2011), for a concave increasing curve. The first step, smoothing, is
-//! left out because there are few points.
+//! System Behavior" (ICDCSW 2011), for a concave increasing curve. The first step of the method,
+//! smoothing, is left out because there are few points.
 
-/// Returns the index of the knee of `points`, which are in order of `x`, or `None` if there is no
-/// knee.
+/// Returns the index of the knee of `points`, which are in order of `x`. Returns `None` if there is
+/// no knee.
 pub(crate) fn knee(points: &[(f64, f64)], sensitivity: f64) -> Option<usize> {
     let (first, last) = (points.first()?, points.last()?);
     let least = points.iter().map(|(_, y)| *y).fold(f64::INFINITY, f64::min);
@@ -42,7 +42,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_papers_own_example() {
+    fn finds_the_knee_of_the_papers_example() {
         // Figure 2 of the paper: y = -1/x + 5 on ten points, with a knee at x = .22.
         let points: Vec<(f64, f64)> =
             (0..10).map(|i| f64::from(i) / 9.0).map(|x| (x, -1.0 / (x + 0.1) + 5.0)).collect();
@@ -50,7 +50,7 @@ mod tests {
     }
 
     #[test]
-    fn no_knee_in_a_line_and_one_that_moves_with_the_range() {
+    fn line_has_no_knee_and_a_knee_moves_with_the_range() {
         let line: Vec<(f64, f64)> = (0..10).map(|x| (f64::from(x), f64::from(x))).collect();
         assert_eq!(knee(&line, 1.0), None);
         // The scalability law with its peak at 97.

@@ -3,9 +3,9 @@
 use tidegate_sweep::SearchSettings;
 
 use super::figures::Figures;
-use super::oracle::{Kept, folder};
+use super::oracle::{OracleFile, folder};
 use super::peers::Peer;
-use super::stage::Stage;
+use super::prepared_scenario::PreparedScenario;
 use super::table::{LEGEND, head, misses, row};
 use super::{plot, scenarios};
 use crate::files::write;
@@ -13,59 +13,64 @@ use crate::report::{Op, Report};
 use crate::seeds::Seeds;
 use crate::{Fallible, virtual_time};
 
-/// Seeds on which the search was not developed. It was developed on 1 to 100, 201 to 212 and 301 to
-/// 330, and reported once on 401 to 500.
+/// The seeds of the reported figures. The search was developed on seeds 1 to 100, 201 to 212 and
+/// 301 to 330, and was measured once on 401 to 500.
 pub(crate) const SEEDS: Seeds = Seeds::new(501, 600);
-/// Fewer seeds for the peers, which vary little.
+/// The seeds of the peers, whose answers vary little.
 const PEERS_SEEDS: Seeds = Seeds::new(501, 520);
 
-/// Runs the experiment and returns its report.
+/// Runs all sweeps and peers, writes tables and chart, and returns the report.
 pub(crate) fn measure() -> Fallible<Report> {
     let mut report = Report::new("sweep", SEEDS);
-    let stages: Vec<Stage> = scenarios::all().into_iter().map(Stage::new).collect();
-    let kept = Kept::new();
-    let curves: Vec<_> = stages.iter().flat_map(Stage::curves).collect();
-    kept.complete(&curves)?;
+    let prepared_scenarios: Vec<PreparedScenario> =
+        scenarios::all().into_iter().map(PreparedScenario::new).collect();
+    let oracle_file = OracleFile::new();
+    let curves: Vec<_> = prepared_scenarios.iter().flat_map(PreparedScenario::curves).collect();
+    oracle_file.complete(&curves)?;
     let (mut rows, mut told) = (String::new(), String::new());
     let mut drawn = Vec::new();
-    for stage in &stages {
-        let name = stage.scenario.name;
-        let ours = virtual_time::each(SEEDS, |seed| stage.ours(&SearchSettings::default(), seed, |_| ()))?;
+    for prepared in &prepared_scenarios {
+        let name = prepared.scenario.name;
+        let ours = virtual_time::each(SEEDS, |seed| prepared.ours(&SearchSettings::default(), seed, |_| ()))?;
         let figures = Figures::of(&ours);
         eprintln!("{name}: {}", figures.line());
-        tell(&mut report, name, &figures);
-        hold(&mut report, name, &figures);
+        record_figures(&mut report, name, &figures);
+        record_bars(&mut report, name, &figures);
         rows.push_str(&row(name, "ours", &figures));
         told.push_str(&misses(name, &ours));
         let mut beside = Vec::new();
         for peer in Peer::ALL {
-            let runs = virtual_time::each(PEERS_SEEDS, |seed| stage.peer(peer, seed))?;
+            let runs = virtual_time::each(PEERS_SEEDS, |seed| prepared.peer(peer, seed))?;
             let figures = Figures::of(&runs);
             eprintln!("  {}: {}", peer.name(), figures.line());
-            for (what, value) in figures.told().into_iter().filter(|(what, _)| !OURS_ALONE.contains(what)) {
+            for (what, value) in figures.named().into_iter().filter(|(what, _)| !NOT_OF_PEERS.contains(what))
+            {
                 report.peer(peer.name(), format!("{name}: {what}"), value);
             }
             rows.push_str(&row("", peer.name(), &figures));
             beside.push((peer, runs));
         }
-        drawn.push((stage, ours, beside));
+        drawn.push((prepared, ours, beside));
     }
-    kept.write(&curves)?;
-    let all: Vec<plot::Row> =
-        drawn.iter().map(|(stage, ours, beside)| (*stage, ours.as_slice(), beside.as_slice())).collect();
+    oracle_file.write(&curves)?;
+    let all: Vec<plot::Row> = drawn
+        .iter()
+        .map(|(prepared, ours, beside)| (*prepared, ours.as_slice(), beside.as_slice()))
+        .collect();
     write(&folder(), "sweep.svg", &plot::draw(&all)?)?;
     let text = format!("{}{rows}\n{LEGEND}\n\n## Answers that miss\n\n{told}", head(SEEDS, PEERS_SEEDS));
     write(&folder(), "README.md", &text)?;
     Ok(report)
 }
 
-/// Figures of ours only, because peers report neither the binding limit nor an interval.
-const OURS_ALONE: [&str; 2] = [RIGHT, COVERS];
-const RIGHT: &str = "what binds is right, share of answers";
+/// The figures that peers do not have, because they report neither the binding limit nor an
+/// interval.
+const NOT_OF_PEERS: [&str; 2] = [RIGHT, COVERS];
+const RIGHT: &str = "the right bottleneck is named, share of answers";
 const COVERS: &str = "the interval covers the truth, share of answers";
 
 impl Figures {
-    fn told(&self) -> [(&'static str, f64); 8] {
+    fn named(&self) -> [(&'static str, f64); 8] {
         [
             ("throughput at the answer / best stable", self.ratio),
             ("throughput at the answer / best stable, tenth percentile", self.ratio_p10),
@@ -79,13 +84,13 @@ impl Figures {
     }
 }
 
-fn tell(report: &mut Report, name: &str, figures: &Figures) {
-    for (what, value) in figures.told() {
+fn record_figures(report: &mut Report, name: &str, figures: &Figures) {
+    for (what, value) in figures.named() {
         report.figure(format!("{name}: {what}"), value);
     }
 }
 
-fn hold(report: &mut Report, name: &str, figures: &Figures) {
+fn record_bars(report: &mut Report, name: &str, figures: &Figures) {
     let bars = [
         ("median throughput at the answer / best stable", figures.ratio, Op::AtLeast, 0.97),
         ("infeasible answers", figures.infeasible, Op::AtMost, 0.02),

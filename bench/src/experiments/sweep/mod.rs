@@ -1,24 +1,24 @@
-//! `tidegate sweep` against servers whose best cap is known from exhaustive measurement, beside two
-//! other methods, in virtual time.
+//! Compares `tidegate sweep` and two other methods with the best cap, which is known from
+//! exhaustive measurements of the servers, in virtual time.
 
 mod answers;
-mod client;
+mod calls;
 mod figures;
-mod hold;
-mod judge;
+mod inspect;
 mod kneedle;
-mod look;
+mod long_run;
 mod measure;
-mod mix;
 mod oracle;
 mod peers;
 mod play;
 mod plot;
+mod prepared_scenario;
 mod scenarios;
 mod server;
-mod stage;
+mod slow_client;
 mod table;
+mod verdict;
 
 pub(crate) use self::answers::answers;
-pub(crate) use self::look::{Look, look};
+pub(crate) use self::inspect::{Inspect, inspect};
 pub(crate) use self::measure::{SEEDS, measure};

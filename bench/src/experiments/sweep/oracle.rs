@@ -1,51 +1,51 @@
-//! The truth by exhaustive measurement: the long-run yield of each relevant cap on the server in
-//! its final state.
+//! Measures the truth about a server: the long-run yield of each cap that could be an answer, in
+//! the server's final state.
 
 use std::collections::BTreeMap;
-use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 
 use parking_lot::Mutex;
 use serde_json::{Map, Value, json};
 
-use super::hold::{TARGET, Yield, hold};
-use super::mix;
+use super::calls::{self, Lengths};
+use super::long_run::{TARGET, Yield, measure_yield};
 use super::scenarios::{Scenario, State, Variant};
 use super::server::Server;
 use crate::lengths::Work;
 use crate::traffic::URL;
 use crate::{Fallible, virtual_time};
 
-/// The share of the best goodput that a correct cap may lose.
+/// A cap is right if its goodput is at most this share below the best.
 const TOLERANCE: f64 = 0.02;
-/// The seed of the calls of the measurement.
+/// The seed that the measured calls are drawn from.
 const SEED: u64 = 9_999;
-/// The largest cap that is measured.
-const MOST: usize = 160;
+/// The largest cap that is measured, in concurrent calls.
+const MAX_CAP: usize = 160;
 
-/// The yield of caps on one server, measured once and kept.
+/// The long-run yields of one server, by cap. Each is measured at most once.
 pub(crate) struct Curve {
     server: Server,
     works: Arc<[Work]>,
-    /// The tokens per minute of which the gate is told beside the cap.
+    /// The tokens per minute that a gate for this server is configured with, besides a cap. `None`
+    /// if tokens do not limit the server.
     rate: Option<f64>,
     known: Mutex<BTreeMap<usize, Yield>>,
-    /// The yields without that rate, for answers that do not contain it.
+    /// The yields with a cap and without `rate`, for answers that suggest no rate.
     plain: Mutex<BTreeMap<usize, Yield>>,
     truth: OnceLock<Truth>,
-    /// A name of everything that the measurement depends on.
+    /// Scenario, call lengths and server: the key in `oracle.json`.
     pub(crate) key: String,
 }
 
-/// The truth about one server.
+/// The right answers for one server.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Truth {
-    /// The smallest stable cap within [`TOLERANCE`] of the best goodput.
+    /// The smallest right cap: stable, and within [`TOLERANCE`] of the best goodput.
     pub(crate) cap: usize,
-    /// The best goodput of a stable cap, in calls per second.
+    /// The best goodput of all stable caps, in calls per second.
     pub(crate) goodput: f64,
-    /// The largest stable cap within the tolerance.
+    /// The largest right cap.
     pub(crate) up_to: usize,
 }
 
@@ -53,15 +53,13 @@ impl Curve {
     pub(crate) fn of(scenario: &Scenario, variant: Variant, state: State) -> Self {
         let server = scenario.server(variant, SEED, state);
         let rate = server.config.faults.token_rate.and_then(|rate| rate.tokens_per_minute);
-        let works = mix::draw_evenly(scenario.lengths, variant.spread, SEED);
-        let mut hasher = DefaultHasher::new();
-        format!("{server:?} {:?}", scenario.lengths).hash(&mut hasher);
+        let works = calls::draw_evenly(scenario.lengths, variant.spread, SEED);
+        let Lengths { prompt, output } = scenario.lengths;
         let key = format!(
-            "{}, {} ms, {:?}: {:016x}",
+            "{}: {} lengths around {prompt} + {output} tokens, {}",
             scenario.name,
-            variant.round_trip_ms,
-            variant.spread,
-            hasher.finish()
+            variant.spread.name(),
+            server.description()
         );
         Self {
             server,
@@ -74,13 +72,13 @@ impl Curve {
         }
     }
 
-    /// Measures the caps that the truth depends on: each one near the lower edge of the best
-    /// goodput, and from the last stable cap to the first unstable one.
+    /// Measures the caps that the truth depends on: the caps around the smallest right one, those
+    /// from the largest stable one to the first unstable one, and some others.
     fn measure(&self) -> Fallible<()> {
         let mut cap = 1;
         let (mut most, mut unstable) = (0.0_f64, 0);
         // Up to a cap after which nothing better can follow.
-        while cap <= MOST && unstable < 2 {
+        while cap <= MAX_CAP && unstable < 2 {
             let seen = self.at(cap)?;
             unstable = if seen.is_stable() { 0 } else { unstable + 1 };
             if seen.is_stable() {
@@ -111,17 +109,22 @@ impl Curve {
         Ok(())
     }
 
-    /// Returns the yield of a cap. The gate is told the rate, if one binds.
+    /// Returns the yield of a cap, together with `rate` if the server needs one.
     pub(crate) fn at(&self, cap: usize) -> Fallible<Yield> {
-        self.kept(&self.known, cap, self.rate)
+        self.cached(&self.known, cap, self.rate)
     }
 
-    /// Returns the yield of a cap without the rate.
+    /// Returns the yield of a cap without `rate`.
     pub(crate) fn plain(&self, cap: usize) -> Fallible<Yield> {
-        if self.has_rates() { self.kept(&self.plain, cap, None) } else { self.at(cap) }
+        if self.has_rates() { self.cached(&self.plain, cap, None) } else { self.at(cap) }
     }
 
-    fn kept(&self, known: &Mutex<BTreeMap<usize, Yield>>, cap: usize, rate: Option<f64>) -> Fallible<Yield> {
+    fn cached(
+        &self,
+        known: &Mutex<BTreeMap<usize, Yield>>,
+        cap: usize,
+        rate: Option<f64>,
+    ) -> Fallible<Yield> {
         if let Some(seen) = known.lock().get(&cap) {
             return Ok(*seen);
         }
@@ -131,9 +134,9 @@ impl Curve {
         Ok(seen)
     }
 
-    /// Returns the yield of configuration lines.
+    /// Measures the yield of a configuration with the maximum concurrency `cap`.
     pub(crate) fn lines(&self, lines: &str, cap: usize) -> Fallible<Yield> {
-        hold(&self.server, lines, cap, &self.works)
+        measure_yield(&self.server, lines, cap, &self.works)
     }
 
     /// Returns `true` if a gate needs a rate in addition to a cap.
@@ -141,7 +144,8 @@ impl Curve {
         self.rate.is_some()
     }
 
-    /// Returns the truth, computed at the first call from the yields known then.
+    /// Returns the right answers. They are computed from the yields that are known at the first
+    /// call.
     pub(crate) fn truth(&self) -> Truth {
         *self.truth.get_or_init(|| self.read())
     }
@@ -157,7 +161,7 @@ impl Curve {
         Truth { cap, goodput, up_to: good.next_back().unwrap_or(cap) }
     }
 
-    /// Returns the known yields in order of the caps.
+    /// Returns the known yields, in order of the caps.
     pub(crate) fn points(&self) -> Vec<(usize, Yield)> {
         self.known.lock().iter().map(|(cap, seen)| (*cap, *seen)).collect()
     }
@@ -167,32 +171,34 @@ fn best(known: &BTreeMap<usize, Yield>) -> f64 {
     known.values().filter(|seen| seen.is_stable()).map(|seen| seen.goodput).fold(0.0, f64::max)
 }
 
-/// Returns the folder of the results.
+/// Returns the folder of `oracle.json` and of the results.
 pub(crate) fn folder() -> PathBuf {
     crate::files::folder("sweep")
 }
 
-/// A file of earlier measurements beside the results, because measuring takes longer than all
-/// sweeps. The key of a curve names the server, so a changed server is measured again.
-pub(crate) struct Kept(PathBuf);
+/// The file `oracle.json` of earlier measurements, because measuring takes longer than all sweeps.
+///
+/// The key of a curve has the values of its server under names of its own. A server with other
+/// values is measured again, and a renamed field of the simulator changes no key.
+pub(crate) struct OracleFile(PathBuf);
 
-impl Kept {
+impl OracleFile {
     pub(crate) fn new() -> Self {
         Self(folder().join("oracle.json"))
     }
 
-    /// Loads the known yields of curves, and measures the missing ones.
+    /// Loads the yields of the curves from the file, and measures those that are missing.
     pub(crate) fn complete(&self, curves: &[&Curve]) -> Fallible<()> {
-        let kept: Value = match std::fs::read_to_string(&self.0) {
+        let cached: Value = match std::fs::read_to_string(&self.0) {
             Ok(text) => serde_json::from_str(&text)?,
             Err(_) => json!({}),
         };
         let saving = Mutex::new(());
         virtual_time::each(0..curves.len() as u64, |place| {
             let Some(curve) = curves.get(place as usize) else { return Ok(()) };
-            for (cap, seen) in kept.get(&curve.key).and_then(Value::as_object).into_iter().flatten() {
+            for (cap, seen) in cached.get(&curve.key).and_then(Value::as_object).into_iter().flatten() {
                 let figure = |place: usize| seen.get(place).and_then(Value::as_f64);
-                let busy = figure(2).or(curve.server.labour.is_zero().then_some(0.0));
+                let busy = figure(2).or(curve.server.read_time.is_zero().then_some(0.0));
                 if let (Ok(cap), Some(goodput), Some(failed), Some(busy)) =
                     (cap.parse(), figure(0), figure(1), busy)
                 {
@@ -203,7 +209,7 @@ impl Kept {
             curve.measure()?;
             if curve.known.lock().len() > before {
                 let _one_at_a_time = saving.lock();
-                self.keep(&[*curve])?;
+                self.merge(&[*curve])?;
             }
             let Truth { cap, goodput, up_to } = curve.truth();
             eprintln!("{}: {cap} to {up_to}, {goodput:.3} calls/s", curve.key);
@@ -212,18 +218,18 @@ impl Kept {
         Ok(())
     }
 
-    /// Writes the yields of these curves and drops all others.
+    /// Writes the yields of these curves to the file, and removes all others from it.
     pub(crate) fn write(&self, curves: &[&Curve]) -> Fallible<()> {
-        self.save(told(curves))
+        self.save(entries(curves))
     }
 
-    /// Writes the yields of these curves and keeps those of others.
-    pub(crate) fn keep(&self, curves: &[&Curve]) -> Fallible<()> {
+    /// Adds the yields of these curves to the file.
+    pub(crate) fn merge(&self, curves: &[&Curve]) -> Fallible<()> {
         let mut all: Map<String, Value> = match std::fs::read_to_string(&self.0) {
             Ok(text) => serde_json::from_str(&text)?,
             Err(_) => Map::new(),
         };
-        all.extend(told(curves));
+        all.extend(entries(curves));
         self.save(all)
     }
 
@@ -235,7 +241,7 @@ impl Kept {
     }
 }
 
-fn told(curves: &[&Curve]) -> Map<String, Value> {
+fn entries(curves: &[&Curve]) -> Map<String, Value> {
     let digits = |x: f64| (x * 1e5).round() / 1e5;
     let point = |(cap, seen): (usize, Yield)| {
         let mut figures = vec![digits(seen.goodput), digits(seen.failed)];
@@ -252,8 +258,37 @@ mod tests {
     use super::*;
     use crate::experiments::sweep::scenarios;
 
+    fn curves() -> Vec<Curve> {
+        let of = |scenario: Scenario| {
+            let variants = scenario.variants().into_iter();
+            variants.map(|variant| Curve::of(&scenario, variant, State::After)).collect::<Vec<_>>()
+        };
+        scenarios::all().into_iter().flat_map(of).collect()
+    }
+
     #[test]
-    fn a_hard_limit_is_the_last_stable_cap() {
+    fn committed_file_has_every_curve() {
+        let text = std::fs::read_to_string(OracleFile::new().0).unwrap();
+        let cached: Map<String, Value> = serde_json::from_str(&text).unwrap();
+        for curve in curves() {
+            assert!(cached.contains_key(&curve.key), "{}", curve.key);
+        }
+    }
+
+    #[test]
+    fn different_servers_have_different_descriptions() {
+        let curves = curves();
+        for (a, b) in curves.iter().zip(curves.iter().skip(1)) {
+            let same = a.server.config == b.server.config && a.server.round_trip == b.server.round_trip;
+            assert_eq!(
+                same && a.server.read_time == b.server.read_time,
+                a.server.description() == b.server.description()
+            );
+        }
+    }
+
+    #[test]
+    fn hard_limit_is_the_last_stable_cap() {
         let all = scenarios::all();
         let scenario = all.iter().find(|scenario| scenario.name == "limit 10").unwrap();
         let curve = Curve::of(scenario, scenario.variant(1), State::After);

@@ -1,5 +1,5 @@
-//! Two other methods to find a cap, on the same servers: clients without a gate, which make the
-//! next call when the last one ended, and count the answers.
+//! Two other methods to find a cap. Their callers use no gate: each makes the next call when its
+//! last one has ended.
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -9,24 +9,24 @@ use futures_util::future::join_all;
 use tidegate::Transport;
 use tokio::time::Instant;
 
+use super::calls;
 use super::kneedle;
-use super::mix;
 use super::server::{Running, Server};
 use crate::lengths::Work;
 use crate::traffic::call;
 use crate::{Fallible, virtual_time};
 
-/// A method.
+/// A method to find a cap.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Peer {
-    /// Sixteen caps from 1 to 128 at equal distances with 100 calls each, and Kneedle to find the
-    /// knee, as load generators' results are usually read.
+    /// Measures 16 caps from 1 to 128 at equal distances with 100 calls each, and finds the knee
+    /// with Kneedle, as results of load generators are usually read.
     Linear,
-    /// 1, 2, 4, ... until a call fails, and the best cap before that.
+    /// Measures the caps 1, 2, 4 and so on until a call fails, and takes the best of those before.
     Doubling,
 }
 
-/// The result of a method.
+/// The answer of a method, and what it cost.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Found {
     pub(crate) cap: usize,
@@ -34,13 +34,13 @@ pub(crate) struct Found {
     pub(crate) seconds: f64,
 }
 
-/// The largest cap of both methods.
+/// The largest cap that a method tries.
 const MOST: usize = 128;
 
 impl Peer {
     pub(crate) const ALL: [Peer; 2] = [Peer::Linear, Peer::Doubling];
 
-    /// Returns the name in results.
+    /// Returns the name in figure names and tables.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Peer::Linear => "linear sweep with Kneedle",
@@ -48,7 +48,7 @@ impl Peer {
         }
     }
 
-    /// Plays one run and returns its results.
+    /// Runs the method on a server, and returns its answer.
     pub(crate) fn play(self, server: &Server, works: &Arc<[Work]>, seed: u64) -> Fallible<Found> {
         virtual_time::run(seed, async {
             let Running { transport, .. } = server.start()?;
@@ -66,7 +66,7 @@ async fn linear(probe: &mut Probe) -> usize {
     let mut points = Vec::new();
     for step in 0..16 {
         let cap = 1 + ((MOST - 1) * step + 7) / 15;
-        points.push((cap as f64, probe.look(cap, 100).await.rate));
+        points.push((cap as f64, probe.inspect(cap, 100).await.rate));
     }
     let best = points.iter().enumerate().max_by(|(_, a), (_, b)| a.1.total_cmp(&b.1));
     let knee = kneedle::knee(&points, 1.0).or(best.map(|(place, _)| place));
@@ -77,7 +77,7 @@ async fn doubling(probe: &mut Probe) -> usize {
     let mut best = (1, 0.0);
     let mut cap = 1;
     while cap <= MOST {
-        let seen = probe.look(cap, (4 * cap).max(50)).await;
+        let seen = probe.inspect(cap, (4 * cap).max(50)).await;
         if seen.failed > 0 {
             break;
         }
@@ -103,7 +103,7 @@ struct Seen {
 }
 
 impl Probe {
-    async fn look(&mut self, cap: usize, calls: usize) -> Seen {
+    async fn inspect(&mut self, cap: usize, calls: usize) -> Seen {
         let began = Instant::now();
         let (next, good) = (Cell::new(0), Cell::new(0_u32));
         let worker = async || {
@@ -111,7 +111,7 @@ impl Probe {
                 let work = self.works.get(next.get() % self.works.len().max(1));
                 next.set(next.get() + 1);
                 let Some(work) = work else { return };
-                let seen = call(self.transport.clone(), mix::request(*work, true)).await;
+                let seen = call(self.transport.clone(), calls::request(*work, true)).await;
                 good.set(good.get() + u32::from(seen.ok));
             }
         };

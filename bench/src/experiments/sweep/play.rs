@@ -1,4 +1,4 @@
-//! One complete sweep in virtual time: search, driver and gate.
+//! Runs one complete sweep (search, driver and gate) in virtual time.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -14,28 +14,28 @@ use crate::lengths::Work;
 use crate::traffic::URL;
 use crate::{Fallible, virtual_time};
 
-/// The maximum calls of a sweep, after which it counts as endless. So does one of [`LONGEST_S`]
-/// seconds.
+/// The number of calls after which a sweep is stopped and counts as endless. [`LONGEST_S`] is the
+/// same in seconds.
 const MOST_CALLS: usize = 20_000;
 const LONGEST_S: f64 = 7_200.0;
 
-/// The result of a sweep.
-pub(crate) struct Played {
+/// The answer of a sweep, and what it cost.
+pub(crate) struct SweepResult {
     pub(crate) outcome: SweepOutcome,
-    /// Calls that the server answered.
+    /// The number of calls that the server answered.
     pub(crate) served: u64,
 }
 
-/// Runs a sweep. `engine_metrics` is as on the command line: set if the server is an engine and not
-/// a provider, which shows no metrics.
+/// Runs a sweep. `engine_metrics` is the option of the command line: `true` for an engine, and
+/// `false` for a provider, which has no metrics.
 pub(crate) fn play(
     server: &Server,
     works: &Arc<[Work]>,
     settings: &SearchSettings,
     seed: u64,
     engine_metrics: bool,
-    mut told: impl FnMut(&StepResult) + Send,
-) -> Fallible<Played> {
+    mut on_step: impl FnMut(&StepResult) + Send,
+) -> Fallible<SweepResult> {
     let lines = Lines::write(works, seed)?;
     virtual_time::run(seed, async {
         let Running { simulator, transport, cpu } = server.start()?;
@@ -64,7 +64,7 @@ pub(crate) fn play(
                 transport,
                 |progress| {
                     if let Some(step) = &progress.step_ended {
-                        told(step);
+                        on_step(step);
                     }
                 },
                 stopped,
@@ -73,12 +73,12 @@ pub(crate) fn play(
         let stats = simulator.stats();
         let served =
             stats.tenants.values().filter_map(|tenant| tenant.statuses.get(&200)).copied().sum::<u64>();
-        Ok(Played { outcome, served })
+        Ok(SweepResult { outcome, served })
     })
 }
 
-/// The calls as a user's own file, so that lengths are exactly those of the oracle. The file is
-/// removed on drop.
+/// A file with the calls, as a user would give it to `tidegate sweep`, so that lengths equal those
+/// of the oracle. It is removed on drop.
 struct Lines(PathBuf);
 
 impl Lines {

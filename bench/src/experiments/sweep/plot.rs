@@ -1,16 +1,16 @@
-//! Draws every answer of every scenario as a dot: its cap over the true cap, by its yield.
+//! Draws each answer of each scenario as a dot: the suggested cap, divided by the right one.
 
 use plotters::prelude::*;
 
-use super::judge::Verdict;
 use super::peers::Peer;
-use super::stage::Stage;
+use super::prepared_scenario::PreparedScenario;
+use super::verdict::Verdict;
 use crate::Fallible;
 
-/// A scenario with our verdicts and those of the peers.
-pub(crate) type Row<'a> = (&'a Stage, &'a [Verdict], &'a [(Peer, Vec<Verdict>)]);
+/// A scenario with the verdicts on Tidegate's answers and on those of the peers.
+pub(crate) type Row<'a> = (&'a PreparedScenario, &'a [Verdict], &'a [(Peer, Vec<Verdict>)]);
 
-/// Colours that are distinguishable with colour blindness.
+/// Colours that readers with colour blindness can distinguish.
 const BLUE: RGBColor = RGBColor(0, 114, 178);
 const ORANGE: RGBColor = RGBColor(230, 159, 0);
 const GREEN: RGBColor = RGBColor(0, 158, 115);
@@ -18,32 +18,33 @@ const GREY: RGBColor = RGBColor(120, 120, 120);
 const LINE: RGBColor = RGBColor(225, 225, 225);
 
 const WIDTH: i32 = 900;
-/// The left edge of the plot. Names are to the left of it.
+/// The left edge of the dots, in pixels. The names of the scenarios are to the left of it.
 const LEFT: i32 = 200;
 const ROW: i32 = 44;
 const TOP: i32 = 56;
-/// Caps from a quarter to four times the true cap are drawn. Others are at the edge.
+/// Suggested caps from 1/4 to 4 times the right one are drawn. Others are drawn at the edge.
 const SPAN: f64 = 4.0;
 
-/// Draws the rows and returns the text of an SVG file.
+/// Draws the rows, and returns the text of an SVG file.
 pub(crate) fn draw(rows: &[Row]) -> Fallible<String> {
     let mut text = String::new();
     let size = (WIDTH as u32, (TOP + ROW * rows.len() as i32 + 24) as u32);
     {
         let root = SVGBackend::with_string(&mut text, size).into_drawing_area();
-        root.fill(&WHITE).map_err(told)?;
+        root.fill(&WHITE).map_err(error_text)?;
         let title = "the cap that is answered, over the right one (hollow: it fails in the long run)";
-        root.draw(&Text::new(title, (LEFT, 8), ("sans-serif", 15))).map_err(told)?;
+        root.draw(&Text::new(title, (LEFT, 8), ("sans-serif", 15))).map_err(error_text)?;
         let bottom = TOP + ROW * rows.len() as i32;
         for factor in [0.25, 0.5, 1.0, 2.0, 4.0] {
             let x = place(factor);
-            root.draw(&PathElement::new([(x, TOP - 6), (x, bottom)], LINE)).map_err(told)?;
+            root.draw(&PathElement::new([(x, TOP - 6), (x, bottom)], LINE)).map_err(error_text)?;
             let label = format!("{factor}x");
-            root.draw(&Text::new(label, (x - 10, TOP - 22), ("sans-serif", 12))).map_err(told)?;
+            root.draw(&Text::new(label, (x - 10, TOP - 22), ("sans-serif", 12))).map_err(error_text)?;
         }
-        for (at, (stage, ours, beside)) in rows.iter().enumerate() {
+        for (at, (prepared, ours, beside)) in rows.iter().enumerate() {
             let y = TOP + ROW * at as i32 + ROW / 2;
-            root.draw(&Text::new(stage.scenario.name, (8, y - 7), ("sans-serif", 13))).map_err(told)?;
+            root.draw(&Text::new(prepared.scenario.name, (8, y - 7), ("sans-serif", 13)))
+                .map_err(error_text)?;
             let of =
                 |peer: Peer| beside.iter().filter(move |(who, _)| *who == peer).flat_map(|(_, runs)| runs);
             let lanes: [(i32, RGBColor, Vec<&Verdict>); 3] = [
@@ -59,18 +60,18 @@ pub(crate) fn draw(rows: &[Row]) -> Fallible<String> {
                     let at = (x, y + shift + (number % 5) as i32 - 2);
                     let style =
                         if verdict.infeasible { color.stroke_width(1) } else { color.mix(0.5).filled() };
-                    root.draw(&Circle::new(at, 3, style)).map_err(told)?;
+                    root.draw(&Circle::new(at, 3, style)).map_err(error_text)?;
                 }
             }
         }
         let names = [("ours", BLUE), (Peer::Linear.name(), ORANGE), (Peer::Doubling.name(), GREEN)];
         for (at, (name, color)) in names.into_iter().enumerate() {
             let x = LEFT + 170 * at as i32;
-            root.draw(&Circle::new((x, bottom + 12), 4, color.filled())).map_err(told)?;
+            root.draw(&Circle::new((x, bottom + 12), 4, color.filled())).map_err(error_text)?;
             let style = ("sans-serif", 12).into_font().color(&GREY);
-            root.draw(&Text::new(name, (x + 8, bottom + 6), style)).map_err(told)?;
+            root.draw(&Text::new(name, (x + 8, bottom + 6), style)).map_err(error_text)?;
         }
-        root.present().map_err(told)?;
+        root.present().map_err(error_text)?;
     }
     Ok(text)
 }
@@ -80,6 +81,6 @@ fn place(factor: f64) -> i32 {
     LEFT + 20 + (f64::from(WIDTH - LEFT - 50) * share) as i32
 }
 
-fn told(error: impl std::fmt::Display) -> String {
+fn error_text(error: impl std::fmt::Display) -> String {
     error.to_string()
 }

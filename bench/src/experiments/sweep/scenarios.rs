@@ -1,4 +1,4 @@
-//! The servers of `sweep`, with their true limits.
+//! The scenarios: servers with known limits.
 
 use std::time::Duration;
 
@@ -8,44 +8,44 @@ use tidegate_sim::faults::{Drift, LimitRamp, LoadGrowth, Overload, TokenRate};
 use tidegate_sim::{Faults, SimConfig};
 use tidegate_sweep::Binding;
 
-use super::mix::{Lengths, Spread};
+use super::calls::{Lengths, Spread};
 use super::server::Server;
 
-/// A kind of server.
+/// A group of similar servers.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Scenario {
     pub(crate) name: &'static str,
-    /// The limit that binds.
+    /// The limit of the server, which a sweep should name.
     pub(crate) binds: Binding,
-    /// The number of kinds, which seeds use in turn.
+    /// The number of different servers. Seeds use them in turn.
     pub(crate) kinds: usize,
     pub(crate) lengths: Lengths,
-    build: fn(Place) -> SimConfig,
+    build: fn(ServerInputs) -> SimConfig,
 }
 
-/// The inputs of a server's configuration.
+/// What a server's configuration depends on.
 #[derive(Clone, Copy, Debug)]
-struct Place {
+struct ServerInputs {
     kind: usize,
     spread: Spread,
     round_trip: Duration,
     state: State,
-    /// A random number of the seed, from 0 to 1.
-    luck: f64,
+    /// A random number from 0 to 1, drawn from the seed.
+    random: f64,
 }
 
-/// The state of a server that changes.
+/// Which state of a server that changes during a sweep is simulated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) enum State {
-    /// As a sweep meets the server, with the change.
+    /// The server with its change, which a sweep meets.
     Whole,
-    /// As if nothing were to change.
+    /// The server before its change, for ever.
     Before,
-    /// The final state.
+    /// The server after its change, for ever.
     After,
 }
 
-/// The properties of a seed that affect the best cap. Its other properties do not change any mean.
+/// The properties of a seed that the best cap depends on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Variant {
     pub(crate) kind: usize,
@@ -60,30 +60,30 @@ impl Scenario {
         Variant { kind: (seed as usize / 2) % self.kinds, spread, round_trip_ms }
     }
 
-    /// Returns all variants.
+    /// Returns all variants of the scenario.
     pub(crate) fn variants(&self) -> Vec<Variant> {
         (0..2 * self.kinds as u64).map(|seed| self.variant(seed)).collect()
     }
 
     pub(crate) fn server(&self, variant: Variant, seed: u64, state: State) -> Server {
         let mut rng = Rng::with_seed(seed ^ 0x1cc);
-        let (luck, way) = (rng.f64(), rng.f64());
+        let (random, way) = (rng.f64(), rng.f64());
         let nominal = Duration::from_millis(variant.round_trip_ms);
         // The difference is too small to change the best cap by one.
         let round_trip = if state == State::Whole { nominal.mul_f64(0.5 + way) } else { nominal };
-        let mut config = (self.build)(Place {
+        let mut config = (self.build)(ServerInputs {
             kind: variant.kind,
             spread: variant.spread,
             round_trip: nominal,
             state,
-            luck,
+            random,
         });
         config.faults.seed = seed;
-        let labour = if self.binds == Binding::Client { LABOUR } else { Duration::ZERO };
-        Server { config, round_trip, labour }
+        let read_time = if self.binds == Binding::Client { READ_TIME } else { Duration::ZERO };
+        Server { config, round_trip, read_time }
     }
 
-    /// Returns the number of calls after which the server changes, if it does.
+    /// Returns the number of calls after which the server changes. `None` if it does not change.
     pub(crate) fn changes_after(&self, variant: Variant, seed: u64) -> Option<u64> {
         self.server(variant, seed, State::Whole).config.faults.drift?.after_calls
     }
@@ -94,8 +94,8 @@ const OUTPUT: f64 = 16.0;
 const SHORT: Lengths = Lengths { prompt: 100.0, output: OUTPUT };
 /// The duration of a step of an idle server, in milliseconds.
 const STEP_MS: f64 = 100.0;
-/// The time of an event for the client that binds.
-const LABOUR: Duration = Duration::from_millis(5);
+/// The time that the slow client needs to read an event.
+const READ_TIME: Duration = Duration::from_millis(5);
 
 fn server(step: StepCost, faults: Faults) -> SimConfig {
     SimConfig {
@@ -113,13 +113,14 @@ fn server(step: StepCost, faults: Faults) -> SimConfig {
     }
 }
 
-/// Returns the step cost of a server with ten tokens per second for one call alone, and its maximum
-/// throughput at `peak` concurrent calls.
+/// Returns the step cost of a server that makes ten tokens per second for a single call, and has
+/// its maximum throughput at `peak` concurrent calls. `sigma` is the contention of the universal
+/// scalability law.
 fn usl(peak: f64, sigma: f64) -> StepCost {
     StepCost::usl(1e3 / STEP_MS, sigma, (1.0 - sigma) / (peak * peak))
 }
 
-/// Returns the step cost of a server of constant speed at any concurrency.
+/// Returns the step cost of a server whose speed does not depend on the concurrency.
 fn steady() -> StepCost {
     StepCost { base_ms: STEP_MS, per_prompt_token_ms: 0.0, per_sequence_ms: 0.0, ..StepCost::default() }
 }
@@ -134,14 +135,14 @@ fn limited(limit: usize, retry_after: Option<f64>) -> SimConfig {
     server(steady(), faults)
 }
 
-/// Returns the tokens per minute that `cap` concurrent calls need, plus 1 %.
-fn tokens_a_minute(cap: f64, place: Place) -> f64 {
+/// Returns 1 % more than the tokens per minute that `cap` concurrent calls need.
+fn tokens_a_minute(cap: f64, place: ServerInputs) -> f64 {
     // A call joins the step after the current one.
     let took = (OUTPUT + 0.8) * STEP_MS / 1e3 + place.round_trip.as_secs_f64() / 2.0;
     1.01 * cap / took * 60.0 * (SHORT.prompt + SHORT.output)
 }
 
-fn rate(place: Place, headers: bool) -> SimConfig {
+fn rate(place: ServerInputs, headers: bool) -> SimConfig {
     let saved = match (place.state, place.kind) {
         // Saved tokens change nothing in the long run, and hide the limit.
         (State::After, _) => 10.0,
@@ -158,7 +159,7 @@ fn rate(place: Place, headers: bool) -> SimConfig {
     server(steady(), Faults { token_rate: Some(token_rate), ..Faults::default() })
 }
 
-fn drifting(place: Place) -> SimConfig {
+fn drifting(place: ServerInputs) -> SimConfig {
     let (limit, after, factor) = match place.kind {
         0 => (24, 14, 1.0),
         1 => (14, 24, 1.0),
@@ -170,7 +171,7 @@ fn drifting(place: Place) -> SimConfig {
     if place.state == State::Whole {
         config.faults.drift = Some(Drift {
             after_s: None,
-            after_calls: Some(100 + (400.0 * place.luck) as u64),
+            after_calls: Some(100 + (400.0 * place.random) as u64),
             factor,
             limit: Some(after),
         });
@@ -178,9 +179,9 @@ fn drifting(place: Place) -> SimConfig {
     config
 }
 
-/// Returns a server with memory for 40 sequences of mean length, in blocks of four tokens.
-/// Preempted sequences are recomputed, at high cost.
-fn kv(place: Place) -> SimConfig {
+/// Returns a server with memory for 40 sequences of mean length. Sequences that are preempted have
+/// to be computed again, which is expensive.
+fn kv(place: ServerInputs) -> SimConfig {
     let step =
         StepCost { base_ms: 40.0, per_prompt_token_ms: 3.0, per_sequence_ms: 0.2, ..StepCost::default() };
     let mut config = server(step, Faults::default());
@@ -222,21 +223,21 @@ pub(crate) fn all() -> Vec<Scenario> {
         scenario("limit that ramps", ConcurrencyLimit, 1, |place| {
             let mut config = limited(24, None);
             if place.state != State::After {
-                let over_s = 30.0 + 30.0 * place.luck;
+                let over_s = 30.0 + 30.0 * place.random;
                 config.faults.limit_ramp = Some(LimitRamp { from: 6, over_s });
             }
             config
         }),
         // The server is slower for a while after an overload.
         scenario("hysteresis", Saturation, 1, |place| {
-            let for_s = 20.0 + 40.0 * place.luck;
+            let for_s = 20.0 + 40.0 * place.random;
             let overload = Some(Overload { above: 50, for_s, factor: 2.5, limit: None });
             server(usl(35.0, 0.02), Faults { overload, ..Faults::default() })
         }),
         // The limit is halved for a while after a rejection.
         scenario("hysteresis of a limit", ConcurrencyLimit, 1, |place| {
             let mut config = limited(24, None);
-            let for_s = 5.0 + 25.0 * place.luck;
+            let for_s = 5.0 + 25.0 * place.random;
             config.faults.overload = Some(Overload { above: 24, for_s, factor: 1.0, limit: Some(12) });
             config
         }),

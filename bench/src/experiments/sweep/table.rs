@@ -1,12 +1,12 @@
-//! The results as Markdown.
+//! Renders the results as Markdown.
 
 use std::fmt::Write as _;
 
 use super::figures::Figures;
-use super::judge::Verdict;
+use super::verdict::Verdict;
 use crate::seeds::Seeds;
 
-/// Returns the text above the table.
+/// Returns the text above the table, with the table's head.
 pub(crate) fn head(seeds: Seeds, peers: Seeds) -> String {
     format!(
         "# sweep: every scenario\n\nSeeds {} to {}; of the peers {} to {}. Written by the experiment.\n\n![answers over the truth](sweep.svg)\n\n| scenario | | yield / best | its p10 | infeasible | class right | covers | calls | their p90 | virtual time |\n|---|---|---|---|---|---|---|---|---|---|\n",
@@ -14,9 +14,13 @@ pub(crate) fn head(seeds: Seeds, peers: Seeds) -> String {
     )
 }
 
-pub(crate) const LEGEND: &str = "*Yield / best*: calls answered a second, in a long run with the lines to paste, over those of the best stable cap; median of the seeds, and their tenth percentile. \
-*Infeasible*: with these lines more than 1 % of attempts fail. *Class right*: what it says binds is what binds. *Covers*: its interval holds the smallest stable cap within 2 % of the best. \
-What is true was measured: 1,200 calls at each cap that may matter (`oracle.json`), on the server as it is in the end.";
+pub(crate) const LEGEND: &str = "\
+*Yield / best*: calls per second in a long run with the suggested configuration, divided by \
+those at the best stable cap: the median of the seeds, and their tenth percentile. *Infeasible*: \
+more than 1 % of attempts fail with this configuration. *Class right*: the answer names the \
+limit that binds. *Covers*: the interval of the answer contains the smallest stable cap within 2 \
+% of the best. The truth was measured with 1,200 calls at each cap that could be an answer \
+(`oracle.json`), on the server in its final state.";
 
 /// Returns one line of the table.
 pub(crate) fn row(scenario: &str, who: &str, figures: &Figures) -> String {
@@ -36,7 +40,7 @@ pub(crate) fn row(scenario: &str, who: &str, figures: &Figures) -> String {
     )
 }
 
-/// Returns a list of the answers that are wrong in some way.
+/// Returns a Markdown list of the answers that miss a bar.
 pub(crate) fn misses(scenario: &str, verdicts: &[Verdict]) -> String {
     let mut text = String::new();
     for v in verdicts {
@@ -57,11 +61,11 @@ pub(crate) fn misses(scenario: &str, verdicts: &[Verdict]) -> String {
         // Writing to a string cannot fail.
         let _ = writeln!(
             text,
-            "- {scenario}, seed {}: {}. Cap {cap}{interval} where {} is right, {:?}, yield {:.3}, {} calls.",
+            "- {scenario}, seed {}: {}. Cap {cap}{interval} where {} is right, {}, yield {:.3}, {} calls.",
             v.seed,
             wrong.join(", "),
             v.true_cap,
-            v.binding,
+            v.binding.map_or_else(|| "no limit named".to_owned(), |binding| format!("{binding:?}")),
             v.ratio,
             v.calls,
         );

@@ -1,7 +1,8 @@
-//! A gateway in front of two backends: its answers announce the limits of both in turn, and it
+//! A gateway in front of two backends. Its answers announce the limits of both in turn, and it
 //! admits less than either.
 //!
-//! Only its 429s show the true limit. Beside it is the same gateway with one backend.
+//! Only its 429s show the true limit. It is compared with a gateway that always announces the same
+//! limit.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,7 +14,7 @@ use tokio::time::Instant;
 use tower::{ServiceExt, service_fn};
 
 use super::load::Load;
-use super::{Contestant, PEER_SEEDS, Scene, TERMS, TPM, figures, local, play};
+use super::{Contestant, PEER_SEEDS, Scene, TERMS, TPM, figures, local_bucket, play};
 use crate::Fallible;
 use crate::naive::Rule;
 use crate::provider::{Counts, Terms};
@@ -21,17 +22,18 @@ use crate::report::{Op, Report};
 use crate::seeds::Seeds;
 use crate::virtual_time;
 
-/// The announced limits, in tokens per minute.
+/// The limits that the steady gateway announces, in tokens per minute.
 const STEADY: &[u64] = &[2 * TPM];
+/// The limits that the other gateway announces in turn, in tokens per minute.
 const IN_TURN: &[u64] = &[2 * TPM, TPM * 6 / 5];
 
-/// Runs this part of the experiment, and adds its figures and bars to `report`.
+/// Plays both gateways on `seeds`, and records figures and bars in `report`.
 pub(super) fn measure(report: &mut Report, seeds: Seeds) -> Fallible<()> {
     let loads = virtual_time::each(seeds, |seed| Ok(Arc::new(Load::new("conv", seed)?)))?;
     let mut refusals = Vec::new();
     for (name, announced) in [("steady", STEADY), ("in turn", IN_TURN)] {
         let terms = Terms { counts: Counts::Actual, announced: Some(announced), ..TERMS };
-        let scene = Scene { name, terms, told: false, said: true };
+        let scene = Scene { name, terms, configured: false, counting_configured: true };
         let key = |what: &str| format!("gateway, limits {name}: {what}");
         let run = |who, seeds: Seeds| {
             virtual_time::each(seeds, |seed| {
@@ -55,12 +57,12 @@ pub(super) fn measure(report: &mut Report, seeds: Seeds) -> Fallible<()> {
     Ok(())
 }
 
-/// The maximum number of additional 429s per thousand calls with alternating limits, compared with
-/// a steady limit.
+/// The bar for the additional 429s per thousand calls with alternating limits, compared with a
+/// steady one.
 const MORE: f64 = 1.0;
 
-/// A bucket at the announced limit that uses a smaller share after each 429, and the full share
-/// when another limit is announced.
+/// A bucket that refills at a share of the announced limit. The share is decreased by each 429, and
+/// reset to 1 when another limit is announced.
 #[derive(Clone)]
 pub(super) struct Forgetful {
     bucket: Arc<Mutex<Bucket>>,
@@ -68,16 +70,18 @@ pub(super) struct Forgetful {
 }
 
 struct Bucket {
-    /// The announced tokens per minute, and the share that is used.
+    /// The announced limit, in tokens per minute.
     limit: f64,
+    /// The used share of the announced limit, from 0 to 1.
     share: f64,
-    /// Available tokens.
+    /// Tokens in the bucket.
     level: f64,
     at: Instant,
 }
 
 impl Bucket {
-    /// Takes `cost` tokens if they are available. Otherwise returns the delay before the next try.
+    /// Takes `cost` tokens. If there are too few, takes none and returns the time until the next
+    /// try.
     fn take(&mut self, cost: f64) -> Option<Duration> {
         let (now, rate) = (Instant::now(), self.share * self.limit / 60.0);
         self.level = (self.level + rate * (now - self.at).as_secs_f64()).min(rate * DEPTH);
@@ -90,7 +94,7 @@ impl Bucket {
         None
     }
 
-    fn hear(&mut self, response: &Response<ResponseBody>) {
+    fn read_headers(&mut self, response: &Response<ResponseBody>) {
         let limit = response.headers().get("x-ratelimit-limit-tokens");
         if let Some(limit) = limit.and_then(|limit| limit.to_str().ok()?.parse().ok())
             && limit != self.limit
@@ -103,9 +107,9 @@ impl Bucket {
     }
 }
 
-/// Depth of the bucket, in seconds of its rate.
+/// The depth of the bucket, in seconds of its rate.
 const DEPTH: f64 = 10.0;
-/// The factor of the share after a 429.
+/// The factor by which a 429 changes the used share.
 const CUT: f64 = 0.9;
 
 impl Forgetful {
@@ -117,13 +121,13 @@ impl Forgetful {
     }
 
     async fn exchange(self, request: Request<RequestBody>) -> Result<Response<ResponseBody>, Error> {
-        let cost = local::used(&request);
+        let cost = local_bucket::used(&request);
         loop {
             let Some(wait) = self.bucket.lock().take(cost) else { break };
             tokio::time::sleep(wait).await;
         }
         let response = self.transport.oneshot(request).await?;
-        self.bucket.lock().hear(&response);
+        self.bucket.lock().read_headers(&response);
         Ok(response)
     }
 }

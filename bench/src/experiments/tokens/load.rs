@@ -23,9 +23,9 @@ use crate::text::{Corpora, Style};
 use crate::traces::azure;
 use crate::traffic::URL;
 
-/// The number of callers.
+/// The number of callers. Each makes its next call when its last one has ended.
 pub(super) const WORKERS: usize = 96;
-/// The number of calls drawn, more than any run needs.
+/// The number of calls that are drawn. No run needs more.
 const CALLS: usize = 6_000;
 const LIMITS: [u64; 8] = [256, 512, 512, 1_024, 1_024, 2_048, 4_096, 8_192];
 
@@ -66,7 +66,8 @@ impl Load {
         Ok(Self { seed, calls: calls.collect() })
     }
 
-    /// Makes calls as one caller until `until`.
+    /// Makes calls, one after the other, until `until`. `next` is the index of the next call of all
+    /// callers.
     pub(super) async fn work(self: Arc<Self>, through: Transport, next: Arc<AtomicUsize>, until: Instant) {
         while Instant::now() < until {
             let Some(call) = self.calls.get(next.fetch_add(1, Ordering::Relaxed) % self.calls.len()) else {
@@ -78,7 +79,7 @@ impl Load {
         }
     }
 
-    /// Returns the first `count` calls as requests.
+    /// Returns the requests of the first `count` calls.
     pub(super) fn requests(&self, count: usize) -> impl Iterator<Item = Request<RequestBody>> {
         self.calls.iter().take(count).map(Call::request)
     }

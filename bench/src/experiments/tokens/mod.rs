@@ -4,17 +4,17 @@
 //! Lengths are from Azure's traces. Texts, tenants and `max_tokens` are generated (see [`load`]).
 //! The provider keeps its own totals ([`crate::provider`]).
 
-mod correction;
 mod gateway;
 mod load;
-mod local;
+mod local_bucket;
+mod wrong_quota;
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use gateway::Forgetful;
 use load::{Load, WORKERS};
-use local::Local;
+use local_bucket::Local;
 use serde_json::json;
 use tidegate::config::{Config, Counting, Target};
 use tidegate::{Gate, Transport};
@@ -22,19 +22,20 @@ use tokio::time::Instant;
 
 use crate::Fallible;
 use crate::naive::Rule;
-use crate::provider::{Books, Counts, Meter, Provider, Terms};
+use crate::provider::{Counts, Meter, Provider, Terms, Totals};
 use crate::report::{Op, Report, Spread};
 use crate::seeds::Seeds;
 use crate::traffic::URL;
 use crate::virtual_time;
 
-/// Not seeds 1 to 10, which were used to choose the constants.
+/// The seeds of the reported figures. The constants were chosen on seeds 1 to 10.
 pub(crate) const SEEDS: Seeds = Seeds::new(11, 15);
-/// The number of seeds for the peers, which take longer because most of their calls are rejected.
+/// The number of seeds on which peers are measured. They are fewer, because most of the peers'
+/// calls are rejected, which takes long.
 const PEER_SEEDS: u64 = 2;
 /// The quota, in tokens per minute.
 const TPM: u64 = 400_000;
-/// The time before the measurement, in which the estimator is cold.
+/// The time before the measurement, in which the gate learns to estimate.
 const WARM: Duration = Duration::from_secs(180);
 const MEASURED: Duration = Duration::from_secs(600);
 
@@ -42,15 +43,14 @@ const MEASURED: Duration = Duration::from_secs(600);
 struct Scene {
     name: &'static str,
     terms: Terms,
-    /// Whether the quota and the way of counting are configured. Without headers, nothing else
-    /// reports them.
-    told: bool,
-    /// Whether the way of counting is configured although headers would show it.
-    said: bool,
+    /// Whether quota and counting are configured. They must be if headers do not report them.
+    configured: bool,
+    /// Whether the counting is configured, although headers would show it.
+    counting_configured: bool,
 }
 
-/// A provider that charges input and `max_tokens` to a bucket, reports its limits, and has no other
-/// users.
+/// A provider that charges input and `max_tokens` to a bucket, reports its limits in headers, and
+/// has no other users.
 const TERMS: Terms = Terms {
     tpm: TPM as f64,
     counts: Counts::Sum,
@@ -62,8 +62,9 @@ const TERMS: Terms = Terms {
 
 fn scenes() -> Vec<Scene> {
     let terms = TERMS;
-    let scene = |name, terms, told| Scene { name, terms, told, said: false };
-    let said = |name, terms| Scene { name, terms, told: true, said: true };
+    let scene = |name, terms, configured| Scene { name, terms, configured, counting_configured: false };
+    let counting_configured =
+        |name, terms| Scene { name, terms, configured: true, counting_configured: true };
     let actual = Terms { counts: Counts::Actual, ..terms };
     vec![
         scene("input + max_tokens", terms, true),
@@ -77,28 +78,35 @@ fn scenes() -> Vec<Scene> {
         scene("what is used, ten seconds' depth", Terms { meter: Meter::Bucket(10), ..actual }, true),
         scene("what is used, fixed minutes", Terms { meter: Meter::Fixed, ..actual }, true),
         scene("what is used, any sixty seconds", Terms { meter: Meter::Sliding, ..actual }, true),
-        said(
+        counting_configured(
             "what is used and so configured, ten seconds' depth",
             Terms { meter: Meter::Bucket(10), ..actual },
         ),
-        said("what is used and so configured, fixed minutes", Terms { meter: Meter::Fixed, ..actual }),
-        said("what is used and so configured, any sixty seconds", Terms { meter: Meter::Sliding, ..actual }),
+        counting_configured(
+            "what is used and so configured, fixed minutes",
+            Terms { meter: Meter::Fixed, ..actual },
+        ),
+        counting_configured(
+            "what is used and so configured, any sixty seconds",
+            Terms { meter: Meter::Sliding, ..actual },
+        ),
     ]
 }
 
-/// The limiter that decides when a call is sent.
+/// What decides when a call is sent.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Contestant {
     Tidegate,
-    /// A tokenizer's count and all of `max_tokens`, in a local bucket, with the retries of openai's
-    /// client.
+    /// A bucket that charges exact input tokens and all of `max_tokens`, with the retries of
+    /// openai's client.
     Exact,
-    /// A quarter of the characters, and all of `max_tokens`.
+    /// A bucket that charges a quarter of the characters and all of `max_tokens`, with the retries
+    /// of openai's client.
     Quarter,
-    /// openai's client without a limiter.
+    /// openai's client without a limiter: calls are sent at once, and retried after a 429.
     Nobody,
-    /// A bucket at the announced limit that is reduced by 429s, and restored when another limit is
-    /// announced.
+    /// A bucket at the announced limit, whose use is decreased by 429s, and reset when another
+    /// limit is announced.
     Forgetful,
 }
 
@@ -108,7 +116,7 @@ const PEERS: [(Contestant, &str); 3] = [
     (Contestant::Nobody, "openai's rule alone"),
 ];
 
-/// Runs the experiment and returns its report.
+/// Plays all scenes on `seeds`, and returns the report.
 pub(crate) fn measure(seeds: Seeds) -> Fallible<Report> {
     let mut report = Report::new("tokens", seeds);
     for trace in ["conv", "code"] {
@@ -136,19 +144,19 @@ pub(crate) fn measure(seeds: Seeds) -> Fallible<Report> {
         }
     }
     gateway::measure(&mut report, seeds)?;
-    correction::measure(&mut report, seeds)?;
+    wrong_quota::measure(&mut report, seeds)?;
     Ok(report)
 }
 
-fn figures(terms: &Terms, runs: &[Books]) -> (Spread, Spread) {
+fn figures(terms: &Terms, runs: &[Totals]) -> (Spread, Spread) {
     let quota = (terms.tpm - terms.others) * MEASURED.as_secs_f64() / 60.0;
-    let used = Spread::of(runs.iter().map(|books| books.counted / quota));
+    let used = Spread::of(runs.iter().map(|totals| totals.counted / quota));
     let refused =
-        Spread::of(runs.iter().map(|books| books.refused as f64 / books.accepted.max(1) as f64 * 1e3));
+        Spread::of(runs.iter().map(|totals| totals.refused as f64 / totals.accepted.max(1) as f64 * 1e3));
     (used, refused)
 }
 
-fn play(scene: Scene, who: Contestant, load: Arc<Load>, seed: u64) -> Fallible<Books> {
+fn play(scene: Scene, who: Contestant, load: Arc<Load>, seed: u64) -> Fallible<Totals> {
     virtual_time::run(seed, async move {
         let provider = Provider::new(scene.terms);
         let through = match who {
@@ -159,13 +167,17 @@ fn play(scene: Scene, who: Contestant, load: Arc<Load>, seed: u64) -> Fallible<B
                     Counts::Actual => Counting::Actual,
                 };
                 let target = Target::new("provider").url(URL).cap(256);
-                let told = if scene.told { target.tpm(TPM) } else { target };
-                let told = if scene.terms.headers && !scene.said { told } else { told.counting(counting) };
-                let config = Config::builder().target(told).build()?;
+                let configured = if scene.configured { target.tpm(TPM) } else { target };
+                let configured = if scene.terms.headers && !scene.counting_configured {
+                    configured
+                } else {
+                    configured.counting(counting)
+                };
+                let config = Config::builder().target(configured).build()?;
                 Transport::new(Gate::over(config, provider.transport())?.client())
             }
-            Contestant::Exact => Local::over(provider.transport(), TPM as f64, local::exact),
-            Contestant::Quarter => Local::over(provider.transport(), TPM as f64, local::quarter),
+            Contestant::Exact => Local::over(provider.transport(), TPM as f64, local_bucket::exact),
+            Contestant::Quarter => Local::over(provider.transport(), TPM as f64, local_bucket::quarter),
             Contestant::Forgetful => Forgetful::over(provider.transport()),
             Contestant::Nobody => Rule::openai(Duration::from_secs(600)).over(provider.transport()),
         };
@@ -179,8 +191,8 @@ fn play(scene: Scene, who: Contestant, load: Arc<Load>, seed: u64) -> Fallible<B
         tokio::time::sleep_until(begin + WARM).await;
         provider.begin();
         tokio::time::sleep_until(until).await;
-        let books = provider.books();
+        let totals = provider.totals();
         workers.shutdown().await;
-        Ok(books)
+        Ok(totals)
     })
 }

@@ -1,33 +1,33 @@
 //! Checks by brute force whether a call ever waits that could be admitted: random scenarios with
 //! every policy enabled, and a check of all waiting calls after each event.
 //!
-//! The check is independent of the scheduler ([`books`]). It computes slots, caps, tenants' tokens,
+//! The check is independent of the scheduler ([`accounts`]). It computes slots, caps, tenants' tokens,
 //! budgets and memory anew. If a call has room in all of them while no cool-down is active, the
 //! time from then on is a *gap*. The only exception is a call that is kept waiting for an aged
 //! head. The head must then exist, and must lack what the call would take.
 
-mod books;
-mod level;
+mod accounts;
 mod play;
-mod scene;
+mod random_configuration;
+mod token_bucket;
 
-use play::{Found, Lazy, Play};
+use play::{Defect, Found, Play};
 
 use crate::Fallible;
 use crate::report::{Op, Report};
 use crate::seeds::Seeds;
 use crate::virtual_time;
 
-/// Not scenarios 1,000 to 1,999, which were used to develop the experiment.
+/// The numbers of the reported scenarios. The experiment was developed on scenarios 1,000 to 1,999.
 pub(crate) const SCENARIOS: Seeds = Seeds::new(2_000, 2_999);
 
-/// A count over all scenarios.
+/// A count over all scenarios: its name, and the function that reads it.
 type Count = (&'static str, fn(&Found) -> usize);
 
-/// Runs the experiment and returns its report.
+/// Plays all scenarios with and without defects, and returns the report.
 pub(crate) fn measure(scenarios: Seeds) -> Fallible<Report> {
     let mut report = Report::new("work-conserving", [scenarios.first, scenarios.last]);
-    let [real, skips, stops] = [Lazy::No, Lazy::Skips, Lazy::Stops]
+    let [real, skips, stops] = [Defect::No, Defect::OneDispatch, Defect::StopsAtMisfit]
         .map(|lazy| virtual_time::each(scenarios, |seed| Ok(Play::new(seed, lazy).run())));
     let (real, skips, stops) = (real?, skips?, stops?);
     let sum = |runs: &[Found], what: fn(&Found) -> f64| runs.iter().map(what).sum::<f64>();
@@ -36,13 +36,13 @@ pub(crate) fn measure(scenarios: Seeds) -> Fallible<Report> {
     let counts: [Count; 9] = [
         ("calls dispatched", |found| found.dispatched),
         ("of these, overtaking others", |found| found.overtook),
-        ("refused at the door", |found| found.refused),
+        ("rejected at arrival", |found| found.refused),
         ("expired", |found| found.expired),
         ("shed", |found| found.shed),
-        ("came again", |found| found.retried),
-        ("called back", |found| found.reclaimed),
+        ("retried", |found| found.retried),
+        ("cancelled to return a borrowed slot", |found| found.reclaimed),
         ("cool-downs", |found| found.cooled),
-        ("scenarios with a hold", |found| usize::from(found.held > 0.0)),
+        ("scenarios in which an aged call held others", |found| usize::from(found.held > 0.0)),
     ];
     for (what, count) in counts {
         report.figure(what, real.iter().map(count).sum::<usize>());
@@ -51,14 +51,16 @@ pub(crate) fn measure(scenarios: Seeds) -> Fallible<Report> {
     report.figure("gap fraction", share(&real, |found| found.gap));
     report.figure("held for an aged head, fraction", share(&real, |found| found.held));
     report.figure("closed by a cool-down, fraction", share(&real, |found| found.closed));
-    for (place, rule) in books::RULES.iter().enumerate() {
+    for (place, rule) in accounts::RULES.iter().enumerate() {
         let bound = real.iter().filter_map(|found| found.bound.get(place)).sum::<f64>();
         report.figure(
             format!("the oldest kept waiting by: {rule}, fraction"),
             bound / sum(&real, |found| found.waiting),
         );
     }
-    for (peer, runs) in [("lets one go at most", &skips), ("stops at the first that does not fit", &stops)] {
+    for (peer, runs) in
+        [("at most one dispatch per event", &skips), ("stops at the first call that does not fit", &stops)]
+    {
         report.peer(peer, "gap fraction", share(runs, |found| found.gap));
         let what = format!("gap fraction, {peer}");
         report.bar(what, share(runs, |found| found.gap), Op::AtLeast, 0.01);
@@ -67,13 +69,13 @@ pub(crate) fn measure(scenarios: Seeds) -> Fallible<Report> {
     report.bar("gap fraction", share(&real, |found| found.gap), Op::AtMost, 0.0);
     report.bar("scenarios with a gap", count(|found| found.gap > 0.0), Op::AtMost, 0.0);
     report.bar(
-        "calls that went against a rule",
+        "calls dispatched against a rule",
         sum(&real, |found| found.overstepped as f64),
         Op::AtMost,
         0.0,
     );
     report.bar(
-        "moments closed for no reason",
+        "moments closed without a reason",
         sum(&real, |found| found.closed_for_nothing as f64),
         Op::AtMost,
         0.0,

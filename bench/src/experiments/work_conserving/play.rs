@@ -1,5 +1,5 @@
-//! One scenario: random events, each followed by the steps that every driver takes, and a check of
-//! the waiting calls.
+//! Plays one scenario: random events. After each event, takes the steps that every driver of the
+//! scheduler takes, and checks the waiting calls.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -18,45 +18,47 @@ use tidegate::policy::schedule::{
 use tidegate::protocol::Usage;
 use tidegate::tokens::Demand;
 
-use super::books::{Books, Call, RULES};
-use super::scene::{NAMES, Scene};
+use super::accounts::{Accounts, Call, RULES};
+use super::random_configuration::{NAMES, Scene};
 use crate::virtual_time;
 
 const EVENTS: usize = 300;
-/// Mean seconds between two events. All events take less than a minute.
+/// The mean time between two events, in seconds. A scenario takes less than a minute.
 const PAUSE: f64 = 0.12;
 /// The maximum delay of a timer, in seconds.
 const LATE: f64 = 1e-3;
-/// Seconds after the end of a cool-down in which a target may still be recovering.
+/// The time in seconds after a cool-down during which the target may still be recovering.
 const WAY_BACK: f64 = 12.0;
 
-/// A defect of the scheduler, which shows that the check finds defects.
+/// A defect of the driver. It shows that the check would find one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Lazy {
+pub(super) enum Defect {
     /// No defect.
     No,
-    /// Dispatches at most one call after each event.
-    Skips,
-    /// Stops at the first head that does not fit, aged or not.
-    Stops,
+    /// At most one call is dispatched after each event.
+    OneDispatch,
+    /// Dispatching stops at the first head that does not fit.
+    StopsAtMisfit,
 }
 
-/// The results. Times are in seconds.
+/// Counts and times of a scenario. Times are in seconds.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Found {
-    /// Seconds in which calls waited. The fields below are the parts in which one could have been
-    /// dispatched and was not, in which it was kept waiting for an aged head, and in which a
-    /// cool-down closed the target.
+    /// Time in which calls waited.
     pub(super) waiting: f64,
+    /// Time in which a waiting call could have been dispatched and was not.
     pub(super) gap: f64,
+    /// Time in which a call that fits was kept waiting for an aged call.
     pub(super) held: f64,
+    /// Time in which calls waited while a cool-down closed the target.
     pub(super) closed: f64,
-    /// Seconds in which each of [`RULES`] kept the oldest waiting call from being dispatched.
+    /// For each of [`RULES`], the time in which it kept the oldest waiting call from being
+    /// dispatched.
     pub(super) bound: [f64; RULES.len()],
     pub(super) dispatched: usize,
-    /// Calls that were dispatched against the rules. The field below counts moments at which the
-    /// target was closed without a reason.
+    /// The number of calls dispatched against the rules.
     pub(super) overstepped: usize,
+    /// The number of moments at which the target was closed without a reason.
     pub(super) closed_for_nothing: usize,
     pub(super) overtook: usize,
     pub(super) shed: usize,
@@ -67,7 +69,7 @@ pub(super) struct Found {
     pub(super) cooled: usize,
 }
 
-/// A call in its slot.
+/// A call that has a slot.
 struct Held {
     grant: Grant,
     sent: bool,
@@ -77,27 +79,27 @@ struct Held {
 pub(super) struct Play {
     seed: u64,
     scene: Scene,
-    lazy: Lazy,
+    lazy: Defect,
     rng: Rng,
     scheduler: Scheduler<u64>,
-    books: Books,
+    accounts: Accounts,
     began: Instant,
     now: f64,
     numbers: u64,
     queued: HashMap<u64, (WaiterId, Ticket)>,
     held: HashMap<u64, Held>,
-    /// The time by which the last cool-down and its recovery must be over.
+    /// The time in seconds at which the last cool-down and the recovery from it must be over.
     troubled: f64,
     found: Found,
 }
 
 impl Play {
-    pub(super) fn new(seed: u64, lazy: Lazy) -> Self {
+    pub(super) fn new(seed: u64, lazy: Defect) -> Self {
         let mut rng = Rng::with_seed(seed);
         let scene = Scene::draw(&mut rng);
-        let began = virtual_time::beginning();
+        let began = virtual_time::time_origin();
         let mut settings = SchedulerSettings::from(&scene.target);
-        if lazy == Lazy::Stops {
+        if lazy == Defect::StopsAtMisfit {
             settings.aging = Duration::ZERO;
         }
         let resources = Resources {
@@ -105,7 +107,7 @@ impl Play {
             kv: scene.target.kv_tokens.map(|tokens| Kv::new(tokens, scene.target.kv_headroom)),
         };
         Self {
-            books: Books::new(&scene),
+            accounts: Accounts::new(&scene),
             scheduler: Scheduler::with(&settings, resources, began),
             seed,
             scene,
@@ -144,8 +146,8 @@ impl Play {
             45..=88 => (0..self.rng.usize(1..=3)).for_each(|_| self.end()),
             89..=95 => self.leave(),
             _ => {
-                self.books.limit = self.rng.usize(1..=self.scene.target.cap + 4);
-                self.scheduler.set_limit(self.books.limit);
+                self.accounts.limit = self.rng.usize(1..=self.scene.target.cap + 4);
+                self.scheduler.set_limit(self.accounts.limit);
             }
         }
     }
@@ -182,12 +184,12 @@ impl Play {
         let Some(call) = self.call(number, &ticket) else { return };
         match self.scheduler.try_admit(now, &ticket) {
             Ok(Some(grant)) => {
-                self.found.overtook += usize::from(!self.books.waiting.is_empty());
+                self.found.overtook += usize::from(!self.accounts.waiting.is_empty());
                 self.admitted(number, call, ticket, grant);
             }
             Ok(None) => {
                 let id = self.scheduler.enqueue(now, ticket.clone(), number);
-                self.books.waiting.insert(number, call);
+                self.accounts.waiting.insert(number, call);
                 self.queued.insert(number, (id, ticket));
             }
             Err(_) => self.found.refused += 1,
@@ -208,14 +210,14 @@ impl Play {
     }
 
     fn admitted(&mut self, number: u64, call: Call, ticket: Ticket, mut grant: Grant) {
-        if let Some(rule) = self.books.objection(self.now, &call) {
+        if let Some(rule) = self.accounts.violated_rule(self.now, &call) {
             self.found.overstepped += 1;
-            if self.lazy == Lazy::No {
+            if self.lazy == Defect::No {
                 let rule = RULES.get(rule).copied().unwrap_or_default();
                 eprintln!("scenario {}: {rule} overstepped at {:.3} by {call:?}", self.seed, self.now);
             }
         }
-        self.books.admit(self.now, number, call);
+        self.accounts.admit(self.now, number, call);
         self.found.dispatched += 1;
         // Some callers leave before anything is sent.
         let sent = self.rng.u8(..8) > 0;
@@ -225,11 +227,11 @@ impl Play {
         self.held.insert(number, Held { grant, sent, ticket });
     }
 
-    /// Returns a random call in flight.
+    /// Returns the number of a random call in flight. `None` if there is none.
     fn one(&mut self) -> Option<u64> {
-        let count = self.books.running.len();
+        let count = self.accounts.running.len();
         let nth = if count > 0 { self.rng.usize(..count) } else { return None };
-        self.books.running.keys().nth(nth).copied()
+        self.accounts.running.keys().nth(nth).copied()
     }
 
     fn end(&mut self) {
@@ -246,7 +248,7 @@ impl Play {
                 output: truly(&mut self.rng, demand.output).min(demand.max_output.unwrap_or(u64::MAX)),
                 cached_input: 0,
             };
-            self.books.settle(self.now, number, &usage);
+            self.accounts.settle(self.now, number, &usage);
             let cost = (usage.input + usage.output) as f64;
             self.scheduler.settle(now, &mut held.grant, &Settled { usage, cost });
         }
@@ -254,11 +256,11 @@ impl Play {
             self.scheduler.on_answer(&mut held.grant);
             self.scheduler.on_success(now, &mut held.grant);
         }
-        self.books.end(self.now, number, held.sent);
+        self.accounts.end(self.now, number, held.sent);
         self.scheduler.release(now, held.grant);
     }
 
-    /// Fails a call with a Retry-After. The call may be retried.
+    /// Fails a random call with a 429 and a Retry-After. The call may be retried.
     fn fail(&mut self) {
         let Some(number) = self.one() else { return };
         let Some(mut held) = self.held.remove(&number) else { return };
@@ -269,7 +271,7 @@ impl Play {
         self.troubled = self.troubled.max(self.now + 2.0 * delay + WAY_BACK);
         self.found.cooled += 1;
         let charged = held.grant.charged();
-        self.books.end(self.now, number, held.sent);
+        self.accounts.end(self.now, number, held.sent);
         self.scheduler.release(now, held.grant);
         self.again(held.ticket, charged);
     }
@@ -281,16 +283,17 @@ impl Play {
     }
 
     fn leave(&mut self) {
-        let count = self.books.waiting.len();
+        let count = self.accounts.waiting.len();
         let nth = if count > 0 { self.rng.usize(..count) } else { return };
-        let Some(number) = self.books.waiting.keys().nth(nth).copied() else { return };
-        self.books.waiting.remove(&number);
+        let Some(number) = self.accounts.waiting.keys().nth(nth).copied() else { return };
+        self.accounts.waiting.remove(&number);
         if let Some((id, _)) = self.queued.remove(&number) {
             self.scheduler.withdraw(id);
         }
     }
 
-    /// Takes the steps that every driver takes after every event.
+    /// Takes the steps that every driver takes after an event: expires and dispatches waiting
+    /// calls.
     fn settle(&mut self) {
         let now = self.at();
         for (number, refusal) in self.scheduler.expired(now) {
@@ -298,47 +301,47 @@ impl Play {
                 tidegate::Reason::Shed => self.found.shed += 1,
                 _ => self.found.expired += 1,
             }
-            self.books.waiting.remove(&number);
+            self.accounts.waiting.remove(&number);
             self.queued.remove(&number);
         }
         while let Some((number, grant)) = self.scheduler.next(now) {
-            let Some(call) = self.books.waiting.get(&number).copied() else { continue };
+            let Some(call) = self.accounts.waiting.get(&number).copied() else { continue };
             let Some((_, ticket)) = self.queued.remove(&number) else { continue };
-            let overtaken = self.books.waiting.values().any(|other| {
+            let overtaken = self.accounts.waiting.values().any(|other| {
                 (other.tenant, other.lane) == (call.tenant, call.lane) && other.place < call.place
             });
             self.found.overtook += usize::from(overtaken);
             self.admitted(number, call, ticket, grant);
-            if self.lazy == Lazy::Skips {
+            if self.lazy == Defect::OneDispatch {
                 return;
             }
         }
         if let Some(lent) = self.scheduler.preempt(now) {
-            self.call_back(lent);
+            self.preempt(lent);
             self.settle();
         }
     }
 
-    /// Cancels a call that borrowed a slot and queues it again with its charges.
-    fn call_back(&mut self, lent: GrantId) {
+    /// Cancels a call that borrowed a slot, and queues it again.
+    fn preempt(&mut self, lent: GrantId) {
         let Some(number) = self.held.iter().find(|(_, held)| held.grant.id == lent).map(|(n, _)| *n) else {
             return;
         };
         let Some(held) = self.held.remove(&number) else { return };
         self.found.reclaimed += 1;
         let charged = held.grant.charged();
-        self.books.end(self.now, number, held.sent);
+        self.accounts.end(self.now, number, held.sent);
         self.scheduler.release(self.at(), held.grant);
         self.again(held.ticket, charged);
     }
 
-    /// Advances the time, in the steps that the scheduler asks for.
+    /// Advances the time to `until`, in the steps that the scheduler's timers require.
     fn pass(&mut self, until: f64) {
         loop {
             let now = self.at();
             let wake = self.scheduler.next_wake(now).filter(|wake| *wake > now);
             let wake = wake.map(|wake| (wake - self.began).as_secs_f64()).filter(|wake| *wake < until);
-            self.look(wake.unwrap_or(until));
+            self.check_waiting(wake.unwrap_or(until));
             self.now = wake.unwrap_or(until);
             if wake.is_none() {
                 return;
@@ -347,16 +350,16 @@ impl Play {
         }
     }
 
-    /// Checks which waiting calls could be dispatched before `until`, when nothing happens in
-    /// between.
-    fn look(&mut self, until: f64) {
-        if self.books.waiting.is_empty() {
+    /// Checks for each waiting call whether it could have been dispatched between now and `until`,
+    /// a period without events.
+    fn check_waiting(&mut self, until: f64) {
+        if self.accounts.waiting.is_empty() {
             return;
         }
         let passes = until - self.now;
         self.found.waiting += passes;
-        let oldest = self.books.waiting.values().next();
-        let rule = oldest.and_then(|call| self.books.objection(self.now, call));
+        let oldest = self.accounts.waiting.values().next();
+        let rule = oldest.and_then(|call| self.accounts.violated_rule(self.now, call));
         if let Some(bound) = rule.and_then(|rule| self.found.bound.get_mut(rule)) {
             *bound += passes;
         }
@@ -366,16 +369,16 @@ impl Play {
             return;
         }
         let (mut gap, mut held) = (0.0f64, 0.0f64);
-        for (number, call) in &self.books.waiting {
-            let Some(ready) = self.books.ready(self.now, call) else { continue };
+        for (number, call) in &self.accounts.waiting {
+            let Some(ready) = self.accounts.ready(self.now, call) else { continue };
             let from = ready.max(self.now) + LATE;
             if from >= until {
                 continue;
             }
-            if self.books.is_held(from, *number, call) {
+            if self.accounts.is_held(from, *number, call) {
                 held = held.max(until - from);
             } else {
-                if self.lazy == Lazy::No && gap == 0.0 {
+                if self.lazy == Defect::No && gap == 0.0 {
                     eprintln!("scenario {}: from {from:.4} to {until:.4} it could go: {call:?}", self.seed);
                 }
                 gap = gap.max(until - from);

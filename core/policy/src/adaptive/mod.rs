@@ -43,8 +43,8 @@
 //!
 //! Plain AIMD on the slots does not fit streams. If streams last a minute, a cut takes a minute to
 //! act, each probe above the capacity makes calls late until a stream ends, and a percentile over a
-//! window shows neither when to stop cutting nor when to start. `bench/RESULTS.md`, section
-//! *adaptive*, compares them. AIMD remains available: a `decrease` by factor or step gives slow
+//! window shows neither when to stop cutting nor when to start. `bench/RESULTS.md`
+//! compares the two. AIMD remains available: a `decrease` by factor or step gives slow
 //! start, additive increase and multiplicative (or subtractive) decrease, and the `percentile`
 //! detector evaluates a window at each tick.
 //!

@@ -1,8 +1,8 @@
 //! Tests of which calls count, and of when a limit has settled.
 
 use super::*;
+use crate::experiments::adaptive::prepared_scenario::{Phase, Server, TERMS};
 use crate::experiments::adaptive::scenarios::Scenario;
-use crate::experiments::adaptive::stage::{Phase, Server, TERMS};
 use crate::experiments::adaptive::upstream::{Change, FirstToken};
 use crate::experiments::adaptive::workload::{Habits, Mix, Part};
 use crate::lengths::Work;
@@ -12,7 +12,7 @@ const fn s(seconds: u64) -> Duration {
 }
 
 /// Returns a stage of two phases of a minute.
-fn stage() -> Stage {
+fn prepared() -> PreparedScenario {
     let phase = Phase { seconds: 60, load: 1.0, habits: Habits::PLAIN, change: Change::No };
     let scenario = Scenario {
         name: "two phases",
@@ -22,14 +22,14 @@ fn stage() -> Stage {
         terms: TERMS,
         phases: vec![phase; 2],
     };
-    Stage::with_capacity(scenario, Part::First, 1.0).unwrap()
+    PreparedScenario::with_capacity(scenario, Part::First, 1.0).unwrap()
 }
 
 /// Returns the figures of calls given by the time of asking, the outcome, and the time from asking
 /// to the first token.
-fn judged(calls: &[(Duration, How, Option<Duration>)]) -> Figures {
+fn judged(calls: &[(Duration, CallOutcome, Option<Duration>)]) -> Figures {
     let work = Work { prompt: 100, output: 100 };
-    let course = Course {
+    let inputs = RunInputs {
         seed: 1,
         terms: TERMS,
         arrivals: calls
@@ -41,51 +41,55 @@ fn judged(calls: &[(Duration, How, Option<Duration>)]) -> Figures {
         expected_output: 100,
         until: s(120),
     };
-    let fate = |(at, how, took): &(Duration, How, Option<Duration>)| Fate {
+    let result = |(at, how, took): &(Duration, CallOutcome, Option<Duration>)| CallResult {
         how: *how,
         sent: Some(*at),
         first_token: took.map(|took| *at + took),
     };
-    let played = Played {
-        fates: calls.iter().map(fate).collect(),
+    let played = RunResult {
+        results: calls.iter().map(result).collect(),
         seconds: Vec::new(),
         attempts: calls.len() as u64,
         rejected: 0,
         notes: Vec::new(),
     };
     let oracle = Oracle { limits: vec![10, 10], bands: vec![(9, 11), (9, 11)] };
-    Figures::of(&stage(), &course, &oracle, &played)
+    Figures::of(&prepared(), &inputs, &oracle, &played)
 }
 
 #[test]
-fn a_call_that_timed_out_across_a_step_was_late_before_it() {
-    let figures = judged(&[(s(30), How::Served, Some(s(1))), (s(45), How::TimedOut, None)]);
+fn call_that_timed_out_across_a_step_counts_as_late_before_it() {
+    let figures = judged(&[(s(30), CallOutcome::Served, Some(s(1))), (s(45), CallOutcome::TimedOut, None)]);
     assert_eq!(figures.sent, Share { met: 1, of: 2 });
     assert!((figures.ttft_p99_s - PATIENCE.as_secs_f64()).abs() < 0.5, "{figures:?}");
     // Late before the step, answered after it.
-    assert_eq!(judged(&[(s(50), How::Served, Some(s(12)))]).sent, Share { met: 0, of: 1 });
+    assert_eq!(judged(&[(s(50), CallOutcome::Served, Some(s(12)))]).sent, Share { met: 0, of: 1 });
 }
 
 #[test]
-fn a_step_excuses_what_was_open_and_what_came_soon_after() {
-    let open = [(s(59), How::Served, Some(s(5))), (s(59), How::TimedOut, None), (s(59), How::Refused, None)];
-    let soon = [(s(5), How::Served, Some(s(3))), (s(69), How::TimedOut, None)];
+fn step_excuses_open_calls_and_calls_soon_after() {
+    let open = [
+        (s(59), CallOutcome::Served, Some(s(5))),
+        (s(59), CallOutcome::TimedOut, None),
+        (s(59), CallOutcome::Refused, None),
+    ];
+    let soon = [(s(5), CallOutcome::Served, Some(s(3))), (s(69), CallOutcome::TimedOut, None)];
     let none = Share { met: 0, of: 0 };
     for calls in [&open[..], &soon] {
         let figures = judged(calls);
         assert_eq!((figures.sent, figures.asked), (none, none));
     }
-    assert_eq!(judged(&[(s(70), How::TimedOut, None)]).sent, Share { met: 0, of: 1 });
+    assert_eq!(judged(&[(s(70), CallOutcome::TimedOut, None)]).sent, Share { met: 0, of: 1 });
 }
 
 #[test]
-fn who_was_refused_missed_of_all_asked_for_and_who_left_is_not_judged() {
+fn rejected_calls_count_as_missed_and_abandoned_ones_do_not() {
     let figures = judged(&[
-        (s(20), How::Served, Some(s(1))),
-        (s(20), How::TurnedAway, None),
-        (s(20), How::Broken, None),
-        (s(20), How::Refused, None),
-        (s(20), How::Left, None),
+        (s(20), CallOutcome::Served, Some(s(1))),
+        (s(20), CallOutcome::TurnedAway, None),
+        (s(20), CallOutcome::Broken, None),
+        (s(20), CallOutcome::Refused, None),
+        (s(20), CallOutcome::Left, None),
     ]);
     assert_eq!(figures.sent, Share { met: 1, of: 3 });
     assert_eq!(figures.asked, Share { met: 1, of: 4 });
@@ -105,7 +109,7 @@ fn seconds(limits: &[(usize, usize)]) -> Vec<Second> {
 }
 
 #[test]
-fn a_limit_that_only_passes_through_has_not_settled() {
+fn limit_that_crosses_the_band_has_not_settled() {
     assert_eq!(settled(&seconds(&[(2, 10), (20, 15), (2, 30)]), (20, 20)), None);
     assert_eq!(settled(&seconds(&[(2, 10), (20, 15), (2, 10), (20, 30), (2, 9)]), (20, 20)), Some(35.0));
     // To the end of the phase.
@@ -113,14 +117,14 @@ fn a_limit_that_only_passes_through_has_not_settled() {
 }
 
 #[test]
-fn the_floor_is_what_is_in_force_and_not_the_limit_alone() {
+fn floor_is_judged_by_the_limit_in_force() {
     let held = |held| {
         seconds(&[(20, 15)]).into_iter().map(move |s| Second { in_flight: 1, held, ..s }).collect::<Vec<_>>()
     };
     let watched = |seconds: &[Second], band| {
         let mut figures = Figures::default();
         figures.watch(seconds, band);
-        (figures.collapsed_s, figures.one_at_a_time_s)
+        (figures.at_floor_s, figures.one_at_a_time_s)
     };
     assert_eq!(watched(&held(false), (20, 20)), (5.0, 5.0));
     assert_eq!(watched(&held(true), (20, 20)), (0.0, 0.0), "the provider holds");

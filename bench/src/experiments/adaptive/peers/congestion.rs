@@ -24,19 +24,19 @@ use tidegate::policy::adaptive::Ended;
 use tokio::runtime::{Builder, Runtime};
 
 use super::super::contender::{Contender, Sent};
-use super::told::Told;
+use super::single_report::ReportedOutcome;
 
 const START: usize = 10;
-/// More than are ever in flight.
+/// A limit that is never reached.
 const ROOM: usize = 1 << 20;
 
-/// AIMD by errors only. It ignores latencies.
+/// AIMD on errors. This algorithm ignores latencies.
 pub(super) fn aimd(now: Instant) -> Congestion<Aimd> {
     Congestion::new(now, None, || Aimd::new_with_initial_limit(START))
 }
 
-/// AIMD for which a first token later than the objective counts as a timeout, the only way to
-/// report a late one.
+/// AIMD that counts a first token later than `objective` as a timeout, which is the only way to
+/// report a slow call to it.
 pub(super) fn aimd_with(objective: Duration, now: Instant) -> Congestion<Aimd> {
     Congestion::new(now, Some(objective), || Aimd::new_with_initial_limit(START))
 }
@@ -45,18 +45,19 @@ pub(super) fn vegas(now: Instant) -> Congestion<Vegas> {
     Congestion::new(now, None, || Vegas::new_with_initial_limit(START))
 }
 
-/// Vegas in the window that its documentation recommends, with the window's defaults.
+/// Vegas in the window that the crate's documentation recommends, with the default settings of the
+/// window.
 pub(super) fn vegas_windowed(now: Instant) -> Congestion<Windowed<Vegas, Average>> {
     Congestion::new(now, None, || Windowed::new(Vegas::new_with_initial_limit(START), Average::default()))
 }
 
-/// Vegas in a percentile window: "For greater stability consider wrapping with a percentile window
-/// sampler". P90 is its example.
+/// Vegas in a window that reports the p90 of its samples. The documentation recommends a percentile
+/// window for stability, with p90 as its example.
 pub(super) fn vegas_percentile(now: Instant) -> Congestion<Windowed<Vegas, Percentile>> {
     Congestion::new(now, None, || Windowed::new(Vegas::new_with_initial_limit(START), Percentile::new(0.9)))
 }
 
-/// An algorithm that passes samples on and has unlimited room.
+/// A wrapper that passes samples to an algorithm, and whose own limit is never reached.
 #[derive(Debug)]
 struct Roomy<A>(Arc<A>);
 
@@ -78,15 +79,16 @@ impl<A: LimitAlgorithm + Send + Sync> LimitAlgorithm for Roomy<A> {
     }
 }
 
-/// One of the crate's algorithms as a contender.
+/// An algorithm of the crate as a contender.
 pub(super) struct Congestion<A> {
     algorithm: Arc<A>,
     limiter: DefaultLimiter<Roomy<A>>,
     clock: Runtime,
     now: Instant,
-    /// The time after which a first token counts as overload.
+    /// The TTFT from which on a call counts as overload. `None` if latencies do not.
     objective: Option<Duration>,
-    /// The token of each attempt in flight, and its start until its latency was reported.
+    /// For each attempt in flight, the crate's token, and the time of sending until its latency has
+    /// been reported.
     calls: HashMap<u64, (Token, Option<Instant>)>,
 }
 
@@ -102,7 +104,7 @@ impl<A: LimitAlgorithm + std::fmt::Debug + Send + Sync> Congestion<A> {
         Self { algorithm, limiter, clock, now, objective, calls: HashMap::new() }
     }
 
-    /// Advances the clock that the crate reads.
+    /// Advances the paused clock that the crate reads to `passed` after the start.
     async fn set(passed: Duration) {
         if !passed.is_zero() {
             tokio::time::advance(passed).await;
@@ -115,8 +117,9 @@ impl<A: LimitAlgorithm + std::fmt::Debug + Send + Sync> Congestion<A> {
         passed
     }
 
-    /// Returns the token to the limiter, with the outcome.
-    fn tell(&mut self, now: Instant, token: Token, outcome: Option<Outcome>) {
+    /// Returns a token to the crate's limiter with an outcome, which creates a sample. Without an
+    /// outcome there is no sample.
+    fn return_token(&mut self, now: Instant, token: Token, outcome: Option<Outcome>) {
         let passed = self.passed(now);
         let Self { clock, limiter, .. } = self;
         clock.block_on(async {
@@ -125,7 +128,7 @@ impl<A: LimitAlgorithm + std::fmt::Debug + Send + Sync> Congestion<A> {
         });
     }
 
-    fn hold(&mut self, now: Instant, id: u64, since: Option<Instant>) {
+    fn take_token(&mut self, now: Instant, id: u64, since: Option<Instant>) {
         let passed = self.passed(now);
         let Self { clock, limiter, .. } = self;
         let token = clock.block_on(async {
@@ -136,12 +139,12 @@ impl<A: LimitAlgorithm + std::fmt::Debug + Send + Sync> Congestion<A> {
         self.calls.extend(token.map(|token| (id, (token, since))));
     }
 
-    fn outcome(told: Told) -> Option<Outcome> {
-        match told {
-            Told::Answered => Some(Outcome::Success),
-            Told::Overloaded => Some(Outcome::Overload),
+    fn outcome(outcome: ReportedOutcome) -> Option<Outcome> {
+        match outcome {
+            ReportedOutcome::Answered => Some(Outcome::Success),
+            ReportedOutcome::Overloaded => Some(Outcome::Overload),
             // "Errors not considered to be caused by overload should be ignored."
-            Told::Failed | Told::Cancelled => None,
+            ReportedOutcome::Failed | ReportedOutcome::Cancelled => None,
         }
     }
 }
@@ -152,23 +155,27 @@ impl<A: LimitAlgorithm + std::fmt::Debug + Send + Sync> Contender for Congestion
     }
 
     fn sent(&mut self, now: Instant, sent: Sent) {
-        self.hold(now, sent.id, Some(now));
+        self.take_token(now, sent.id, Some(now));
     }
 
     fn first_token(&mut self, now: Instant, id: u64) {
         let Some((token, Some(since))) = self.calls.remove(&id) else { return };
         let late = self.objective.is_some_and(|most| now.saturating_duration_since(since) > most);
-        self.tell(now, token, Self::outcome(if late { Told::Overloaded } else { Told::Answered }));
+        self.return_token(
+            now,
+            token,
+            Self::outcome(if late { ReportedOutcome::Overloaded } else { ReportedOutcome::Answered }),
+        );
         // Another token holds the slot until the stream ends. It reports nothing.
-        self.hold(now, id, None);
+        self.take_token(now, id, None);
     }
 
     fn ended(&mut self, now: Instant, id: u64, how: Ended) {
         let Some((token, since)) = self.calls.remove(&id) else { return };
         // The objective is for first tokens, so it does not apply to an answer that does not
         // stream.
-        let outcome = since.and_then(|_| Self::outcome(Told::of(how)));
-        self.tell(now, token, outcome);
+        let outcome = since.and_then(|_| Self::outcome(ReportedOutcome::of(how)));
+        self.return_token(now, token, outcome);
     }
 }
 
@@ -178,10 +185,10 @@ mod tests {
     use tidegate::policy::adaptive::CallKind;
 
     use super::*;
-    use crate::virtual_time::beginning;
+    use crate::virtual_time::time_origin;
 
     fn at(millis: u64) -> Instant {
-        beginning() + Duration::from_millis(millis)
+        time_origin() + Duration::from_millis(millis)
     }
 
     fn send<A>(congestion: &mut Congestion<A>, now: Instant, id: u64)
@@ -193,8 +200,8 @@ mod tests {
 
     #[test]
     #[should_panic(expected = "overflow when subtracting durations")]
-    fn its_gradient_panics_at_a_sample_below_the_average() {
-        let mut gradient = Congestion::new(beginning(), None, || Gradient::new_with_initial_limit(START));
+    fn gradient_panics_at_a_sample_below_the_average() {
+        let mut gradient = Congestion::new(time_origin(), None, || Gradient::new_with_initial_limit(START));
         for id in 0..11 {
             send(&mut gradient, at(1_000 * id), id);
             gradient.ended(at(1_000 * id + 101 - id), id, Ended::Completed { output: 1 });
@@ -203,8 +210,8 @@ mod tests {
 
     /// The samples are of upstream TTFT, with all attempts in flight, streams included.
     #[test]
-    fn its_samples_are_of_virtual_time() {
-        let mut vegas = vegas(beginning());
+    fn samples_are_measured_in_virtual_time() {
+        let mut vegas = vegas(time_origin());
         for id in 0..10 {
             send(&mut vegas, at(0), id);
         }

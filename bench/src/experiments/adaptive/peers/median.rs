@@ -15,9 +15,9 @@ use tidegate::policy::adaptive::Ended;
 use tidegate_sim::scenario::quantile;
 
 use super::super::contender::{Contender, Sent, Terms};
-use super::told::Told;
+use super::single_report::ReportedOutcome;
 
-/// As in our limit.
+/// The initial limit, as in Tidegate's.
 const START: usize = 8;
 const ANSWERS: usize = 20;
 const REMEMBERED: Duration = Duration::from_secs(300);
@@ -27,29 +27,29 @@ pub(super) struct Median {
     terms: Terms,
     limit: usize,
     slow_start: bool,
-    /// Attempts in flight: the time when each was sent and whether it streams, until its latency is
-    /// known.
+    /// For each attempt in flight, when it was sent and whether it streams. `None` once its latency
+    /// is known.
     calls: HashMap<u64, Option<(Instant, bool)>>,
-    /// The time of the last change. Calls sent before are not judged.
+    /// The time of the last change of the limit. Calls sent before are not judged.
     since: Option<Instant>,
-    /// Whether a call was sent since then with the whole limit in use.
+    /// Whether a call was sent since that change while the limit was used up.
     pressed: bool,
     whole: Group,
     streams: Group,
 }
 
-/// Calls that are compared with each other.
+/// The latencies of calls of one kind (streaming or not), which are compared with each other.
 #[derive(Default)]
 struct Group {
-    /// Latencies in seconds of the calls judged since the last median.
+    /// Latencies, in seconds, since the last median.
     answers: Vec<f64>,
-    /// The medians, with their times.
+    /// Time and value (in seconds) of each median of the last five minutes.
     medians: VecDeque<(Instant, f64)>,
 }
 
 impl Group {
-    /// Adds a latency. After each twenty, returns their median and the lowest remembered median, in
-    /// seconds.
+    /// Adds a latency in seconds. After each twentieth, returns the median of the twenty and the
+    /// lowest median of the last five minutes. Otherwise returns `None`.
     fn answered(&mut self, now: Instant, seconds: f64) -> Option<(f64, f64)> {
         self.answers.push(seconds);
         if self.answers.len() < ANSWERS {
@@ -78,16 +78,18 @@ impl Median {
         }
     }
 
-    fn tell(&mut self, now: Instant, id: u64, told: Told) {
+    fn report(&mut self, now: Instant, id: u64, outcome: ReportedOutcome) {
         let Some((sent, streams)) = self.calls.get_mut(&id).and_then(Option::take) else { return };
         // Calls sent before the last change do not show its effect.
         if self.since.is_some_and(|since| sent < since) {
             return;
         }
-        match told {
-            Told::Answered => self.answered(now, now.saturating_duration_since(sent).as_secs_f64(), streams),
-            Told::Overloaded => self.cut(now),
-            Told::Failed | Told::Cancelled => {}
+        match outcome {
+            ReportedOutcome::Answered => {
+                self.answered(now, now.saturating_duration_since(sent).as_secs_f64(), streams)
+            }
+            ReportedOutcome::Overloaded => self.cut(now),
+            ReportedOutcome::Failed | ReportedOutcome::Cancelled => {}
         }
     }
 
@@ -125,11 +127,11 @@ impl Contender for Median {
     }
 
     fn first_token(&mut self, now: Instant, id: u64) {
-        self.tell(now, id, Told::Answered);
+        self.report(now, id, ReportedOutcome::Answered);
     }
 
     fn ended(&mut self, now: Instant, id: u64, how: Ended) {
-        self.tell(now, id, Told::of(how));
+        self.report(now, id, ReportedOutcome::of(how));
         self.calls.remove(&id);
     }
 }
@@ -139,14 +141,14 @@ mod tests {
     use tidegate::policy::adaptive::CallKind;
 
     use super::*;
-    use crate::virtual_time::beginning;
+    use crate::virtual_time::time_origin;
 
-    /// Plays rounds of as many calls as the limit allows, each of which takes `millis`. Returns the
+    /// Plays rounds of as many calls as the limit allows, which take `millis` each. Returns the
     /// limit after each round.
     fn limits(median: &mut Median, from: u64, rounds: u64, millis: u64) -> Vec<usize> {
         let kind = CallKind { streams: true, ..CallKind::default() };
         let round = |round| {
-            let sent = beginning() + Duration::from_secs(round);
+            let sent = time_origin() + Duration::from_secs(round);
             for id in 0..median.limit().max(ANSWERS) as u64 {
                 let in_flight = id as usize + 1;
                 median.sent(sent, Sent { id, kind, waited: Duration::ZERO, in_flight });
@@ -161,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn doubles_then_holds_twice_the_baseline() {
+    fn limit_doubles_then_stays_at_twice_the_baseline() {
         let terms = Terms { objective: Duration::from_secs(2), wait: Duration::from_secs(1), ceiling: 256 };
         let mut median = Median::new(&terms);
         assert_eq!(limits(&mut median, 0, 3, 100), [16, 32, 64]);

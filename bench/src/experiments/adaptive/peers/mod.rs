@@ -13,8 +13,8 @@
 
 mod congestion;
 mod median;
-pub(crate) mod post;
-mod told;
+pub(crate) mod published_aimd;
+mod single_report;
 mod tower_acc;
 mod tower_resilience;
 
@@ -22,14 +22,14 @@ use std::time::Instant;
 
 use super::contender::{Contender, Ours, Terms};
 
-/// Creates a controller for a run.
+/// Creates a controller for a run that starts at the given instant.
 pub(crate) type Begin = fn(&Terms, Instant) -> Box<dyn Contender>;
 
-/// All controllers, under the names of the reports.
+/// Names in tables, and constructors.
 pub(crate) const ALL: [(&str, Begin); 15] = [
     ("AIMD on p99, floor 16", |terms, now| boxed(percentile(terms, 16, now))),
     ("AIMD on p99", |terms, now| boxed(percentile(terms, 1, now))),
-    ("AIMD on p99 of user TTFT, floor 16", |terms, now| boxed(post::AsPosted::new(terms, now))),
+    ("AIMD on p99 of user TTFT, floor 16", |terms, now| boxed(published_aimd::AsPosted::new(terms, now))),
     ("AIMD on p50 over twice the baseline", |terms, _| boxed(median::Median::new(terms))),
     ("tower-acc Vegas", |_, _| boxed(tower_acc::vegas())),
     ("tower-acc Gradient2", |_, _| boxed(tower_acc::gradient2())),
@@ -48,15 +48,15 @@ fn boxed(contender: impl Contender + 'static) -> Box<dyn Contender> {
     Box::new(contender)
 }
 
-/// Returns the background post's controller as the core has it, over upstream TTFT, with halving
-/// and the given floor, as one worker.
+/// Returns the percentile mode of Tidegate's limit, which has the law of the published AIMD
+/// controller: on upstream TTFT, with halving and the given lowest limit.
 fn percentile(terms: &Terms, floor: usize, now: Instant) -> Ours {
-    let settings = post::Post {
+    let settings = published_aimd::Post {
         workers: 1,
-        cap_per_worker: post::Post::FINAL.cap_per_worker.min(terms.ceiling),
+        cap_per_worker: published_aimd::Post::FINAL.cap_per_worker.min(terms.ceiling),
         min: floor.min(terms.ceiling),
-        descent: post::Descent::Halving,
-        ..post::Post::FINAL
+        descent: published_aimd::Descent::Halving,
+        ..published_aimd::Post::FINAL
     };
     Ours::new(terms, settings.in_core(), now)
 }

@@ -7,12 +7,20 @@ use crate::lengths::Work;
 
 const TERMS: Terms = Terms { objective: Duration::from_secs(2), wait: Duration::from_secs(1), ceiling: 256 };
 
-fn course(calls: u64, leaves: Option<Duration>) -> Course {
+fn inputs(calls: u64, leaves: Option<Duration>) -> RunInputs {
     let work = Work { prompt: 100, output: 100 };
     let at = |k| Duration::from_millis(10 * k);
     let arrivals = (0..calls).map(|k| Arrival { at: at(k), work, streams: k % 2 == 0, leaves }).collect();
     let until = Duration::from_secs(20);
-    Course { seed: 1, terms: TERMS, arrivals, changes: Vec::new(), budget: None, expected_output: 100, until }
+    RunInputs {
+        seed: 1,
+        terms: TERMS,
+        arrivals,
+        changes: Vec::new(),
+        budget: None,
+        expected_output: 100,
+        until,
+    }
 }
 
 /// A contender that panics if it is called wrongly or if its limit is exceeded.
@@ -35,8 +43,8 @@ impl Contender for Strict {
     }
 
     fn first_token(&mut self, _now: Instant, id: u64) {
-        let (streams, told) = self.there.get_mut(&id).unwrap();
-        assert!(*streams && !std::mem::replace(told, true));
+        let (streams, on_remaining) = self.there.get_mut(&id).unwrap();
+        assert!(*streams && !std::mem::replace(on_remaining, true));
     }
 
     fn ended(&mut self, _now: Instant, id: u64, _how: Ended) {
@@ -48,35 +56,35 @@ impl Contender for Strict {
 #[test]
 fn each_call_ends_once_and_the_limit_holds() {
     for leaves in [None, Some(Duration::from_millis(200))] {
-        let course = course(300, leaves);
+        let inputs = inputs(300, leaves);
         let mut strict = Strict { limit: 12, ..Strict::default() };
-        let played = play(&course, &mut Hosted::new(8, None, FirstToken::QUICK, 1), &mut strict, false);
+        let played = play(&inputs, &mut Hosted::new(8, None, FirstToken::QUICK, 1), &mut strict, false);
         assert!(strict.there.is_empty());
         assert_eq!(strict.ended as u64, played.attempts);
-        assert!(played.fates.iter().all(|fate| fate.how != How::Open));
+        assert!(played.results.iter().all(|result| result.how != CallOutcome::Open));
         assert!(played.rejected > 0);
-        assert_eq!(played.fates.iter().any(|fate| fate.how == How::Left), leaves.is_some());
+        assert_eq!(played.results.iter().any(|result| result.how == CallOutcome::Left), leaves.is_some());
     }
 }
 
 #[test]
-fn who_waits_longer_than_the_budget_is_refused_unless_it_was_sent_before() {
-    let course = course(300, None);
-    let played = play(&course, &mut Hosted::new(256, None, FirstToken::QUICK, 1), &mut Fixed(4), false);
-    let refused = played.fates.iter().filter(|fate| fate.how == How::Refused).count();
-    let served = played.fates.iter().filter(|fate| fate.how == How::Served).count();
+fn call_beyond_the_wait_budget_is_rejected_unless_it_was_sent() {
+    let inputs = inputs(300, None);
+    let played = play(&inputs, &mut Hosted::new(256, None, FirstToken::QUICK, 1), &mut Fixed(4), false);
+    let refused = played.results.iter().filter(|result| result.how == CallOutcome::Refused).count();
+    let served = played.results.iter().filter(|result| result.how == CallOutcome::Served).count();
     assert!(refused > 0 && served > 0 && refused + served == 300);
-    for (arrival, fate) in course.arrivals.iter().zip(&played.fates) {
-        assert!(fate.sent.is_none_or(|sent| sent - arrival.at <= TERMS.wait));
+    for (arrival, result) in inputs.arrivals.iter().zip(&played.results) {
+        assert!(result.sent.is_none_or(|sent| sent - arrival.at <= TERMS.wait));
     }
 }
 
 #[test]
-fn a_budget_told_by_headers_keeps_most_calls_from_being_turned_away() {
+fn budget_from_headers_avoids_most_rejections() {
     let rate = Some(Rate { per_minute: 60_000.0, others: 0.2 });
-    let budgeted = Course { budget: Some(60_000.0), ..course(2_000, None) };
+    let budgeted = RunInputs { budget: Some(60_000.0), ..inputs(2_000, None) };
     let with = play(&budgeted, &mut Hosted::new(256, rate, FirstToken::QUICK, 1), &mut Fixed(64), false);
     let without =
-        play(&course(2_000, None), &mut Hosted::new(256, rate, FirstToken::QUICK, 1), &mut Fixed(64), false);
+        play(&inputs(2_000, None), &mut Hosted::new(256, rate, FirstToken::QUICK, 1), &mut Fixed(64), false);
     assert!(with.rejected * 4 < without.rejected, "{} of {}", with.rejected, without.rejected);
 }

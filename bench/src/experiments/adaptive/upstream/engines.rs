@@ -5,31 +5,33 @@ use std::time::Duration;
 use tidegate_sim::engine::{self, EngineConfig, EventKind, SequenceId};
 use tidegate_sim::pool::{EnginePool, Routing};
 
-use super::others::{Others, THEIRS};
+use super::others::{FIRST_ID, Others};
 use super::{Change, Event, Rejection, Upstream, What};
 use crate::lengths::Work;
 
-/// A pool of engines. See the [module documentation](self).
+/// Simulated engines, one of which can be lost.
 #[derive(Debug)]
 pub(crate) struct Engines {
     pool: EnginePool,
     others: Others,
-    /// The lost engine, and the time until which the router has not noticed the loss.
+    /// The index of the lost engine, and the time at which the router notices the loss. `None` if
+    /// no engine is lost.
     lost: Option<(usize, Duration)>,
     broken: Vec<Event>,
-    told: Vec<engine::EngineEvent>,
+    engine_events: Vec<engine::EngineEvent>,
 }
 
-/// The time for which a router sends calls to a lost engine. These calls get a 503.
+/// The time until the router notices that an engine is lost. Until then, calls that it sends there
+/// get a 503.
 const NOTICED: Duration = Duration::from_secs(5);
 
 impl Engines {
     pub(crate) fn new(engines: usize, config: &EngineConfig, others: Others) -> Self {
         let pool = EnginePool::new(engines, config, Routing::RoundRobin);
-        Self { pool, others, lost: None, broken: Vec::new(), told: Vec::new() }
+        Self { pool, others, lost: None, broken: Vec::new(), engine_events: Vec::new() }
     }
 
-    /// Applies the router's notice of a lost engine, which happens at the next event.
+    /// Removes a lost engine from the router if the router has noticed the loss by `now`.
     fn notice(&mut self, now: Duration) {
         if let Some((engine, until)) = self.lost.filter(|(_, until)| *until <= now) {
             self.pool.set_routable(engine, false);
@@ -69,21 +71,23 @@ impl Upstream for Engines {
             if at > now {
                 break;
             }
-            self.pool.advance(at, &mut self.told);
+            self.pool.advance(at, &mut self.engine_events);
             if self.others.next() <= at {
                 let (id, work) = self.others.ask();
                 // Rejected calls of others are ignored.
                 let _ = self.submit(at, id, work);
             }
         }
-        events.extend(self.told.drain(..).filter(|event| event.id.0 < THEIRS).filter_map(|event| {
-            let what = match event.kind {
-                EventKind::Token { index: 0 } => What::FirstToken,
-                EventKind::Finished => What::Finished,
-                _ => return None,
-            };
-            Some(Event { at: event.at, id: event.id.0, what })
-        }));
+        events.extend(self.engine_events.drain(..).filter(|event| event.id.0 < FIRST_ID).filter_map(
+            |event| {
+                let what = match event.kind {
+                    EventKind::Token { index: 0 } => What::FirstToken,
+                    EventKind::Finished => What::Finished,
+                    _ => return None,
+                };
+                Some(Event { at: event.at, id: event.id.0, what })
+            },
+        ));
     }
 
     fn change(&mut self, now: Duration, change: Change) {
@@ -91,7 +95,7 @@ impl Upstream for Engines {
             Change::No => {}
             Change::AtOnce(sequences) => self.pool.set_max_num_seqs(sequences),
             Change::Lost(engine) => {
-                let ours = self.pool.reset(engine).into_iter().filter(|id| id.0 < THEIRS);
+                let ours = self.pool.reset(engine).into_iter().filter(|id| id.0 < FIRST_ID);
                 self.broken.extend(ours.map(|id| Event { at: now, id: id.0, what: What::Broken }));
                 self.lost = Some((engine, now + NOTICED));
             }

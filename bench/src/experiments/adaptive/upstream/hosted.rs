@@ -1,4 +1,4 @@
-//! A hosted provider: its speed is independent of load, and it rejects excess calls.
+//! A hosted provider. Its speed does not depend on the load, and it rejects calls above its limits.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashSet};
@@ -6,28 +6,27 @@ use std::time::Duration;
 
 use fastrand::Rng;
 
-use super::others::{Others, THEIRS};
+use super::others::{FIRST_ID, Others};
 use super::{Change, Event, Rejection, Upstream, What};
 use crate::lengths::{Work, log_normal};
 
-/// A token rate that counts prompt and answer at arrival, in a bucket of [`BURST`] seconds. Headers
-/// announce the remaining tokens.
+/// The provider's token quota: prompt and answer are charged at arrival to a bucket of [`BURST`]
+/// seconds of the rate. Headers announce the remaining tokens.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Rate {
     pub(crate) per_minute: f64,
-    /// The share that others use, in batches of [`BATCH`] tokens.
+    /// The share of the rate, from 0 to 1, that other users take, [`BATCH`] tokens at a time.
     pub(crate) others: f64,
 }
 
-/// The depth of the bucket in seconds of the rate, less than our side assumes.
+/// The depth of the provider's bucket, in seconds of the rate. It is less than the client assumes.
 const BURST: f64 = 4.0;
-/// The tokens of a batch of others.
+/// Tokens that other users take at once.
 const BATCH: f64 = 8_000.0;
 const PROMPT_TOKEN: Duration = Duration::from_micros(20);
 const TOKEN: Duration = Duration::from_millis(20);
 
-/// The time to the first token at any load: log-normal, in milliseconds, plus the time of the
-/// prompt's tokens.
+/// The time to the first token: log-normal in milliseconds, at any load, plus time for the prompt.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct FirstToken {
     median: f64,
@@ -37,16 +36,16 @@ pub(crate) struct FirstToken {
 
 impl FirstToken {
     pub(crate) const QUICK: Self = Self { median: 300.0, sigma: 0.35, bounds: (50.0, 3_000.0) };
-    /// A reasoning model, which takes four to six seconds to the first token.
+    /// A reasoning model, whose first token takes four to six seconds.
     pub(crate) const REASONING: Self = Self { median: 5_000.0, sigma: 0.12, bounds: (4_000.0, 6_000.0) };
 }
 
-/// The provider. See the [module documentation](self).
+/// A hosted provider with a concurrency limit and an optional token quota.
 #[derive(Debug)]
 pub(crate) struct Hosted {
     at_once: usize,
     first_token: FirstToken,
-    /// Other users, whose calls count against `at_once` like ours.
+    /// Other users. Their calls count against the concurrency limit too.
     others: Others,
     bucket: Option<Bucket>,
     seed: u64,
@@ -59,9 +58,9 @@ struct Bucket {
     per_second: f64,
     level: f64,
     at: Duration,
-    /// The time of the others' next batch. The field below is the mean number of batches per
-    /// second.
-    theirs: Duration,
+    /// The time at which other users take their next batch of tokens.
+    next_batch: Duration,
+    /// The mean number of batches that other users take per second.
     theirs_per_second: f64,
     rng: Rng,
 }
@@ -72,22 +71,28 @@ impl Bucket {
         let theirs_per_second = per_second * rate.others / BATCH;
         let rng = Rng::with_seed(seed);
         let level = per_second * BURST;
-        let mut bucket =
-            Self { per_second, level, at: Duration::ZERO, theirs: Duration::ZERO, theirs_per_second, rng };
+        let mut bucket = Self {
+            per_second,
+            level,
+            at: Duration::ZERO,
+            next_batch: Duration::ZERO,
+            theirs_per_second,
+            rng,
+        };
         bucket.next_of_theirs();
         bucket
     }
 
     fn next_of_theirs(&mut self) {
         let wait = -(1.0 - self.rng.f64()).ln() / self.theirs_per_second;
-        self.theirs =
-            Duration::try_from_secs_f64(wait).map_or(Duration::MAX, |wait| self.theirs.saturating_add(wait));
+        self.next_batch = Duration::try_from_secs_f64(wait)
+            .map_or(Duration::MAX, |wait| self.next_batch.saturating_add(wait));
     }
 
-    /// Returns the tokens left after the others took theirs, as far as available.
+    /// Returns the tokens in the bucket, after other users have taken theirs.
     fn level(&mut self, now: Duration) -> f64 {
-        while self.theirs <= now {
-            self.refill(self.theirs);
+        while self.next_batch <= now {
+            self.refill(self.next_batch);
             self.level = (self.level - BATCH).max(self.level.min(0.0));
             self.next_of_theirs();
         }
@@ -101,7 +106,7 @@ impl Bucket {
         self.at = now;
     }
 
-    /// Takes `tokens`, or returns the time until they are available.
+    /// Takes `tokens` from the bucket, or returns the time until they are available.
     fn take(&mut self, now: Duration, tokens: f64) -> Result<(), Duration> {
         // A call larger than the bucket passes when the bucket is full.
         let need = tokens.min(self.per_second * BURST) - self.level(now);
@@ -114,7 +119,8 @@ impl Bucket {
 }
 
 impl Hosted {
-    /// Creates a provider that takes `at_once` concurrent calls, at the given rate if any.
+    /// Creates a provider that accepts `at_once` concurrent calls. Without `rate` it has no token
+    /// quota.
     pub(crate) fn new(at_once: usize, rate: Option<Rate>, first_token: FirstToken, seed: u64) -> Self {
         let (bucket, others) = (rate.map(|rate| Bucket::new(rate, seed)), Others::new(seed));
         Self { at_once, first_token, others, bucket, seed, there: HashSet::new(), to_come: BinaryHeap::new() }
@@ -167,7 +173,7 @@ impl Upstream for Hosted {
             let Some(Reverse((at, id, ends))) = self.to_come.pop() else { return };
             // An aborted call has no further events.
             let known = if ends { self.there.remove(&id) } else { self.there.contains(&id) };
-            if known && id < THEIRS {
+            if known && id < FIRST_ID {
                 events.push(Event { at, id, what: if ends { What::Finished } else { What::FirstToken } });
             }
         }
@@ -192,7 +198,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_too_much_is_told_how_long_to_wait() {
+    fn rejected_calls_get_a_retry_after() {
         let at = Duration::from_secs;
         let rate = Rate { per_minute: 6_000.0, others: 0.0 };
         let mut hosted = Hosted::new(2, Some(rate), FirstToken::QUICK, 1);
@@ -210,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn others_take_places_and_nobody_hears_of_them() {
+    fn calls_of_others_take_slots_without_events() {
         let at = Duration::from_secs;
         let mut hosted = Hosted::new(2, None, FirstToken::QUICK, 1);
         hosted.change(at(0), Change::Others(20.0));

@@ -1,4 +1,4 @@
-//! Upstreams of `adaptive`: simulated engines, or a hosted provider.
+//! The upstreams of `adaptive`: simulated engines or a hosted provider.
 
 mod engines;
 mod hosted;
@@ -11,29 +11,30 @@ pub(crate) use self::hosted::{FirstToken, Hosted, Rate};
 pub(crate) use self::others::Others;
 use crate::lengths::Work;
 
-/// A provider or our own servers behind one address. Times are since the start of the run.
+/// A provider, or engines behind a router. Times are since the start of the run.
 pub(crate) trait Upstream {
-    /// Accepts or rejects an attempt.
+    /// Submits an attempt.
     fn submit(&mut self, now: Duration, id: u64, work: Work) -> Result<(), Rejection>;
 
-    /// Aborts an attempt whose caller has left.
+    /// Cancels an attempt, because its caller has left.
     fn abort(&mut self, now: Duration, id: u64);
 
     fn next_event(&self) -> Option<Duration>;
 
-    /// Appends the events until `now`.
+    /// Advances the time to `now`, and appends the events until then.
     fn advance(&mut self, now: Duration, events: &mut Vec<Event>);
 
-    /// Returns the remaining tokens of the rate, as the headers announce them, if there is a rate.
+    /// Returns the remaining tokens that the response headers announce. `None` without a token
+    /// quota.
     fn remaining(&mut self, _now: Duration) -> Option<f64> {
         None
     }
 
-    /// Applies a change of the scenario.
+    /// Applies a change of the scenario, at the beginning of a phase.
     fn change(&mut self, now: Duration, change: Change);
 }
 
-/// An event of an attempt.
+/// What happened to an attempt, and when.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Event {
     pub(crate) at: Duration,
@@ -45,32 +46,32 @@ pub(crate) struct Event {
 pub(crate) enum What {
     FirstToken,
     Finished,
-    /// The server of the attempt is gone.
+    /// The connection broke, because the engine is lost.
     Broken,
 }
 
-/// The reason of a rejection.
+/// The status that a submitted attempt was rejected with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Rejection {
-    /// 429, with or without a Retry-After.
+    /// 429. `retry_after` is `None` if the response has no Retry-After.
     Limited { retry_after: Option<Duration> },
     /// 503.
     Overloaded,
 }
 
-/// A change at the beginning of a phase.
+/// A change of the upstream at the beginning of a phase.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Change {
     /// No change.
     No,
-    /// Each engine, or the provider, takes the given number of concurrent calls.
+    /// Each engine, or the provider, accepts this number of concurrent calls.
     AtOnce(u32),
-    /// One engine is lost with all its calls.
+    /// The engine with this index is lost, with all calls on it.
     Lost(usize),
-    /// The lost engine is back, empty.
+    /// The engine with this index is back, with an empty cache.
     Back(usize),
-    /// Every step of an engine takes the given multiple of its initial time.
+    /// Each step of an engine takes this many times as long as at the start.
     Pace(f64),
-    /// Others ask for the given number of calls per second.
+    /// Other users make this number of calls per second.
     Others(f64),
 }

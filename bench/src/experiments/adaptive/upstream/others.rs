@@ -6,7 +6,7 @@ use fastrand::Rng;
 
 use crate::lengths::{Work, log_normal};
 
-/// Calls of others, which no figure counts.
+/// A Poisson stream of calls of other users. No figure counts these calls.
 #[derive(Clone, Debug)]
 pub(crate) struct Others {
     per_second: f64,
@@ -15,19 +15,20 @@ pub(crate) struct Others {
     id: u64,
 }
 
-/// The first id of the others' calls.
-pub(super) const THEIRS: u64 = 1 << 48;
+/// The lowest id of calls of other users.
+pub(super) const FIRST_ID: u64 = 1 << 48;
 
-/// Median and sigma of the others' prompts in tokens. The constant below is for answers.
+/// Median and sigma of log-normal prompt lengths, in tokens.
 const PROMPT: (f64, f64) = (400.0, 0.8);
+/// Median and sigma of log-normal answer lengths, in tokens.
 const OUTPUT: (f64, f64) = (150.0, 0.7);
 
 impl Others {
     pub(crate) fn new(seed: u64) -> Self {
-        Self { per_second: 0.0, rng: Rng::with_seed(seed), next: Duration::MAX, id: THEIRS }
+        Self { per_second: 0.0, rng: Rng::with_seed(seed), next: Duration::MAX, id: FIRST_ID }
     }
 
-    /// Sets the others' rate in calls per second, from now on.
+    /// Sets the calls per second from `now` on.
     pub(super) fn rate(&mut self, now: Duration, per_second: f64) {
         self.per_second = per_second;
         self.next = now;
@@ -40,12 +41,13 @@ impl Others {
             Duration::try_from_secs_f64(wait).map_or(Duration::MAX, |wait| self.next.saturating_add(wait));
     }
 
-    /// Returns the time of the others' next call, or [`Duration::MAX`] if there is none.
+    /// Returns the time of the next call, or [`Duration::MAX`] if there is none.
     pub(super) fn next(&self) -> Duration {
         self.next
     }
 
-    /// Returns the others' next call, due at [`Others::next`].
+    /// Returns id and lengths of the call that is due at [`Others::next`], and draws the time of
+    /// the one after.
     pub(super) fn ask(&mut self) -> (u64, Work) {
         self.id += 1;
         self.wait();

@@ -8,15 +8,15 @@ use std::time::Duration;
 use super::{Ask, Chooser};
 use crate::experiments::pool::replicas::REPLICAS;
 
-/// Points of each replica on the ring.
+/// The number of points of each replica on the hash ring.
 const COPIES: u64 = 256;
 
-/// The chooser. See the [module documentation](self).
+/// Consistent hashing with a load bound.
 pub(crate) struct BoundedHashing {
-    /// The points in order of their hashes.
+    /// Hash and replica of each point, in order of the hashes.
     ring: Vec<(u64, usize)>,
     own: [f64; REPLICAS],
-    /// The load bound, as a multiple of the mean.
+    /// The maximum number of requests of a replica, as a multiple of the mean.
     bound: f64,
 }
 
@@ -39,7 +39,7 @@ impl Chooser for BoundedHashing {
     fn choose(&mut self, ask: &Ask) -> usize {
         let open = ask.open();
         // A prompt shorter than one chunk shares nothing.
-        let key = ask.call.beginnings.first().copied().unwrap_or(ask.call.session);
+        let key = ask.call.prefixes.first().copied().unwrap_or(ask.call.session);
         let most =
             self.bound * (open.iter().map(|at| self.load(*at)).sum::<f64>() + 1.0) / open.len().max(1) as f64;
         let from = self.ring.partition_point(|(hash, _)| *hash < key);

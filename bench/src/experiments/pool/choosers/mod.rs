@@ -1,24 +1,24 @@
-//! Replica selection policies: ours and those of others.
+//! The compared replica selection policies ("choosers").
 
-mod counts;
+mod call_counts;
 mod hashing;
+mod longest_match;
 mod oracle;
 mod ours;
 mod polls;
-mod simple;
-mod tree;
+mod uninformed;
 
 use std::time::Duration;
 
 use tidegate::policy::placement::ReplicaSet;
 
-pub(crate) use self::counts::{Argmin, TwoChoices};
+pub(crate) use self::call_counts::{Argmin, TwoChoices};
 pub(crate) use self::hashing::BoundedHashing;
+pub(crate) use self::longest_match::LongestMatch;
 pub(crate) use self::oracle::Oracle;
 pub(crate) use self::ours::{Ours, Without};
 pub(crate) use self::polls::Polled;
-pub(crate) use self::simple::{Random, RoundRobin};
-pub(crate) use self::tree::LongestMatch;
+pub(crate) use self::uninformed::{Random, RoundRobin};
 
 use super::replicas::Replicas;
 use super::workload::Call;
@@ -28,15 +28,17 @@ pub(crate) struct Ask<'a> {
     pub(crate) now: Duration,
     pub(crate) id: u64,
     pub(crate) call: &'a Call,
-    /// The replicas that were tried already.
+    /// The replicas that have already refused the call.
     pub(crate) tried: ReplicaSet,
-    /// The true state, which only the oracle may read, except through [`Ask::open`].
+    /// The true state of all replicas. Only the oracle may read it. Other choosers use
+    /// [`Ask::open`].
     pub(crate) replicas: &'a Replicas,
 }
 
 impl Ask<'_> {
-    /// Returns the replicas that choosers other than ours may use. They learn at once which
-    /// replicas are down or back, which is at least as good as any health check.
+    /// Returns the indices of the replicas that are up and have not been tried. All choosers but
+    /// Tidegate's use it, and so learn at once which replicas are down, which no health check could
+    /// do better.
     pub(crate) fn open(&self) -> Vec<usize> {
         let open = self.replicas.up().less(self.tried);
         let open = if open.is_empty() { self.replicas.up() } else { open };
@@ -44,20 +46,21 @@ impl Ask<'_> {
     }
 }
 
-/// A client's selection policy. It knows its own calls at once, and other calls from its looks.
+/// A client's replica selection policy. It sees the client's own calls at once, and those of other
+/// clients only by polls.
 pub(crate) trait Chooser {
-    /// Returns the replica for a call. The call counts as sent there.
+    /// Returns the index of the replica that the call is sent to, and counts the call as sent.
     fn choose(&mut self, ask: &Ask) -> usize;
-    /// Reports the first token of a call.
+    /// Reports that the replica `at` has sent the first token of a call.
     fn first_token(&mut self, _now: Duration, _id: u64, _at: usize) {}
-    /// Reports the end of a call, successful or not.
+    /// Reports that a call at the replica `at` has ended, successfully or not.
     fn ended(&mut self, _now: Duration, _id: u64, _at: usize) {}
-    /// Reports that a replica refused a connection, or that an open call broke.
+    /// Reports that the replica `at` refused a connection, or that a call there broke.
     fn failed(&mut self, _now: Duration, _id: u64, _at: usize) {}
-    /// Returns the time of the next [`Chooser::look`], if any.
-    fn next_look(&self) -> Option<Duration> {
+    /// Returns the time of the next [`Chooser::poll`]. `None` if the chooser does not poll.
+    fn next_poll(&self) -> Option<Duration> {
         None
     }
-    /// Looks at the replicas.
-    fn look(&mut self, _now: Duration, _replicas: &Replicas) {}
+    /// Reads the replicas' metrics.
+    fn poll(&mut self, _now: Duration, _replicas: &Replicas) {}
 }

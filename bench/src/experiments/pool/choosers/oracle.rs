@@ -1,4 +1,4 @@
-//! The oracle: it sees the true cache and queue of every engine.
+//! An oracle that sees cache and queue of every engine.
 
 use std::time::Duration;
 
@@ -7,16 +7,17 @@ use tidegate_sim::engine::Engine;
 use super::{Ask, Chooser};
 use crate::experiments::pool::workload::Call;
 
-/// Chooses the replica with the lowest predicted time to the first token, plus `others` times the
-/// computation time of the call.
+/// Chooses the replica with the lowest cost: the predicted time to the call's first token, plus
+/// `others` times the time to compute the call's uncached prompt.
 ///
-/// The computation time delays the calls behind, and also measures what the cache forgets.
+/// The second part stands for the delay of later calls, and for the cached tokens that the call
+/// evicts.
 pub(crate) struct Oracle {
     pub(crate) others: f64,
 }
 
 impl Oracle {
-    /// Returns the cost in seconds.
+    /// Returns the cost of sending the call to the engine, in seconds.
     fn cost(&self, now: Duration, engine: &Engine, call: &Call) -> f64 {
         let config = engine.config();
         let cached = engine.blocks().prefix(&call.blocks, call.input);

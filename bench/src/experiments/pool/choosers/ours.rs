@@ -1,4 +1,4 @@
-//! Our selection: [`Placement`], driven as the gate drives it.
+//! Tidegate's replica selection ([`Placement`]), driven as the gate drives it.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -11,21 +11,21 @@ use tidegate::policy::placement::{
 
 use super::{Ask, Chooser};
 use crate::experiments::pool::replicas::{REPLICAS, Replicas};
-use crate::virtual_time::beginning;
+use crate::virtual_time::time_origin;
 
-/// The parts that are switched off.
+/// Which parts of the selection are switched off.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Without {
-    /// Whether prompts' prefixes are ignored.
+    /// Ignore the prefixes of prompts.
     pub(crate) affinity: bool,
-    /// Whether replicas' metrics are ignored.
+    /// Ignore the metrics of replicas.
     pub(crate) polls: bool,
 }
 
-/// The expected output in tokens of each call.
+/// The expected output of each call, in tokens.
 const OUTPUT: u64 = 200;
 
-/// One of our clients.
+/// A client with Tidegate's replica selection.
 pub(crate) struct Ours {
     placement: Placement,
     without: Without,
@@ -34,7 +34,7 @@ pub(crate) struct Ours {
 }
 
 fn instant(at: Duration) -> Instant {
-    beginning() + at
+    time_origin() + at
 }
 
 impl Ours {
@@ -47,19 +47,19 @@ impl Ours {
         let mut placement = Placement::new(&config, seed);
         let members: Vec<ReplicaConfig> =
             (0..REPLICAS).map(|at| ReplicaConfig::new(&format!("http://replica-{at}"))).collect();
-        placement.set_members(beginning(), &members);
+        placement.set_members(time_origin(), &members);
         Self { placement, without, placed_calls: HashMap::new(), next: Some(Duration::ZERO) }
     }
 
     fn wants(&self, ask: &Ask) -> Wants {
-        let beginnings = if self.without.affinity { [].into() } else { ask.call.beginnings.clone() };
+        let prefixes = if self.without.affinity { [].into() } else { ask.call.prefixes.clone() };
         let view = if ask.tried.is_empty() { Vec::new() } else { self.placement.view(instant(ask.now)) };
         let avoid = view
             .iter()
             .filter(|seen| self.placement.index_of(seen.id).is_some_and(|at| ask.tried.contains(at)));
         Wants {
             model: None,
-            affinity: Affinity { prefixes: beginnings, ..Affinity::default() },
+            affinity: Affinity { prefixes, ..Affinity::default() },
             avoid: avoid.map(|seen| seen.id).collect(),
         }
     }
@@ -106,12 +106,12 @@ impl Chooser for Ours {
         self.next = Some(self.next.map_or(now, |next| next.min(now)));
     }
 
-    fn next_look(&self) -> Option<Duration> {
+    fn next_poll(&self) -> Option<Duration> {
         self.next
     }
 
-    /// Polls as the health checker does, with immediate answers.
-    fn look(&mut self, now: Duration, replicas: &Replicas) {
+    /// Polls the replicas that the health checker would poll now. Answers arrive at once.
+    fn poll(&mut self, now: Duration, replicas: &Replicas) {
         let poll_requests = self.placement.poll_requests(instant(now));
         for poll_request in poll_requests.due {
             let Some(at) = self.placement.index_of(poll_request.to) else { continue };
@@ -125,7 +125,7 @@ impl Chooser for Ours {
             };
             self.placement.observe(instant(now), poll_request.to, sight);
         }
-        let next = poll_requests.next.map(|at| at.saturating_duration_since(beginning()));
+        let next = poll_requests.next.map(|at| at.saturating_duration_since(time_origin()));
         // Never the same moment twice, because a poll that is due again at once would loop forever.
         self.next = next.map(|next| next.max(now + Duration::from_millis(1)));
     }

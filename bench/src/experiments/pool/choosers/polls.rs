@@ -1,4 +1,4 @@
-//! The replicas' metrics at the last poll.
+//! Polls of the replicas' metrics.
 
 use std::time::Duration;
 
@@ -6,14 +6,14 @@ use fastrand::Rng;
 
 use crate::experiments::pool::replicas::{REPLICAS, Replicas};
 
-/// Whether replicas are polled for others' calls.
+/// Whether a chooser polls the replicas.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Polled {
     Yes,
     No,
 }
 
-/// Polls each replica independently every second, plus or minus a fifth.
+/// Polls each replica independently, every 0.8 to 1.2 s.
 pub(crate) struct Polls {
     due: [Duration; REPLICAS],
     seen: [Option<f64>; REPLICAS],
@@ -28,8 +28,8 @@ impl Polls {
         self.due.iter().min().copied().unwrap_or_default()
     }
 
-    /// Polls the replicas that are due and returns their indices.
-    pub(crate) fn look(&mut self, now: Duration, rng: &mut Rng, replicas: &Replicas) -> Vec<usize> {
+    /// Polls the replicas that are due. Returns their indices.
+    pub(crate) fn poll(&mut self, now: Duration, rng: &mut Rng, replicas: &Replicas) -> Vec<usize> {
         let mut asked = Vec::new();
         for (at, (due, seen)) in self.due.iter_mut().zip(&mut self.seen).enumerate() {
             if *due <= now {
@@ -41,7 +41,8 @@ impl Polls {
         asked
     }
 
-    /// Returns the calls at a replica at the last poll.
+    /// Returns the number of calls at the replica at the last poll. `None` if it has never reported
+    /// one.
     pub(crate) fn seen(&self, at: usize) -> Option<f64> {
         self.seen.get(at).copied().flatten()
     }

@@ -1,0 +1,55 @@
+"""Shared parts of the experiments: an upstream, bars, and the result line."""
+
+from __future__ import annotations
+
+import json
+import operator
+import subprocess
+import sys
+import urllib.request
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+MESSAGES: Any = [{"role": "user", "content": "x" * 220}]
+HOLDS = {"<=": operator.le, ">=": operator.ge, "==": operator.eq}
+
+
+@contextmanager
+def scripted() -> Iterator[str]:
+    """Run a scripted upstream; return its URL."""
+    script = Path(__file__).with_name("scripted.py")
+    server = subprocess.Popen([sys.executable, script], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    assert server.stdin is not None
+    assert server.stdout is not None
+    try:
+        yield f"http://127.0.0.1:{int(server.stdout.readline())}"
+    finally:
+        server.stdin.close()
+        server.wait()
+
+
+def seen(url: str) -> dict[str, Any]:
+    """Return the upstream's statistics."""
+    with urllib.request.urlopen(f"{url}/seen", timeout=10) as answer:
+        statistics: dict[str, Any] = json.load(answer)
+        return statistics
+
+
+def bar(what: str, value: float, op: str, limit: float) -> dict[str, Any]:
+    """Compare a figure with its bar."""
+    return {"what": what, "value": round(value, 3), "op": op, "bar": limit, "ok": HOLDS[op](value, limit)}
+
+
+def note(text: str) -> None:
+    """Print progress to stderr, apart from the result on stdout."""
+    print(text, file=sys.stderr, flush=True)  # noqa: T201
+
+
+def report(name: str, figures: dict[str, Any], peers: dict[str, Any], bars: list[dict[str, Any]]) -> None:
+    """Print the result line."""
+    line = {"name": name, "seeds": [], "figures": figures, "peers": peers, "bars": bars}
+    print(json.dumps(line))  # noqa: T201

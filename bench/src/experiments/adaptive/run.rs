@@ -1,0 +1,96 @@
+//! The inputs and the results of one run: one contender, one scenario, one seed.
+
+use std::time::Duration;
+
+use super::contender::Terms;
+use super::upstream::Change;
+use super::workload::Arrival;
+
+/// The calls and changes of a run. All contenders of a seed have the same.
+#[derive(Debug)]
+pub(crate) struct RunInputs {
+    pub(crate) seed: u64,
+    pub(crate) terms: Terms,
+    pub(crate) arrivals: Vec<Arrival>,
+    /// The changes of the upstream: time since the start and change, in order of time.
+    pub(crate) changes: Vec<(Duration, Change)>,
+    /// Tokens per minute that the provider's headers announce. `None` without such a header.
+    pub(crate) budget: Option<f64>,
+    /// The output, in tokens, that a gate would expect of each answer.
+    pub(crate) expected_output: u64,
+    /// The end of the last phase. No calls arrive after it, and calls in flight continue to their
+    /// ends.
+    pub(crate) until: Duration,
+}
+
+/// How a call ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum CallOutcome {
+    /// The call has not ended. Does not occur in results.
+    Open,
+    Served,
+    /// The client rejected the call because it had waited too long in the queue.
+    Refused,
+    /// The upstream rejected each attempt of the call.
+    TurnedAway,
+    /// The caller left before the first token.
+    Left,
+    /// No token came within the caller's patience.
+    TimedOut,
+    /// The connection broke.
+    Broken,
+}
+
+/// Times and end of one call.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct CallResult {
+    pub(crate) how: CallOutcome,
+    /// The time at which the last attempt was sent. `None` if none was.
+    pub(crate) sent: Option<Duration>,
+    pub(crate) first_token: Option<Duration>,
+}
+
+/// The state of limit and queue at the end of a second.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Second {
+    pub(crate) limit: usize,
+    /// The maximum number of calls that may await their first token.
+    pub(crate) bound: usize,
+    pub(crate) in_flight: usize,
+    pub(crate) awaiting: usize,
+    pub(crate) waiting: usize,
+    /// Whether a Retry-After or the token budget stops all calls, so that the limit has no effect.
+    pub(crate) held: bool,
+    /// Whether calls waited because of the limit at any moment of the second.
+    pub(crate) pressed: bool,
+}
+
+impl Second {
+    /// Returns `true` if calls wait because of the limit at the end of the second.
+    pub(crate) fn waits(&self) -> bool {
+        self.waiting > 0 && !self.held
+    }
+
+    /// Returns the limit in force, in calls. Usually that is the limit. If calls wait although
+    /// fewer than the limit are in flight (because too many await their first token), it is the
+    /// number in flight.
+    pub(crate) fn in_force(&self) -> usize {
+        if self.waits() { self.limit.min(self.in_flight) } else { self.limit }
+    }
+}
+
+/// The results of one run.
+#[derive(Debug)]
+pub(crate) struct RunResult {
+    /// The result of each arrival, in the order of [`RunInputs::arrivals`].
+    pub(crate) results: Vec<CallResult>,
+    pub(crate) seconds: Vec<Second>,
+    pub(crate) attempts: u64,
+    /// Attempts that the upstream rejected.
+    pub(crate) rejected: u64,
+    /// The contender's notes, one every [`NOTED`] seconds. Empty unless they were requested.
+    pub(crate) notes: Vec<String>,
+}
+
+/// The interval of notes, in seconds.
+pub(crate) const NOTED: usize = 5;

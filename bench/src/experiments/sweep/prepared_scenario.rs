@@ -1,0 +1,84 @@
+//! A scenario whose long-run yields are known, and the sweeps that are run on it.
+
+use std::collections::BTreeMap;
+
+use tidegate_sweep::{Binding, SearchSettings, StepResult};
+
+use super::calls;
+use super::oracle::Curve;
+use super::peers::Peer;
+use super::play::{SweepResult, play};
+use super::scenarios::{Scenario, State, Variant};
+use super::verdict::Verdict;
+use crate::Fallible;
+
+/// A scenario, and the long-run yields of its servers by [`Curve::key`]. Several variants may have
+/// the same server.
+pub(crate) struct PreparedScenario {
+    pub(crate) scenario: Scenario,
+    curves: BTreeMap<String, Curve>,
+}
+
+impl PreparedScenario {
+    pub(crate) fn new(scenario: Scenario) -> Self {
+        let mut curves = BTreeMap::new();
+        for variant in scenario.variants() {
+            for state in [State::Before, State::After] {
+                let curve = Curve::of(&scenario, variant, state);
+                // A server that does not change permanently has one long-run state.
+                if state == State::After || scenario.changes_after(variant, 0).is_some() {
+                    curves.insert(curve.key.clone(), curve);
+                }
+            }
+        }
+        Self { scenario, curves }
+    }
+
+    pub(crate) fn curves(&self) -> impl Iterator<Item = &Curve> {
+        self.curves.values()
+    }
+
+    /// Returns the curve of a variant after the server's change if `changed` is `true`, and before
+    /// it otherwise. A sweep that ended before the change is compared with the latter.
+    pub(crate) fn curve(&self, variant: Variant, changed: bool) -> Option<&Curve> {
+        let state = if changed { State::After } else { State::Before };
+        self.curves.get(&Curve::of(&self.scenario, variant, state).key)
+    }
+
+    /// Runs a sweep on a seed. `on_step` is called after each of its steps.
+    pub(crate) fn sweep(
+        &self,
+        settings: &SearchSettings,
+        seed: u64,
+        on_step: impl FnMut(&StepResult) + Send,
+    ) -> Fallible<SweepResult> {
+        let variant = self.scenario.variant(seed);
+        let server = self.scenario.server(variant, seed, State::Whole);
+        let works = calls::draw(self.scenario.lengths, variant.spread, seed);
+        play(&server, &works, settings, seed, self.scenario.binds == Binding::KvCliff, on_step)
+    }
+
+    /// Runs a sweep on a seed, and compares its answer with the truth.
+    pub(crate) fn ours(
+        &self,
+        settings: &SearchSettings,
+        seed: u64,
+        on_step: impl FnMut(&StepResult) + Send,
+    ) -> Fallible<Verdict> {
+        let played = self.sweep(settings, seed, on_step)?;
+        let variant = self.scenario.variant(seed);
+        let changed = self.scenario.changes_after(variant, seed).is_none_or(|after| played.served >= after);
+        let curve = self.curve(variant, changed).ok_or("a curve is missing")?;
+        Verdict::of(&self.scenario, &played, curve, seed)
+    }
+
+    /// Runs a peer on a seed, and compares its answer with the server's final state.
+    pub(crate) fn peer(&self, peer: Peer, seed: u64) -> Fallible<Verdict> {
+        let variant = self.scenario.variant(seed);
+        let server = self.scenario.server(variant, seed, State::Whole);
+        let works = calls::draw(self.scenario.lengths, variant.spread, seed);
+        let found = peer.play(&server, &works, seed)?;
+        let curve = self.curve(variant, true).ok_or("a curve is missing")?;
+        Verdict::of_peer(found, curve, seed)
+    }
+}

@@ -1,0 +1,126 @@
+//! The layout of the page: which figures it shows (`bench/results/layout.toml`).
+//!
+//! A pattern is the name of a figure or bar in which each `*` matches any text, usually the name of
+//! the scenario: `*: goodput` matches `one of four replicas lost: goodput`.
+
+use serde::Deserialize;
+
+use crate::Fallible;
+
+/// Introduction and tables of the page.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Layout {
+    /// Markdown before the tables.
+    pub(super) introduction: String,
+    #[serde(rename = "table")]
+    pub(super) tables: Vec<Table>,
+}
+
+/// A table with the evidence of one claim.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Table {
+    /// The claim, which is the heading of the table.
+    pub(super) claim: String,
+    /// Names of the experiments. The first one is that of all rows without `experiment`.
+    pub(super) experiments: Vec<String>,
+    #[serde(default)]
+    pub(super) charts: Vec<Chart>,
+    pub(super) rows: Vec<Row>,
+}
+
+/// A picture above a table.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Chart {
+    /// Path below `bench/`.
+    pub(super) file: String,
+    /// What the picture shows, for readers who cannot see it.
+    pub(super) shows: String,
+}
+
+/// A row of a table. It shows either bars or a figure without a bar.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Row {
+    pub(super) what: String,
+    pub(super) experiment: Option<String>,
+    /// Patterns of the bars of this row. The row shows the bar with the worst value.
+    #[serde(default)]
+    pub(super) bars: Vec<String>,
+    /// Whether the row shows the number of bars that are met, instead of the worst value. Default
+    /// `false`.
+    #[serde(default)]
+    pub(super) count: bool,
+    /// Text of the bar column. Default: the bar of the worst value.
+    pub(super) bar: Option<String>,
+    /// Pattern of a figure without a bar. Used if `bars` is empty.
+    pub(super) figure: Option<String>,
+    /// Values in the column beside Tidegate's.
+    #[serde(default)]
+    pub(super) beside: Vec<Beside>,
+}
+
+/// A value to compare with: a figure of a peer or of Tidegate, or a contrast.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Beside {
+    pub(super) label: String,
+    /// Name of the peer. If absent, `figure` is a figure of Tidegate.
+    pub(super) peer: Option<String>,
+    /// Pattern of the figure. Default: `figure` of the row.
+    pub(super) figure: Option<String>,
+    /// Pattern of bars that a variant without the feature misses, recorded as met. They show that
+    /// the experiment would detect a failure.
+    pub(super) contrast: Option<String>,
+}
+
+impl Layout {
+    /// Parses the text of `layout.toml`.
+    pub(super) fn parse(text: &str) -> Fallible<Self> {
+        Ok(toml::from_str(text).map_err(|error| format!("layout.toml: {error}"))?)
+    }
+}
+
+/// Returns the scenario that a name has under a pattern, or `None` if it does not match.
+///
+/// The scenario is the name without the text after the last `*`. If that text is shorter than
+/// [`SUFFIX`], it is what the `*` match, joined by commas. It is empty if the pattern has no `*`.
+pub(super) fn scenario(pattern: &str, name: &str) -> Option<String> {
+    let matched = matches(pattern, name)?;
+    let suffix = pattern.rsplit_once('*').map_or("", |(_, suffix)| suffix);
+    let text = if suffix.len() < SUFFIX { matched.join(", ") } else { name.strip_suffix(suffix)?.to_owned() };
+    let parts = text.split(", ").map(str::trim).filter(|part| !part.is_empty());
+    Some(parts.collect::<Vec<_>>().join(", "))
+}
+
+/// The minimum length, in bytes, of a pattern's last text to be the name of what was measured.
+const SUFFIX: usize = 5;
+
+/// Returns what each `*` of the pattern matches in the name, each as little as possible. Returns
+/// `None` if the name does not match.
+fn matches<'a>(pattern: &str, name: &'a str) -> Option<Vec<&'a str>> {
+    let Some((head, rest)) = pattern.split_once('*') else {
+        return (pattern == name).then(Vec::new);
+    };
+    let tail = name.strip_prefix(head)?;
+    (0..=tail.len()).filter(|end| tail.is_char_boundary(*end)).find_map(|end| {
+        let (matched, tail) = tail.split_at(end);
+        Some([vec![matched], matches(rest, tail)?].concat())
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn scenario_is_what_the_name_adds_to_the_pattern() {
+        assert_eq!(scenario("*: goodput", "half lost: goodput").as_deref(), Some("half lost"));
+        assert_eq!(scenario("run 2, *: p99 (*)", "run 2, A: p99 (worst)").as_deref(), Some("A, worst"));
+        assert_eq!(scenario("run 2, *: goodput", "run 2, A: goodput").as_deref(), Some("run 2, A"));
+        assert_eq!(scenario("goodput", "goodput").as_deref(), Some(""));
+        assert_eq!(scenario("*: goodput", "half lost: goodput, off"), None);
+    }
+}

@@ -1,0 +1,100 @@
+//! Stored results, and the page that is rendered from them.
+//!
+//! `bench/results/NAME.json` has the figures of one experiment and the commit that they were
+//! measured on. `bench/results/layout.toml` lists the tables of `bench/RESULTS.md`, and says which
+//! figures each row shows. The page and its charts are a pure function of these files.
+
+mod chart;
+mod layout;
+mod page;
+mod stored;
+
+use std::collections::BTreeMap;
+use std::process::Command;
+
+use layout::Layout;
+use stored::Stored;
+
+use crate::{Fallible, files};
+
+const PAGE: &str = "RESULTS.md";
+
+/// Stores a result line in `bench/results/NAME.json`, with the current commit and machine. Returns
+/// a message for the user.
+///
+/// # Errors
+///
+/// Returns an error if the line is not a result, or if git or the file is not accessible.
+pub(crate) fn record(line: &str) -> Fallible<String> {
+    let result = Stored::from_line(line, &commit()?, &machine())?;
+    let file = format!("{}.json", result.name);
+    files::write(&files::folder("results"), &file, &result.to_text())?;
+    Ok(format!("bench/results/{file} written; `make results` renders bench/RESULTS.md"))
+}
+
+/// Renders `bench/RESULTS.md` and its charts from the stored results. Returns a message for the
+/// user.
+///
+/// # Errors
+///
+/// Returns an error if a file is missing or malformed, or if the layout does not show each bar
+/// exactly once.
+pub(crate) fn render() -> Fallible<String> {
+    let rendered = rendered()?;
+    for (name, text) in &rendered {
+        files::write(&files::folder(""), name, text)?;
+    }
+    Ok(format!("{} written", rendered.keys().cloned().collect::<Vec<_>>().join(", ")))
+}
+
+/// Returns the page and its charts by their paths below `bench/`.
+fn rendered() -> Fallible<BTreeMap<String, String>> {
+    let folder = files::folder("results");
+    let layout = Layout::parse(&std::fs::read_to_string(folder.join("layout.toml"))?)?;
+    let results = Stored::read_all(&folder)?;
+    let shortfalls = std::fs::read_to_string(files::folder("shortfalls.md"))?;
+    let mut rendered = chart::draw_all(&results)?;
+    rendered.insert(PAGE.to_owned(), page::page(&layout, &results, &shortfalls)?);
+    Ok(rendered)
+}
+
+/// Returns the short hash of the current commit, followed by " with changes" if tracked files
+/// differ from it. Result files are ignored.
+fn commit() -> Fallible<String> {
+    let git = |arguments: &[&str]| -> Fallible<String> {
+        let output = Command::new("git").current_dir(files::folder("")).args(arguments).output()?;
+        if !output.status.success() {
+            return Err(format!("git {} failed", arguments.join(" ")).into());
+        }
+        Ok(String::from_utf8(output.stdout)?.trim().to_owned())
+    };
+    let hash = git(&["rev-parse", "--short=7", "HEAD"])?;
+    let written = [":/", ":!results", ":!RESULTS.md", ":!adaptive", ":!pool", ":!sweep"];
+    let changed = git(&[&["status", "--porcelain", "--untracked-files=no", "--"], &written[..]].concat())?;
+    Ok(if changed.is_empty() { hash } else { format!("{hash} with changes") })
+}
+
+/// Returns the number of cores, the operating system and the architecture, as text.
+fn machine() -> String {
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    format!("{cores} cores, {} {}", std::env::consts::OS, std::env::consts::ARCH)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn committed_page_and_charts_equal_the_rendered_ones() {
+        for (name, text) in rendered().unwrap() {
+            let committed = std::fs::read_to_string(files::folder(&name)).unwrap_or_default();
+            assert!(committed.trim_end() == text.trim_end(), "bench/{name} is stale: run `make results`");
+        }
+    }
+
+    #[test]
+    fn page_has_at_most_300_lines() {
+        let lines = std::fs::read_to_string(files::folder(PAGE)).unwrap().lines().count();
+        assert!(lines <= 300, "{lines} lines");
+    }
+}
