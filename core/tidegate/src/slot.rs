@@ -65,7 +65,7 @@ impl Slot {
         let permit = admit(&call).await.map_err(|error| error.with_call(call.id()));
         let mut permit = permit.inspect_err(|error| tally.failed(error))?;
         let exchange = ExchangeRecord::new(clock::now());
-        call.attempt_sent(exchange.clone());
+        call.update_attempt(|attempt| attempt.exchange = Some(exchange.clone()));
         call.target().metrics().attempted(permit.placed());
         // The holder cannot be asked to release the slot early.
         permit.on_response();
@@ -135,7 +135,7 @@ impl Slot {
 
 impl Drop for AcquiredSlot {
     fn drop(&mut self) {
-        self.tally.call().attempt_released();
+        self.tally.call().update_attempt(|attempt| attempt.released_at = Some(clock::now()));
     }
 }
 

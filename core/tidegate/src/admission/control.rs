@@ -5,7 +5,6 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use super::Admission;
-use super::driver::Event;
 use crate::clock::now;
 use crate::placement::{Observation, Placed, PollRequests, ReplicaId, ReplicaView};
 use crate::schedule::{SchedulerView, WaitExplanation, WaiterId};
@@ -33,20 +32,17 @@ impl Admission {
 
     /// Sets the number of slots and stops adapting it. Lowering it ends no call.
     pub(crate) fn set_limit(self: &Arc<Self>, slots: usize) {
-        self.state.lock().scheduler.set_limit(slots);
-        self.handle(Event::Changed);
+        self.update(|scheduler, _| scheduler.set_limit(slots));
     }
 
     /// Sets the replicas of the pool.
     pub(crate) fn set_members(self: &Arc<Self>, members: &[ReplicaConfig]) {
-        self.state.lock().scheduler.set_members(now(), members);
-        self.handle(Event::Changed);
+        self.update(|scheduler, now| scheduler.set_members(now, members));
     }
 
     /// Records what a poll has observed about a replica.
     pub(crate) fn observe(self: &Arc<Self>, id: ReplicaId, observation: Observation) {
-        self.state.lock().scheduler.observe(now(), id, observation);
-        self.handle(Event::Changed);
+        self.update(|scheduler, now| scheduler.observe(now, id, observation));
     }
 
     /// Returns the polls of replicas that are due now.
@@ -80,7 +76,6 @@ impl Admission {
 
     /// Rejects queued and new calls from now on. Calls in flight continue.
     pub fn drain(self: &Arc<Self>) {
-        self.state.lock().scheduler.drain();
-        self.handle(Event::Changed);
+        self.update(|scheduler, _| scheduler.drain());
     }
 }

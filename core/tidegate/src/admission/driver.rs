@@ -1,9 +1,9 @@
 //! The driver of one scheduler: grants slots to waiting calls and takes released slots back.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 
 use super::BudgetSet;
 use super::cancel::CancelSignals;
@@ -13,43 +13,18 @@ use super::permit::Permit;
 use super::pump::Pump;
 use super::rejection::rejection_error;
 use crate::adaptive::Decision;
-use crate::clock::now;
-use crate::cooldown::{Failure, Hold};
+use crate::clock::{self, now};
 use crate::error::Error;
 use crate::kv::Kv;
-use crate::placement::Fault;
 use crate::schedule::{
-    ForcedDecision, Grant, LimitChange, Refusal, Resources, Scheduler, SchedulerSettings, Settled, Ticket,
-    WaiterId,
+    ForcedDecision, Grant, LimitChange, Refusal, Resources, Scheduler, SchedulerSettings, Ticket, WaiterId,
 };
 use tidegate_policy::outcome::Cancellation;
-use tidegate_protocol::RateHeaders;
 
 /// A waiting call: the channel for its answer, and when it was queued.
 pub(super) struct Waiting {
     answer: Sender<Result<Permit, Refusal>>,
     queued_at: Instant,
-}
-
-/// An event that may admit waiting calls.
-// An event lives only as long as the function call that takes it: a box would cost more than a
-// copy.
-#[allow(clippy::large_enum_variant)]
-pub(super) enum Event<'a> {
-    /// Time has passed, or the scheduler has already changed.
-    Changed,
-    /// A slot is released.
-    Released(Grant),
-    /// The adaptive limit gets an observation of a call in flight.
-    LimitSample(LimitEvent, &'a mut Grant),
-}
-
-/// An observation of a call in flight for the adaptive limit. See the methods of [`Permit`].
-#[derive(Clone, Copy)]
-pub(super) enum LimitEvent {
-    FirstToken,
-    Unobservable,
-    Detached,
 }
 
 /// The state that the lock guards.
@@ -75,10 +50,10 @@ pub struct Admission {
     wait_hint: &'static str,
     pub(super) state: Mutex<State>,
     pump: Arc<Pump>,
-    budgets: Arc<BudgetSet>,
-    cancel_signals: CancelSignals,
-    /// Limits reports that replicas are alive. Only for pools.
-    liveness: Option<LivenessThrottle>,
+    pub(super) budgets: Arc<BudgetSet>,
+    pub(super) cancel_signals: CancelSignals,
+    /// Limits reports that replicas are alive. `None` if the target is not a pool.
+    pub(super) liveness: Option<LivenessThrottle>,
 }
 
 impl Admission {
@@ -119,10 +94,6 @@ impl Admission {
     /// Returns the rate budgets of the target.
     pub(crate) fn budgets(&self) -> &BudgetSet {
         &self.budgets
-    }
-
-    pub(super) fn cancel_signals(&self) -> &CancelSignals {
-        &self.cancel_signals
     }
 
     /// Acquires a slot without waiting. Returns `None` if the call would have to wait.
@@ -222,120 +193,13 @@ impl Admission {
         (Permit::new(self.clone(), grant, ticket.queued_at, now), would)
     }
 
-    /// Records that the upstream accepted an attempt. Admits waiting calls if that ends a cool-down
-    /// or may free slots at a replica.
-    pub(super) fn on_success(self: &Arc<Self>, grant: &mut Grant) {
-        let now = now();
-        let mut state = self.state.lock();
-        let was_open = state.scheduler.is_open();
-        state.scheduler.on_success(now, grant);
-        // A replica that recovers may have free slots now.
-        let may_go = !was_open || (grant.placed().is_some() && state.scheduler.has_waiting());
-        drop(state);
-        if may_go {
-            self.handle(Event::Changed);
-        }
-    }
-
-    /// Records that the upstream failed an attempt of the call number `call`. Returns what follows
-    /// for the call.
-    pub(super) fn on_failure(
-        self: &Arc<Self>,
-        grant: &mut Grant,
-        call: u64,
-        failure: Failure,
-        delay: Option<Duration>,
-    ) -> Hold {
-        let hold =
-            self.state.lock().scheduler.on_failure(now(), grant, call, failure, delay, fastrand::f64());
-        if hold != Hold::No {
-            // Calls with a deadline before the end of the cool-down are rejected at once.
-            self.handle(Event::Changed);
-        }
-        hold
-    }
-
-    /// Records that a replica failed an attempt. Returns what follows for the call.
-    pub(super) fn on_replica_fault(self: &Arc<Self>, grant: &mut Grant, fault: Fault) -> Hold {
-        let hold = self.state.lock().scheduler.on_replica_failure(now(), grant, fault);
-        // Calls that only this replica can serve are rejected, and calls whose response it has not
-        // begun are cancelled.
-        self.handle(Event::Changed);
-        hold
-    }
-
-    /// Records that a replica is alive. Cheap, because few reports take the lock.
-    pub(super) fn on_alive(self: &Arc<Self>, grant: &Grant) {
-        let Some((liveness, at)) = self.liveness.as_ref().zip(grant.replica_index()) else { return };
-        let now = now();
-        if liveness.is_due(at, now) {
-            let is_back = self.state.lock().scheduler.on_alive(now, grant);
-            if is_back {
-                self.admit_waiting();
-            }
-        }
-    }
-
-    /// Applies the rate headers of a response to the rate budgets, and admits calls that fit now.
-    pub(super) fn on_rate_headers(
-        self: &Arc<Self>,
-        grant: &Grant,
-        sent_at: Instant,
-        headers: &RateHeaders,
-        limited: bool,
-    ) {
-        let speaks = limited || !headers.is_empty();
-        if !speaks && !self.budgets.bounds_anything() {
-            return;
-        }
-        self.state.lock().scheduler.on_rate_headers(now(), grant, sent_at, headers, limited);
-        if !speaks {
-            // At most a rate has grown a little. The pump admits waiting calls at the time that is
-            // already set.
-            return;
-        }
-        self.admit_waiting();
-        self.budgets.notify_others(self);
-    }
-
-    /// Returns `true` if the rate budgets are too low now for another call like this one.
-    pub(super) fn is_spent(&self, grant: &Grant) -> bool {
-        self.state.lock().scheduler.is_spent(now(), grant)
-    }
-
-    /// Passes an observation of a call in flight to the adaptive limit.
-    pub(super) fn on_limit_event(self: &Arc<Self>, event: LimitEvent, grant: &mut Grant) {
-        self.handle(Event::LimitSample(event, grant));
-    }
-
-    /// Logs the changes of the adaptive limit, with their causes.
-    fn log(&self, moves: &[LimitChange]) {
-        for (replica, Decision { from, to, cause, .. }) in moves {
-            let (replica, cause) = (replica.as_deref(), cause.as_str());
-            tracing::debug!(target = %self.name, replica, from, to, cause, "limit moved");
-        }
-    }
-
-    /// Settles what an attempt took. Called just before its release.
-    pub(super) fn settle(self: &Arc<Self>, grant: &mut Grant, settled: &Settled) {
-        // The release follows at once, and admits calls for which there is capacity now.
-        self.state.lock().scheduler.settle(now(), grant, settled);
-    }
-
-    /// Releases a slot and admits waiting calls, also at targets that share the budgets.
+    /// Releases the slot of an attempt and admits waiting calls, also at the targets that share the
+    /// rate budgets.
     pub(super) fn release(self: &Arc<Self>, grant: Grant) {
         let id = grant.id;
-        self.handle(Event::Released(grant));
+        self.update(|scheduler, now| scheduler.release(now, grant));
         self.cancel_signals.remove(id);
         self.budgets.notify_others(self);
-    }
-
-    /// Records that a response has begun. The attempt can no longer be cancelled.
-    pub(super) fn on_response(&self, grant: &mut Grant) {
-        if self.cancel_signals.is_enabled() {
-            self.state.lock().scheduler.on_answer(grant);
-            self.cancel_signals.remove(grant.id);
-        }
     }
 
     /// Cancels attempts on borrowed slots while the owners of those slots wait.
@@ -360,51 +224,52 @@ impl Admission {
         }
     }
 
-    /// Admits waiting calls after a change of budgets or replicas.
+    /// Admits the waiting calls for which there is capacity now. Does nothing if no call waits.
     pub(super) fn admit_waiting(self: &Arc<Self>) {
         if self.state.lock().scheduler.has_waiting() {
-            self.handle(Event::Changed);
+            self.refresh();
         }
     }
 
-    /// Applies an event, answers waiting calls, and then arms the pump, because what is due next
-    /// may depend on the calls admitted now.
-    pub(super) fn handle(self: &Arc<Self>, event: Event<'_>) {
-        if self.apply_event(event) {
+    /// Answers the waiting calls that can be admitted or rejected now, as [`Self::update`] does
+    /// after a change.
+    pub(super) fn refresh(self: &Arc<Self>) {
+        self.update(|_, _| {});
+    }
+
+    /// Changes the scheduler, answers the waiting calls that can be admitted or rejected after the
+    /// change, and starts or wakes the pump if it would wake too late for the others.
+    pub(super) fn update<R>(
+        self: &Arc<Self>,
+        change: impl FnOnce(&mut Scheduler<Waiting>, Instant) -> R,
+    ) -> R {
+        let now = now();
+        let mut state = self.state.lock();
+        let result = change(&mut state.scheduler, now);
+        // After the calls are admitted, because they may change what is due next.
+        if self.answer_waiting(state, now) {
             self.pump.arm(self);
         }
+        result
     }
 
-    /// Applies an event and answers waiting calls. Returns `true` if the pump would wake too late
-    /// for the others.
-    fn apply_event(self: &Arc<Self>, mut event: Event<'_>) -> bool {
-        // Slots granted to calls that were cancelled meanwhile.
-        let mut unused = Vec::new();
+    /// Answers the waiting calls that can be admitted or rejected now. Releases the lock before it
+    /// wakes them. Returns `true` if the pump would wake too late for the other waiting calls.
+    fn answer_waiting<'a>(self: &'a Arc<Self>, mut state: MutexGuard<'a, State>, mut now: Instant) -> bool {
         loop {
-            let now = now();
-            let mut answers = Vec::new();
-            let (timed, moves) = {
-                let mut state = self.state.lock();
-                let scheduler = &mut state.scheduler;
-                match std::mem::replace(&mut event, Event::Changed) {
-                    Event::Changed => {}
-                    Event::Released(grant) => scheduler.release(now, grant),
-                    Event::LimitSample(LimitEvent::FirstToken, grant) => scheduler.on_first_token(now, grant),
-                    Event::LimitSample(LimitEvent::Unobservable, grant) => {
-                        scheduler.mark_unobservable(now, grant)
-                    }
-                    Event::LimitSample(LimitEvent::Detached, grant) => scheduler.detach(now, grant),
-                }
-                unused.drain(..).for_each(|grant| scheduler.release(now, grant));
-                answers.extend(scheduler.expired(now).into_iter().map(|(who, refusal)| (who, Err(refusal))));
-                while let Some((who, grant)) = scheduler.next(now) {
-                    answers.push((who, Ok(grant)));
-                }
-                self.cancel_on_down_replicas(scheduler);
-                let moves = scheduler.take_limit_changes();
-                (state.is_late(now), moves)
-            };
+            let scheduler = &mut state.scheduler;
+            let expired = scheduler.expired(now).into_iter().map(|(who, refusal)| (who, Err(refusal)));
+            let mut answers: Vec<_> = expired.collect();
+            while let Some((who, grant)) = scheduler.next(now) {
+                answers.push((who, Ok(grant)));
+            }
+            self.cancel_on_down_replicas(scheduler);
+            let moves = scheduler.take_limit_changes();
+            let is_late = state.is_late(now);
+            drop(state);
             self.log(&moves);
+            // Slots granted to calls that were cancelled meanwhile.
+            let mut unused = Vec::new();
             // Outside the lock, because a waker may run any code.
             for (who, answer) in answers {
                 let answer = answer.map(|grant| Permit::new(self.clone(), grant, who.queued_at, now));
@@ -413,15 +278,27 @@ impl Admission {
                 }
             }
             if unused.is_empty() {
-                return timed;
+                return is_late;
             }
             self.budgets.notify_others(self);
+            now = clock::now();
+            state = self.state.lock();
+            unused.into_iter().for_each(|grant| state.scheduler.release(now, grant));
         }
     }
 
-    /// Answers the calls for which something is due. Returns when to call this function again.
+    /// Logs the changes of the adaptive limit, with their causes.
+    fn log(&self, moves: &[LimitChange]) {
+        for (replica, Decision { from, to, cause, .. }) in moves {
+            let (replica, cause) = (replica.as_deref(), cause.as_str());
+            tracing::debug!(target = %self.name, replica, from, to, cause, "limit moved");
+        }
+    }
+
+    /// Answers the waiting calls for which the time has come. Returns when to call this function
+    /// again, or `None` if no call waits for a point in time.
     pub(super) fn tick(self: &Arc<Self>) -> Option<Instant> {
-        self.apply_event(Event::Changed);
+        self.answer_waiting(self.state.lock(), now());
         let mut state = self.state.lock();
         state.armed = state.scheduler.next_wake(now());
         state.armed
@@ -434,7 +311,7 @@ impl Admission {
             state.scheduler.withdraw(id) && state.is_late(now())
         };
         if late {
-            self.handle(Event::Changed);
+            self.refresh();
         }
     }
 

@@ -5,13 +5,14 @@ use std::time::{Duration, Instant};
 
 use super::Admission;
 use super::cancel::CancelSignal;
-use super::driver::LimitEvent;
+use super::driver::Waiting;
 use crate::adaptive::Ended;
+use crate::clock::now;
 use crate::cooldown::{Failure, Hold};
 use crate::fairness::Tag;
 use crate::kv::Progress;
 use crate::placement::{Fault, Placed};
-use crate::schedule::{Grant, Settled};
+use crate::schedule::{Grant, Scheduler, Settled};
 use tidegate_protocol::RateHeaders;
 
 /// A slot, held by one attempt.
@@ -77,24 +78,25 @@ impl Permit {
     /// Records that the first token of the response has arrived. Admits a waiting call if the limit
     /// on calls awaiting their first token was reached.
     pub fn on_first_token(&mut self) {
-        self.on_limit_event(LimitEvent::FirstToken);
+        self.update_limit(Scheduler::on_first_token);
     }
 
     /// Records that the first token cannot be observed, because the response does not stream or
     /// cannot be parsed. The attempt is then judged like one that does not stream.
     pub fn mark_unobservable(&mut self) {
-        self.on_limit_event(LimitEvent::Unobservable);
+        self.update_limit(Scheduler::mark_unobservable);
     }
 
     /// Excludes the attempt from the samples of the adaptive limit. It still holds its slot.
     pub fn detach(&mut self) {
-        self.on_limit_event(LimitEvent::Detached);
+        self.update_limit(Scheduler::detach);
     }
 
-    fn on_limit_event(&mut self, event: LimitEvent) {
-        // A fixed limit uses no samples, so no lock is taken.
+    /// Passes an observation of the attempt to the adaptive limit. A fixed limit uses none, so no
+    /// lock is taken.
+    fn update_limit(&mut self, observe: impl FnOnce(&mut Scheduler<Waiting>, Instant, &mut Grant)) {
         if let Some(grant) = self.grant.as_mut().filter(|grant| grant.is_tracked()) {
-            self.admission.on_limit_event(event, grant);
+            self.admission.update(|scheduler, now| observe(scheduler, now, grant));
         }
     }
 
@@ -108,19 +110,22 @@ impl Permit {
 
     /// Returns `true` if the rate budgets are too low now for another call like this one.
     pub(crate) fn is_spent(&self) -> bool {
-        self.grant.as_ref().is_some_and(|grant| self.admission.is_spent(grant))
+        let Some(grant) = &self.grant else { return false };
+        self.admission.state.lock().scheduler.is_spent(now(), grant)
     }
 
     /// Returns the signal that cancels the attempt. `None` if the target neither lends reserved
     /// slots nor is a pool.
     pub(crate) fn cancel_signal(&self) -> Option<Arc<CancelSignal>> {
-        self.admission.cancel_signals().register(self.grant.as_ref()?.id)
+        self.admission.cancel_signals.register(self.grant.as_ref()?.id)
     }
 
     /// Records that the response has begun. The attempt can no longer be cancelled.
     pub(crate) fn on_response(&mut self) {
-        if let Some(grant) = &mut self.grant {
-            self.admission.on_response(grant);
+        let Admission { state, cancel_signals, .. } = &*self.admission;
+        if let Some(grant) = self.grant.as_mut().filter(|_| cancel_signals.is_enabled()) {
+            state.lock().scheduler.on_answer(grant);
+            cancel_signals.remove(grant.id);
         }
     }
 
@@ -136,15 +141,25 @@ impl Permit {
     /// for those without such headers. `limited` is `true` if the response is a rate-limit
     /// rejection.
     pub fn on_rate_headers(&mut self, sent_at: Instant, headers: &RateHeaders, limited: bool) {
-        if let Some(grant) = &mut self.grant {
-            self.admission.on_rate_headers(grant, sent_at, headers, limited);
+        let (admission, Some(grant)) = (&self.admission, &self.grant) else { return };
+        let shows_limit = limited || !headers.is_empty();
+        if !shows_limit && !admission.budgets.bounds_anything() {
+            return;
+        }
+        admission.state.lock().scheduler.on_rate_headers(now(), grant, sent_at, headers, limited);
+        // Otherwise at most a rate has grown a little, and the pump admits waiting calls at the time
+        // that is already set.
+        if shows_limit {
+            admission.admit_waiting();
+            admission.budgets.notify_others(admission);
         }
     }
 
     /// Settles what the attempt took, which corrects the charges to its tenant and to the budgets.
     pub fn settle(&mut self, settled: &Settled) {
         if let Some(grant) = &mut self.grant {
-            self.admission.settle(grant, settled);
+            // The release follows at once, and admits calls for which there is capacity then.
+            self.admission.state.lock().scheduler.settle(now(), grant, settled);
         }
     }
 
@@ -155,32 +170,48 @@ impl Permit {
 
     /// Records that the upstream accepted the attempt, which shows that the target is up.
     pub fn on_success(&mut self) {
-        if let Some(grant) = &mut self.grant {
-            self.admission.on_success(grant);
+        let Some(grant) = &mut self.grant else { return };
+        let mut state = self.admission.state.lock();
+        let was_open = state.scheduler.is_open();
+        state.scheduler.on_success(now(), grant);
+        // The end of a cool-down admits calls, and a replica that recovers may have free slots.
+        let may_admit = !was_open || (grant.placed().is_some() && state.scheduler.has_waiting());
+        drop(state);
+        if may_admit {
+            self.admission.refresh();
         }
     }
 
     /// Records that the upstream failed the attempt of the call number `call`. The target may cool
     /// down, for `delay` if the upstream asked for it. Returns what follows for the call.
     pub fn on_failure(&mut self, call: u64, failure: Failure, delay: Option<Duration>) -> Hold {
-        match &mut self.grant {
-            Some(grant) => self.admission.on_failure(grant, call, failure, delay),
-            None => Hold::No,
+        let Some(grant) = &mut self.grant else { return Hold::No };
+        let mut state = self.admission.state.lock();
+        let hold = state.scheduler.on_failure(now(), grant, call, failure, delay, fastrand::f64());
+        drop(state);
+        if hold != Hold::No {
+            // Calls with a deadline before the end of the cool-down are rejected at once.
+            self.admission.refresh();
         }
+        hold
     }
 
     /// Records that the replica failed the attempt. Returns what follows for the call.
     pub fn on_replica_fault(&mut self, fault: Fault) -> Hold {
-        match &mut self.grant {
-            Some(grant) => self.admission.on_replica_fault(grant, fault),
-            None => Hold::No,
-        }
+        let Some(grant) = &mut self.grant else { return Hold::No };
+        // Calls that only this replica can serve are rejected, and calls whose response it has not
+        // begun are cancelled.
+        self.admission.update(|scheduler, now| scheduler.on_replica_failure(now, grant, fault))
     }
 
     /// Records that a part of the response arrived, which shows that the replica is alive.
     pub(crate) fn on_alive(&self) {
-        if let Some(grant) = &self.grant {
-            self.admission.on_alive(grant);
+        let (admission, Some(grant)) = (&self.admission, &self.grant) else { return };
+        let Some((liveness, at)) = admission.liveness.as_ref().zip(grant.replica_index()) else { return };
+        let now = now();
+        // Few reports take the lock.
+        if liveness.is_due(at, now) && admission.state.lock().scheduler.on_alive(now, grant) {
+            admission.admit_waiting();
         }
     }
 

@@ -3,8 +3,7 @@
 use std::time::{Duration, Instant};
 
 use super::Call;
-use super::attempt::{Attempt, ExchangeRecord};
-use crate::clock;
+use super::attempt::Attempt;
 use crate::error::Error;
 use crate::fairness::Tag;
 use crate::placement::{Placed, ReplicaId};
@@ -68,31 +67,8 @@ impl Call {
         attempts.push(Attempt::queued(now));
     }
 
-    /// Records that the current attempt was admitted, at this replica if the target is a pool.
-    pub(crate) fn attempt_admitted(&self, now: Instant, in_flight: usize, placed: Option<Placed>) {
-        self.update_attempt(|attempt| {
-            attempt.admitted_at = Some(now);
-            attempt.in_flight = Some(in_flight);
-            attempt.placed = placed;
-        });
-    }
-
-    /// Records that the current attempt is sent now.
-    pub(crate) fn attempt_sent(&self, exchange: ExchangeRecord) {
-        self.update_attempt(|attempt| attempt.exchange = Some(exchange));
-    }
-
-    /// Records that the current attempt has released its slot.
-    pub(crate) fn attempt_released(&self) {
-        self.update_attempt(|attempt| attempt.released_at = Some(clock::now()));
-    }
-
-    /// Records how long the call backs off after the current attempt. `None` if it does not.
-    pub(crate) fn attempt_backs_off(&self, sleep: Option<Duration>) {
-        self.update_attempt(|attempt| attempt.backoff = sleep);
-    }
-
-    fn update_attempt(&self, write: impl FnOnce(&mut Attempt)) {
+    /// Changes the record of the current attempt. Does nothing if the call has made no attempt.
+    pub(crate) fn update_attempt(&self, write: impl FnOnce(&mut Attempt)) {
         if let Some(attempt) = self.state().attempts.last_mut() {
             write(attempt);
         }

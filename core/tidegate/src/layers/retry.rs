@@ -100,7 +100,7 @@ async fn drive<S: InnerService>(call: Call, request: Request<RequestBody>, mut i
             NextStep::Backoff(sleep) | NextStep::Pause(sleep) => Some(sleep),
             NextStep::Requeue | NextStep::GiveUp(_) => None,
         };
-        call.attempt_backs_off(sleep);
+        call.update_attempt(|attempt| attempt.backoff = sleep);
         if hold == Hold::RetryOther {
             call.target().metrics().hopped(call.placed().as_ref());
         }

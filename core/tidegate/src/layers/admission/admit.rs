@@ -24,7 +24,11 @@ pub(crate) async fn admit(call: &Call) -> Result<Permit, Error> {
         queue.charged = permit.charged();
         queue.spent += permit.spent();
     });
-    call.attempt_admitted(permit.admitted_at(), permit.in_flight(), permit.placed().cloned());
+    call.update_attempt(|attempt| {
+        attempt.admitted_at = Some(permit.admitted_at());
+        attempt.in_flight = Some(permit.in_flight());
+        attempt.placed = permit.placed().cloned();
+    });
     call.metrics().admitted(call.lane(), permit.admitted_at().saturating_duration_since(queued_at));
     Ok(permit)
 }

@@ -189,7 +189,7 @@ impl PermitBody {
                 settle(&self.call, &mut permit, exchange, &mut self.sample);
             }
             release_guard.keep(permit);
-            self.call.attempt_released();
+            self.call.update_attempt(|attempt| attempt.released_at = Some(clock::now()));
         }
     }
 }

@@ -5,6 +5,7 @@ use std::pin::Pin;
 use std::time::Duration;
 
 use http::header::CONTENT_LENGTH;
+use http::request::Parts;
 use http::{Request, Response};
 use http_body_util::{BodyExt, Collected, Limited};
 
@@ -32,7 +33,6 @@ const MAX_ERROR_BODY: usize = 1 << 20;
 /// # Cancel safety
 ///
 /// Dropping the future ends both attempts.
-/// Dropping the future ends both attempts.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct HedgeLayer;
 
@@ -40,8 +40,9 @@ tower_layer!(HedgeLayer);
 
 impl<S: InnerService> Middleware<S> for HedgeLayer {
     fn call(&self, inner: &mut S, request: Request<RequestBody>) -> ResponseFuture {
-        let (request, hedge) = Hedge::split_off(request);
-        let first = inner.call(request);
+        let (parts, body) = request.into_parts();
+        let hedge = Hedge::new(&parts, &body);
+        let first = inner.call(Request::from_parts(parts, body));
         match hedge {
             Some(hedge) => Box::pin(hedge.race(Box::pin(first), inner.clone())),
             None => Box::pin(first),
@@ -57,18 +58,17 @@ struct Hedge {
 }
 
 impl Hedge {
-    /// Copies a request if it may be hedged.
-    fn split_off(request: Request<RequestBody>) -> (Request<RequestBody>, Option<Self>) {
-        let call = request.extensions().get::<Call>().filter(|call| may_be_hedged(call));
+    /// Copies a request. Returns `None` if its call may not be hedged, its pool sets no `hedge`
+    /// delay, or its body can be sent only once.
+    fn new(parts: &Parts, body: &RequestBody) -> Option<Self> {
+        let call = parts.extensions.get::<Call>().filter(|call| may_be_hedged(call))?;
         // The client's own transport serves one exchange of a call at a time.
-        let call = call.filter(|_| request.extensions().get::<Foreign>().is_none()).cloned();
-        let (call, after, again) = match (call.and_then(with_delay), request.body().try_clone()) {
-            (Some((call, after)), Some(again)) => (call, after, again),
-            _ => return (request, None),
-        };
-        let (parts, body) = request.into_parts();
-        let hedge = Self { call, after, request: Request::from_parts(parts.clone(), again) };
-        (Request::from_parts(parts, body), Some(hedge))
+        if parts.extensions.get::<Foreign>().is_some() {
+            return None;
+        }
+        let after = call.target().config().pool.as_ref()?.hedge?;
+        let request = Request::from_parts(parts.clone(), body.try_clone()?);
+        Some(Self { call: call.clone(), after, request })
     }
 
     /// Waits for the first attempt. If its token is late, sends the hedge and waits for whichever
@@ -89,9 +89,8 @@ impl Hedge {
             call.target().metrics().hedged(Hedged::NoBudget);
             return first.await;
         };
-        let _count = Count(&hedge);
         // Declared before `second`, so that the hedge is over when its records are merged.
-        let pair = Pair::new(&call, &hedge);
+        let mut pair = Pair { call: &call, hedge: &hedge, is_won: false };
         request.extensions_mut().insert(hedge.clone());
         // Polled to readiness here, so that the first attempt does not wait for it.
         let mut second = Box::pin(async move {
@@ -109,7 +108,7 @@ impl Hedge {
                 let theirs = second.await;
                 let outcome = outcome_of(&theirs);
                 if !outcome.is_accepted() {
-                    pair.failed(&outcome);
+                    pair.on_failed_hedge(&outcome);
                     return ours;
                 }
                 theirs
@@ -117,7 +116,7 @@ impl Hedge {
             theirs = &mut second => {
                 let outcome = outcome_of(&theirs);
                 if !outcome.is_accepted() {
-                    pair.failed(&outcome);
+                    pair.on_failed_hedge(&outcome);
                     drop(theirs);
                     drop(pair);
                     return first.await;
@@ -127,31 +126,25 @@ impl Hedge {
         };
         // The loser's slot is released before the winner's response is handed up.
         drop(first);
-        pair.won();
+        pair.is_won = true;
+        drop(pair);
         call.target().metrics().hedged(Hedged::Won);
         theirs
     }
 }
 
-/// A call and its hedge. Dropping it merges the records of both.
+/// A call and its hedge. Dropping it counts the hedge, and adds the attempts of the hedge to the
+/// call.
 struct Pair<'a> {
     call: &'a Call,
     hedge: &'a Call,
-    won: bool,
+    /// Whether the response of the hedge is returned. Set when the call's own attempt is over.
+    is_won: bool,
 }
 
-impl<'a> Pair<'a> {
-    fn new(call: &'a Call, hedge: &'a Call) -> Self {
-        Self { call, hedge, won: false }
-    }
-
-    /// Records that the hedge came first. Called when the call's own attempt is over.
-    fn won(mut self) {
-        self.won = true;
-    }
-
+impl Pair<'_> {
     /// Counts a failed hedge. The next attempt avoids its replica.
-    fn failed(&self, outcome: &AttemptOutcome) {
+    fn on_failed_hedge(&self, outcome: &AttemptOutcome) {
         self.hedge.on_failed_attempt(outcome);
         self.call.avoid(self.hedge.placed());
     }
@@ -159,7 +152,9 @@ impl<'a> Pair<'a> {
 
 impl Drop for Pair<'_> {
     fn drop(&mut self) {
-        if self.won {
+        let how = if self.hedge.sent() > 0 { Hedged::Sent } else { Hedged::NoSlot };
+        self.call.target().metrics().hedged(how);
+        if self.is_won {
             self.call.continue_as(self.hedge);
         } else {
             self.call.add_lost_hedge(self.hedge);
@@ -184,12 +179,6 @@ fn may_be_hedged(call: &Call) -> bool {
     call.is_enforced() && call.is_inference() && facts.stream && facts.repeatable && !call.was_hedged()
 }
 
-/// Adds the delay after which the call is hedged. `None` if its pool does not hedge.
-fn with_delay(call: Call) -> Option<(Call, Duration)> {
-    let after = call.target().config().pool.as_ref()?.hedge?;
-    Some((call, after))
-}
-
 /// Waits until the present attempt has been in flight for `after` without a token. The wait for a
 /// slot does not count.
 async fn token_is_late(call: &Call, after: Duration) {
@@ -200,15 +189,5 @@ async fn token_is_late(call: &Call, after: Duration) {
             return;
         }
         tokio::time::sleep_until(tokio::time::Instant::from_std(due)).await;
-    }
-}
-
-/// Counts a hedge when it ends, whether it was sent or found no slot.
-struct Count<'a>(&'a Call);
-
-impl Drop for Count<'_> {
-    fn drop(&mut self) {
-        let how = if self.0.sent() > 0 { Hedged::Sent } else { Hedged::NoSlot };
-        self.0.target().metrics().hedged(how);
     }
 }

@@ -72,7 +72,7 @@ async fn observe(
 ) -> Result<Response<ResponseBody>, Error> {
     let sent_at = clock::now();
     let exchange = ExchangeRecord::new(sent_at);
-    call.attempt_sent(exchange.clone());
+    call.update_attempt(|attempt| attempt.exchange = Some(exchange.clone()));
     call.target().metrics().attempted(placed.as_ref());
     let limit = call.head_limit();
     let mut head = within(limit, upload, response).await.map_err(|error| failed(&call, error))?;
