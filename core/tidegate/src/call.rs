@@ -291,7 +291,7 @@ impl Call {
             lane: self.0.identity.lane,
             queued_at: self.0.queued_at,
             deadline: self.0.deadline,
-            wait: wait.map(|wait| wait.saturating_sub(queue.spent)),
+            wait: wait.map(|wait| wait.saturating_sub(queue.used_wait)),
             has_failed: queue.has_failed,
             demand,
             forecast,

@@ -13,7 +13,7 @@ use crate::config::RateConfig;
 /// Rate budgets and the targets that share them. Budget that one target returns may admit a call
 /// that waits at another.
 pub struct BudgetSet {
-    rates: Arc<Mutex<RateBudgets>>,
+    pub(crate) rates: Arc<Mutex<RateBudgets>>,
     /// Whether any rate is limited now. Readable without locking the budgets.
     bounds: Arc<AtomicBool>,
     members: Mutex<Vec<Weak<Admission>>>,
@@ -29,11 +29,6 @@ impl BudgetSet {
     pub fn from_budgets(budgets: RateBudgets) -> Arc<Self> {
         let bounds = budgets.has_limits();
         Arc::new(Self { rates: Arc::new(Mutex::new(budgets)), bounds, members: Mutex::default() })
-    }
-
-    /// Returns the budgets.
-    pub(crate) fn rates(&self) -> &Arc<Mutex<RateBudgets>> {
-        &self.rates
     }
 
     /// Returns `true` if any rate is limited now. Takes no lock.

@@ -50,7 +50,7 @@ pub struct Admission {
     wait_hint: &'static str,
     pub(super) state: Mutex<State>,
     pump: Arc<Pump>,
-    pub(super) budgets: Arc<BudgetSet>,
+    pub(crate) budgets: Arc<BudgetSet>,
     pub(super) cancel_signals: CancelSignals,
     /// Limits reports that replicas are alive. `None` if the target is not a pool.
     pub(super) liveness: Option<LivenessThrottle>,
@@ -68,7 +68,7 @@ impl Admission {
         kv: Option<Kv>,
         wait_hint: &'static str,
     ) -> Arc<Self> {
-        let resources = Resources { budgets: budgets.rates().clone(), kv };
+        let resources = Resources { budgets: budgets.rates.clone(), kv };
         let state = State { scheduler: Scheduler::with(settings, resources, now()), armed: None };
         let state = Mutex::new(state);
         let cancel_signals = CancelSignals::new(settings.reclaim || settings.pool.is_some());
@@ -89,11 +89,6 @@ impl Admission {
     /// Returns the name of the target or tool.
     pub fn name(&self) -> &Arc<str> {
         &self.name
-    }
-
-    /// Returns the rate budgets of the target.
-    pub(crate) fn budgets(&self) -> &BudgetSet {
-        &self.budgets
     }
 
     /// Acquires a slot without waiting. Returns `None` if the call would have to wait.

@@ -48,7 +48,7 @@ impl Permit {
     }
 
     /// Returns the part of the call's wait budget that this wait has used.
-    pub fn spent(&self) -> Duration {
+    pub fn used_wait(&self) -> Duration {
         self.grant.as_ref().map(|grant| grant.spent).unwrap_or_default()
     }
 
@@ -109,7 +109,7 @@ impl Permit {
     }
 
     /// Returns `true` if the rate budgets are too low now for another call like this one.
-    pub(crate) fn is_spent(&self) -> bool {
+    pub(crate) fn is_budget_exhausted(&self) -> bool {
         let Some(grant) = &self.grant else { return false };
         self.admission.state.lock().scheduler.is_spent(now(), grant)
     }

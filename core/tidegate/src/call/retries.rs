@@ -16,7 +16,7 @@ pub(crate) struct CanReplay;
 /// Dropping it refunds the charge, unless another attempt of the call was sent meanwhile.
 pub(crate) struct RetryCharge {
     call: Call,
-    sent: usize,
+    sent_attempts: usize,
     token: Option<RetryToken>,
 }
 
@@ -24,7 +24,7 @@ impl RetryCharge {
     /// Charges one more attempt of the call. Returns `None` if the retry budget is used up.
     pub(crate) fn withdraw(call: &Call) -> Option<Self> {
         let token = call.target().retries().lock().withdraw(clock::now())?;
-        Some(Self { call: call.clone(), sent: call.sent(), token: Some(token) })
+        Some(Self { call: call.clone(), sent_attempts: call.sent_attempts(), token: Some(token) })
     }
 
     /// Keeps the charge, because the attempt was made.
@@ -35,7 +35,7 @@ impl RetryCharge {
 
 impl Drop for RetryCharge {
     fn drop(&mut self) {
-        if let Some(token) = self.token.take().filter(|_| self.call.sent() == self.sent) {
+        if let Some(token) = self.token.take().filter(|_| self.call.sent_attempts() == self.sent_attempts) {
             self.call.target().retries().lock().refund(token);
         }
     }

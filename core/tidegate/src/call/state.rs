@@ -39,7 +39,7 @@ pub(crate) struct QueueState {
     /// The call's latest place in the queue of its target, if it has had one.
     pub(crate) waiter: Option<WaiterId>,
     /// The part of the wait budget that earlier waits have used. All attempts share one budget.
-    pub(crate) spent: Duration,
+    pub(crate) used_wait: Duration,
     /// Whether an attempt failed in a way that the call itself may have caused.
     pub(crate) has_failed: bool,
     /// The tokens that the latest attempt was expected to take when it was queued.
@@ -113,7 +113,7 @@ impl Call {
     }
 
     /// Returns the number of attempts that were sent.
-    pub(crate) fn sent(&self) -> usize {
+    pub(crate) fn sent_attempts(&self) -> usize {
         self.state().attempts.iter().filter(|attempt| attempt.exchange.is_some()).count()
     }
 
@@ -125,8 +125,7 @@ impl Call {
     /// Returns the tokens that the latest attempt was expected to take when it was queued or, if
     /// none was, the current estimate.
     pub(crate) fn expected(&self) -> Demand {
-        let told = self.queue().demand;
-        told.unwrap_or_else(|| self.demand())
+        self.queue().demand.unwrap_or_else(|| self.demand())
     }
 
     /// Sets the number of input tokens that were counted before the call is sent.

@@ -1,7 +1,8 @@
 //! The tower service that all layers of the stack share.
 //!
 //! A layer is a type that implements [`Middleware`], and [`tower_layer!`] makes a tower layer of
-//! it. The tower service of each layer is [`Layered`].
+//! it. The tower service of each layer is [`Layered`], which passes on unchanged each request that
+//! carries no [`Call`] or to whose call the layer does not apply.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -11,9 +12,10 @@ use http::{Request, Response};
 use tower::Service;
 
 use crate::body::{RequestBody, ResponseBody};
+use crate::call::Call;
 use crate::error::Error;
 
-type Call = Request<RequestBody>;
+type CallRequest = Request<RequestBody>;
 type Answer = Response<ResponseBody>;
 
 /// The future of each service of the stack.
@@ -21,19 +23,27 @@ pub(crate) type ResponseFuture = Pin<Box<dyn Future<Output = Result<Answer, Erro
 
 /// A service that a layer can wrap.
 pub trait InnerService:
-    Service<Call, Response = Answer, Error = Error, Future: Send + 'static> + Clone + Send + 'static
+    Service<CallRequest, Response = Answer, Error = Error, Future: Send + 'static> + Clone + Send + 'static
 {
 }
 
 impl<S> InnerService for S where
-    S: Service<Call, Response = Answer, Error = Error, Future: Send + 'static> + Clone + Send + 'static
+    S: Service<CallRequest, Response = Answer, Error = Error, Future: Send + 'static>
+        + Clone
+        + Send
+        + 'static
 {
 }
 
 /// The behaviour of a layer.
 pub trait Middleware<S: InnerService>: Clone {
-    /// Returns the response to `request`. `inner` is ready for one call.
-    fn call(&self, inner: &mut S, request: Call) -> ResponseFuture;
+    /// Returns `true` if the layer acts on the call. Otherwise its requests pass unchanged.
+    fn applies_to(&self, _call: &Call) -> bool {
+        true
+    }
+
+    /// Returns the response to `request`, which belongs to `call`. `inner` is ready for one request.
+    fn call(&self, call: Call, inner: &mut S, request: CallRequest) -> ResponseFuture;
 }
 
 /// The service of a layer: passes each request to the layer's [`Middleware`].
@@ -49,7 +59,7 @@ impl<M, S> Layered<M, S> {
     }
 }
 
-impl<M: Middleware<S>, S: InnerService> Service<Call> for Layered<M, S> {
+impl<M: Middleware<S>, S: InnerService> Service<CallRequest> for Layered<M, S> {
     type Response = Answer;
     type Error = Error;
     type Future = ResponseFuture;
@@ -58,8 +68,12 @@ impl<M: Middleware<S>, S: InnerService> Service<Call> for Layered<M, S> {
         self.inner.poll_ready(cx)
     }
 
-    fn call(&mut self, request: Call) -> Self::Future {
-        self.middleware.call(&mut self.inner, request)
+    fn call(&mut self, request: CallRequest) -> Self::Future {
+        let call = request.extensions().get::<Call>().filter(|call| self.middleware.applies_to(call));
+        match call.cloned() {
+            Some(call) => self.middleware.call(call, &mut self.inner, request),
+            None => Box::pin(self.inner.call(request)),
+        }
     }
 }
 

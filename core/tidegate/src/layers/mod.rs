@@ -14,10 +14,22 @@ mod pool;
 pub(crate) mod retry;
 pub(crate) mod stream;
 
+use http_body::SizeHint;
+
 #[cfg(not(feature = "pool"))]
 pub(crate) use self::no_pool::{HedgeLayer, PoolLayer};
 #[cfg(feature = "pool")]
 pub(crate) use self::{hedge::HedgeLayer, pool::PoolLayer};
+
+/// Returns the size hint of a body that yields `read` bytes and then a body with the hint `rest`.
+fn size_hint_after(read: u64, rest: &SizeHint) -> SizeHint {
+    let mut hint = SizeHint::new();
+    hint.set_lower(read + rest.lower());
+    if let Some(upper) = rest.upper() {
+        hint.set_upper(read + upper);
+    }
+    hint
+}
 
 /// The layers of pools in a build without the feature `pool`. Requests pass unchanged.
 #[cfg(not(feature = "pool"))]

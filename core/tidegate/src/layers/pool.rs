@@ -22,9 +22,11 @@ pub(crate) struct PoolLayer;
 tower_layer!(PoolLayer);
 
 impl<S: InnerService> Middleware<S> for PoolLayer {
-    fn call(&self, inner: &mut S, mut request: Request<RequestBody>) -> ResponseFuture {
-        let call = request.extensions().get::<Call>().filter(|call| call.target().pool().is_some());
-        let Some(call) = call.cloned() else { return Box::pin(inner.call(request)) };
+    fn applies_to(&self, call: &Call) -> bool {
+        call.target().pool().is_some()
+    }
+
+    fn call(&self, call: Call, inner: &mut S, mut request: Request<RequestBody>) -> ResponseFuture {
         if call.is_inference() {
             let placed = request.extensions().get::<Placed>().cloned();
             return match route(&call, placed, &mut request) {

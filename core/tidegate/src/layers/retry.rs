@@ -37,16 +37,17 @@ pub(crate) struct RetryLayer;
 tower_layer!(RetryLayer);
 
 impl<S: InnerService> Middleware<S> for RetryLayer {
-    fn call(&self, inner: &mut S, request: Request<RequestBody>) -> ResponseFuture {
-        match request.extensions().get::<Call>().cloned() {
-            Some(call) => Box::pin(drive(call, request, take_ready(inner))),
-            None => Box::pin(inner.call(request)),
-        }
+    fn call(&self, call: Call, inner: &mut S, request: Request<RequestBody>) -> ResponseFuture {
+        Box::pin(make_attempts(call, request, take_ready(inner)))
     }
 }
 
 /// Makes the attempts of a call until one is accepted or no other follows.
-async fn drive<S: InnerService>(call: Call, request: Request<RequestBody>, mut inner: S) -> AttemptResult {
+async fn make_attempts<S: InnerService>(
+    call: Call,
+    request: Request<RequestBody>,
+    mut inner: S,
+) -> AttemptResult {
     if call.is_inference() {
         call.target().retries().lock().deposit(clock::now());
     }
@@ -83,7 +84,7 @@ async fn drive<S: InnerService>(call: Call, request: Request<RequestBody>, mut i
         let left = call.deadline().saturating_duration_since(clock::now());
         let failure = FailedAttempt::from_outcome(&outcome, hold, call.facts().repeatable, attempts, left);
         attempts = failure.attempts;
-        let Some(again) = spare else { return hand_up(&call, result, GiveUpReason::Unsafe) };
+        let Some(again) = spare else { return return_failure(&call, result, GiveUpReason::Unsafe) };
         let next = decide(
             &call.target().config().retry,
             failure,
@@ -93,8 +94,8 @@ async fn drive<S: InnerService>(call: Call, request: Request<RequestBody>, mut i
             },
             fastrand::f64(),
         );
-        if let NextStep::GiveUp(why) = next {
-            return hand_up(&call, result, why);
+        if let Next::GiveUp(why) = next {
+            return return_failure(&call, result, why);
         }
         let sleep = match next {
             NextStep::Backoff(sleep) | NextStep::Pause(sleep) => Some(sleep),
@@ -119,7 +120,7 @@ async fn drive<S: InnerService>(call: Call, request: Request<RequestBody>, mut i
 }
 
 /// Returns a final failure as the caller gets it, marked so that no SDK above retries.
-fn hand_up(call: &Call, result: AttemptResult, why: GiveUpReason) -> AttemptResult {
+fn return_failure(call: &Call, result: AttemptResult, why: GiveUpReason) -> AttemptResult {
     if call.is_enforced() {
         call.target().metrics().gave_up(why);
     }

@@ -18,33 +18,25 @@ const MAX_FILE_BYTES: u64 = 1 << 20;
 /// The delay between the two reads that must agree.
 const SETTLE: Duration = Duration::from_millis(50);
 
-/// The result of reading the file.
-pub(super) enum FileContents {
-    /// The text has not changed, or is still being written.
-    Same,
-    /// A new text, the same in two reads.
-    Text(String),
-}
-
-/// Reads the file outside the threads that serve calls. `last` is the text that was read before.
+/// Reads the file on a blocking thread. Returns its text, or `None` if the text is `last` or is
+/// still being written. `last` is the text that was read before, if any.
 ///
 /// # Errors
 /// Why the file cannot be read.
-pub(super) async fn look_up(path: PathBuf, last: Option<String>) -> Result<FileContents, String> {
-    let first = off(path.clone()).await?;
+pub(super) async fn look_up(path: PathBuf, last: Option<String>) -> Result<Option<String>, String> {
+    let read = async || {
+        let path = path.clone();
+        let read = tokio::task::spawn_blocking(move || read(&path)).await;
+        read.unwrap_or_else(|_| Err("it could not be read".into()))
+    };
+    let first = read().await?;
     if last.as_ref() == Some(&first) {
-        return Ok(FileContents::Same);
+        return Ok(None);
     }
     sleep(SETTLE).await;
-    let second = off(path).await?;
+    let second = read().await?;
     // The next lookup reads the file again.
-    Ok(if first == second { FileContents::Text(second) } else { FileContents::Same })
-}
-
-/// Reads the file on a blocking thread.
-async fn off(path: PathBuf) -> Result<String, String> {
-    let read = tokio::task::spawn_blocking(move || read(&path)).await;
-    read.unwrap_or_else(|_| Err("it could not be read".into()))
+    Ok((first == second).then_some(second))
 }
 
 /// Reads the file, and blocks the thread meanwhile.

@@ -199,7 +199,7 @@ async fn run(mut running: Running) {
             shared.source.as_ref().filter(|_| !is_looking_up && next_lookup.is_some_and(|at| at <= now))
         {
             // Scheduled now, so that the next lookup happens even if this one panics.
-            next_lookup = Some(duration::after(now, source.interval()));
+            next_lookup = Some(duration::after(now, source.interval));
             let source = source.clone();
             lookup = Some(under_way.spawn(async move { TaskResult::LookedUp(source.look_up().await) }));
         }
@@ -208,9 +208,9 @@ async fn run(mut running: Running) {
             [poll_requests.next, next].into_iter().flatten().fold(now + MAX_CHECK_INTERVAL, Instant::min);
         tokio::select! {
             biased;
-            Some(news) = under_way.join_next() => {
-                match news {
-                    Ok(news) => shared.apply(news, &mut next_lookup),
+            Some(result) = under_way.join_next() => {
+                match result {
+                    Ok(result) => shared.apply(result, &mut next_lookup),
                     // The lookup panicked. Calls must not wait for it.
                     Err(_) => drop(shared.first_lookup_done.send_replace(true)),
                 }
@@ -222,13 +222,13 @@ async fn run(mut running: Running) {
 
 impl Shared {
     /// Applies the result of a poll or a lookup, unless the gate is gone.
-    fn apply(&self, news: TaskResult, next_lookup: &mut Option<Instant>) {
+    fn apply(&self, result: TaskResult, next_lookup: &mut Option<Instant>) {
         let Some(admission) = self.admission.upgrade() else { return };
-        match news {
+        match result {
             TaskResult::Polled(replica, Some(observation)) => admission.observe(replica, observation),
             TaskResult::LookedUp(lookup) => {
                 if let Some(source) = &self.source {
-                    *next_lookup = Some(duration::after(now(), source.interval()));
+                    *next_lookup = Some(duration::after(now(), source.interval));
                     source.apply(&admission, lookup);
                     self.first_lookup_done.send_replace(true);
                 }

@@ -57,13 +57,9 @@ impl Poller {
     /// Probes the health of a replica. Returns `None` after a local failure.
     async fn health(&self, replica: &str) -> Option<Observation> {
         let path = self.health.as_deref().unwrap_or("/health");
-        let exchange = async {
-            let response = self.get(replica, path, None).await?;
-            let status = response.status();
-            Ok::<_, Error>((status, response))
-        };
-        match timeout(HEALTH, exchange).await {
-            Ok(Ok((status, response))) => {
+        match timeout(HEALTH, self.get(replica, path, None)).await {
+            Ok(Ok(response)) => {
+                let status = response.status();
                 // The body is read to its end, within limits, so that the connection can be reused.
                 // The status alone decides.
                 let _ =

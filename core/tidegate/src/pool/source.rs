@@ -8,7 +8,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 
 use super::dns::{Dns, Resolve};
-use super::file::{self, FileContents};
+use super::file;
 use crate::admission::Admission;
 use crate::config;
 use crate::placement::MAX_REPLICAS;
@@ -20,7 +20,8 @@ pub(super) type Lookup = Result<Option<Vec<ReplicaConfig>>, String>;
 pub(super) struct Source {
     name: Arc<str>,
     listed_in: ListedIn,
-    interval: Duration,
+    /// Time between two lookups.
+    pub(super) interval: Duration,
     last: Mutex<LastLookup>,
 }
 
@@ -58,11 +59,6 @@ impl Source {
         Some(Self { name: name.clone(), listed_in, interval, last: Mutex::default() })
     }
 
-    /// Returns the interval between lookups.
-    pub(super) fn interval(&self) -> Duration {
-        self.interval
-    }
-
     /// Loads the replicas that are available before the first call. A file is read at once; a host
     /// name is resolved when the first call arrives.
     pub(super) fn open(&self, admission: &Arc<Admission>) {
@@ -79,8 +75,8 @@ impl Source {
             ListedIn::File(path) => {
                 let text = self.last.lock().text.clone();
                 match file::look_up(path.clone(), text).await? {
-                    FileContents::Same => Ok(None),
-                    FileContents::Text(text) => self.parse(text),
+                    Some(text) => self.parse(text),
+                    None => Ok(None),
                 }
             }
         }

@@ -165,7 +165,7 @@ impl Target {
 
     /// Returns the state of the rate budgets.
     pub(crate) fn budgets(&self, now: Instant) -> Vec<BudgetView> {
-        self.admission.budgets().rates().lock().view(now)
+        self.admission.budgets.rates.lock().view(now)
     }
 
     /// Returns the estimates of what calls take.

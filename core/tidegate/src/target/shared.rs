@@ -73,7 +73,7 @@ impl SharedCooldowns {
             }
             if held_call.is_none() {
                 held_call = Some(
-                    HeldCall::take(&self.held, self.backlog).ok_or_else(|| rejection(Reason::QueueFull))?,
+                    HeldCall::new(&self.held, self.backlog).ok_or_else(|| rejection(Reason::QueueFull))?,
                 );
             }
             tokio::select! {
@@ -148,10 +148,10 @@ fn held_since(now: Instant, queued_at: Instant, until: Instant) -> WaitExplanati
 struct HeldCall<'a>(&'a AtomicUsize);
 
 impl<'a> HeldCall<'a> {
-    /// Counts one more held call. Returns `None` if `most` calls are already held.
-    fn take(held: &'a AtomicUsize, most: usize) -> Option<Self> {
+    /// Counts one more held call. Returns `None` if `max` calls are already held.
+    fn new(held: &'a AtomicUsize, max: usize) -> Option<Self> {
         let call = Self(held);
-        (held.fetch_add(1, Ordering::Relaxed) < most).then_some(call)
+        (held.fetch_add(1, Ordering::Relaxed) < max).then_some(call)
     }
 }
 

@@ -22,7 +22,7 @@ pub(crate) async fn admit(call: &Call) -> Result<Permit, Error> {
     permit.on_sent();
     call.update_queue(|queue| {
         queue.charged = permit.charged();
-        queue.spent += permit.spent();
+        queue.used_wait += permit.used_wait();
     });
     call.update_attempt(|attempt| {
         attempt.admitted_at = Some(permit.admitted_at());
@@ -40,19 +40,19 @@ async fn acquire(call: &Call) -> Result<Permit, Error> {
     let ticket = call.ticket();
     let max_prompt = target.config().max_prompt.filter(|max_prompt| ticket.demand.input > *max_prompt);
     if call.is_hedge() {
-        return unless_avoided(admission.try_acquire(&ticket)?, &ticket).ok_or_else(|| no_free_slot(call));
+        return filter_avoided(admission.try_acquire(&ticket)?, &ticket).ok_or_else(|| no_free_slot(call));
     }
     if call.is_enforced() {
         if let Some(max_prompt) = max_prompt {
             return Err(prompt_too_large(target.name(), ticket.demand.input, max_prompt));
         }
-        let asking = call.begin_group_wait();
+        let group_wait = call.begin_group_wait();
         let permit = match call.shared() {
             None => admission.acquire_from(ticket, |waiter| queued(call, waiter)).await,
             Some((cooldowns, key)) => acquire_shared(call, cooldowns, key).await,
         };
-        if let Some(asking) = asking.filter(|_| permit.is_ok()) {
-            asking.admitted();
+        if let Some(group_wait) = group_wait.filter(|_| permit.is_ok()) {
+            group_wait.admitted();
         }
         return permit.map_err(|error| target.explain_rejection(error));
     }
@@ -81,7 +81,7 @@ async fn acquire_shared(call: &Call, cooldowns: &SharedCooldowns, key: u64) -> R
             return Ok(permit);
         }
         // A cool-down of the key began while the call was queued, so the slot is released.
-        call.update_queue(|queue| queue.spent += permit.spent());
+        call.update_queue(|queue| queue.used_wait += permit.used_wait());
     }
 }
 
@@ -91,7 +91,7 @@ fn queued(call: &Call, waiter: WaiterId) {
 }
 
 /// Returns the permit, unless its slot is at a replica that the call avoids.
-fn unless_avoided(permit: Option<Permit>, ticket: &Ticket) -> Option<Permit> {
+fn filter_avoided(permit: Option<Permit>, ticket: &Ticket) -> Option<Permit> {
     let avoid = ticket.wants.as_ref().map_or(&[][..], |wants| &wants.avoid);
     permit.filter(|permit| permit.placed().is_some_and(|placed| !avoid.contains(&placed.id)))
 }

@@ -35,10 +35,12 @@ pub struct AdmissionLayer;
 tower_layer!(AdmissionLayer);
 
 impl<S: InnerService> Middleware<S> for AdmissionLayer {
-    fn call(&self, inner: &mut S, mut request: Request<RequestBody>) -> ResponseFuture {
+    fn applies_to(&self, call: &Call) -> bool {
+        call.is_inference()
+    }
+
+    fn call(&self, call: Call, inner: &mut S, mut request: Request<RequestBody>) -> ResponseFuture {
         let mut inner = take_ready(inner);
-        let call = request.extensions().get::<Call>().filter(|call| call.is_inference()).cloned();
-        let Some(call) = call else { return Box::pin(inner.call(request)) };
         Box::pin(async move {
             let permit = admit(&call).await?;
             let release_guard = ReleaseGuard::new();

@@ -201,7 +201,7 @@ fn is_by_rate(permit: &Permit, result: &AttemptResult, outcome: &AttemptOutcome)
         let headers = result.as_ref().ok().map(|response| response.headers());
         headers.is_some_and(|headers| RateHeaders::read(headers, clock::wall()).has_exhausted())
     };
-    outcome.retry_after().is_some() || shows_nothing_left() || permit.is_spent()
+    outcome.retry_after().is_some() || shows_nothing_left() || permit.is_budget_exhausted()
 }
 
 impl Drop for PermitBody {

@@ -26,6 +26,7 @@ use crate::admission::{ReadAhead, TaskSlotGuard};
 use crate::body::ResponseBody;
 use crate::call::Call;
 use crate::error::Error;
+use crate::layers::size_hint_after;
 
 /// Maximum number of bytes read ahead of the reader.
 const MAX_READ: usize = 1024 * 1024;
@@ -42,10 +43,9 @@ struct State {
     size: usize,
     /// Number of tools for which the response is read ahead now.
     starts: usize,
-    /// Whether a task reads ahead. Otherwise the reader polls the body.
-    is_running: bool,
     /// Identifies the current task, because an aborted task may be polled once more.
     generation: u64,
+    /// The task that reads ahead. `None` if the reader polls the body.
     task: Option<AbortHandle>,
     reader: Option<Waker>,
 }
@@ -63,7 +63,6 @@ pub(super) fn readable_ahead(call: &Call, body: PermitBody) -> ResponseBody {
             read: VecDeque::new(),
             size: 0,
             starts: 0,
-            is_running: false,
             generation: 0,
             task: None,
             reader: None,
@@ -78,11 +77,10 @@ impl ReadAhead for SharedBody {
         state.starts += 1;
         let is_open = state.body.as_ref().is_some_and(|body| !body.is_end_stream());
         if is_open
-            && !state.is_running
+            && state.task.is_none()
             && state.size < MAX_READ
             && let Ok(runtime) = Handle::try_current()
         {
-            state.is_running = true;
             state.generation += 1;
             let task = ReadAheadTask { shared: self.clone(), generation: state.generation };
             state.task = Some(runtime.spawn(task).abort_handle());
@@ -92,7 +90,7 @@ impl ReadAhead for SharedBody {
     fn stop(&self) {
         let mut state = self.0.lock();
         state.starts -= 1;
-        if state.starts == 0 && state.is_running {
+        if state.starts == 0 && state.task.is_some() {
             let (task, reader) = state.stop();
             drop(state);
             abort_and_wake(task, reader);
@@ -104,7 +102,6 @@ impl State {
     /// Stops reading ahead, so that the reader polls the body again. The caller must abort the
     /// returned task and wake the returned reader outside the lock.
     fn stop(&mut self) -> (Option<AbortHandle>, Option<Waker>) {
-        self.is_running = false;
         (self.task.take(), self.reader.take())
     }
 
@@ -136,7 +133,7 @@ impl Future for ReadAheadTask {
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
         loop {
             let mut state = self.shared.0.lock();
-            if !state.is_running || state.generation != self.generation {
+            if state.task.is_none() || state.generation != self.generation {
                 return Poll::Ready(());
             }
             let polled = state.poll_body(cx);
@@ -175,7 +172,7 @@ impl Body for Reader {
             state.size -= size(&frame);
             return Poll::Ready(Some(frame));
         }
-        let polled = if state.is_running { Poll::Pending } else { state.poll_body(cx) };
+        let polled = if state.task.is_some() { Poll::Pending } else { state.poll_body(cx) };
         if polled.is_pending() {
             // A read-ahead task that starts later replaces the waker in the body.
             match &mut state.reader {
@@ -194,12 +191,7 @@ impl Body for Reader {
     fn size_hint(&self) -> SizeHint {
         let state = self.0.0.lock();
         let rest = state.body.as_ref().map_or_else(|| SizeHint::with_exact(0), PermitBody::size_hint);
-        let mut hint = SizeHint::new();
-        hint.set_lower(rest.lower() + state.size as u64);
-        if let Some(upper) = rest.upper() {
-            hint.set_upper(upper + state.size as u64);
-        }
-        hint
+        size_hint_after(state.size as u64, &rest)
     }
 }
 

@@ -9,7 +9,7 @@ const CONTINUOUS: &str = "continuous_usage_stats";
 
 /// Returns the body with a request for usage. Returns `None` if the body already states whether
 /// usage is wanted, or is not a JSON object.
-pub(super) fn asking(body: &[u8]) -> Option<Vec<u8>> {
+pub(super) fn with_usage(body: &[u8]) -> Option<Vec<u8>> {
     let request = Object::read(body)?;
     let Some(options) = request.last(OPTIONS).filter(|options| options.value != "null") else {
         return Some(request.set(OPTIONS, r#"{"include_usage":true}"#));
@@ -18,13 +18,13 @@ pub(super) fn asking(body: &[u8]) -> Option<Vec<u8>> {
     if own.last(INCLUDE).is_some() || own.last(CONTINUOUS).is_some() {
         return None;
     }
-    let asking = String::from_utf8(own.set(INCLUDE, "true")).ok()?;
-    Some(request.replace(options, &asking))
+    let extended = String::from_utf8(own.set(INCLUDE, "true")).ok()?;
+    Some(request.replace(options, &extended))
 }
 
 #[cfg(test)]
 mod tests {
-    use super::asking;
+    use super::with_usage;
 
     #[test]
     fn usage_is_requested_if_the_caller_does_not_set_it() {
@@ -48,7 +48,7 @@ mod tests {
                 r#"{"stream_options":{"include_usage":true},"stream_options":{"include_usage":true}}"#,
             ),
         ] {
-            assert_eq!(asking(body.as_bytes()).as_deref(), Some(expected.as_bytes()), "{body}");
+            assert_eq!(with_usage(body.as_bytes()).as_deref(), Some(expected.as_bytes()), "{body}");
         }
     }
 
@@ -64,7 +64,7 @@ mod tests {
             "[]",
             "",
         ] {
-            assert_eq!(asking(body.as_bytes()), None, "{body}");
+            assert_eq!(with_usage(body.as_bytes()), None, "{body}");
         }
     }
 }

@@ -13,40 +13,40 @@ use crate::error::Error;
 /// A body that passes on its inner body without the hidden events, as soon as possible.
 pub(super) struct FilteredBody {
     body: ResponseBody,
-    hide: UsageFilter,
+    filter: UsageFilter,
     /// The frame or error that follows the data just released.
-    then: Option<Result<Frame<Bytes>, Error>>,
+    next: Option<Result<Frame<Bytes>, Error>>,
     done: bool,
 }
 
 impl FilteredBody {
     pub(super) fn new(body: ResponseBody) -> Self {
-        Self { body, hide: UsageFilter::new(), then: None, done: false }
+        Self { body, filter: UsageFilter::new(), next: None, done: false }
     }
 
     /// Takes the next frame, or the end, and returns the data that can be passed on now.
-    fn see(&mut self, frame: Option<Result<Frame<Bytes>, Error>>) -> Bytes {
-        let seen = match frame.map(|frame| frame.map(Frame::into_data)) {
-            Some(Ok(Ok(data))) => self.hide.push(data),
+    fn filter(&mut self, frame: Option<Result<Frame<Bytes>, Error>>) -> Bytes {
+        let ready = match frame.map(|frame| frame.map(Frame::into_data)) {
+            Some(Ok(Ok(data))) => self.filter.push(data),
             Some(Ok(Err(trailers))) => {
-                self.then = Some(Ok(trailers));
-                self.hide.finish()
+                self.next = Some(Ok(trailers));
+                self.filter.finish()
             }
             Some(Err(error)) => {
-                (self.then, self.done) = (Some(Err(error)), true);
-                self.hide.give_up()
+                (self.next, self.done) = (Some(Err(error)), true);
+                self.filter.give_up()
             }
             None => {
                 self.done = true;
-                self.hide.finish()
+                self.filter.finish()
             }
         };
         // A reader may not poll a body for its end if the length shows it.
-        if self.done || self.hide.held() == 0 || !self.body.is_end_stream() {
-            return seen;
+        if self.done || self.filter.held() == 0 || !self.body.is_end_stream() {
+            return ready;
         }
         self.done = true;
-        [seen, self.hide.finish()].concat().into()
+        [ready, self.filter.finish()].concat().into()
     }
 }
 
@@ -57,22 +57,22 @@ impl Body for FilteredBody {
     fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Error>>> {
         let this = self.get_mut();
         loop {
-            if let Some(then) = this.then.take() {
-                return Poll::Ready(Some(then));
+            if let Some(next) = this.next.take() {
+                return Poll::Ready(Some(next));
             }
             if this.done {
                 return Poll::Ready(None);
             }
             let frame = ready!(Pin::new(&mut this.body).poll_frame(cx));
-            let seen = this.see(frame);
-            if !seen.is_empty() {
-                return Poll::Ready(Some(Ok(Frame::data(seen))));
+            let data = this.filter(frame);
+            if !data.is_empty() {
+                return Poll::Ready(Some(Ok(Frame::data(data))));
             }
         }
     }
 
     fn is_end_stream(&self) -> bool {
-        self.then.is_none() && (self.done || (self.hide.held() == 0 && self.body.is_end_stream()))
+        self.next.is_none() && (self.done || (self.filter.held() == 0 && self.body.is_end_stream()))
     }
 
     fn size_hint(&self) -> SizeHint {

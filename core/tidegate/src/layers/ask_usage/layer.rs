@@ -5,7 +5,7 @@ use http::header::{CONTENT_LENGTH, CONTENT_TYPE};
 use http::{HeaderMap, Request, Response};
 use memchr::memmem;
 
-use super::ask::asking;
+use super::ask::with_usage;
 use super::body::FilteredBody;
 use crate::body::{RequestBody, ResponseBody};
 use crate::call::Call;
@@ -29,33 +29,39 @@ pub(crate) struct AskUsageLayer;
 tower_layer!(AskUsageLayer);
 
 impl<S: InnerService> Middleware<S> for AskUsageLayer {
-    fn call(&self, inner: &mut S, mut request: Request<RequestBody>) -> ResponseFuture {
-        let Some(body) = concerns(&request).then(|| asking(request.body().bytes()?)).flatten() else {
-            return Box::pin(inner.call(request));
-        };
+    fn applies_to(&self, call: &Call) -> bool {
+        may_ask(call)
+    }
+
+    fn call(&self, _: Call, inner: &mut S, mut request: Request<RequestBody>) -> ResponseFuture {
+        let body = is_editable(&request).then(|| request.body().bytes().and_then(|body| with_usage(body)));
+        let Some(body) = body.flatten() else { return Box::pin(inner.call(request)) };
         if request.headers().contains_key(CONTENT_LENGTH) {
             request.headers_mut().insert(CONTENT_LENGTH, body.len().into());
         }
         *request.body_mut() = Bytes::from(body).into();
         let response = inner.call(request);
-        Box::pin(async move { Ok(hidden(response.await?)) })
+        Box::pin(async move { Ok(without_usage(response.await?)) })
     }
 }
 
-/// Returns `true` if the request is a stream without reported usage, and its body may be changed.
-fn concerns(request: &Request<RequestBody>) -> bool {
-    let Some(call) = request.extensions().get::<Call>() else { return false };
-    let (facts, headers) = (call.facts(), request.headers());
-    let silent = matches!(facts.dialect, Dialect::OpenAiChat | Dialect::OpenAiCompletions) && facts.stream;
-    // A client's own transport sends the client's own request, so changing the body here would have
-    // no effect.
-    let sealed =
-        request.extensions().get::<Foreign>().is_some() || is_signed(headers) || is_compressed(headers);
-    silent && !sealed && call.is_enforced() && call.target().config().ask_usage
+/// Returns `true` if the call is a stream whose provider reports usage only on request, and its
+/// target has `ask_usage` set.
+fn may_ask(call: &Call) -> bool {
+    let facts = call.facts();
+    let needs_request = matches!(facts.dialect, Dialect::OpenAiChat | Dialect::OpenAiCompletions);
+    needs_request && facts.stream && call.is_enforced() && call.target().config().ask_usage
+}
+
+/// Returns `true` if the body of the request may be changed: it is neither signed nor compressed,
+/// and the gate sends it. A client's own transport would send the client's own body.
+fn is_editable(request: &Request<RequestBody>) -> bool {
+    let is_own = request.extensions().get::<Foreign>().is_some();
+    !is_own && !is_signed(request.headers()) && !is_compressed(request.headers())
 }
 
 /// Removes the requested usage from a response.
-fn hidden(mut response: Response<ResponseBody>) -> Response<ResponseBody> {
+fn without_usage(mut response: Response<ResponseBody>) -> Response<ResponseBody> {
     if !response.status().is_success() || is_document(response.headers()) || is_compressed(response.headers())
     {
         return response;

@@ -33,8 +33,8 @@ pub(super) struct UsageFilter {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum LineResult {
     Held,
-    Out,
-    Away,
+    Passed,
+    Removed,
 }
 
 impl UsageFilter {
@@ -61,7 +61,7 @@ impl UsageFilter {
             return chunk;
         }
         let mut out = Vec::with_capacity(self.held.len() + chunk.len());
-        self.walk(&chunk, &mut out);
+        self.filter_lines(&chunk, &mut out);
         out.into()
     }
 
@@ -79,15 +79,15 @@ impl UsageFilter {
     }
 
     /// Processes the bytes of `chunk`, and appends those that can be passed on to `out`.
-    fn walk(&mut self, chunk: &[u8], out: &mut Vec<u8>) {
+    fn filter_lines(&mut self, chunk: &[u8], out: &mut Vec<u8>) {
         let mut rest = chunk;
-        if let (Some(gone), Some(first)) = (self.after_cr, rest.first()) {
+        if let (Some(result), Some(first)) = (self.after_cr, rest.first()) {
             self.after_cr = None;
             if *first == b'\n' {
-                match gone {
+                match result {
                     LineResult::Held => self.held.push(b'\n'),
-                    LineResult::Out => out.push(b'\n'),
-                    LineResult::Away => {}
+                    LineResult::Passed => out.push(b'\n'),
+                    LineResult::Removed => {}
                 }
                 rest = rest.get(1..).unwrap_or_default();
             }
@@ -100,12 +100,12 @@ impl UsageFilter {
             let (line, tail) = rest.split_at_checked(at + end).unwrap_or((rest, &[]));
             let (content, end) = line.split_at_checked(at).unwrap_or((line, &[]));
             rest = tail;
-            let gone = if self.in_line || !content.is_empty() {
+            let result = if self.in_line || !content.is_empty() {
                 self.end_line(content, end, out)
             } else {
                 self.end_event(end, out)
             };
-            self.after_cr = (end == b"\r" && rest.is_empty()).then_some(gone);
+            self.after_cr = (end == b"\r" && rest.is_empty()).then_some(result);
         }
         self.in_line |= !rest.is_empty();
         self.hold(rest, out);
@@ -117,7 +117,7 @@ impl UsageFilter {
         self.in_line = false;
         if self.passing {
             out.extend_from_slice(end);
-            return LineResult::Out;
+            return LineResult::Passed;
         }
         // Line ends may exceed the limit. The result thus does not depend on where a CR LF is
         // split.
@@ -125,7 +125,7 @@ impl UsageFilter {
         // A comment before an event is not part of it.
         if self.held.first() == Some(&b':') {
             out.append(&mut self.held);
-            return LineResult::Out;
+            return LineResult::Passed;
         }
         LineResult::Held
     }
@@ -134,14 +134,14 @@ impl UsageFilter {
     fn end_event(&mut self, end: &[u8], out: &mut Vec<u8>) -> LineResult {
         let event = mem::take(&mut self.held);
         if !mem::take(&mut self.passing) && !event.is_empty() {
-            match shown(&event) {
-                Some(shown) if shown.is_empty() => return LineResult::Away,
-                Some(shown) => out.extend_from_slice(&shown),
+            match without_usage(&event) {
+                Some(rest) if rest.is_empty() => return LineResult::Removed,
+                Some(rest) => out.extend_from_slice(&rest),
                 None => out.extend_from_slice(&event),
             }
         }
         out.extend_from_slice(end);
-        LineResult::Out
+        LineResult::Passed
     }
 
     /// Holds more of the current event, or passes it on if it exceeds the limit.
@@ -157,7 +157,7 @@ impl UsageFilter {
 
 /// Returns what is left of an event: an empty vector if it is hidden, and `None` if it is
 /// unchanged.
-fn shown(event: &[u8]) -> Option<Vec<u8>> {
+fn without_usage(event: &[u8]) -> Option<Vec<u8>> {
     memmem::find(event, USAGE)?;
     let mut lines =
         event.split(|byte| matches!(byte, b'\n' | b'\r')).filter_map(|line| line.strip_prefix(b"data:"));

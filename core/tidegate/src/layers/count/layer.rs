@@ -56,10 +56,14 @@ impl std::fmt::Debug for CountLayer {
 tower_layer!(CountLayer);
 
 impl<S: InnerService> Middleware<S> for CountLayer {
-    fn call(&self, inner: &mut S, request: Request<RequestBody>) -> ResponseFuture {
-        let mut inner = take_ready(inner);
-        let Some((call, body)) = countable(&request) else { return Box::pin(inner.call(request)) };
-        let shared = self.0.clone();
+    fn applies_to(&self, call: &Call) -> bool {
+        is_countable(call)
+    }
+
+    fn call(&self, call: Call, inner: &mut S, request: Request<RequestBody>) -> ResponseFuture {
+        let body = request.body().bytes().filter(|body| body.len() <= MAX_BODY_BYTES).cloned();
+        let Some(body) = body else { return Box::pin(inner.call(request)) };
+        let (shared, mut inner) = (self.0.clone(), take_ready(inner));
         Box::pin(async move {
             if let Some(tokens) = shared.count(&call, &request, body).await {
                 call.set_exact_input(tokens);
@@ -69,21 +73,22 @@ impl<S: InnerService> Middleware<S> for CountLayer {
     }
 }
 
-/// Returns the call and the body of a request whose prompt can be counted.
-fn countable(request: &Request<RequestBody>) -> Option<(Call, Bytes)> {
-    let call = request.extensions().get::<Call>()?;
-    if call.target().config().tokenizer == Tokenizer::Learned || !call.is_inference() || !call.is_enforced() {
-        return None;
-    }
-    // Content that the provider stores is not part of the body.
-    call.facts().prompt.filter(|prompt| !prompt.has_stored_context)?;
-    let body = request.body().bytes().filter(|body| body.len() <= MAX_BODY_BYTES)?;
-    Some((call.clone(), body.clone()))
+/// Returns `true` if the target counts prompts, and the call has a prompt that is completely
+/// contained in its request.
+fn is_countable(call: &Call) -> bool {
+    call.target().config().tokenizer != Tokenizer::Learned
+        && call.is_inference()
+        && call.is_enforced()
+        // Content that the provider stores is not part of the body.
+        && call.facts().prompt.is_some_and(|prompt| !prompt.has_stored_context)
 }
 
 /// Returns the URL and the headers for asking the server. For a pool, it is any available replica,
 /// because the call's replica is chosen after counting.
-fn place<'a>(call: &Call, request: &'a Request<RequestBody>) -> Option<(Uri, Cow<'a, HeaderMap>)> {
+fn tokenizer_address<'a>(
+    call: &Call,
+    request: &'a Request<RequestBody>,
+) -> Option<(Uri, Cow<'a, HeaderMap>)> {
     let Some(pool) = call.target().pool() else {
         return Some((request.uri().clone(), Cow::Borrowed(request.headers())));
     };
@@ -117,7 +122,7 @@ impl Shared {
         if request.extensions().get::<Foreign>().is_some() || self.is_paused(call.target().name()) {
             return None;
         }
-        let (uri, headers) = place(call, request)?;
+        let (uri, headers) = tokenizer_address(call, request)?;
         let (proxies, transport) =
             (request.extensions().get::<ProxyRules>().cloned(), self.transport.clone());
         let count = vllm::count(&self.counters, call.facts(), &uri, &headers, body, proxies, transport);

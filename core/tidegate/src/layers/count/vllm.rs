@@ -59,9 +59,9 @@ pub(super) async fn count(
     transport: Transport,
 ) -> Result<u64, CountFailure> {
     let uri = endpoint(facts.dialect, uri).ok_or(CountFailure::NotCountable)?;
-    let form = counters.run(headers.clone(), body, form).await.ok_or(CountFailure::NotCountable)?;
-    let mut request = Request::post(uri).body(form.into()).map_err(|_| CountFailure::NotCountable)?;
-    *request.headers_mut() = asking(headers);
+    let body = counters.run(headers.clone(), body, tokenize_body).await.ok_or(CountFailure::NotCountable)?;
+    let mut request = Request::post(uri).body(body.into()).map_err(|_| CountFailure::NotCountable)?;
+    *request.headers_mut() = tokenize_headers(headers);
     if let Some(proxies) = proxies {
         request.extensions_mut().insert(proxies);
     }
@@ -97,14 +97,14 @@ pub(super) fn endpoint(dialect: Dialect, uri: &Uri) -> Option<Uri> {
 }
 
 /// Returns the request body with only the fields that `/tokenize` accepts, otherwise unchanged.
-fn form(body: &[u8]) -> Option<Vec<u8>> {
+fn tokenize_body(body: &[u8]) -> Option<Vec<u8>> {
     let object = Object::read(body)?;
     Some(object.without(|member| !FORWARDED_MEMBERS.contains(&&*member.key)))
 }
 
 /// Returns the caller's headers, credentials included, without those that describe its body or the
 /// format of the response.
-fn asking(headers: &HeaderMap) -> HeaderMap {
+fn tokenize_headers(headers: &HeaderMap) -> HeaderMap {
     let mut headers = headers.clone();
     for name in [CONTENT_LENGTH, CONTENT_ENCODING, TRANSFER_ENCODING, EXPECT, ACCEPT, ACCEPT_ENCODING] {
         headers.remove(name);

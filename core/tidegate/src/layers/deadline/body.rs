@@ -74,7 +74,7 @@ impl OpenBody {
 
 /// The reader's handle to the body. Ends with an error at the deadline.
 pub(super) struct DeadlineBody {
-    open_body: Arc<OpenBody>,
+    pub(super) open_body: Arc<OpenBody>,
     deadline: Pin<Box<Sleep>>,
 }
 
@@ -84,11 +84,6 @@ impl DeadlineBody {
         let stall = call.target().config().stall;
         let state = State { body: Some(body), unread_since: Some(clock::now()), error: None, waker: None };
         Self { open_body: Arc::new(OpenBody { call, stall, state: Mutex::new(state) }), deadline }
-    }
-
-    /// Returns the part of the body that the watch can close.
-    pub(super) fn open_body(&self) -> &Arc<OpenBody> {
-        &self.open_body
     }
 }
 

@@ -27,14 +27,12 @@ pub struct DeadlineLayer {
 tower_layer!(DeadlineLayer);
 
 impl<S: InnerService> Middleware<S> for DeadlineLayer {
-    fn call(&self, inner: &mut S, request: Request<RequestBody>) -> ResponseFuture {
-        let call = request
-            .extensions()
-            .get::<Call>()
-            .filter(|call| call.is_enforced() && call.is_inference())
-            .cloned();
+    fn applies_to(&self, call: &Call) -> bool {
+        call.is_enforced() && call.is_inference()
+    }
+
+    fn call(&self, call: Call, inner: &mut S, request: Request<RequestBody>) -> ResponseFuture {
         let response = inner.call(request);
-        let Some(call) = call else { return Box::pin(response) };
         let watch = self.watch.clone();
         Box::pin(async move {
             let deadline = tokio::time::Instant::from_std(call.deadline());
@@ -52,7 +50,7 @@ impl<S: InnerService> Middleware<S> for DeadlineLayer {
             };
             Ok(answer?.map(|body| {
                 let guarded = DeadlineBody::new(call, body);
-                watch.add(guarded.open_body());
+                watch.add(&guarded.open_body);
                 ResponseBody::new(guarded)
             }))
         })

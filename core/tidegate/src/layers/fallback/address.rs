@@ -64,7 +64,7 @@ impl Address {
         let body = original.body.try_clone().ok_or("its body is an upload, which can be read only once")?;
         let mut made = Request::from_parts(parts.clone(), body);
         let mut uri = self
-            .place(&parts.uri, there)
+            .rebase(&parts.uri, there)
             .ok_or("its URL cannot be moved below that of the fallback target")?;
         if let Some(model) = &self.model {
             uri = self.replace_model(&mut made, uri, model)?;
@@ -85,7 +85,7 @@ impl Address {
     }
 
     /// Returns the URL below the base URL of this target.
-    fn place(&self, uri: &Uri, there: &[BaseUrl]) -> Option<Uri> {
+    fn rebase(&self, uri: &Uri, there: &[BaseUrl]) -> Option<Uri> {
         let Some(first) = self.bases.first().filter(|_| !self.bases.iter().any(|base| base.contains(uri)))
         else {
             return Some(uri.clone());
@@ -101,22 +101,22 @@ impl Address {
         model: &str,
     ) -> Result<Uri, &'static str> {
         let named = model_in_path(uri.path());
-        if let Some(body) = rewritten(made.headers(), made.body().bytes(), model, named.is_some())? {
+        if let Some(body) = with_model(made.headers(), made.body().bytes(), model, named.is_some())? {
             if made.headers().contains_key(CONTENT_LENGTH) {
                 made.headers_mut().insert(CONTENT_LENGTH, body.len().into());
             }
             *made.body_mut() = Bytes::from(body).into();
         }
-        let Some(place) = named else { return Ok(uri) };
+        let Some(range) = named else { return Ok(uri) };
         let mut path = uri.path().to_owned();
-        path.replace_range(place, &utf8_percent_encode(model, SEGMENT).to_string());
-        with(&uri, &path, uri.query())
+        path.replace_range(range, &utf8_percent_encode(model, SEGMENT).to_string());
+        with_path_and_query(&uri, &path, uri.query())
             .ok_or("the model of the fallback target cannot be written into its path")
     }
 }
 
 /// Returns the body with this model. `None` if the path alone names the model.
-fn rewritten(
+fn with_model(
     headers: &HeaderMap,
     body: Option<&Bytes>,
     model: &str,
@@ -142,7 +142,7 @@ fn rewritten(
 /// cannot be built.
 fn without_credentials(uri: &Uri) -> Option<Uri> {
     let query = uri.query().map(retain_query).filter(|query| !query.is_empty());
-    let mut parts = with(uri, uri.path(), query.as_deref())?.into_parts();
+    let mut parts = with_path_and_query(uri, uri.path(), query.as_deref())?.into_parts();
     let authority = parts.authority.as_ref().map(Authority::as_str).unwrap_or_default();
     if let Some((_, host)) = authority.rsplit_once('@') {
         parts.authority = Some(host.parse().ok()?);
@@ -151,7 +151,7 @@ fn without_credentials(uri: &Uri) -> Option<Uri> {
 }
 
 /// Returns the URL with this path and query, or `None` if it is invalid.
-fn with(uri: &Uri, path: &str, query: Option<&str>) -> Option<Uri> {
+fn with_path_and_query(uri: &Uri, path: &str, query: Option<&str>) -> Option<Uri> {
     let query = query.map(|query| format!("?{query}")).unwrap_or_default();
     let mut parts = uri.clone().into_parts();
     parts.path_and_query = Some(format!("{path}{query}").parse().ok()?);

@@ -40,17 +40,13 @@ impl FallbackLayer {
 tower_layer!(FallbackLayer);
 
 impl<S: InnerService> Middleware<S> for FallbackLayer {
-    fn call(&self, inner: &mut S, request: Request<RequestBody>) -> ResponseFuture {
-        let mut inner = take_ready(inner);
-        let call =
-            request.extensions().get::<Call>().filter(|call| call.is_enforced() && call.is_inference());
-        match call.filter(|call| self.routes.of_call(call).is_some()).cloned() {
-            Some(call) => {
-                let in_fallback = self.active.in_fallback();
-                Box::pin(try_in_turn(call, request, inner, self.routes.clone(), in_fallback))
-            }
-            None => Box::pin(inner.call(request)),
-        }
+    fn applies_to(&self, call: &Call) -> bool {
+        call.is_enforced() && call.is_inference() && self.routes.of_call(call).is_some()
+    }
+
+    fn call(&self, call: Call, inner: &mut S, request: Request<RequestBody>) -> ResponseFuture {
+        let in_fallback = self.active.in_fallback();
+        Box::pin(try_in_turn(call, request, take_ready(inner), self.routes.clone(), in_fallback))
     }
 }
 
@@ -60,13 +56,13 @@ async fn try_in_turn<S: InnerService>(
     request: Request<RequestBody>,
     mut inner: S,
     routes: Arc<FallbackRoutes>,
-    _between: FallbackInProgress,
+    _in_fallback: FallbackInProgress,
 ) -> Result<Response<ResponseBody>, Error> {
     let (parts, body) = request.into_parts();
     // An upload is read once, by the target that it was meant for.
-    let again = body.try_clone();
+    let copy = body.try_clone();
     let mut next = Request::from_parts(parts.clone(), body);
-    let original = again.map(|body| Original { parts, body });
+    let original = copy.map(|body| Original { parts, body });
     let meant = call.target().clone();
     let mut tried = vec![meant.name().clone()];
     let mut first: Option<Reason> = None;

@@ -39,9 +39,13 @@ pub(crate) struct HedgeLayer;
 tower_layer!(HedgeLayer);
 
 impl<S: InnerService> Middleware<S> for HedgeLayer {
-    fn call(&self, inner: &mut S, request: Request<RequestBody>) -> ResponseFuture {
+    fn applies_to(&self, call: &Call) -> bool {
+        may_be_hedged(call)
+    }
+
+    fn call(&self, call: Call, inner: &mut S, request: Request<RequestBody>) -> ResponseFuture {
         let (parts, body) = request.into_parts();
-        let hedge = Hedge::new(&parts, &body);
+        let hedge = Hedge::new(call, &parts, &body);
         let first = inner.call(Request::from_parts(parts, body));
         match hedge {
             Some(hedge) => Box::pin(hedge.race(Box::pin(first), inner.clone())),
@@ -58,17 +62,16 @@ struct Hedge {
 }
 
 impl Hedge {
-    /// Copies a request. Returns `None` if its call may not be hedged, its pool sets no `hedge`
-    /// delay, or its body can be sent only once.
-    fn new(parts: &Parts, body: &RequestBody) -> Option<Self> {
-        let call = parts.extensions.get::<Call>().filter(|call| may_be_hedged(call))?;
+    /// Copies a request. Returns `None` if its pool sets no `hedge` delay, its body can be sent only
+    /// once, or it uses its client's own transport.
+    fn new(call: Call, parts: &Parts, body: &RequestBody) -> Option<Self> {
         // The client's own transport serves one exchange of a call at a time.
         if parts.extensions.get::<Foreign>().is_some() {
             return None;
         }
         let after = call.target().config().pool.as_ref()?.hedge?;
         let request = Request::from_parts(parts.clone(), body.try_clone()?);
-        Some(Self { call: call.clone(), after, request })
+        Some(Self { call, after, request })
     }
 
     /// Waits for the first attempt. If its token is late, sends the hedge and waits for whichever
@@ -152,7 +155,7 @@ impl Pair<'_> {
 
 impl Drop for Pair<'_> {
     fn drop(&mut self) {
-        let how = if self.hedge.sent() > 0 { Hedged::Sent } else { Hedged::NoSlot };
+        let how = if self.hedge.sent_attempts() > 0 { Hedged::Sent } else { Hedged::NoSlot };
         self.call.target().metrics().hedged(how);
         if self.is_won {
             self.call.continue_as(self.hedge);

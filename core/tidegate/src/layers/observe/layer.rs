@@ -38,10 +38,8 @@ impl ObserveLayer {
 tower_layer!(ObserveLayer);
 
 impl<S: InnerService> Middleware<S> for ObserveLayer {
-    fn call(&self, inner: &mut S, request: Request<RequestBody>) -> ResponseFuture {
-        let call = request.extensions().get::<Call>().cloned();
+    fn call(&self, call: Call, inner: &mut S, request: Request<RequestBody>) -> ResponseFuture {
         let response = inner.call(request);
-        let Some(call) = call else { return Box::pin(response) };
         let mut tally = Tally::open(call, self.log.clone(), &self.active);
         Box::pin(async move {
             match response.await {

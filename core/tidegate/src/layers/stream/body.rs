@@ -148,7 +148,7 @@ impl ObservedBody {
     /// Sets the timer to the first of the deadlines.
     fn set_timer(&mut self) {
         let first = self.first_token_by.filter(|_| !self.exchange.has_token());
-        let silence = self.silence.as_ref().and_then(SilenceWatch::next_check);
+        let silence = self.silence.as_ref().and_then(|silence| silence.next_check);
         let Some(at) = [self.idle_by, first, silence].into_iter().flatten().min() else {
             self.timer = None;
             return;

@@ -42,19 +42,14 @@ pub(crate) struct StreamLayer;
 tower_layer!(StreamLayer);
 
 impl<S: InnerService> Middleware<S> for StreamLayer {
-    fn call(&self, inner: &mut S, mut request: Request<RequestBody>) -> ResponseFuture {
-        let call = request.extensions().get::<Call>().cloned();
-        if call.as_ref().is_some_and(is_observed) && !is_signed(request.headers()) {
+    fn call(&self, call: Call, inner: &mut S, mut request: Request<RequestBody>) -> ResponseFuture {
+        if is_observed(&call) && !is_signed(request.headers()) {
             // A compressed response cannot be observed, and compression would hold tokens back.
             request.headers_mut().insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
         }
         let upload = request.body().upload_progress();
         let placed = request.extensions().get::<Placed>().cloned();
-        let response = inner.call(request);
-        match call {
-            Some(call) => Box::pin(observe(call, placed, upload, response)),
-            None => Box::pin(response),
-        }
+        Box::pin(observe(call, placed, upload, inner.call(request)))
     }
 }
 
@@ -75,7 +70,7 @@ async fn observe(
     call.update_attempt(|attempt| attempt.exchange = Some(exchange.clone()));
     call.target().metrics().attempted(placed.as_ref());
     let limit = call.head_limit();
-    let mut head = within(limit, upload, response).await.map_err(|error| failed(&call, error))?;
+    let mut head = with_head_limit(limit, upload, response).await.map_err(|error| failed(&call, error))?;
     let status = head.status();
     exchange.update(|seen| seen.status = Some(status.as_u16()));
     head.extensions_mut().insert(exchange.clone());
@@ -97,12 +92,8 @@ async fn observe(
         return Ok(Response::from_parts(parts, ResponseBody::new(observed)));
     }
     let mut replay = Replay::new(observed);
-    while !replay.rest().has_begun() && replay.len() < MAX_HELD_HEAD {
-        if !replay.pull().await? {
-            break;
-        }
-    }
-    let outcome = match replay.rest().early_failure() {
+    while !replay.rest.has_begun() && replay.len() < MAX_HELD_HEAD && replay.pull().await? {}
+    let outcome = match replay.rest.early_failure() {
         Some(verdict) => AttemptOutcome::Rejected(verdict.clone()),
         None => AttemptOutcome::Accepted { streams },
     };
@@ -128,7 +119,7 @@ async fn rejected(call: &Call, head: Response<ResponseBody>) -> Result<Response<
 
 /// Bounds the wait for the upstream. The wait begins when the upload, if there is one, has been
 /// sent.
-async fn within<T>(
+async fn with_head_limit<T>(
     limit: Option<Duration>,
     upload: Option<UploadProgress>,
     what: impl Future<Output = Result<T, Error>>,

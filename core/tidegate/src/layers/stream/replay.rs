@@ -9,22 +9,18 @@ use http_body::{Body, Frame, SizeHint};
 use http_body_util::BodyExt;
 
 use crate::error::Error;
+use crate::layers::size_hint_after;
 
 /// A body whose first frames have been read already. It yields them first, then the rest.
 pub(super) struct Replay<B> {
     read: VecDeque<Frame<Bytes>>,
-    rest: B,
+    pub(super) rest: B,
     ended: bool,
 }
 
 impl<B: Body<Data = Bytes, Error = Error> + Unpin> Replay<B> {
     pub(super) fn new(body: B) -> Self {
         Self { read: VecDeque::new(), rest: body, ended: false }
-    }
-
-    /// Returns the inner body, even if it has ended.
-    pub(super) fn rest(&self) -> &B {
-        &self.rest
     }
 
     /// Reads one more frame. Returns `false` if the body has ended.
@@ -80,11 +76,6 @@ impl<B: Body<Data = Bytes, Error = Error> + Unpin> Body for Replay<B> {
     fn size_hint(&self) -> SizeHint {
         let read = self.len() as u64;
         let rest = if self.ended { SizeHint::with_exact(0) } else { self.rest.size_hint() };
-        let mut hint = SizeHint::new();
-        hint.set_lower(read + rest.lower());
-        if let Some(upper) = rest.upper() {
-            hint.set_upper(read + upper);
-        }
-        hint
+        size_hint_after(read, &rest)
     }
 }

@@ -22,7 +22,7 @@ pub(super) struct SilenceWatch {
     replica: ReplicaId,
     after: Duration,
     /// When to check next, during a silence.
-    next_check: Option<Instant>,
+    pub(super) next_check: Option<Instant>,
 }
 
 impl SilenceWatch {
@@ -35,11 +35,6 @@ impl SilenceWatch {
     /// Starts to watch a silence.
     pub(super) fn start(&mut self, now: Instant) {
         self.next_check = Some(duration::after(now, self.after));
-    }
-
-    /// Returns when to check next.
-    pub(super) fn next_check(&self) -> Option<Instant> {
-        self.next_check
     }
 
     /// Checks the replica if it is time.
