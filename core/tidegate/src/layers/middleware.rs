@@ -18,10 +18,11 @@ use crate::error::Error;
 type CallRequest = Request<RequestBody>;
 type Answer = Response<ResponseBody>;
 
-/// The future of each service of the stack.
+/// The future that each service of the stack returns. Resolves with the response or with the error
+/// of the call.
 pub(crate) type ResponseFuture = Pin<Box<dyn Future<Output = Result<Answer, Error>> + Send>>;
 
-/// A service that a layer can wrap.
+/// A cloneable service from requests to responses, which a layer of the stack can wrap.
 pub trait InnerService:
     Service<CallRequest, Response = Answer, Error = Error, Future: Send + 'static> + Clone + Send + 'static
 {
@@ -35,18 +36,20 @@ impl<S> InnerService for S where
 {
 }
 
-/// The behaviour of a layer.
+/// What a layer does with the requests of calls. `S` is the service below the layer.
 pub trait Middleware<S: InnerService>: Clone {
-    /// Returns `true` if the layer acts on the call. Otherwise its requests pass unchanged.
+    /// Returns `true` if the layer acts on requests of the call. Otherwise [`Layered`] passes them
+    /// unchanged to the inner service.
     fn applies_to(&self, _call: &Call) -> bool {
         true
     }
 
-    /// Returns the response to `request`, which belongs to `call`. `inner` is ready for one request.
+    /// Returns the response to `request`, which belongs to `call`. `inner` is the service below the
+    /// layer, and is ready for one request.
     fn call(&self, call: Call, inner: &mut S, request: CallRequest) -> ResponseFuture;
 }
 
-/// The service of a layer: passes each request to the layer's [`Middleware`].
+/// The tower service of a layer: passes the requests of calls to the layer's [`Middleware`].
 #[derive(Clone, Debug)]
 pub struct Layered<M, S> {
     middleware: M,
@@ -77,7 +80,8 @@ impl<M: Middleware<S>, S: InnerService> Service<CallRequest> for Layered<M, S> {
     }
 }
 
-/// Implements `tower::Layer` for a [`Middleware`].
+/// Implements `tower::Layer` for a type that implements [`Middleware`]. The resulting service is
+/// [`Layered`].
 macro_rules! tower_layer {
     ($middleware:ty) => {
         impl<S> tower::Layer<S> for $middleware {
@@ -91,9 +95,8 @@ macro_rules! tower_layer {
 }
 pub(crate) use tower_layer;
 
-/// Returns the service, which is ready for one call, and leaves a clone in its place.
-///
-/// The clone need not be ready, so the returned service is the one to call.
+/// Returns `inner`, which is ready for one request, and leaves a clone in its place. The clone may
+/// not be ready.
 pub(crate) fn take_ready<S: Clone>(inner: &mut S) -> S {
     let clone = inner.clone();
     std::mem::replace(inner, clone)

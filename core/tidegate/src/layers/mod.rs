@@ -21,7 +21,8 @@ pub(crate) use self::no_pool::{HedgeLayer, PoolLayer};
 #[cfg(feature = "pool")]
 pub(crate) use self::{hedge::HedgeLayer, pool::PoolLayer};
 
-/// Returns the size hint of a body that yields `read` bytes and then a body with the hint `rest`.
+/// Returns the size hint, in bytes, of a body that yields `read` bytes and then a body with the
+/// size hint `rest`.
 fn size_hint_after(read: u64, rest: &SizeHint) -> SizeHint {
     let mut hint = SizeHint::new();
     hint.set_lower(read + rest.lower());
@@ -31,7 +32,8 @@ fn size_hint_after(read: u64, rest: &SizeHint) -> SizeHint {
     hint
 }
 
-/// The layers of pools in a build without the feature `pool`. Requests pass unchanged.
+/// Replacements for the layers of pools in a build without the feature `pool`. Each returns the
+/// inner service unchanged.
 #[cfg(not(feature = "pool"))]
 mod no_pool {
     macro_rules! passes_unchanged {

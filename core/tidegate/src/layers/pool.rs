@@ -1,4 +1,4 @@
-//! A tower layer that sends each call to a pool to the replica that admission has chosen.
+//! The tower layer that addresses requests to the replicas of pools.
 
 use http::Request;
 
@@ -8,14 +8,15 @@ use crate::error::Error;
 use crate::layers::middleware::{InnerService, Middleware, ResponseFuture, take_ready, tower_layer};
 use crate::placement::Placed;
 
-/// Replaces the address in a request by the address of its replica.
+/// Replaces the address in a request to a pool by the address of the replica that serves the call.
 ///
-/// *Default*: acts on requests that carry a [`Call`] to a target that is a pool, and passes on
-/// others. It must be below the admission layer, which chooses the replica.
+/// *Default*: acts on requests that carry a [`Call`] to a target that is a pool. It must be below
+/// the admission layer, which chooses the replica. Calls that run no model need no slot, so this
+/// layer chooses their replica.
 ///
 /// # Cancel safety
 ///
-/// As the service below.
+/// Dropping the future drops the future of the inner service. It has no other effect.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct PoolLayer;
 
@@ -43,11 +44,13 @@ impl<S: InnerService> Middleware<S> for PoolLayer {
     }
 }
 
-/// Addresses a request to its replica.
+/// Writes the address of the replica `placed` into a request to a pool. Leaves the request
+/// unchanged if the target is not a pool.
 ///
 /// # Errors
 ///
-/// `Refused` if no replica was selected. `Request` as for `TargetPool::route`.
+/// `Refused` if `placed` is `None`, because no replica can take the call. `Request` if the URL of
+/// the request cannot be placed below the base URL of the replica.
 fn route(call: &Call, placed: Option<Placed>, request: &mut Request<RequestBody>) -> Result<(), Error> {
     match (call.target().pool(), placed) {
         (Some(pool), Some(placed)) => pool.route(request, &placed.url),

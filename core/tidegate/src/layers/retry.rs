@@ -1,12 +1,12 @@
-//! Retry: makes the attempts of each call, one after the other.
+//! The retry layer: makes the attempts of each call, one after the other.
 //!
 //! Retries in several layers multiply: three attempts in the SDK times four in a gateway are
 //! twelve, most of them while the upstream is overloaded. Therefore one layer makes all attempts of
-//! a call, one retry budget limits them per target, and each returned failure carries
-//! `x-should-retry: false`.
+//! a call, one retry budget limits the retries per target, and each failure that is returned to the
+//! caller has the header `x-should-retry: false`.
 //!
-//! The slot is released before a backoff. A retry queues again with its original age and start tag,
-//! even if the queue is full.
+//! The slot of a failed attempt is released before the backoff. A retry is queued with the age and
+//! the start tag of its call, even if the queue is full.
 
 use http::{HeaderValue, Request};
 
@@ -19,18 +19,19 @@ use crate::metrics::{RECLAIMED, REPLICA_DOWN, RETRIED_ELSEWHERE};
 use tidegate_policy::outcome::{AttemptOutcome, Cancellation};
 use tidegate_policy::retry::{FailedAttempt, GiveUpReason, NextStep, avoids_replica, decide};
 
-/// The header that tells SDKs above not to retry.
+/// The response header that tells the caller's SDK not to retry a failed call.
 const SHOULD_RETRY: &str = "x-should-retry";
 
-/// Makes the attempts of each call.
+/// Makes the attempts of each call, one after the other.
 ///
-/// *Default*: 4 attempts, and retries within 20 % of recent calls plus 10. It must be below any
-/// timeout that restarts with each attempt, and above admission, which would otherwise hold a slot
-/// during the backoff.
+/// *Default*: at most 4 attempts per call, and at most as many retries as 20 % of the recent calls
+/// plus 10. The layer must be below any timeout that restarts with each attempt. It must be above
+/// admission, because a call would otherwise hold its slot during the backoff.
 ///
 /// # Cancel safety
 ///
-/// Dropping the future ends the attempt in flight, and returns the charge of a scheduled retry.
+/// Dropping the future ends the attempt in flight, and returns the retry-budget charge of a retry
+/// that was not sent.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct RetryLayer;
 
@@ -42,7 +43,8 @@ impl<S: InnerService> Middleware<S> for RetryLayer {
     }
 }
 
-/// Makes the attempts of a call until one is accepted or no other follows.
+/// Makes attempts of a call until one is accepted, or until no retry may follow. Returns the result
+/// of the last attempt.
 async fn make_attempts<S: InnerService>(
     call: Call,
     request: Request<RequestBody>,
@@ -71,7 +73,8 @@ async fn make_attempts<S: InnerService>(
         if outcome == AttemptOutcome::Cancelled(Cancellation::Preempted)
             && let Some(again) = spare
         {
-            // Not a failure. The call queues again, with its age and its charge.
+            // A cancelled attempt is not a failure. The call is queued again, with its age and its
+            // charge.
             call.target().metrics().retried(RECLAIMED);
             drop(result);
             body = again;
@@ -119,7 +122,9 @@ async fn make_attempts<S: InnerService>(
     }
 }
 
-/// Returns a final failure as the caller gets it, marked so that no SDK above retries.
+/// Returns the result of the last attempt as the caller gets it. In mode `enforce`, counts why no
+/// retry follows, and adds the header `x-should-retry: false` to an error response. A rejection by
+/// admission gets the class of the last upstream failure, if there was one.
 fn return_failure(call: &Call, result: AttemptResult, why: GiveUpReason) -> AttemptResult {
     if call.is_enforced() {
         call.target().metrics().gave_up(why);

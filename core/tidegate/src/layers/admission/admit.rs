@@ -1,5 +1,5 @@
-//! Waits for the slot of an attempt. Used by the layer, and for slots that are acquired without the
-//! client.
+//! Waits for the slot of an attempt. Used by the admission layer, and by
+//! [`Slot`](crate::slot::Slot) for calls that the gate does not send.
 
 use crate::admission::{Permit, prompt_too_large};
 use crate::call::Call;
@@ -8,7 +8,7 @@ use crate::error::{Error, ErrorKind, Reason};
 use crate::schedule::{Ticket, WaiterId};
 use crate::target::SharedCooldowns;
 
-/// Waits for a slot for the next attempt of the call.
+/// Waits for a slot for the next attempt of the call, and records the attempt in the call.
 ///
 /// # Errors
 /// `Refused` if admission rejects the call.
@@ -33,7 +33,9 @@ pub(crate) async fn admit(call: &Call) -> Result<Permit, Error> {
     Ok(permit)
 }
 
-/// Acquires the slot of the call's next attempt, by the rules of its mode.
+/// Acquires a slot for the next attempt. A hedge gets a slot only if one is free at once. In mode
+/// `observe`, a call gets a slot even if none is free, and what the rules would have decided is
+/// counted.
 async fn acquire(call: &Call) -> Result<Permit, Error> {
     let target = call.target();
     let admission = target.admission();
@@ -67,7 +69,11 @@ async fn acquire(call: &Call) -> Result<Permit, Error> {
     Ok(permit)
 }
 
-/// Waits for a slot of a target that the call shares with other credentials and models.
+/// Waits for a slot of a shared target. The call is queued only while its `key` (a credential and a
+/// model) does not cool down.
+///
+/// # Errors
+/// `Refused` if the cool-down or the queue rejects the call.
 ///
 /// # Cancel safety
 /// Dropping the future removes the call from the queue.
@@ -85,18 +91,19 @@ async fn acquire_shared(call: &Call, cooldowns: &SharedCooldowns, key: u64) -> R
     }
 }
 
-/// Records the call's place in the queue.
+/// Stores the id of the call in the queue of its target.
 fn queued(call: &Call, waiter: WaiterId) {
     call.update_queue(|queue| queue.waiter = Some(waiter));
 }
 
-/// Returns the permit, unless its slot is at a replica that the call avoids.
+/// Returns the permit, unless its slot is at a replica that the call avoids. `None` also if the
+/// permit names no replica.
 fn filter_avoided(permit: Option<Permit>, ticket: &Ticket) -> Option<Permit> {
     let avoid = ticket.wants.as_ref().map_or(&[][..], |wants| &wants.avoid);
     permit.filter(|permit| permit.placed().is_some_and(|placed| !avoid.contains(&placed.id)))
 }
 
-/// Returns the error of a hedge that found no free slot.
+/// Returns the error of a hedge for which no other replica has a free slot.
 fn no_free_slot(call: &Call) -> Error {
     let text = "no other replica has a free slot";
     Error::new(ErrorKind::Refused(Reason::NoSlot), text).at(call.target().name())

@@ -1,5 +1,5 @@
-//! Applies the result of an attempt: its outcome to the target or replica, and its tokens to the
-//! budgets.
+//! Applies the result of an attempt: its outcome to the target or the replica, and its tokens to
+//! the budgets and estimates.
 
 use crate::admission::Permit;
 use crate::call::{Call, ExchangeRecord, Seen};
@@ -12,8 +12,8 @@ use tidegate_policy::outcome::AttemptOutcome;
 use tidegate_protocol::Usage;
 use tidegate_tokens::LengthSample;
 
-/// Applies the outcome of an attempt to its target, or to its replica, and returns what follows for
-/// the call.
+/// Applies the outcome of an attempt to its replica or, if the target is not a pool, to the target.
+/// Returns whether the call must wait or change its replica before a retry.
 pub(crate) fn apply(call: &Call, permit: &mut Permit, outcome: &AttemptOutcome) -> Hold {
     if outcome.is_inconclusive() {
         return Hold::No;
@@ -46,13 +46,13 @@ pub(crate) fn apply(call: &Call, permit: &mut Permit, outcome: &AttemptOutcome) 
 /// Settles the budgets when the attempt is over, and updates the estimates.
 ///
 /// - A complete response with usage settles that usage, and the estimator learns it.
-/// - A complete response without usage keeps its reservation. The estimator learns its length in
-///   deltas.
+/// - A complete response without usage keeps its reservation. The estimator learns the number of
+///   its deltas as its length in tokens.
 /// - A response that failed or was dropped settles the tokens that it had produced, because most
 ///   providers bill those. The estimator learns that such responses are at least as long.
-/// - An attempt that produced nothing keeps its reservation, and changes no estimate.
+/// - An attempt that produced no token keeps its reservation, and changes no estimate.
 ///
-/// `sample` is what the estimator has observed of the length of this response so far.
+/// `sample` is what the estimator has already learned about the length of this response.
 pub(super) fn settle(call: &Call, permit: &mut Permit, exchange: &ExchangeRecord, sample: &mut LengthSample) {
     let (sent_at, now) = (exchange.sent_at(), clock::now());
     let expected = call.target().expected();

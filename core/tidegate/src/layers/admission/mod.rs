@@ -1,5 +1,5 @@
-//! The tower layer of admission: each attempt waits for a permit, which the response body then
-//! holds.
+//! The admission layer: each attempt waits for a permit, which its response body then holds until
+//! it ends.
 
 mod admit;
 mod apply;
@@ -22,13 +22,13 @@ use crate::layers::middleware::{InnerService, Middleware, ResponseFuture, take_r
 use tidegate_policy::outcome::{AttemptOutcome, Cancellation};
 use tidegate_protocol::RateHeaders;
 
-/// Admits each attempt when its target has a slot for it.
+/// Admits each attempt of a call when its target has a slot for it.
 ///
-/// *Default*: acts on requests that carry a [`Call`] (see `Gate::identify`) and run a model. Other
-/// requests pass unchanged.
+/// *Default*: acts on calls that run a model. Other calls need no slot.
 ///
 /// # Cancel safety
-/// Dropping the future removes the call from the queue, or releases its slot.
+/// Dropping the future removes the call from the queue, or releases its slot. Dropping the response
+/// body releases the slot.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct AdmissionLayer;
 
@@ -68,8 +68,8 @@ impl<S: InnerService> Middleware<S> for AdmissionLayer {
     }
 }
 
-/// Returns the error of an attempt that the gate cancelled. The retry layer makes the attempt
-/// again, and the call keeps its age.
+/// Returns the error of an attempt that the gate cancelled for `cause`. The retry layer makes the
+/// attempt again, with the age of its call.
 fn cancellation_error(call: &Call, cause: Cancellation) -> Error {
     let (error, hold) = match cause {
         Cancellation::Preempted => (
@@ -93,7 +93,8 @@ fn cancellation_error(call: &Call, cause: Cancellation) -> Error {
     error
 }
 
-/// Applies the rate headers of a response to the rate budgets.
+/// Applies the rate headers of a response to the rate budgets. Does nothing if `permit` is `None`,
+/// because the slot was already released.
 fn apply_rate_headers(
     call: &Call,
     permit: Option<&mut Permit>,
@@ -101,8 +102,8 @@ fn apply_rate_headers(
     outcome: &AttemptOutcome,
 ) {
     let Some(permit) = permit else { return };
-    // Responses without rate headers count too, because rates that a rejection has cut grow back
-    // with them. At a shared target, the headers of one credential say nothing about the others.
+    // Responses without rate headers are reported too, because each of them increases a rate that a
+    // rejection has reduced. At a shared target, the headers apply to one credential only.
     if let Ok(response) = result
         && call.shared().is_none()
     {

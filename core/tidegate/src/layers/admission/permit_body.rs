@@ -21,24 +21,30 @@ use tidegate_policy::outcome::{AttemptOutcome, Cancellation};
 use tidegate_protocol::RateHeaders;
 use tidegate_tokens::LengthSample;
 
-/// Holds a permit during an attempt, and then for its response body. Releases it when the body ends
-/// or fails, or on drop.
+/// Holds the permit of an attempt, and then of its response body. The slot is released when the
+/// body ends or fails, or on drop.
 pub(super) struct PermitBody {
     call: Call,
+    /// The permit, and the guard that delays its release. `None` once the slot was released.
     permit: Option<(Permit, ReleaseGuard)>,
+    /// The signal by which the gate cancels the attempt. `None` if the attempt cannot be cancelled.
     cancel_signal: Option<Arc<CancelSignal>>,
+    /// The inner body. `None` before the response has begun and after it has ended.
     body: Option<ResponseBody>,
-    /// The record of the exchange, once the response has begun.
+    /// The record of the exchange. `None` before the response has begun, and for attempts that
+    /// failed without one.
     exchange: Option<ExchangeRecord>,
-    /// Number of tokens that have arrived so far, for the scheduler.
+    /// The counter of output tokens that the scheduler reads.
     progress: Progress,
-    /// What the estimator has learned about the length of the response.
+    /// What the estimator has learned so far about the length of the response.
     sample: LengthSample,
-    /// Whether the scheduler still awaits the first token.
+    /// Whether the scheduler counts the attempt as awaiting its first token.
     awaits_token: bool,
-    /// Whether the last poll waited for the upstream, not for the reader.
+    /// Whether the last poll found no frame: the attempt waits for the upstream, not for its
+    /// reader.
     awaits_upstream: bool,
-    /// How the attempt ended, if its outcome or an error determines it.
+    /// How the attempt ended for the adaptive limit. `None` if its outcome and errors have not
+    /// determined it.
     ended: Option<Ended>,
 }
 
@@ -66,13 +72,13 @@ impl PermitBody {
         }
     }
 
-    /// Returns the permit, unless its slot was released.
+    /// Returns the permit. `None` if the slot was released.
     pub(super) fn permit(&mut self) -> Option<&mut Permit> {
         self.permit.as_mut().map(|(permit, _)| permit)
     }
 
-    /// Resolves when the gate cancels the attempt. Never resolves if the attempt cannot be
-    /// cancelled.
+    /// Resolves with the cause when the gate cancels the attempt. Never resolves if the attempt
+    /// cannot be cancelled.
     pub(super) fn cancelled(&mut self) -> impl Future<Output = Cancellation> + use<> {
         let signal = self.cancel_signal.take();
         async move {
@@ -101,8 +107,8 @@ impl PermitBody {
         self.follow();
     }
 
-    /// Reports what the exchange has shown since the last call: the first token and the number of
-    /// tokens to the scheduler, and the length to the estimator.
+    /// Reports what the exchange has recorded since the last call of this function: the first token
+    /// and the number of tokens to the scheduler, and the length to the estimator.
     fn follow(&mut self) {
         let (Some((permit, _)), Some(exchange)) = (&mut self.permit, &self.exchange) else { return };
         let tokens = exchange.tokens();
@@ -134,8 +140,8 @@ impl PermitBody {
         self.exchange.as_ref().is_some_and(ExchangeRecord::has_token)
     }
 
-    /// Returns how an attempt ended if its body did not fail. `is_over` is `true` if the body ended
-    /// by itself.
+    /// Returns how the attempt ended for the adaptive limit, if its body did not fail. `is_over` is
+    /// `true` if the body ended, and `false` if it was dropped or is still open.
     fn ended(&self, is_over: bool) -> Ended {
         if let Some(exchange) = &self.exchange {
             let seen = exchange.seen();
@@ -156,7 +162,8 @@ impl PermitBody {
         }
     }
 
-    /// Adds the body that holds the permit until it ends.
+    /// Sets the inner body, which holds the permit until it ends. Releases the slot at once if the
+    /// body is empty.
     pub(super) fn with_body(mut self, body: ResponseBody) -> Self {
         if body.is_end_stream() {
             self.end(true);
@@ -165,22 +172,23 @@ impl PermitBody {
         self
     }
 
-    /// Drops the exchange and then releases the slot. In this order, because the upstream must not
-    /// get the next call while it is busy with this one.
+    /// Drops the inner body and then releases the slot. In this order, because the upstream must
+    /// not get another call while it is still busy with this one.
     fn end(&mut self, is_over: bool) {
         self.body = None;
         self.release(is_over);
     }
 
-    /// Releases the slot if the provider's terminal event was seen, because the upstream is then
-    /// idle even if the connection stays open.
+    /// Releases the slot if the provider's terminal event was received. The upstream is then idle,
+    /// even if the connection stays open.
     pub(super) fn release_if_complete(&mut self) {
         if self.exchange.as_ref().is_some_and(|exchange| exchange.seen().is_complete) {
             self.release(false);
         }
     }
 
-    /// Releases the slot, once. `is_over` is `true` if the body ended by itself.
+    /// Releases the slot and settles the budgets, at the first call of this function. `is_over` as
+    /// for [`Self::ended`].
     fn release(&mut self, is_over: bool) {
         self.follow();
         if let Some((mut permit, release_guard)) = self.permit.take() {
@@ -194,8 +202,9 @@ impl PermitBody {
     }
 }
 
-/// Returns `true` if a 429 is caused by a rate limit and not by a concurrency limit: the response
-/// says when to try again or that nothing is left, or the gate's own budgets are used up.
+/// Returns `true` if a 429 is caused by a rate limit and not by a concurrency limit. This is the
+/// case if the response has a retry time or exhausted rate headers, or if the gate's own rate
+/// budgets are exhausted.
 fn is_by_rate(permit: &Permit, result: &AttemptResult, outcome: &AttemptOutcome) -> bool {
     let shows_nothing_left = || {
         let headers = result.as_ref().ok().map(|response| response.headers());

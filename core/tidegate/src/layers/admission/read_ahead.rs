@@ -1,13 +1,14 @@
-//! Reads a response ahead of its reader while the reader's task waits for a tool (`yield_slot`), so
-//! that the exchange ends by itself and its slot is released.
+//! Reads a response ahead of its reader while the caller's task waits for a tool (`yield_slot`).
+//! The exchange can then end and release its slot before the task reads on.
 //!
 //! # Invariants
 //!
-//! - The reader gets every frame and the error, if any, in order, as without reading ahead.
-//! - No generation is ended early: what does not fit into [`MAX_READ`] is left to the reader, and
-//!   the slot stays in use.
-//! - Either the reader or the read-ahead task polls the body at any time, so that the waker in the
-//!   body is the right one.
+//! - The reader gets the same frames and the same error, in the same order, as without reading
+//!   ahead.
+//! - No generation is ended early: if [`MAX_READ`] bytes are buffered, the reader polls the rest
+//!   and the slot stays in use.
+//! - At any time, only the reader or only the read-ahead task polls the body, because the body
+//!   stores the waker of one of them.
 
 use std::collections::VecDeque;
 use std::future::Future;
@@ -28,29 +29,35 @@ use crate::call::Call;
 use crate::error::Error;
 use crate::layers::size_hint_after;
 
-/// Maximum number of bytes read ahead of the reader.
+/// Maximum number of bytes that are buffered for the reader: 1 MiB.
 const MAX_READ: usize = 1024 * 1024;
 
-/// A body that both its reader and the read-ahead task can poll.
+/// A response body that either its reader or a read-ahead task polls.
 struct SharedBody(Mutex<State>);
 
 struct State {
+    /// The inner body. `None` once the reader was dropped.
     body: Option<PermitBody>,
+    /// The entry of the slot in the slots of the caller's task. `None` once the slot was released.
     task_slot: Option<TaskSlotGuard>,
-    /// Frames that were read ahead, oldest first.
+    /// Frames that were read ahead and not yet yielded, oldest first.
     read: VecDeque<Result<Frame<Bytes>, Error>>,
-    /// Bytes in `read`.
+    /// Number of data bytes in `read`.
     size: usize,
-    /// Number of tools for which the response is read ahead now.
+    /// Number of calls of `start` that `stop` has not yet matched: the tools that the caller's task
+    /// waits for.
     starts: usize,
-    /// Identifies the current task, because an aborted task may be polled once more.
+    /// Number of read-ahead tasks started so far. Identifies the current one, because an aborted
+    /// task may be polled once more.
     generation: u64,
     /// The task that reads ahead. `None` if the reader polls the body.
     task: Option<AbortHandle>,
+    /// Wakes the reader. `None` if it does not wait for a frame.
     reader: Option<Waker>,
 }
 
-/// Wraps the body of a call's response. If tools are configured, the response can be read ahead.
+/// Wraps the body of a call's response so that it can be read ahead. Returns the body itself if no
+/// tools are configured, the caller is in no task, or the body is empty.
 pub(super) fn readable_ahead(call: &Call, body: PermitBody) -> ResponseBody {
     let Some((slots, task)) = call.task_slots().filter(|_| !body.is_end_stream()) else {
         return ResponseBody::new(body);
@@ -71,7 +78,8 @@ pub(super) fn readable_ahead(call: &Call, body: PermitBody) -> ResponseBody {
 }
 
 impl ReadAhead for SharedBody {
-    /// Reads ahead until stopped, until the response has ended, or until [`MAX_READ`] is reached.
+    /// Reads ahead until [`ReadAhead::stop`], until the response has ended, or until [`MAX_READ`]
+    /// bytes are buffered.
     fn start(self: Arc<Self>) {
         let mut state = self.0.lock();
         state.starts += 1;
@@ -99,20 +107,20 @@ impl ReadAhead for SharedBody {
 }
 
 impl State {
-    /// Stops reading ahead, so that the reader polls the body again. The caller must abort the
-    /// returned task and wake the returned reader outside the lock.
+    /// Stops reading ahead, so that the reader polls the body again. Returns the task to abort and
+    /// the reader to wake, which the caller must do outside the lock.
     fn stop(&mut self) -> (Option<AbortHandle>, Option<Waker>) {
         (self.task.take(), self.reader.take())
     }
 
-    /// Removes the task's entry if the slot was released.
+    /// Removes the entry of the slot from the caller's task if the slot was released.
     fn check_slot(&mut self) {
         if self.body.as_mut().is_none_or(|body| body.permit().is_none()) {
             self.task_slot = None;
         }
     }
 
-    /// Polls the body, and removes the task's entry if that released the slot.
+    /// Polls the inner body, and then calls [`Self::check_slot`].
     fn poll_body(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Error>>> {
         let Some(body) = &mut self.body else { return Poll::Ready(None) };
         let frame = Pin::new(body).poll_frame(cx);
@@ -121,9 +129,10 @@ impl State {
     }
 }
 
-/// The task that reads ahead.
+/// The future that reads a response ahead.
 struct ReadAheadTask {
     shared: Arc<SharedBody>,
+    /// The value of `State::generation` when the task was started.
     generation: u64,
 }
 
@@ -159,7 +168,7 @@ impl Future for ReadAheadTask {
     }
 }
 
-/// The reader's body. Dropping it ends the exchange.
+/// The response body that the caller reads. Dropping it ends the exchange.
 struct Reader(Arc<SharedBody>);
 
 impl Body for Reader {
@@ -207,12 +216,13 @@ impl Drop for Reader {
     }
 }
 
-/// Returns the number of data bytes in a frame.
+/// Returns the number of data bytes in a frame. 0 for trailers and errors.
 fn size(frame: &Result<Frame<Bytes>, Error>) -> usize {
     frame.as_ref().ok().and_then(Frame::data_ref).map_or(0, Bytes::len)
 }
 
-/// Aborts a task and wakes a reader. Called outside the lock, because a waker may run any code.
+/// Aborts a task and wakes a reader, if given. Must be called outside the lock, because a waker may
+/// run any code.
 fn abort_and_wake(task: Option<AbortHandle>, reader: Option<Waker>) {
     if let Some(task) = task {
         task.abort();

@@ -1,14 +1,17 @@
-//! Adds the request for usage to a request body.
+//! Adds the request for usage to the body of a request.
 
 use tidegate_protocol::json_edit::Object;
 
+/// The request member that has the options of a stream.
 const OPTIONS: &str = "stream_options";
+/// The stream option that requests usage in an additional last chunk.
 const INCLUDE: &str = "include_usage";
-/// vLLM's option for usage in every chunk. It has no effect unless usage is requested.
+/// The stream option of vLLM that requests usage in every chunk. vLLM ignores the option unless
+/// usage is requested.
 const CONTINUOUS: &str = "continuous_usage_stats";
 
-/// Returns the body with a request for usage. Returns `None` if the body already states whether
-/// usage is wanted, or is not a JSON object.
+/// Returns the request body with `stream_options.include_usage` set to `true`. Returns `None` if
+/// the body already sets one of the usage options, or is not a JSON object.
 pub(super) fn with_usage(body: &[u8]) -> Option<Vec<u8>> {
     let request = Object::read(body)?;
     let Some(options) = request.last(OPTIONS).filter(|options| options.value != "null") else {

@@ -1,4 +1,4 @@
-//! A response body from which the usage that was requested by this layer is removed.
+//! A response body without the usage that this layer requested.
 
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
@@ -10,11 +10,13 @@ use super::strip_usage::UsageFilter;
 use crate::body::ResponseBody;
 use crate::error::Error;
 
-/// A body that passes on its inner body without the hidden events, as soon as possible.
+/// A response body from which a [`UsageFilter`] removes the requested usage. Each part of the inner
+/// body is passed on as soon as the filter releases it.
 pub(super) struct FilteredBody {
     body: ResponseBody,
     filter: UsageFilter,
-    /// The frame or error that follows the data just released.
+    /// The trailers or the error that follow the data that the filter has just released. Returned
+    /// by the next poll.
     next: Option<Result<Frame<Bytes>, Error>>,
     done: bool,
 }
@@ -24,7 +26,8 @@ impl FilteredBody {
         Self { body, filter: UsageFilter::new(), next: None, done: false }
     }
 
-    /// Takes the next frame, or the end, and returns the data that can be passed on now.
+    /// Passes a frame to the filter, or the end of the body if `frame` is `None`. Returns the data
+    /// that can be passed on now, which may be empty. Stores trailers and errors in `next`.
     fn filter(&mut self, frame: Option<Result<Frame<Bytes>, Error>>) -> Bytes {
         let ready = match frame.map(|frame| frame.map(Frame::into_data)) {
             Some(Ok(Ok(data))) => self.filter.push(data),
@@ -41,7 +44,7 @@ impl FilteredBody {
                 self.filter.finish()
             }
         };
-        // A reader may not poll a body for its end if the length shows it.
+        // Readers that know the length of a body may not poll for its end.
         if self.done || self.filter.held() == 0 || !self.body.is_end_stream() {
             return ready;
         }

@@ -14,15 +14,15 @@ use crate::transport::Foreign;
 use tidegate_protocol::Dialect;
 use tidegate_protocol::headers::{is_compressed, is_signed};
 
-/// Requests the usage of streams whose target has `ask_usage` set and whose caller did not request
-/// it.
+/// Requests the usage of streams, and removes the requested usage from their responses.
 ///
-/// *Default*: does nothing; acts on requests that carry a [`Call`] to a target with `ask_usage`. It
-/// must be above the layer that reads the usage, because it hides the usage from the layers above.
+/// *Default*: acts on streams to targets that set `ask_usage` (default `false`), if the caller has
+/// not set `include_usage`. The layer must be above the stream layer, which reads the usage,
+/// because the layers above do not see it.
 ///
 /// # Cancel safety
 ///
-/// Dropping the future or the body ends the exchange.
+/// Dropping the future or the response body ends the exchange.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct AskUsageLayer;
 
@@ -60,7 +60,8 @@ fn is_editable(request: &Request<RequestBody>) -> bool {
     !is_own && !is_signed(request.headers()) && !is_compressed(request.headers())
 }
 
-/// Removes the requested usage from a response.
+/// Returns the response without the requested usage. Responses that are not successful, are
+/// compressed or are a JSON document are returned unchanged.
 fn without_usage(mut response: Response<ResponseBody>) -> Response<ResponseBody> {
     if !response.status().is_success() || is_document(response.headers()) || is_compressed(response.headers())
     {
@@ -71,8 +72,8 @@ fn without_usage(mut response: Response<ResponseBody>) -> Response<ResponseBody>
     response.map(|body| ResponseBody::new(FilteredBody::new(body)))
 }
 
-/// Returns `true` if the response is one JSON document. It does not stream, and its usage was not
-/// requested by this layer.
+/// Returns `true` if the content type is JSON. Such a response is not a stream, and reports usage
+/// without a request.
 fn is_document(headers: &HeaderMap) -> bool {
     let content_type = headers.get(CONTENT_TYPE).map(|value| value.as_bytes().to_ascii_lowercase());
     content_type.is_some_and(|value| memmem::find(&value, b"json").is_some())

@@ -1,8 +1,8 @@
-//! An incremental filter of server-sent events that removes the usage that this crate requested.
+//! An incremental filter of server-sent events that removes the usage that this layer requested.
 //!
-//! An event is held until its empty line arrives. This delays no token, because a client's parser
-//! does not deliver the event earlier either. Comments, and events longer than the limit, are
-//! passed on without being held.
+//! The filter buffers an event until the empty line that ends it. This delays no token, because a
+//! client's parser does not deliver the event earlier either. Comments, and events longer than the
+//! limit, are passed on without being buffered.
 
 use std::mem;
 
@@ -15,25 +15,31 @@ use tidegate_protocol::sse::MAX_EVENT;
 
 const USAGE: &[u8] = b"\"usage\"";
 
-/// The incremental filter. It holds at most one event, of at most `limit` bytes without line ends.
+/// An incremental filter that removes the requested usage from a stream of events. It buffers at
+/// most one event.
 pub(super) struct UsageFilter {
+    /// Maximum number of bytes of an event that are buffered, line ends excluded. A longer event is
+    /// passed on unfiltered.
     limit: usize,
-    /// The part of the current event that has arrived.
+    /// The buffered start of the current event.
     held: Vec<u8>,
-    /// Whether the current event is too long to be held, and is passed on.
+    /// Whether the current event has exceeded `limit`, so that the rest of it is passed on.
     passing: bool,
-    /// Whether the current line has content.
+    /// Whether the current line has at least one byte of content.
     in_line: bool,
-    /// Set if the last byte was a CR. A following LF belongs to the same line end, and is treated
-    /// as the line was.
+    /// What happened to the line that a CR has just ended. A following LF is part of the same line
+    /// end, and is treated as the line was. `None` if the last byte was not a CR.
     after_cr: Option<LineResult>,
 }
 
-/// What happened to a line.
+/// What the filter did with a line.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum LineResult {
+    /// The line was added to the buffered event.
     Held,
+    /// The line was passed on.
     Passed,
+    /// The line ended an event that was removed, and was removed with it.
     Removed,
 }
 
@@ -46,12 +52,13 @@ impl UsageFilter {
         Self { limit, held: Vec::new(), passing: false, in_line: false, after_cr: None }
     }
 
-    /// Returns the number of bytes held.
+    /// Returns the number of bytes that are buffered.
     pub(super) fn held(&self) -> usize {
         self.held.len()
     }
 
-    /// Takes the next bytes of the body, and returns those that can be passed on.
+    /// Filters the next bytes of the body. Returns the bytes that can be passed on now, which may
+    /// be none.
     pub(super) fn push(&mut self, chunk: Bytes) -> Bytes {
         // Complete events without `"usage"` pass without being copied. For most servers, these are
         // nearly all events.
@@ -65,7 +72,7 @@ impl UsageFilter {
         out.into()
     }
 
-    /// Ends the body, and returns the bytes that remain to be passed on.
+    /// Filters the end of the body. Returns the rest of the bytes to be passed on.
     pub(super) fn finish(&mut self) -> Bytes {
         let mut out = Vec::new();
         // An event without its empty line is processed like any other, as the observer does.
@@ -73,12 +80,12 @@ impl UsageFilter {
         out.into()
     }
 
-    /// Returns the held bytes of a body that broke off, unchanged.
+    /// Returns the buffered bytes unchanged. Called when the body fails.
     pub(super) fn give_up(&mut self) -> Bytes {
         mem::take(&mut self.held).into()
     }
 
-    /// Processes the bytes of `chunk`, and appends those that can be passed on to `out`.
+    /// Filters `chunk` line by line, and appends the bytes that can be passed on to `out`.
     fn filter_lines(&mut self, chunk: &[u8], out: &mut Vec<u8>) {
         let mut rest = chunk;
         if let (Some(result), Some(first)) = (self.after_cr, rest.first()) {
@@ -111,7 +118,8 @@ impl UsageFilter {
         self.hold(rest, out);
     }
 
-    /// Processes the end of a line with content.
+    /// Ends a line that has content. `content` is the part of the line in the current chunk, and
+    /// `end` is its line end.
     fn end_line(&mut self, content: &[u8], end: &[u8], out: &mut Vec<u8>) -> LineResult {
         self.hold(content, out);
         self.in_line = false;
@@ -130,7 +138,8 @@ impl UsageFilter {
         LineResult::Held
     }
 
-    /// Processes an empty line, which ends an event.
+    /// Ends the current event at an empty line, whose line end is `end`. Appends what is left of
+    /// the event to `out`.
     fn end_event(&mut self, end: &[u8], out: &mut Vec<u8>) -> LineResult {
         let event = mem::take(&mut self.held);
         if !mem::take(&mut self.passing) && !event.is_empty() {
@@ -144,7 +153,8 @@ impl UsageFilter {
         LineResult::Passed
     }
 
-    /// Holds more of the current event, or passes it on if it exceeds the limit.
+    /// Adds `part` to the buffered event. If that exceeds the limit, appends the buffer and `part`
+    /// to `out` instead.
     fn hold(&mut self, part: &[u8], out: &mut Vec<u8>) {
         // An empty part never exceeds the limit, although the held line ends may.
         if !self.passing && !part.is_empty() && self.held.len() + part.len() > self.limit {
@@ -155,8 +165,8 @@ impl UsageFilter {
     }
 }
 
-/// Returns what is left of an event: an empty vector if it is hidden, and `None` if it is
-/// unchanged.
+/// Returns the event without its requested usage. Returns `None` if the event is to be passed on
+/// unchanged, and an empty vector if it is to be removed.
 fn without_usage(event: &[u8]) -> Option<Vec<u8>> {
     memmem::find(event, USAGE)?;
     let mut lines =
@@ -178,7 +188,7 @@ fn without_usage(event: &[u8]) -> Option<Vec<u8>> {
     Some([before, &rest, after].concat())
 }
 
-/// Returns `true` if the text is an empty JSON list.
+/// Returns `true` if the JSON text is an empty list.
 fn is_empty_list(value: &str) -> bool {
     let inside = value.strip_prefix('[').and_then(|value| value.strip_suffix(']'));
     inside.is_some_and(|inside| inside.trim().is_empty())

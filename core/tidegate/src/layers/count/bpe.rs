@@ -1,4 +1,4 @@
-//! Token counts by OpenAI's tokenizers, in this process.
+//! Token counts by OpenAI's tokenizers, computed in this process.
 
 use bytes::Bytes;
 use http::HeaderMap;
@@ -7,7 +7,8 @@ use super::Counters;
 use tidegate_protocol::RequestFacts;
 use tidegate_tokens::exact;
 
-/// Counts the prompt of a request body. Returns `None` if the request has no countable prompt.
+/// Returns the number of tokens in the prompt of a request body. Returns `None` if the request has
+/// no prompt that can be counted.
 pub(super) async fn count(
     counters: &Counters,
     facts: &RequestFacts,

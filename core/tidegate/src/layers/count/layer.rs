@@ -19,29 +19,31 @@ use crate::config::Tokenizer;
 use crate::layers::middleware::{InnerService, Middleware, ResponseFuture, take_ready, tower_layer};
 use crate::transport::{Foreign, ProxyRules, Transport};
 
-/// Counts the prompts of calls to targets whose `tokenizer` is not `learned`, and stores the count
-/// in the call ([`Call::exact_input`]).
+/// Counts the prompts of calls to targets whose `tokenizer` is not `learned`. Stores each count in
+/// its call ([`Call::exact_input`]).
 ///
-/// *Default*: acts on no call, because prompts are estimated by default. It must be above
-/// admission, which needs the count, and above retry, which would otherwise count each attempt.
+/// *Default*: acts on no call, because the default `tokenizer` is `learned`. The layer must be
+/// above admission, which uses the count, and above retry, because one count serves all attempts.
 ///
 /// # Cancel safety
 ///
-/// Dropping the future cancels a request to the server. A count in this process that has begun runs
+/// Dropping the future cancels a request to the server. A count that has begun in this process runs
 /// to its end.
 #[derive(Clone)]
 pub(crate) struct CountLayer(Arc<Shared>);
 
+/// The state that the clones of a [`CountLayer`] share.
 struct Shared {
-    /// The transport for requests to servers.
+    /// The transport for counting requests.
     transport: Transport,
     counters: Counters,
-    /// Targets that failed to answer, with the time until which they are not asked.
+    /// Targets that failed to count a prompt. Each is not asked again until the given time.
     paused: Mutex<HashMap<Arc<str>, Instant>>,
 }
 
 impl CountLayer {
-    /// Creates the layer. Requests to servers use `transport` directly, and bypass all queues.
+    /// Creates the layer. Counting requests are sent over `transport`, without admission or
+    /// queueing.
     pub(crate) fn new(transport: Transport) -> Self {
         Self(Arc::new(Shared { transport, counters: Counters::new(), paused: Mutex::default() }))
     }
@@ -83,8 +85,9 @@ fn is_countable(call: &Call) -> bool {
         && call.facts().prompt.is_some_and(|prompt| !prompt.has_stored_context)
 }
 
-/// Returns the URL and the headers for asking the server. For a pool, it is any available replica,
-/// because the call's replica is chosen after counting.
+/// Returns the URL and the headers for a counting request. For a pool, chooses any available
+/// replica, because the replica of the call is chosen after counting. Returns `None` if no replica
+/// is available.
 fn tokenizer_address<'a>(
     call: &Call,
     request: &'a Request<RequestBody>,
@@ -99,7 +102,8 @@ fn tokenizer_address<'a>(
 }
 
 impl Shared {
-    /// Returns the exact count of a call's prompt, or `None` if it cannot be counted in time.
+    /// Returns the exact number of tokens in a call's prompt. Returns `None` if the prompt cannot
+    /// be counted within [`MAX_COUNT_TIME`].
     async fn count(&self, call: &Call, request: &Request<RequestBody>, body: Bytes) -> Option<u64> {
         match call.target().config().tokenizer {
             Tokenizer::Learned => None,
@@ -114,8 +118,9 @@ impl Shared {
         }
     }
 
-    /// Asks the target's server for the count. A target that does not answer is not asked for
-    /// [`UNAVAILABLE_FOR`].
+    /// Asks the server of the target for the number of tokens in a call's prompt. Returns `None` if
+    /// the prompt cannot be counted, or if the server does not respond within [`MAX_COUNT_TIME`].
+    /// In the second case, the target is not asked again for [`UNAVAILABLE_FOR`].
     async fn ask(&self, call: &Call, request: &Request<RequestBody>, body: Bytes) -> Option<u64> {
         // A transport in a request's extensions is for that request only, so it cannot be used to
         // ask the server.
@@ -136,12 +141,12 @@ impl Shared {
         }
     }
 
-    /// Returns `true` while the target must not be asked.
+    /// Returns `true` if the target has recently failed to count, and must not be asked now.
     fn is_paused(&self, target: &Arc<str>) -> bool {
         self.paused.lock().get(target).is_some_and(|until| *until > clock::now())
     }
 
-    /// Stops asking the target for [`UNAVAILABLE_FOR`].
+    /// Stops counting requests to the target for [`UNAVAILABLE_FOR`].
     fn pause_asking(&self, target: &Arc<str>) {
         let now = clock::now();
         let mut paused = self.paused.lock();

@@ -30,19 +30,21 @@ use tokio::sync::Semaphore;
 
 use tidegate_protocol::request::{MAX_DECOMPRESSED, decompress};
 
-/// The longest time that counting delays a call: 250 ms.
+/// Maximum time that counting delays a call: 250 ms. A call that is not counted by then uses the
+/// learned estimate.
 pub const MAX_COUNT_TIME: Duration = Duration::from_millis(250);
 
-/// The largest body that is counted, in bytes: 1 MiB, both as sent and after decompression.
+/// Maximum length of a request body that is counted, in bytes: 1 MiB. It applies before and after
+/// decompression.
 pub(crate) const MAX_BODY_BYTES: usize = 1 << 20;
 
 // A body that was small enough as sent is thus never too large after decompression.
 const _: () = assert!(MAX_DECOMPRESSED <= MAX_BODY_BYTES);
 
-/// How long a server that failed to answer is not asked again: 10 s.
+/// Time for which a target that failed to count a prompt is not asked again: 10 s.
 pub(crate) const UNAVAILABLE_FOR: Duration = Duration::from_secs(10);
 
-/// Limits the number of counts that run at once.
+/// Limits how many prompts are decompressed, parsed and counted in this process at the same time.
 #[derive(Clone, Debug)]
 struct Counters(Arc<Semaphore>);
 
@@ -52,13 +54,13 @@ impl Counters {
         Self(Arc::new(Semaphore::new(processors)))
     }
 
-    /// Runs `work` on the decompressed body, on a blocking thread. Returns `None` if the body
-    /// cannot be decompressed or `work` returns `None`.
+    /// Runs `work` on the decompressed `body`, on one of tokio's blocking threads. Returns `None`
+    /// if the body cannot be decompressed, or if `work` panics or returns `None`.
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future leaves the queue for a thread. Work that has begun runs to its end,
-    /// which [`MAX_BODY_BYTES`] bounds.
+    /// Dropping the future while it waits for a thread cancels `work`. Work that has begun runs to
+    /// its end, which [`MAX_BODY_BYTES`] bounds.
     async fn run<T: Send + 'static>(
         &self,
         headers: HeaderMap,

@@ -30,10 +30,11 @@ const FORWARDED_MEMBERS: [&str; 10] = [
     "mm_processor_kwargs",
 ];
 
-/// The longest response that is read, in bytes. It lists the tokens, at about seven bytes each.
+/// Maximum length of a response of `/tokenize` that is read, in bytes: 16 MiB. A response lists the
+/// tokens, at about seven bytes each.
 const MAX_RESPONSE_BYTES: usize = 16 << 20;
 
-/// The used part of a response of `/tokenize`.
+/// The part of a `/tokenize` response that is used.
 #[derive(Deserialize)]
 struct TokenizeResponse {
     count: u64,
@@ -42,13 +43,15 @@ struct TokenizeResponse {
 /// Why there is no count.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum CountFailure {
-    /// The call cannot be counted by this server.
+    /// The prompt cannot be counted by this endpoint. The server was not asked.
     NotCountable,
-    /// The server did not answer, or answered without a count.
+    /// The server did not respond, or responded without a count.
     NoCount,
 }
 
-/// Counts a prompt by asking the server of the request, with the caller's headers.
+/// Returns the number of tokens in the prompt of a request, as counted by the server at `uri`. The
+/// counting request has the caller's headers, credentials included, and uses `proxies` if the
+/// caller has set any.
 pub(super) async fn count(
     counters: &Counters,
     facts: &RequestFacts,
@@ -78,8 +81,8 @@ pub(super) async fn count(
     Ok(answer.count)
 }
 
-/// Returns the URL of `/tokenize`, which is under the same root as `/v1/chat/completions`. Returns
-/// `None` for other endpoints.
+/// Returns the URL of `/tokenize` on the server of `uri`. It has the same root as
+/// `/v1/chat/completions`. Returns `None` if `uri` is not a chat or completions endpoint.
 pub(super) fn endpoint(dialect: Dialect, uri: &Uri) -> Option<Uri> {
     let suffix = match dialect {
         Dialect::OpenAiChat => "/v1/chat/completions",
@@ -96,14 +99,15 @@ pub(super) fn endpoint(dialect: Dialect, uri: &Uri) -> Option<Uri> {
     Uri::from_parts(parts).ok()
 }
 
-/// Returns the request body with only the fields that `/tokenize` accepts, otherwise unchanged.
+/// Returns the request body without the members that `/tokenize` rejects. Returns `None` if the
+/// body is not a JSON object.
 fn tokenize_body(body: &[u8]) -> Option<Vec<u8>> {
     let object = Object::read(body)?;
     Some(object.without(|member| !FORWARDED_MEMBERS.contains(&&*member.key)))
 }
 
-/// Returns the caller's headers, credentials included, without those that describe its body or the
-/// format of the response.
+/// Returns the caller's headers for a `/tokenize` request. Removes the headers that describe the
+/// caller's body or the format of its response.
 fn tokenize_headers(headers: &HeaderMap) -> HeaderMap {
     let mut headers = headers.clone();
     for name in [CONTENT_LENGTH, CONTENT_ENCODING, TRANSFER_ENCODING, EXPECT, ACCEPT, ACCEPT_ENCODING] {

@@ -17,23 +17,30 @@ use crate::clock;
 use crate::error::{Error, ErrorKind, Reason};
 use crate::schedule::WaitExplanation;
 
-/// A response body that both its reader and the watch can close.
+/// A response body that both its reader ([`DeadlineBody`]) and the watch (`watch.rs`) can close.
 pub(super) struct OpenBody {
     call: Call,
+    /// Maximum time for which the reader may not read, from the target's `stall`. `None` if
+    /// unlimited.
     stall: Option<Duration>,
     state: Mutex<State>,
 }
 
 struct State {
+    /// The inner body. `None` once it has ended or was closed.
     body: Option<ResponseBody>,
-    /// When the reader got the last frame. `None` while it waits for the next.
+    /// When the reader got its last frame. `None` while the reader waits for the next frame.
     unread_since: Option<Instant>,
+    /// Why the body was closed. `None` if it was not closed, or if the reader has already got the
+    /// error.
     error: Option<Error>,
+    /// Wakes the reader when the body is closed.
     waker: Option<Waker>,
 }
 
 impl OpenBody {
-    /// Returns `true` if the deadline has passed, or if the reader has exceeded the `stall` limit.
+    /// Returns `true` if the body is open and holds a slot, and its deadline or `stall` limit has
+    /// passed.
     pub(super) fn is_overdue(&self, now: Instant) -> bool {
         let state = self.state.lock();
         // A response that was read ahead whole holds no slot.
@@ -41,7 +48,7 @@ impl OpenBody {
         is_held && (self.call.deadline() <= now || self.is_stalled(&state, now))
     }
 
-    /// Returns `true` if the reader has exceeded the `stall` limit.
+    /// Returns `true` if the reader has not read for the `stall` limit or longer.
     fn is_stalled(&self, state: &State, now: Instant) -> bool {
         match (self.stall, state.unread_since) {
             (Some(limit), Some(since)) => now.saturating_duration_since(since) >= limit,
@@ -49,8 +56,8 @@ impl OpenBody {
         }
     }
 
-    /// Drops the body, which ends the exchange and releases the slot. The reader gets an error from
-    /// its next read.
+    /// Drops the inner body, which ends the exchange and releases the slot. The next read returns
+    /// an error.
     pub(super) fn close(&self, now: Instant) {
         let (body, waker) = {
             let mut state = self.state.lock();
@@ -72,9 +79,11 @@ impl OpenBody {
     }
 }
 
-/// The reader's handle to the body. Ends with an error at the deadline.
+/// The reader's handle of an [`OpenBody`]. While it is read, it also closes itself at the deadline.
 pub(super) struct DeadlineBody {
+    /// The part of the body that the watch can close.
     pub(super) open_body: Arc<OpenBody>,
+    /// Resolves at the deadline of the call. Polled only while the body is read.
     deadline: Pin<Box<Sleep>>,
 }
 
@@ -133,8 +142,8 @@ impl Body for DeadlineBody {
     }
 }
 
-/// Returns the error of a call whose deadline has passed. `why` is the reason that the call is
-/// queued for, if it is.
+/// Returns the error of a call whose deadline has passed. `why` is the reason for which the call
+/// waits. `None` if the call is not queued.
 pub(super) fn overdue(call: &Call, why: Option<WaitExplanation>) -> Error {
     let (kind, text) = if call.is_waiting() {
         (

@@ -1,4 +1,4 @@
-//! The tower layer of deadlines.
+//! The deadline layer: ends calls at their deadline.
 
 use std::sync::Arc;
 
@@ -10,11 +10,11 @@ use crate::body::{RequestBody, ResponseBody};
 use crate::call::Call;
 use crate::layers::middleware::{InnerService, Middleware, ResponseFuture, tower_layer};
 
-/// Ends each call at its deadline, including its stream, and releases the slot of a reader that
-/// stalls.
+/// Ends each call at its deadline, including its stream. Releases the slot of a response whose
+/// reader has stopped reading for the `stall` limit.
 ///
-/// *Default*: a deadline of 600 s, and a `stall` limit of 300 s. It must be above retry, because
-/// otherwise each attempt would get the whole time.
+/// *Default*: a deadline of 600 s, and a `stall` limit of 300 s. The layer must be above retry,
+/// because the deadline applies to all attempts together.
 ///
 /// # Cancel safety
 ///

@@ -8,21 +8,23 @@ use parking_lot::Mutex;
 use super::body::OpenBody;
 use crate::clock;
 
-/// Time between two checks of the open bodies.
+/// Time between two checks of the open bodies: 1 s.
 const INTERVAL: Duration = Duration::from_secs(1);
 
-/// Watches the open response bodies of a gate, in one task that runs only while there are any.
+/// Closes the overdue response bodies of a gate, in one task that runs only while bodies are open.
 #[derive(Default)]
 pub(super) struct BodyWatch(Mutex<Open>);
 
 #[derive(Default)]
 struct Open {
+    /// The open bodies, and dropped ones that the next check removes.
     bodies: Vec<Weak<OpenBody>>,
+    /// Whether the task is running.
     is_running: bool,
 }
 
 impl BodyWatch {
-    /// Watches a body until it is dropped.
+    /// Watches a body until it is dropped. Starts the task if it is not running.
     pub(super) fn add(self: &Arc<Self>, body: &Arc<OpenBody>) {
         let mut open = self.0.lock();
         open.bodies.push(Arc::downgrade(body));
@@ -59,9 +61,11 @@ impl std::fmt::Debug for BodyWatch {
     }
 }
 
-/// The running task. If its runtime shuts down and drops it, the next body starts another.
+/// The task of a [`BodyWatch`]. If a runtime shuts down and drops the task, the next body starts
+/// another.
 struct RunningWatch {
     watch: Arc<BodyWatch>,
+    /// Whether no body is left to watch. The task then ends.
     is_done: bool,
 }
 
@@ -73,7 +77,7 @@ impl Drop for RunningWatch {
     }
 }
 
-/// Checks the open bodies at each interval, until none is left.
+/// Checks the open bodies once per [`INTERVAL`], until none is left.
 async fn run(mut running: RunningWatch) {
     while !running.is_done {
         tokio::time::sleep(INTERVAL).await;

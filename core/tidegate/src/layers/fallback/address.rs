@@ -1,5 +1,5 @@
-//! The request of a call for another target. Everything but the address and the credential stays
-//! byte for byte.
+//! Creates the request of a call to a fallback target. Only the address, the model, the credential
+//! and the headers change. The rest of the body and of the path stays the same, byte for byte.
 
 use std::sync::Arc;
 
@@ -20,36 +20,42 @@ use tidegate_protocol::headers::{is_compressed, is_signed};
 use tidegate_protocol::json_edit::{Object, quoted};
 use tidegate_protocol::request::model_in_path;
 
-/// The characters that a path segment holds unescaped.
+/// The characters that are percent-encoded in a path segment: all except letters, digits and
+/// `-._~`.
 const SEGMENT: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 
-/// The request as the caller sent it. The requests for all fallbacks are made from it.
+/// The request as the caller sent it. The request for each fallback target is created from it.
 pub(super) struct Original {
     pub(super) parts: Parts,
     pub(super) body: RequestBody,
 }
 
-/// How calls reach a fallback target.
+/// The address, model and credential of the requests to a fallback target.
 pub(super) struct Address {
-    /// The base URLs. Empty if the target is matched by models alone.
+    /// The base URLs of the target. Empty if the target is selected by the model name alone.
     pub(super) bases: Vec<BaseUrl>,
+    /// The model that replaces the model of the request. `None` leaves the model unchanged.
     pub(super) model: Option<Arc<str>>,
+    /// The credential of the target, from `key_env`. `None` sends the caller's own credential, to
+    /// the caller's own server only.
     pub(super) credential: Option<Credential>,
-    /// A pool's calls go to a replica that is chosen later, so the server is not known here.
+    /// Whether the target is a pool. The server of a call to a pool is chosen later, so it counts
+    /// as another server than the caller's.
     pub(super) is_pool: bool,
-    /// Headers of the caller that the target receives beside those of the allowlist.
+    /// Headers of the caller that the target receives in addition to the allowlist (`forward.rs`).
     pub(super) forward_headers: Vec<HeaderName>,
 }
 
 impl Address {
-    /// Creates the request for this target. `there` are the base URLs of the caller's own target.
+    /// Creates the request to this target. `first_bases` are the base URLs of the target that the
+    /// caller sent the call to.
     ///
     /// # Errors
-    /// Why the request cannot be created. The text contains nothing of the request's content.
+    /// Why the request cannot be created. The text contains no part of the request.
     pub(super) fn request(
         &self,
         original: &Original,
-        there: &[BaseUrl],
+        first_bases: &[BaseUrl],
         dialect: Dialect,
     ) -> Result<Request<RequestBody>, &'static str> {
         let parts = &original.parts;
@@ -64,7 +70,7 @@ impl Address {
         let body = original.body.try_clone().ok_or("its body is an upload, which can be read only once")?;
         let mut made = Request::from_parts(parts.clone(), body);
         let mut uri = self
-            .rebase(&parts.uri, there)
+            .rebase(&parts.uri, first_bases)
             .ok_or("its URL cannot be moved below that of the fallback target")?;
         if let Some(model) = &self.model {
             uri = self.replace_model(&mut made, uri, model)?;
@@ -84,16 +90,21 @@ impl Address {
         Ok(made)
     }
 
-    /// Returns the URL below the base URL of this target.
-    fn rebase(&self, uri: &Uri, there: &[BaseUrl]) -> Option<Uri> {
+    /// Returns `uri` unchanged if it is below one of the base URLs of this target, or if the target
+    /// has none. Otherwise moves `uri` from its base URL in `first_bases` to the first base URL of
+    /// this target. Returns `None` if that is not possible.
+    fn rebase(&self, uri: &Uri, first_bases: &[BaseUrl]) -> Option<Uri> {
         let Some(first) = self.bases.first().filter(|_| !self.bases.iter().any(|base| base.contains(uri)))
         else {
             return Some(uri.clone());
         };
-        first.rebase(uri, there.iter().find(|base| base.contains(uri)))
+        first.rebase(uri, first_bases.iter().find(|base| base.contains(uri)))
     }
 
-    /// Replaces the model in the path and in the body.
+    /// Replaces the model in the body of `made` and in the path of `uri`. Returns the new URL.
+    ///
+    /// # Errors
+    /// Why the model cannot be replaced.
     fn replace_model(
         &self,
         made: &mut Request<RequestBody>,
@@ -115,7 +126,11 @@ impl Address {
     }
 }
 
-/// Returns the body with this model. `None` if the path alone names the model.
+/// Returns the JSON body with `model` as its model. Returns `None` if the body stays unchanged,
+/// because only the path contains the model. `in_path` is `true` if the path contains the model.
+///
+/// # Errors
+/// Why the model of the body cannot be replaced.
 fn with_model(
     headers: &HeaderMap,
     body: Option<&Bytes>,
@@ -138,8 +153,8 @@ fn with_model(
     }
 }
 
-/// Returns the URL without user, password and query parameters that are not listed; `None` if it
-/// cannot be built.
+/// Returns the URL without the user, the password, and the query parameters that are not on the
+/// allowlist. Returns `None` if the result is not a valid URL.
 fn without_credentials(uri: &Uri) -> Option<Uri> {
     let query = uri.query().map(retain_query).filter(|query| !query.is_empty());
     let mut parts = with_path_and_query(uri, uri.path(), query.as_deref())?.into_parts();
@@ -150,7 +165,7 @@ fn without_credentials(uri: &Uri) -> Option<Uri> {
     Uri::from_parts(parts).ok()
 }
 
-/// Returns the URL with this path and query, or `None` if it is invalid.
+/// Returns the URL with this path and query. Returns `None` if the result is not a valid URL.
 fn with_path_and_query(uri: &Uri, path: &str, query: Option<&str>) -> Option<Uri> {
     let query = query.map(|query| format!("?{query}")).unwrap_or_default();
     let mut parts = uri.clone().into_parts();

@@ -1,28 +1,29 @@
-//! Selects the headers and query parameters that a fallback may send to another server or with
-//! another credential.
+//! The allowlist of the headers and query parameters that a fallback may send to another server, or
+//! with another credential.
 //!
-//! An allowlist, because a list of every name under which gateways take credentials is never
-//! complete. The names on it are those that a provider needs in order to read the request, and
-//! those by which an SDK describes itself. None of them is a credential, an account or data of the
-//! user. The target that receives the request may name further headers (`forward_headers`).
+//! This is an allowlist because no list of the names under which gateways accept credentials is
+//! complete. It has the names that a provider needs to read the request, and the names by which an
+//! SDK describes itself. None of them is a credential, an account or data of the user. A target can
+//! receive further headers (`forward_headers`).
 //!
-//! Deliberately not on the list:
+//! The list deliberately omits:
 //!
-//! - `openai-organization`, `openai-project`, `x-goog-user-project`, `anthropic-workspace-id`:
-//!   accounts of the first provider.
-//! - `cookie`, `referer`, `origin`, `http-referer`, `x-title`: they belong to the site that the
-//!   request was for.
-//! - `tracestate` and `baggage`: tracing vendors and applications put user ids there. `traceparent`
-//!   holds random ids alone, and keeps the trace in one piece.
-//! - Hop-by-hop headers and `host`, which the connection writes itself.
-//! - Query parameters other than [`QUERY`]. They cannot be named, because the APIs that fallbacks
-//!   speak need no other.
+//! - `openai-organization`, `openai-project`, `x-goog-user-project` and `anthropic-workspace-id`:
+//!   accounts at the first provider.
+//! - `cookie`, `referer`, `origin`, `http-referer` and `x-title`: they concern the site that the
+//!   request was addressed to.
+//! - `tracestate` and `baggage`: tracing vendors and applications put user ids into them.
+//!   `traceparent` has only random ids, and is sent so that the trace stays connected.
+//! - Hop-by-hop headers and `host`, which the connection sets itself.
+//! - Query parameters other than [`QUERY`]. No setting adds any, because the APIs that fallbacks
+//!   serve need no others.
 
 use http::HeaderMap;
 use http::header::HeaderName;
 use percent_encoding::percent_decode_str;
 
-/// Headers that every request keeps, beside those that begin with [`SDK_PREFIX`].
+/// Headers that a fallback may send to another server, in addition to those that begin with
+/// [`SDK_PREFIX`].
 const HEADERS: [&str; 18] = [
     "accept",
     "accept-encoding",
@@ -45,15 +46,15 @@ const HEADERS: [&str; 18] = [
     "x-server-timeout",
 ];
 
-/// How the SDKs of OpenAI, Anthropic and others describe their version, platform, timeout and
-/// retries.
+/// Prefix of the headers in which the SDKs of OpenAI, Anthropic and others state their version,
+/// platform, timeout and number of retries.
 const SDK_PREFIX: &str = "x-stainless-";
 
-/// Query parameters that every request keeps: Azure's API version, Gemini's format of streams, and
-/// Anthropic's beta switch.
+/// Query parameters that a fallback may send to another server: Azure's API version, Gemini's
+/// stream format, and Anthropic's beta switch.
 const QUERY: [&str; 3] = ["api-version", "alt", "beta"];
 
-/// Removes every header that is neither on the list nor one of `named`.
+/// Removes every header that is neither on the allowlist nor in `named`.
 pub(super) fn retain_headers(headers: &mut HeaderMap, named: &[HeaderName]) {
     let removed: Vec<HeaderName> =
         headers.keys().filter(|name| !is_kept(name) && !named.contains(name)).cloned().collect();
@@ -62,18 +63,19 @@ pub(super) fn retain_headers(headers: &mut HeaderMap, named: &[HeaderName]) {
     }
 }
 
-/// Returns `true` if a header is on the list.
+/// Returns `true` if a header is on the allowlist.
 fn is_kept(name: &HeaderName) -> bool {
     HEADERS.contains(&name.as_str()) || name.as_str().starts_with(SDK_PREFIX)
 }
 
-/// Returns the parameters of the query that are on the list, in their order and byte for byte;
-/// empty if there are none.
+/// Returns the query with only the parameters on the allowlist, in order and byte for byte. The
+/// result is empty if no parameter is on the allowlist.
 pub(super) fn retain_query(query: &str) -> String {
     query.split('&').filter(|pair| is_kept_parameter(pair)).collect::<Vec<_>>().join("&")
 }
 
-/// Returns `true` if the name of a query parameter is on the list, after percent-decoding.
+/// Returns `true` if the percent-decoded name of a query parameter is on the allowlist. `pair` has
+/// the form `name=value` or `name`.
 fn is_kept_parameter(pair: &str) -> bool {
     let name = percent_decode_str(pair.split('=').next().unwrap_or_default()).decode_utf8_lossy();
     QUERY.contains(&&*name)

@@ -1,4 +1,4 @@
-//! The tower layer of fallbacks: one target after the other, until one admits the call.
+//! The fallback layer: sends a call to one target after the other, until one admits it.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -14,17 +14,18 @@ use crate::clock;
 use crate::error::{Error, Reason};
 use crate::layers::middleware::{InnerService, Middleware, ResponseFuture, take_ready, tower_layer};
 
-/// The header that names the target that answered instead of the caller's own.
+/// The response header with the name of the fallback target that answered the call.
 const ANSWERED_BY: HeaderName = HeaderName::from_static("x-tidegate-fallback");
 
-/// Sends calls that a target rejects to its fallback.
+/// Sends calls that their target rejects to the target's fallback.
 ///
-/// *Default*: does nothing; acts on requests that carry a [`Call`] to a target with a `fallback`.
-/// It must be above the observing layer and the deadline, because otherwise all targets would share
-/// one entry.
+/// *Default*: acts on calls to targets that set `fallback` (default: none). The layer must be above
+/// the observing layer and the deadline, because each target that a call reaches has its own record
+/// of the call.
 ///
 /// # Cancel safety
-/// Dropping the future leaves the queue; dropping the body ends the exchange.
+/// Dropping the future removes the call from the queue. Dropping the response body ends the
+/// exchange.
 #[derive(Clone)]
 pub(crate) struct FallbackLayer {
     routes: Arc<FallbackRoutes>,
@@ -50,7 +51,8 @@ impl<S: InnerService> Middleware<S> for FallbackLayer {
     }
 }
 
-/// Sends the call to its target, then to each fallback in turn, until one admits it.
+/// Sends the call to its target, and then to one fallback target after the other until one admits
+/// the call. Returns the response of that target or, if no target is left, the last rejection.
 async fn try_in_turn<S: InnerService>(
     mut call: Call,
     request: Request<RequestBody>,
@@ -59,12 +61,12 @@ async fn try_in_turn<S: InnerService>(
     _in_fallback: FallbackInProgress,
 ) -> Result<Response<ResponseBody>, Error> {
     let (parts, body) = request.into_parts();
-    // An upload is read once, by the target that it was meant for.
+    // A streamed body can be sent only once, to the first target.
     let copy = body.try_clone();
     let mut next = Request::from_parts(parts.clone(), body);
     let original = copy.map(|body| Original { parts, body });
-    let meant = call.target().clone();
-    let mut tried = vec![meant.name().clone()];
+    let first_target = call.target().clone();
+    let mut tried = vec![first_target.name().clone()];
     let mut first: Option<Reason> = None;
     loop {
         let error = match inner.call(next).await {
@@ -73,7 +75,7 @@ async fn try_in_turn<S: InnerService>(
             Err(error) => error,
         };
         let error = match first {
-            Some(reason) => error.with_first_rejection(meant.name(), reason),
+            Some(reason) => error.with_first_rejection(first_target.name(), reason),
             None => error,
         };
         let now = clock::now();
@@ -82,7 +84,7 @@ async fn try_in_turn<S: InnerService>(
             return Err(error);
         };
         let made = original.as_ref().ok_or("its body is an upload, which can be read only once");
-        match made.and_then(|original| route.redirect(&call, original, meant.config(), now)) {
+        match made.and_then(|original| route.redirect(&call, original, first_target.config(), now)) {
             Ok((there, request)) => {
                 call.target().metrics().fell_back(reason);
                 tracing::debug!(from = %call.target().name(), to = %there.target().name(), reason = reason.as_str(), "falls back");
@@ -96,7 +98,7 @@ async fn try_in_turn<S: InnerService>(
     }
 }
 
-/// Adds the header that names the target that answered.
+/// Adds the header that names the target of `call` to a response.
 fn answered_by(call: &Call, mut response: Response<ResponseBody>) -> Response<ResponseBody> {
     // Names have no control characters. Characters beyond ASCII are sent as UTF-8.
     if let Ok(name) = HeaderValue::from_bytes(call.target().name().as_bytes()) {
@@ -106,7 +108,8 @@ fn answered_by(call: &Call, mut response: Response<ResponseBody>) -> Response<Re
 }
 
 /// Returns the reason of a rejection if the call may be sent to another target: the reason allows
-/// it ([`Reason::can_fall_back`]), sending it again is safe, and the deadline has not passed.
+/// it ([`Reason::can_fall_back`]), sending the call again is safe, and its deadline has not passed.
+/// Otherwise returns `None`.
 fn fallback_reason(call: &Call, error: &Error, now: Instant) -> Option<Reason> {
     let reason = error.reason().filter(Reason::can_fall_back)?;
     // The call may have run already if it is a retry that was rejected.

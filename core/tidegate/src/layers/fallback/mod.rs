@@ -1,13 +1,13 @@
 //! Fallback: a rejected call is sent to another target (`fallback = "NAME"`).
 //!
-//! A rejected call was never sent, so another target can take it at once, without a retry or a
-//! backoff. It remains the same call: it keeps its age, deadline, tenant and lane, and each target
-//! has a record of it (rejected here, completed there). The base URL, model and key change to those
-//! of the other target, as configured. The protocol remains the caller's, so a fallback serves the
-//! same API on another server.
+//! A rejected call was not sent, so it can be sent to another target at once, without a backoff. It
+//! remains the same call: it keeps its age, deadline, tenant and lane. Each target that the call
+//! reaches records it: as rejected at the first target, and as completed at the second. The base
+//! URL, the model and the key change to those of the second target, as configured. The request
+//! format does not change, so the fallback must serve the same API.
 //!
 //! - Rejections fall back unless their reason applies to every target (a draining gate or a
-//!   deadlock), and only before the deadline.
+//!   deadlock). After its deadline, a call does not fall back.
 //! - A fallback target can have a fallback of its own, and so on. Each target is tried once. The
 //!   caller gets the last rejection, which names the first.
 //! - The key of one target is never sent to another. Each request is created from the caller's

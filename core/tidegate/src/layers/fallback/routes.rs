@@ -1,4 +1,5 @@
-//! The fallback targets of a gate, and how calls reach them. Read once, when the gate opens.
+//! The fallback targets of a gate, and the address of requests to each. Created when the gate
+//! opens.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -13,25 +14,26 @@ use crate::identify::Identify;
 use crate::target::Target;
 use tidegate_protocol::base_url::BaseUrl;
 
-/// The routes of a gate, by the name of the fallback target.
+/// The routes to the fallback targets of a gate, by target name. Empty if no target has a fallback,
+/// or if the mode is not `enforce`.
 #[derive(Default)]
 pub(crate) struct FallbackRoutes(HashMap<Arc<str>, FallbackRoute>);
 
-/// A fallback target and how calls reach it.
+/// A fallback target, and the address of requests to it.
 pub(super) struct FallbackRoute {
     pub(super) target: Arc<Target>,
     address: Address,
 }
 
 impl FallbackRoutes {
-    /// Creates the routes to all targets that others name as their fallback.
+    /// Creates the routes to all targets that other targets name as their fallback.
     ///
     /// # Errors
-    /// `Config` if a fallback is not a target, or if the variable of a `key_env` has no usable key.
-    /// The error names the variable, never its value.
+    /// `Config` if a fallback is not a target of the gate, or if the environment variable of a
+    /// `key_env` has no usable key. The error names the variable, but not its value.
     pub(crate) fn new(config: &Config, identify: &Identify) -> Result<Self, Error> {
         let mut routes = HashMap::new();
-        // A gate that only observes rejects nothing.
+        // In mode `observe`, no call is rejected.
         let acting = identify.mode() == Mode::Enforce;
         for from in config.targets.iter().chain([&config.default_target]).filter(|_| acting) {
             let Some(name) = from.fallback.as_ref().filter(|name| !routes.contains_key(*name)) else {
@@ -46,15 +48,16 @@ impl FallbackRoutes {
         Ok(Self(routes))
     }
 
-    /// Returns the route of a call that its target rejected.
+    /// Returns the route to the fallback of the call's target. Returns `None` if the target has no
+    /// fallback.
     pub(super) fn of_call(&self, call: &Call) -> Option<&FallbackRoute> {
         self.0.get(call.target().config().fallback.as_ref()?)
     }
 }
 
 impl FallbackRoute {
-    /// Creates the call and its request for this target, from the request that the caller sent to
-    /// the target `meant`.
+    /// Creates the call and its request to this target, from the request that the caller sent to
+    /// the target `first_target`. The call is made `now`.
     ///
     /// # Errors
     /// Why the call cannot be sent to this target.
@@ -62,17 +65,20 @@ impl FallbackRoute {
         &self,
         call: &Call,
         original: &Original,
-        meant: &TargetConfig,
+        first_target: &TargetConfig,
         now: std::time::Instant,
     ) -> Result<(Call, http::Request<RequestBody>), &'static str> {
-        let mut request = self.address.request(original, &bases(meant), call.facts().dialect)?;
+        let mut request = self.address.request(original, &bases(first_target), call.facts().dialect)?;
         let call = call.for_fallback(self.target.clone(), self.address.model.clone(), now);
         request.extensions_mut().insert(call.clone());
         Ok((call, request))
     }
 }
 
-/// Returns the address of a target, with the key from its `key_env`.
+/// Returns the address of requests to a target, with the credential from its `key_env`.
+///
+/// # Errors
+/// As for [`key`].
 fn address(config: &TargetConfig) -> Result<Address, Error> {
     let credential = match &config.key_env {
         None => None,
@@ -87,7 +93,10 @@ fn address(config: &TargetConfig) -> Result<Address, Error> {
     })
 }
 
-/// Reads the key of a target from an environment variable.
+/// Reads the credential of a target from an environment variable.
+///
+/// # Errors
+/// `Config` if the variable is not set, or has no usable key.
 fn key(config: &TargetConfig, variable: &str) -> Result<Credential, Error> {
     Credential::in_environment(variable).map_err(|what| {
         Error::config(format!(
@@ -97,7 +106,7 @@ fn key(config: &TargetConfig, variable: &str) -> Result<Credential, Error> {
     })
 }
 
-/// Returns the base URLs of a target.
+/// Returns the valid base URLs of a target.
 fn bases(config: &TargetConfig) -> Vec<BaseUrl> {
     config.matches.urls.iter().filter_map(|url| BaseUrl::parse(url)).collect()
 }

@@ -1,4 +1,4 @@
-//! The tower layer of hedging.
+//! The hedging layer: sends a late stream to a second replica as well.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -18,17 +18,17 @@ use crate::metrics::Hedged;
 use crate::transport::Foreign;
 use tidegate_policy::outcome::AttemptOutcome;
 
-/// How long the body of a failed response is waited for.
+/// Maximum time to wait for the body of a failed response: 1 s.
 const ERROR_BODY_TIMEOUT: Duration = Duration::from_secs(1);
-/// The longest body of a failed response that is kept, in bytes.
+/// Maximum length of the body of a failed response that is kept, in bytes: 1 MiB.
 const MAX_ERROR_BODY: usize = 1 << 20;
 
 /// Sends a stream to a second replica if its first token takes longer than the pool's `hedge`
-/// delay.
+/// delay. The first attempt to deliver a token provides the response.
 ///
-/// *Default*: does nothing; acts on streams to a pool that sets `hedge`, over the gate's own
-/// transport. It must be below retry, which would otherwise drive both attempts, and above
-/// admission, so that the hedge has a slot of its own.
+/// *Default*: acts on streams to a pool that sets `hedge` (default: none), over the gate's own
+/// transport. The layer must be below retry, which sees both attempts as one. It must be above
+/// admission, because each attempt has its own slot.
 ///
 /// # Cancel safety
 ///
@@ -54,16 +54,18 @@ impl<S: InnerService> Middleware<S> for HedgeLayer {
     }
 }
 
-/// The material of a hedge: the call, the delay, and a copy of the request.
+/// What is needed to send a second attempt: the call, a copy of its request, and the time after
+/// which the copy is sent.
 struct Hedge {
     call: Call,
+    /// Time in flight without a token after which the copy is sent.
     after: Duration,
     request: Request<RequestBody>,
 }
 
 impl Hedge {
-    /// Copies a request. Returns `None` if its pool sets no `hedge` delay, its body can be sent only
-    /// once, or it uses its client's own transport.
+    /// Copies the request of a call. Returns `None` if the pool sets no `hedge` delay, the body can
+    /// be sent only once, or the request uses its client's own transport.
     fn new(call: Call, parts: &Parts, body: &RequestBody) -> Option<Self> {
         // The client's own transport serves one exchange of a call at a time.
         if parts.extensions.get::<Foreign>().is_some() {
@@ -74,8 +76,9 @@ impl Hedge {
         Some(Self { call, after, request })
     }
 
-    /// Waits for the first attempt. If its token is late, sends the hedge and waits for whichever
-    /// answers first.
+    /// Waits for `first`, the first attempt. If its first token is late, also sends the copy of the
+    /// request over `inner`. Returns the result of the attempt that is accepted first. If both
+    /// fail, returns the result of the first attempt.
     async fn race<S, F>(self, mut first: Pin<Box<F>>, mut inner: S) -> AttemptResult
     where
         S: InnerService,
@@ -106,7 +109,7 @@ impl Hedge {
                 if !outcome_of(&ours).is_retryable() {
                     return ours;
                 }
-                // Releases the slot, which nothing needs any more.
+                // Releases the slot of the failed attempt.
                 let ours = detach_body(ours).await;
                 let theirs = second.await;
                 let outcome = outcome_of(&theirs);
@@ -146,7 +149,7 @@ struct Pair<'a> {
 }
 
 impl Pair<'_> {
-    /// Counts a failed hedge. The next attempt avoids its replica.
+    /// Counts a failed attempt of the hedge. The next attempt of the call avoids its replica.
     fn on_failed_hedge(&self, outcome: &AttemptOutcome) {
         self.hedge.on_failed_attempt(outcome);
         self.call.avoid(self.hedge.placed());
@@ -165,7 +168,9 @@ impl Drop for Pair<'_> {
     }
 }
 
-/// Reads the body of a failed response, which is short, so that the slot that it holds is released.
+/// Reads the body of a failed response, which releases its slot. A body that is longer than
+/// [`MAX_ERROR_BODY`] or takes longer than [`ERROR_BODY_TIMEOUT`] is replaced by an empty one.
+/// Returns an error unchanged.
 async fn detach_body(failed: AttemptResult) -> AttemptResult {
     let (parts, body) = failed?.into_parts();
     let read = tokio::time::timeout(ERROR_BODY_TIMEOUT, Limited::new(body, MAX_ERROR_BODY).collect()).await;
@@ -176,13 +181,14 @@ async fn detach_body(failed: AttemptResult) -> AttemptResult {
     Ok(response)
 }
 
-/// Returns `true` if two attempts of the call may be in flight at once.
+/// Returns `true` if a second attempt of the call is allowed: the call is a stream that is safe to
+/// repeat, and no hedge of it has won before.
 fn may_be_hedged(call: &Call) -> bool {
     let facts = call.facts();
     call.is_enforced() && call.is_inference() && facts.stream && facts.repeatable && !call.was_hedged()
 }
 
-/// Waits until the present attempt has been in flight for `after` without a token. The wait for a
+/// Resolves when the current attempt of the call has been in flight for `after`. The wait for a
 /// slot does not count.
 async fn token_is_late(call: &Call, after: Duration) {
     loop {

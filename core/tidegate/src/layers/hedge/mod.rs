@@ -6,11 +6,11 @@
 //!
 //! # Limits
 //!
-//! - Hedges are charged to the retry budget. A busy pool is late as a whole, and a second attempt
-//!   of each call would add to its load.
-//! - A hedge takes a free slot or none. A slot that becomes free goes to the waiting calls.
-//! - Only streams are hedged. Other calls show no progress until they end, and a long response is
-//!   not a late one.
+//! - Hedges are charged to the retry budget. If a pool is overloaded, all of its responses are late,
+//!   and a second attempt of each call would add to the load.
+//! - A hedge is sent only if a slot is free at once. It does not wait in the queue.
+//! - Only streams are hedged. Other calls show no progress until they end, so a long response cannot
+//!   be distinguished from a late one.
 //! - Calls over a client's own transport are not hedged, because it serves one exchange of a call
 //!   at a time.
 

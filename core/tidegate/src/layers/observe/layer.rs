@@ -1,4 +1,4 @@
-//! The tower layer of observation: counts and logs each call once, however it ends.
+//! The observing layer: counts and logs each call once, however it ends.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -19,10 +19,11 @@ use crate::metrics::Outcome;
 
 /// Counts and logs each call once, when it ends.
 ///
-/// *Default*: acts on requests that carry a [`Call`]. Other requests pass unchanged.
+/// *Default*: acts on every call.
 ///
 /// # Cancel safety
-/// Dropping the future or the body counts the call as cancelled.
+/// Dropping the future or the response body counts the call as cancelled, unless the response was
+/// received completely.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ObserveLayer {
     log: Arc<CallLog>,
@@ -64,14 +65,18 @@ impl<S: InnerService> Middleware<S> for ObserveLayer {
     }
 }
 
-/// A response body that counts its call when it ends.
+/// A response body that records its call when it ends.
 struct CountedBody {
     body: ResponseBody,
+    /// Whether the response has an error status.
     failed: bool,
+    /// The record of the call. `None` once the body has ended.
     tally: Option<Tally>,
 }
 
 impl CountedBody {
+    /// Ends the record of the call with `outcome`, at the first call of this function. A completed
+    /// call counts as failed if its response has an error status or an error event.
     fn end(&mut self, outcome: Outcome) {
         if let Some(mut tally) = self.tally.take() {
             let failed = self.failed || tally.is_failed();

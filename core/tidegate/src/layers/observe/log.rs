@@ -1,6 +1,6 @@
-//! The log of calls: the last [`LOGGED_CALLS`] calls that ended, with the timestamps of their attempts.
+//! The call log: the last [`LOGGED_CALLS`] calls that ended, with the timestamps of their attempts.
 //!
-//! The log never contains prompts or headers. Its only URLs are those of replicas, as configured.
+//! The log contains no prompts and no headers. Its only URLs are the configured URLs of replicas.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, OnceLock};
@@ -16,27 +16,26 @@ use crate::metrics::Outcome;
 use tidegate_protocol::Usage;
 use tidegate_protocol::prompt::Prompt;
 
-/// Maximum number of calls in the log.
+/// Maximum number of calls in the call log: 1,024. Further calls replace the oldest.
 pub const LOGGED_CALLS: usize = 1024;
 
-/// A call that has ended. Times are in seconds since `queued_at`, which is in seconds since the
-/// Unix epoch.
+/// A call that has ended, as in the call log.
 #[derive(Clone, Debug, Serialize)]
 pub struct CallRecord {
-    /// Number of the call, unique in this process.
+    /// Number of the call, unique in this process. A call keeps its number at a fallback target.
     pub id: u64,
-    /// The caller's label for the call ([`crate::Context::call`]).
+    /// The label that the caller gave the call ([`crate::Context::call`]). `None` if it has none.
     pub label: Option<Arc<str>>,
     /// Name of the target.
     pub target: Arc<str>,
-    /// The target that rejected the call before, if the call came to this target as a fallback. The
-    /// rejection has its own record with the same `id`.
+    /// Name of the target that rejected the call before, if the call came to this target as a
+    /// fallback, otherwise `None`. The rejection has its own record with the same `id`.
     pub fallback_from: Option<Arc<str>>,
     /// Name of the tenant.
     pub tenant: Arc<str>,
     /// Name of the lane.
     pub lane: &'static str,
-    /// Name of the model, if the request contains one.
+    /// Name of the model. `None` if the request names none.
     pub model: Option<Arc<str>>,
     /// How the call ended: `completed`, `failed`, `refused`, `cancelled`, `truncated`, `timed_out` or
     /// `broken`.
@@ -52,7 +51,8 @@ pub struct CallRecord {
     /// Output tokens expected when the last attempt asked for a slot, summed over all choices of
     /// the response. `None` if the request body was not readable as JSON.
     pub estimated_output_tokens: Option<u64>,
-    /// Maximum number of output tokens that the request allows, summed over all choices.
+    /// Maximum number of output tokens that the request allows, summed over all choices. `None` if
+    /// the request sets no limit.
     pub max_output_tokens: Option<u64>,
     /// Input tokens that the provider reported, cached input included. `None` if not reported.
     pub input_tokens: Option<u64>,
@@ -62,35 +62,40 @@ pub struct CallRecord {
     pub attempts: Vec<AttemptRecord>,
 }
 
-/// One attempt of a call. Timestamps are in seconds since the call's `queued_at`.
+/// One attempt of a call. Timestamps are in seconds since the `queued_at` of its [`CallRecord`].
+/// They are `None` if the event did not happen.
 #[derive(Clone, Debug, Serialize)]
 #[allow(missing_docs)]
 pub struct AttemptRecord {
     /// When the attempt was queued for a slot.
     pub queued_at: f64,
-    /// When the attempt was admitted.
+    /// When the attempt got a slot.
     pub admitted_at: Option<f64>,
-    /// Slots of the target in use just after the attempt was admitted, its own slot included.
+    /// Number of slots of the target in use just after the attempt was admitted, its own included.
+    /// `None` if it was not admitted.
     pub in_flight: Option<usize>,
-    /// Base URL of the replica that the attempt was sent to, if the target is a pool.
+    /// Base URL of the replica whose slot the attempt got. `None` if the target is not a pool, or
+    /// if the attempt was not admitted.
     pub replica: Option<Arc<str>>,
     /// When the request was handed to the transport.
     pub sent_at: Option<f64>,
-    /// When the first token arrived.
+    /// When the first token of the response arrived.
     pub first_token_at: Option<f64>,
     /// When the slot was released.
     pub released_at: Option<f64>,
-    /// HTTP status of the response.
+    /// HTTP status of the response. `None` if there was no response.
     pub status: Option<u16>,
-    /// Duration in seconds of the backoff after the attempt, if a retry was scheduled.
+    /// Duration of the backoff after the attempt, in seconds. `None` if no retry with a backoff
+    /// followed.
     pub backoff: Option<f64>,
 }
 
-/// A log of the last [`LOGGED_CALLS`] calls that ended.
+/// A log of the last [`LOGGED_CALLS`] calls that ended, and a channel for those that end from now
+/// on.
 #[derive(Debug, Default)]
 pub struct CallLog {
     last: Mutex<VecDeque<CallRecord>>,
-    /// Created by the first call of [`CallLog::follow`].
+    /// The channel of [`CallLog::follow`], created by its first caller.
     followed: OnceLock<broadcast::Sender<Arc<CallRecord>>>,
 }
 
@@ -108,13 +113,13 @@ impl CallLog {
         self.followed.get_or_init(|| broadcast::Sender::new(LOGGED_CALLS)).subscribe()
     }
 
-    /// Returns the logged calls as JSON Lines, oldest first: one [`CallRecord`] object a line.
+    /// Returns the logged calls as JSON Lines, oldest first: one [`CallRecord`] object per line.
     pub fn jsonl(&self) -> String {
         let lines = self.records().into_iter().filter_map(|record| serde_json::to_string(&record).ok());
         lines.map(|line| line + "\n").collect()
     }
 
-    /// Adds a call that ended at `now`.
+    /// Adds a call that ended at `now`. `usage` is the tokens that the provider reported, if any.
     pub(super) fn push(
         &self,
         call: &Call,

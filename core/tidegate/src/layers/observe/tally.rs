@@ -1,4 +1,4 @@
-//! The record of a call, added once to the metrics and the log when the call ends.
+//! The record of one call, which is added to the metrics and the call log when the call ends.
 
 use std::sync::Arc;
 
@@ -11,18 +11,21 @@ use crate::call::{Attempt, Call, ExchangeRecord, usage_of};
 use crate::clock;
 use crate::error::{Error, ErrorKind};
 
-/// The record of one call, written on drop. Without an outcome, the call counts as cancelled.
+/// The record of one call, added to the metrics and the call log when it is dropped. If no outcome
+/// was set by then, the call counts as completed if its response was received completely, and as
+/// cancelled otherwise.
 pub(crate) struct Tally {
     call: Call,
     log: Arc<CallLog>,
+    /// How the call ended. `None` until that is known.
     outcome: Option<Outcome>,
-    /// The exchange that the response came from.
+    /// The record of the exchange that produced the response. `None` if there was no response.
     exchange: Option<ExchangeRecord>,
     _active: ActiveCall,
 }
 
 impl Tally {
-    /// Starts the record of a call.
+    /// Starts the record of a call, and counts the call as active until the record is dropped.
     pub(crate) fn open(call: Call, log: Arc<CallLog>, active: &Arc<Active>) -> Self {
         Self { _active: active.enter(call.clone()), call, log, outcome: None, exchange: None }
     }
@@ -31,12 +34,12 @@ impl Tally {
         &self.call
     }
 
-    /// Records a response.
+    /// Stores the record of the exchange that is attached to the response.
     pub(super) fn on_response<B>(&mut self, response: &Response<B>) {
         self.exchange = response.extensions().get().cloned();
     }
 
-    /// Returns `true` if the response contains an error event.
+    /// Returns `true` if the response contained an error event.
     pub(super) fn is_failed(&self) -> bool {
         self.exchange.as_ref().is_some_and(|exchange| exchange.seen().is_failed)
     }
@@ -46,7 +49,8 @@ impl Tally {
         self.outcome = Some(outcome);
     }
 
-    /// Sets the error that the call ended with.
+    /// Records that the call ended with `error`. Also counts the reason if admission rejected the
+    /// call.
     pub(crate) fn failed(&mut self, error: &Error) {
         self.set_outcome(outcome_of(error));
         if let Some(reason) = error.reason() {

@@ -1,4 +1,4 @@
-//! The body of a successful response, with an observer beside it.
+//! The body of a successful response, which an observer parses while it is read.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -19,23 +19,30 @@ use crate::error::{Error, ErrorKind};
 use crate::placement::Placed;
 use tidegate_protocol::{Dialect, End, Observer, Signal, Verdict};
 
-/// A body that passes frames unchanged, records what they contain, and fails on silence or a
-/// missing terminal event.
+/// A response body that passes its frames unchanged, and records what they contain. It fails if the
+/// upstream is silent for too long, or if the body ends without the provider's terminal event.
 pub(super) struct ObservedBody {
     call: Call,
     body: ResponseBody,
     observer: Observer,
     exchange: ExchangeRecord,
-    /// The latest time of the first token.
+    /// The time by which the first token must have arrived. `None` if unlimited.
     first_token_by: Option<Instant>,
+    /// The classification of the first error event. `None` if there was none.
     failure: Option<Verdict>,
-    /// Watches the silence of a stream from a replica.
+    /// Checks the replica of the stream while the stream is silent. `None` if the target is not a
+    /// pool, or in mode `observe`.
     silence: Option<SilenceWatch>,
-    /// The latest time of the next chunk, during a silence.
+    /// The time by which the next chunk must have arrived, during a silence. `None` if unlimited.
     idle_by: Option<Instant>,
+    /// Resolves at the first of the times at which the silence is checked. `None` if there is none.
     timer: Option<Pin<Box<Sleep>>>,
+    /// Whether the last poll found no frame.
     is_silent: bool,
+    /// Whether the inner body has ended or failed.
     done: bool,
+    /// The error of an incomplete response whose last frame was passed on. Returned by the next
+    /// poll.
     wrong_end: Option<Error>,
 }
 
@@ -69,19 +76,22 @@ impl ObservedBody {
         }
     }
 
-    /// Returns `true` if enough was read to classify the attempt. For replicas of a pool, this
-    /// requires the first token, because until then the call can be sent to another replica.
+    /// Returns `true` if enough was read to classify the attempt: one event or, at a replica of a
+    /// pool, the first token or an error. Until its first token, a call can be sent to another
+    /// replica.
     pub(super) fn has_begun(&self) -> bool {
         let by_token = self.silence.is_some() && self.call.facts().dialect != Dialect::Other;
         self.observer.events() > 0 && (!by_token || self.exchange.has_token() || self.failure.is_some())
     }
 
-    /// Returns the error event that was received before any token.
+    /// Returns the classification of an error event that arrived before any token. `None` if there
+    /// was none.
     pub(super) fn early_failure(&self) -> Option<&Verdict> {
         self.failure.as_ref().filter(|_| !self.exchange.has_token())
     }
 
-    /// Passes a chunk, or the end (`None`), to the observer, and records what it reports.
+    /// Passes a chunk of the body to the observer, or the end of the body if `chunk` is `None`.
+    /// Records what the observer reports.
     fn observe(&mut self, chunk: Option<&[u8]>) {
         let (exchange, failure) = (&self.exchange, &mut self.failure);
         let on = |signal: Signal| match signal {
@@ -100,7 +110,7 @@ impl ObservedBody {
     /// Completes the exchange record at the end of the body.
     ///
     /// # Errors
-    /// `Truncated` if the response is incomplete.
+    /// `Truncated` if the terminal event is missing. In mode `observe`, this is not an error.
     fn end(&mut self) -> Result<(), Error> {
         self.done = true;
         self.observe(None);
@@ -118,7 +128,8 @@ impl ObservedBody {
         Ok(())
     }
 
-    /// Polls the timers while the reader waits. Resolves with an error when one has run out.
+    /// Polls the timer while no frame is available. Resolves with the error of the body when the
+    /// silence has lasted too long.
     fn poll_silence(&mut self, cx: &mut Context<'_>) -> Poll<Error> {
         if !self.is_silent {
             self.is_silent = true;
@@ -145,7 +156,8 @@ impl ObservedBody {
         }
     }
 
-    /// Sets the timer to the first of the deadlines.
+    /// Sets the timer to the first of the times at which the silence must be checked. Removes the
+    /// timer if there is none.
     fn set_timer(&mut self) {
         let first = self.first_token_by.filter(|_| !self.exchange.has_token());
         let silence = self.silence.as_ref().and_then(|silence| silence.next_check);
@@ -160,7 +172,8 @@ impl ObservedBody {
         }
     }
 
-    /// Returns the timeout error if the first token or the next chunk is late.
+    /// Returns the error of a first token or next chunk that is late at `now`. `None` if none is
+    /// late.
     fn timeout(&self, now: Instant) -> Option<Error> {
         if self.first_token_by.is_some_and(|by| !self.exchange.has_token() && by <= now) {
             let text = "no token arrived within the target's `first_token` limit";
@@ -170,8 +183,8 @@ impl ObservedBody {
         self.idle_by.filter(|by| *by <= now).map(|_| Error::new(ErrorKind::IdleTimeout, text))
     }
 
-    /// Returns the error of a response that broke off. If a replica's stream breaks after its first
-    /// token, the error is `Truncated`, whatever the connection reports.
+    /// Returns the error of a response that broke off. After the first token of a stream from a
+    /// replica, a transport error becomes `Truncated`.
     fn broken(&self, error: Error) -> Error {
         if self.silence.is_none() || !self.exchange.has_token() || error.kind() != ErrorKind::Transport {
             return error;
@@ -199,8 +212,8 @@ impl Body for ObservedBody {
                 if let Some(data) = frame.data_ref() {
                     this.observe(Some(data));
                 }
-                // A reader may not poll a body of known length for its end. It must if the end is
-                // wrong.
+                // Readers that know the length of a body may not poll for its end. They must do so if
+                // the response is incomplete.
                 if this.body.is_end_stream() {
                     this.wrong_end = this.end().err();
                 }

@@ -1,4 +1,4 @@
-//! The tower layer of streams: classifies each attempt, and observes the body of its response.
+//! The stream layer: classifies each attempt, and observes the body of its response.
 
 use std::future::Future;
 use std::time::Duration;
@@ -20,19 +20,21 @@ use tidegate_policy::outcome::AttemptOutcome;
 use tidegate_protocol::headers::is_signed;
 use tidegate_protocol::{Dialect, Observer, classify};
 
-/// How much of an error's body is read to classify it, in bytes. The rest passes unread.
+/// Maximum number of bytes of an error response that are read to classify it: 64 KiB. The rest is
+/// passed on unread.
 const MAX_ERROR_BODY: usize = 64 * 1024;
-/// How long the head of an error waits for its body at most. Providers send both at once.
+/// Maximum time that the head of an error response waits for the body: 1 s. Providers send both at
+/// once.
 const ERROR_BODY_TIMEOUT: Duration = Duration::from_secs(1);
-/// How much of a stream is held back in search of its first event, in bytes.
+/// Maximum number of bytes of a stream that are read before its head is returned: 64 KiB.
 const MAX_HELD_HEAD: usize = 64 * 1024;
 
-/// Classifies each attempt and observes its response.
+/// Classifies each attempt, and observes its response.
 ///
-/// Each response and error leaves with the outcome of the attempt in its extensions, and each
-/// response with the record of its exchange.
+/// Each response and error that the layer returns has the outcome of the attempt in its extensions.
+/// Each response also has the record of its exchange.
 ///
-/// *Default*: acts on requests that carry a [`Call`]; others pass.
+/// *Default*: acts on every call.
 ///
 /// # Cancel safety
 /// Dropping the future or the body ends the exchange.
@@ -53,12 +55,14 @@ impl<S: InnerService> Middleware<S> for StreamLayer {
     }
 }
 
-/// Returns `true` if the response can be parsed while it passes.
+/// Returns `true` if the response is parsed while it is read.
 fn is_observed(call: &Call) -> bool {
     call.is_enforced() && call.is_inference() && call.facts().dialect != Dialect::Other
 }
 
-/// Waits for the response of an attempt, classifies it, and attaches the outcome.
+/// Waits for the response of an attempt, and returns it with the outcome of the attempt attached.
+/// `placed` is the replica of the attempt, if the target is a pool. `upload` is the state of a
+/// streamed request body, if there is one.
 async fn observe(
     call: Call,
     placed: Option<Placed>,
@@ -78,7 +82,7 @@ async fn observe(
         return rejected(&call, head).await;
     }
     if !status.is_success() {
-        // A redirect has no terminal event that could be missing.
+        // A redirect has no terminal event.
         head.extensions_mut().insert(AttemptOutcome::Accepted { streams: false });
         return Ok(head);
     }
@@ -101,7 +105,8 @@ async fn observe(
     Ok(Response::from_parts(parts, ResponseBody::new(replay)))
 }
 
-/// Classifies an error by its status and the start of its body. The body is passed on whole.
+/// Classifies an error response by its status and the start of its body. Returns it with its whole
+/// body.
 async fn rejected(call: &Call, head: Response<ResponseBody>) -> Result<Response<ResponseBody>, Error> {
     let (mut parts, body) = head.into_parts();
     let mut replay = Replay::new(body);
@@ -117,14 +122,17 @@ async fn rejected(call: &Call, head: Response<ResponseBody>) -> Result<Response<
     Ok(Response::from_parts(parts, ResponseBody::new(replay)))
 }
 
-/// Bounds the wait for the upstream. The wait begins when the upload, if there is one, has been
-/// sent.
+/// Waits for `response`, at most `limit` after the upload has ended. A `limit` of `None` means
+/// unlimited, and an `upload` of `None` means that there is no streamed request body.
+///
+/// # Errors
+/// `FirstTokenTimeout` if the limit has passed. Otherwise the error of `response`.
 async fn with_head_limit<T>(
     limit: Option<Duration>,
     upload: Option<UploadProgress>,
-    what: impl Future<Output = Result<T, Error>>,
+    response: impl Future<Output = Result<T, Error>>,
 ) -> Result<T, Error> {
-    let Some(limit) = limit else { return what.await };
+    let Some(limit) = limit else { return response.await };
     let too_late = async {
         if let Some(upload) = upload {
             upload.finished().await;
@@ -133,7 +141,7 @@ async fn with_head_limit<T>(
     };
     tokio::select! {
         biased;
-        result = what => result,
+        result = response => result,
         () = too_late => Err(Error::new(
             ErrorKind::FirstTokenTimeout,
             format!(

@@ -11,8 +11,8 @@
 //!   the caller noticing.
 //! - It reports a body that ends without the provider's terminal event as *truncated*: an error,
 //!   never a silent success.
-//! - It limits silence while the reader waits: until the first token, and between chunks. The limit
-//!   is shorter if the stream's replica is down.
+//! - It limits how long the upstream may be silent while the reader waits: until the first token, and
+//!   between chunks. A silent stream ends earlier if its replica is down.
 //!
 //! Backpressure reaches the upstream: nothing is read before the reader polls for it.
 

@@ -1,10 +1,11 @@
-//! Classifies failed exchanges. Error responses are classified in the layer.
+//! Classifies exchanges that ended with an error. The layer classifies error responses.
 
 use crate::call::Call;
 use crate::error::{Error, ErrorKind};
 use tidegate_policy::outcome::{AttemptOutcome, ExchangeFailure, FailureCause};
 
-/// Attaches the outcome of the attempt and the name of the target to an exchange's error.
+/// Adds the name of the target to the error of an exchange, and attaches the outcome of the
+/// attempt.
 pub(super) fn failed(call: &Call, error: Error) -> Error {
     let mut failure = ExchangeFailure::from(&error);
     if failure.cause == FailureCause::Upstream && is_caller_timeout(call, failure.kind) {
@@ -15,8 +16,8 @@ pub(super) fn failed(call: &Call, error: Error) -> Error {
     error
 }
 
-/// Returns `true` if a timeout of the caller's client ended the exchange before the target's own
-/// limit did.
+/// Returns `true` if `kind` is a timeout that the caller's client has set, and not the target's own
+/// limit.
 fn is_caller_timeout(call: &Call, kind: ErrorKind) -> bool {
     let config = call.target().config();
     let limit = match kind {

@@ -1,4 +1,4 @@
-//! A body whose start can be inspected before it is passed on.
+//! A body whose start can be read before it is passed on.
 
 use std::collections::VecDeque;
 use std::pin::Pin;
@@ -11,10 +11,14 @@ use http_body_util::BodyExt;
 use crate::error::Error;
 use crate::layers::size_hint_after;
 
-/// A body whose first frames have been read already. It yields them first, then the rest.
+/// A body whose first frames were read in advance. It yields those frames first, and then the rest
+/// of the inner body.
 pub(super) struct Replay<B> {
+    /// The frames that were read in advance and not yet yielded, oldest first.
     read: VecDeque<Frame<Bytes>>,
+    /// The inner body, without the frames that were read.
     pub(super) rest: B,
+    /// Whether the inner body has yielded its end.
     ended: bool,
 }
 
@@ -23,7 +27,10 @@ impl<B: Body<Data = Bytes, Error = Error> + Unpin> Replay<B> {
         Self { read: VecDeque::new(), rest: body, ended: false }
     }
 
-    /// Reads one more frame. Returns `false` if the body has ended.
+    /// Reads one more frame in advance. Returns `false` if the inner body has ended.
+    ///
+    /// # Errors
+    /// The error of the inner body.
     pub(super) async fn pull(&mut self) -> Result<bool, Error> {
         if self.ended {
             return Ok(false);
@@ -41,17 +48,18 @@ impl<B: Body<Data = Bytes, Error = Error> + Unpin> Replay<B> {
         }
     }
 
-    /// Returns the data that was read, at most `most` bytes of it.
-    pub(super) fn seen(&self, most: usize) -> Bytes {
+    /// Returns the first `max` bytes of the data that was read in advance, or all of it if it is
+    /// shorter.
+    pub(super) fn seen(&self, max: usize) -> Bytes {
         let mut seen = BytesMut::new();
         for data in self.read.iter().filter_map(Frame::data_ref) {
-            let room = most.saturating_sub(seen.len());
-            seen.extend_from_slice(data.get(..room).unwrap_or(data));
+            let left = max.saturating_sub(seen.len());
+            seen.extend_from_slice(data.get(..left).unwrap_or(data));
         }
         seen.freeze()
     }
 
-    /// Returns how many bytes were read.
+    /// Returns the number of data bytes that were read in advance and not yet yielded.
     pub(super) fn len(&self) -> usize {
         self.read.iter().filter_map(Frame::data_ref).map(Bytes::len).sum()
     }

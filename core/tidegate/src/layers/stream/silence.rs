@@ -13,31 +13,33 @@ use crate::error::{Error, ErrorKind};
 use crate::placement::{Placed, ReplicaId};
 use crate::target::Target;
 
-/// Time between two checks of the replica of a silent stream.
+/// Time between two checks of the replica of a silent stream: 1 s.
 const INTERVAL: Duration = Duration::from_secs(1);
 
-/// Watches the silence of one stream from a replica.
+/// Checks the replica of one stream while the stream is silent.
 pub(super) struct SilenceWatch {
     target: Arc<Target>,
     replica: ReplicaId,
+    /// Time of silence after which the replica is checked (the pool's `cut_after`).
     after: Duration,
-    /// When to check next, during a silence.
+    /// When to check the replica next. `None` before the first silence.
     pub(super) next_check: Option<Instant>,
 }
 
 impl SilenceWatch {
-    /// Creates the watch of a call's stream. `None` if the call is at no replica.
+    /// Creates the watch of a call's stream from the replica `placed`. Returns `None` if the target
+    /// is not a pool.
     pub(super) fn new(call: &Call, placed: Option<Placed>) -> Option<Self> {
         let after = call.target().config().pool.as_ref()?.cut_after;
         Some(Self { target: call.target().clone(), replica: placed?.id, after, next_check: None })
     }
 
-    /// Starts to watch a silence.
+    /// Starts a silence at `now`. The replica is checked after `cut_after`.
     pub(super) fn start(&mut self, now: Instant) {
         self.next_check = Some(duration::after(now, self.after));
     }
 
-    /// Checks the replica if it is time.
+    /// Checks the replica if `next_check` has passed.
     ///
     /// # Errors
     /// `Truncated` if the replica is down, because the stream will not continue.
