@@ -1,5 +1,5 @@
-//! The calls in progress of a gate: their number, so that the gate can wait for the last one, and
-//! the calls themselves, so that the gate can explain them.
+//! The calls of a gate that are in progress: their number, so that the gate can wait for the last
+//! one to end, and the calls themselves, so that the gate can explain them.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -9,10 +9,10 @@ use tokio::sync::watch;
 
 use crate::call::Call;
 
-/// Number of locks, selected by the number of the call, so that concurrent calls rarely contend.
+/// Number of locks. The number of a call selects its lock, so concurrent calls rarely contend.
 const SHARDS: usize = 16;
 
-/// The calls in progress of one gate.
+/// The calls of one gate that are in progress.
 #[derive(Debug, Default)]
 pub(crate) struct Active {
     count: watch::Sender<Count>,
@@ -22,25 +22,25 @@ pub(crate) struct Active {
 #[derive(Debug, Default)]
 struct Count {
     calls: usize,
-    /// Rejected calls that may continue at a fallback target. They are not counted in `calls`
-    /// meanwhile.
+    /// Number of calls that may still be sent to a fallback target. While such a call is in
+    /// progress at a target, `calls` counts it too.
     in_fallback: usize,
 }
 
-/// Keeps one call counted as in progress until dropped.
+/// Counts one call as in progress until dropped.
 #[derive(Debug)]
 pub(crate) struct ActiveCall {
     active: Arc<Active>,
     id: u64,
 }
 
-/// Keeps [`Active::none`] from resolving until dropped, while a rejected call may continue at a
-/// fallback target.
+/// Keeps [`Active::none`] from resolving until dropped, while a call may be sent to a fallback
+/// target.
 #[derive(Debug)]
 pub(crate) struct FallbackInProgress(Arc<Active>);
 
 impl Active {
-    /// Adds a call, until the returned guard is dropped.
+    /// Counts a call as in progress until the returned guard is dropped.
     pub(crate) fn enter(self: &Arc<Self>, call: Call) -> ActiveCall {
         let id = call.id();
         self.shard(id).lock().insert(id, call);
@@ -69,12 +69,12 @@ impl Active {
         let _ = self.count.subscribe().wait_for(|count| count.calls + count.in_fallback == 0).await;
     }
 
-    /// Returns the call with this number, if it is in progress.
+    /// Returns the call with the number `id`. `None` if it is not in progress.
     pub(crate) fn get(&self, id: u64) -> Option<Call> {
         self.shard(id).lock().get(&id).cloned()
     }
 
-    /// Returns the calls for which `wanted` returns `true`, in no particular order.
+    /// Returns the calls in progress for which `wanted` returns `true`, in no particular order.
     pub(crate) fn filter(&self, wanted: impl Fn(&Call) -> bool) -> Vec<Call> {
         let mut found = Vec::new();
         for shard in &self.calls {
@@ -83,7 +83,7 @@ impl Active {
         found
     }
 
-    /// Returns the part of the calls that contains the call with this number.
+    /// Returns the part of the calls that contains the call with the number `id`.
     fn shard(&self, id: u64) -> &Mutex<HashMap<u64, Call>> {
         &self.calls[id as usize % SHARDS]
     }

@@ -1,8 +1,8 @@
 //! A call, as all layers see it: its identity and its state.
 //!
-//! The identity (who calls which target, with which deadline) never changes. The state changes with
-//! each attempt (`state.rs`). The outcome of an attempt is not kept here: it travels from layer to
-//! layer as a value (`result.rs`).
+//! The identity (who calls which target, with which deadline) does not change. The state changes
+//! with each attempt (`state.rs`). The outcome of an attempt is not stored here: each layer returns
+//! it to the layer above (`result.rs`).
 
 mod attempt;
 mod hedge;
@@ -41,25 +41,30 @@ pub struct Call(Arc<Inner>);
 
 struct Inner {
     identity: Identity,
+    /// Number of the call, unique in this process.
     id: u64,
-    /// The metrics of the tenant at the target.
+    /// The metrics of the call's tenant at its target.
     metrics: Arc<TenantMetrics>,
+    /// When the call was made. Retries and fallbacks keep this time.
     queued_at: Instant,
-    /// When the whole call must have ended.
+    /// When the whole call must have ended, its stream included.
     deadline: Instant,
+    /// Whether the caller or the configuration has set the deadline. Otherwise it is the default.
     has_own_deadline: bool,
-    /// The target that rejected the call, if the call came to this one as a fallback.
+    /// Name of the target that rejected the call, if the call came to this target as a fallback,
+    /// otherwise `None`.
     refused_by: Option<Arc<str>>,
-    /// Whether this is a hedge, which only takes a slot that is free at once at another replica.
+    /// Whether this is a hedge: a second attempt of a call, which only takes a slot that is free at
+    /// once at another replica.
     is_hedge: bool,
     state: Mutex<CallState>,
-    /// The hedge that produced the first token, if one did. Its state is the state of the call from
-    /// then on.
+    /// The hedge that produced the first token, if one did. From then on, the call uses the state
+    /// of that hedge.
     winner: OnceLock<Call>,
 }
 
 impl Inner {
-    /// Returns a copy of the call with another state.
+    /// Returns a copy of the call with another state. The copy is not a hedge.
     fn with_state(&self, state: CallState) -> Self {
         Self {
             identity: self.identity.clone(),
@@ -76,32 +81,35 @@ impl Inner {
     }
 }
 
-/// Who makes a call, to which target, and with which limits. See [`Call::new`].
+/// The facts about a call that do not change between its attempts. See [`Call::new`].
 #[derive(Clone)]
 pub(crate) struct Identity {
     pub(crate) mode: Mode,
     pub(crate) target: Arc<Target>,
-    /// The key of the credential and model. `None` if the target is not shared between several.
+    /// Identifies the credential and the model of the call. `None` if the target is not shared
+    /// between several.
     pub(crate) shared_key: Option<u64>,
     pub(crate) facts: RequestFacts,
     pub(crate) tenant: Arc<str>,
     pub(crate) lane: Lane,
     /// The timeouts of the HTTP client that makes the call.
     pub(crate) timeouts: Timeouts,
-    /// The caller's deadline. `None` if the caller set none, and the target's `deadline` applies.
+    /// The caller's deadline. `None` if the caller set none, so that the target's `deadline`
+    /// applies.
     pub(crate) deadline: Option<Instant>,
-    /// The caller's label, for the log of calls.
+    /// The caller's label, for the call log. `None` if it has none.
     pub(crate) label: Option<Arc<str>>,
-    /// The tool slots of all tasks, and the task that makes the call. `None` if no tools are
-    /// configured, or if the caller is in no task.
+    /// The slots that the tasks of the gate hold, and the task that makes the call. `None` if no
+    /// tools are configured, or if the caller is in no task.
     pub(crate) task_slots: Option<(Arc<TaskSlots>, TaskId)>,
-    /// What the prompt has in common with other prompts. `None` if the target is not a pool.
+    /// What the prompt has in common with other prompts, for the selection of a replica. `None` if
+    /// the target is not a pool.
     pub(crate) affinity: Option<Affinity>,
-    /// The group of calls that the call belongs to, if any.
+    /// The group of calls that the call belongs to. `None` if it is in no group.
     pub(crate) group: Option<CallGroup>,
 }
 
-/// Returns a number that is unique among the calls and tool waits of this process.
+/// Returns a number that is unique among the calls and the tool waits of this process.
 pub(crate) fn number() -> u64 {
     static NEXT: AtomicU64 = AtomicU64::new(0);
     NEXT.fetch_add(1, Ordering::Relaxed)
@@ -110,8 +118,8 @@ pub(crate) fn number() -> u64 {
 impl Call {
     /// Creates a call that is made `now`.
     ///
-    /// Its deadline is the caller's, at most the target's `deadline`. If that is not configured, the
-    /// client's read timeout can extend it.
+    /// Its deadline is the caller's, but at most the target's `deadline` from now. If the target's
+    /// `deadline` has its default value, a longer read timeout of the client replaces it.
     pub(crate) fn new(mut identity: Identity, now: Instant) -> Self {
         identity.timeouts = identity.timeouts.limited();
         let (target, own) = (&identity.target, identity.deadline);
@@ -132,8 +140,9 @@ impl Call {
         }))
     }
 
-    /// Creates the same call for its fallback target, after its own target rejected it. The call
-    /// keeps its age, its deadline, and the rest of its client's wait budget.
+    /// Creates the same call for the fallback target `target`, after its own target rejected it.
+    /// `model` replaces the model of the call, unless it is `None`. The call keeps its age, its
+    /// deadline, and the rest of its client's wait budget.
     pub(crate) fn for_fallback(&self, target: Arc<Target>, model: Option<Arc<str>>, now: Instant) -> Self {
         target.on_call();
         let mut call = self.0.with_state(CallState::default());
@@ -153,18 +162,18 @@ impl Call {
         Self(Arc::new(call))
     }
 
-    /// Returns the number of the call, which is unique in this process.
+    /// Returns the number of the call, which is unique in this process. A hedge and a fallback have
+    /// the number of their call.
     pub fn id(&self) -> u64 {
         self.0.id
     }
 
-    /// Returns the target.
     pub(crate) fn target(&self) -> &Arc<Target> {
         &self.0.identity.target
     }
 
-    /// Returns the cool-downs of a shared target, with the key of this call. `None` if the target
-    /// is not shared.
+    /// Returns the cool-downs of a shared target, and the key of this call among them. `None` if
+    /// the target is not shared.
     pub(crate) fn shared(&self) -> Option<(&SharedCooldowns, u64)> {
         self.0.identity.target.shared().zip(self.0.identity.shared_key)
     }
@@ -174,39 +183,40 @@ impl Call {
         &self.0.identity.facts
     }
 
-    /// Returns the target that rejected the call, if the call came to this one as a fallback.
+    /// Returns the name of the target that rejected the call, if the call came to this target as a
+    /// fallback, otherwise `None`.
     pub(crate) fn refused_by(&self) -> Option<&Arc<str>> {
         self.0.refused_by.as_ref()
     }
 
-    /// Returns the tenant, between which slots are shared fairly.
+    /// Returns the name of the tenant. Slots are shared fairly between tenants.
     pub fn tenant(&self) -> &Arc<str> {
         &self.0.identity.tenant
     }
 
-    /// Returns the lane, which is the priority class.
+    /// Returns the lane, which is the priority class of the call.
     pub fn lane(&self) -> Lane {
         self.0.identity.lane
     }
 
-    /// Returns the caller's label for the call.
+    /// Returns the label that the caller gave the call. `None` if it has none.
     pub fn label(&self) -> Option<&Arc<str>> {
         self.0.identity.label.as_ref()
     }
 
-    /// Returns the slots that tasks hold, and the task of the call. `None` if no tools are
-    /// configured.
+    /// Returns the slots that the tasks of the gate hold, and the task of the call. `None` if no
+    /// tools are configured, or if the caller is in no task.
     pub(crate) fn task_slots(&self) -> Option<(&Arc<TaskSlots>, TaskId)> {
         self.0.identity.task_slots.as_ref().map(|(slots, task)| (slots, *task))
     }
 
-    /// Counts the call as waiting in its group, until the returned guard is dropped. Returns `None`
+    /// Counts the call as waiting in its group until the returned guard is dropped. Returns `None`
     /// if the call is in no group.
     pub(crate) fn begin_group_wait(&self) -> Option<GroupWait> {
         self.0.identity.group.as_ref().map(CallGroup::begin_wait)
     }
 
-    /// Returns when the call was made.
+    /// Returns when the call was made. Retries and fallbacks keep this time.
     pub fn queued_at(&self) -> Instant {
         self.0.queued_at
     }
@@ -216,12 +226,12 @@ impl Call {
         self.0.deadline
     }
 
-    /// Returns `true` if the caller or the configuration has set a deadline.
+    /// Returns `true` if the caller or the configuration has set the deadline, and `false` if it is
+    /// the default.
     pub(crate) fn has_own_deadline(&self) -> bool {
         self.0.has_own_deadline
     }
 
-    /// Returns the timeouts of the HTTP client that makes the call.
     pub(crate) fn timeouts(&self) -> &Timeouts {
         &self.0.identity.timeouts
     }
@@ -231,20 +241,20 @@ impl Call {
         self.0.identity.facts.route == Route::Inference
     }
 
-    /// Returns `true` if limits apply to the call: the mode is `enforce`.
+    /// Returns `true` if limits apply to the call, because the mode is `enforce`.
     pub fn is_enforced(&self) -> bool {
         self.0.identity.mode == Mode::Enforce
     }
 
-    /// Returns the metrics of the call's tenant at its target.
     pub(crate) fn metrics(&self) -> &TenantMetrics {
         &self.0.metrics
     }
 
-    /// Returns the maximum time from sending an attempt to its response head. `None` if unlimited.
+    /// Returns the maximum time from sending an attempt until its response head arrives. `None` if
+    /// unlimited.
     ///
-    /// The target's `first_token` limit does not apply to calls that do not stream, because their
-    /// head arrives with the whole response.
+    /// The target's `first_token` limit applies to streams only, because the head of any other
+    /// response arrives with the whole response.
     pub(crate) fn head_limit(&self) -> Option<Duration> {
         let own = self
             .0
@@ -256,8 +266,8 @@ impl Call {
         earlier(own, self.0.identity.timeouts.read)
     }
 
-    /// Returns how much longer to wait for the call: until its deadline or, if that is shorter, for
-    /// the longest silence that its timeouts allow.
+    /// Returns the maximum time to wait for the next sign of progress of the call: the time left
+    /// until its deadline or, if that is shorter, the longest silence that its timeouts allow.
     pub fn patience(&self) -> Duration {
         let left = self.0.deadline.saturating_duration_since(clock::now());
         match (self.head_limit(), self.idle_limit()) {
@@ -274,8 +284,8 @@ impl Call {
         )
     }
 
-    /// Creates the ticket of the next attempt. A retry keeps the age of its call and its place in
-    /// the queue.
+    /// Creates the ticket with which the next attempt asks for a slot. A retry keeps the age of its
+    /// call and its position in the queue.
     pub(crate) fn ticket(&self) -> Ticket {
         let config = self.0.identity.target.config();
         let of_lane = config.lanes.get(self.0.identity.lane as usize).and_then(|lane| lane.wait);
@@ -308,13 +318,15 @@ impl Call {
         }
     }
 
-    /// Waits until the replicas of the pool are known, at most until the deadline.
+    /// Waits until the replicas of the pool are known, at most until the deadline. Returns at once
+    /// if the target is not a pool.
     pub(crate) async fn replicas_known(&self) {
         let left = self.deadline().saturating_duration_since(clock::now());
         self.target().replicas_known(left).await;
     }
 
-    /// Returns the tokens that the call is expected to take, as currently estimated.
+    /// Returns the current estimate of the tokens that the call takes. If its input tokens were
+    /// counted, the count replaces their estimate.
     fn demand(&self) -> Demand {
         let demand =
             self.0.identity.target.expected().demand(&self.0.identity.facts, &self.0.identity.tenant);
@@ -324,7 +336,7 @@ impl Call {
         }
     }
 
-    /// Returns the state of the call or, if a hedge has won, the state of the hedge.
+    /// Locks the state of the call or, if a hedge has won, the state of that hedge.
     fn state(&self) -> MutexGuard<'_, CallState> {
         match self.0.winner.get() {
             Some(hedge) => hedge.0.state.lock(),
@@ -344,13 +356,13 @@ impl std::fmt::Debug for Call {
     }
 }
 
-/// Returns the maximum duration of a call without its own deadline: the target's `deadline`. If
-/// that is the default, at least the client's read timeout.
+/// Returns the maximum duration of a call: the target's `deadline` or, if that has its default
+/// value, the client's `read` timeout if it is longer.
 fn longest(deadline: Duration, read: Option<Duration>) -> Duration {
     if deadline == DEFAULT_DEADLINE { deadline.max(read.unwrap_or_default()) } else { deadline }
 }
 
-/// Returns the shorter of two limits. `None` means no limit.
+/// Returns the shorter of two limits. `None` means unlimited.
 fn earlier(a: Option<Duration>, b: Option<Duration>) -> Option<Duration> {
     match (a, b) {
         (Some(a), Some(b)) => Some(a.min(b)),

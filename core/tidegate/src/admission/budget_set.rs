@@ -10,22 +10,24 @@ use super::Admission;
 use crate::budget::RateBudgets;
 use crate::config::RateConfig;
 
-/// Rate budgets and the targets that share them. Budget that one target returns may admit a call
-/// that waits at another.
+/// Rate budgets, and the targets that share them. When one target returns tokens or requests to the
+/// budgets, a call that waits at another target may be admitted.
 pub struct BudgetSet {
+    /// The budgets. Empty if no rate is configured.
     pub(crate) rates: Arc<Mutex<RateBudgets>>,
     /// Whether any rate is limited now. Readable without locking the budgets.
     bounds: Arc<AtomicBool>,
+    /// The targets that share the budgets, and dropped ones that the next call of `add` removes.
     members: Mutex<Vec<Weak<Admission>>>,
 }
 
 impl BudgetSet {
-    /// Creates full budgets from a configuration.
+    /// Creates the budgets of a configuration. They are full at `now`.
     pub fn new(rates: &RateConfig, now: Instant) -> Arc<Self> {
         Self::from_budgets(RateBudgets::new(rates, now))
     }
 
-    /// Creates a set from budgets.
+    /// Creates a set without targets from budgets.
     pub fn from_budgets(budgets: RateBudgets) -> Arc<Self> {
         let bounds = budgets.has_limits();
         Arc::new(Self { rates: Arc::new(Mutex::new(budgets)), bounds, members: Mutex::default() })
@@ -44,7 +46,8 @@ impl BudgetSet {
         members.push(Arc::downgrade(member));
     }
 
-    /// Admits waiting calls at all other targets, after `by` has returned budget.
+    /// Admits waiting calls at all targets except `by`, which has returned tokens or requests to
+    /// the budgets.
     pub(super) fn notify_others(&self, by: &Admission) {
         // Outside the lock, because admitting a call wakes tasks.
         let others: Vec<_> = {

@@ -1,5 +1,5 @@
-//! Cancels attempts in flight whose response has not begun: those on borrowed slots that the owner
-//! needs, and those at a replica that went down.
+//! Cancels attempts in flight whose response has not begun: attempts on borrowed slots that the
+//! owner needs, and attempts at a replica that went down.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -11,15 +11,16 @@ use tokio::sync::Notify;
 use crate::schedule::GrantId;
 use tidegate_policy::outcome::Cancellation;
 
-/// Signals one attempt in flight that it is cancelled.
+/// The signal by which the gate cancels one attempt in flight.
 #[derive(Debug, Default)]
 pub(crate) struct CancelSignal {
     cancelled: Notify,
+    /// Whether the cause is that the replica went down. Otherwise the slot was reclaimed.
     is_replica_down: AtomicBool,
 }
 
 impl CancelSignal {
-    /// Resolves when the attempt is cancelled, with the cause.
+    /// Resolves when the attempt is cancelled. Returns the cause.
     pub(crate) async fn cancelled(&self) -> Cancellation {
         self.cancelled.notified().await;
         let is_replica_down = self.is_replica_down.load(Ordering::Acquire);
@@ -27,8 +28,8 @@ impl CancelSignal {
     }
 }
 
-/// The signals of all attempts that can be cancelled. Empty if the target neither lends reserved
-/// slots nor is a pool.
+/// The signals of all attempts of a target that can be cancelled. `None` if the target neither
+/// lends reserved slots nor is a pool, so that it cancels no attempt.
 #[derive(Debug)]
 pub(super) struct CancelSignals(Option<Mutex<HashMap<GrantId, Arc<CancelSignal>>>>);
 
@@ -37,17 +38,19 @@ impl CancelSignals {
         Self(enabled.then(Mutex::default))
     }
 
+    /// Returns `true` if attempts of the target can be cancelled.
     pub(super) fn is_enabled(&self) -> bool {
         self.0.is_some()
     }
 
-    /// Returns the signal of an attempt that was admitted.
+    /// Returns the signal of an admitted attempt. `None` if attempts of the target cannot be
+    /// cancelled.
     pub(super) fn register(&self, id: GrantId) -> Option<Arc<CancelSignal>> {
         let signals = self.0.as_ref()?;
         Some(signals.lock().entry(id).or_default().clone())
     }
 
-    /// Cancels an attempt, even if it registers later.
+    /// Cancels an attempt. If the attempt registers later, its signal resolves at once.
     pub(super) fn cancel(&self, id: GrantId, cause: Cancellation) {
         if let Some(signals) = &self.0 {
             let mut signals = signals.lock();
@@ -59,7 +62,7 @@ impl CancelSignals {
         }
     }
 
-    /// Removes the signal of an attempt that is over or whose response has begun.
+    /// Removes the signal of an attempt that has ended, or whose response has begun.
     pub(super) fn remove(&self, id: GrantId) {
         if let Some(signals) = &self.0 {
             signals.lock().remove(&id);

@@ -1,4 +1,4 @@
-//! Control of a target's admission from outside: snapshots, limits, replicas and draining.
+//! The control of a target's admission from outside: snapshots, limits, replicas and draining.
 
 use crate::config::ReplicaConfig;
 use std::sync::Arc;
@@ -15,41 +15,44 @@ impl Admission {
         self.state.lock().scheduler.is_cooling(now())
     }
 
-    /// Continues a cool-down that began at a shared target.
+    /// Continues a cool-down until `until`. Used when a target that began the cool-down is replaced
+    /// by this one.
     pub(crate) fn resume_cooldown(&self, until: Instant) {
         self.state.lock().scheduler.resume_cooldown(now(), until);
     }
 
-    /// Returns the state for snapshots and metrics.
-    pub fn view(&self) -> SchedulerView {
+    /// Returns the current state, for snapshots and metrics.
+    pub fn view(&self) -> View {
         self.state.lock().scheduler.view(now())
     }
 
-    /// Returns why the call at this place of the queue waits, or `None` if it does not.
+    /// Returns what the queued call `waiter` waits for. `None` if it is no longer queued.
     pub(crate) fn explain(&self, waiter: WaiterId) -> Option<WaitExplanation> {
         self.state.lock().scheduler.explain(now(), waiter)
     }
 
-    /// Sets the number of slots and stops adapting it. Lowering it ends no call.
+    /// Sets the number of slots, and stops adapting it. Calls in flight beyond a lower limit
+    /// continue.
     pub(crate) fn set_limit(self: &Arc<Self>, slots: usize) {
         self.update(|scheduler, _| scheduler.set_limit(slots));
     }
 
-    /// Sets the replicas of the pool.
+    /// Replaces the replicas of the pool by `members`.
     pub(crate) fn set_members(self: &Arc<Self>, members: &[ReplicaConfig]) {
         self.update(|scheduler, now| scheduler.set_members(now, members));
     }
 
-    /// Records what a poll has observed about a replica.
+    /// Records what a poll has observed of the replica `id`.
     pub(crate) fn observe(self: &Arc<Self>, id: ReplicaId, observation: Observation) {
         self.update(|scheduler, now| scheduler.observe(now, id, observation));
     }
 
-    /// Returns the polls of replicas that are due now.
+    /// Returns the polls of replicas that are due now, and when the next are due. A replica that
+    /// has not responded for too long counts as down from this call on, and its attempts without a
+    /// response are cancelled.
     pub(crate) fn poll_requests(&self) -> PollRequests {
         let mut state = self.state.lock();
         let poll_requests = state.scheduler.poll_requests(now());
-        // A replica that has not responded for too long counts as down from here on.
         self.cancel_on_down_replicas(&mut state.scheduler);
         poll_requests
     }
@@ -64,7 +67,7 @@ impl Admission {
         self.state.lock().scheduler.replicas(now())
     }
 
-    /// Selects a replica for a request that takes no slot.
+    /// Chooses a replica for a request that needs no slot. `None` if no replica can take requests.
     pub(crate) fn pick_without_slot(&self) -> Option<Placed> {
         self.state.lock().scheduler.pick_without_slot(now())
     }

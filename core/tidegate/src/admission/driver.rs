@@ -21,21 +21,22 @@ use crate::schedule::{
 };
 use tidegate_policy::outcome::Cancellation;
 
-/// A waiting call: the channel for its answer, and when it was queued.
+/// What the scheduler stores for a waiting call: the channel for the answer, and when the call was
+/// made.
 pub(super) struct Waiting {
     answer: Sender<Result<Permit, Refusal>>,
     queued_at: Instant,
 }
 
-/// The state that the lock guards.
+/// The state that the lock of an [`Admission`] guards.
 pub(super) struct State {
     pub(super) scheduler: Scheduler<Waiting>,
-    /// When the pump wakes next, if anything is due.
+    /// When the pump wakes next. `None` if it does not wake by itself.
     armed: Option<Instant>,
 }
 
 impl State {
-    /// Returns `true` if something is due before the pump wakes.
+    /// Returns `true` if a wait or a cool-down ends before the pump wakes.
     fn is_late(&mut self, now: Instant) -> bool {
         let wake = self.scheduler.next_wake(now);
         wake.is_some_and(|wake| self.armed.is_none_or(|armed| wake < armed))
@@ -47,19 +48,21 @@ impl State {
 /// The lock is held for one decision, and never across an await.
 pub struct Admission {
     name: Arc<str>,
+    /// What to change if there are too few slots. Ends the message of rejections for lack of slots.
     wait_hint: &'static str,
     pub(super) state: Mutex<State>,
     pump: Arc<Pump>,
     pub(crate) budgets: Arc<BudgetSet>,
     pub(super) cancel_signals: CancelSignals,
-    /// Limits reports that replicas are alive. `None` if the target is not a pool.
+    /// Limits how often a replica is reported alive. `None` if the target is not a pool.
     pub(super) liveness: Option<LivenessThrottle>,
 }
 
 impl Admission {
     /// Creates the admission control of a target or tool.
     ///
-    /// `wait_hint` says what to change if there are too few slots. It ends the message of
+    /// `kv` is the KV memory of the target. `None` if it is not accounted for, or is learned from
+    /// replicas. `wait_hint` says what to change if there are too few slots. It ends the message of
     /// rejections for lack of slots.
     pub fn new(
         name: Arc<str>,
@@ -94,7 +97,7 @@ impl Admission {
     /// Acquires a slot without waiting. Returns `None` if the call would have to wait.
     ///
     /// # Errors
-    /// `Refused` if the call could not even be queued.
+    /// `Refused` if the call would be rejected instead of queued.
     pub fn try_acquire(self: &Arc<Self>, ticket: &Ticket) -> Result<Option<Permit>, Error> {
         let now = now();
         let grant = self.state.lock().scheduler.try_admit(now, ticket);
@@ -112,15 +115,19 @@ impl Admission {
     ///
     /// # Errors
     /// `Refused`, with the reason, the position in the queue and the time after which to try again.
-    /// Also if a slot is granted in time, but the future is polled only after the deadline.
+    /// A call is also rejected if its slot was granted in time, but the future is polled only after
+    /// the deadline.
     pub async fn acquire(self: &Arc<Self>, ticket: Ticket) -> Result<Permit, Error> {
         self.acquire_from(ticket, |_| {}).await
     }
 
-    /// Waits for a slot as [`Admission::acquire`] does. If the call is queued, `on_queued` is called
-    /// with its place in the queue, for [`Admission::explain`].
+    /// Waits for a slot as [`Admission::acquire`] does. If the call is queued, calls `on_queued`
+    /// with the id of the call in the queue, for [`Admission::explain`].
     ///
-    /// # Cancel safety and errors
+    /// # Cancel safety
+    /// As for [`Admission::acquire`].
+    ///
+    /// # Errors
     /// As for [`Admission::acquire`].
     pub(crate) async fn acquire_from(
         self: &Arc<Self>,
@@ -175,8 +182,8 @@ impl Admission {
         }
     }
 
-    /// Acquires a slot without applying the rules (mode `observe`). Also returns what the rules
-    /// would have decided: `None` to admit, `wait`, or the reason of a rejection.
+    /// Acquires a slot even if none is free (mode `observe`). Also returns what the rules would
+    /// have decided: `None` to admit the call, `wait`, or the reason of a rejection.
     pub fn force(self: &Arc<Self>, ticket: &Ticket) -> (Permit, Option<&'static str>) {
         let now = now();
         let (grant, verdict) = self.state.lock().scheduler.force(now, ticket);
@@ -188,8 +195,8 @@ impl Admission {
         (Permit::new(self.clone(), grant, ticket.queued_at, now), would)
     }
 
-    /// Releases the slot of an attempt and admits waiting calls, also at the targets that share the
-    /// rate budgets.
+    /// Releases the slot of an attempt, and admits waiting calls, also at the targets that share
+    /// the rate budgets.
     pub(super) fn release(self: &Arc<Self>, grant: Grant) {
         let id = grant.id;
         self.update(|scheduler, now| scheduler.release(now, grant));
@@ -211,8 +218,8 @@ impl Admission {
         }
     }
 
-    /// Cancels the attempts whose responses a replica had not begun when it went down. Called under
-    /// the lock, for the same reason as in [`Self::reclaim`].
+    /// Cancels the attempts at replicas that went down before their responses had begun. Called
+    /// under the lock, for the same reason as in [`Self::reclaim`].
     pub(super) fn cancel_on_down_replicas(&self, scheduler: &mut Scheduler<Waiting>) {
         while let Some(id) = scheduler.next_stranded() {
             self.cancel_signals.cancel(id, Cancellation::ReplicaDown);
@@ -232,8 +239,9 @@ impl Admission {
         self.update(|_, _| {});
     }
 
-    /// Changes the scheduler, answers the waiting calls that can be admitted or rejected after the
-    /// change, and starts or wakes the pump if it would wake too late for the others.
+    /// Changes the scheduler, and then admits or rejects the waiting calls that can be answered.
+    /// Starts or wakes the pump if it would wake too late for the others. Returns the result of
+    /// `change`.
     pub(super) fn update<R>(
         self: &Arc<Self>,
         change: impl FnOnce(&mut Scheduler<Waiting>, Instant) -> R,
@@ -248,8 +256,8 @@ impl Admission {
         result
     }
 
-    /// Answers the waiting calls that can be admitted or rejected now. Releases the lock before it
-    /// wakes them. Returns `true` if the pump would wake too late for the other waiting calls.
+    /// Admits or rejects the waiting calls that can be answered at `now`, and releases the lock
+    /// `state`. Returns `true` if the pump would wake too late for the other waiting calls.
     fn answer_waiting<'a>(self: &'a Arc<Self>, mut state: MutexGuard<'a, State>, mut now: Instant) -> bool {
         loop {
             let scheduler = &mut state.scheduler;
@@ -290,8 +298,8 @@ impl Admission {
         }
     }
 
-    /// Answers the waiting calls for which the time has come. Returns when to call this function
-    /// again, or `None` if no call waits for a point in time.
+    /// Admits or rejects the waiting calls that can be answered now. Returns when to call this
+    /// function again, or `None` if no wait and no cool-down ends at a known time.
     pub(super) fn tick(self: &Arc<Self>) -> Option<Instant> {
         self.answer_waiting(self.state.lock(), now());
         let mut state = self.state.lock();
@@ -299,7 +307,8 @@ impl Admission {
         state.armed
     }
 
-    /// Removes a call from the queue, and frees the capacity that was reserved for it.
+    /// Removes a call from the queue. Admits other calls if they can use the capacity that was
+    /// reserved for the call.
     fn withdraw(self: &Arc<Self>, id: WaiterId) {
         let late = {
             let mut state = self.state.lock();
@@ -310,13 +319,13 @@ impl Admission {
         }
     }
 
-    /// Returns the scheduler's rejection as an error, with the hint of this target.
+    /// Returns the scheduler's rejection as an error, with the `wait_hint` of this target.
     pub(crate) fn rejection_error(&self, refusal: Refusal) -> Error {
         rejection_error(&self.name, self.wait_hint, &refusal)
     }
 }
 
-/// A call in the queue, removed from the queue on drop.
+/// A call in the queue. Dropping it removes the call from the queue.
 struct QueueEntry<'a> {
     admission: &'a Arc<Admission>,
     id: WaiterId,

@@ -17,13 +17,17 @@ use std::sync::Arc;
 #[cfg(not(loom))]
 use parking_lot::Mutex;
 
-/// The state of a channel: empty with the receiver's waker, sent, or closed or received.
+/// The state of a channel.
 enum State<T> {
+    /// No value was sent. Has the waker of the receiver, if the receiver was polled.
     Waiting(Option<Waker>),
+    /// A value was sent and not yet received.
     Given(T),
+    /// The value was received, or the receiver was closed.
     Gone,
 }
 
+/// The state that both ends of a channel share.
 struct Cell<T>(Mutex<State<T>>);
 
 impl<T> Cell<T> {
@@ -42,9 +46,8 @@ impl<T> Cell<T> {
 /// The sending end of a [`handoff`] channel.
 pub struct Sender<T>(Arc<Cell<T>>);
 
-/// The receiving end of a [`handoff`] channel: a future that resolves with the value.
-///
-/// Once it is closed, it never resolves.
+/// The receiving end of a [`handoff`] channel: a future that resolves with the value. Once closed,
+/// it never resolves.
 ///
 /// # Cancel safety
 /// Call [`Receiver::close`] before dropping the receiver. Otherwise a value that was sent is
@@ -87,7 +90,7 @@ impl<T> Sender<T> {
 }
 
 impl<T> Receiver<T> {
-    /// Closes the channel. Returns the value if it was sent before.
+    /// Closes the channel. Returns the value if it was sent and not received, otherwise `None`.
     pub fn close(&mut self) -> Option<T> {
         self.0.with(|state| match std::mem::replace(state, State::Gone) {
             State::Given(value) => Some(value),

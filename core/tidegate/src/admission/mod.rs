@@ -2,11 +2,11 @@
 //!
 //! [`crate::schedule`] decides which call is admitted next. This module drives the scheduler: it
 //! has one lock per target, one channel per waiting call, and one RAII permit per slot. Only the
-//! tower layer (`layer/`) depends on calls and targets.
+//! tower layer (`layers/admission`) depends on calls and targets.
 //!
-//! A call waits in `call`, not in `poll_ready`, because its place in the queue depends on the
-//! request (tenant, lane, deadline), which `poll_ready` has not seen. So the layer is always ready,
-//! and the wait is part of the response future.
+//! A call waits in `Service::call`, not in `poll_ready`, because its position in the queue depends
+//! on the request (tenant, lane, deadline), which `poll_ready` does not get. So the layer is always
+//! ready, and the wait is part of the response future.
 
 mod budget_set;
 mod cancel;

@@ -15,14 +15,16 @@ use crate::placement::{Fault, Placed};
 use crate::schedule::{Grant, Scheduler, Settled};
 use tidegate_protocol::RateHeaders;
 
-/// A slot, held by one attempt.
+/// A slot that is held by one attempt.
 ///
-/// Dropping it releases the slot, exactly once, and admits the next call. That covers every end of
-/// an attempt: the end or drop of the body, the drop of the future, and a panic.
+/// Dropping the permit releases the slot, exactly once, and admits the next call. This covers every
+/// end of an attempt: the end or drop of the body, the drop of the future, and a panic.
 #[must_use = "dropping the permit releases the slot"]
 pub struct Permit {
     admission: Arc<Admission>,
+    /// The scheduler's record of the slot. `None` only while the permit is dropped.
     grant: Option<Grant>,
+    /// When the call was made.
     queued_at: Instant,
     admitted_at: Instant,
 }
@@ -37,12 +39,13 @@ impl Permit {
         Self { admission, grant: Some(grant), queued_at, admitted_at }
     }
 
-    /// Returns what the call was charged. A retry passes it on, to keep its place in the queue.
+    /// Returns the fair-queueing tag of the call, which a retry reuses to keep its position in the
+    /// queue.
     pub fn charged(&self) -> Option<Tag> {
         self.grant.as_ref().map(Grant::charged)
     }
 
-    /// Returns the replica of the slot, if the target is a pool.
+    /// Returns the replica of the slot. `None` if the target is not a pool.
     pub fn placed(&self) -> Option<&Placed> {
         self.grant.as_ref().and_then(Grant::placed)
     }
@@ -52,12 +55,12 @@ impl Permit {
         self.grant.as_ref().map(|grant| grant.spent).unwrap_or_default()
     }
 
-    /// Returns how long the call waited for the slot.
+    /// Returns the time from when the call was made until the slot was granted.
     pub fn waited(&self) -> Duration {
         self.admitted_at.saturating_duration_since(self.queued_at)
     }
 
-    /// Returns the number of slots of the target in use just after this one was granted, this one
+    /// Returns the number of slots of the target in use just after this slot was granted, this slot
     /// included.
     pub fn in_flight(&self) -> usize {
         self.grant.as_ref().map_or(0, |grant| grant.in_flight)
@@ -68,7 +71,8 @@ impl Permit {
         self.admitted_at
     }
 
-    /// Records that the attempt is handed to its transport, so that the provider may count it.
+    /// Records that the attempt is handed to its transport. From then on, the rate budgets are
+    /// charged even if the attempt fails.
     pub fn on_sent(&mut self) {
         if let Some(grant) = &mut self.grant {
             grant.sent = true;
@@ -82,12 +86,13 @@ impl Permit {
     }
 
     /// Records that the first token cannot be observed, because the response does not stream or
-    /// cannot be parsed. The attempt is then judged like one that does not stream.
+    /// cannot be parsed. The adaptive limit then treats the attempt as one that does not stream.
     pub fn mark_unobservable(&mut self) {
         self.update_limit(Scheduler::mark_unobservable);
     }
 
-    /// Excludes the attempt from the samples of the adaptive limit. It still holds its slot.
+    /// Excludes the attempt from the samples of the adaptive limit. The attempt still holds its
+    /// slot.
     pub fn detach(&mut self) {
         self.update_limit(Scheduler::detach);
     }
@@ -100,8 +105,8 @@ impl Permit {
         }
     }
 
-    /// Sets how the attempt ended, which is reported to the adaptive limit when the slot is
-    /// released. If this is not called, the attempt counts as cancelled.
+    /// Sets how the attempt ended, which the adaptive limit learns when the slot is released.
+    /// Without it, the attempt counts as cancelled.
     pub fn set_ended(&mut self, ended: Ended) {
         if let Some(grant) = &mut self.grant {
             grant.outcome = ended;
@@ -129,7 +134,7 @@ impl Permit {
         }
     }
 
-    /// Records that the upstream did no work for the attempt, so that the rate budgets are not
+    /// Records that the upstream did no work for the attempt. The rate budgets are then not
     /// charged.
     pub fn mark_unsent(&mut self) {
         if let Some(grant) = &mut self.grant {
@@ -137,9 +142,9 @@ impl Permit {
         }
     }
 
-    /// Applies the rate headers of a response to the rate budgets. Called for every response, also
-    /// for those without such headers. `limited` is `true` if the response is a rate-limit
-    /// rejection.
+    /// Applies the rate headers of a response to the rate budgets, and admits the calls for which
+    /// they have grown. Called for every response, also for those without such headers. `sent_at`
+    /// is when the attempt was sent. `limited` is `true` if the response is a rate-limit rejection.
     pub fn on_rate_headers(&mut self, sent_at: Instant, headers: &RateHeaders, limited: bool) {
         let (admission, Some(grant)) = (&self.admission, &self.grant) else { return };
         let shows_limit = limited || !headers.is_empty();
@@ -155,7 +160,8 @@ impl Permit {
         }
     }
 
-    /// Settles what the attempt took, which corrects the charges to its tenant and to the budgets.
+    /// Settles the tokens and the time that the attempt took, which corrects the charges to its
+    /// tenant and to the budgets.
     pub fn settle(&mut self, settled: &Settled) {
         if let Some(grant) = &mut self.grant {
             // The release follows at once, and admits calls for which there is capacity then.
@@ -163,12 +169,14 @@ impl Permit {
         }
     }
 
-    /// Returns the counter of output tokens, to be updated as tokens arrive.
+    /// Returns the counter of output tokens that the scheduler reads. The caller must update it as
+    /// tokens arrive.
     pub fn progress(&self) -> Progress {
         self.grant.as_ref().and_then(Grant::progress).cloned().unwrap_or_default()
     }
 
-    /// Records that the upstream accepted the attempt, which shows that the target is up.
+    /// Records that the upstream accepted the attempt. Ends a cool-down or an outage of the target,
+    /// and then admits waiting calls.
     pub fn on_success(&mut self) {
         let Some(grant) = &mut self.grant else { return };
         let mut state = self.admission.state.lock();
@@ -182,8 +190,9 @@ impl Permit {
         }
     }
 
-    /// Records that the upstream failed the attempt of the call number `call`. The target may cool
-    /// down, for `delay` if the upstream asked for it. Returns what follows for the call.
+    /// Records that the upstream failed the attempt of the call with the number `call`. The target
+    /// may start to cool down: for `delay` if the upstream stated it, otherwise for a computed
+    /// time. Returns whether the call must wait before a retry.
     pub fn on_failure(&mut self, call: u64, failure: Failure, delay: Option<Duration>) -> Hold {
         let Some(grant) = &mut self.grant else { return Hold::No };
         let mut state = self.admission.state.lock();
@@ -196,7 +205,8 @@ impl Permit {
         hold
     }
 
-    /// Records that the replica failed the attempt. Returns what follows for the call.
+    /// Records that the replica failed the attempt. Returns whether the call must wait or change
+    /// its replica before a retry.
     pub fn on_replica_fault(&mut self, fault: Fault) -> Hold {
         let Some(grant) = &mut self.grant else { return Hold::No };
         // Calls that only this replica can serve are rejected, and calls whose response it has not
@@ -204,7 +214,8 @@ impl Permit {
         self.admission.update(|scheduler, now| scheduler.on_replica_failure(now, grant, fault))
     }
 
-    /// Records that a part of the response arrived, which shows that the replica is alive.
+    /// Records that a part of the response arrived, which shows that the replica is alive. Takes
+    /// the scheduler's lock at most every 100 ms per replica.
     pub(crate) fn on_alive(&self) {
         let (admission, Some(grant)) = (&self.admission, &self.grant) else { return };
         let Some((liveness, at)) = admission.liveness.as_ref().zip(grant.replica_index()) else { return };
@@ -215,7 +226,8 @@ impl Permit {
         }
     }
 
-    /// Removes the slot from the permit, so that dropping the permit does nothing.
+    /// Removes the slot from the permit without releasing it. Dropping the permit then does
+    /// nothing.
     pub(super) fn into_grant(mut self) -> Option<Grant> {
         self.grant.take()
     }

@@ -1,7 +1,7 @@
 //! The timer of a scheduler: wakes it when a wait or a cool-down ends.
 //!
-//! There is one task per target, which runs only while calls wait. Releases admit the next call
-//! themselves, without this task.
+//! Each target has one timer task, which runs only while calls wait. Released slots are granted to
+//! the next call without this task.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
@@ -13,16 +13,18 @@ use tokio::time::{Instant, sleep_until};
 
 use super::Admission;
 
-/// Starts the timer task, and wakes it early.
+/// The timer task of one scheduler.
 #[derive(Debug, Default)]
 pub(super) struct Pump {
     running: AtomicBool,
+    /// Notified when the next wake-up may have become earlier.
     earlier: Notify,
+    /// Notified when the task ends.
     stopped: Notify,
 }
 
 impl Pump {
-    /// Starts the task or, if it runs, makes it compute its next wake-up again. Must be called
+    /// Starts the task, or makes the running task compute its next wake-up again. Must be called
     /// after anything that may make the next wake-up earlier.
     pub(super) fn arm(self: &Arc<Self>, admission: &Arc<Admission>) {
         // A permit may be dropped on a thread without a runtime, such as a garbage collector's. The
@@ -40,7 +42,7 @@ impl Pump {
         self.running.load(Ordering::Acquire)
     }
 
-    /// Resolves when the task stops. A call that still waits must then arm the pump again.
+    /// Resolves when the task ends. A call that still waits must then arm the pump again.
     pub(super) fn stopped(&self) -> Notified<'_> {
         self.stopped.notified()
     }
@@ -48,8 +50,8 @@ impl Pump {
 
 /// Marks the task as running until dropped.
 ///
-/// A runtime that shuts down drops the task. A call that waits on another runtime, or the next
-/// call, then starts the task there.
+/// If a runtime shuts down and drops the task, a call that waits on another runtime, or the next
+/// call, starts the task there.
 struct Running(Arc<Pump>);
 
 impl Drop for Running {
@@ -59,7 +61,8 @@ impl Drop for Running {
     }
 }
 
-/// Runs the timer until nothing is due or the admission control is dropped.
+/// Wakes the scheduler at each time at which a wait or a cool-down ends. Returns when none is left,
+/// or when the admission control is dropped.
 async fn run(running: Running, admission: Weak<Admission>) {
     let pump = &running.0;
     loop {

@@ -1,4 +1,4 @@
-//! The messages of rejections: what blocked the call, and what to do about it.
+//! The messages of rejections: why a call was rejected, and what to do about it.
 
 use std::fmt::Write;
 use std::sync::Arc;
@@ -6,14 +6,14 @@ use std::sync::Arc;
 use crate::error::{Error, ErrorKind, Reason};
 use crate::schedule::{Refusal, Rule};
 
-/// The advice for a call that is too large.
+/// The advice for a call that needs too many tokens.
 const SMALLER: &str =
     "shorten the prompt, lower `max_tokens`, or send the call to another target or as a batch";
 
-/// Returns the scheduler's rejection as an error. `hint` says what to change if the target has too
-/// few slots.
+/// Returns the scheduler's rejection as an error. `hint` is the advice if the target has too few
+/// slots.
 pub(super) fn rejection_error(target: &Arc<str>, hint: &str, refusal: &Refusal) -> Error {
-    let mut text = what(refusal);
+    let mut text = cause(refusal);
     let rule = refusal.why.map(|why| why.rule);
     if refusal.reason == Reason::TooLarge {
         let _ = write!(text, ": {SMALLER}");
@@ -22,8 +22,8 @@ pub(super) fn rejection_error(target: &Arc<str>, hint: &str, refusal: &Refusal) 
         if let Some(after) = refusal.retry_after {
             let _ = write!(text, "; try again in {:.1} s", after.as_secs_f64());
         }
-        if let Some(rule) = rule.filter(|_| waits(refusal.reason)) {
-            let _ = write!(text, " ({})", change(rule).unwrap_or(hint));
+        if let Some(rule) = rule.filter(|_| has_advice(refusal.reason)) {
+            let _ = write!(text, " ({})", advice(rule).unwrap_or(hint));
         }
     }
     Error::new(ErrorKind::Refused(refusal.reason), text)
@@ -33,16 +33,17 @@ pub(super) fn rejection_error(target: &Arc<str>, hint: &str, refusal: &Refusal) 
         .with_why(refusal.why)
 }
 
-/// Returns the rejection of a prompt of `tokens` tokens, above the target's `max_prompt`.
-pub(crate) fn prompt_too_large(target: &Arc<str>, tokens: u64, most: u64) -> Error {
+/// Returns the rejection of a prompt of `tokens` tokens, which exceeds the target's `max_prompt` of
+/// `max` tokens.
+pub(crate) fn prompt_too_large(target: &Arc<str>, tokens: u64, max: u64) -> Error {
     let text = format!(
-        "the prompt has about {tokens} tokens, more than this target's `max_prompt` of {most}: {SMALLER}"
+        "the prompt has about {tokens} tokens, more than this target's `max_prompt` of {max}: {SMALLER}"
     );
     Error::new(ErrorKind::Refused(Reason::TooLarge), text).at(target)
 }
 
-/// Returns what happened, without advice.
-fn what(refusal: &Refusal) -> String {
+/// Returns the cause of a rejection as text, without advice.
+fn cause(refusal: &Refusal) -> String {
     let blocked = refusal.why.map(|why| why.rule).filter(|rule| !matches!(rule, Rule::Slots | Rule::Turn));
     let because = blocked.map(|rule| format!(": {}", rule.sentence())).unwrap_or_default();
     match refusal.reason {
@@ -70,15 +71,16 @@ fn what(refusal: &Refusal) -> String {
         Reason::TooLarge => {
             let (most, of) = (
                 refusal.max_tokens.unwrap_or_default(),
-                refusal.why.map_or("budget", |why| bounds(why.rule)),
+                refusal.why.map_or("budget", |why| size_limit(why.rule)),
             );
             format!("the call needs more tokens than {of} can ever grant ({most} tokens)")
         }
     }
 }
 
-/// Returns `true` if a longer wait or more capacity would have helped.
-fn waits(reason: Reason) -> bool {
+/// Returns `true` if a longer wait or more capacity would have helped, so that the message ends
+/// with advice.
+fn has_advice(reason: Reason) -> bool {
     matches!(
         reason,
         Reason::NoSlot
@@ -91,8 +93,9 @@ fn waits(reason: Reason) -> bool {
     )
 }
 
-/// Returns what to change, or `None` if it is the number of slots.
-fn change(rule: Rule) -> Option<&'static str> {
+/// Returns the advice for a call that `rule` held back. `None` if the advice is the target's hint,
+/// which concerns the number of slots.
+fn advice(rule: Rule) -> Option<&'static str> {
     match rule {
         Rule::TenantCap => Some("raise the tenant's `cap`"),
         Rule::TenantTokens => Some("raise the tenant's `tpm`, or send fewer tokens"),
@@ -113,8 +116,8 @@ fn change(rule: Rule) -> Option<&'static str> {
     }
 }
 
-/// Returns the name of the setting or budget that limits the size of one call.
-fn bounds(rule: Rule) -> &'static str {
+/// Returns the name of the setting or budget by which `rule` limits the tokens of one call.
+fn size_limit(rule: Rule) -> &'static str {
     match rule {
         Rule::Kv => "the engine's KV memory (`kv_tokens`)",
         Rule::Tokens => "the budget of tokens per minute",

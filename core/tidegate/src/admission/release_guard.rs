@@ -11,18 +11,21 @@ use super::Permit;
 ///
 /// The request of each attempt has a guard in its extensions. A transport can ignore the guard if
 /// dropping its future or body ends the exchange. A transport that can only request the end takes
-/// the guard out of the extensions, and drops it when the exchange has ended.
+/// the guard out of the extensions, and drops the guard when the exchange has ended.
 #[derive(Clone)]
 pub struct ReleaseGuard(Arc<Slot>);
 
+/// The permit that the clones of a guard share. `None` while the attempt is in progress.
 struct Slot(Mutex<Option<Permit>>);
 
 impl ReleaseGuard {
+    /// Creates a guard that keeps no permit yet.
     pub(crate) fn new() -> Self {
         Self(Arc::new(Slot(Mutex::new(None))))
     }
 
-    /// Keeps the permit until the last clone is dropped, which may be this one.
+    /// Stores the permit of an attempt that has ended. The slot is released when the last clone of
+    /// the guard is dropped, which may be this one.
     pub(crate) fn keep(self, permit: Permit) {
         *self.0.0.lock() = Some(permit);
     }

@@ -1,8 +1,8 @@
-//! The slots of targets that tasks hold, looked up when a task asks for a tool.
+//! The slots that tasks hold, which are looked up when a task asks for a tool.
 //!
-//! Entries exist only if tools are configured, and only from the response of a call until its slot
-//! is released. Before that, the task waits for its call and cannot ask for a tool. So there are
-//! never more entries than slots in use.
+//! A slot has an entry only if tools are configured, and only from the response of its call until
+//! the slot is released. Before the response, the task waits for the call and cannot ask for a
+//! tool. So there are never more entries than slots in use.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Weak};
@@ -17,21 +17,26 @@ pub(crate) struct TaskSlots(Mutex<Entries>);
 
 #[derive(Default)]
 struct Entries {
+    /// The slots that each task holds. Tasks without slots have no entry.
     held: HashMap<TaskId, Vec<TaskSlot>>,
+    /// The number of the next entry.
     next: u64,
 }
 
 /// A slot that a task holds.
 #[derive(Clone)]
 pub(crate) struct TaskSlot {
+    /// Number of the entry, unique in its [`TaskSlots`].
     number: u64,
+    /// Name of the target that the slot belongs to.
     pub(crate) target: Arc<str>,
+    /// The response that holds the slot. `None` if it cannot be read ahead.
     response: Option<Weak<dyn ReadAhead>>,
 }
 
 impl TaskSlots {
-    /// Adds a slot that a task holds, until the returned guard is dropped. `response` is the
-    /// response that holds the slot, if it can be read ahead.
+    /// Adds a slot of `target` that a task holds, until the returned guard is dropped. `response`
+    /// is the response that holds the slot. `None` if it cannot be read ahead.
     pub(crate) fn enter(
         self: &Arc<Self>,
         task: TaskId,
@@ -52,8 +57,8 @@ impl TaskSlots {
 }
 
 impl TaskSlot {
-    /// Starts to read the rest of the response ahead, until the returned guard is dropped. Returns
-    /// `None` if nothing is left to read.
+    /// Reads the rest of the response ahead until the returned guard is dropped. Returns `None` if
+    /// no response that can be read ahead holds the slot.
     pub(crate) fn read_ahead(&self) -> Option<ReadAheadGuard> {
         let response = self.response.as_ref()?.upgrade()?;
         response.clone().start();
@@ -66,7 +71,7 @@ impl TaskSlot {
     }
 }
 
-/// Keeps the entry of a slot until it is dropped.
+/// Keeps the entry of a slot until dropped.
 pub(crate) struct TaskSlotGuard {
     slots: Arc<TaskSlots>,
     task: TaskId,
@@ -87,10 +92,10 @@ impl Drop for TaskSlotGuard {
 
 /// A response that can be read ahead of its reader, so that its slot is released earlier.
 pub(crate) trait ReadAhead: Send + Sync {
-    /// Starts to read ahead.
+    /// Starts to read ahead. May be called several times.
     fn start(self: Arc<Self>);
 
-    /// Stops reading ahead when it has been called as often as [`ReadAhead::start`].
+    /// Undoes one call of [`ReadAhead::start`]. Stops reading ahead after the last of them.
     fn stop(&self);
 }
 

@@ -1,4 +1,4 @@
-//! The record of one attempt: its timestamps, and what its exchange has shown so far.
+//! The record of one attempt: its timestamps, and what was observed of its exchange so far.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -9,27 +9,30 @@ use parking_lot::Mutex;
 use crate::placement::Placed;
 use tidegate_protocol::Usage;
 
-/// One attempt of a call.
+/// The record of one attempt of a call.
 #[derive(Clone, Debug)]
 pub(crate) struct Attempt {
-    /// When the attempt was queued. Admission writes this field and the next four.
+    /// When the attempt was queued for a slot. Admission writes this field and the next four.
     pub(crate) queued_at: Instant,
-    /// When the attempt was admitted.
+    /// When the attempt got a slot. `None` if it has none yet, or was rejected.
     pub(crate) admitted_at: Option<Instant>,
-    /// Slots of the target in use just after the admission, the attempt's own included.
+    /// Number of slots of the target in use just after the attempt was admitted, its own included.
+    /// `None` before.
     pub(crate) in_flight: Option<usize>,
-    /// The replica that the slot is at, if the target is a pool.
+    /// The replica of the slot. `None` before the admission, and if the target is not a pool.
     pub(crate) placed: Option<Placed>,
-    /// When the slot was released.
+    /// When the slot was released. `None` before.
     pub(crate) released_at: Option<Instant>,
-    /// The exchange with the upstream, once it was sent. Written by the stream layer.
+    /// The record of the exchange with the upstream. `None` before the request was sent. Written by
+    /// the stream layer.
     pub(crate) exchange: Option<ExchangeRecord>,
-    /// How long the call sleeps before it queues again, if the attempt failed. Written by retry.
+    /// How long the call waits before its next attempt. `None` if it does not wait, or if there is
+    /// no next attempt. Written by the retry layer.
     pub(crate) backoff: Option<Duration>,
 }
 
 impl Attempt {
-    /// Creates the record of an attempt that is queued now.
+    /// Creates the record of an attempt that is queued `now`.
     pub(super) fn queued(now: Instant) -> Self {
         Self {
             queued_at: now,
@@ -47,44 +50,47 @@ impl Attempt {
         self.exchange.as_ref().map(ExchangeRecord::sent_at)
     }
 
-    /// Returns when the first content, reasoning or tool-call delta arrived. `None` if none has.
+    /// Returns when the first content, reasoning or tool-call delta arrived. `None` if none has
+    /// arrived.
     pub(crate) fn first_token_at(&self) -> Option<Instant> {
         self.exchange.as_ref()?.first_token_at()
     }
 
-    /// Returns what the exchange has shown so far.
+    /// Returns what was observed of the response so far. Empty if the request was not sent.
     pub(crate) fn seen(&self) -> Seen {
         self.exchange.as_ref().map(ExchangeRecord::seen).unwrap_or_default()
     }
 }
 
-/// The record of one exchange with the upstream. Clones share it.
+/// The record of one exchange with the upstream. Clones share one record.
 ///
-/// The stream layer writes it and attaches it to the response. The layers above read it while the
-/// body is read.
+/// The stream layer writes the record and attaches it to the response. The layers above read it
+/// while the response body is read.
 #[derive(Clone, Debug)]
 pub(crate) struct ExchangeRecord(Arc<Inner>);
 
 #[derive(Debug)]
 struct Inner {
+    /// When the request was handed to the transport.
     sent_at: Instant,
     first_token_at: OnceLock<Instant>,
+    /// Number of output deltas that have arrived so far.
     tokens: AtomicU64,
     seen: Mutex<Seen>,
 }
 
-/// What an exchange has shown so far, except its first token.
+/// What was observed of a response so far, except its first token.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Seen {
-    /// The status of the response.
+    /// The HTTP status. `None` before the response head has arrived.
     pub(crate) status: Option<u16>,
-    /// The tokens that the provider has counted.
+    /// The token usage that the provider reported. `None` if it has reported none yet.
     pub(crate) usage: Option<Usage>,
     /// Number of output deltas of the whole body. 0 until the body has ended.
     pub(crate) deltas: u64,
-    /// Whether the provider's terminal event was seen.
+    /// Whether the provider's terminal event was received.
     pub(crate) is_complete: bool,
-    /// Whether an error event was seen.
+    /// Whether an error event was received.
     pub(crate) is_failed: bool,
 }
 
@@ -104,12 +110,12 @@ impl ExchangeRecord {
         self.0.sent_at
     }
 
-    /// Records the arrival of the first token. Only the first call has an effect.
+    /// Records that the first token arrived `now`. Has an effect only once.
     pub(crate) fn on_first_token(&self, now: Instant) {
         self.0.first_token_at.get_or_init(|| now);
     }
 
-    /// Returns when the first token arrived.
+    /// Returns when the first token arrived. `None` if none has arrived.
     pub(crate) fn first_token_at(&self) -> Option<Instant> {
         self.0.first_token_at.get().copied()
     }
@@ -119,22 +125,23 @@ impl ExchangeRecord {
         self.first_token_at().is_some()
     }
 
-    /// Sets the number of output tokens that have arrived so far, counted in deltas.
+    /// Sets the number of output tokens that have arrived so far. Each delta counts as one token.
     pub(crate) fn set_tokens(&self, tokens: u64) {
         self.0.tokens.store(tokens, Ordering::Relaxed);
     }
 
-    /// Returns the number of output tokens that have arrived so far, counted in deltas.
+    /// Returns the number of output tokens that have arrived so far. Each delta counts as one
+    /// token.
     pub(crate) fn tokens(&self) -> u64 {
         self.0.tokens.load(Ordering::Relaxed)
     }
 
-    /// Returns what the exchange has shown so far.
+    /// Returns what was observed of the response so far.
     pub(crate) fn seen(&self) -> Seen {
         *self.0.seen.lock()
     }
 
-    /// Updates what the exchange has shown.
+    /// Changes what was observed of the response.
     pub(crate) fn update(&self, write: impl FnOnce(&mut Seen)) {
         write(&mut self.0.seen.lock());
     }

@@ -1,7 +1,7 @@
 //! Hedging: a second attempt of a call while its first attempt is in flight.
 //!
-//! Both attempts share the identity of the call. Each has its own state, so that each settles its
-//! own slot. When the call ends, it has the records of both.
+//! Both attempts share the identity of the call. Each has its own state, because each holds and
+//! settles its own slot. When the hedge is over, its attempts are added to the records of the call.
 
 use std::sync::Arc;
 
@@ -9,8 +9,8 @@ use super::state::CallState;
 use super::{Attempt, Call, Inner};
 
 impl Call {
-    /// Creates a hedge: a call that only takes a slot that is free at once, at a replica other than
-    /// that of the current attempt.
+    /// Creates a hedge of the call: a second attempt, which only takes a slot that is free at once.
+    /// It avoids the replica of the current attempt and the replicas that failed the call.
     pub(crate) fn hedge(&self) -> Self {
         let state = {
             let state = self.state();
@@ -35,8 +35,8 @@ impl Call {
         self.0.winner.get().is_some()
     }
 
-    /// Adds the attempts of a hedge that lost, before the current attempt. Called when the hedge is
-    /// over.
+    /// Adds the admitted attempts of a hedge that lost to the records of this call, before the
+    /// current attempt. Called when the hedge is over.
     pub(crate) fn add_lost_hedge(&self, hedge: &Self) {
         let theirs = hedge.state().attempts.clone();
         let mut state = self.state();
@@ -44,8 +44,8 @@ impl Call {
         state.attempts.splice(at..at, theirs.into_iter().filter(was_admitted));
     }
 
-    /// Makes the state of a hedge that won the state of this call. Called when the call's own
-    /// attempt is over.
+    /// Makes the call use the state of a hedge that won, and adds the attempts of the call to it.
+    /// Called when the call's own attempt is over.
     pub(crate) fn continue_as(&self, hedge: &Self) {
         let mut ours = self.take_attempts();
         {

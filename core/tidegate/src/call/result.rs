@@ -1,5 +1,5 @@
-//! How the outcome of an attempt travels from layer to layer: in the extensions of the response or
-//! error.
+//! How the outcome of an attempt is passed from layer to layer: in the extensions of the response
+//! or of the error.
 
 use http::{Extensions, Response};
 
@@ -8,13 +8,13 @@ use crate::cooldown::Hold;
 use crate::error::Error;
 use tidegate_policy::outcome::{AttemptOutcome, ExchangeFailure};
 
-/// The result that the layers below retry return for an attempt.
+/// The result of an attempt, as the layers below retry return it.
 pub(crate) type AttemptResult = Result<Response<ResponseBody>, Error>;
 
 /// Returns the outcome that a lower layer attached to the result.
 ///
-/// Some errors have none attached, because a layer such as admission returns them without sending
-/// the request. They are classified by their kind. A response without an outcome is accepted.
+/// An error without an attached outcome, such as a rejection by admission, is classified by its
+/// kind. A response without one counts as accepted.
 pub(crate) fn outcome_of(result: &AttemptResult) -> AttemptOutcome {
     match result {
         Ok(response) => match response.extensions().get() {
@@ -25,13 +25,15 @@ pub(crate) fn outcome_of(result: &AttemptResult) -> AttemptOutcome {
     }
 }
 
-/// Returns the outcome that is attached to an error. Without one, classifies the error by its kind.
+/// Returns the outcome that is attached to an error. If none is attached, classifies the error by
+/// its kind.
 pub(crate) fn outcome_of_error(error: &Error) -> AttemptOutcome {
     let attached = error.extensions().get().cloned();
     attached.unwrap_or_else(|| AttemptOutcome::Failed(ExchangeFailure::from(error)))
 }
 
-/// Returns what follows from the failure for the call, as admission attached it, or [`Hold::No`].
+/// Returns whether the call must wait or change its replica before a retry, as admission attached
+/// it to the result. [`Hold::No`] if nothing is attached.
 pub(crate) fn hold_of(result: &AttemptResult) -> Hold {
     let extensions = match result {
         Ok(response) => response.extensions(),
@@ -40,7 +42,7 @@ pub(crate) fn hold_of(result: &AttemptResult) -> Hold {
     extensions.get().copied().unwrap_or(Hold::No)
 }
 
-/// Attaches what follows from a failure for the call.
+/// Attaches to a result whether the call must wait or change its replica before a retry.
 pub(crate) fn set_hold(result: &mut AttemptResult, hold: Hold) {
     let extensions: &mut Extensions = match result {
         Ok(response) => response.extensions_mut(),

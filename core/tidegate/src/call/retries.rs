@@ -1,4 +1,4 @@
-//! What retry and hedging share: charging the retry budget, and counting failed attempts.
+//! The retry budget of a call, and the count of its failed attempts. Used by retry and by hedging.
 
 use super::Call;
 use crate::budget::RetryToken;
@@ -7,27 +7,29 @@ use tidegate_policy::outcome::AttemptOutcome;
 
 /// A request extension that marks requests which a layer above can send again.
 ///
-/// The gate cancels only such attempts to release their slots, because only they can be repeated.
+/// The gate cancels only attempts with this mark when it needs their slots.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct CanReplay;
 
-/// The charge of an additional attempt to the retry budget of its target.
+/// The charge of one additional attempt to the retry budget of its target.
 ///
-/// Dropping it refunds the charge, unless another attempt of the call was sent meanwhile.
+/// Dropping it refunds the charge, unless the call has sent an attempt since.
 pub(crate) struct RetryCharge {
     call: Call,
+    /// Number of attempts that the call had sent when it was charged.
     sent_attempts: usize,
+    /// The charge. `None` once it cannot be refunded any more.
     token: Option<RetryToken>,
 }
 
 impl RetryCharge {
-    /// Charges one more attempt of the call. Returns `None` if the retry budget is used up.
+    /// Charges one more attempt of the call. Returns `None` if the retry budget is exhausted.
     pub(crate) fn withdraw(call: &Call) -> Option<Self> {
         let token = call.target().retries().lock().withdraw(clock::now())?;
         Some(Self { call: call.clone(), sent_attempts: call.sent_attempts(), token: Some(token) })
     }
 
-    /// Keeps the charge, because the attempt was made.
+    /// Makes the charge final, because the attempt was made.
     pub(crate) fn spend(mut self) {
         self.token = None;
     }
@@ -42,8 +44,8 @@ impl Drop for RetryCharge {
 }
 
 impl Call {
-    /// Counts a failed attempt, and remembers its class for messages. Does nothing if the upstream
-    /// had no part in the failure.
+    /// Counts a failed attempt, and stores its class for error messages. Does nothing if the
+    /// upstream did not cause the failure.
     pub(crate) fn on_failed_attempt(&self, outcome: &AttemptOutcome) {
         if let Some(class) = outcome.failure_class() {
             self.state().last_failure = Some(class);

@@ -11,53 +11,55 @@ use crate::schedule::{WaitExplanation, WaiterId};
 use tidegate_protocol::Usage;
 use tidegate_tokens::Demand;
 
-/// Maximum number of attempts that a call remembers: the first attempt and the latest ones.
+/// Maximum number of attempts whose records a call keeps: the first attempt and the latest 99.
 const REMEMBERED: usize = 100;
 
-/// The mutable state of a call. One layer writes each field; the others read it.
+/// The mutable state of a call. Each field is written by the layer that its documentation names.
 #[derive(Default)]
 pub(super) struct CallState {
-    /// The attempts, oldest first. Admission adds them. The layer that writes each of their fields
-    /// is named there.
+    /// The records of the attempts, oldest first. Admission adds them.
     pub(super) attempts: Vec<Attempt>,
-    /// What admission keeps from one attempt to the next. Written by admission.
+    /// What admission stores between two attempts.
     pub(super) queue: QueueState,
-    /// The class of the last failed attempt, for messages. Written by retry.
+    /// The class of the last failed attempt, for error messages. `None` if no attempt has failed.
+    /// Written by retry and hedging.
     pub(super) last_failure: Option<&'static str>,
-    /// The replicas that failed the call, which its next attempt avoids. Written by retry.
+    /// The replicas that failed the call, which its next attempt avoids. Written by retry and
+    /// hedging.
     pub(super) tried: Vec<ReplicaId>,
-    /// Number of input tokens, counted before the call is sent. Written by the counting layer.
+    /// Number of input tokens, if the counting layer has counted them, otherwise `None`.
     pub(super) exact_input: Option<u64>,
 }
 
-/// What admission keeps of a call from one attempt to the next.
+/// What admission stores of a call between two attempts.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct QueueState {
-    /// What the tenant was charged for the call. A retry passes it on, to keep its place in the
-    /// queue.
+    /// The fair-queueing tag of the call, which a retry reuses to keep its position in the queue.
+    /// `None` before the first attempt was admitted.
     pub(crate) charged: Option<Tag>,
-    /// The call's latest place in the queue of its target, if it has had one.
+    /// The id of the call in the queue of its target, from its latest wait. `None` if it has not
+    /// been queued.
     pub(crate) waiter: Option<WaiterId>,
     /// The part of the wait budget that earlier waits have used. All attempts share one budget.
     pub(crate) used_wait: Duration,
     /// Whether an attempt failed in a way that the call itself may have caused.
     pub(crate) has_failed: bool,
-    /// The tokens that the latest attempt was expected to take when it was queued.
+    /// The tokens that the latest attempt was expected to take when it was queued. `None` before
+    /// the first attempt.
     pub(crate) demand: Option<Demand>,
 }
 
 impl Call {
-    /// Returns what admission keeps of the call.
     pub(crate) fn queue(&self) -> QueueState {
         self.state().queue
     }
 
-    /// Changes what admission keeps of the call.
+    /// Changes what admission stores of the call.
     pub(crate) fn update_queue(&self, write: impl FnOnce(&mut QueueState)) {
         write(&mut self.state().queue);
     }
 
-    /// Adds an attempt that is queued now.
+    /// Adds the record of an attempt that is queued `now`.
     pub(crate) fn attempt_queued(&self, now: Instant) {
         let attempts = &mut self.state().attempts;
         if attempts.len() >= REMEMBERED {
@@ -74,7 +76,8 @@ impl Call {
         }
     }
 
-    /// Returns why the call waits, in the queue or for a cool-down. `None` if it does not wait.
+    /// Returns what the call waits for, in the queue or for the end of a cool-down. `None` if it
+    /// does not wait.
     pub(crate) fn why(&self) -> Option<WaitExplanation> {
         if let Some(why) = self.shared().and_then(|(shared, key)| shared.explain(key, self.queued_at())) {
             return Some(why);
@@ -83,31 +86,32 @@ impl Call {
         self.target().admission().explain(waiter)
     }
 
-    /// Returns the record of the current attempt.
+    /// Returns the record of the current attempt. `None` if the call has made no attempt.
     pub(crate) fn current_attempt(&self) -> Option<Attempt> {
         self.state().attempts.last().cloned()
     }
 
-    /// Returns `true` if the current attempt is queued.
+    /// Returns `true` if the current attempt waits for a slot.
     pub(crate) fn is_queued(&self) -> bool {
         let state = self.state();
         let last = state.attempts.last();
         last.is_some_and(|attempt| attempt.admitted_at.is_none() && attempt.released_at.is_none())
     }
 
-    /// Returns `true` if no attempt is in flight: the call is queued or backs off.
+    /// Returns `true` if no attempt holds a slot: the call is queued, backs off, or has read its
+    /// response ahead.
     pub(crate) fn is_waiting(&self) -> bool {
         let state = self.state();
         let last = state.attempts.last();
         last.is_none_or(|attempt| attempt.admitted_at.is_none() || attempt.released_at.is_some())
     }
 
-    /// Returns when the current attempt was sent, or `None` if it was not.
+    /// Returns when the current attempt was sent. `None` if it was not sent.
     pub(crate) fn current_sent_at(&self) -> Option<Instant> {
         self.state().attempts.last().and_then(Attempt::sent_at)
     }
 
-    /// Returns when the current attempt was sent or, if it was not, when the call was made.
+    /// Returns when the current attempt was sent or, if it was not sent, when the call was made.
     pub(crate) fn sent_at(&self) -> Instant {
         self.current_sent_at().unwrap_or(self.queued_at())
     }
@@ -122,28 +126,31 @@ impl Call {
         std::mem::take(&mut self.state().attempts)
     }
 
-    /// Returns the tokens that the latest attempt was expected to take when it was queued or, if
-    /// none was, the current estimate.
+    /// Returns the tokens that the latest attempt was expected to take when it was queued. If no
+    /// attempt was queued, returns the current estimate.
     pub(crate) fn expected(&self) -> Demand {
         self.queue().demand.unwrap_or_else(|| self.demand())
     }
 
-    /// Sets the number of input tokens that were counted before the call is sent.
+    /// Sets the number of input tokens that the counting layer has counted.
     pub(crate) fn set_exact_input(&self, tokens: u64) {
         self.state().exact_input = Some(tokens);
     }
 
-    /// Returns the number of input tokens, if they were counted and not estimated.
+    /// Returns the number of input tokens, if the counting layer has counted them, otherwise
+    /// `None`.
     pub fn exact_input(&self) -> Option<u64> {
         self.state().exact_input
     }
 
-    /// Returns the class of the last failed attempt.
+    /// Returns the class of the last failed attempt, such as `429`. `None` if no attempt has
+    /// failed.
     pub(crate) fn last_failure(&self) -> Option<&'static str> {
         self.state().last_failure
     }
 
-    /// Returns the replica of the current attempt, if the target is a pool.
+    /// Returns the replica of the current attempt. `None` if it has no slot, or if the target is
+    /// not a pool.
     pub(crate) fn placed(&self) -> Option<Placed> {
         self.state().attempts.last()?.placed.clone()
     }
@@ -153,7 +160,8 @@ impl Call {
         self.state().tried.clone()
     }
 
-    /// Makes the next attempt avoid this replica, as long as other replicas have free slots.
+    /// Makes the next attempt avoid a replica, as long as other replicas have free slots. Does
+    /// nothing if `replica` is `None`.
     pub(crate) fn avoid(&self, replica: Option<Placed>) {
         let Some(Placed { id, .. }) = replica else { return };
         let mut state = self.state();
@@ -162,7 +170,8 @@ impl Call {
         }
     }
 
-    /// Adds the target and replica of the current attempt to an error.
+    /// Adds the name of the target to an error and, for a pool, the URL of the current attempt's
+    /// replica.
     pub(crate) fn locate_error(&self, error: Error) -> Error {
         let error = error.at(self.target().name());
         match self.placed() {
@@ -172,7 +181,8 @@ impl Call {
     }
 }
 
-/// Returns the token usage that the provider reported in the last admitted attempt.
+/// Returns the token usage that the provider reported for the last admitted attempt. `None` if it
+/// reported none.
 pub(crate) fn usage_of(attempts: &[Attempt]) -> Option<Usage> {
     let last = attempts.iter().rev().find(|attempt| attempt.admitted_at.is_some())?;
     last.seen().usage

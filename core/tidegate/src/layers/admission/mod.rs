@@ -93,8 +93,9 @@ fn cancellation_error(call: &Call, cause: Cancellation) -> Error {
     error
 }
 
-/// Applies the rate headers of a response to the rate budgets. Does nothing if `permit` is `None`,
-/// because the slot was already released.
+/// Applies the rate headers of a response to the rate budgets, and refunds an attempt that the
+/// upstream did not execute. Does nothing if `permit` is `None`, because the slot was already
+/// released.
 fn apply_rate_headers(
     call: &Call,
     permit: Option<&mut Permit>,
