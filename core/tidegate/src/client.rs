@@ -39,7 +39,8 @@ use crate::transport::Transport;
 use crate::transport::foreign::{Foreign, ForeignOr};
 use tidegate_protocol::url;
 
-/// Builds the stack, outermost layer first.
+/// Builds the stack of layers, outermost first. `transport` sends the attempts, and `own` sends the
+/// gate's counting requests.
 fn compose(
     transport: ForeignOr,
     own: Transport,
@@ -169,7 +170,12 @@ impl Client {
     }
 }
 
-/// Checks that a request can be sent as it is, and removes the headers of the caller's connection.
+/// Checks that a request can be sent as it is, and removes the headers that concern the caller's
+/// connection.
+///
+/// # Errors
+/// `Request` if the URL would change on its way, if the declared length of the body is wrong, or if
+/// a header asks for an upgrade or an unknown transfer encoding.
 fn check(request: &mut Request<RequestBody>) -> Result<(), Error> {
     // A transport in the extensions of the request sends the caller's own request by its own rules.
     let is_own = request.extensions().get::<Foreign>().is_some();

@@ -50,7 +50,8 @@ impl Permit {
         self.grant.as_ref().and_then(Grant::placed)
     }
 
-    /// Returns the part of the call's wait budget that this wait has used.
+    /// Returns the part of the call's wait budget that this wait has used. Time during a cool-down
+    /// or an outage does not count.
     pub fn used_wait(&self) -> Duration {
         self.grant.as_ref().map(|grant| grant.spent).unwrap_or_default()
     }
@@ -97,8 +98,9 @@ impl Permit {
         self.update_limit(Scheduler::detach);
     }
 
-    /// Passes an observation of the attempt to the adaptive limit. A fixed limit uses none, so no
-    /// lock is taken.
+    /// Reports an observation of the attempt to the scheduler. Does nothing, and takes no lock, if
+    /// nothing depends on it: the limit is fixed, and the replica does not await its first
+    /// response.
     fn update_limit(&mut self, observe: impl FnOnce(&mut Scheduler<Waiting>, Instant, &mut Grant)) {
         if let Some(grant) = self.grant.as_mut().filter(|grant| grant.is_tracked()) {
             self.admission.update(|scheduler, now| observe(scheduler, now, grant));

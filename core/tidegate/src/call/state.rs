@@ -143,7 +143,7 @@ impl Call {
         self.state().exact_input
     }
 
-    /// Returns the class of the last failed attempt, such as `429`. `None` if no attempt has
+    /// Returns the class of the last failed attempt, as in metrics. `None` if no attempt has
     /// failed.
     pub(crate) fn last_failure(&self) -> Option<&'static str> {
         self.state().last_failure

@@ -1,8 +1,8 @@
 //! Request URLs for replicas: the part of the path below the pool's base URL is placed below the
 //! replica's base URL.
 //!
-//! Base URLs are parsed once, so that a call only compares a few and builds one URL. A replica's
-//! base URL is parsed when the first call is sent there, and kept.
+//! Base URLs are parsed once, so that each call only compares a few of them and builds one URL. A
+//! replica's base URL is parsed and stored when the first call is sent to the replica.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -17,16 +17,16 @@ use tidegate_protocol::base_url::BaseUrl;
 /// The base URLs of a pool and of its replicas.
 #[derive(Debug)]
 pub(super) struct Addresses {
-    /// The pool's own base URLs, longest path first, so that the most specific match is found
-    /// first.
+    /// The pool's own base URLs, longest path first, because the most specific match applies.
     of_pool: Vec<BaseUrl>,
-    /// Base URLs of replicas that calls were sent to, oldest first. At most [`MAX_REPLICAS`].
+    /// The base URLs of replicas that calls were sent to, oldest first. At most [`MOST`].
     of_replicas: RwLock<Vec<(Arc<str>, BaseUrl)>>,
+    /// The value that the next call of `next_turn` returns.
     turns: AtomicUsize,
 }
 
 impl Addresses {
-    /// Parses the base URLs of a target. A target without URLs has the base URL `http://NAME`.
+    /// Parses the base URLs of a target. A target without URLs gets the base URL `http://NAME`.
     pub(super) fn new(config: &TargetConfig) -> Self {
         let mut of_pool: Vec<BaseUrl> =
             config.matches.urls.iter().filter_map(|url| BaseUrl::parse(url)).collect();
@@ -37,8 +37,8 @@ impl Addresses {
         Self { of_pool, of_replicas: RwLock::default(), turns: AtomicUsize::new(0) }
     }
 
-    /// Returns the URL of a request at a replica, or `None` if the request's path cannot be placed
-    /// below the replica's base URL.
+    /// Returns the URL of a request at a replica. Returns `None` if `replica` is not a URL, or if
+    /// the path of the request cannot be placed below it.
     pub(super) fn at(&self, uri: &Uri, replica: &Arc<str>) -> Option<Uri> {
         let to = self.base(replica)?;
         let there = self.of_pool.iter().find(|base| base.contains(uri)).cloned();
@@ -49,12 +49,12 @@ impl Addresses {
         to.rebase(uri, there.as_ref())
     }
 
-    /// Returns the next number of a counter, for round-robin selection.
+    /// Returns a counter that grows with each call of this function, for round-robin selection.
     pub(super) fn next_turn(&self) -> usize {
         self.turns.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// Returns the parsed base URL of a replica, or `None` if it is not a URL.
+    /// Returns the parsed base URL of a replica. Returns `None` if `replica` is not a URL.
     fn base(&self, replica: &Arc<str>) -> Option<BaseUrl> {
         let known = |all: &[(Arc<str>, BaseUrl)]| {
             all.iter().find(|(url, _)| url == replica).map(|(_, base)| base.clone())
@@ -65,8 +65,8 @@ impl Addresses {
         let base = BaseUrl::parse(replica)?;
         let mut all = self.of_replicas.write();
         if known(&all).is_none() {
-            // Replicas are replaced under new addresses. The list never exceeds the size of a pool.
-            if all.len() >= MAX_REPLICAS {
+            // Replicas that are replaced get new addresses, so the list must be bounded.
+            if all.len() >= MOST {
                 all.remove(0);
             }
             all.push((replica.clone(), base.clone()));

@@ -11,19 +11,19 @@ use std::time::Duration;
 use http::Uri;
 use tokio::time::timeout;
 
-/// The timeout of one lookup.
+/// Maximum duration of one lookup: 5 s.
 const LOOKUP_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// A pending lookup of addresses.
+/// The future of a lookup. Resolves with the addresses of a host.
 pub(super) type Addresses = Pin<Box<dyn Future<Output = io::Result<Vec<IpAddr>>> + Send>>;
 
 /// A resolver of host names.
 pub(super) trait Resolve: Send + Sync {
-    /// Returns all addresses of `host`, in any order.
+    /// Starts to look up all addresses of `host`. Their order is arbitrary.
     fn addresses(&self, host: &str) -> Addresses;
 }
 
-/// The system's resolver, which also reads `/etc/hosts` and applies search domains.
+/// The resolver of the operating system, which also reads `/etc/hosts` and applies search domains.
 pub(super) struct System;
 
 impl Resolve for System {
@@ -36,7 +36,7 @@ impl Resolve for System {
     }
 }
 
-/// A host name and port whose addresses are a pool's replicas.
+/// A host name and port. Each address of the host is one replica.
 #[derive(Clone)]
 pub(super) struct Dns {
     host: Arc<str>,
@@ -45,18 +45,18 @@ pub(super) struct Dns {
 }
 
 impl Dns {
-    /// Parses the host and port of `url`, which the configuration has validated. The default port
-    /// is 80.
+    /// Creates the source from the host and port of `url`, which the configuration has validated.
+    /// The default port is 80.
     pub(super) fn new(url: &str, resolve: Arc<dyn Resolve>) -> Self {
         let uri: Uri = url.parse().unwrap_or_default();
         let host = uri.host().unwrap_or_default().trim_matches(['[', ']']);
         Self { host: host.into(), port: uri.port_u16().unwrap_or(80), resolve }
     }
 
-    /// Looks up the current replicas, sorted by address.
+    /// Looks up the current replicas, sorted by address. If the host has IPv4 addresses, its IPv6
+    /// addresses are ignored.
     ///
     /// # Errors
-    ///
     /// Why the lookup failed: an error of the resolver, a timeout, or a host without addresses.
     pub(super) async fn look_up(&self) -> Result<Vec<ReplicaConfig>, String> {
         let host = &self.host;

@@ -1,9 +1,9 @@
 //! Replica discovery by a file that is read again at regular intervals.
 //!
-//! The file is opened by its path each time, and its contents are compared. A file that is replaced
-//! by a rename or by changing a symbolic link (as mounted ConfigMaps are) is therefore noticed like
-//! one that is written in place. Because a file may be read while it is being written, new contents
-//! count only if two reads in a row return the same text.
+//! The file is opened by its path each time, and its contents are compared. A change is therefore
+//! detected if the file is written in place, replaced by a rename, or replaced by changing a
+//! symbolic link (as mounted ConfigMaps are). A file may be read while it is being written. New
+//! contents are therefore used only if two reads in a row return the same text.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -13,13 +13,13 @@ use tokio::time::sleep;
 use crate::config::{self, ConfigError, ReplicaConfig};
 use crate::files;
 
-/// The largest accepted file size, in bytes. A list of 128 replicas is far smaller.
+/// Maximum size of the file, in bytes: 1 MiB. A list of 128 replicas is far smaller.
 const MAX_FILE_BYTES: u64 = 1 << 20;
-/// The delay between the two reads that must agree.
+/// Time between the two reads that must return the same text: 50 ms.
 const SETTLE: Duration = Duration::from_millis(50);
 
-/// Reads the file on a blocking thread. Returns its text, or `None` if the text is `last` or is
-/// still being written. `last` is the text that was read before, if any.
+/// Reads the file on a blocking thread. Returns its new text, or `None` if the text equals `last`
+/// or is still being written. `last` is the text that was read before. `None` if there was none.
 ///
 /// # Errors
 /// Why the file cannot be read.
@@ -39,16 +39,15 @@ pub(super) async fn look_up(path: PathBuf, last: Option<String>) -> Result<Optio
     Ok((first == second).then_some(second))
 }
 
-/// Reads the file, and blocks the thread meanwhile.
+/// Reads the file. Blocks the thread meanwhile.
 ///
 /// # Errors
-///
-/// As for [`lookup`].
+/// Why the file cannot be read.
 pub(super) fn read(path: &Path) -> Result<String, String> {
     files::read(path, MAX_FILE_BYTES).map_err(|why| format!("{}: {why}", path.display()))
 }
 
-/// Parses the replicas in a file.
+/// Parses the replicas in the text of a file.
 ///
 /// # Errors
 /// The invalid parts of the file, one per line.

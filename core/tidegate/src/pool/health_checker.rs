@@ -23,22 +23,24 @@ use crate::error::Error;
 use crate::placement::{Observation, ReplicaId};
 use crate::transport::Transport;
 
-/// How long the task continues after the last call.
+/// How long the task continues after the last call: 10 s.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(10);
-/// The longest time between two checks for due polls. Calls can make a poll due without waking the
-/// task.
+/// Maximum time between two checks for due polls: 100 ms. A call can make a poll due without waking
+/// the task.
 const MAX_CHECK_INTERVAL: Duration = Duration::from_millis(100);
 
-/// No task is running.
+/// State: no task is running.
 const STOPPED: u8 = 0;
-/// The task is running, and no call has arrived since its last iteration.
+/// State: the task is running, and no call has arrived since its last iteration.
 const IDLE: u8 = 1;
-/// The task is running, and a call has arrived since its last iteration.
+/// State: the task is running, and a call has arrived since its last iteration.
 const CALLED: u8 = 2;
 
-/// Discovers and polls the replicas of one pool while calls arrive. Dropping it aborts the task.
+/// Discovers and polls the replicas of one pool, in a task that runs while calls arrive. Dropping
+/// the checker aborts the task.
 pub(super) struct HealthChecker {
     shared: Arc<Shared>,
+    /// The task that was started last. `None` before the first call.
     task: Mutex<Option<AbortHandle>>,
 }
 
@@ -46,23 +48,26 @@ pub(super) struct HealthChecker {
 struct Shared {
     admission: Weak<Admission>,
     poller: Poller,
+    /// Where the replicas are looked up. `None` if they are listed in the configuration or set by
+    /// the program.
     source: Option<Arc<Source>>,
+    /// One of [`STOPPED`], [`IDLE`] and [`CALLED`].
     state: AtomicU8,
-    /// Whether the first lookup has finished, successfully or not. Initially `true` for sources
-    /// without DNS.
+    /// Whether the first lookup has finished, successfully or not. Always `true` if the replicas
+    /// are not discovered by DNS.
     first_lookup_done: watch::Sender<bool>,
 }
 
 impl HealthChecker {
-    /// Creates the checker of the pool behind `admission`. If a file names the replicas, it is read
-    /// at once.
+    /// Creates the checker of the pool behind `admission`. If the replicas are listed in a file,
+    /// reads the file at once.
     ///
-    /// `acting`: whether the gate acts on calls. If it does not, a missing key is logged instead of
+    /// `acting` is `true` if the mode is `enforce`. Otherwise a missing key is logged instead of
     /// returned as an error, and models are polled without a key.
     ///
     /// # Errors
-    ///
-    /// `Config` if the gate is `acting` and `key_env` names no usable key.
+    /// `Config` if `acting` is `true` and the environment variable named by `key_env` has no usable
+    /// key.
     pub(super) fn new(
         admission: &Arc<Admission>,
         pool: &PoolConfig,
@@ -79,7 +84,7 @@ impl HealthChecker {
         Ok(Self::resolving(admission, pool, transport, key, Arc::new(System)))
     }
 
-    /// Creates the checker with the given key and resolver.
+    /// Creates the checker with a key for polls of models, if one is needed, and with a resolver.
     pub(super) fn resolving(
         admission: &Arc<Admission>,
         pool: &PoolConfig,
@@ -103,39 +108,39 @@ impl HealthChecker {
     }
 
     /// Records that a call has arrived, and starts the task if it is not running. Costs one atomic
-    /// load if another call came just before. Does nothing outside a runtime, where no call can be
-    /// made either.
+    /// load if another call has just arrived. Does nothing outside a tokio runtime, where no call
+    /// can be made either.
     pub(super) fn on_call(&self) {
         let state = &self.shared.state;
-        let turn = |from| state.compare_exchange(from, CALLED, Ordering::AcqRel, Ordering::Acquire).is_ok();
-        if state.load(Ordering::Acquire) == CALLED || turn(IDLE) {
+        let set_called =
+            |from| state.compare_exchange(from, CALLED, Ordering::AcqRel, Ordering::Acquire).is_ok();
+        if state.load(Ordering::Acquire) == CALLED || set_called(IDLE) {
             return;
         }
         if let Ok(runtime) = Handle::try_current()
-            && turn(STOPPED)
+            && set_called(STOPPED)
         {
             let task = runtime.spawn(run(Running(Some(self.shared.clone()))));
             *self.task.lock() = Some(task.abort_handle());
         }
     }
 
-    /// Waits until the first lookup of the replicas has finished, at most `longest`. Returns at
+    /// Waits until the first lookup of the replicas has finished, at most `max_wait`. Returns at
     /// once if the source needs no lookup.
     ///
     /// # Cancel safety
-    ///
-    /// Cancel safe.
-    pub(super) async fn first_lookup(&self, longest: Duration) {
+    /// Dropping the future has no effect.
+    pub(super) async fn first_lookup(&self, max_wait: Duration) {
         let mut first_lookup_done = self.shared.first_lookup_done.subscribe();
         let known = *first_lookup_done.borrow_and_update();
         if !known {
             let _ =
-                timeout(longest, first_lookup_done.wait_for(|first_lookup_done| *first_lookup_done)).await;
+                timeout(max_wait, first_lookup_done.wait_for(|first_lookup_done| *first_lookup_done)).await;
         }
     }
 
-    /// Returns why the current replicas are unknown, or `None` if the last lookup succeeded. The
-    /// replicas known before remain in use.
+    /// Returns why the last lookup of the replicas failed, or `None` if it succeeded. After a
+    /// failure, the replicas known before remain in use.
     pub(super) fn problem(&self) -> Option<String> {
         self.shared.source.as_ref()?.problem()
     }
@@ -149,8 +154,8 @@ impl Drop for HealthChecker {
     }
 }
 
-/// A guard of the running task. If a runtime shuts down and drops the task, the state becomes
-/// [`STOPPED`], and the next call starts a task on its own runtime.
+/// Sets the state to [`STOPPED`] if a runtime shuts down and drops the task. The next call then
+/// starts a task on its own runtime. `None` if the task has set the state itself.
 struct Running(Option<Arc<Shared>>);
 
 impl Drop for Running {
@@ -161,16 +166,17 @@ impl Drop for Running {
     }
 }
 
-/// The result of a poll or a lookup.
+/// The result of a poll of a replica, or of a lookup of the replicas.
 enum TaskResult {
     Polled(ReplicaId, Option<Observation>),
     LookedUp(Lookup),
 }
 
-/// Runs the task: starts due polls and lookups, and applies their results.
+/// Starts the polls and lookups that are due, and applies their results. Returns when no call has
+/// arrived for [`IDLE_TIMEOUT`] and none is in progress, or when the gate is dropped.
 async fn run(mut running: Running) {
     let Some(shared) = running.0.clone() else { return };
-    let mut under_way: JoinSet<TaskResult> = JoinSet::new();
+    let mut in_progress: JoinSet<TaskResult> = JoinSet::new();
     let mut next_lookup = shared.source.is_some().then(now);
     let mut lookup: Option<AbortHandle> = None;
     let mut last_busy = now();
@@ -190,7 +196,7 @@ async fn run(mut running: Running) {
         drop(admission);
         for poll_request in poll_requests.due {
             let shared = shared.clone();
-            under_way.spawn(async move {
+            in_progress.spawn(async move {
                 TaskResult::Polled(poll_request.to, shared.poller.poll(&poll_request).await)
             });
         }
@@ -201,14 +207,14 @@ async fn run(mut running: Running) {
             // Scheduled now, so that the next lookup happens even if this one panics.
             next_lookup = Some(duration::after(now, source.interval));
             let source = source.clone();
-            lookup = Some(under_way.spawn(async move { TaskResult::LookedUp(source.look_up().await) }));
+            lookup = Some(in_progress.spawn(async move { TaskResult::LookedUp(source.look_up().await) }));
         }
         let next = next_lookup.filter(|at| *at > now);
         let wake =
             [poll_requests.next, next].into_iter().flatten().fold(now + MAX_CHECK_INTERVAL, Instant::min);
         tokio::select! {
             biased;
-            Some(result) = under_way.join_next() => {
+            Some(result) = in_progress.join_next() => {
                 match result {
                     Ok(result) => shared.apply(result, &mut next_lookup),
                     // The lookup panicked. Calls must not wait for it.
@@ -221,7 +227,8 @@ async fn run(mut running: Running) {
 }
 
 impl Shared {
-    /// Applies the result of a poll or a lookup, unless the gate is gone.
+    /// Applies the result of a poll or a lookup. After a lookup, sets `next_lookup` to the time of
+    /// the next one. Does nothing if the gate was dropped.
     fn apply(&self, result: TaskResult, next_lookup: &mut Option<Instant>) {
         let Some(admission) = self.admission.upgrade() else { return };
         match result {
@@ -238,11 +245,11 @@ impl Shared {
     }
 }
 
-/// Returns the `authorization` value for polls of `/v1/models`, if a key is configured.
+/// Returns the value of the `authorization` header for polls of `/v1/models`. `None` if no
+/// `key_env` is configured.
 ///
 /// # Errors
-///
-/// `Config` if the environment variable named by `key_env` holds no usable key.
+/// `Config` if the environment variable named by `key_env` has no usable key.
 fn key(name: &str, pool: &PoolConfig) -> Result<Option<HeaderValue>, Error> {
     let Some(variable) = &pool.key_env else { return Ok(None) };
     let key = Credential::in_environment(variable).map_err(|what| {

@@ -1,11 +1,12 @@
-//! Pools: finds the replicas of a target, polls their state, and addresses requests to them.
+//! Pools: discovers the replicas of a target, polls their state, and addresses requests to them.
 //!
-//! This module makes no decisions. [`crate::placement`] determines what is polled and what follows
-//! from the answers, and the scheduler selects the replica of a call.
+//! This module makes no decisions. [`crate::placement`] determines what is polled and what the
+//! results mean, and the scheduler selects the replica of each call.
 //!
-//! Each pool has one background task ([`HealthChecker`]). The first call starts it, and it ends
-//! 10 s after the last call. It uses the gate's own transport, even if calls bring their own, and
-//! bypasses all queues. The task holds only a weak reference to the gate's state, and ends with it.
+//! Each pool has one background task ([`HealthChecker`]). The first call starts the task, and the
+//! task ends 10 s after the last call. It uses the gate's own transport, even if calls bring their
+//! own, and bypasses all queues. It has only a weak reference to the gate's state, and ends when
+//! the gate is dropped.
 
 mod address;
 mod dns;
@@ -30,16 +31,17 @@ use crate::config::{PoolConfig, ReplicaSource, TargetConfig};
 use crate::error::{Error, ErrorKind, Reason};
 use crate::transport::Transport;
 
-/// The replicas of one target: their addresses, and the task that finds and polls them.
+/// The replicas of one target: their addresses, and the task that discovers and polls them.
 pub(crate) struct TargetPool {
     admission: Arc<Admission>,
     source: ReplicaSource,
     addresses: Addresses,
+    /// Discovers and polls the replicas. Empty before [`TargetPool::start`].
     health_checker: OnceLock<HealthChecker>,
 }
 
 impl TargetPool {
-    /// Creates the pool of a target, or returns `None` if the target is not a pool.
+    /// Creates the pool of a target. Returns `None` if the target is not a pool.
     pub(crate) fn new(config: &TargetConfig, admission: &Arc<Admission>) -> Option<Self> {
         let source = config.pool.as_ref()?.source.clone();
         if let ReplicaSource::Listed(members) = &source {
@@ -49,12 +51,12 @@ impl TargetPool {
         Some(Self { admission: admission.clone(), source, addresses, health_checker: OnceLock::new() })
     }
 
-    /// Polls the replicas over `transport` from now on, while calls arrive. `acting` is `true` in
-    /// mode `enforce`.
+    /// Discovers and polls the replicas over `transport` from now on, while calls arrive. `acting`
+    /// is `true` in mode `enforce`.
     ///
     /// # Errors
-    ///
-    /// `Config` if the variable of the pool's `key_env` has no usable key.
+    /// `Config` if `acting` is `true` and the environment variable of the pool's `key_env` has no
+    /// usable key.
     pub(crate) fn start(
         &self,
         config: &PoolConfig,
@@ -78,21 +80,21 @@ impl TargetPool {
     /// once if the replicas need no lookup.
     ///
     /// # Cancel safety
-    ///
-    /// Cancel safe.
+    /// Dropping the future has no effect.
     pub(crate) async fn replicas_known(&self, timeout: Duration) {
         if let Some(checker) = self.health_checker.get() {
             checker.first_lookup(timeout).await;
         }
     }
 
-    /// Returns why the latest lookup of the replicas failed, or `None` if it succeeded. The
-    /// replicas found before stay in use.
+    /// Returns why the last lookup of the replicas failed, or `None` if it succeeded. After a
+    /// failure, the replicas found before stay in use.
     pub(crate) fn problem(&self) -> Option<String> {
         self.health_checker.get()?.problem()
     }
 
-    /// Adds to a rejection why the replicas of the pool are not known, if they are not.
+    /// Adds to a rejection why no replica of the pool is known. Returns the rejection unchanged if
+    /// replicas are known and the last lookup succeeded.
     pub(crate) fn explain_rejection(&self, rejection: Error) -> Error {
         match self.problem() {
             Some(problem) => rejection.with_discovery_problem(&problem),
@@ -103,16 +105,15 @@ impl TargetPool {
         }
     }
 
-    /// Returns the URL of a request at a replica, or `None` if the path of the request cannot be
-    /// placed below the replica's base URL.
+    /// Returns the URL of a request at a replica. Returns `None` if the path of the request cannot
+    /// be placed below the replica's base URL.
     pub(crate) fn url_at(&self, uri: &Uri, replica: &Arc<str>) -> Option<Uri> {
         self.addresses.at(uri, replica)
     }
 
-    /// Addresses a request to a replica.
+    /// Replaces the address in a request by the address of a replica.
     ///
     /// # Errors
-    ///
     /// `Request` if the URL cannot be placed below the replica's base URL.
     pub(crate) fn route(&self, request: &mut Request<RequestBody>, replica: &Arc<str>) -> Result<(), Error> {
         let text = "its URL cannot be moved below the base URL of the replica";
@@ -124,17 +125,15 @@ impl TargetPool {
         Ok(())
     }
 
-    /// Addresses a request to the next replica in turn, whatever its health. Used in mode `off`, in
-    /// which calls are not queued, polled or counted.
+    /// Replaces the address in a request by the address of the next replica in turn, whatever its
+    /// health. Used in mode `off`, in which calls are not queued, polled or counted.
     ///
-    /// If the replicas have to be looked up first, it waits for the first lookup, at most `timeout`.
+    /// If the replicas must be looked up first, waits for the first lookup, at most `timeout`.
     ///
     /// # Cancel safety
-    ///
-    /// Cancel safe.
+    /// Dropping the future has no effect on the replicas.
     ///
     /// # Errors
-    ///
     /// `Refused` if no replica is known. `Request` as for [`Self::route`].
     pub(crate) async fn route_in_turn(
         &self,
@@ -160,7 +159,7 @@ impl TargetPool {
         }
     }
 
-    /// Returns the rejection of a call for which the pool has no usable replica.
+    /// Returns the rejection of a call for which the pool has no replica that can take it.
     pub(crate) fn no_replica(&self) -> Error {
         let text = match (self.admission.replicas().is_empty(), &self.source) {
             (true, ReplicaSource::Dynamic) => {

@@ -16,27 +16,31 @@ use crate::placement::{Observation, PollKind, PollRequest};
 use crate::transport::Transport;
 use tidegate_protocol::vllm;
 
-/// The timeout of a health probe. A replica that has not answered by then is considered silent.
-const HEALTH: Duration = Duration::from_millis(500);
-/// The timeout of a poll of metrics or models.
+/// Timeout of a health probe: 500 ms.
+const HEALTH_TIMEOUT: Duration = Duration::from_millis(500);
+/// Timeout of a poll of metrics or models: 1 s.
 const METRICS_TIMEOUT: Duration = Duration::from_secs(1);
-/// The largest accepted body of metrics or models, in bytes. Engines send some hundred kilobytes of
-/// metrics.
+/// Maximum length of a response with metrics or models, in bytes: 4 MiB. Engines send some hundred
+/// kilobytes of metrics.
 const MAX_RESPONSE_BYTES: usize = 4 << 20;
-/// The largest health response that is read to its end, in bytes. Its content is ignored.
+/// Maximum length of a health response that is read to its end, in bytes: 64 KiB. Its content is
+/// ignored.
 const MAX_DRAINED_BYTES: usize = 64 << 10;
 
 /// Polls replicas over a transport.
 pub(super) struct Poller {
     pub(super) transport: Transport,
-    /// See [`PoolConfig::health`](crate::config::PoolConfig::health).
+    /// Path of the health endpoint. `None` means `/health`. See
+    /// [`PoolConfig::health`](crate::config::PoolConfig::health).
     pub(super) health: Option<Arc<str>>,
-    /// See [`PoolConfig::key_env`](crate::config::PoolConfig::key_env).
+    /// The `authorization` header of polls of models. `None` sends none. See
+    /// [`PoolConfig::key_env`](crate::config::PoolConfig::key_env).
     pub(super) key: Option<HeaderValue>,
 }
 
 impl Poller {
-    /// Polls a replica and returns the observation, or `None` if nothing was learned.
+    /// Polls a replica. Returns what was observed, or `None` if the poll says nothing about the
+    /// replica.
     pub(super) async fn poll(&self, poll_request: &PollRequest) -> Option<Observation> {
         match poll_request.kind {
             PollKind::Health => self.health(&poll_request.url).await,
@@ -54,16 +58,18 @@ impl Poller {
         }
     }
 
-    /// Probes the health of a replica. Returns `None` after a local failure.
+    /// Probes the health of a replica. Returns `None` after a failure on this machine, such as a
+    /// lack of file descriptors.
     async fn health(&self, replica: &str) -> Option<Observation> {
         let path = self.health.as_deref().unwrap_or("/health");
-        match timeout(HEALTH, self.get(replica, path, None)).await {
+        match timeout(HEALTH_TIMEOUT, self.get(replica, path, None)).await {
             Ok(Ok(response)) => {
                 let status = response.status();
                 // The body is read to its end, within limits, so that the connection can be reused.
                 // The status alone decides.
                 let _ =
-                    timeout(HEALTH, Limited::new(response.into_body(), MAX_DRAINED_BYTES).collect()).await;
+                    timeout(HEALTH_TIMEOUT, Limited::new(response.into_body(), MAX_DRAINED_BYTES).collect())
+                        .await;
                 Some(if status.is_server_error() { Observation::ProbeFailed } else { Observation::ProbeOk })
             }
             // A local failure, such as a lack of file descriptors, says nothing about the replica.
@@ -79,7 +85,8 @@ impl Poller {
         }
     }
 
-    /// Returns the body of a response with status 200, or `None` on any failure.
+    /// Returns the body of a response with status 200. Returns `None` after any other response or
+    /// failure.
     async fn read(&self, replica: &str, path: &str, key: Option<&HeaderValue>) -> Option<Bytes> {
         let exchange = async {
             let response = self.get(replica, path, key).await.ok()?;
@@ -90,7 +97,7 @@ impl Poller {
         timeout(METRICS_TIMEOUT, exchange).await.ok().flatten()
     }
 
-    /// Sends a GET request to a replica, with `key` as the `authorization` header.
+    /// Sends a GET request to a replica. `key` is the value of its `authorization` header, if any.
     async fn get(
         &self,
         replica: &str,

@@ -1,4 +1,5 @@
-//! Replica sources: where the replicas of a pool are discovered, and the last result.
+//! Replica sources: where the replicas of a pool are discovered, and the results of the lookups so
+//! far.
 
 use crate::config::ReplicaConfig;
 use std::path::PathBuf;
@@ -13,11 +14,12 @@ use crate::admission::Admission;
 use crate::config;
 use crate::placement::MAX_REPLICAS;
 
-/// The replicas that a lookup found, `None` if nothing has changed, or why the lookup failed.
+/// The result of a lookup: the replicas, `None` if nothing has changed, or why the lookup failed.
 pub(super) type Lookup = Result<Option<Vec<ReplicaConfig>>, String>;
 
-/// A replica source that is looked up at regular intervals, with the last result.
+/// A source of replicas that is looked up at regular intervals, with the result of the last lookup.
 pub(super) struct Source {
+    /// Name of the target, for log messages.
     name: Arc<str>,
     listed_in: ListedIn,
     /// Time between two lookups.
@@ -31,20 +33,21 @@ enum ListedIn {
     File(PathBuf),
 }
 
-/// The last result of a source.
+/// The results of the lookups so far.
 #[derive(Default)]
 struct LastLookup {
-    /// The contents of the file that was read last, valid or not.
+    /// The text of the file that was read last, valid or not. `None` before the first read.
     text: Option<String>,
+    /// The replicas that the last successful lookup found. `None` before it.
     members: Option<Vec<ReplicaConfig>>,
-    /// Why the last lookup failed. The replicas known before remain in use.
+    /// Why the last lookup failed. `None` if it succeeded.
     problem: Option<String>,
     /// Whether a warning about too many replicas has been logged.
     too_many: bool,
 }
 
 impl Source {
-    /// Creates the source of a pool. Returns `None` if its replicas are listed in the configuration
+    /// Creates the source of a pool. Returns `None` if the replicas are listed in the configuration
     /// or set by the program.
     pub(super) fn of(
         name: &Arc<str>,
@@ -59,8 +62,8 @@ impl Source {
         Some(Self { name: name.clone(), listed_in, interval, last: Mutex::default() })
     }
 
-    /// Loads the replicas that are available before the first call. A file is read at once; a host
-    /// name is resolved when the first call arrives.
+    /// Reads the replicas if they are listed in a file. A host name is resolved when the first call
+    /// arrives.
     pub(super) fn open(&self, admission: &Arc<Admission>) {
         if let ListedIn::File(path) = &self.listed_in {
             let result = file::read(path).and_then(|text| self.parse(text));
@@ -82,7 +85,7 @@ impl Source {
         }
     }
 
-    /// Parses a file's new text. The text is remembered even if it is invalid, so that it is not
+    /// Parses a new text of the file. Stores the text even if it is invalid, so that it is not
     /// parsed and reported again.
     fn parse(&self, text: String) -> Lookup {
         let ListedIn::File(path) = &self.listed_in else { return Ok(None) };
@@ -91,7 +94,8 @@ impl Source {
         result.map(Some)
     }
 
-    /// Stores the result of a lookup, logs changes and problems, and updates the pool's replicas.
+    /// Stores the result of a lookup, logs changes and problems, and sets the pool's replicas if
+    /// they have changed.
     pub(super) fn apply(&self, admission: &Arc<Admission>, result: Lookup) {
         let members = {
             let mut last = self.last.lock();

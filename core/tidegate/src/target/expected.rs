@@ -1,4 +1,5 @@
-//! Estimates of what a call takes at a target, learned from the calls before it.
+//! Estimates of the tokens, the KV memory and the cost of a call to a target, learned from the
+//! calls before it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,25 +12,28 @@ use tidegate_protocol::Usage;
 use tidegate_protocol::request::RequestFacts;
 use tidegate_tokens::{Demand, Estimator, LengthSample};
 
-/// Weight of the known value in an exponential moving average over about 16 responses.
+/// Weight of the previous average in a moving average over about 16 responses.
 const DECAY: f64 = 15.0 / 16.0;
-/// Assumed seconds until the first token (`TTFT`) and for each further token (`TPOT`), until the
-/// first response.
+/// Assumed time to the first token before the first response, in seconds.
 const TTFT: f64 = 0.2;
+/// Assumed time per further token before the first response, in seconds.
 const TPOT: f64 = 0.03;
 
-/// The estimates of one target.
+/// The estimates of one target: the tokens, the memory and the cost of a call.
 pub(crate) struct Expected {
+    /// The unit of costs. Never `Auto`.
     rule: CostRule,
-    /// Whether KV memory is accounted for, or may be once its size is known.
+    /// Whether KV memory is accounted for, now or as soon as its size is known.
     has_memory: bool,
     estimator: Mutex<Estimator>,
     speed: Mutex<Speed>,
 }
 
-/// The speed of the target's responses, in seconds, as moving averages.
+/// Moving averages of the speed of the target's responses.
 struct Speed {
+    /// Time to the first token, in seconds.
     ttft: f64,
+    /// Time per further token, in seconds.
     tpot: f64,
 }
 
@@ -56,9 +60,9 @@ impl Expected {
         self.estimator.lock().demand(facts, tenant)
     }
 
-    /// Returns a forecast of how much KV memory the call will hold. It is computed from what is
-    /// known when the call is admitted. `exact` is the number of input tokens, if counted. Empty if
-    /// KV memory is not accounted for.
+    /// Returns a forecast of the KV memory that the call will use, which is computed when the call
+    /// is admitted. `exact` is the number of input tokens, if it was counted. The forecast is empty
+    /// if KV memory is not accounted for.
     pub(crate) fn forecast(
         self: &Arc<Self>,
         facts: &RequestFacts,
@@ -77,13 +81,13 @@ impl Expected {
         })
     }
 
-    /// Returns the cost of a call in fair queueing, estimated before the call runs.
+    /// Returns the estimated cost of a call before it runs, as used by fair queueing.
     pub(crate) fn cost(&self, demand: &Demand) -> f64 {
         self.charged(demand.input, demand.output, None)
     }
 
-    /// Returns the cost of a call in fair queueing after it has run. `held` is the time for which
-    /// it held its slot, if known.
+    /// Returns the cost of a call with these numbers of tokens, as used by fair queueing. `held` is
+    /// the time for which the call held its slot. If it is `None`, the time is estimated.
     pub(crate) fn charged(&self, input: u64, output: u64, held: Option<SlotTime>) -> f64 {
         match self.rule {
             CostRule::Calls => 1.0,
@@ -117,7 +121,7 @@ impl Expected {
         }
     }
 
-    /// Records a complete response: the tokens that it took, and its speed.
+    /// Records a complete response: the tokens that it took and, if `held` is given, its speed.
     pub(crate) fn learn(
         &self,
         facts: &RequestFacts,
@@ -129,10 +133,10 @@ impl Expected {
         self.estimator.lock().learn(facts, tenant, sample, usage);
         let Some(SlotTime { to_first_token: Some(first), to_end }) = held else { return };
         let mut speed = self.speed.lock();
-        speed.ttft = smooth(speed.ttft, first.as_secs_f64());
+        speed.ttft = moving_average(speed.ttft, first.as_secs_f64());
         if usage.output > 1 {
             let rest = to_end.saturating_sub(first).as_secs_f64();
-            speed.tpot = smooth(speed.tpot, rest / (usage.output - 1) as f64);
+            speed.tpot = moving_average(speed.tpot, rest / (usage.output - 1) as f64);
         }
     }
 }
@@ -140,13 +144,15 @@ impl Expected {
 /// The time for which an attempt held its slot, counted from when it was sent.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SlotTime {
+    /// Time to the first token. `None` if none arrived.
     pub(crate) to_first_token: Option<Duration>,
+    /// Time to the end of the attempt.
     pub(crate) to_end: Duration,
 }
 
-/// Returns the moving average `known` after one more value, `seen`.
-fn smooth(known: f64, seen: f64) -> f64 {
-    known * DECAY + seen * (1.0 - DECAY)
+/// Returns the moving average after one more value. `previous` is the average before.
+fn moving_average(previous: f64, value: f64) -> f64 {
+    previous * DECAY + value * (1.0 - DECAY)
 }
 
 #[cfg(test)]

@@ -32,14 +32,16 @@ pub(crate) struct Target {
     admission: Arc<Admission>,
     retries: Mutex<RetryBudget>,
     expected: Arc<Expected>,
-    /// The replicas, if the target is a pool.
+    /// The replicas. `None` if the target is not a pool.
     pool: Option<TargetPool>,
     metrics: TargetMetrics,
-    /// The cool-downs of each key, if several credentials and models share the target.
+    /// The cool-downs of each credential and model. `None` if the target is not shared between
+    /// several.
     shared: Option<SharedCooldowns>,
 }
 
 impl Target {
+    /// Creates a target. `budgets` are its rate budgets, which other targets may share.
     pub(crate) fn new(
         config: TargetConfig,
         budgets: Arc<BudgetSet>,
@@ -49,7 +51,7 @@ impl Target {
         Arc::new(Self::build(config, budgets, metrics, now))
     }
 
-    /// Creates a target whose slots and queue several credentials and models share.
+    /// Creates a target whose slots and queue are shared between several credentials and models.
     pub(crate) fn new_shared(
         config: TargetConfig,
         budgets: Arc<BudgetSet>,
@@ -80,12 +82,12 @@ impl Target {
         self.pool.as_ref()
     }
 
-    /// Starts to poll the replicas if the target is a pool. See [`TargetPool::start`].
+    /// Starts to poll the replicas if the target is a pool. `acting` is `true` in mode `enforce`.
+    /// See [`TargetPool::start`].
     ///
     /// # Errors
-    ///
-    /// `Config` if the variable of the pool's `key_env` has no usable key, or if the crate was built
-    /// without the feature `pool`.
+    /// `Config` if the environment variable of the pool's `key_env` has no usable key, or if the
+    /// crate was built without the feature `pool`.
     pub(crate) fn start_pool(&self, transport: &Transport, acting: bool) -> Result<(), Error> {
         match (&self.pool, &self.config.pool) {
             (Some(pool), Some(config)) => pool.start(config, transport, acting),
@@ -112,7 +114,8 @@ impl Target {
         }
     }
 
-    /// Adds to a rejection why the replicas of the pool are not known, if they are not.
+    /// Adds to a rejection why no replica of the pool is known. Returns it unchanged if the target
+    /// is not a pool, or if replicas are known.
     pub(crate) fn explain_rejection(&self, rejection: Error) -> Error {
         match &self.pool {
             Some(pool) => pool.explain_rejection(rejection),
@@ -120,32 +123,31 @@ impl Target {
         }
     }
 
-    /// Returns the name, as in metrics and errors.
+    /// Returns the name, as used in metrics and errors.
     pub(crate) fn name(&self) -> &Arc<str> {
         &self.config.name
     }
 
-    /// Returns the configuration.
     pub(crate) fn config(&self) -> &TargetConfig {
         &self.config
     }
 
-    /// Returns the admission control.
     pub(crate) fn admission(&self) -> &Arc<Admission> {
         &self.admission
     }
 
-    /// Returns the cool-downs of each key, if several credentials and models share the target.
+    /// Returns the cool-downs of each credential and model. `None` if the target is not shared
+    /// between several.
     pub(crate) fn shared(&self) -> Option<&SharedCooldowns> {
         self.shared.as_ref()
     }
 
-    /// Returns `true` if a new call would have to wait for a cool-down.
+    /// Returns `true` if the target or any key of a shared target cools down.
     pub(crate) fn is_cooling(&self) -> bool {
         self.admission.is_cooling() || self.shared.as_ref().is_some_and(SharedCooldowns::is_cooling)
     }
 
-    /// Returns the number of calls that wait for a slot, or for the end of their key's cool-down.
+    /// Returns the number of calls that wait for a slot, or for the end of a cool-down.
     pub(crate) fn waiting(&self) -> usize {
         self.admission.view().waiting + self.shared.as_ref().map_or(0, SharedCooldowns::held)
     }
@@ -158,12 +160,12 @@ impl Target {
         }
     }
 
-    /// Returns the retry budget: the retries that recent calls have earned.
+    /// Returns the retry budget, which limits how many retries follow recent calls.
     pub(crate) fn retries(&self) -> &Mutex<RetryBudget> {
         &self.retries
     }
 
-    /// Returns the state of the rate budgets.
+    /// Returns the state of the rate budgets at `now`.
     pub(crate) fn budgets(&self, now: Instant) -> Vec<BudgetView> {
         self.admission.budgets.rates.lock().view(now)
     }
@@ -173,7 +175,6 @@ impl Target {
         &self.expected
     }
 
-    /// Returns the metrics of the target.
     pub(crate) fn metrics(&self) -> &TargetMetrics {
         &self.metrics
     }

@@ -1,8 +1,8 @@
 //! Cool-downs for each of the credentials and models that share a target.
 //!
-//! A held call waits here before it is queued for a slot. Calls of other keys do not wait behind
-//! it, and the time held does not count against its wait budget. At most `backlog` calls are held,
-//! in addition to the queued ones.
+//! A call whose key cools down waits here before it is queued for a slot. Calls of other keys do
+//! not wait behind it, and this time does not count against the wait budget of the call. At most
+//! `backlog` calls wait here, in addition to the queued ones.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
@@ -20,13 +20,14 @@ use crate::schedule::{Refusal, Rule, WaitExplanation};
 #[derive(Debug)]
 pub(crate) struct SharedCooldowns {
     cooldowns: Mutex<KeyedCooldowns>,
-    /// Maximum number of calls held at the same time.
+    /// Maximum number of calls that wait for a cool-down at the same time.
     backlog: usize,
-    /// Whether calls are rejected instead of held.
+    /// Whether calls are queued or rejected if they would have to wait.
     on_full: OnFull,
+    /// Number of calls that wait for a cool-down.
     held: AtomicUsize,
     draining: AtomicBool,
-    /// Wakes held calls when a key is opened or the target drains.
+    /// Wakes the waiting calls when a cool-down ends early, or when the target drains.
     changed: Notify,
 }
 
@@ -42,12 +43,12 @@ impl SharedCooldowns {
         }
     }
 
-    /// Waits while the key cools down, before its call queues for a slot. Returns at once if the
-    /// target drains, because the queue then rejects the call.
+    /// Waits until the cool-down of the key ends. Returns at once if the key does not cool down, or
+    /// if the target drains, because the queue then rejects the call.
     ///
     /// # Errors
-    /// Rejects the call if the cool-down outlasts its deadline, if the target does not queue
-    /// (`on_full`), or if too many calls are held.
+    /// Rejects the call if the cool-down ends after `deadline`, if the target does not queue calls
+    /// (`on_full`), or if too many calls wait already.
     ///
     /// # Cancel safety
     /// Dropping the future has no effect on other calls.
@@ -83,14 +84,16 @@ impl SharedCooldowns {
         }
     }
 
-    /// Admits a call that holds a slot. Returns `false` if its key is held. After a cool-down, the
-    /// first admitted call is the probe and holds the key for up to 1 s.
+    /// Admits a call that has a slot. Returns `false` if its key cools down. The first call that is
+    /// admitted after a cool-down is a probe, during which the key admits no other call for up to 1
+    /// s.
     pub(crate) fn admit(&self, key: u64) -> bool {
         self.cooldowns.lock().admit(clock::now(), key)
     }
 
-    /// Records the failure of an attempt that was sent at `sent`. Returns [`Hold::CoolDown`] if the
-    /// key is held for as long as the call has to wait, otherwise [`Hold::No`].
+    /// Records the failure of an attempt that was sent at `sent`. `delay` is the time after which
+    /// the upstream allows a retry, if it stated one. Returns [`Hold::CoolDown`] if the key now
+    /// cools down, otherwise [`Hold::No`].
     pub(crate) fn on_failure(&self, key: u64, sent: Instant, delay: Option<Duration>) -> Hold {
         let mut cooldowns = self.cooldowns.lock();
         let now = clock::now();
@@ -101,7 +104,8 @@ impl SharedCooldowns {
         if held { Hold::CoolDown } else { Hold::No }
     }
 
-    /// Records that an attempt of the key succeeded.
+    /// Records that an attempt of the key succeeded. If that ends a cool-down, its waiting calls
+    /// continue.
     pub(crate) fn on_success(&self, key: u64) {
         let is_opened = self.cooldowns.lock().on_success(clock::now(), key);
         if is_opened {
@@ -109,46 +113,47 @@ impl SharedCooldowns {
         }
     }
 
-    /// Returns why a call of the key waits, if its cool-down is in force.
+    /// Returns why a call of the key waits that was made at `queued_at`. `None` if the key does not
+    /// cool down.
     pub(crate) fn explain(&self, key: u64, queued_at: Instant) -> Option<WaitExplanation> {
         let now = clock::now();
         self.cooldowns.lock().until(now, key).map(|until| held_since(now, queued_at, until))
     }
 
-    /// Returns the time before which no call of the key is admitted, if the key is held.
+    /// Returns the end of the key's cool-down. `None` if the key does not cool down.
     pub(crate) fn until(&self, key: u64) -> Option<Instant> {
         self.cooldowns.lock().until(clock::now(), key)
     }
 
-    /// Returns `true` if any key is held.
+    /// Returns `true` if any key cools down.
     pub(crate) fn is_cooling(&self) -> bool {
         self.cooldowns.lock().is_cooling(clock::now())
     }
 
-    /// Returns the number of calls that are held.
+    /// Returns the number of calls that wait for a cool-down.
     pub(crate) fn held(&self) -> usize {
         self.held.load(Ordering::Relaxed)
     }
 
-    /// Sends the held calls on to the queue, which rejects them.
+    /// Lets the waiting calls continue to the queue, which rejects them.
     pub(super) fn drain(&self) {
         self.draining.store(true, Ordering::Release);
         self.changed.notify_waiters();
     }
 }
 
-/// Returns the explanation of a call that a cool-down holds until `until`.
-fn held_since(now: Instant, queued_at: Instant, until: Instant) -> WaitExplanation {
+/// Returns the explanation of a call that waits for a cool-down until `until`.
+fn held_since(now: Instant, queued_at: Instant, until: Instant) -> Why {
     let waited = now.saturating_duration_since(queued_at);
     let expected = Some(until.saturating_duration_since(now));
     WaitExplanation { rule: Rule::CoolDown, since: waited, waited, ahead: 0, expected }
 }
 
-/// Counts one held call until it is dropped.
+/// Counts one call that waits for a cool-down until dropped.
 struct HeldCall<'a>(&'a AtomicUsize);
 
 impl<'a> HeldCall<'a> {
-    /// Counts one more held call. Returns `None` if `max` calls are already held.
+    /// Counts one more waiting call. Returns `None` if `max` calls wait already.
     fn new(held: &'a AtomicUsize, max: usize) -> Option<Self> {
         let call = Self(held);
         (held.fetch_add(1, Ordering::Relaxed) < max).then_some(call)
