@@ -31,12 +31,12 @@ pub(super) struct Waiting {
 /// The state that the lock of an [`Admission`] guards.
 pub(super) struct State {
     pub(super) scheduler: Scheduler<Waiting>,
-    /// When the pump wakes next. `None` if it does not wake by itself.
+    /// When the timer task ([`Pump`]) wakes next. `None` if no time is set.
     armed: Option<Instant>,
 }
 
 impl State {
-    /// Returns `true` if a wait or a cool-down ends before the pump wakes.
+    /// Returns `true` if a wait or a cool-down ends before the timer task ([`Pump`]) wakes.
     fn is_late(&mut self, now: Instant) -> bool {
         let wake = self.scheduler.next_wake(now);
         wake.is_some_and(|wake| self.armed.is_none_or(|armed| wake < armed))
@@ -48,9 +48,11 @@ impl State {
 /// The lock is held for one decision, and never across an await.
 pub struct Admission {
     name: Arc<str>,
-    /// What to change if there are too few slots. Ends the message of rejections for lack of slots.
+    /// Advice for too few slots: what to change. The message of each rejection for lack of slots
+    /// ends with it.
     wait_hint: &'static str,
     pub(super) state: Mutex<State>,
+    /// The timer task, which answers waiting calls when a wait or a cool-down ends.
     pump: Arc<Pump>,
     pub(crate) budgets: Arc<BudgetSet>,
     pub(super) cancel_signals: CancelSignals,
@@ -62,8 +64,8 @@ impl Admission {
     /// Creates the admission control of a target or tool.
     ///
     /// `kv` is the KV memory of the target. `None` if it is not accounted for, or is learned from
-    /// replicas. `wait_hint` says what to change if there are too few slots. It ends the message of
-    /// rejections for lack of slots.
+    /// replicas. `wait_hint` says what to change if there are too few slots. The message of each
+    /// rejection for lack of slots ends with it.
     pub fn new(
         name: Arc<str>,
         settings: &SchedulerSettings,
@@ -233,15 +235,14 @@ impl Admission {
         }
     }
 
-    /// Answers the waiting calls that can be admitted or rejected now, as [`Self::update`] does
-    /// after a change.
+    /// Admits or rejects the waiting calls that can be answered now.
     pub(super) fn refresh(self: &Arc<Self>) {
         self.update(|_, _| {});
     }
 
     /// Changes the scheduler, and then admits or rejects the waiting calls that can be answered.
-    /// Starts or wakes the pump if it would wake too late for the others. Returns the result of
-    /// `change`.
+    /// Starts or wakes the timer task ([`Pump`]) if it would wake too late for the others. Returns
+    /// the result of `change`.
     pub(super) fn update<R>(
         self: &Arc<Self>,
         change: impl FnOnce(&mut Scheduler<Waiting>, Instant) -> R,
@@ -257,7 +258,8 @@ impl Admission {
     }
 
     /// Admits or rejects the waiting calls that can be answered at `now`, and releases the lock
-    /// `state`. Returns `true` if the pump would wake too late for the other waiting calls.
+    /// `state`. Returns `true` if the timer task ([`Pump`]) would wake too late for the other
+    /// waiting calls.
     fn answer_waiting<'a>(self: &'a Arc<Self>, mut state: MutexGuard<'a, State>, mut now: Instant) -> bool {
         loop {
             let scheduler = &mut state.scheduler;

@@ -115,7 +115,8 @@ impl Permit {
         }
     }
 
-    /// Returns `true` if the rate budgets are too low now for another call like this one.
+    /// Returns `true` if the rate budgets do not suffice now for another call with the same demand
+    /// as this one.
     pub(crate) fn is_budget_exhausted(&self) -> bool {
         let Some(grant) = &self.grant else { return false };
         self.admission.state.lock().scheduler.is_spent(now(), grant)

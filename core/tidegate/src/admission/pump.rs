@@ -24,8 +24,8 @@ pub(super) struct Pump {
 }
 
 impl Pump {
-    /// Starts the task, or makes the running task compute its next wake-up again. Must be called
-    /// after anything that may make the next wake-up earlier.
+    /// Starts the timer task, or makes the running task compute its next wake-up again. Must be
+    /// called after anything that may make the next wake-up earlier.
     pub(super) fn arm(self: &Arc<Self>, admission: &Arc<Admission>) {
         // A permit may be dropped on a thread without a runtime, such as a garbage collector's. The
         // calls that wait keep the task running then.
@@ -37,12 +37,13 @@ impl Pump {
         }
     }
 
-    /// Returns `true` if the task is running.
+    /// Returns `true` if the timer task is running.
     pub(super) fn is_running(&self) -> bool {
         self.running.load(Ordering::Acquire)
     }
 
-    /// Resolves when the task ends. A call that still waits must then arm the pump again.
+    /// Resolves when the timer task ends. A call that still waits must then call [`Self::arm`]
+    /// again.
     pub(super) fn stopped(&self) -> Notified<'_> {
         self.stopped.notified()
     }

@@ -1,5 +1,5 @@
-//! Tests of the driver with real tasks under the paused clock. After every storm of calls, no slot
-//! is held and no call waits.
+//! Tests of the driver with real tasks under the paused clock. After the calls of each
+//! test, no slot is held and no call waits.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -55,7 +55,7 @@ fn ms(ms: u64) -> Duration {
     Duration::from_millis(ms)
 }
 
-/// Polls once, like a task that is cancelled before it is woken.
+/// Polls the future once, as a task does that is cancelled before it is woken.
 fn poll_once<F: Future>(future: std::pin::Pin<&mut F>) -> Poll<F::Output> {
     future.poll(&mut Context::from_waker(Waker::noop()))
 }

@@ -19,7 +19,7 @@ const REMEMBERED: usize = 100;
 pub(super) struct CallState {
     /// The records of the attempts, oldest first. Admission adds them.
     pub(super) attempts: Vec<Attempt>,
-    /// What admission stores between two attempts.
+    /// What admission stores of the call between two attempts. Written by admission.
     pub(super) queue: QueueState,
     /// The class of the last failed attempt, for error messages. `None` if no attempt has failed.
     /// Written by retry and hedging.

@@ -153,7 +153,8 @@ fn held_since(now: Instant, queued_at: Instant, until: Instant) -> Why {
 struct HeldCall<'a>(&'a AtomicUsize);
 
 impl<'a> HeldCall<'a> {
-    /// Counts one more waiting call. Returns `None` if `max` calls wait already.
+    /// Counts one more call in `held`. Returns `None`, and counts nothing, if `max` calls are
+    /// counted already.
     fn new(held: &'a AtomicUsize, max: usize) -> Option<Self> {
         let call = Self(held);
         (held.fetch_add(1, Ordering::Relaxed) < max).then_some(call)

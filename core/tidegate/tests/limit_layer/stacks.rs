@@ -1,4 +1,4 @@
-//! Tests of the layer in a stack with others.
+//! Tests of the limit layer in a stack with other layers.
 
 use std::future::{Ready, ready};
 use std::task::{Context, Poll};
@@ -14,7 +14,8 @@ use tower::{BoxError, Layer, Service, ServiceBuilder, ServiceExt};
 
 use crate::support::*;
 
-/// A retry policy: at most this many more attempts after a server error (5xx) or an error.
+/// A retry policy with the number of attempts that may still follow a server error (5xx) or an
+/// error.
 #[derive(Clone)]
 struct Thrice(usize);
 

@@ -47,19 +47,19 @@ pub struct Script {
 }
 
 impl Script {
-    /// A stream: the head at once, a token after `first`, the end `rest` later.
+    /// Returns the script of a stream: the head at once, a token after `first`, the end `rest` later.
     pub fn stream(first: Duration, rest: Duration) -> Self {
         let headers = vec![("content-type", "text/event-stream")];
         Self { headers, frames: vec![(first, Ok("token")), (rest, Ok("end"))], ..Self::whole(Duration::ZERO) }
     }
 
-    /// A response in one piece, after `head`.
+    /// Returns the script of a response in one piece, after `head`.
     pub fn whole(head: Duration) -> Self {
         let frames = vec![(Duration::ZERO, Ok("{}"))];
         Self { status: 200, headers: vec![], head, fails: None, frames, gate: None }
     }
 
-    /// An error status without a stream, after 1 ms.
+    /// Returns the script of a response with an error status and no stream, after 1 ms.
     pub fn refusal(status: u16, headers: &[(&'static str, &'static str)]) -> Self {
         Self { status, headers: headers.to_vec(), ..Self::whole(MS) }
     }
@@ -142,8 +142,8 @@ impl Service<Ask> for Upstream {
     }
 }
 
-/// Returns a service and its counters. `play` gets the number of earlier exchanges and the number
-/// in flight with this one.
+/// Returns a service and its counters. `play` returns the script of an exchange. Its arguments are
+/// the number of earlier exchanges, and the number of exchanges in flight including this one.
 pub fn upstream(play: impl Fn(usize, usize) -> Script + Send + Sync + 'static) -> (Upstream, Arc<Seen>) {
     let seen = Arc::<Seen>::default();
     (Upstream { play: Arc::new(play), seen: seen.clone() }, seen)
@@ -180,7 +180,7 @@ pub async fn load<J: Judge>(service: &Limited<J>, callers: usize, time: Duration
     }
 }
 
-/// Runs everything that is ready. Takes half a millisecond of paused time.
+/// Runs all tasks that are ready. Advances the paused clock by half a millisecond.
 pub async fn settle() {
     sleep(MS / 2).await;
 }

@@ -68,8 +68,8 @@ async fn requests_per_minute_are_paced() {
     assert_idle(&gate);
 }
 
-/// When one target returns budget, a call of the other that waits for it wakes at once, not by its
-/// timer.
+/// When one target returns tokens to a shared budget, a call that waits for them at the other target
+/// is admitted at once, not by its timer.
 #[tokio::test(start_paused = true)]
 async fn two_targets_share_one_budget() {
     let (transport, _) = answers(Duration::from_millis(10));
@@ -95,7 +95,8 @@ async fn two_targets_share_one_budget() {
     assert_idle(&gate);
 }
 
-/// If the usage is far below the reservation, the rest is available to other calls at once.
+/// If the usage is far below the reservation, the unused tokens are available to other calls at
+/// once.
 #[tokio::test(start_paused = true)]
 async fn unused_reservation_is_returned_to_the_budget() {
     let (transport, _) = answers(Duration::from_millis(10));

@@ -525,7 +525,7 @@ fn harmless(name: &str) -> String {
 
 /// Sends a request with all kinds of content over real sockets, while the first server's only slot
 /// is held. Returns the request that the fallback server received, in lower case.
-async fn spare_gets(vectors: &Vectors, spare_target: &str, same_server: bool) -> String {
+async fn fallback_receives(vectors: &Vectors, spare_target: &str, same_server: bool) -> String {
     let (sender, mut received) = tokio::sync::mpsc::unbounded_channel();
     let answer = move |mut socket: tokio::net::TcpStream, request: Vec<u8>| {
         let sender = sender.clone();
@@ -567,7 +567,7 @@ async fn no_gateway_credential_is_sent_to_another_server() {
     let vectors = Vectors::read();
     assert!(vectors.headers.len() >= 60 && vectors.query.len() >= 20);
     for target in ["", "key_env = \"CARGO_PKG_NAME\""] {
-        let request = spare_gets(&vectors, target, false).await;
+        let request = fallback_receives(&vectors, target, false).await;
         let seen: Vec<_> = vectors.headers.iter().chain(&vectors.query).collect();
         let leaked: Vec<_> = seen.into_iter().filter(|name| request.contains(&secret(name))).collect();
         assert!(leaked.is_empty(), "{} reach it: {leaked:?}", leaked.len());
@@ -585,15 +585,15 @@ async fn no_gateway_credential_is_sent_to_another_server() {
 async fn header_in_forward_headers_is_sent_to_another_server() {
     let vectors = Vectors::read();
     let named = format!("forward_headers = {:?}", vectors.headers);
-    let request = spare_gets(&vectors, &named, false).await;
+    let request = fallback_receives(&vectors, &named, false).await;
     for name in &vectors.headers {
         assert!(request.contains(&format!("{name}: {}\r\n", secret(name))), "{name}: {request}");
     }
     for name in &vectors.query {
         assert!(!request.contains(&format!("{}=", name.to_lowercase())), "{name}: {request}");
     }
-    // The key of the target replaces the header that was named.
-    let own = spare_gets(&vectors, &format!("key_env = \"CARGO_PKG_NAME\"\n{named}"), false).await;
+    // The credential of the target replaces a header that `forward_headers` names.
+    let own = fallback_receives(&vectors, &format!("key_env = \"CARGO_PKG_NAME\"\n{named}"), false).await;
     assert!(own.contains("authorization: bearer tidegate\r\n"), "{own}");
     assert!(!own.contains(&secret("authorization")), "{own}");
     assert!(own.contains(&secret("x-litellm-api-key")), "{own}");
@@ -630,11 +630,11 @@ async fn fallback_to_a_pool_sends_no_credential_to_its_replicas() {
 #[tokio::test]
 async fn fallback_on_the_same_server_keeps_the_request() {
     let vectors = Vectors::read();
-    let request = spare_gets(&vectors, "", true).await;
+    let request = fallback_receives(&vectors, "", true).await;
     for name in vectors.headers.iter().chain(&vectors.query) {
         assert!(request.contains(&secret(name)), "{name}: {request}");
     }
     // Another credential belongs to another account, so the caller's own headers are not sent.
-    let request = spare_gets(&vectors, "key_env = \"CARGO_PKG_NAME\"", true).await;
+    let request = fallback_receives(&vectors, "key_env = \"CARGO_PKG_NAME\"", true).await;
     assert!(!request.contains("secret"), "{request}");
 }

@@ -22,7 +22,7 @@ fn ask(url: &str) -> Request<RequestBody> {
     request
 }
 
-/// Returns a transport that answers at once and records the URLs of calls.
+/// Returns a transport that responds at once, and the list in which it records the URLs of calls.
 fn answering() -> (Transport, Arc<Mutex<Vec<Uri>>>) {
     let asked = Arc::new(Mutex::new(Vec::new()));
     let book = asked.clone();
@@ -232,7 +232,7 @@ async fn replicas_are_polled_over_the_gates_own_transport() {
     assert_eq!((replica.others, replica.kv_usage), (Some(4.0), Some(0.5)));
     assert_eq!(replica.kv.unwrap().capacity, 16_000);
     assert_eq!(replica.models.unwrap(), ["m".into()]);
-    // The keeper's task ends some seconds after the last call.
+    // The task of the health checker ends 10 s after the last call.
     tokio::time::sleep(30 * SECOND).await;
     let after = asked.lock().len();
     tokio::time::sleep(1_000 * SECOND).await;

@@ -241,8 +241,8 @@ async fn invalid_retry_after_is_ignored() {
     );
 }
 
-/// Makes six calls to an upstream that answers the first request and then fails each after running
-/// it.
+/// Makes six calls to an upstream that answers the first request, and fails each later request after
+/// it has run.
 async fn calls_that_ran_and_failed(code: u16) -> (usize, Vec<u16>, std::time::Duration) {
     let (transport, seen) = upstream(move |n, _, exchange| async move {
         Ok(if n == 0 { json(exchange, ANSWER) } else { status(code, &[], "{}") })
@@ -349,7 +349,8 @@ async fn endless_error_body_does_not_delay_its_status() {
     assert_idle(&gate);
 }
 
-/// An exhausted connection pool of the caller is not an outage of the target, and nothing was sent.
+/// A local failure, such as an exhausted connection pool of the caller, does not count against the
+/// target. The call is retried, because nothing was sent.
 #[tokio::test(start_paused = true)]
 async fn local_failure_is_retried_and_is_no_evidence() {
     let (transport, seen) = upstream(|n, _, exchange| async move {

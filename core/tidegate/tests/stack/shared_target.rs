@@ -1,5 +1,5 @@
-//! Credentials and models beyond the table of targets share slots and a queue, and nothing else:
-//! what a provider says to one of them holds no other.
+//! Tests of the overflow target: credentials and models for which the table of targets has no place
+//! share its slots and its queue. A cool-down or rate header of one of them does not delay others.
 
 use std::time::Duration;
 
@@ -100,7 +100,7 @@ fn start(
     })
 }
 
-/// Runs all tasks as far as they can get now.
+/// Runs all tasks until none can continue without a timer.
 async fn settle() {
     for _ in 0..20 {
         tokio::task::yield_now().await;

@@ -1,5 +1,5 @@
-//! Tests of slots that are acquired by the target's name: the same admission and the same records
-//! as for requests, and reported results.
+//! Tests of slots that are acquired by the name of their target. They have the same admission and
+//! the same records as requests, and their holders report the results.
 
 use std::time::Duration;
 

@@ -243,7 +243,7 @@ async fn unfinished_responses_raise_the_length_estimate() {
     for _ in 0..10 {
         read(gate.client().call(chat(true)).await.unwrap()).await.unwrap();
     }
-    // Makes a call, abandons it, and returns its estimated output tokens.
+    // Makes a call, drops its response, and returns its estimated output tokens.
     let expected = async || {
         let call = async { read(gate.client().call(chat(true)).await?).await };
         assert!(tokio::time::timeout(MS, call).await.is_err());

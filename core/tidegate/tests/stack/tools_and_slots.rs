@@ -344,7 +344,7 @@ async fn reader_and_read_ahead_alternate() {
     }
 }
 
-/// The same on several threads, where the reader and the reading ahead run in parallel.
+/// As above, but on several threads, where the reader and the read-ahead task run in parallel.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn reader_and_read_ahead_alternate_on_many_threads() {
     let frames = 200;

@@ -1,4 +1,4 @@
-//! Calls that are cancelled at every stage.
+//! Tests of calls that are cancelled at every stage.
 
 use std::pin::pin;
 
@@ -86,7 +86,7 @@ async fn random_cancels_leave_nothing_behind() {
     }
 }
 
-/// The adaptive limit changes meanwhile, with the outcomes of the calls.
+/// The outcomes of the calls change the adaptive limit meanwhile.
 #[tokio::test(start_paused = true)]
 async fn random_cancels_leave_nothing_behind_an_adaptive_limit() {
     for seed in 0..4 {
@@ -108,8 +108,8 @@ async fn random_cancels_leave_nothing_behind_an_adaptive_limit() {
     }
 }
 
-/// Uses real threads, so that grants and cancellations race. Nothing depends on how long anything
-/// takes.
+/// Uses real threads, so that grants and cancellations race. The result does not depend on the
+/// timing.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn cancels_on_many_threads_leave_nothing_behind() {
     let admission = admission(LIMIT);

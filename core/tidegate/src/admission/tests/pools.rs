@@ -1,11 +1,12 @@
-//! Admission of a pool.
+//! Tests of the admission to a pool.
 
 use super::*;
 use crate::config::PoolConfig;
 use crate::config::ReplicaConfig;
 use crate::placement::Observation;
 
-/// No other event is due: if the recovery admitted no call, the call would wait until another ends.
+/// No other event is due. If the recovery did not admit the waiting call, the call would wait until
+/// another call ends.
 #[tokio::test(start_paused = true)]
 async fn waiting_call_is_admitted_when_a_replica_recovers() {
     let config = PoolConfig { cap: 2, slow_start: None, ..PoolConfig::default() };

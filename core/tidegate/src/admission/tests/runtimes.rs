@@ -1,4 +1,4 @@
-//! One target, several runtimes, and threads without a runtime.
+//! Tests of one target that is used from several runtimes, and from threads without a runtime.
 
 use tokio::runtime::Runtime;
 
@@ -9,7 +9,7 @@ fn paused() -> Runtime {
     tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().expect("a runtime")
 }
 
-/// Queues a call in a task of its own, and returns once it waits.
+/// Queues a call in a new task. Returns when the call waits.
 fn queue(
     runtime: &Runtime,
     admission: &Arc<Admission>,
@@ -28,7 +28,7 @@ fn queue(
     task
 }
 
-/// Returns the answer to a waiting call. Fails if the call would wait for ever.
+/// Returns the result of a waiting call. Panics if the call is never answered.
 fn answer(runtime: &Runtime, waits: tokio::task::JoinHandle<Result<Permit, Error>>) -> Result<Permit, Error> {
     let answer = runtime.block_on(async { tokio::time::timeout(Duration::from_secs(60), waits).await });
     answer.expect("it is woken").expect("no panic")

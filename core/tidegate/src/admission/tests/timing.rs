@@ -1,4 +1,4 @@
-//! Waiting calls are answered in time without another event.
+//! Tests that waiting calls are admitted or rejected in time, without another event.
 
 use std::pin::pin;
 

@@ -89,7 +89,8 @@ impl PermitBody {
         }
     }
 
-    /// Applies the outcome of the attempt to the adaptive limit, and starts to follow the response.
+    /// Applies the outcome of the attempt to the adaptive limit. If the attempt was accepted,
+    /// reports the tokens that have already arrived.
     pub(super) fn on_result(&mut self, result: &AttemptResult, outcome: &AttemptOutcome) {
         let Some((permit, _)) = &mut self.permit else { return };
         permit.on_response();

@@ -17,7 +17,7 @@ use crate::clock;
 use crate::error::{Error, ErrorKind, Reason};
 use crate::schedule::WaitExplanation;
 
-/// A response body that both its reader ([`DeadlineBody`]) and the watch (`watch.rs`) can close.
+/// A response body that both its reader ([`DeadlineBody`]) and the task in `watch.rs` can close.
 pub(super) struct OpenBody {
     call: Call,
     /// Maximum time for which the reader may not read, from the target's `stall`. `None` if
@@ -81,7 +81,7 @@ impl OpenBody {
 
 /// The reader's handle of an [`OpenBody`]. While it is read, it also closes itself at the deadline.
 pub(super) struct DeadlineBody {
-    /// The part of the body that the watch can close.
+    /// The body, shared with the task that closes overdue bodies (`watch.rs`).
     pub(super) open_body: Arc<OpenBody>,
     /// Resolves at the deadline of the call. Polled only while the body is read.
     deadline: Pin<Box<Sleep>>,

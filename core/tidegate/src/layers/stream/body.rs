@@ -90,8 +90,8 @@ impl ObservedBody {
         self.failure.as_ref().filter(|_| !self.exchange.has_token())
     }
 
-    /// Passes a chunk of the body to the observer, or the end of the body if `chunk` is `None`.
-    /// Records what the observer reports.
+    /// Passes a chunk of the body to the [`Observer`], or the end of the body if `chunk` is `None`.
+    /// Stores the signals that it reports in the exchange record.
     fn observe(&mut self, chunk: Option<&[u8]>) {
         let (exchange, failure) = (&self.exchange, &mut self.failure);
         let on = |signal: Signal| match signal {

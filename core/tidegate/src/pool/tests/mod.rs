@@ -1,5 +1,5 @@
-//! Tests of the health checker under a paused clock, over scripted transports and resolvers, and over real
-//! files.
+//! Tests of the health checker under a paused clock, over scripted transports and resolvers, and
+//! over real files.
 
 mod discovery;
 mod polls;

@@ -83,7 +83,8 @@ impl Log {
     }
 }
 
-/// An exchange in flight at a replica. The flag tells whether it is a call.
+/// An exchange in flight at a replica, until it is dropped. The flag is `true` for calls and `false`
+/// for polls.
 struct Open(Arc<Log>, String, bool);
 
 impl Open {
@@ -102,8 +103,8 @@ impl Drop for Open {
     }
 }
 
-/// Returns replicas that act as the script says. The script gets the replica's host, the kind of
-/// request, and the number of the request there, from 0.
+/// Returns replicas that respond as `script` returns. Its arguments are the host of the replica, the
+/// kind of the request, and the number of the request at that replica, from 0.
 pub(crate) fn replicas<F>(script: F) -> (Transport, Arc<Log>)
 where
     F: Fn(&str, PendingToolPermit, usize) -> Act + Clone + Send + Sync + 'static,
