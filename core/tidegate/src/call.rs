@@ -175,7 +175,7 @@ impl Call {
     /// Returns the cool-downs of a shared target, and the key of this call among them. `None` if
     /// the target is not shared.
     pub(crate) fn shared(&self) -> Option<(&SharedCooldowns, u64)> {
-        self.0.identity.target.shared().zip(self.0.identity.shared_key)
+        self.target().shared().zip(self.0.identity.shared_key)
     }
 
     /// Returns the facts that were read from the request.
@@ -256,14 +256,8 @@ impl Call {
     /// The target's `first_token` limit applies to streams only, because the head of any other
     /// response arrives with the whole response.
     pub(crate) fn head_limit(&self) -> Option<Duration> {
-        let own = self
-            .0
-            .identity
-            .target
-            .config()
-            .first_token
-            .filter(|_| self.is_enforced() && self.0.identity.facts.stream);
-        earlier(own, self.0.identity.timeouts.read)
+        let own = self.target().config().first_token;
+        earlier(own.filter(|_| self.is_enforced() && self.facts().stream), self.timeouts().read)
     }
 
     /// Returns the maximum time to wait for the next sign of progress of the call: the time left
@@ -278,42 +272,37 @@ impl Call {
 
     /// Returns the maximum time between two chunks of the response. `None` if unlimited.
     pub(crate) fn idle_limit(&self) -> Option<Duration> {
-        earlier(
-            self.0.identity.target.config().idle.filter(|_| self.is_enforced()),
-            self.0.identity.timeouts.read,
-        )
+        let own = self.target().config().idle;
+        earlier(own.filter(|_| self.is_enforced()), self.timeouts().read)
     }
 
     /// Creates the ticket with which the next attempt asks for a slot. A retry keeps the age of its
     /// call and its position in the queue.
     pub(crate) fn ticket(&self) -> Ticket {
-        let config = self.0.identity.target.config();
-        let of_lane = config.lanes.get(self.0.identity.lane as usize).and_then(|lane| lane.wait);
-        let wait = earlier(of_lane.or(config.wait), self.0.identity.timeouts.pool);
+        let (identity, target) = (&self.0.identity, self.target());
+        let config = target.config();
+        let of_lane = config.lanes.get(identity.lane as usize).and_then(|lane| lane.wait);
+        let wait = earlier(of_lane.or(config.wait), identity.timeouts.pool);
         let demand = self.demand();
         let exact = demand.exact.then_some(demand.input);
-        let expected = self.0.identity.target.expected();
-        let forecast = expected.forecast(&self.0.identity.facts, &self.0.identity.tenant, exact);
+        let forecast = target.expected().forecast(&identity.facts, &identity.tenant, exact);
         self.update_queue(|queue| queue.demand = Some(demand));
         let queue = self.queue();
+        let wants = identity.affinity.clone().map(|affinity| {
+            Box::new(Wants { model: identity.facts.model.clone(), affinity, avoid: self.tried() })
+        });
         Ticket {
-            tenant: self.0.identity.tenant.clone(),
-            lane: self.0.identity.lane,
+            tenant: identity.tenant.clone(),
+            lane: identity.lane,
             queued_at: self.0.queued_at,
             deadline: self.0.deadline,
             wait: wait.map(|wait| wait.saturating_sub(queue.used_wait)),
             has_failed: queue.has_failed,
             demand,
             forecast,
-            streams: self.0.identity.facts.stream,
-            cost: expected.cost(&demand),
-            wants: self.0.identity.affinity.as_ref().map(|affinity| {
-                Box::new(Wants {
-                    model: self.0.identity.facts.model.clone(),
-                    affinity: affinity.clone(),
-                    avoid: self.tried(),
-                })
-            }),
+            streams: identity.facts.stream,
+            cost: target.expected().cost(&demand),
+            wants,
             charged: queue.charged,
         }
     }
@@ -328,8 +317,7 @@ impl Call {
     /// Returns the current estimate of the tokens that the call takes. If its input tokens were
     /// counted, the count replaces their estimate.
     fn demand(&self) -> Demand {
-        let demand =
-            self.0.identity.target.expected().demand(&self.0.identity.facts, &self.0.identity.tenant);
+        let demand = self.target().expected().demand(self.facts(), self.tenant());
         match self.exact_input() {
             Some(input) => Demand { input, exact: true, ..demand },
             None => demand,

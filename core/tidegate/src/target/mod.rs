@@ -62,6 +62,7 @@ impl Target {
         Arc::new(Self { shared, ..Self::build(config, budgets, metrics, now) })
     }
 
+    /// Creates a target that is not shared between several credentials and models.
     fn build(config: TargetConfig, budgets: Arc<BudgetSet>, metrics: TargetMetrics, now: Instant) -> Self {
         let kv = config.kv_tokens.map(|tokens| Kv::new(tokens, config.kv_headroom));
         let admission = Admission::new(
