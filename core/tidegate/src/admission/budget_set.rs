@@ -13,7 +13,7 @@ use crate::config::RateConfig;
 /// Rate budgets, and the targets that share them. When one target returns tokens or requests to the
 /// budgets, a call that waits at another target may be admitted.
 pub struct BudgetSet {
-    /// The budgets. Empty if no rate is configured.
+    /// The budgets of requests and tokens. They admit every call if no rate is configured.
     pub(crate) rates: Arc<Mutex<RateBudgets>>,
     /// Whether any rate is limited now. Readable without locking the budgets.
     bounds: Arc<AtomicBool>,

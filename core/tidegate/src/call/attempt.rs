@@ -17,11 +17,11 @@ pub(crate) struct Attempt {
     /// When the attempt got a slot. `None` if it has none yet, or was rejected.
     pub(crate) admitted_at: Option<Instant>,
     /// Number of slots of the target in use just after the attempt was admitted, its own included.
-    /// `None` before.
+    /// `None` if it was not admitted.
     pub(crate) in_flight: Option<usize>,
     /// The replica of the slot. `None` before the admission, and if the target is not a pool.
     pub(crate) placed: Option<Placed>,
-    /// When the slot was released. `None` before.
+    /// When the slot was released. `None` if the attempt still holds it, or had none.
     pub(crate) released_at: Option<Instant>,
     /// The record of the exchange with the upstream. `None` before the request was sent. Written by
     /// the stream layer.

@@ -167,8 +167,8 @@ async fn panic_releases_the_slot() {
     assert_settled(&admission, 1).await;
 }
 
-/// The probe after a cool-down is granted to a call that was just cancelled: the next call is the
-/// probe, at once.
+/// The probe after a cool-down is granted to a call that was just cancelled. The next call then
+/// becomes the probe at once.
 #[tokio::test(start_paused = true)]
 async fn probe_granted_to_a_cancelled_call_goes_to_the_next() {
     let admission = admission(2);

@@ -71,8 +71,8 @@ async fn cool_down_beyond_the_deadline_rejects_at_once() {
     assert_eq!(now(), begin);
 }
 
-/// All slots are held when the cool-down ends. The probe is admitted by a release, and hangs. The
-/// pump admits the other calls, and so must be armed by the release.
+/// All slots are held when the cool-down ends. A released slot admits the probe, which never ends.
+/// The timer task admits the other calls, so the release must start it.
 #[tokio::test(start_paused = true)]
 async fn probe_admitted_by_a_release_is_timed() {
     let admission = admission(2);

@@ -20,8 +20,7 @@ use crate::schedule::WaitExplanation;
 /// A response body that both its reader ([`DeadlineBody`]) and the task in `watch.rs` can close.
 pub(super) struct OpenBody {
     call: Call,
-    /// Maximum time for which the reader may not read, from the target's `stall`. `None` if
-    /// unlimited.
+    /// Maximum time between two reads, from the target's `stall`. `None` if unlimited.
     stall: Option<Duration>,
     state: Mutex<State>,
 }

@@ -61,8 +61,8 @@ impl std::fmt::Debug for BodyWatch {
     }
 }
 
-/// The task of a [`BodyWatch`]. If a runtime shuts down and drops the task, the next body starts
-/// another.
+/// The running task of a [`BodyWatch`]. If a runtime shuts down and drops it, the next response
+/// body starts another task.
 struct RunningWatch {
     watch: Arc<BodyWatch>,
     /// Whether no body is left to watch. The task then ends.
