@@ -22,7 +22,7 @@ impl Admission {
     }
 
     /// Returns the current state, for snapshots and metrics.
-    pub fn view(&self) -> View {
+    pub fn view(&self) -> SchedulerView {
         self.state.lock().scheduler.view(now())
     }
 

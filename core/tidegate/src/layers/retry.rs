@@ -97,7 +97,7 @@ async fn make_attempts<S: InnerService>(
             },
             fastrand::f64(),
         );
-        if let Next::GiveUp(why) = next {
+        if let NextStep::GiveUp(why) = next {
             return return_failure(&call, result, why);
         }
         let sleep = match next {

@@ -19,7 +19,7 @@ use tidegate_protocol::base_url::BaseUrl;
 pub(super) struct Addresses {
     /// The pool's own base URLs, longest path first, because the most specific match applies.
     of_pool: Vec<BaseUrl>,
-    /// The base URLs of replicas that calls were sent to, oldest first. At most [`MOST`].
+    /// The base URLs of replicas that calls were sent to, oldest first. At most [`MAX_REPLICAS`].
     of_replicas: RwLock<Vec<(Arc<str>, BaseUrl)>>,
     /// The value that the next call of `next_turn` returns.
     turns: AtomicUsize,
@@ -66,7 +66,7 @@ impl Addresses {
         let mut all = self.of_replicas.write();
         if known(&all).is_none() {
             // Replicas that are replaced get new addresses, so the list must be bounded.
-            if all.len() >= MOST {
+            if all.len() >= MAX_REPLICAS {
                 all.remove(0);
             }
             all.push((replica.clone(), base.clone()));

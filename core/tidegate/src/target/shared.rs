@@ -143,7 +143,7 @@ impl SharedCooldowns {
 }
 
 /// Returns the explanation of a call that waits for a cool-down until `until`.
-fn held_since(now: Instant, queued_at: Instant, until: Instant) -> Why {
+fn held_since(now: Instant, queued_at: Instant, until: Instant) -> WaitExplanation {
     let waited = now.saturating_duration_since(queued_at);
     let expected = Some(until.saturating_duration_since(now));
     WaitExplanation { rule: Rule::CoolDown, since: waited, waited, ahead: 0, expected }

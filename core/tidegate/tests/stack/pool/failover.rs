@@ -210,7 +210,7 @@ async fn call_is_sent_below_the_replicas_base_url() {
 #[tokio::test(start_paused = true)]
 async fn failed_lookup_keeps_all_replicas() {
     let (transport, log) = replicas(|_, what, nth| match what {
-        PendingToolPermit::Call if nth > 0 => Act::Answer,
+        RequestKind::Call if nth > 0 => Act::Answer,
         _ => Act::Lost,
     });
     let gate = pooled(transport, |p| p);

@@ -14,7 +14,7 @@ fn hedges(gate: &Gate, what: &str) -> u64 {
 fn first_is_late() -> (Transport, Arc<Log>) {
     let asked = Arc::new(Mutex::new(None::<String>));
     replicas(move |at, what, _| {
-        if what != PendingToolPermit::Call {
+        if what != RequestKind::Call {
             return Act::Answer;
         }
         let mut first = asked.lock();
@@ -102,7 +102,7 @@ async fn failure_of_one_attempt_leaves_the_other() {
     // The replica that is called first is late and then fails. The second answers later.
     let asked = Arc::new(Mutex::new(None::<String>));
     let (transport, log) = replicas(move |at, what, _| {
-        if what != PendingToolPermit::Call {
+        if what != RequestKind::Call {
             return Act::Answer;
         }
         let mut first = asked.lock();
@@ -121,7 +121,7 @@ async fn failure_of_one_attempt_leaves_the_other() {
 fn first_and_others(first: Act, others: Act) -> (Transport, Arc<Log>) {
     let asked = Arc::new(Mutex::new(None::<String>));
     replicas(move |at, what, _| {
-        if what != PendingToolPermit::Call {
+        if what != RequestKind::Call {
             return Act::Answer;
         }
         let mut seen = asked.lock();
@@ -159,7 +159,7 @@ async fn failed_first_attempt_releases_its_slot_at_once() {
 async fn failure_of_both_attempts_is_counted_and_avoids_both_replicas() {
     let asked = Arc::new(Mutex::new(0));
     let (transport, log) = replicas(move |_, what, _| {
-        if what != PendingToolPermit::Call {
+        if what != RequestKind::Call {
             return Act::Answer;
         }
         let mut asked = asked.lock();

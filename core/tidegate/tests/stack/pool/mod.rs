@@ -22,7 +22,7 @@ const MS: Duration = Duration::from_millis(1);
 
 /// The kind of a request to a replica.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum PendingToolPermit {
+pub(crate) enum RequestKind {
     Call,
     Health,
     Other,
@@ -61,7 +61,7 @@ impl Act {
 /// The requests that the replicas received.
 #[derive(Default)]
 pub(crate) struct Log {
-    pub(crate) asked: Mutex<Vec<(String, PendingToolPermit)>>,
+    pub(crate) asked: Mutex<Vec<(String, RequestKind)>>,
     open: Mutex<BTreeMap<String, usize>>,
     uris: Mutex<Vec<String>>,
 }
@@ -70,7 +70,7 @@ impl Log {
     /// Returns the replicas that received calls, in order.
     pub(crate) fn calls(&self) -> Vec<String> {
         let asked = self.asked.lock();
-        asked.iter().filter(|(_, what)| *what == PendingToolPermit::Call).map(|(at, _)| at.clone()).collect()
+        asked.iter().filter(|(_, what)| *what == RequestKind::Call).map(|(at, _)| at.clone()).collect()
     }
 
     /// Returns the number of calls in flight at a replica.
@@ -107,7 +107,7 @@ impl Drop for Open {
 /// kind of the request, and the number of the request at that replica, from 0.
 pub(crate) fn replicas<F>(script: F) -> (Transport, Arc<Log>)
 where
-    F: Fn(&str, PendingToolPermit, usize) -> Act + Clone + Send + Sync + 'static,
+    F: Fn(&str, RequestKind, usize) -> Act + Clone + Send + Sync + 'static,
 {
     let log = Arc::new(Log::default());
     let seen = log.clone();
@@ -116,16 +116,16 @@ where
         async move {
             let at = request.uri().host().unwrap_or_default().to_owned();
             let what = match request.uri().path() {
-                "/health" => PendingToolPermit::Health,
-                _ if request.method() == http::Method::POST => PendingToolPermit::Call,
-                _ => PendingToolPermit::Other,
+                "/health" => RequestKind::Health,
+                _ if request.method() == http::Method::POST => RequestKind::Call,
+                _ => RequestKind::Other,
             };
             let nth = log.asked.lock().iter().filter(|asked| **asked == (at.clone(), what)).count();
             log.asked.lock().push((at.clone(), what));
-            if what == PendingToolPermit::Call {
+            if what == RequestKind::Call {
                 log.uris.lock().push(request.uri().to_string());
             }
-            let open = Open(log, at.clone(), what == PendingToolPermit::Call);
+            let open = Open(log, at.clone(), what == RequestKind::Call);
             open.count(1);
             let mut act = script(&at, what, nth);
             while let Act::After(delay, then) = act {
@@ -138,9 +138,9 @@ where
     (Transport::new(transport), log)
 }
 
-async fn perform(act: Act, what: PendingToolPermit, open: Open) -> Result<Response<ResponseBody>, Error> {
+async fn perform(act: Act, what: RequestKind, open: Open) -> Result<Response<ResponseBody>, Error> {
     Ok(match act {
-        Act::Answer if what == PendingToolPermit::Call => keeping(status(200, &[], ANSWER), open),
+        Act::Answer if what == RequestKind::Call => keeping(status(200, &[], ANSWER), open),
         Act::Answer => status(200, &[], "{}"),
         Act::Status(code, headers) => status(code, headers, r#"{"error": {"message": "no"}}"#),
         Act::SseError(event) => {

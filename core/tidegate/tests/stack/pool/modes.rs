@@ -54,7 +54,7 @@ async fn observe_mode_only_selects_the_replica() {
 #[tokio::test(start_paused = true)]
 async fn requests_without_inference_use_an_eligible_replica() {
     let (transport, log) = replicas(|at, what, _| match what {
-        PendingToolPermit::Call if at == "a" => Act::Refuse,
+        RequestKind::Call if at == "a" => Act::Refuse,
         _ => Act::Answer,
     });
     let gate = pooled(transport, |p| p);
@@ -69,7 +69,7 @@ async fn requests_without_inference_use_an_eligible_replica() {
     }
     let asked = log.asked.lock().clone();
     assert_eq!(
-        asked.iter().filter(|(at, what)| at != "a" && *what == PendingToolPermit::Other).count(),
+        asked.iter().filter(|(at, what)| at != "a" && *what == RequestKind::Other).count(),
         20,
         "{asked:?}"
     );

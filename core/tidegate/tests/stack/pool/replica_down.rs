@@ -12,7 +12,7 @@ use crate::support::*;
 fn a_hangs(others: Act) -> (Transport, Arc<Log>) {
     replicas(move |at, what, _| match (at, what) {
         ("a", _) => Act::Hang,
-        (_, PendingToolPermit::Call) => others.clone(),
+        (_, RequestKind::Call) => others.clone(),
         _ => Act::Answer,
     })
 }
@@ -88,8 +88,8 @@ async fn silent_stream_of_a_down_replica_is_cut() {
     let start = Instant::now();
     let fell = start + SECOND;
     let (transport, log) = replicas(move |_, what, _| match what {
-        PendingToolPermit::Health if Instant::now() >= fell => Act::Hang,
-        PendingToolPermit::Call => {
+        RequestKind::Health if Instant::now() >= fell => Act::Hang,
+        RequestKind::Call => {
             // Two tokens, then nothing for an hour.
             let Act::Stream(mut frames) = begun(400 * MS, 2) else { return Act::Hang };
             frames.push((3600 * SECOND, Some(STOP)));
@@ -110,7 +110,7 @@ async fn silent_stream_of_a_down_replica_is_cut() {
 #[tokio::test(start_paused = true)]
 async fn silent_stream_of_a_healthy_replica_continues() {
     let (transport, log) = replicas(|_, what, _| match what {
-        PendingToolPermit::Call => {
+        RequestKind::Call => {
             Act::Stream(vec![(MS, Some(TOKEN)), (120 * SECOND, Some(STOP)), (MS, Some(DONE))])
         }
         _ => Act::Answer,
@@ -124,8 +124,8 @@ async fn silent_stream_of_a_healthy_replica_continues() {
 async fn delivering_stream_continues_whatever_the_health() {
     let start = Instant::now();
     let (transport, log) = replicas(move |_, what, _| match what {
-        PendingToolPermit::Health if start.elapsed() > SECOND => Act::Status(503, &[]),
-        PendingToolPermit::Call => {
+        RequestKind::Health if start.elapsed() > SECOND => Act::Status(503, &[]),
+        RequestKind::Call => {
             let Act::Stream(mut frames) = begun(SECOND, 60) else { return Act::Hang };
             frames.extend([(MS, Some(STOP)), (MS, Some(DONE))]);
             Act::Stream(frames)
@@ -140,7 +140,7 @@ async fn delivering_stream_continues_whatever_the_health() {
 #[tokio::test(start_paused = true)]
 async fn draining_replica_finishes_its_streams() {
     let (transport, log) = replicas(|_, what, _| match what {
-        PendingToolPermit::Call => Act::stream(10 * SECOND),
+        RequestKind::Call => Act::stream(10 * SECOND),
         _ => Act::Answer,
     });
     let config = Config::builder().target(Target::new("llm").pool(Pool::dynamic().health(None).poll(None)));
@@ -166,9 +166,9 @@ async fn call_to_a_pool_cancelled_at_any_stage_leaves_nothing_in_use() {
         for stream in [false, true] {
             let (transport, log) = replicas(|at, what, _| match (at, what) {
                 ("a", _) => Act::Hang,
-                ("b", PendingToolPermit::Call) => Act::Refuse,
-                ("c", PendingToolPermit::Call) => Act::stream(700 * MS),
-                ("d", PendingToolPermit::Call) => Act::Status(503, &[]),
+                ("b", RequestKind::Call) => Act::Refuse,
+                ("c", RequestKind::Call) => Act::stream(700 * MS),
+                ("d", RequestKind::Call) => Act::Status(503, &[]),
                 _ => Act::Answer,
             });
             let gate = pooled(transport, |p| p.health("/health").hedge(300 * MS));
@@ -201,12 +201,12 @@ async fn recovered_replica_gets_calls_within_two_seconds() {
         let sent = Arc::new(Mutex::new(Vec::new()));
         let seen = sent.clone();
         let (transport, log) = replicas(move |at, what, _| {
-            if at == "a" && what == PendingToolPermit::Call {
+            if at == "a" && what == RequestKind::Call {
                 seen.lock().push(start.elapsed());
             }
             match what {
                 _ if at == "a" && gone() => away.clone(),
-                PendingToolPermit::Call => Act::Answer.after(SECOND),
+                RequestKind::Call => Act::Answer.after(SECOND),
                 _ => Act::Answer,
             }
         });
