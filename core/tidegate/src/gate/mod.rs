@@ -373,7 +373,7 @@ impl Gate {
             active: self.0.active.count(),
             targets: targets
                 .iter()
-                .map(|target| (target.name().clone(), TargetSnapshot::of(target, now)))
+                .map(|target| (target.name().clone(), TargetSnapshot::from_target(target, now)))
                 .collect(),
             tools: self.0.tools.snapshot(&targets, now),
         }

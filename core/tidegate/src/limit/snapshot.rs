@@ -24,10 +24,10 @@ pub struct AdaptiveLimitSnapshot {
 }
 
 impl AdaptiveLimitSnapshot {
-    pub(super) fn of(view: &SchedulerView, now: Instant) -> Self {
+    pub(super) fn from_view(view: &SchedulerView, now: Instant) -> Self {
         Self {
             limit: view.limit,
-            adaptive: view.adaptive.as_ref().map(|seen| LimitSnapshot::of(seen, now)),
+            adaptive: view.adaptive.as_ref().map(|view| LimitSnapshot::from_view(view, now)),
             in_flight: view.in_flight,
             peak_in_flight: view.peak,
             queue_depth: view.waiting,

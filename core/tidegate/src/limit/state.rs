@@ -74,7 +74,7 @@ impl<J> LimitState<J> {
 
     /// Returns the limit and its queue as they are now.
     pub(super) fn snapshot(&self) -> AdaptiveLimitSnapshot {
-        AdaptiveLimitSnapshot::of(&self.admission.view(), clock::now())
+        AdaptiveLimitSnapshot::from_view(&self.admission.view(), clock::now())
     }
 }
 

@@ -1,6 +1,6 @@
 //! The metric families, registered once per gate.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 use parking_lot::Mutex;
 use prometheus::core::{Collector, MetricVec, MetricVecBuilder};
@@ -25,7 +25,7 @@ const BY_LANE: [&str; 3] = ["queue_wait_seconds", "ttft_seconds", "call_seconds"
 /// Declares the metric families of a gate: the field, its type, how it is created, the name without
 /// the prefix `tidegate_`, the help text, and the labels.
 macro_rules! families {
-    ($($field:ident: $type:ident = $create:ident($name:expr, $help:literal, $labels:expr);)*) => {
+    ($($field:ident: $type:ident = $opts:ident($name:expr, $help:literal, $labels:expr);)*) => {
         /// All metric families of a gate.
         pub(super) struct Families {
             registry: Registry,
@@ -37,7 +37,7 @@ macro_rules! families {
             fn register() -> prometheus::Result<Self> {
                 let registry = Registry::new();
                 Ok(Self {
-                    $($field: $create(&registry, $name, $help, &$labels)?,)*
+                    $($field: registered(&registry, $type::new($opts($name, $help), &$labels)?)?,)*
                     tools: Mutex::default(),
                     registry,
                 })
@@ -62,85 +62,85 @@ families! {
     upstream_ttft: HistogramVec = seconds("upstream_ttft_seconds",
         "Time from sending an attempt to its first token.", ["target"]);
     tpot: HistogramVec = token_seconds("tpot_seconds", "Time per output token after the first.", ["target"]);
-    calls: IntCounterVec = counter("calls_total",
+    calls: IntCounterVec = opts("calls_total",
         "Calls that have ended, by outcome.", ["target", "tenant", "outcome"]);
-    admitted: IntCounterVec = counter("admitted_total", "Attempts that got a slot.", ["target", "tenant"]);
-    refused: IntCounterVec = counter("refused_total",
+    admitted: IntCounterVec = opts("admitted_total", "Attempts that got a slot.", ["target", "tenant"]);
+    refused: IntCounterVec = opts("refused_total",
         "Calls that the gate rejected, by reason.", ["target", "tenant", "reason"]);
-    objective: IntCounterVec = counter("objective_met_total",
+    objective: IntCounterVec = opts("objective_met_total",
         "Completed calls that met the TTFT objective (goodput).", ["target", "tenant"]);
-    attempts: IntCounterVec = counter("attempts_total", "Attempts sent to the upstream.", ["target"]);
-    retries: IntCounterVec = counter("retries_total",
+    attempts: IntCounterVec = opts("attempts_total", "Attempts sent to the upstream.", ["target"]);
+    retries: IntCounterVec = opts("retries_total",
         "Retries, by the class of the failure or the cause.", ["target", "cause"]);
-    failures: IntCounterVec = counter("failed_attempts_total",
+    failures: IntCounterVec = opts("failed_attempts_total",
         "Attempts that failed, by failure class.", ["target", "class"]);
-    gave_up: IntCounterVec = counter("gave_up_total",
+    gave_up: IntCounterVec = opts("gave_up_total",
         "Failures returned to the caller, by the reason why no retry was made.", ["target", "why"]);
-    cool_downs: IntCounterVec = counter("cool_downs_total",
+    cool_downs: IntCounterVec = opts("cool_downs_total",
         "Failures that began a cool-down or fell into one, by kind.", ["target", "kind"]);
-    fallbacks: IntCounterVec = counter("fallbacks_total",
+    fallbacks: IntCounterVec = opts("fallbacks_total",
         "Rejected calls that were sent to the fallback target, by the reason of the rejection.", ["target", "reason"]);
-    hedges: IntCounterVec = counter("hedges_total",
+    hedges: IntCounterVec = opts("hedges_total",
         "Calls whose first token was late, by what became of the second attempt at another replica.", ["target", "outcome"]);
-    tokens: IntCounterVec = counter("tokens_total",
+    tokens: IntCounterVec = opts("tokens_total",
         "Tokens that the provider reported, by direction.", ["target", "tenant", "direction"]);
-    would: IntCounterVec = counter("observed_total",
+    would: IntCounterVec = opts("observed_total",
         "Calls that observe mode would have delayed or rejected, by decision.", ["target", "decision"]);
-    in_flight: GaugeVec = gauge("in_flight", "Slots in use.", ["target", "tenant"]);
-    limit: GaugeVec = gauge("limit",
+    in_flight: GaugeVec = opts("in_flight", "Slots in use.", ["target", "tenant"]);
+    limit: GaugeVec = opts("limit",
         "Slots in force: the configured cap, or the adaptive limit.", ["target"]);
-    limit_moves: IntCounterVec = counter("limit_moves_total",
+    limit_moves: IntCounterVec = opts("limit_moves_total",
         "Changes of the adaptive limit, by cause.", ["target", "cause"]);
-    limit_saturated: GaugeVec = gauge("limit_saturated",
+    limit_saturated: GaugeVec = opts("limit_saturated",
         "1 if demand exceeds an adaptive limit that was found too high within the last minute (add replicas), otherwise 0.", ["target"]);
-    awaiting: GaugeVec = gauge("awaiting_first_token",
+    awaiting: GaugeVec = opts("awaiting_first_token",
         "Calls in flight that await their first token. Only for adaptive limits.", ["target"]);
-    awaiting_limit: GaugeVec = gauge("awaiting_first_token_limit",
+    awaiting_limit: GaugeVec = opts("awaiting_first_token_limit",
         "Maximum number of calls that may await their first token. Only for adaptive limits.", ["target"]);
-    waiting: GaugeVec = gauge("queue_depth", "Calls that wait for a slot.", ["target", "tenant"]);
-    cooling: GaugeVec = gauge("cooling_seconds",
+    waiting: GaugeVec = opts("queue_depth", "Calls that wait for a slot.", ["target", "tenant"]);
+    cooling: GaugeVec = opts("cooling_seconds",
         "Seconds until the cool-down ends. 0 if there is none.", ["target"]);
-    gap: CounterVec = float_counter("gap_seconds_total",
+    gap: CounterVec = opts("gap_seconds_total",
         "Time in which calls waited although slots were free.", ["target"]);
-    budget_limit: GaugeVec = gauge("budget_limit",
+    budget_limit: GaugeVec = opts("budget_limit",
         "Rate limit in force, in requests or tokens per window of the budget.", ["target", "budget"]);
-    budget_level: GaugeVec = gauge("budget_level",
+    budget_level: GaugeVec = opts("budget_level",
         "Requests or tokens that may be sent now. Negative if there is debt.", ["target", "budget"]);
-    kv: GaugeVec = gauge("kv_tokens",
+    kv: GaugeVec = opts("kv_tokens",
         "KV memory of the engine in tokens: usable, held by calls in flight, and the peak that they are expected to reach.",
         ["target", "what"]);
-    replica_calls: IntCounterVec = counter("replica_calls_total",
+    replica_calls: IntCounterVec = opts("replica_calls_total",
         "Attempts sent to a replica.", ["target", "replica"]);
-    replica_failures: IntCounterVec = counter("replica_failures_total",
+    replica_failures: IntCounterVec = opts("replica_failures_total",
         "Attempts that failed at a replica, by cause: full (503), limited (429), gone (no connection), late (timeout) or broke (any other failure).",
         ["target", "replica", "cause"]);
-    replica_hops: IntCounterVec = counter("replica_hops_total",
+    replica_hops: IntCounterVec = opts("replica_hops_total",
         "Attempts that a replica rejected before starting them and that another replica got at once.", ["target", "replica"]);
-    replica_ejections: IntCounterVec = counter("replica_ejections_total",
+    replica_ejections: IntCounterVec = opts("replica_ejections_total",
         "How often a replica was taken out of the selection because it failed.", ["target", "replica"]);
-    replica_in_flight: GaugeVec = gauge("replica_in_flight",
+    replica_in_flight: GaugeVec = opts("replica_in_flight",
         "Requests of this gate at a replica.", ["target", "replica"]);
-    replica_limit: GaugeVec = gauge("replica_limit", "Slots in force at a replica.", ["target", "replica"]);
-    replica_in_choice: GaugeVec = gauge("replica_in_choice",
+    replica_limit: GaugeVec = opts("replica_limit", "Slots in force at a replica.", ["target", "replica"]);
+    replica_in_choice: GaugeVec = opts("replica_in_choice",
         "1 if calls may be sent to the replica, otherwise 0.", ["target", "replica"]);
-    replica_others: GaugeVec = gauge("replica_others",
+    replica_others: GaugeVec = opts("replica_others",
         "Requests of other clients at a replica, by its own metrics. No sample if they are unknown.", ["target", "replica"]);
-    held: IntCounterVec = counter("slot_held_for_tool_total",
+    held: IntCounterVec = opts("slot_held_for_tool_total",
         "Model slots that a task held when it asked for a tool: it got the tool at once, waited for it, or yielded the slot.",
         ["target", "tool", "how"]);
     tool_wait: HistogramVec = seconds("tool_wait_seconds",
         "Time that an admitted task waited for the tool.", ["tool"]);
-    tool_refused: IntCounterVec = counter("tool_refused_total",
+    tool_refused: IntCounterVec = opts("tool_refused_total",
         "Waits for a tool that the gate rejected, by reason.", ["tool", "reason"]);
-    tool_would: IntCounterVec = counter("tool_observed_total",
+    tool_would: IntCounterVec = opts("tool_observed_total",
         "Waits for a tool that observe mode would have delayed or rejected, by decision.", ["tool", "decision"]);
-    tool_in_flight: GaugeVec = gauge("tool_in_flight", "Slots of the tool in use.", ["tool"]);
-    tool_limit: GaugeVec = gauge("tool_limit", "Slots of the tool in force.", ["tool"]);
-    tool_limit_moves: IntCounterVec = counter("tool_limit_moves_total",
+    tool_in_flight: GaugeVec = opts("tool_in_flight", "Slots of the tool in use.", ["tool"]);
+    tool_limit: GaugeVec = opts("tool_limit", "Slots of the tool in force.", ["tool"]);
+    tool_limit_moves: IntCounterVec = opts("tool_limit_moves_total",
         "Changes of the adaptive limit of a tool, by cause.", ["tool", "cause"]);
-    tool_limit_saturated: GaugeVec = gauge("tool_limit_saturated",
+    tool_limit_saturated: GaugeVec = opts("tool_limit_saturated",
         "1 if demand exceeds the adaptive limit of a tool that was found too high within the last minute, otherwise 0.", ["tool"]);
-    tool_waiting: GaugeVec = gauge("tool_queue_depth", "Tasks that wait for the tool.", ["tool"]);
+    tool_waiting: GaugeVec = opts("tool_queue_depth", "Tasks that wait for the tool.", ["tool"]);
 }
 
 impl Families {
@@ -149,7 +149,7 @@ impl Families {
     }
 
     /// Adds a tool. Each target that is created later has series with it.
-    pub(super) fn of_tool(&self, tool: &str) {
+    pub(super) fn add_tool(&self, tool: &str) {
         self.tools.lock().push(tool.to_owned());
     }
 
@@ -175,6 +175,16 @@ impl Families {
     }
 }
 
+/// Returns the counts above 0 of a target or tool, by the second label of the family.
+pub(super) fn nonzero(
+    family: &IntCounterVec,
+    owner: &str,
+    labels: impl IntoIterator<Item = &'static str>,
+) -> BTreeMap<&'static str, u64> {
+    let count = |label| (label, family.with_label_values(&[owner, label]).get());
+    labels.into_iter().map(count).filter(|(_, count)| *count > 0).collect()
+}
+
 fn remove<B: MetricVecBuilder>(family: &MetricVec<B>, labels: &[(&str, &str)]) {
     for metric in family.collect().iter().flat_map(|family| family.get_metric()) {
         let pairs = metric.get_label().iter();
@@ -195,41 +205,12 @@ fn registered<C: Collector + Clone + 'static>(registry: &Registry, family: C) ->
     Ok(family)
 }
 
-fn counter(
-    registry: &Registry,
-    name: &str,
-    help: &str,
-    labels: &[&str],
-) -> prometheus::Result<IntCounterVec> {
-    registered(registry, IntCounterVec::new(opts(name, help), labels)?)
+/// Returns the options of a histogram of times, from 1 ms to 10 min.
+fn seconds(name: &str, help: &str) -> HistogramOpts {
+    HistogramOpts::from(opts(name, help)).buckets(SECONDS.to_vec())
 }
 
-fn float_counter(
-    registry: &Registry,
-    name: &str,
-    help: &str,
-    labels: &[&str],
-) -> prometheus::Result<CounterVec> {
-    registered(registry, CounterVec::new(opts(name, help), labels)?)
-}
-
-fn gauge(registry: &Registry, name: &str, help: &str, labels: &[&str]) -> prometheus::Result<GaugeVec> {
-    registered(registry, GaugeVec::new(opts(name, help), labels)?)
-}
-
-/// Creates a histogram of times, from 1 ms to 10 min.
-fn seconds(registry: &Registry, name: &str, help: &str, labels: &[&str]) -> prometheus::Result<HistogramVec> {
-    let opts = HistogramOpts::from(opts(name, help)).buckets(SECONDS.to_vec());
-    registered(registry, HistogramVec::new(opts, labels)?)
-}
-
-/// Creates a histogram of times per token, from 1 ms to 5 s.
-fn token_seconds(
-    registry: &Registry,
-    name: &str,
-    help: &str,
-    labels: &[&str],
-) -> prometheus::Result<HistogramVec> {
-    let opts = HistogramOpts::from(opts(name, help)).buckets(TOKEN_SECONDS.to_vec());
-    registered(registry, HistogramVec::new(opts, labels)?)
+/// Returns the options of a histogram of times per token, from 1 ms to 5 s.
+fn token_seconds(name: &str, help: &str) -> HistogramOpts {
+    HistogramOpts::from(opts(name, help)).buckets(TOKEN_SECONDS.to_vec())
 }

@@ -1,45 +1,36 @@
 //! The series of an adaptive limit of a target or tool. A fixed limit has none.
 
-use prometheus::{Gauge, IntCounter};
+use prometheus::{Gauge, GaugeVec, IntCounter, IntCounterVec};
 
 use super::families::Families;
 use crate::adaptive::{AdaptiveView, DecisionCause};
-
-/// The owner of a limit, which determines the metric families.
-#[derive(Clone, Copy)]
-pub(super) enum LimitOwner {
-    Target,
-    Tool,
-}
 
 /// The series of one adaptive limit, looked up once. Each exists from the start.
 pub(super) struct LimitMetrics {
     /// In the order of [`DecisionCause::ALL`].
     moves: [IntCounter; DecisionCause::ALL.len()],
     saturated: Gauge,
-    /// `None` for tools, which have no first tokens.
-    first_tokens: Option<FirstTokens>,
-}
-
-struct FirstTokens {
-    awaited: Gauge,
-    most: Gauge,
+    /// Calls that await their first token, and their maximum. `None` for tools, which have no
+    /// first tokens.
+    first_tokens: Option<[Gauge; 2]>,
 }
 
 impl LimitMetrics {
-    pub(super) fn new(families: &Families, owner: LimitOwner, name: &str) -> Self {
-        let (moves, saturated) = match owner {
-            LimitOwner::Target => (&families.limit_moves, &families.limit_saturated),
-            LimitOwner::Tool => (&families.tool_limit_moves, &families.tool_limit_saturated),
-        };
-        let first_tokens = || FirstTokens {
-            awaited: families.awaiting.with_label_values(&[name]),
-            most: families.awaiting_limit.with_label_values(&[name]),
-        };
+    pub(super) fn for_target(families: &Families, name: &str) -> Self {
+        let gauges = [&families.awaiting, &families.awaiting_limit];
+        let limit = Self::new(name, &families.limit_moves, &families.limit_saturated);
+        Self { first_tokens: Some(gauges.map(|family| family.with_label_values(&[name]))), ..limit }
+    }
+
+    pub(super) fn for_tool(families: &Families, name: &str) -> Self {
+        Self::new(name, &families.tool_limit_moves, &families.tool_limit_saturated)
+    }
+
+    fn new(name: &str, moves: &IntCounterVec, saturated: &GaugeVec) -> Self {
         Self {
             moves: DecisionCause::ALL.map(|cause| moves.with_label_values(&[name, cause.as_str()])),
             saturated: saturated.with_label_values(&[name]),
-            first_tokens: matches!(owner, LimitOwner::Target).then(first_tokens),
+            first_tokens: None,
         }
     }
 
@@ -49,9 +40,9 @@ impl LimitMetrics {
             counter.inc_by(seen.saturating_sub(counter.get()));
         }
         self.saturated.set(f64::from(u8::from(view.saturated)));
-        if let Some(first_tokens) = &self.first_tokens {
-            first_tokens.awaited.set(view.limit.awaiting as f64);
-            first_tokens.most.set(view.limit.awaiting_limit as f64);
+        if let Some([awaiting, awaiting_limit]) = &self.first_tokens {
+            awaiting.set(view.limit.awaiting as f64);
+            awaiting_limit.set(view.limit.awaiting_limit as f64);
         }
     }
 }

@@ -27,9 +27,9 @@ pub(crate) use hedged::Hedged;
 pub(crate) use outcome::Outcome;
 pub(crate) use quantiles::Quantiles;
 pub(crate) use target::{
-    DEFAULT_TENANT, LabeledCounter, RECLAIMED, REPLICA_DOWN, RETRIED_ELSEWHERE, TargetMetrics,
+    DEFAULT_TENANT, RECLAIMED, REPLICA_DOWN, RETRIED_ELSEWHERE, TargetCounter, TargetMetrics,
 };
-pub(crate) use tenant::{TenantMetrics, TenantSeen};
+pub(crate) use tenant::TenantMetrics;
 pub(crate) use tool::{HeldSlotUse, ToolMetrics};
 
 use crate::budget::BudgetView;

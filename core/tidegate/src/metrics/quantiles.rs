@@ -19,10 +19,10 @@ pub struct Quantiles {
 
 impl Quantiles {
     /// Returns the quantiles of all values of the histograms together.
-    pub(crate) fn of(histograms: &[&Histogram]) -> Self {
+    pub(crate) fn from_histograms<'a>(histograms: impl IntoIterator<Item = &'a Histogram>) -> Self {
         let mut cumulative: Vec<(f64, u64)> = Vec::new();
         let (mut count, mut sum) = (0, 0.0);
-        for metric in histograms.iter().map(|histogram| histogram.metric()) {
+        for metric in histograms.into_iter().map(Histogram::metric) {
             let seen = metric.get_histogram();
             count += seen.get_sample_count();
             sum += seen.get_sample_sum();

@@ -64,78 +64,72 @@ impl ReplicaMetrics {
     }
 }
 
-/// The series of all replicas of a pool, by base URL.
-#[derive(Default)]
-pub(super) struct Replicas(Mutex<HashMap<Arc<str>, ReplicaMetrics>>);
+/// The series of all replicas of a target, by base URL. Empty if the target is not a pool.
+pub(super) struct ReplicaSeries {
+    families: Arc<Families>,
+    target: Arc<str>,
+    known: Mutex<HashMap<Arc<str>, ReplicaMetrics>>,
+}
 
-impl Replicas {
-    /// Creates the series of the replicas that are `known` from the start.
-    pub(super) fn of<'a>(
-        families: &Families,
-        target: &str,
-        known: impl Iterator<Item = &'a Arc<str>>,
+impl ReplicaSeries {
+    /// Creates the series of the replicas that are `listed` in the configuration.
+    pub(super) fn new<'a>(
+        families: &Arc<Families>,
+        target: &Arc<str>,
+        listed: impl Iterator<Item = &'a Arc<str>>,
     ) -> Self {
-        let series = |url: &Arc<str>| (url.clone(), ReplicaMetrics::new(families, &[target, url]));
-        Self(Mutex::new(known.map(series).collect()))
+        let metrics = |url: &Arc<str>| (url.clone(), ReplicaMetrics::new(families, &[target, url]));
+        let known = Mutex::new(listed.map(metrics).collect());
+        Self { families: families.clone(), target: target.clone(), known }
     }
 
     /// Counts an attempt that was sent to the replica.
-    pub(super) fn called(&self, families: &Families, target: &str, replica: &Arc<str>) {
-        self.count(families, target, replica, |series| series.calls.inc());
+    pub(super) fn called(&self, replica: &Arc<str>) {
+        self.count(replica, |metrics| Some(&metrics.calls));
     }
 
     /// Counts a failed attempt at the replica, by the cause of its failure class.
-    pub(super) fn failed(&self, families: &Families, target: &str, replica: &Arc<str>, class: &str) {
+    pub(super) fn failed(&self, replica: &Arc<str>, class: &str) {
         let Some(cause) = CAUSES.iter().position(|(_, classes)| classes.contains(&class)) else { return };
-        self.count(families, target, replica, |series| {
-            if let Some(counter) = series.failures.get(cause) {
-                counter.inc();
-            }
-        });
+        self.count(replica, |metrics| metrics.failures.get(cause));
     }
 
-    /// Counts an attempt that the replica did not begin and that another replica got at once.
-    pub(super) fn hopped(&self, families: &Families, target: &str, replica: &Arc<str>) {
-        self.count(families, target, replica, |series| series.hops.inc());
+    /// Counts an attempt that the replica rejected before starting it, and that another replica got
+    /// at once.
+    pub(super) fn hopped(&self, replica: &Arc<str>) {
+        self.count(replica, |metrics| Some(&metrics.hops));
     }
 
-    fn count(
-        &self,
-        families: &Families,
-        target: &str,
-        replica: &Arc<str>,
-        count: impl FnOnce(&ReplicaMetrics),
-    ) {
-        let mut known = self.0.lock();
-        match known.get(replica) {
-            Some(series) => count(series),
-            // The replica joined after the last export, or it left with this call. In the second
-            // case the next export removes the series.
-            None => {
-                count(
-                    known
-                        .entry(replica.clone())
-                        .or_insert_with(|| ReplicaMetrics::new(families, &[target, replica])),
-                );
-            }
+    /// Increments a counter of the replica. Creates the series of an unknown replica: it joined
+    /// after the last export, or it left with this call. In the second case the next export removes
+    /// them.
+    fn count(&self, replica: &Arc<str>, counter: impl Fn(&ReplicaMetrics) -> Option<&IntCounter>) {
+        let mut known = self.known.lock();
+        if !known.contains_key(replica) {
+            known.insert(replica.clone(), self.create(replica));
+        }
+        if let Some(counter) = known.get(replica).and_then(counter) {
+            counter.inc();
         }
     }
 
-    /// Sets the gauges, and removes the series of replicas that have left.
-    pub(super) fn set(&self, families: &Families, target: &str, views: &[ReplicaView]) {
-        let mut known = self.0.lock();
+    fn create(&self, replica: &str) -> ReplicaMetrics {
+        ReplicaMetrics::new(&self.families, &[&self.target, replica])
+    }
+
+    /// Sets the gauges, and removes the series of replicas that have left the pool.
+    pub(super) fn set(&self, views: &[ReplicaView]) {
+        let mut known = self.known.lock();
         known.retain(|replica, _| {
             let stays = views.iter().any(|view| view.url == *replica);
             if !stays {
-                families.remove(&[("target", target), ("replica", replica)]);
+                self.families.remove(&[("target", &self.target), ("replica", replica)]);
             }
             stays
         });
         for view in views {
-            let series = known
-                .entry(view.url.clone())
-                .or_insert_with(|| ReplicaMetrics::new(families, &[target, &view.url]));
-            series.set(families, &[target, &view.url], view);
+            let metrics = known.entry(view.url.clone()).or_insert_with(|| self.create(&view.url));
+            metrics.set(&self.families, &[&self.target, &view.url], view);
         }
     }
 }

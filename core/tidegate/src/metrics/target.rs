@@ -1,24 +1,23 @@
 //! The series of one target.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
-use prometheus::{GaugeVec, Histogram, IntCounter};
+use prometheus::{Histogram, IntCounter, IntCounterVec};
 
-use super::families::Families;
+use super::families::{Families, nonzero};
 use super::hedged::Hedged;
-use super::limit::{LimitMetrics, LimitOwner};
-use super::replica::Replicas;
+use super::limit::LimitMetrics;
+use super::replica::ReplicaSeries;
 use super::tenant::TenantMetrics;
 use super::tool::HeldSlotUse;
 use crate::budget::BudgetView;
 use crate::config::{LimitConfig, ReplicaSource, TargetConfig};
 use crate::cooldown::Hold;
 use crate::error::Reason;
-use crate::metrics::Quantiles;
 use crate::placement::{Placed, ReplicaView};
-use crate::schedule::{SchedulerView, TenantView};
+use crate::schedule::SchedulerView;
 use tidegate_policy::retry::GiveUpReason;
 
 /// The tenant of calls that name none.
@@ -87,12 +86,10 @@ pub(crate) struct TargetMetrics {
     tenants: HashMap<Arc<str>, Arc<TenantMetrics>>,
     other: Arc<TenantMetrics>,
     adaptive: Option<LimitMetrics>,
-    replicas: Replicas,
-    upstream_ttft: Histogram,
-    tpot: Histogram,
-    attempts: IntCounter,
-    cool_down: IntCounter,
-    outage: IntCounter,
+    replicas: ReplicaSeries,
+    pub(crate) upstream_ttft: Histogram,
+    pub(crate) tpot: Histogram,
+    pub(crate) attempts: IntCounter,
     is_pool: bool,
 }
 
@@ -100,23 +97,10 @@ impl TargetMetrics {
     /// Creates all series of a target.
     pub(super) fn new(families: Arc<Families>, config: &TargetConfig) -> Self {
         let name: &str = &config.name;
-        for class in CLASSES {
-            families.failures.with_label_values(&[name, class]);
-            families.retries.with_label_values(&[name, class]);
-        }
-        for why in GIVE_UP_REASONS {
-            families.gave_up.with_label_values(&[name, why.as_str()]);
-        }
-        for decision in decisions() {
-            families.would.with_label_values(&[name, decision]);
-        }
-        for reason in fallback_reasons() {
-            families.fallbacks.with_label_values(&[name, reason.as_str()]);
-        }
-        if config.pool.is_some() {
-            for how in Hedged::ALL {
-                families.hedges.with_label_values(&[name, how.as_str()]);
-            }
+        let is_pool = config.pool.is_some();
+        for counter in TargetCounter::ALL {
+            let family = counter.family(&families);
+            counter.labels(is_pool).for_each(|label| drop(family.with_label_values(&[name, label])));
         }
         for tool in families.tools() {
             for how in HeldSlotUse::ALL {
@@ -130,15 +114,12 @@ impl TargetMetrics {
                 .map(|tenant| (Arc::from(tenant), Arc::new(TenantMetrics::new(&families, name, tenant))))
                 .collect(),
             other,
-            adaptive: (config.limit != LimitConfig::Fixed)
-                .then(|| LimitMetrics::new(&families, LimitOwner::Target, name)),
-            replicas: Replicas::of(&families, name, listed(config)),
+            adaptive: (config.limit != LimitConfig::Fixed).then(|| LimitMetrics::for_target(&families, name)),
+            replicas: ReplicaSeries::new(&families, &config.name, listed(config)),
             upstream_ttft: families.upstream_ttft.with_label_values(&[name]),
             tpot: families.tpot.with_label_values(&[name]),
             attempts: families.attempts.with_label_values(&[name]),
-            cool_down: families.cool_downs.with_label_values(&[name, HOLDS[0]]),
-            outage: families.cool_downs.with_label_values(&[name, HOLDS[1]]),
-            is_pool: config.pool.is_some(),
+            is_pool,
             name: config.name.clone(),
             families,
         }
@@ -158,7 +139,7 @@ impl TargetMetrics {
     pub(crate) fn attempted(&self, at: Option<&Placed>) {
         self.attempts.inc();
         if let Some(placed) = at {
-            self.replicas.called(&self.families, &self.name, &placed.url);
+            self.replicas.called(&placed.url);
         }
     }
 
@@ -174,51 +155,51 @@ impl TargetMetrics {
 
     /// Counts a retry, by cause.
     pub(crate) fn retried(&self, cause: &str) {
-        self.families.retries.with_label_values(&[&*self.name, cause]).inc();
+        self.count(TargetCounter::Retries, cause);
     }
 
     /// Counts a failed attempt, by class, and also for the replica `at` if the target is a pool.
     pub(crate) fn upstream_failed(&self, class: &str, at: Option<&Placed>) {
-        self.families.failures.with_label_values(&[&*self.name, class]).inc();
+        self.count(TargetCounter::Failures, class);
         if let Some(placed) = at {
-            self.replicas.failed(&self.families, &self.name, &placed.url, class);
+            self.replicas.failed(&placed.url, class);
         }
     }
 
     /// Counts a failure after which no retry was made, by reason.
     pub(crate) fn gave_up(&self, why: GiveUpReason) {
-        self.families.gave_up.with_label_values(&[&*self.name, why.as_str()]).inc();
+        self.count(TargetCounter::GaveUp, why.as_str());
     }
 
     /// Counts a failure that began or met a cool-down.
     pub(crate) fn cooled(&self, hold: Hold) {
         match hold {
             Hold::No | Hold::RetryOther | Hold::AllFull => {}
-            Hold::CoolDown => self.cool_down.inc(),
-            Hold::Outage => self.outage.inc(),
+            Hold::CoolDown => self.count(TargetCounter::CoolDowns, HOLDS[0]),
+            Hold::Outage => self.count(TargetCounter::CoolDowns, HOLDS[1]),
         }
     }
 
     /// Counts an attempt that the replica did not begin and that another replica got at once.
     pub(crate) fn hopped(&self, from: Option<&Placed>) {
         if let Some(placed) = from {
-            self.replicas.hopped(&self.families, &self.name, &placed.url);
+            self.replicas.hopped(&placed.url);
         }
     }
 
     /// Counts a rejected call that was sent to the fallback target.
     pub(crate) fn fell_back(&self, reason: Reason) {
-        self.families.fallbacks.with_label_values(&[&*self.name, reason.as_str()]).inc();
+        self.count(TargetCounter::Fallbacks, reason.as_str());
     }
 
     /// Counts a hedge, by outcome.
     pub(crate) fn hedged(&self, how: Hedged) {
-        self.families.hedges.with_label_values(&[&*self.name, how.as_str()]).inc();
+        self.count(TargetCounter::Hedges, how.as_str());
     }
 
     /// Counts what mode `observe` would have done with a call.
     pub(crate) fn would(&self, decision: &str) {
-        self.families.would.with_label_values(&[&*self.name, decision]).inc();
+        self.count(TargetCounter::Would, decision);
     }
 
     /// Returns the series of each tenant with its label, the label of unconfigured tenants
@@ -227,96 +208,52 @@ impl TargetMetrics {
         self.tenants.iter().map(|(name, tenant)| (&**name, &**tenant)).chain([(OTHER, &*self.other)])
     }
 
-    /// Returns the distribution of the times from sending an attempt to its first token.
-    pub(crate) fn upstream_ttft_seen(&self) -> Quantiles {
-        Quantiles::of(&[&self.upstream_ttft])
+    /// Returns the counts above 0 of a counter, by its second label.
+    pub(crate) fn counts(&self, counter: TargetCounter) -> BTreeMap<&'static str, u64> {
+        nonzero(counter.family(&self.families), &self.name, counter.labels(self.is_pool))
     }
 
-    /// Returns the distribution of the times per output token after the first.
-    pub(crate) fn tpot_seen(&self) -> Quantiles {
-        Quantiles::of(&[&self.tpot])
-    }
-
-    /// Returns the number of attempts sent.
-    pub(crate) fn attempts_seen(&self) -> u64 {
-        self.attempts.get()
-    }
-
-    /// Returns the nonzero counts of a counter of this target, by its second label.
-    pub(crate) fn by_label(&self, family: LabeledCounter) -> Vec<(&'static str, u64)> {
-        let (counter, labels): (_, Vec<&'static str>) = match family {
-            LabeledCounter::Retries => (&self.families.retries, CLASSES.to_vec()),
-            LabeledCounter::Failures => (&self.families.failures, CLASSES.to_vec()),
-            LabeledCounter::GaveUp => {
-                (&self.families.gave_up, GIVE_UP_REASONS.iter().map(|why| why.as_str()).collect())
-            }
-            LabeledCounter::CoolDowns => (&self.families.cool_downs, HOLDS.to_vec()),
-            LabeledCounter::Fallbacks => {
-                (&self.families.fallbacks, fallback_reasons().map(Reason::as_str).collect())
-            }
-            LabeledCounter::Hedges => {
-                let labels = if self.is_pool { &Hedged::ALL[..] } else { &[] };
-                (&self.families.hedges, labels.iter().map(|how| how.as_str()).collect())
-            }
-            LabeledCounter::Would => (&self.families.would, decisions().collect()),
-        };
-        let counted =
-            labels.into_iter().map(|label| (label, counter.with_label_values(&[&*self.name, label]).get()));
-        counted.filter(|(_, count)| *count > 0).collect()
+    fn count(&self, counter: TargetCounter, label: &str) {
+        counter.family(&self.families).with_label_values(&[&*self.name, label]).inc();
     }
 
     /// Sets the gauges from these views, before they are exported.
     pub(super) fn set(&self, view: &SchedulerView, budgets: &[BudgetView]) {
-        self.set_budgets(view, budgets);
-        let set =
-            |family: &GaugeVec, labels: &[&str], value: f64| family.with_label_values(labels).set(value);
-        set(&self.families.limit, &[&self.name], view.limit as f64);
-        if let (Some(limit), Some(seen)) = (&self.adaptive, &view.adaptive) {
-            limit.set(seen);
+        let (families, name) = (&*self.families, &*self.name);
+        families.limit.with_label_values(&[name]).set(view.limit as f64);
+        if let (Some(limit), Some(adaptive)) = (&self.adaptive, &view.adaptive) {
+            limit.set(adaptive);
         }
-        set(&self.families.cooling, &[&self.name], view.cool_for.unwrap_or_default().as_secs_f64());
-        let gap = self.families.gap.with_label_values(&[&*self.name]);
+        families.cooling.with_label_values(&[name]).set(view.cool_for.unwrap_or_default().as_secs_f64());
+        let gap = families.gap.with_label_values(&[name]);
         gap.inc_by((view.gap.as_secs_f64() - gap.get()).max(0.0));
-        let seen: HashMap<&str, &TenantView> = view.tenants.iter().map(|seen| (&*seen.name, seen)).collect();
-        let mut others = (0, 0);
-        for (label, tenant) in self.all_tenants() {
-            if let Some(seen) = seen.get(label) {
-                tenant.in_flight.set(seen.in_flight as f64);
-                tenant.waiting.set(seen.waiting as f64);
-            } else if label != OTHER {
-                tenant.in_flight.set(0.0);
-                tenant.waiting.set(0.0);
-            }
-        }
-        for seen in view.tenants.iter().filter(|seen| !self.tenants.contains_key(&seen.name)) {
-            others.0 += seen.in_flight;
-            others.1 += seen.waiting;
-        }
-        self.other.in_flight.set(others.0 as f64);
-        self.other.waiting.set(others.1 as f64);
-    }
-}
-
-impl TargetMetrics {
-    fn set_budgets(&self, view: &SchedulerView, budgets: &[BudgetView]) {
-        let name: &str = &self.name;
         for budget in budgets {
             let labels = [name, budget.kind.as_str()];
-            self.families.budget_limit.with_label_values(&labels).set(budget.limit as f64);
-            self.families
-                .budget_level
-                .with_label_values(&labels)
-                .set(budget.level as f64 - budget.debt as f64);
+            families.budget_limit.with_label_values(&labels).set(budget.limit as f64);
+            families.budget_level.with_label_values(&labels).set(budget.level as f64 - budget.debt as f64);
         }
-        let Some(kv) = &view.kv else { return };
-        for (what, tokens) in KV.into_iter().zip([kv.usable, kv.held, kv.peak]) {
-            self.families.kv.with_label_values(&[name, what]).set(tokens as f64);
+        if let Some(kv) = &view.kv {
+            for (what, tokens) in [("usable", kv.usable), ("held", kv.held), ("peak", kv.peak)] {
+                families.kv.with_label_values(&[name, what]).set(tokens as f64);
+            }
+        }
+        let mut sums: HashMap<&str, (usize, usize)> = HashMap::new();
+        for tenant in &view.tenants {
+            let label = if self.tenants.contains_key(&tenant.name) { &tenant.name } else { OTHER };
+            let (in_flight, waiting) = sums.entry(label).or_default();
+            *in_flight += tenant.in_flight;
+            *waiting += tenant.waiting;
+        }
+        for (label, tenant) in self.all_tenants() {
+            let (in_flight, waiting) = sums.get(label).copied().unwrap_or_default();
+            tenant.in_flight.set(in_flight as f64);
+            tenant.waiting.set(waiting as f64);
         }
     }
 
     /// Sets the gauges of the pool's replicas, before they are exported.
     pub(super) fn set_replicas(&self, views: &[ReplicaView]) {
-        self.replicas.set(&self.families, &self.name, views);
+        self.replicas.set(views);
     }
 }
 
@@ -329,12 +266,9 @@ fn listed(config: &TargetConfig) -> impl Iterator<Item = &Arc<str>> {
     listed.iter().map(|member| &member.url)
 }
 
-/// Labels of the gauges of the engine's KV memory.
-const KV: [&str; 3] = ["usable", "held", "peak"];
-
-/// A counter of a target that a snapshot breaks down by label.
+/// A counter of a target whose second label has a fixed set of values.
 #[derive(Clone, Copy)]
-pub(crate) enum LabeledCounter {
+pub(crate) enum TargetCounter {
     Retries,
     Failures,
     GaveUp,
@@ -342,4 +276,40 @@ pub(crate) enum LabeledCounter {
     Fallbacks,
     Hedges,
     Would,
+}
+
+impl TargetCounter {
+    const ALL: [Self; 7] = [
+        Self::Retries,
+        Self::Failures,
+        Self::GaveUp,
+        Self::CoolDowns,
+        Self::Fallbacks,
+        Self::Hedges,
+        Self::Would,
+    ];
+
+    fn family(self, families: &Families) -> &IntCounterVec {
+        match self {
+            Self::Retries => &families.retries,
+            Self::Failures => &families.failures,
+            Self::GaveUp => &families.gave_up,
+            Self::CoolDowns => &families.cool_downs,
+            Self::Fallbacks => &families.fallbacks,
+            Self::Hedges => &families.hedges,
+            Self::Would => &families.would,
+        }
+    }
+
+    /// Returns the values of the second label. Only pools have hedges.
+    fn labels(self, is_pool: bool) -> Box<dyn Iterator<Item = &'static str>> {
+        match self {
+            Self::Retries | Self::Failures => Box::new(CLASSES.iter().copied()),
+            Self::GaveUp => Box::new(GIVE_UP_REASONS.iter().map(|why| why.as_str())),
+            Self::CoolDowns => Box::new(HOLDS.into_iter()),
+            Self::Fallbacks => Box::new(fallback_reasons().map(Reason::as_str)),
+            Self::Hedges => Box::new(Hedged::ALL.into_iter().filter(move |_| is_pool).map(Hedged::as_str)),
+            Self::Would => Box::new(decisions()),
+        }
+    }
 }

@@ -7,23 +7,20 @@ use prometheus::{Gauge, Histogram, HistogramVec, IntCounter};
 use super::families::Families;
 use crate::context::Lane;
 use crate::error::Reason;
-use crate::metrics::{Outcome, Quantiles};
-
-/// Labels of the token counters.
-const DIRECTIONS: [&str; 2] = ["input", "output"];
+use crate::metrics::Outcome;
 
 /// The series of one tenant at one target. They are looked up once, so that no call searches for a
 /// label.
 pub(crate) struct TenantMetrics {
-    queue_wait: [Histogram; 3],
-    ttft: [Histogram; 3],
-    duration: [Histogram; 3],
-    outcomes: [IntCounter; Outcome::ALL.len()],
-    refused: [IntCounter; Reason::ALL.len()],
-    admitted: IntCounter,
-    objective: IntCounter,
-    input_tokens: IntCounter,
-    output_tokens: IntCounter,
+    pub(crate) queue_wait: [Histogram; 3],
+    pub(crate) ttft: [Histogram; 3],
+    pub(crate) duration: [Histogram; 3],
+    pub(crate) outcomes: [IntCounter; Outcome::ALL.len()],
+    pub(crate) refused: [IntCounter; Reason::ALL.len()],
+    pub(crate) admitted: IntCounter,
+    pub(crate) objective: IntCounter,
+    pub(crate) input_tokens: IntCounter,
+    pub(crate) output_tokens: IntCounter,
     pub(super) in_flight: Gauge,
     pub(super) waiting: Gauge,
 }
@@ -44,8 +41,8 @@ impl TenantMetrics {
                 .map(|reason| families.refused.with_label_values(&[target, tenant, reason.as_str()])),
             admitted: families.admitted.with_label_values(&pair),
             objective: families.objective.with_label_values(&pair),
-            input_tokens: families.tokens.with_label_values(&[target, tenant, DIRECTIONS[0]]),
-            output_tokens: families.tokens.with_label_values(&[target, tenant, DIRECTIONS[1]]),
+            input_tokens: families.tokens.with_label_values(&[target, tenant, "input"]),
+            output_tokens: families.tokens.with_label_values(&[target, tenant, "output"]),
             in_flight: families.in_flight.with_label_values(&pair),
             waiting: families.waiting.with_label_values(&pair),
         }
@@ -87,32 +84,4 @@ impl TenantMetrics {
         self.input_tokens.inc_by(input);
         self.output_tokens.inc_by(output);
     }
-
-    /// Returns the current values.
-    pub(crate) fn seen(&self) -> TenantSeen {
-        TenantSeen {
-            admitted: self.admitted.get(),
-            objective_met: self.objective.get(),
-            outcomes: Outcome::ALL.map(|outcome| (outcome.as_str(), self.outcomes[outcome as usize].get())),
-            refused: std::array::from_fn(|i| (Reason::ALL[i].as_str(), self.refused[i].get())),
-            input_tokens: self.input_tokens.get(),
-            output_tokens: self.output_tokens.get(),
-            queue_wait: Quantiles::of(&self.queue_wait.each_ref()),
-            ttft: Quantiles::of(&self.ttft.each_ref()),
-            duration: Quantiles::of(&self.duration.each_ref()),
-        }
-    }
-}
-
-/// The values of a tenant's series, for a snapshot.
-pub(crate) struct TenantSeen {
-    pub(crate) admitted: u64,
-    pub(crate) objective_met: u64,
-    pub(crate) outcomes: [(&'static str, u64); Outcome::ALL.len()],
-    pub(crate) refused: [(&'static str, u64); Reason::ALL.len()],
-    pub(crate) input_tokens: u64,
-    pub(crate) output_tokens: u64,
-    pub(crate) queue_wait: Quantiles,
-    pub(crate) ttft: Quantiles,
-    pub(crate) duration: Quantiles,
 }

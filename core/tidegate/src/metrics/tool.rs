@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use prometheus::{Gauge, Histogram, IntCounter};
+use prometheus::{GaugeVec, Histogram};
 
-use super::families::Families;
-use super::limit::{LimitMetrics, LimitOwner};
+use super::families::{Families, nonzero};
+use super::limit::LimitMetrics;
 use super::target::decisions;
 use crate::config::{LimitConfig, ToolConfig};
 use crate::error::Reason;
@@ -37,51 +37,48 @@ impl HeldSlotUse {
     }
 }
 
-/// The series of one tool, looked up once. Each exists from the start.
+/// The series of one tool. Each exists from the start.
 pub(crate) struct ToolMetrics {
     name: Arc<str>,
     families: Arc<Families>,
     wait: Histogram,
-    refused: Vec<(Reason, IntCounter)>,
-    would: Vec<(&'static str, IntCounter)>,
-    in_flight: Gauge,
-    limit: Gauge,
     adaptive: Option<LimitMetrics>,
-    waiting: Gauge,
 }
 
 impl ToolMetrics {
     pub(super) fn new(families: &Arc<Families>, tool: &str, config: &ToolConfig) -> Self {
-        let refused = |reason: Reason| families.tool_refused.with_label_values(&[tool, reason.as_str()]);
-        let would = |decision| families.tool_would.with_label_values(&[tool, decision]);
-        families.of_tool(tool);
+        for reason in Reason::ALL {
+            families.tool_refused.with_label_values(&[tool, reason.as_str()]);
+        }
+        for decision in decisions() {
+            families.tool_would.with_label_values(&[tool, decision]);
+        }
+        for gauge in [&families.tool_in_flight, &families.tool_limit, &families.tool_waiting] {
+            gauge.with_label_values(&[tool]);
+        }
+        families.add_tool(tool);
         Self {
             name: tool.into(),
             families: families.clone(),
             wait: families.tool_wait.with_label_values(&[tool]),
-            refused: Reason::ALL.map(|reason| (reason, refused(reason))).into(),
-            would: decisions().map(|decision| (decision, would(decision))).collect(),
-            in_flight: families.tool_in_flight.with_label_values(&[tool]),
-            limit: families.tool_limit.with_label_values(&[tool]),
-            adaptive: (config.limit != LimitConfig::Fixed)
-                .then(|| LimitMetrics::new(families, LimitOwner::Tool, tool)),
-            waiting: families.tool_waiting.with_label_values(&[tool]),
+            adaptive: (config.limit != LimitConfig::Fixed).then(|| LimitMetrics::for_tool(families, tool)),
         }
     }
 
-    /// Records how long an admitted call waited for the tool.
+    /// Records how long an admitted task waited for the tool.
     pub(crate) fn admitted(&self, waited: Duration) {
         self.wait.observe(waited.as_secs_f64());
     }
 
-    /// Counts a rejected wait, by reason.
+    /// Counts a rejected request for the tool, by reason.
     pub(crate) fn refused(&self, reason: Reason) {
-        self.refused.iter().filter(|(known, _)| *known == reason).for_each(|(_, count)| count.inc());
+        self.families.tool_refused.with_label_values(&[&*self.name, reason.as_str()]).inc();
     }
 
-    /// Counts what mode `observe` would have done.
+    /// Counts what mode `observe` would have done with a request for the tool: `wait`, or the name
+    /// of a [`Reason`] for a rejection.
     pub(crate) fn would(&self, decision: &str) {
-        self.would.iter().filter(|(known, _)| *known == decision).for_each(|(_, count)| count.inc());
+        self.families.tool_would.with_label_values(&[&*self.name, decision]).inc();
     }
 
     /// Counts a request for the tool by a task that held a slot of `target`.
@@ -89,47 +86,46 @@ impl ToolMetrics {
         self.families.held.with_label_values(&[target, &self.name, how.as_str()]).inc();
     }
 
-    /// Returns how often tasks asked for the tool while they held a slot, by target. Omits zeros.
-    pub(crate) fn held_seen<'a>(
+    /// Returns how often tasks requested the tool while they held a model slot, by target and then
+    /// by label of [`HeldSlotUse`]. Omits zeros.
+    pub(crate) fn held_slots<'a>(
         &self,
         targets: impl Iterator<Item = &'a Arc<str>>,
     ) -> BTreeMap<Arc<str>, BTreeMap<&'static str, u64>> {
-        let of = |target: &Arc<str>| {
-            let count = |how: HeldSlotUse| {
-                self.families.held.with_label_values(&[target, &self.name, how.as_str()]).get()
+        let at = |target: &Arc<str>| -> BTreeMap<_, _> {
+            let count = |how: &'static str| {
+                (how, self.families.held.with_label_values(&[target, &self.name, how]).get())
             };
-            let seen = HeldSlotUse::ALL.map(|how| (how.as_str(), count(how)));
-            seen.into_iter().filter(|(_, count)| *count > 0).collect::<BTreeMap<_, _>>()
+            HeldSlotUse::ALL.map(|how| count(how.as_str())).into_iter().filter(|(_, n)| *n > 0).collect()
         };
-        let seen = targets.map(|target| (target.clone(), of(target)));
-        seen.filter(|(_, seen)| !seen.is_empty()).collect()
+        let counts = targets.map(|target| (target.clone(), at(target)));
+        counts.filter(|(_, counts)| !counts.is_empty()).collect()
     }
 
-    /// Returns the distribution of the waits for the tool.
-    pub(crate) fn wait_seen(&self) -> Quantiles {
-        Quantiles::of(&[&self.wait])
+    /// Returns the distribution of the times that admitted tasks waited for the tool, in seconds.
+    pub(crate) fn waits(&self) -> Quantiles {
+        Quantiles::from_histograms([&self.wait])
     }
 
-    /// Returns the number of rejections by reason. Omits zeros.
-    pub(crate) fn refused_seen(&self) -> impl Iterator<Item = (&'static str, u64)> {
-        self.refused
-            .iter()
-            .map(|(reason, count)| (reason.as_str(), count.get()))
-            .filter(|(_, count)| *count > 0)
+    /// Returns the number of rejections, by reason. Omits zeros.
+    pub(crate) fn rejections(&self) -> BTreeMap<&'static str, u64> {
+        nonzero(&self.families.tool_refused, &self.name, Reason::ALL.map(Reason::as_str))
     }
 
-    /// Returns what mode `observe` would have done, by decision. Omits zeros.
-    pub(crate) fn would_seen(&self) -> impl Iterator<Item = (&'static str, u64)> {
-        self.would.iter().map(|(decision, count)| (*decision, count.get())).filter(|(_, count)| *count > 0)
+    /// Returns what mode `observe` would have done with requests for the tool, by decision as in
+    /// [`ToolMetrics::would`]. Omits zeros.
+    pub(crate) fn observed_decisions(&self) -> BTreeMap<&'static str, u64> {
+        nonzero(&self.families.tool_would, &self.name, decisions())
     }
 
     /// Sets the gauges from a view, before they are exported.
     pub(crate) fn set(&self, view: &SchedulerView) {
-        self.in_flight.set(view.in_flight as f64);
-        self.limit.set(view.limit as f64);
-        if let (Some(limit), Some(seen)) = (&self.adaptive, &view.adaptive) {
-            limit.set(seen);
+        let set = |family: &GaugeVec, value| family.with_label_values(&[&*self.name]).set(value as f64);
+        set(&self.families.tool_in_flight, view.in_flight);
+        set(&self.families.tool_limit, view.limit);
+        set(&self.families.tool_waiting, view.waiting);
+        if let (Some(limit), Some(adaptive)) = (&self.adaptive, &view.adaptive) {
+            limit.set(adaptive);
         }
-        self.waiting.set(view.waiting as f64);
     }
 }

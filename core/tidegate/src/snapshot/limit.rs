@@ -57,7 +57,7 @@ pub struct DecisionSnapshot {
 
 impl LimitSnapshot {
     /// Converts the view of an adaptive limit.
-    pub(crate) fn of(view: &AdaptiveView, now: Instant) -> Self {
+    pub(crate) fn from_view(view: &AdaptiveView, now: Instant) -> Self {
         let limit = &view.limit;
         let decision = |decision: &Decision| DecisionSnapshot {
             ago: now.saturating_duration_since(decision.at).as_secs_f64(),

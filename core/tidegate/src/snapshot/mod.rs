@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Instant;
 
+use prometheus::IntCounter;
 use serde::Serialize;
 
 pub use limit::{DecisionSnapshot, LimitSnapshot};
@@ -14,8 +15,9 @@ pub use replica::ReplicaSnapshot;
 
 use crate::budget::BudgetView;
 use crate::context::Lane;
+use crate::error::Reason;
 use crate::kv;
-use crate::metrics::{LabeledCounter, Quantiles, TenantSeen, ToolMetrics};
+use crate::metrics::{Outcome, Quantiles, TargetCounter, TargetMetrics, TenantMetrics, ToolMetrics};
 use crate::pool::TargetPool;
 use crate::schedule::{LaneView, SchedulerView};
 use crate::target::{SharedCooldowns, Target};
@@ -211,13 +213,12 @@ pub struct ToolSnapshot {
 
 impl TargetSnapshot {
     /// Returns the current state of a target.
-    pub(crate) fn of(target: &Target, now: Instant) -> Self {
+    pub(crate) fn from_target(target: &Target, now: Instant) -> Self {
         let view = target.admission().view();
         let metrics = target.metrics();
-        let by = |family| metrics.by_label(family).into_iter().collect();
         Self {
             limit: view.limit,
-            adaptive: view.adaptive.as_ref().map(|seen| LimitSnapshot::of(seen, now)),
+            adaptive: view.adaptive.as_ref().map(|view| LimitSnapshot::from_view(view, now)),
             in_flight: view.in_flight,
             peak_in_flight: view.peak,
             queue_depth: view.waiting + target.shared().map_or(0, SharedCooldowns::held),
@@ -232,37 +233,34 @@ impl TargetSnapshot {
                 .admission()
                 .replicas()
                 .into_iter()
-                .map(|view| ReplicaSnapshot::of(view, now))
+                .map(|view| ReplicaSnapshot::from_view(view, now))
                 .collect(),
             replicas_problem: target.pool().and_then(TargetPool::problem),
             lanes: Lane::ALL
                 .into_iter()
                 .zip(&view.lanes)
-                .map(|(lane, seen)| (lane.as_str(), seen.into()))
+                .map(|(lane, view)| (lane.as_str(), view.into()))
                 .collect(),
-            attempts: metrics.attempts_seen(),
-            retries: by(LabeledCounter::Retries),
-            failed_attempts: by(LabeledCounter::Failures),
-            gave_up: by(LabeledCounter::GaveUp),
-            cool_downs: by(LabeledCounter::CoolDowns),
-            fallbacks: by(LabeledCounter::Fallbacks),
-            hedges: by(LabeledCounter::Hedges),
-            would: by(LabeledCounter::Would),
-            upstream_ttft: metrics.upstream_ttft_seen(),
-            tpot: metrics.tpot_seen(),
-            tenants: tenants(metrics.all_tenants().map(|(name, tenant)| (name, tenant.seen())), &view),
+            attempts: metrics.attempts.get(),
+            retries: metrics.counts(TargetCounter::Retries),
+            failed_attempts: metrics.counts(TargetCounter::Failures),
+            gave_up: metrics.counts(TargetCounter::GaveUp),
+            cool_downs: metrics.counts(TargetCounter::CoolDowns),
+            fallbacks: metrics.counts(TargetCounter::Fallbacks),
+            hedges: metrics.counts(TargetCounter::Hedges),
+            would: metrics.counts(TargetCounter::Would),
+            upstream_ttft: Quantiles::from_histograms([&metrics.upstream_ttft]),
+            tpot: Quantiles::from_histograms([&metrics.tpot]),
+            tenants: tenants(metrics, &view),
         }
     }
 }
 
 /// Joins the counters of tenants with the scheduler's state, by name. Tenants without their own
 /// label are included while they hold or await slots.
-fn tenants<'a>(
-    counted: impl Iterator<Item = (&'a str, TenantSeen)>,
-    view: &SchedulerView,
-) -> BTreeMap<String, TenantSnapshot> {
+fn tenants(metrics: &TargetMetrics, view: &SchedulerView) -> BTreeMap<String, TenantSnapshot> {
     let mut tenants: BTreeMap<String, TenantSnapshot> =
-        counted.map(|(name, seen)| (name.to_owned(), TenantSnapshot::from(seen))).collect();
+        metrics.all_tenants().map(|(name, tenant)| (name.to_owned(), tenant.into())).collect();
     for seen in &view.tenants {
         let known = tenants.contains_key(&*seen.name);
         if known || seen.in_flight + seen.waiting > 0 {
@@ -303,20 +301,22 @@ impl From<&LaneView> for LaneSnapshot {
     }
 }
 
-impl From<TenantSeen> for TenantSnapshot {
-    fn from(seen: TenantSeen) -> Self {
-        let some =
-            |pairs: &[(&'static str, u64)]| pairs.iter().copied().filter(|(_, count)| *count > 0).collect();
+impl From<&TenantMetrics> for TenantSnapshot {
+    fn from(metrics: &TenantMetrics) -> Self {
+        let outcomes = Outcome::ALL.map(Outcome::as_str).into_iter().zip(&metrics.outcomes);
+        let refused = Reason::ALL.map(Reason::as_str).into_iter().zip(&metrics.refused);
+        let nonzero =
+            |(label, counter): (_, &IntCounter)| Some((label, counter.get())).filter(|(_, n)| *n > 0);
         Self {
-            admitted: seen.admitted,
-            objective_met: seen.objective_met,
-            outcomes: some(&seen.outcomes),
-            refused: some(&seen.refused),
-            input_tokens: seen.input_tokens,
-            output_tokens: seen.output_tokens,
-            queue_wait: seen.queue_wait,
-            ttft: seen.ttft,
-            duration: seen.duration,
+            admitted: metrics.admitted.get(),
+            objective_met: metrics.objective.get(),
+            outcomes: outcomes.filter_map(nonzero).collect(),
+            refused: refused.filter_map(nonzero).collect(),
+            input_tokens: metrics.input_tokens.get(),
+            output_tokens: metrics.output_tokens.get(),
+            queue_wait: Quantiles::from_histograms(&metrics.queue_wait),
+            ttft: Quantiles::from_histograms(&metrics.ttft),
+            duration: Quantiles::from_histograms(&metrics.duration),
             ..Self::default()
         }
     }
@@ -324,7 +324,7 @@ impl From<TenantSeen> for TenantSnapshot {
 
 impl ToolSnapshot {
     /// Returns the state of a tool. `targets` are all targets of the gate, for `slot_held`.
-    pub(crate) fn of<'a>(
+    pub(crate) fn from_view<'a>(
         view: &SchedulerView,
         metrics: &ToolMetrics,
         targets: impl Iterator<Item = &'a Arc<str>>,
@@ -332,14 +332,14 @@ impl ToolSnapshot {
     ) -> Self {
         Self {
             limit: view.limit,
-            adaptive: view.adaptive.as_ref().map(|seen| LimitSnapshot::of(seen, now)),
+            adaptive: view.adaptive.as_ref().map(|view| LimitSnapshot::from_view(view, now)),
             in_flight: view.in_flight,
             peak_in_flight: view.peak,
             queue_depth: view.waiting,
-            wait: metrics.wait_seen(),
-            refused: metrics.refused_seen().collect(),
-            would: metrics.would_seen().collect(),
-            slot_held: metrics.held_seen(targets),
+            wait: metrics.waits(),
+            refused: metrics.rejections(),
+            would: metrics.observed_decisions(),
+            slot_held: metrics.held_slots(targets),
         }
     }
 }

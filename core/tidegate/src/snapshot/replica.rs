@@ -51,38 +51,24 @@ pub struct ReplicaSnapshot {
 
 impl ReplicaSnapshot {
     /// Converts the view of a replica.
-    pub(crate) fn of(view: ReplicaView, now: Instant) -> Self {
-        let ReplicaView {
-            id: _,
-            url,
-            state,
-            is_eligible: _,
-            weight,
-            share,
-            ejections,
-            requests,
-            tokens,
-            others,
-            kv_usage,
-            models,
-            slots,
-        } = view;
-        let adaptive = slots.as_ref().and_then(|slots| slots.adaptive.as_ref());
+    pub(crate) fn from_view(view: ReplicaView, now: Instant) -> Self {
+        let slots = view.slots.as_ref();
+        let adaptive = slots.and_then(|slots| slots.adaptive.as_ref());
         Self {
-            url,
-            state,
-            weight,
-            share,
-            ejections,
-            limit: slots.as_ref().map_or(0, |slots| slots.limit),
-            adaptive: adaptive.map(|seen| LimitSnapshot::of(seen, now)),
-            in_flight: slots.as_ref().map_or(0, |slots| slots.in_flight),
-            kv: slots.as_ref().and_then(|slots| slots.kv.as_ref()).map(KvSnapshot::from),
-            requests,
-            tokens,
-            others,
-            kv_usage,
-            models,
+            limit: slots.map_or(0, |slots| slots.limit),
+            adaptive: adaptive.map(|adaptive| LimitSnapshot::from_view(adaptive, now)),
+            in_flight: slots.map_or(0, |slots| slots.in_flight),
+            kv: slots.and_then(|slots| slots.kv.as_ref()).map(KvSnapshot::from),
+            url: view.url,
+            state: view.state,
+            weight: view.weight,
+            share: view.share,
+            ejections: view.ejections,
+            requests: view.requests,
+            tokens: view.tokens,
+            others: view.others,
+            kv_usage: view.kv_usage,
+            models: view.models,
         }
     }
 }

@@ -238,7 +238,7 @@ impl Tools {
     pub(crate) fn snapshot(&self, targets: &[Arc<Target>], now: Instant) -> BTreeMap<String, ToolSnapshot> {
         let shown = |tool: &Tool| {
             let targets = targets.iter().map(|target| target.name());
-            ToolSnapshot::of(&tool.admission.view(), &tool.metrics, targets, now)
+            ToolSnapshot::from_view(&tool.admission.view(), &tool.metrics, targets, now)
         };
         self.tools.iter().map(|(name, tool)| (name.clone(), shown(tool))).collect()
     }
