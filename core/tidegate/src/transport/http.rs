@@ -29,7 +29,7 @@ use crate::framing;
 use tidegate_protocol::url;
 
 /// The number of proxies whose connections are kept. One more closes the idle connections of all.
-const MOST_PROXIES: usize = 64;
+const MAX_PROXIES: usize = 64;
 
 /// The built-in HTTP transport. Cheap to clone; clones share connections.
 ///
@@ -95,7 +95,7 @@ impl Http {
             return Ok(pool.clone());
         }
         let mut pools = self.0.pools.write();
-        if pools.len() > MOST_PROXIES && !pools.contains_key(&proxy) {
+        if pools.len() > MAX_PROXIES && !pools.contains_key(&proxy) {
             pools.retain(|proxy, _| proxy.is_none());
         }
         let pools = pools.entry(proxy.clone()).or_default();
@@ -181,16 +181,16 @@ impl Service<Request<RequestBody>> for Http {
             let authority = request.uri().authority().ok_or_else(|| {
                 Error::new(ErrorKind::Request, "the URL names no host: give an absolute one")
             })?;
-            let place = this.0.shards.place(authority, this.0.config.http2_streams);
-            let pool = this.pool(this.proxy_for(&request), place.shard)?;
+            let shard = this.0.shards.assign(authority, this.0.config.http2_streams);
+            let pool = this.pool(this.proxy_for(&request), shard.index)?;
             let upload = request.body().upload_progress();
             let request = outgoing(request)?;
             let response = pool.execute(request).await.map_err(|error| {
                 upload.and_then(|upload| upload.failure()).unwrap_or_else(|| from_reqwest(error))
             })?;
-            place.answered(response.version());
+            shard.on_response(response.version());
             let response: Response<reqwest::Body> = response.into();
-            Ok(response.map(|body| ResponseBody::new(Incoming { body, _place: place })))
+            Ok(response.map(|body| ResponseBody::new(Incoming { body, _shard: shard })))
         })
     }
 }
@@ -218,7 +218,7 @@ fn outgoing(mut request: Request<RequestBody>) -> Result<reqwest::Request, Error
 /// A response body from the connection. It counts as in flight on its shard until it is dropped.
 struct Incoming {
     body: reqwest::Body,
-    _place: ShardGuard,
+    _shard: ShardGuard,
 }
 
 impl Body for Incoming {
@@ -250,19 +250,19 @@ fn from_reqwest(error: reqwest::Error) -> Error {
         ErrorKind::Connect
     } else if error.is_builder() {
         ErrorKind::Request
-    } else if sources(&error).any(into_truncated) {
+    } else if sources(&error).any(is_unexpected_end) {
         ErrorKind::Truncated
     } else {
         ErrorKind::Transport
     };
-    let told = Error::new(kind, describe(&error));
+    let described = Error::new(kind, describe(&error));
     if kind != ErrorKind::Connect {
-        return told;
+        return described;
     }
     match sources(&error).find_map(|e| e.downcast_ref::<io::Error>()) {
-        Some(why) if is_refusal(why) => told.with_connect_refused(),
-        Some(why) if is_ours(why) => told.with_local_cause(),
-        _ => told,
+        Some(why) if is_refusal(why) => described.with_connect_refused(),
+        Some(why) if is_local(why) => described.with_local_cause(),
+        _ => described,
     }
 }
 
@@ -273,7 +273,7 @@ fn is_refusal(error: &io::Error) -> bool {
 
 /// Returns `true` if this process or machine lacks the resources to connect: file descriptors,
 /// ports or memory.
-fn is_ours(error: &io::Error) -> bool {
+fn is_local(error: &io::Error) -> bool {
     // EMFILE (this process), ENFILE (the machine) and Windows' WSAEMFILE. The first two numbers are
     // the same on Linux, macOS and the BSDs.
     const TOO_MANY_FILES: [i32; 3] = [24, 23, 10_024];
@@ -282,7 +282,7 @@ fn is_ours(error: &io::Error) -> bool {
 }
 
 /// Returns `true` if the peer ended the body before its announced length.
-fn into_truncated(error: &(dyn std::error::Error + 'static)) -> bool {
+fn is_unexpected_end(error: &(dyn std::error::Error + 'static)) -> bool {
     error.downcast_ref::<io::Error>().is_some_and(|e| e.kind() == io::ErrorKind::UnexpectedEof)
 }
 
@@ -302,8 +302,7 @@ fn describe(error: &reqwest::Error) -> String {
     };
     let mut text = what.to_owned();
     for cause in sources(error).skip_while(|e| e.downcast_ref::<reqwest::Error>().is_some()) {
-        text.push_str(": ");
-        text.push_str(&cause.to_string());
+        text += &format!(": {cause}");
     }
     text
 }
@@ -324,7 +323,7 @@ mod tests {
             (io::ErrorKind::TimedOut.into(), false, false),
             (io::ErrorKind::HostUnreachable.into(), false, false),
         ] {
-            assert_eq!((is_refusal(&error), is_ours(&error)), (refusal, ours), "{error}");
+            assert_eq!((is_refusal(&error), is_local(&error)), (refusal, ours), "{error}");
         }
     }
 }

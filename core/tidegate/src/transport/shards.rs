@@ -29,12 +29,12 @@ struct Host {
 pub(super) struct ShardGuard {
     host: Arc<Host>,
     /// The index of the pool to use, from 0.
-    pub(super) shard: usize,
+    pub(super) index: usize,
 }
 
 impl Shards {
     /// Assigns an exchange to the first shard with fewer than `streams` exchanges in flight.
-    pub(super) fn place(&self, authority: &Authority, streams: usize) -> ShardGuard {
+    pub(super) fn assign(&self, authority: &Authority, streams: usize) -> ShardGuard {
         let host = {
             let mut hosts = self.hosts.lock();
             match hosts.get(authority) {
@@ -42,35 +42,28 @@ impl Shards {
                 None => hosts.entry(authority.clone()).or_default().clone(),
             }
         };
-        let shard = {
-            let mut in_flight = host.in_flight.lock();
-            let shard = if host.http2.load(Ordering::Relaxed) {
-                in_flight.iter().position(|&n| n < streams).unwrap_or(in_flight.len())
-            } else {
-                0
-            };
-            if in_flight.len() <= shard {
-                in_flight.resize(shard + 1, 0);
-            }
-            if let Some(n) = in_flight.get_mut(shard) {
-                *n += 1;
-            }
-            shard
-        };
-        ShardGuard { host, shard }
+        let mut in_flight = host.in_flight.lock();
+        let free = in_flight.iter().position(|&n| n < streams).unwrap_or(in_flight.len());
+        let index = if host.http2.load(Ordering::Relaxed) { free } else { 0 };
+        match in_flight.get_mut(index) {
+            Some(n) => *n += 1,
+            None => in_flight.push(1),
+        }
+        drop(in_flight);
+        ShardGuard { host, index }
     }
 }
 
 impl ShardGuard {
     /// Records the HTTP version that the host answered with.
-    pub(super) fn answered(&self, version: http::Version) {
+    pub(super) fn on_response(&self, version: http::Version) {
         self.host.http2.store(version == http::Version::HTTP_2, Ordering::Relaxed);
     }
 }
 
 impl Drop for ShardGuard {
     fn drop(&mut self) {
-        if let Some(n) = self.host.in_flight.lock().get_mut(self.shard) {
+        if let Some(n) = self.host.in_flight.lock().get_mut(self.index) {
             *n -= 1;
         }
     }
@@ -87,18 +80,18 @@ mod tests {
     #[test]
     fn http1_stays_on_the_first_pool() {
         let shards = Shards::default();
-        let places: Vec<_> = (0..10).map(|_| shards.place(&host(), 4)).collect();
-        assert!(places.iter().all(|place| place.shard == 0));
+        let guards: Vec<_> = (0..10).map(|_| shards.assign(&host(), 4)).collect();
+        assert!(guards.iter().all(|guard| guard.index == 0));
     }
 
     #[test]
     fn http2_opens_another_pool_before_the_limit_and_returns_to_the_first() {
         let shards = Shards::default();
-        let first = shards.place(&host(), 4);
-        first.answered(http::Version::HTTP_2);
-        let more: Vec<_> = (0..5).map(|_| shards.place(&host(), 4)).collect();
-        assert_eq!(more.iter().map(|place| place.shard).collect::<Vec<_>>(), [0, 0, 0, 1, 1]);
+        let first = shards.assign(&host(), 4);
+        first.on_response(http::Version::HTTP_2);
+        let more: Vec<_> = (0..5).map(|_| shards.assign(&host(), 4)).collect();
+        assert_eq!(more.iter().map(|guard| guard.index).collect::<Vec<_>>(), [0, 0, 0, 1, 1]);
         drop(first);
-        assert_eq!(shards.place(&host(), 4).shard, 0);
+        assert_eq!(shards.assign(&host(), 4).index, 0);
     }
 }

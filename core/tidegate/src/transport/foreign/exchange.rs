@@ -2,12 +2,16 @@
 
 use std::future::{Future, poll_fn};
 use std::sync::Arc;
+use std::task::Poll;
 
 use bytes::Bytes;
 use http::Response;
 
-use super::exchange_state::ExchangeState;
+use super::exchange_state::{ExchangeState, State, wake};
 use crate::error::{Error, ErrorKind};
+
+/// Maximum number of buffered chunks: one for a waiting reader, and one ahead.
+const MAX_CHUNKS: usize = 2;
 
 /// Tells the host whether to send more of the body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,13 +30,9 @@ pub enum SendState {
 /// Dropping it tells the gate that the host has finished. The slot of a cancelled exchange is held
 /// until then, at most [`GRACE`](super::GRACE). An exchange that is dropped without
 /// [`Exchange::end`] fails with `Transport`.
-pub struct Exchange(Arc<ExchangeState>);
+pub struct Exchange(pub(super) Arc<ExchangeState>);
 
 impl Exchange {
-    pub(super) fn new(cell: Arc<ExchangeState>) -> Self {
-        Self(cell)
-    }
-
     /// Returns the number that identifies the exchange in [`super::Host::cancel`]. Unique in this
     /// process.
     pub fn id(&self) -> u64 {
@@ -46,14 +46,42 @@ impl Exchange {
     /// truncated. A host that decodes bodies must therefore remove `content-length` and
     /// `content-encoding`.
     pub fn answer(&self, head: Response<()>) -> bool {
-        self.0.answer(head)
+        let mut state = self.0.state.lock();
+        if state.gone || state.answered {
+            return false;
+        }
+        state.answered = true;
+        state.head = Some(head);
+        let reader = state.reader.take();
+        drop(state);
+        wake(reader);
+        true
     }
 
     /// Sends the next chunk of the body, and returns whether the host may send another. An empty
     /// chunk is ignored. If the host sends a chunk without room for it, the exchange fails with
     /// `Transport`.
     pub fn chunk(&self, chunk: Bytes) -> SendState {
-        self.0.chunk(chunk)
+        let mut state = self.0.state.lock();
+        if state.is_closed() {
+            return SendState::Closed;
+        }
+        if state.chunks.len() == MAX_CHUNKS && !chunk.is_empty() {
+            state.failure = Some(Error::new(
+                ErrorKind::Transport,
+                "the caller's own transport sent a chunk before the previous one was read",
+            ));
+            return SendState::Closed;
+        }
+        let mut reader = None;
+        if !chunk.is_empty() {
+            state.chunks.push_back(chunk);
+            reader = state.reader.take();
+        }
+        let has_room = reader.is_some() || state.chunks.is_empty();
+        drop(state);
+        wake(reader);
+        if has_room { SendState::Open } else { SendState::Full }
     }
 
     /// Waits until the next chunk may be sent. Resolves to `true` if there is room, and to `false`
@@ -66,8 +94,7 @@ impl Exchange {
     ///
     /// Cancel safe. Only one future of this method and [`Exchange::wanted`] can wait at a time.
     pub fn room(&self) -> impl Future<Output = bool> + Send + use<> {
-        let cell = self.0.clone();
-        poll_fn(move |cx| cell.poll_room(cx))
+        self.wait_until(|state| state.chunks.is_empty())
     }
 
     /// Waits until the reader waits for a chunk. Resolves to `true` if it does, and to `false` if
@@ -80,31 +107,65 @@ impl Exchange {
     ///
     /// As for [`Exchange::room`].
     pub fn wanted(&self) -> impl Future<Output = bool> + Send + use<> {
-        let cell = self.0.clone();
-        poll_fn(move |cx| cell.poll_wanted(cx))
+        self.wait_until(|state| state.answered && state.reader.is_some())
+    }
+
+    /// Waits until `is_ready` returns `true`. Resolves to `false` if the exchange closes first.
+    fn wait_until(&self, is_ready: fn(&State) -> bool) -> impl Future<Output = bool> + Send + use<> {
+        let shared = self.0.clone();
+        poll_fn(move |cx| {
+            let mut state = shared.state.lock();
+            if state.is_closed() {
+                return Poll::Ready(false);
+            }
+            if is_ready(&state) {
+                return Poll::Ready(true);
+            }
+            state.writer = Some(cx.waker().clone());
+            Poll::Pending
+        })
     }
 
     /// Returns `true` if the reader is gone: the call's future or the response body was dropped.
     pub fn is_cancelled(&self) -> bool {
-        self.0.is_cancelled()
+        self.0.state.lock().gone
     }
 
     /// Ends the body successfully.
     pub fn end(self) {
-        self.0.close(Ok(()));
+        self.close(Ok(()));
     }
 
     /// Ends the exchange with `error`. Its kind decides how the gate treats the failure: `Connect`
     /// and `ConnectTimeout` state that nothing was sent. A host that needs its own error object
-    /// back can attach it as the source ([`Error::because`]).
+    /// back can attach it as the source ([`Error::with_source`]).
     pub fn fail(self, error: Error) {
-        self.0.close(Err(error));
+        self.close(Err(error));
+    }
+
+    /// Ends the exchange with the host's result, and releases the slot. Later calls have no effect.
+    fn close(&self, result: Result<(), Error>) {
+        let mut state = self.0.state.lock();
+        if std::mem::replace(&mut state.ended, true) {
+            return;
+        }
+        if let Err(error) = result {
+            state.failure.get_or_insert(error);
+        }
+        let reader = state.reader.take();
+        let (release_guard, grace) = (state.release_guard.take(), state.grace.take());
+        drop(state);
+        if let Some(grace) = grace {
+            grace.abort();
+        }
+        drop(release_guard);
+        wake(reader);
     }
 }
 
 impl Drop for Exchange {
     fn drop(&mut self) {
-        self.0.close(Err(Error::new(
+        self.close(Err(Error::new(
             ErrorKind::Transport,
             "the caller's own transport abandoned the exchange",
         )));

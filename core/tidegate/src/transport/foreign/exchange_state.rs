@@ -13,12 +13,9 @@ use parking_lot::Mutex;
 use tokio::runtime::Handle;
 use tokio::task::AbortHandle;
 
-use super::{Exchange, GRACE, Host, SendState, quietly};
+use super::{Exchange, GRACE, Host, quietly};
 use crate::admission::ReleaseGuard;
 use crate::error::{Error, ErrorKind};
-
-/// The largest number of buffered chunks: one for a waiting reader, and one ahead.
-const MOST_CHUNKS: usize = 2;
 
 /// The shared state of one exchange.
 pub(super) struct ExchangeState {
@@ -27,124 +24,39 @@ pub(super) struct ExchangeState {
     /// The runtime that times the grace period; `None` if the exchange was opened outside a
     /// runtime.
     runtime: Option<Handle>,
-    state: Mutex<State>,
+    pub(super) state: Mutex<State>,
 }
 
 /// The part of the state that the lock guards.
 #[derive(Default)]
-struct State {
-    head: Option<Response<()>>,
-    answered: bool,
-    chunks: VecDeque<Bytes>,
+pub(super) struct State {
+    pub(super) head: Option<Response<()>>,
+    pub(super) answered: bool,
+    pub(super) chunks: VecDeque<Bytes>,
     /// Whether the host has ended the exchange.
-    ended: bool,
+    pub(super) ended: bool,
     /// The failure that the reader receives next. Taken when it is delivered.
-    failure: Option<Error>,
+    pub(super) failure: Option<Error>,
     /// Whether the reader was dropped, or stopped after a failure.
-    gone: bool,
-    reader: Option<Waker>,
-    writer: Option<Waker>,
-    release_guard: Option<ReleaseGuard>,
-    grace: Option<AbortHandle>,
+    pub(super) gone: bool,
+    pub(super) reader: Option<Waker>,
+    pub(super) writer: Option<Waker>,
+    pub(super) release_guard: Option<ReleaseGuard>,
+    pub(super) grace: Option<AbortHandle>,
 }
 
 /// Opens an exchange and returns its two ends: the core's reader and the host's handle.
 pub(super) fn open(id: u64, host: Arc<dyn Host>, release_guard: Option<ReleaseGuard>) -> (Reader, Exchange) {
     let state = Mutex::new(State { release_guard, ..State::default() });
-    let cell = Arc::new(ExchangeState { id, host, runtime: Handle::try_current().ok(), state });
-    (Reader(cell.clone()), Exchange::new(cell))
+    let shared = Arc::new(ExchangeState { id, host, runtime: Handle::try_current().ok(), state });
+    (Reader(shared.clone()), Exchange(shared))
 }
 
-/// Methods for the host's side.
-impl ExchangeState {
-    /// Passes the response head to the reader. Returns `false` if the exchange was cancelled or
-    /// answered before.
-    pub(super) fn answer(&self, head: Response<()>) -> bool {
-        let mut state = self.state.lock();
-        if state.gone || state.answered {
-            return false;
-        }
-        state.answered = true;
-        state.head = Some(head);
-        let reader = state.reader.take();
-        drop(state);
-        wake(reader);
-        true
-    }
-
-    /// Buffers the next chunk. Returns whether the host may send another.
-    pub(super) fn chunk(&self, chunk: Bytes) -> SendState {
-        let mut state = self.state.lock();
-        if state.gone || state.failure.is_some() {
-            return SendState::Closed;
-        }
-        let reader = if chunk.is_empty() {
-            None
-        } else if state.chunks.len() < MOST_CHUNKS {
-            state.chunks.push_back(chunk);
-            state.reader.take()
-        } else {
-            state.failure = Some(Error::new(
-                ErrorKind::Transport,
-                "the caller's own transport sent a chunk before the previous one was read",
-            ));
-            return SendState::Closed;
-        };
-        let room =
-            if reader.is_some() || state.chunks.is_empty() { SendState::Open } else { SendState::Full };
-        drop(state);
-        wake(reader);
-        room
-    }
-
-    /// Polls until there is room for a chunk (`true`) or the reader is gone (`false`).
-    pub(super) fn poll_room(&self, cx: &mut Context<'_>) -> Poll<bool> {
-        let mut state = self.state.lock();
-        if state.gone || state.failure.is_some() {
-            return Poll::Ready(false);
-        }
-        if state.chunks.is_empty() {
-            return Poll::Ready(true);
-        }
-        state.writer = Some(cx.waker().clone());
-        Poll::Pending
-    }
-
-    /// Polls until the reader waits for a chunk (`true`) or is gone (`false`).
-    pub(super) fn poll_wanted(&self, cx: &mut Context<'_>) -> Poll<bool> {
-        let mut state = self.state.lock();
-        if state.gone || state.failure.is_some() {
-            return Poll::Ready(false);
-        }
-        if state.answered && state.reader.is_some() {
-            return Poll::Ready(true);
-        }
-        state.writer = Some(cx.waker().clone());
-        Poll::Pending
-    }
-
-    /// Returns `true` if the reader is gone.
-    pub(super) fn is_cancelled(&self) -> bool {
-        self.state.lock().gone
-    }
-
-    /// Ends the exchange with the host's result, and releases the slot. Later calls have no effect.
-    pub(super) fn close(&self, how: Result<(), Error>) {
-        let mut state = self.state.lock();
-        if std::mem::replace(&mut state.ended, true) {
-            return;
-        }
-        if let Err(error) = how {
-            state.failure.get_or_insert(error);
-        }
-        let reader = state.reader.take();
-        let (release_guard, grace) = (state.release_guard.take(), state.grace.take());
-        drop(state);
-        if let Some(grace) = grace {
-            grace.abort();
-        }
-        drop(release_guard);
-        wake(reader);
+impl State {
+    /// Returns `true` if nothing more of the host's is delivered: the reader is gone, or the
+    /// exchange has failed.
+    pub(super) fn is_closed(&self) -> bool {
+        self.gone || self.failure.is_some()
     }
 }
 
@@ -208,8 +120,8 @@ impl Reader {
 
 impl Drop for Reader {
     fn drop(&mut self) {
-        let cell = &self.0;
-        let mut state = cell.state.lock();
+        let shared = &self.0;
+        let mut state = shared.state.lock();
         state.gone = true;
         let writer = state.writer.take();
         let unread = (state.head.take(), std::mem::take(&mut state.chunks));
@@ -220,24 +132,24 @@ impl Drop for Reader {
         if ended {
             return;
         }
-        quietly(|| cell.host.cancel(cell.id));
-        if cell.state.lock().release_guard.is_some() {
-            grace(cell);
+        quietly(|| shared.host.cancel(shared.id));
+        if shared.state.lock().release_guard.is_some() {
+            start_grace(shared);
         }
     }
 }
 
 /// Releases the slot of a cancelled exchange after [`GRACE`], unless the host ends it first.
-fn grace(cell: &Arc<ExchangeState>) {
-    let patience = ReleaseOnTimeout(cell.clone());
+fn start_grace(shared: &Arc<ExchangeState>) {
+    let release = ReleaseOnTimeout(shared.clone());
     // Without a runtime there is no clock, so the slot is released at once. The same happens when
     // the runtime shuts down and drops the task.
-    let Some(runtime) = &cell.runtime else { return };
+    let Some(runtime) = &shared.runtime else { return };
     let task = runtime.spawn(async move {
         tokio::time::sleep(GRACE).await;
-        drop(patience);
+        drop(release);
     });
-    let mut state = cell.state.lock();
+    let mut state = shared.state.lock();
     if state.ended {
         drop(state);
         task.abort();
@@ -256,7 +168,7 @@ impl Drop for ReleaseOnTimeout {
     }
 }
 
-fn wake(waker: Option<Waker>) {
+pub(super) fn wake(waker: Option<Waker>) {
     if let Some(waker) = waker {
         waker.wake();
     }
