@@ -39,16 +39,14 @@ impl Credential {
     ///
     /// # Errors
     /// Returns what is wrong with the variable, never its value.
-    pub(crate) fn in_environment(variable: &str) -> Result<Self, &'static str> {
+    pub(crate) fn from_env(variable: &str) -> Result<Self, &'static str> {
         let value = std::env::var_os(variable).ok_or("is not set in the environment")?;
         value.to_str().and_then(Self::new).ok_or("has a value that no header can carry")
     }
 
     /// Returns the value of the `authorization` header that OpenAI's API reads.
     pub(crate) fn bearer(&self) -> Option<HeaderValue> {
-        let mut value = HeaderValue::try_from(format!("Bearer {}", self.0)).ok()?;
-        value.set_sensitive(true);
-        Some(value)
+        self.value("Bearer ")
     }
 
     /// Writes the credential into the header that the dialect's API reads it from.
@@ -59,11 +57,17 @@ impl Credential {
             _ if is_azure(uri) => (API_KEY, ""),
             _ => (AUTHORIZATION, "Bearer "),
         };
-        // Always succeeds, because `new` has checked the key.
-        if let Ok(mut value) = HeaderValue::try_from(format!("{scheme}{}", self.0)) {
-            value.set_sensitive(true);
+        if let Some(value) = self.value(scheme) {
             headers.insert(name, value);
         }
+    }
+
+    /// Returns `scheme` and the key as a header value that is not logged. Never `None`, because
+    /// `new` has checked the key.
+    fn value(&self, scheme: &str) -> Option<HeaderValue> {
+        let mut value = HeaderValue::try_from(format!("{scheme}{}", self.0)).ok()?;
+        value.set_sensitive(true);
+        Some(value)
     }
 }
 

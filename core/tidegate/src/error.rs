@@ -44,8 +44,7 @@ struct Inner {
     call: Option<u64>,
     why: Option<WaitExplanation>,
     source: Option<Arc<dyn std::error::Error + Send + Sync>>,
-    local: bool,
-    refused: bool,
+    cause: FailureCause,
     replica: Option<Arc<str>>,
     extensions: http::Extensions,
 }
@@ -62,8 +61,7 @@ impl Error {
             call: None,
             why: None,
             source: None,
-            local: false,
-            refused: false,
+            cause: FailureCause::Upstream,
             replica: None,
             extensions: http::Extensions::new(),
         }))
@@ -87,31 +85,31 @@ impl Error {
     }
 
     /// Appends the failure class of the last attempt to the message.
-    pub(crate) fn with_last_failure(mut self, class: &str) -> Self {
-        self.0.message.push_str(&format!("; the last attempt failed: {class}"));
-        self
+    pub(crate) fn with_last_failure(self, class: &str) -> Self {
+        self.with_note(format_args!("the last attempt failed: {class}"))
     }
 
     /// Appends to the message that the replicas of the pool are not known for certain, because of
     /// `problem`.
-    pub(crate) fn with_discovery_problem(mut self, problem: &str) -> Self {
-        self.0.message.push_str(&format!("; the replicas of the pool are not known: {problem}"));
-        self
+    pub(crate) fn with_discovery_problem(self, problem: &str) -> Self {
+        self.with_note(format_args!("the replicas of the pool are not known: {problem}"))
     }
 
     /// Appends to the message that the fallback chain began at `target`, which rejected the call
     /// for `reason`.
-    pub(crate) fn with_first_rejection(mut self, target: &str, reason: Reason) -> Self {
-        self.0.message.push_str(&format!(
-            "; the call was sent here because {target} rejected it ({})",
-            reason.as_str()
-        ));
-        self
+    pub(crate) fn with_first_rejection(self, target: &str, reason: Reason) -> Self {
+        let reason = reason.as_str();
+        self.with_note(format_args!("the call was sent here because {target} rejected it ({reason})"))
     }
 
     /// Appends to the message why the fallback target did not accept the call.
-    pub(crate) fn with_fallback_problem(mut self, target: &str, why: &str) -> Self {
-        self.0.message.push_str(&format!("; the fallback {target} cannot be used: {why}"));
+    pub(crate) fn with_fallback_problem(self, target: &str, why: &str) -> Self {
+        self.with_note(format_args!("the fallback {target} cannot be used: {why}"))
+    }
+
+    /// Appends a note to the message, after a semicolon.
+    fn with_note(mut self, note: fmt::Arguments<'_>) -> Self {
+        self.0.message.push_str(&format!("; {note}"));
         self
     }
 
@@ -133,7 +131,7 @@ impl Error {
     /// Marks the error as local: it occurred in this process and is no evidence about the target,
     /// for example if the caller's own transport has no free connection.
     pub fn with_local_cause(mut self) -> Self {
-        self.0.local = true;
+        self.0.cause = FailureCause::Local;
         self
     }
 
@@ -141,13 +139,13 @@ impl Error {
     /// address. Without this mark, the host may be unreachable, or its name or certificate may be
     /// wrong.
     pub fn with_connect_refused(mut self) -> Self {
-        self.0.refused = true;
+        self.0.cause = FailureCause::ConnectRefused;
         self
     }
 
     /// Returns `true` if the host refused or reset the connection (see [`Error::with_connect_refused`]).
     pub fn is_connect_refused(&self) -> bool {
-        self.0.refused && self.0.kind == ErrorKind::Connect
+        self.0.cause == FailureCause::ConnectRefused && self.0.kind == ErrorKind::Connect
     }
 
     /// Sets the base URL of the replica at which the error occurred.
@@ -165,7 +163,7 @@ impl Error {
     /// Returns `true` if the error is no evidence about the target: it occurred in this process, or
     /// the request was invalid.
     pub fn is_local(&self) -> bool {
-        self.0.local || self.0.kind == ErrorKind::Request
+        self.0.cause == FailureCause::Local || self.0.kind == ErrorKind::Request
     }
 
     /// Returns the typed values that layers attach to the error, like the extensions of a response.
@@ -277,10 +275,12 @@ impl Error {
 impl From<&Error> for ExchangeFailure {
     /// Classifies a failed exchange by the kind and the marks of its error.
     fn from(error: &Error) -> Self {
-        let cause = match error {
-            error if error.is_local() => FailureCause::Local,
-            error if error.is_connect_refused() => FailureCause::ConnectRefused,
-            _ => FailureCause::Upstream,
+        let cause = if error.is_local() {
+            FailureCause::Local
+        } else if error.is_connect_refused() {
+            FailureCause::ConnectRefused
+        } else {
+            FailureCause::Upstream
         };
         Self { kind: error.kind(), cause, retry_after: None }
     }

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use serde::Serialize;
 
 use crate::call::Call;
+use crate::context::Lane;
 use crate::schedule::{Rule, WaitExplanation};
 use crate::tool::ToolWait;
 
@@ -90,27 +91,35 @@ pub struct Explanation {
 }
 
 impl Explanation {
-    /// Explains a call in progress.
-    pub(crate) fn of_call(call: &Call, now: Instant) -> Self {
-        let attempt = call.current_attempt();
-        let passed = |at: Instant| now.saturating_duration_since(at);
-        let name = call.target().name();
-        let mut explanation = Self {
-            call: call.id(),
-            label: call.label().cloned(),
-            target: Some(name.clone()),
+    /// Creates an explanation without a text, of a call that no rule keeps waiting.
+    fn new(call: u64, tenant: &Arc<str>, lane: Lane, waited: Duration) -> Self {
+        Self {
+            call,
+            label: None,
+            target: None,
             tool: None,
-            tenant: call.tenant().clone(),
-            lane: call.lane().as_str(),
+            tenant: tenant.clone(),
+            lane: lane.as_str(),
             state: CallStatus::InFlight,
             rule: None,
             text: String::new(),
-            waited: passed(call.queued_at()).as_secs_f64(),
-            since: passed(call.queued_at()).as_secs_f64(),
+            waited: waited.as_secs_f64(),
+            since: waited.as_secs_f64(),
             expected: None,
             ahead: None,
+        }
+    }
+
+    /// Explains a call in progress.
+    pub(crate) fn from_call(call: &Call, now: Instant) -> Self {
+        let passed = |at: Instant| now.saturating_duration_since(at);
+        let name = call.target().name();
+        let mut explanation = Self {
+            label: call.label().cloned(),
+            target: Some(name.clone()),
+            ..Self::new(call.id(), call.tenant(), call.lane(), passed(call.queued_at()))
         };
-        let Some(attempt) = attempt else {
+        let Some(attempt) = call.current_attempt() else {
             explanation.text = format!("sent to {name} without a slot, because the request runs no model");
             return explanation;
         };
@@ -119,12 +128,11 @@ impl Explanation {
             explanation.text = match attempt.backoff {
                 Some(sleep) => {
                     explanation.state = CallStatus::BackingOff;
-                    let left = sleep.saturating_sub(passed(released));
-                    explanation.expected = Some(left.as_secs_f64());
+                    let left = sleep.saturating_sub(passed(released)).as_secs_f64();
+                    explanation.expected = Some(left);
                     let failed = call.last_failure().unwrap_or("failed");
                     format!(
-                        "backs off because an attempt at {name} failed ({failed}); queued again in {:.1} s",
-                        left.as_secs_f64()
+                        "backs off because an attempt at {name} failed ({failed}); queued again in {left:.1} s"
                     )
                 }
                 None => {
@@ -144,61 +152,46 @@ impl Explanation {
                 format!("in flight: has held a slot of {name} for {:.1} s; {first}", explanation.since);
         } else {
             explanation.state = CallStatus::Waiting;
-            explanation.waits(&format!("a slot of {name}"), call.why(), passed(attempt.queued_at));
+            explanation.set_wait(&format!("a slot of {name}"), call.why(), passed(attempt.queued_at));
         }
         explanation
     }
 
     /// Explains a wait for a tool. `why` is the rule that keeps it waiting, if known.
-    pub(crate) fn of_tool_wait(tool_wait: &ToolWait, why: Option<WaitExplanation>, now: Instant) -> Self {
+    pub(crate) fn from_tool_wait(tool_wait: &ToolWait, why: Option<WaitExplanation>, now: Instant) -> Self {
         let waited = now.saturating_duration_since(tool_wait.queued_at);
         let mut explanation = Self {
-            call: tool_wait.id,
             label: tool_wait.label.clone(),
-            target: None,
             tool: Some(tool_wait.tool.clone()),
-            tenant: tool_wait.tenant.clone(),
-            lane: tool_wait.lane.as_str(),
             state: CallStatus::Waiting,
-            rule: None,
-            text: String::new(),
-            waited: waited.as_secs_f64(),
-            since: 0.0,
-            expected: None,
-            ahead: None,
+            ..Self::new(tool_wait.id, &tool_wait.tenant, tool_wait.lane, waited)
         };
-        explanation.waits(&format!("the tool {}", tool_wait.tool), why, waited);
+        explanation.set_wait(&format!("the tool {}", tool_wait.tool), why, waited);
         // A tool's rate limit belongs to the tool, not to a provider.
         explanation.text =
             explanation.text.replace(Rule::Requests.sentence(), "the rate limit of the tool is used up");
         if let Some(held) = &tool_wait.held {
             let targets: Vec<_> = held.targets().collect();
-            explanation
-                .text
-                .push_str(&format!("; the task holds a slot of {} while it waits", targets.join(" and ")));
+            let targets = targets.join(" and ");
+            explanation.text += &format!("; the task holds a slot of {targets} while it waits");
         }
         explanation
     }
 
     /// Describes a wait for `what`. Without `why`, the call is about to be queued, or was admitted
     /// just now.
-    fn waits(&mut self, what: &str, why: Option<WaitExplanation>, queued: Duration) {
+    fn set_wait(&mut self, what: &str, why: Option<WaitExplanation>, queued: Duration) {
         self.since = queued.as_secs_f64();
         self.text = format!("waits for {what}");
         let Some(why) = why else { return };
-        self.rule = Some(why.rule.as_str());
-        self.since = why.since.as_secs_f64();
-        self.expected = why.expected.map(|expected| expected.as_secs_f64());
-        self.ahead = Some(why.ahead);
-        self.text.push_str(&format!(
-            ": {} (for {:.1} s); waiting for {:.1} s in total; {} ahead in the queue",
-            why.rule.sentence(),
-            self.since,
-            self.waited,
-            why.ahead
-        ));
-        if let Some(expected) = self.expected {
-            self.text.push_str(&format!("; expected to be admitted in {expected:.1} s"));
+        let Obstacle { rule, text, since, expected, ahead, .. } = Obstacle::from(&why);
+        (self.rule, self.since, self.expected, self.ahead) = (Some(rule), since, expected, Some(ahead));
+        let waited = self.waited;
+        self.text += &format!(
+            ": {text} (for {since:.1} s); waiting for {waited:.1} s in total; {ahead} ahead in the queue"
+        );
+        if let Some(expected) = expected {
+            self.text += &format!("; expected to be admitted in {expected:.1} s");
         }
     }
 }

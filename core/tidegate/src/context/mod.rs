@@ -56,7 +56,7 @@ pub struct Context {
 const MAX_NAME_BYTES: usize = 200;
 
 /// Returns the name, cut to [`MAX_NAME_BYTES`] bytes at a character boundary.
-pub(crate) fn cut(name: &Arc<str>) -> Arc<str> {
+pub(crate) fn truncate_name(name: &Arc<str>) -> Arc<str> {
     if name.len() <= MAX_NAME_BYTES {
         return name.clone();
     }

@@ -90,12 +90,12 @@ impl Gate {
     /// As for [`Gate::new`], except that TLS roots and proxy variables are not read.
     pub fn over(config: Config, transport: Transport) -> Result<Self, Error> {
         let metrics = Arc::new(Metrics::new()?);
-        let (log, active) = (Arc::new(CallLog::default()), Arc::new(Active::default()));
+        let (log, active) = (Arc::<CallLog>::default(), Arc::<Active>::default());
         let mode = mode::from_env()?.unwrap_or(config.mode);
         // Before the targets, because each target creates its series with each tool.
         let tools = Arc::new(Tools::new(&config.tools, &metrics));
-        let identify = Identify::new(mode, &config, metrics.clone(), tools.task_slots().cloned())?;
-        let identify = Arc::new(identify);
+        let task_slots = tools.task_slots().cloned();
+        let identify = Arc::new(Identify::new(mode, &config, metrics.clone(), task_slots)?);
         for target in identify.targets() {
             target.start_pool(&transport, mode == Mode::Enforce)?;
         }
@@ -194,11 +194,11 @@ impl Gate {
         context: &Context,
         yield_slot: bool,
     ) -> Result<ToolPermit, Error> {
-        let asked = self.ask_tool(name, context, yield_slot)?;
-        if let Some(held) = asked.while_holding() {
+        let pending = self.ask_tool(name, context, yield_slot)?;
+        if let Some(held) = pending.while_holding() {
             self.0.tools.warn_once(site, held);
         }
-        asked.granted().await
+        pending.granted().await
     }
 
     /// Takes a free slot of a tool or queues for one, without waiting. The first half of
@@ -287,7 +287,7 @@ impl Gate {
         target: &str,
         replicas: impl IntoIterator<Item = R>,
     ) -> Result<(), Error> {
-        self.tell(target, || Replica::parse_all(replicas.into_iter().map(Into::into)))
+        self.set_members(target, || Replica::parse_all(replicas.into_iter().map(Into::into)))
     }
 
     /// Replaces the replicas of a pool with a JSON list of base URLs and of objects with the keys
@@ -297,7 +297,7 @@ impl Gate {
     ///
     /// As for [`Gate::set_replicas`].
     pub fn set_replicas_json(&self, target: &str, replicas: &serde_json::Value) -> Result<(), Error> {
-        self.tell(target, || config::replicas_from_json(replicas))
+        self.set_members(target, || config::replicas_from_json(replicas))
     }
 
     /// Sets the number of slots of a configured target to `cap`, and stops adapting it.
@@ -328,26 +328,24 @@ impl Gate {
     }
 
     /// Sets the replicas of a pool, after checking that they are not discovered.
-    fn tell(
+    fn set_members(
         &self,
         target: &str,
         members: impl FnOnce() -> Result<Vec<ReplicaConfig>, ConfigError>,
     ) -> Result<(), Error> {
         let target = self.0.identify.named(target)?;
-        let whose = |what: &str| Error::config(what).at(target.name());
-        match target.config().pool.as_ref().map(|pool| &pool.source) {
-            Some(ReplicaSource::Listed(_) | ReplicaSource::Dynamic) => {}
-            Some(ReplicaSource::Dns { .. }) => {
-                return Err(whose(
-                    "its replicas are discovered through DNS; remove `dns` from the configuration to set them here",
-                ));
-            }
-            Some(ReplicaSource::File { .. }) => {
-                return Err(whose(
-                    "its replicas are read from a file; remove `file` from the configuration to set them here",
-                ));
-            }
-            None => return Err(whose("it is not a pool; configure a `pool` to set its replicas")),
+        let problem = match target.config().pool.as_ref().map(|pool| &pool.source) {
+            Some(ReplicaSource::Listed(_) | ReplicaSource::Dynamic) => None,
+            Some(ReplicaSource::Dns { .. }) => Some(
+                "its replicas are discovered through DNS; remove `dns` from the configuration to set them here",
+            ),
+            Some(ReplicaSource::File { .. }) => Some(
+                "its replicas are read from a file; remove `file` from the configuration to set them here",
+            ),
+            None => Some("it is not a pool; configure a `pool` to set its replicas"),
+        };
+        if let Some(problem) = problem {
+            return Err(Error::config(problem).at(target.name()));
         }
         target.admission().set_members(&members().map_err(|error| Error::from(error).at(target.name()))?);
         Ok(())
@@ -385,8 +383,8 @@ impl Gate {
         let targets = self.0.identify.targets();
         let now = clock::now();
         self.0.metrics.text(targets.iter().map(|target| {
-            let door = target.admission();
-            (target.metrics(), door.view(), target.budgets(now), door.replicas())
+            let admission = target.admission();
+            (target.metrics(), admission.view(), target.budgets(now), admission.replicas())
         }))
     }
 
@@ -437,13 +435,11 @@ impl Gate {
         let now = clock::now();
         subjects.sort_by_cached_key(Subject::urgency);
         subjects.truncate(limit);
-        let told = subjects.iter().map(|subject| match subject {
-            Subject::Call(call) => Explanation::of_call(call, now),
-            Subject::ToolWait(tool_wait) => {
-                Explanation::of_tool_wait(tool_wait, self.0.tools.why(tool_wait), now)
-            }
-        });
-        told.collect()
+        let explain = |subject: &Subject| match subject {
+            Subject::Call(call) => Explanation::from_call(call, now),
+            Subject::ToolWait(wait) => Explanation::from_tool_wait(wait, self.0.tools.why(wait), now),
+        };
+        subjects.iter().map(explain).collect()
     }
 
     /// Rejects new calls from now on, and waits until all calls in progress have ended, queued

@@ -14,7 +14,7 @@ use crate::body::RequestBody;
 use crate::call::{Call, Identity};
 use crate::clock;
 use crate::config::{Config, Mode};
-use crate::context::{Context, TaskId, Timeouts, cut};
+use crate::context::{Context, TaskId, Timeouts, truncate_name};
 use crate::error::{Error, ErrorKind, Reason};
 use crate::metrics::{DEFAULT_TENANT, Metrics};
 use crate::placement::Affinity;
@@ -117,18 +117,14 @@ impl Identify {
         }
         let body = request.body().bytes().map(|bytes| &bytes[..]);
         let facts = RequestFacts::read(request.method(), request.uri(), request.headers(), body);
-        match self.registry.configured(request.uri(), facts.model.as_deref()) {
-            Some(target) => match target.pool() {
-                Some(pool) => {
-                    let own = request.extensions().get::<Context>().and_then(|context| context.deadline);
-                    let left = own.map(|own| own.saturating_duration_since(Instant::now()));
-                    let longest = target.config().deadline;
-                    pool.route_in_turn(request, left.map_or(longest, |left| left.min(longest))).await
-                }
-                None => Ok(()),
-            },
-            None => Ok(()),
-        }
+        let target = self.registry.configured(request.uri(), facts.model.as_deref());
+        let Some((target, pool)) = target.and_then(|target| Some((target, target.pool()?))) else {
+            return Ok(());
+        };
+        let deadline = request.extensions().get::<Context>().and_then(|context| context.deadline);
+        let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+        let longest = target.config().deadline;
+        pool.route_in_turn(request, left.map_or(longest, |left| left.min(longest))).await
     }
 
     /// Returns the configured target with this name.
@@ -156,8 +152,8 @@ impl Identify {
             tenant: self.tenant(context),
             lane: context.lane,
             timeouts,
-            deadline: context.deadline.map(tokio::time::Instant::into_std),
-            label: context.call.as_ref().map(cut),
+            deadline: context.deadline.map(Instant::into_std),
+            label: context.call.as_ref().map(truncate_name),
             task_slots: self.task_slots.clone().zip(task_of(context)),
             affinity,
             group: context.group.clone(),
@@ -167,11 +163,8 @@ impl Identify {
 
     /// Returns the tenant of a context, or the default tenant.
     pub(crate) fn tenant(&self, context: &Context) -> Arc<str> {
-        match &context.tenant {
-            None => self.default_tenant.clone(),
-            Some(name) if name.is_empty() => self.default_tenant.clone(),
-            Some(name) => cut(name),
-        }
+        let named = context.tenant.as_ref().filter(|name| !name.is_empty());
+        named.map_or_else(|| self.default_tenant.clone(), truncate_name)
     }
 }
 

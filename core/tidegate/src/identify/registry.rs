@@ -134,7 +134,7 @@ impl Registry {
         if let Some(target) = self.configured(uri, model) {
             return (target.clone(), None);
         }
-        let credential = credential(uri, headers).map(lasting);
+        let credential = credential(uri, headers).map(stable_part);
         let key =
             self.hasher.hash_one((uri.scheme_str(), uri.authority().map(|a| a.as_str()), credential, model));
         let now = u64::try_from(clock::now().saturating_duration_since(self.began).as_millis());
@@ -210,14 +210,11 @@ impl Registry {
     /// # Errors
     /// `Unknown`, with the most similar name.
     pub(super) fn named(&self, name: &str) -> Result<Arc<Target>, Error> {
-        match self.names.get(name).and_then(|at| self.configured.get(*at)) {
-            Some(target) => Ok(target.clone()),
-            None => {
-                let names: Vec<_> = self.configured.iter().map(|target| &**target.name()).collect();
-                let advice = "name it with its cap: targets = { NAME = { cap = 8, url = \"none\" } }";
-                Err(unknown("target", name, &names, advice))
-            }
-        }
+        self.names.get(name).and_then(|at| self.configured.get(*at)).cloned().ok_or_else(|| {
+            let names: Vec<_> = self.configured.iter().map(|target| &**target.name()).collect();
+            let advice = "name it with its cap: targets = { NAME = { cap = 8, url = \"none\" } }";
+            unknown("target", name, &names, advice)
+        })
     }
 
     /// Returns all targets, the unconfigured ones included.
@@ -240,7 +237,7 @@ fn credential<'a>(uri: &'a Uri, headers: &'a HeaderMap) -> Option<&'a [u8]> {
 ///
 /// For AWS signatures, which differ in each call, it is the name of the key. JWTs expire within the
 /// hour, so all of them count as one credential.
-fn lasting(credential: &[u8]) -> &[u8] {
+fn stable_part(credential: &[u8]) -> &[u8] {
     let text = std::str::from_utf8(credential).unwrap_or_default();
     if let Some((_, key)) = text.split_once("Credential=").filter(|_| text.starts_with("AWS4-")) {
         return key.split(['/', ',']).next().unwrap_or_default().as_bytes();
@@ -263,7 +260,7 @@ fn name(uri: &Uri, model: Option<&str>) -> String {
 mod tests {
     use http::{HeaderMap, Uri};
 
-    use super::{credential, lasting};
+    use super::{credential, stable_part};
 
     #[test]
     fn key_in_the_query_is_the_credential_if_no_header_has_one() {
@@ -281,8 +278,14 @@ mod tests {
                 "AWS4-HMAC-SHA256 Credential=AKIA1/{day}/us-east-1/bedrock/aws4_request, SignedHeaders=host, Signature={signature}"
             )
         };
-        assert_eq!(lasting(signed("20260101", "a").as_bytes()), lasting(signed("20260102", "b").as_bytes()));
-        assert_eq!(lasting(b"Bearer eyJhbGci.eyJpc3Mi.c2ln"), lasting(b"Bearer eyJhbGci.eyJhdWQi.c2lo"));
-        assert_ne!(lasting(b"Bearer sk-1"), lasting(b"Bearer sk-2"));
+        assert_eq!(
+            stable_part(signed("20260101", "a").as_bytes()),
+            stable_part(signed("20260102", "b").as_bytes())
+        );
+        assert_eq!(
+            stable_part(b"Bearer eyJhbGci.eyJpc3Mi.c2ln"),
+            stable_part(b"Bearer eyJhbGci.eyJhdWQi.c2lo")
+        );
+        assert_ne!(stable_part(b"Bearer sk-1"), stable_part(b"Bearer sk-2"));
     }
 }

@@ -252,7 +252,7 @@ impl Shared {
 /// `Config` if the environment variable named by `key_env` has no usable key.
 fn key(name: &str, pool: &PoolConfig) -> Result<Option<HeaderValue>, Error> {
     let Some(variable) = &pool.key_env else { return Ok(None) };
-    let key = Credential::in_environment(variable).map_err(|what| {
+    let key = Credential::from_env(variable).map_err(|what| {
         Error::config(format!("targets.{name}.pool.key_env: {variable} {what}; set it, or remove key_env"))
     })?;
     Ok(key.bearer())

@@ -41,7 +41,7 @@ impl HeldSlots {
     /// Returns a warning that states the problem and its remedy. `option` is the spelling of
     /// `yield_slot` in the caller's language. The text is the same for equal values.
     pub fn advice(&self, option: &str) -> String {
-        let (tool, held) = (&self.tool, join(&self.targets));
+        let (tool, held) = (&self.tool, self.targets().collect::<Vec<_>>().join(" and "));
         let first = format!(
             "this task waits for the tool {tool} while it holds a slot of {held}: the slot is idle meanwhile, and a task that holds {tool} and \
              calls {held} waits for this task."
@@ -55,11 +55,6 @@ impl HeldSlots {
             format!("{first} Release the slot before requesting the tool, or request the tool first")
         }
     }
-}
-
-/// Returns the names, joined by "and".
-fn join(names: &BTreeSet<Arc<str>>) -> String {
-    names.iter().map(|name| &**name).collect::<Vec<_>>().join(" and ")
 }
 
 /// The model slots that a task held when it asked for a tool.
@@ -115,10 +110,10 @@ pub(super) struct WarnedSites(Mutex<HashSet<&'static Location<'static>>>);
 impl WarnedSites {
     /// Logs a warning for the source location, if it is the first one.
     pub(super) fn warn_once(&self, site: &'static Location<'static>, held: &HeldSlots) {
-        let mut told = self.0.lock();
-        let first = told.len() < MAX_WARNED_SITES && told.insert(site);
-        drop(told);
-        if first {
+        let mut warned = self.0.lock();
+        let is_first = warned.len() < MAX_WARNED_SITES && warned.insert(site);
+        drop(warned);
+        if is_first {
             tracing::warn!(%site, tool = %held.tool, "{}", held.advice("Gate::acquire_tool_yielding"));
         }
     }

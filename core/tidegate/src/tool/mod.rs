@@ -23,8 +23,8 @@ use cycle::Holdings;
 pub use held::HeldSlots;
 use held::{HeldModelSlots, WarnedSites};
 use parking_lot::Mutex;
-use pending::PendingState;
 pub use pending::PendingToolPermit;
+use pending::{QueuedRequest, State};
 pub(crate) use tool_wait::ToolWait;
 use tool_wait::ToolWaits;
 
@@ -49,13 +49,14 @@ use tidegate_tokens::Demand;
 const MAX_WAIT: Duration = Duration::from_secs(24 * 3600);
 
 /// The tools of a gate.
+#[derive(Default)]
 pub(crate) struct Tools {
     tools: BTreeMap<String, Tool>,
     holdings: Arc<Mutex<Holdings>>,
     /// The model slots that tasks hold.
     task_slots: Arc<TaskSlots>,
     tool_waits: Arc<ToolWaits>,
-    told: WarnedSites,
+    warned: WarnedSites,
 }
 
 /// One tool: its admission, its metrics and its wait budget.
@@ -82,13 +83,7 @@ impl Tools {
                 Admission::new(name.as_str().into(), &SchedulerSettings::from(config), budgets, None, hint);
             (name.clone(), Tool { admission, metrics: metrics.tool(name, config), wait: config.wait })
         });
-        Self {
-            tools: tools.collect(),
-            holdings: Arc::default(),
-            task_slots: Arc::default(),
-            tool_waits: Arc::default(),
-            told: WarnedSites::default(),
-        }
+        Self { tools: tools.collect(), ..Self::default() }
     }
 
     /// Returns the record of held model slots, or `None` if there are no tools.
@@ -142,44 +137,37 @@ impl Tools {
         };
         if let Some(permit) = permit {
             while_held.count(&tool.metrics, false);
-            return Ok(PendingToolPermit::acquired(self.taken(
-                tool,
-                permit,
-                holds,
-                while_held.release_yielded(),
-            )));
+            let permit = self.issue(tool, permit, holds, while_held.release_yielded());
+            return Ok(PendingToolPermit(State::Acquired(Box::new(permit))));
         }
-        let wait = self.wait(name, holds.as_ref()).inspect_err(|error| tool.refused(error))?;
+        let wait = self.record_wait(name, holds.as_ref()).inspect_err(|error| tool.refused(error))?;
         while_held.count(&tool.metrics, true);
         let name = tool.admission.name();
-        let tool_wait = ToolWait::new(name, &ticket, context, while_held.idle(name));
-        let entry = self.tool_waits.enter(tool_wait);
-        Ok(PendingToolPermit::waiting(
-            self.clone(),
-            PendingState { ticket, holds, yielded: while_held.release_yielded(), entry, wait },
-        ))
+        let entry = self.tool_waits.enter(ToolWait::new(name, &ticket, context, while_held.idle(name)));
+        let request = QueuedRequest { ticket, holds, yielded: while_held.release_yielded(), entry, wait };
+        Ok(PendingToolPermit(State::Queued(self.clone(), Box::new(request))))
     }
 
     /// Logs a warning that the code at `site` waits for a tool while it holds a model slot. Each
     /// location is warned about once.
     pub(crate) fn warn_once(&self, site: &'static Location<'static>, held: &HeldSlots) {
-        self.told.warn_once(site, held);
+        self.warned.warn_once(site, held);
     }
 
     /// Waits for the slot.
-    async fn granted(&self, waits: PendingState) -> Result<ToolPermit, Error> {
-        let PendingState { ticket, holds, yielded, entry, wait } = waits;
+    async fn wait_for_slot(&self, request: QueuedRequest) -> Result<ToolPermit, Error> {
+        let QueuedRequest { ticket, holds, yielded, entry, wait } = request;
         let tool_wait = &entry.tool_wait;
         let tool = self.tools.get(&*tool_wait.tool).ok_or_else(|| self.unknown(&tool_wait.tool))?;
         let permit = tool.admission.acquire_from(ticket, |waiter| tool_wait.set_waiter(waiter)).await;
         drop(wait);
         let permit =
             permit.map_err(|error| error.with_call(tool_wait.id)).inspect_err(|error| tool.refused(error))?;
-        Ok(self.taken(tool, permit, holds, yielded).used())
+        Ok(self.issue(tool, permit, holds, yielded).into_used())
     }
 
     /// Records an acquired slot, and returns its permit.
-    fn taken(
+    fn issue(
         &self,
         tool: &Tool,
         permit: Permit,
@@ -207,11 +195,11 @@ impl Tools {
     /// # Errors
     ///
     /// `Refused` with the reason `Deadlock` if the wait could never end.
-    fn wait(&self, name: &str, holds: Option<&Chain>) -> Result<Option<Wait>, Error> {
+    fn record_wait(&self, name: &str, holds: Option<&Chain>) -> Result<Option<DeadlockGuard>, Error> {
         let Some(holds) = holds else { return Ok(None) };
         let mut holdings = self.holdings.lock();
         match holdings.begin_wait(name, holds.ids()) {
-            Ok(id) => Ok(Some(Wait { id, holdings: self.holdings.clone() })),
+            Ok(id) => Ok(Some(DeadlockGuard { id, holdings: self.holdings.clone() })),
             Err(cycle) => {
                 let held = holds.names().join(", ");
                 Err(Error::new(
@@ -236,11 +224,10 @@ impl Tools {
     /// Returns the state of all tools by name, with the given targets as possible holders of model
     /// slots.
     pub(crate) fn snapshot(&self, targets: &[Arc<Target>], now: Instant) -> BTreeMap<String, ToolSnapshot> {
-        let shown = |tool: &Tool| {
-            let targets = targets.iter().map(|target| target.name());
-            ToolSnapshot::from_view(&tool.admission.view(), &tool.metrics, targets, now)
-        };
-        self.tools.iter().map(|(name, tool)| (name.clone(), shown(tool))).collect()
+        let names = || targets.iter().map(|target| target.name());
+        let snapshot =
+            |tool: &Tool| ToolSnapshot::from_view(&tool.admission.view(), &tool.metrics, names(), now);
+        self.tools.iter().map(|(name, tool)| (name.clone(), snapshot(tool))).collect()
     }
 
     /// Updates the gauges of all tools. Called before they are read.
@@ -273,7 +260,7 @@ impl ToolPermit {
 
     /// Marks the slot as used, which charges the tool's rate limit. A slot that is dropped before
     /// this is not charged. When the slot is released, the tool's work counts as completed.
-    fn used(mut self) -> Self {
+    fn into_used(mut self) -> Self {
         self.permit.on_sent();
         self.permit.set_ended(Ended::Completed { output: 0 });
         self
@@ -293,12 +280,12 @@ impl Drop for ToolPermit {
 }
 
 /// The record of a wait for deadlock detection. Dropping it removes the record.
-struct Wait {
+struct DeadlockGuard {
     id: u64,
     holdings: Arc<Mutex<Holdings>>,
 }
 
-impl Drop for Wait {
+impl Drop for DeadlockGuard {
     fn drop(&mut self) {
         self.holdings.lock().end_wait(self.id);
     }

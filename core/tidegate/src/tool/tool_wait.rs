@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 
 use super::HeldSlots;
 use crate::call;
-use crate::context::{Context, Lane, cut};
+use crate::context::{Context, Lane, truncate_name};
 use crate::schedule::{Ticket, WaiterId};
 
 /// One wait for a tool.
@@ -30,7 +30,7 @@ impl ToolWait {
     pub(super) fn new(tool: &Arc<str>, ticket: &Ticket, context: &Context, held: Option<HeldSlots>) -> Self {
         Self {
             id: call::number(),
-            label: context.call.as_ref().map(cut),
+            label: context.call.as_ref().map(truncate_name),
             tool: tool.clone(),
             tenant: ticket.tenant.clone(),
             lane: ticket.lane,
@@ -77,7 +77,6 @@ pub(super) struct ToolWaitGuard {
 
 impl Drop for ToolWaitGuard {
     fn drop(&mut self) {
-        let gone = self.tool_waits.0.lock().remove(&self.tool_wait.id);
-        drop(gone);
+        self.tool_waits.0.lock().remove(&self.tool_wait.id);
     }
 }

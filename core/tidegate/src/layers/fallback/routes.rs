@@ -98,7 +98,7 @@ fn address(config: &TargetConfig) -> Result<Address, Error> {
 /// # Errors
 /// `Config` if the variable is not set, or has no usable key.
 fn key(config: &TargetConfig, variable: &str) -> Result<Credential, Error> {
-    Credential::in_environment(variable).map_err(|what| {
+    Credential::from_env(variable).map_err(|what| {
         Error::config(format!(
             "targets.{}.key_env: {variable} {what}; set it, or remove key_env (then the caller's own key is sent, to the same host only)",
             config.name
