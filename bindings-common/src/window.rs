@@ -10,11 +10,10 @@ pub struct MapWindow {
 }
 
 impl MapWindow {
-    /// Returns a window that allows at most `max_items` running items. `outer` is the context of
-    /// the map's caller; inside an item of another map, the calls also count for that map.
-    pub fn new(max_items: usize, outer: Option<&Context>) -> Self {
-        let group = CallGroup::within(outer.and_then(|context| context.group.as_ref()));
-        Self { window: Mutex::new(ItemWindow::new(max_items)), group }
+    /// Returns the window of at most `most` items, inside the map in whose item it is opened.
+    pub fn new(most: usize, outer: Option<&Context>) -> Self {
+        let group = CallGroup::new(outer.and_then(|context| context.group.as_ref()));
+        Self { window: Mutex::new(ItemWindow::new(most)), group }
     }
 
     /// Returns a copy of `context` for the items, whose calls belong to the group of this map.
@@ -37,6 +36,6 @@ impl MapWindow {
     /// has returned `false`.
     pub fn ready(&self) -> impl Future<Output = ()> + Send + use<> {
         let (window, group) = (*self.window.lock(), self.group.clone());
-        async move { group.until(|waits| window.is_news(waits)).await }
+        async move { group.until(|waits| window.may_begin_now(waits)).await }
     }
 }

@@ -61,7 +61,7 @@ impl Context {
 /// Returns the context that Python passed, or the default context for `None`, with the number of
 /// the asyncio task or thread. A `task` of `None` belongs to no task.
 pub(crate) fn resolve(context: Option<&Bound<'_, Context>>, task: Option<u64>) -> tidegate::Context {
-    tidegate::Context { task: task.map(TaskId::given), ..inherited(context) }
+    tidegate::Context { task: task.map(TaskId::from_number), ..inherited(context) }
 }
 
 /// Returns the context that Python passed, or the default context for `None`.

@@ -3,7 +3,7 @@
 //! A request body in memory can be sent again; a streamed one cannot. Response bodies are not
 //! buffered.
 
-mod declared;
+mod declared_length;
 
 use std::pin::Pin;
 use std::sync::{Arc, OnceLock};
@@ -15,7 +15,7 @@ use http_body_util::combinators::{BoxBody, UnsyncBoxBody};
 use http_body_util::{BodyExt, Full};
 use tokio::sync::watch;
 
-use self::declared::{Declared, mismatch};
+use self::declared_length::{DeclaredLengthBody, mismatch};
 use crate::error::Error;
 
 /// The body of a request: empty, in memory, or a stream.
@@ -85,7 +85,7 @@ impl RequestBody {
             Kind::Empty => 0,
             Kind::Full(bytes) => bytes.len() as u64,
             Kind::Stream(body, _) => {
-                *body = Declared::new(std::mem::take(body), declared).boxed();
+                *body = DeclaredLengthBody::new(std::mem::take(body), declared).boxed();
                 return Ok(());
             }
         };

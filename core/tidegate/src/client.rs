@@ -36,13 +36,13 @@ use crate::layers::retry::RetryLayer;
 use crate::layers::stream::StreamLayer;
 use crate::layers::{HedgeLayer, PoolLayer};
 use crate::transport::Transport;
-use crate::transport::foreign::{Foreign, ForeignOr};
+use crate::transport::foreign::{Foreign, OverridableTransport};
 use tidegate_protocol::url;
 
 /// Builds the stack of layers, outermost first. `transport` sends the attempts, and `own` sends the
 /// gate's counting requests.
 fn compose(
-    transport: ForeignOr,
+    transport: OverridableTransport,
     own: Transport,
     routes: Arc<FallbackRoutes>,
     log: Arc<CallLog>,
@@ -104,7 +104,7 @@ fn compose(
 pub struct Client {
     identify: Arc<Identify>,
     stack: Transport,
-    transport: ForeignOr,
+    transport: OverridableTransport,
 }
 
 impl Client {
@@ -116,7 +116,7 @@ impl Client {
         active: Arc<Active>,
     ) -> Self {
         let own = transport.clone();
-        let transport = ForeignOr::over(transport);
+        let transport = OverridableTransport::new(transport);
         Self { identify, stack: compose(transport.clone(), own, routes, log, active), transport }
     }
 

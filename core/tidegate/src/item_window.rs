@@ -1,4 +1,4 @@
-//! Limits how many items of a batch run at the same time: enough to keep the gate busy, and few
+//! Limits how many items of a batch run at the same time: goal to keep the gate busy, and few
 //! more.
 //!
 //! An item (of `Gate.map`, or a line of a file) makes one or more calls and does its own work
@@ -40,14 +40,14 @@ const ENDS_PER_SHRINK: usize = 4;
 #[derive(Clone, Copy, Debug)]
 pub struct ItemWindow {
     size: usize,
-    most: usize,
+    max_size: usize,
     running: usize,
     /// Number of items that ended while too many calls waited, and that have not shrunk the window
     /// yet.
     ended: usize,
     /// Number of admitted calls that the growth of the window has accounted for.
-    seen: u64,
-    again: BeginCondition,
+    counted: u64,
+    retry_when: BeginCondition,
 }
 
 /// The condition under which `begin` may succeed, although no item has ended.
@@ -63,15 +63,15 @@ enum BeginCondition {
 
 impl ItemWindow {
     /// Creates a window that never exceeds `most` items (at least 1).
-    pub fn new(most: usize) -> Self {
-        let most = most.max(1);
+    pub fn new(max_size: usize) -> Self {
+        let max_size = max_size.max(1);
         Self {
-            size: MIN_SIZE.min(most),
-            most,
+            size: MIN_SIZE.min(max_size),
+            max_size,
             running: 0,
             ended: 0,
-            seen: 0,
-            again: BeginCondition::Admitted(0),
+            counted: 0,
+            retry_when: BeginCondition::Admitted(0),
         }
     }
 
@@ -79,23 +79,24 @@ impl ItemWindow {
     /// counts the calls of this batch only.
     pub fn begin(&mut self, waits: Waits) -> bool {
         let others = self.running.saturating_sub(waits.waiting);
-        let enough = enough(others);
-        let room = self.most.min(match waits.waiting {
-            waiting if waiting > 2 * (others + enough) => self.running,
-            waiting if waiting > 2 * enough => self.size.saturating_sub(self.ended / ENDS_PER_SHRINK),
-            waiting if waiting < enough && self.running >= self.size => {
-                let news = usize::try_from(waits.admitted.saturating_sub(self.seen)).unwrap_or(usize::MAX);
-                self.seen = waits.admitted;
-                self.size.saturating_add(news.min(enough - waiting))
+        let goal = waiting_goal(others);
+        let size = self.max_size.min(match waits.waiting {
+            waiting if waiting > 2 * (others + goal) => self.running,
+            waiting if waiting > 2 * goal => self.size.saturating_sub(self.ended / ENDS_PER_SHRINK),
+            waiting if waiting < goal && self.running >= self.size => {
+                let admitted =
+                    usize::try_from(waits.admitted.saturating_sub(self.counted)).unwrap_or(usize::MAX);
+                self.counted = waits.admitted;
+                self.size.saturating_add(admitted.min(goal - waiting))
             }
             _ => self.size,
         });
-        self.ended = if waits.waiting > 2 * enough { self.ended % ENDS_PER_SHRINK } else { 0 };
-        self.size = room.max(MIN_SIZE.min(self.most));
-        self.again = match waits.waiting {
-            _ if self.size >= self.most => BeginCondition::Never,
-            waiting if waiting < enough => BeginCondition::Admitted(self.seen),
-            _ => BeginCondition::Waiting(enough / 2),
+        self.ended = if waits.waiting > 2 * goal { self.ended % ENDS_PER_SHRINK } else { 0 };
+        self.size = size.max(MIN_SIZE.min(self.max_size));
+        self.retry_when = match waits.waiting {
+            _ if self.size >= self.max_size => BeginCondition::Never,
+            waiting if waiting < goal => BeginCondition::Admitted(self.counted),
+            _ => BeginCondition::Waiting(goal / 2),
         };
         let begins = self.running < self.size;
         self.running += usize::from(begins);
@@ -110,9 +111,9 @@ impl ItemWindow {
 
     /// Returns `true` if [`begin`](ItemWindow::begin) may succeed after it has returned `false`,
     /// although no item has ended since.
-    pub fn is_news(&self, waits: Waits) -> bool {
-        match self.again {
-            BeginCondition::Admitted(seen) => waits.admitted > seen,
+    pub fn may_begin_now(&self, waits: Waits) -> bool {
+        match self.retry_when {
+            BeginCondition::Admitted(count) => waits.admitted > count,
             BeginCondition::Waiting(few) => waits.waiting < few,
             BeginCondition::Never => false,
         }
@@ -120,7 +121,7 @@ impl ItemWindow {
 }
 
 /// Returns the number of calls that should wait if `others` items do not wait.
-fn enough(others: usize) -> usize {
+fn waiting_goal(others: usize) -> usize {
     (others / ITEMS_PER_WAITING).max(MIN_SIZE)
 }
 
@@ -207,7 +208,7 @@ mod tests {
     fn items_without_calls_do_not_grow_the_window() {
         let mut window = ItemWindow::new(1_000);
         assert_eq!((0..1_000).filter(|_| window.begin(Waits::default())).count(), 8);
-        assert!(!window.is_news(Waits::default()));
+        assert!(!window.may_begin_now(Waits::default()));
         window.end();
         assert!(window.begin(Waits::default()) && !window.begin(Waits::default()));
     }
@@ -218,7 +219,7 @@ mod tests {
         batch.turns(10_000);
         assert_eq!(batch.running(), 8);
         batch.cap = 64;
-        assert!(batch.window.is_news(Waits { waiting: 0, admitted: 8 }));
+        assert!(batch.window.may_begin_now(Waits { waiting: 0, admitted: 8 }));
         batch.turns(50);
         assert_eq!(batch.slots.len(), 64);
     }
@@ -231,7 +232,7 @@ mod tests {
             let (free, waited) = batch.turns(10 * (before + call));
             prop_assert!(free <= 0.01 * cap as f64, "{free} of {cap} slots idle");
             let others = batch.running() - batch.waiting;
-            prop_assert!(waited <= 2 * (others + enough(others)), "{waited} waited, beside {others}");
+            prop_assert!(waited <= 2 * (others + waiting_goal(others)), "{waited} waited, beside {others}");
         }
 
         #[test]
@@ -239,7 +240,7 @@ mod tests {
             let mut batch = Batch::new(cap, 1, call, 10_000);
             batch.turns(20 * call);
             let (_, waited) = batch.turns(10 * call);
-            prop_assert!(waited <= 2 * enough(cap) + MIN_SIZE, "{waited} waited for {cap} slots");
+            prop_assert!(waited <= 2 * waiting_goal(cap) + MIN_SIZE, "{waited} waited for {cap} slots");
         }
 
         #[test]
@@ -251,7 +252,7 @@ mod tests {
             batch.turns(20 * call + ends * call / to);
             let (free, waited) = batch.turns(10 * call);
             prop_assert!(free <= 0.01 * to as f64, "{free} of {to} slots idle");
-            prop_assert!(waited <= 3 * enough(to), "{waited} wait for {to}");
+            prop_assert!(waited <= 3 * waiting_goal(to), "{waited} wait for {to}");
         }
 
         #[test]

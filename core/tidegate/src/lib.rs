@@ -57,6 +57,7 @@ pub mod config_file;
 mod context;
 mod credential;
 mod error;
+mod error_response;
 pub mod explain;
 mod files;
 mod framing;
@@ -71,13 +72,12 @@ mod pool;
 #[cfg(not(feature = "pool"))]
 #[path = "pool_disabled.rs"]
 mod pool;
-mod refusal;
 mod slot;
 pub mod snapshot;
 mod target;
 mod tool;
 pub mod transport;
-mod unknown;
+mod unknown_name;
 
 pub use tidegate_config as config;
 pub use tidegate_policy as policy;

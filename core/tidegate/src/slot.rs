@@ -84,7 +84,7 @@ impl Slot {
     /// Reports that the upstream accepted the call.
     pub fn succeeded(&mut self) {
         if let Some((call, held)) = self.first_report() {
-            held.exchange.update(|seen| seen.is_complete = true);
+            held.exchange.update(|record| record.is_complete = true);
             apply(&call, &mut held.permit, &AttemptOutcome::Accepted { streams: false });
             held.tally.set_outcome(Outcome::Completed);
         }
@@ -111,9 +111,9 @@ impl Slot {
             }),
         };
         if let Some((call, held)) = self.first_report() {
-            held.exchange.update(|seen| {
-                seen.status = status.map(|status| status.as_u16());
-                seen.is_failed = true;
+            held.exchange.update(|record| {
+                record.status = status.map(|status| status.as_u16());
+                record.is_failed = true;
             });
             call.on_failed_attempt(&outcome);
             if outcome.is_rate_limited() {

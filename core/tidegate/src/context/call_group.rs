@@ -13,7 +13,7 @@ use tokio::sync::watch;
 /// ```
 /// use tidegate::CallGroup;
 ///
-/// let batch = CallGroup::within(None);
+/// let batch = CallGroup::new(None);
 /// let context = tidegate::Context { group: Some(batch.clone()), ..Default::default() };
 /// assert_eq!(batch.waits().waiting, 0);
 /// ```
@@ -23,7 +23,7 @@ pub struct CallGroup(Arc<Inner>);
 #[derive(Debug)]
 struct Inner {
     waits: watch::Sender<Waits>,
-    around: Option<CallGroup>,
+    parent: Option<CallGroup>,
 }
 
 /// The counters of a group of calls.
@@ -37,8 +37,8 @@ pub struct Waits {
 
 impl CallGroup {
     /// Creates a group. If `around` is given, it also counts the calls of the new group.
-    pub fn within(around: Option<&CallGroup>) -> Self {
-        Self(Arc::new(Inner { waits: watch::Sender::default(), around: around.cloned() }))
+    pub fn new(parent: Option<&CallGroup>) -> Self {
+        Self(Arc::new(Inner { waits: watch::Sender::default(), parent: parent.cloned() }))
     }
 
     /// Returns the current counters.
@@ -67,7 +67,7 @@ impl CallGroup {
         let mut group = Some(self);
         while let Some(Self(inner)) = group {
             inner.waits.send_modify(&change);
-            group = inner.around.as_ref();
+            group = inner.parent.as_ref();
         }
     }
 }
@@ -98,31 +98,31 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn waiting_calls_are_counted_in_their_group_and_the_groups_around_it() {
-        let around = CallGroup::within(None);
-        let group = CallGroup::within(Some(&around));
+    async fn waiting_calls_are_counted_in_their_group_and_its_parents() {
+        let parent = CallGroup::new(None);
+        let group = CallGroup::new(Some(&parent));
         let (first, second) = (group.begin_wait(), group.clone().begin_wait());
-        let other = around.begin_wait();
-        assert_eq!((group.waits(), around.waits()), (waits(2, 0), waits(3, 0)));
+        let other = parent.begin_wait();
+        assert_eq!((group.waits(), parent.waits()), (waits(2, 0), waits(3, 0)));
         first.admitted();
         drop(second);
-        assert_eq!((group.waits(), around.waits()), (waits(0, 1), waits(1, 1)));
+        assert_eq!((group.waits(), parent.waits()), (waits(0, 1), waits(1, 1)));
         other.admitted();
-        assert_eq!((group.waits(), around.waits()), (waits(0, 1), waits(0, 2)));
+        assert_eq!((group.waits(), parent.waits()), (waits(0, 1), waits(0, 2)));
         group.until(|waits| waits.admitted == 1).await;
     }
 
     #[tokio::test]
     async fn waiter_is_notified_of_changes_in_its_group() {
-        let group = CallGroup::within(None);
-        let asking = group.begin_wait();
-        let told = tokio::spawn({
+        let group = CallGroup::new(None);
+        let wait = group.begin_wait();
+        let waiter = tokio::spawn({
             let group = group.clone();
             async move { group.until(|waits| waits.admitted > 0).await }
         });
         tokio::task::yield_now().await;
-        assert!(!told.is_finished());
-        asking.admitted();
-        told.await.unwrap();
+        assert!(!waiter.is_finished());
+        wait.admitted();
+        waiter.await.unwrap();
     }
 }

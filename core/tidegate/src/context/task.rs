@@ -10,14 +10,14 @@ pub struct TaskId(Kind);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Kind {
     Tokio(tokio::task::Id),
-    Given(u64),
+    Number(u64),
 }
 
 impl TaskId {
     /// Creates the identity of a task that tokio does not run, from a number that the caller
     /// chooses.
-    pub fn given(number: u64) -> Self {
-        Self(Kind::Given(number))
+    pub fn from_number(number: u64) -> Self {
+        Self(Kind::Number(number))
     }
 
     /// Returns the identity of the current tokio task. `None` outside of tokio tasks.

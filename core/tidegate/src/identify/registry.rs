@@ -17,7 +17,7 @@ use crate::config::{Config, Matcher, TargetConfig};
 use crate::error::Error;
 use crate::metrics::{Metrics, TargetMetrics};
 use crate::target::Target;
-use crate::unknown::unknown;
+use crate::unknown_name::unknown_name;
 
 /// Maximum number of unconfigured targets, in addition to the target `others`.
 ///
@@ -213,7 +213,7 @@ impl Registry {
         self.names.get(name).and_then(|at| self.configured.get(*at)).cloned().ok_or_else(|| {
             let names: Vec<_> = self.configured.iter().map(|target| &**target.name()).collect();
             let advice = "name it with its cap: targets = { NAME = { cap = 8, url = \"none\" } }";
-            unknown("target", name, &names, advice)
+            unknown_name("target", name, &names, advice)
         })
     }
 

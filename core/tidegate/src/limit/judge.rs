@@ -167,10 +167,10 @@ mod tests {
     fn call_kind_follows_from_the_length_or_the_caller() {
         let request = Request::new(Full::new(Bytes::from(vec![b' '; 4000])));
         assert_eq!(HttpJudge.kind(&request), CallKind { input: 1000, output: 0, streams: true });
-        let told = CallKind { input: 7, output: 9, streams: false };
+        let kind = CallKind { input: 7, output: 9, streams: false };
         let mut request = Request::new(Empty::<Bytes>::new());
-        request.extensions_mut().insert(told);
-        assert_eq!(HttpJudge.kind(&request), told);
+        request.extensions_mut().insert(kind);
+        assert_eq!(HttpJudge.kind(&request), kind);
     }
 
     #[tokio::test(start_paused = true)]

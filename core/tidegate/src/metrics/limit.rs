@@ -36,8 +36,8 @@ impl LimitMetrics {
 
     /// Sets the series from a view, before they are exported.
     pub(super) fn set(&self, view: &AdaptiveView) {
-        for (counter, seen) in self.moves.iter().zip(view.limit.moves) {
-            counter.inc_by(seen.saturating_sub(counter.get()));
+        for (counter, total) in self.moves.iter().zip(view.limit.moves) {
+            counter.inc_by(total.saturating_sub(counter.get()));
         }
         self.saturated.set(f64::from(u8::from(view.saturated)));
         if let Some([awaiting, awaiting_limit]) = &self.first_tokens {

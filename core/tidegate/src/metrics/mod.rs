@@ -10,7 +10,7 @@
 //! outside is bounded.
 
 mod families;
-mod hedged;
+mod hedge_outcome;
 mod limit;
 mod outcome;
 mod quantiles;
@@ -23,7 +23,7 @@ use std::sync::Arc;
 
 use families::Families;
 #[cfg(feature = "pool")]
-pub(crate) use hedged::Hedged;
+pub(crate) use hedge_outcome::HedgeOutcome;
 pub(crate) use outcome::Outcome;
 pub(crate) use quantiles::Quantiles;
 pub(crate) use target::{

@@ -23,10 +23,10 @@ impl Quantiles {
         let mut cumulative: Vec<(f64, u64)> = Vec::new();
         let (mut count, mut sum) = (0, 0.0);
         for metric in histograms.into_iter().map(Histogram::metric) {
-            let seen = metric.get_histogram();
-            count += seen.get_sample_count();
-            sum += seen.get_sample_sum();
-            for (i, bucket) in seen.get_bucket().iter().enumerate() {
+            let histogram = metric.get_histogram();
+            count += histogram.get_sample_count();
+            sum += histogram.get_sample_sum();
+            for (i, bucket) in histogram.get_bucket().iter().enumerate() {
                 match cumulative.get_mut(i) {
                     Some((_, total)) => *total += bucket.cumulative_count(),
                     None => cumulative.push((bucket.upper_bound(), bucket.cumulative_count())),

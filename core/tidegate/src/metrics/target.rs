@@ -7,7 +7,7 @@ use std::time::Duration;
 use prometheus::{Histogram, IntCounter, IntCounterVec};
 
 use super::families::{Families, nonzero};
-use super::hedged::Hedged;
+use super::hedge_outcome::HedgeOutcome;
 use super::limit::LimitMetrics;
 use super::replica::ReplicaSeries;
 use super::tenant::TenantMetrics;
@@ -193,7 +193,7 @@ impl TargetMetrics {
     }
 
     /// Counts a hedge, by outcome.
-    pub(crate) fn hedged(&self, how: Hedged) {
+    pub(crate) fn hedged(&self, how: HedgeOutcome) {
         self.count(TargetCounter::Hedges, how.as_str());
     }
 
@@ -308,7 +308,9 @@ impl TargetCounter {
             Self::GaveUp => Box::new(GIVE_UP_REASONS.iter().map(|why| why.as_str())),
             Self::CoolDowns => Box::new(HOLDS.into_iter()),
             Self::Fallbacks => Box::new(fallback_reasons().map(Reason::as_str)),
-            Self::Hedges => Box::new(Hedged::ALL.into_iter().filter(move |_| is_pool).map(Hedged::as_str)),
+            Self::Hedges => {
+                Box::new(HedgeOutcome::ALL.into_iter().filter(move |_| is_pool).map(HedgeOutcome::as_str))
+            }
             Self::Would => Box::new(decisions()),
         }
     }

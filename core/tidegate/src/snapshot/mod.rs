@@ -261,15 +261,15 @@ impl TargetSnapshot {
 fn tenants(metrics: &TargetMetrics, view: &SchedulerView) -> BTreeMap<String, TenantSnapshot> {
     let mut tenants: BTreeMap<String, TenantSnapshot> =
         metrics.all_tenants().map(|(name, tenant)| (name.to_owned(), tenant.into())).collect();
-    for seen in &view.tenants {
-        let known = tenants.contains_key(&*seen.name);
-        if known || seen.in_flight + seen.waiting > 0 {
-            let tenant = tenants.entry(seen.name.to_string()).or_default();
-            tenant.in_flight = seen.in_flight;
-            tenant.peak_in_flight = seen.peak;
-            tenant.queue_depth = seen.waiting;
-            tenant.floor = seen.floor;
-            tenant.debt = seen.debt;
+    for current in &view.tenants {
+        let known = tenants.contains_key(&*current.name);
+        if known || current.in_flight + current.waiting > 0 {
+            let tenant = tenants.entry(current.name.to_string()).or_default();
+            tenant.in_flight = current.in_flight;
+            tenant.peak_in_flight = current.peak;
+            tenant.queue_depth = current.waiting;
+            tenant.floor = current.floor;
+            tenant.debt = current.debt;
         }
     }
     tenants

@@ -9,9 +9,9 @@
 //! wait, the caller can log a warning ([`HeldSlots`]). Alternatively, the task can release the
 //! model slot during the wait ([`crate::Gate::acquire_tool_yielding`]).
 
-mod cycle;
-mod held;
-mod pending;
+mod deadlock;
+mod held_slots;
+mod pending_permit;
 mod tool_wait;
 
 use std::collections::BTreeMap;
@@ -19,12 +19,12 @@ use std::panic::Location;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use cycle::Holdings;
-pub use held::HeldSlots;
-use held::{HeldModelSlots, WarnedSites};
+use deadlock::Holdings;
+pub use held_slots::HeldSlots;
+use held_slots::{HeldModelSlots, WarnedSites};
 use parking_lot::Mutex;
-pub use pending::PendingToolPermit;
-use pending::{QueuedRequest, State};
+pub use pending_permit::PendingToolPermit;
+use pending_permit::{QueuedRequest, State};
 pub(crate) use tool_wait::ToolWait;
 use tool_wait::ToolWaits;
 
@@ -42,7 +42,7 @@ use crate::metrics::{Metrics, ToolMetrics};
 use crate::schedule::{SchedulerSettings, Ticket, WaitExplanation};
 use crate::snapshot::ToolSnapshot;
 use crate::target::Target;
-use crate::unknown::unknown;
+use crate::unknown_name::unknown_name;
 use tidegate_tokens::Demand;
 
 /// The longest wait of a task without a deadline: 24 h. It ends waits that nothing else would end.
@@ -218,7 +218,7 @@ impl Tools {
     /// Returns the error for an unknown tool, with similar names.
     fn unknown(&self, name: &str) -> Error {
         let names: Vec<_> = self.tools.keys().map(String::as_str).collect();
-        unknown("tool", name, &names, "name it with its cap: tools = { NAME = 8 }")
+        unknown_name("tool", name, &names, "name it with its cap: tools = { NAME = 8 }")
     }
 
     /// Returns the state of all tools by name, with the given targets as possible holders of model

@@ -34,7 +34,7 @@ fn streaming() -> Gate {
 }
 
 fn task(number: u64) -> Context {
-    Context { task: Some(TaskId::given(number)), ..Context::default() }
+    Context { task: Some(TaskId::from_number(number)), ..Context::default() }
 }
 
 async fn stream(gate: &Gate, context: Context) -> Response<ResponseBody> {

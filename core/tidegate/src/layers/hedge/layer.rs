@@ -14,7 +14,7 @@ use crate::call::{AttemptResult, Call, RetryCharge, outcome_of};
 use crate::clock;
 use crate::duration;
 use crate::layers::middleware::{InnerService, Middleware, ResponseFuture, tower_layer};
-use crate::metrics::Hedged;
+use crate::metrics::HedgeOutcome;
 use crate::transport::Foreign;
 use tidegate_policy::outcome::AttemptOutcome;
 
@@ -92,7 +92,7 @@ impl Hedge {
         }
         let hedge = call.hedge();
         let Some(_charge) = RetryCharge::withdraw(&hedge) else {
-            call.target().metrics().hedged(Hedged::NoBudget);
+            call.target().metrics().hedged(HedgeOutcome::NoBudget);
             return first.await;
         };
         // Declared before `second`, so that the hedge is over when its records are merged.
@@ -132,9 +132,8 @@ impl Hedge {
         };
         // The loser's slot is released before the winner's response is handed up.
         drop(first);
-        pair.is_won = true;
-        drop(pair);
-        call.target().metrics().hedged(Hedged::Won);
+        pair.won();
+        call.target().metrics().hedged(HedgeOutcome::Won);
         theirs
     }
 }
@@ -198,5 +197,15 @@ async fn token_is_late(call: &Call, after: Duration) {
             return;
         }
         tokio::time::sleep_until(tokio::time::Instant::from_std(due)).await;
+    }
+}
+
+/// Counts a hedge when it ends, whether it was sent or found no slot.
+struct Count<'a>(&'a Call);
+
+impl Drop for Count<'_> {
+    fn drop(&mut self) {
+        let how = if self.0.sent() > 0 { HedgeOutcome::Sent } else { HedgeOutcome::NoSlot };
+        self.0.target().metrics().hedged(how);
     }
 }

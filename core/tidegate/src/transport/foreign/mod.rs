@@ -17,7 +17,6 @@
 //! - A host that panics, never answers, or stops midway fails only its own exchange.
 
 mod body;
-mod choice;
 mod exchange;
 mod exchange_state;
 
@@ -32,11 +31,11 @@ use std::time::Duration;
 use http::{Method, Request, Response};
 use tower::Service;
 
-pub(crate) use self::choice::ForeignOr;
 pub use self::exchange::{Exchange, SendState};
 use crate::admission::ReleaseGuard;
 use crate::body::{RequestBody, ResponseBody};
 use crate::error::Error;
+use crate::transport::Transport;
 
 /// The longest time that the slot of a cancelled exchange is held for a host that has not dropped
 /// its [`Exchange`]: 5 s.
@@ -127,6 +126,35 @@ impl Service<Request<RequestBody>> for Foreign {
             let body = body::Incoming::new(reader, &head, headless);
             Ok(head.map(|()| ResponseBody::new(body)))
         })
+    }
+}
+
+/// A service that sends a request over the [`Foreign`] transport in its extensions, if there is
+/// one, and otherwise over the gate's transport.
+#[derive(Clone)]
+pub(crate) struct OverridableTransport(Transport);
+
+impl OverridableTransport {
+    /// Creates the service with the gate's transport as the default.
+    pub(crate) fn new(transport: Transport) -> Self {
+        Self(transport)
+    }
+}
+
+impl Service<Request<RequestBody>> for OverridableTransport {
+    type Response = Response<ResponseBody>;
+    type Error = Error;
+    type Future = <Transport as Service<Request<RequestBody>>>::Future;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Error>> {
+        self.0.poll_ready(cx)
+    }
+
+    fn call(&mut self, mut request: Request<RequestBody>) -> Self::Future {
+        match request.extensions_mut().remove::<Foreign>() {
+            Some(mut own) => own.call(request),
+            None => self.0.call(request),
+        }
     }
 }
 

@@ -6,9 +6,9 @@ use crate::error::{Error, ErrorKind};
 ///
 /// The message suggests the most similar of the `known` names, or lists them all if none is
 /// similar. If there are none, it ends with `advice`.
-pub(crate) fn unknown(what: &str, name: &str, known: &[&str], advice: &str) -> Error {
-    let shown: String = name.chars().take(100).collect();
-    let mut text = format!("there is no {what} named {shown:?}");
+pub(crate) fn unknown_name(what: &str, name: &str, known: &[&str], advice: &str) -> Error {
+    let shortened: String = name.chars().take(100).collect();
+    let mut text = format!("there is no {what} named {shortened:?}");
     let likeness = |known: &str| strsim::jaro_winkler(known, name);
     match known.iter().max_by(|a, b| likeness(a).total_cmp(&likeness(b))) {
         Some(near) if likeness(near) > 0.7 => text.push_str(&format!("; did you mean {near:?}?")),

@@ -69,10 +69,10 @@ mod tests {
         let response = error.with_why(Some(why)).with_call(17).response();
         let body = response.into_body().collect().await.unwrap().to_bytes();
         let body: serde_json::Value = serde_json::from_slice(&body).unwrap();
-        let said = serde_json::json!({
+        let expected = serde_json::json!({
             "rule": "tenant_cap", "text": Rule::TenantCap.sentence(), "since": 1.5, "waited": 3.0, "expected": null, "ahead": 4
         });
-        assert_eq!((&body["error"]["why"], &body["error"]["call"]), (&said, &17.into()));
+        assert_eq!((&body["error"]["why"], &body["error"]["call"]), (&expected, &17.into()));
     }
 
     #[tokio::test]

@@ -15,7 +15,7 @@ use crate::error::{Error, ErrorKind};
 /// The last chunk is withheld until the body has ended. A transport stops asking once it has the
 /// declared length, and the server would take the beginning of a longer body for the whole.
 #[derive(Debug)]
-pub(super) struct Declared {
+pub(super) struct DeclaredLengthBody {
     body: BoxBody<Bytes, Error>,
     declared: u64,
     /// Bytes still to come.
@@ -25,13 +25,13 @@ pub(super) struct Declared {
     ended: bool,
 }
 
-impl Declared {
+impl DeclaredLengthBody {
     pub(super) fn new(body: BoxBody<Bytes, Error>, declared: u64) -> Self {
         Self { body, declared, left: declared, withheld: VecDeque::new(), ended: false }
     }
 }
 
-impl Body for Declared {
+impl Body for DeclaredLengthBody {
     type Data = Bytes;
     type Error = Error;
 

@@ -2,10 +2,10 @@
 
 /// An outcome of a hedge. Several can apply to one hedge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Hedged {
+pub(crate) enum HedgeOutcome {
     /// A second attempt was sent.
     Sent,
-    /// The hedge produced the first token. Also counted as [`Hedged::Sent`].
+    /// The hedge produced the first token. Also counted as [`HedgeOutcome::Sent`].
     Won,
     /// No hedge was sent, because no other replica had a free slot.
     NoSlot,
@@ -13,15 +13,16 @@ pub(crate) enum Hedged {
     NoBudget,
 }
 
-impl Hedged {
-    pub(super) const ALL: [Hedged; 4] = [Hedged::Sent, Hedged::Won, Hedged::NoSlot, Hedged::NoBudget];
+impl HedgeOutcome {
+    pub(super) const ALL: [HedgeOutcome; 4] =
+        [HedgeOutcome::Sent, HedgeOutcome::Won, HedgeOutcome::NoSlot, HedgeOutcome::NoBudget];
 
     pub(super) fn as_str(self) -> &'static str {
         match self {
-            Hedged::Sent => "sent",
-            Hedged::Won => "won",
-            Hedged::NoSlot => "no_slot",
-            Hedged::NoBudget => "no_budget",
+            HedgeOutcome::Sent => "sent",
+            HedgeOutcome::Won => "won",
+            HedgeOutcome::NoSlot => "no_slot",
+            HedgeOutcome::NoBudget => "no_budget",
         }
     }
 }
