@@ -1,7 +1,7 @@
 //! Request and response bodies.
 //!
-//! A request body in memory can be sent again; a streamed one cannot. Response bodies are not
-//! buffered.
+//! A request body in memory can be sent again for a retry; a streamed one cannot. Response bodies
+//! are not buffered.
 
 mod declared_length;
 
@@ -18,7 +18,7 @@ use tokio::sync::watch;
 use self::declared_length::{DeclaredLengthBody, mismatch};
 use crate::error::Error;
 
-/// The body of a request: empty, in memory, or a stream.
+/// The body of a request: empty, bytes in memory, or a stream that is read once.
 ///
 /// ```
 /// use tidegate::RequestBody;
@@ -37,37 +37,53 @@ enum Kind {
     Stream(BoxBody<Bytes, Error>, UploadProgress),
 }
 
-/// Whether a streamed request body was sent completely or abandoned. Timeouts for the response
-/// start only then.
+/// The progress of a streamed request body: whether it was sent completely or abandoned, and its
+/// failure. Timeouts for the response start only when the upload has ended. Clones refer to the
+/// same body.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct UploadProgress(Arc<Upload>);
 
 #[derive(Debug, Default)]
 struct Upload {
+    /// Whether the body was sent completely or abandoned.
     over: watch::Sender<bool>,
+    /// The first error of the body, if it failed.
     failure: OnceLock<Error>,
 }
 
 impl UploadProgress {
     /// Resolves when the body was sent completely or abandoned.
+    ///
+    /// # Cancel safety
+    /// Dropping the future has no effect.
     pub(crate) async fn finished(&self) {
         // Fails only if the sender is dropped, and `self` owns it.
         let _ = self.0.over.subscribe().wait_for(|taken| *taken).await;
     }
 
-    /// Returns the error of the body, if it failed. An HTTP/2 connection reports only a reset.
+    /// Returns the first error that the body itself returned, or `None` if it has not failed.
+    /// Needed because an HTTP/2 connection reports only a reset.
     pub(crate) fn failure(&self) -> Option<Error> {
         self.0.failure.get().cloned()
     }
 
-    /// Records that the body was sent completely or abandoned.
     fn end(&self) {
         self.0.over.send_replace(true);
     }
 }
 
 impl RequestBody {
-    /// Creates a body that is read once, as it is produced. The call is attempted only once.
+    /// Creates a body that is read once, as the caller produces it. A call with such a body is
+    /// attempted only once, without retries.
+    ///
+    /// ```
+    /// use bytes::Bytes;
+    /// use http_body_util::{BodyExt, Full};
+    /// use tidegate::RequestBody;
+    ///
+    /// let upload = Full::new(Bytes::from("from a file")).map_err(|never| match never {});
+    /// assert!(RequestBody::stream(upload).try_clone().is_none(), "a stream cannot be sent again");
+    /// ```
     pub fn stream<B>(body: B) -> Self
     where
         B: Body<Data = Bytes, Error = Error> + Send + Sync + 'static,
@@ -75,8 +91,8 @@ impl RequestBody {
         Self(Kind::Stream(body.boxed(), UploadProgress::default()))
     }
 
-    /// Declares the length of the body in bytes. A streamed body of another length fails when it is
-    /// read.
+    /// Declares the length of the body in bytes. A streamed body of another length then fails when
+    /// it is read.
     ///
     /// # Errors
     /// `Request` if the body is in memory and has another length.
@@ -92,7 +108,7 @@ impl RequestBody {
         if length == declared { Ok(()) } else { Err(mismatch(declared, &format!("has {length}"))) }
     }
 
-    /// Returns the upload state of a streamed body. `None` if the body is in memory.
+    /// Returns the progress of a streamed body. `None` if the body is empty or in memory.
     pub(crate) fn upload_progress(&self) -> Option<UploadProgress> {
         match &self.0 {
             Kind::Stream(_, taken) => Some(taken.clone()),
@@ -108,7 +124,8 @@ impl RequestBody {
         }
     }
 
-    /// Returns a copy of the body. `None` if the body is a stream, which can be read only once.
+    /// Returns a copy of the body, which shares the bytes in memory. `None` if the body is a
+    /// stream.
     pub fn try_clone(&self) -> Option<Self> {
         match &self.0 {
             Kind::Empty => Some(Self(Kind::Empty)),
@@ -197,15 +214,15 @@ impl Body for RequestBody {
 
 /// The body of a response.
 ///
-/// It holds the slot of the call. The slot is released when the body has been read to its end, or
-/// is dropped.
+/// The body of a response that [`Client`](crate::Client) returns holds the slot of its call. The
+/// slot is released when the body has been read to its end, fails, or is dropped.
 ///
 /// # Cancel safety
-/// Dropping the body ends the upstream exchange at once.
+/// Dropping the body ends the exchange with the upstream at once.
 pub struct ResponseBody(UnsyncBoxBody<Bytes, Error>);
 
 impl ResponseBody {
-    /// Wraps any body.
+    /// Creates a response body from any [`Body`] of bytes. It holds no slot.
     pub fn new<B>(body: B) -> Self
     where
         B: Body<Data = Bytes, Error = Error> + Send + 'static,
@@ -213,7 +230,7 @@ impl ResponseBody {
         Self(body.boxed_unsync())
     }
 
-    /// Creates a body from bytes in memory.
+    /// Creates a response body from bytes in memory. It holds no slot.
     pub fn full(bytes: impl Into<Bytes>) -> Self {
         Self::new(Full::new(bytes.into()).map_err(|never| match never {}))
     }

@@ -1,6 +1,6 @@
 //! The only sources of time in this crate: one monotonic clock and one wall clock.
 //!
-//! The monotonic clock is tokio's, so tests can pause it.
+//! The monotonic clock is that of tokio, so tests can pause it.
 
 use std::time::{Instant, SystemTime};
 

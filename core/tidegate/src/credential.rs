@@ -1,6 +1,6 @@
-//! A credential from the environment, and the header in which a request carries it.
+//! A credential from an environment variable, and the header in which a request carries it.
 //!
-//! Used for calls that fall back to a target, and for polling the replicas of a pool.
+//! Used for calls that are sent to a fallback target, and for polling the replicas of a pool.
 
 use http::header::{AUTHORIZATION, HeaderMap, HeaderName, HeaderValue};
 use http::{Uri, uri};
@@ -11,14 +11,15 @@ const X_API_KEY: HeaderName = HeaderName::from_static("x-api-key");
 const X_GOOG_API_KEY: HeaderName = HeaderName::from_static("x-goog-api-key");
 const API_KEY: HeaderName = HeaderName::from_static("api-key");
 
-/// Returns `true` if protocol, host and port of both URLs are equal, so that both may receive the
-/// same credential.
+/// Returns `true` if the scheme, host and port of both URLs are equal, so that both may receive the
+/// same credential. The case of the host is ignored. A missing port is the default of the scheme.
 pub(crate) fn same_server(one: &Uri, other: &Uri) -> bool {
     let host = |uri: &Uri| uri.host().map(str::to_ascii_lowercase);
     one.scheme() == other.scheme() && host(one) == host(other) && port(one) == port(other)
 }
 
-/// Returns the port of a URL, by default that of its protocol.
+/// Returns the port of a URL. Without a port, it is 443 for `https` and 80 for other schemes.
+/// `None` if the URL has no scheme either.
 fn port(uri: &Uri) -> Option<u16> {
     let default = || uri.scheme().map(|scheme| if *scheme == uri::Scheme::HTTPS { 443 } else { 80 });
     uri.port_u16().or_else(default)
@@ -29,27 +30,31 @@ pub(crate) struct Credential(String);
 
 impl Credential {
     /// Creates a credential from a key, without surrounding white space. Returns `None` if the key
-    /// is empty or cannot be sent in a header.
+    /// is empty or contains anything but visible ASCII characters.
     pub(crate) fn new(key: &str) -> Option<Self> {
         let key = key.trim();
         (!key.is_empty() && key.bytes().all(|byte| byte.is_ascii_graphic())).then(|| Self(key.to_owned()))
     }
 
-    /// Reads a credential from an environment variable.
+    /// Reads a credential from the environment variable named `variable`.
     ///
     /// # Errors
-    /// Returns what is wrong with the variable, never its value.
+    /// What is wrong with the variable, as the end of a sentence that begins with its name: it is
+    /// not set, or no header can carry its value. Never contains the value.
     pub(crate) fn from_env(variable: &str) -> Result<Self, &'static str> {
         let value = std::env::var_os(variable).ok_or("is not set in the environment")?;
         value.to_str().and_then(Self::new).ok_or("has a value that no header can carry")
     }
 
-    /// Returns the value of the `authorization` header that OpenAI's API reads.
+    /// Returns the value `Bearer KEY` for the header `authorization`. Never `None`, because
+    /// [`Credential::new`] has checked the key.
     pub(crate) fn bearer(&self) -> Option<HeaderValue> {
         self.value("Bearer ")
     }
 
-    /// Writes the credential into the header that the dialect's API reads it from.
+    /// Sets the header from which the API of this dialect reads its key. An existing header of this
+    /// name is replaced. `uri` tells Azure OpenAI, which reads `api-key`, from other APIs of the
+    /// same dialect.
     pub(crate) fn write(&self, headers: &mut HeaderMap, uri: &Uri, dialect: Dialect) {
         let (name, scheme) = match dialect {
             Dialect::AnthropicMessages => (X_API_KEY, ""),
@@ -71,7 +76,8 @@ impl Credential {
     }
 }
 
-/// Returns `true` if the URL belongs to Azure OpenAI, by its host or, behind a proxy, by its path.
+/// Returns `true` if the URL belongs to Azure OpenAI, by its host or, if it is reached through
+/// another host, by the path `/openai/deployments/`.
 fn is_azure(uri: &Uri) -> bool {
     let host = uri.host().unwrap_or_default().to_ascii_lowercase();
     host == "openai.azure.com"

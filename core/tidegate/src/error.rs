@@ -19,8 +19,7 @@ use crate::schedule::WaitExplanation;
 /// A failure that the gate reports.
 ///
 /// A provider's error response is not an `Error`: it is returned as a response, with the header
-/// `x-should-retry: false`. An `Error` never contains credentials or prompts, also not in its debug
-/// output.
+/// `x-should-retry: false`. Neither `Display` nor `Debug` shows credentials or prompts.
 ///
 /// ```
 /// use tidegate::{Error, ErrorKind};
@@ -33,7 +32,7 @@ use crate::schedule::WaitExplanation;
 #[derive(Clone)]
 pub struct Error(Box<Inner>);
 
-/// The contents of an [`Error`], boxed to keep results small.
+/// The contents of an [`Error`], boxed so that results stay small.
 #[derive(Clone)]
 struct Inner {
     kind: ErrorKind,
@@ -50,7 +49,8 @@ struct Inner {
 }
 
 impl Error {
-    /// Creates an error of this kind. `message` says what went wrong and what to do about it.
+    /// Creates an error of this kind. `message` states what went wrong and what to do about it,
+    /// without the name of the target, which [`Error::at`] sets.
     pub fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
         Self(Box::new(Inner {
             kind,
@@ -67,7 +67,7 @@ impl Error {
         }))
     }
 
-    /// Creates an error of the kind [`ErrorKind::Config`].
+    /// Creates an error of the kind [`ErrorKind::Config`]: the configuration is invalid.
     pub fn config(message: impl Into<String>) -> Self {
         Self::new(ErrorKind::Config, message)
     }
@@ -78,72 +78,74 @@ impl Error {
         self
     }
 
-    /// Sets the time after which the caller may try again.
+    /// Sets the delay after which the caller may try again. `None` means that it is unknown.
     pub fn with_retry_after(mut self, after: Option<Duration>) -> Self {
         self.0.retry_after = after;
         self
     }
 
-    /// Appends the failure class of the last attempt to the message.
+    /// Appends the failure class of the last attempt, for example `overloaded`, to the message.
     pub(crate) fn with_last_failure(self, class: &str) -> Self {
         self.with_note(format_args!("the last attempt failed: {class}"))
     }
 
-    /// Appends to the message that the replicas of the pool are not known for certain, because of
-    /// `problem`.
+    /// Appends to the message that the list of the replicas of the pool is missing or out of date,
+    /// because of `problem`.
     pub(crate) fn with_discovery_problem(self, problem: &str) -> Self {
         self.with_note(format_args!("the replicas of the pool are not known: {problem}"))
     }
 
-    /// Appends to the message that the fallback chain began at `target`, which rejected the call
-    /// for `reason`.
+    /// Appends to the message that `target`, the first target of the fallback chain, had rejected
+    /// the call for `reason`.
     pub(crate) fn with_first_rejection(self, target: &str, reason: Reason) -> Self {
         let reason = reason.as_str();
         self.with_note(format_args!("the call was sent here because {target} rejected it ({reason})"))
     }
 
-    /// Appends to the message why the fallback target did not accept the call.
+    /// Appends to the message why the call could not be sent to `target`, the fallback target.
     pub(crate) fn with_fallback_problem(self, target: &str, why: &str) -> Self {
         self.with_note(format_args!("the fallback {target} cannot be used: {why}"))
     }
 
-    /// Appends a note to the message, after a semicolon.
     fn with_note(mut self, note: fmt::Arguments<'_>) -> Self {
         self.0.message.push_str(&format!("; {note}"));
         self
     }
 
-    /// Changes the kind to `Truncated` and prepends `why` to the message: part of the response had
-    /// arrived.
+    /// Changes the kind to `Truncated`, because a part of the response had already arrived, and
+    /// prepends `why` to the message.
     pub(crate) fn into_truncated(mut self, why: &str) -> Self {
         self.0.kind = ErrorKind::Truncated;
         self.0.message.insert_str(0, why);
         self
     }
 
-    /// Sets the underlying error, which `source()` returns. Its text is not part of this error's
-    /// message.
+    /// Sets the underlying error, which `source()` returns. The message does not include the text
+    /// of the underlying error.
     pub fn with_source(mut self, source: impl std::error::Error + Send + Sync + 'static) -> Self {
         self.0.source = Some(Arc::new(source));
         self
     }
 
-    /// Marks the error as local: it occurred in this process and is no evidence about the target,
-    /// for example if the caller's own transport has no free connection.
+    /// Marks the error as local: it occurred in this process, so it does not affect the state of
+    /// the target. Example: the caller's own transport has no free connection.
     pub fn with_local_cause(mut self) -> Self {
         self.0.cause = FailureCause::Local;
         self
     }
 
-    /// Marks a failed connection as refused or reset by the host itself: no server listens at the
-    /// address. Without this mark, the host may be unreachable, or its name or certificate may be
+    /// Marks a failed connection as refused or reset by the host, which means that no server
+    /// listens at the address. Has an effect only for the kind [`ErrorKind::Connect`].
+    ///
+    /// Without this mark, the host may also be unreachable, or its name or certificate may be
     /// wrong.
     pub fn with_connect_refused(mut self) -> Self {
         self.0.cause = FailureCause::ConnectRefused;
         self
     }
 
-    /// Returns `true` if the host refused or reset the connection (see [`Error::with_connect_refused`]).
+    /// Returns `true` if the kind is [`ErrorKind::Connect`] and the host refused or reset the
+    /// connection ([`Error::with_connect_refused`]).
     pub fn is_connect_refused(&self) -> bool {
         self.0.cause == FailureCause::ConnectRefused && self.0.kind == ErrorKind::Connect
     }
@@ -154,52 +156,60 @@ impl Error {
         self
     }
 
-    /// Returns the base URL of the replica at which the error occurred, if the target is a pool and
-    /// a replica had received the call.
+    /// Returns the base URL of the replica at which the error occurred. `None` if the target is not
+    /// a pool, or if the call had not been sent to a replica.
     pub fn replica(&self) -> Option<&str> {
         self.0.replica.as_deref()
     }
 
-    /// Returns `true` if the error is no evidence about the target: it occurred in this process, or
-    /// the request was invalid.
+    /// Returns `true` if the error does not affect the state of the target, because it occurred in
+    /// this process ([`Error::with_local_cause`]) or because the request was invalid
+    /// ([`ErrorKind::Request`]).
     pub fn is_local(&self) -> bool {
         self.0.cause == FailureCause::Local || self.0.kind == ErrorKind::Request
     }
 
-    /// Returns the typed values that layers attach to the error, like the extensions of a response.
+    /// Returns the typed values that the layers of the client attach to the error.
     pub(crate) fn extensions(&self) -> &http::Extensions {
         &self.0.extensions
     }
 
-    /// Returns the typed values that layers attach to the error, for modification.
+    /// Returns the typed values that the layers of the client attach to the error, for
+    /// modification.
     pub(crate) fn extensions_mut(&mut self) -> &mut http::Extensions {
         &mut self.0.extensions
     }
 
-    /// Sets the number of calls that were ahead in the tenant's queue.
+    /// Sets the number of calls that were ahead in the queue of the same tenant when the call was
+    /// rejected.
     pub fn with_queue_position(mut self, position: usize) -> Self {
         self.0.queue_position = Some(position);
         self
     }
 
-    /// Sets the rule that kept the call waiting when it was rejected.
+    /// Sets the rule that kept the call waiting when it was rejected. `None` means that it is
+    /// unknown.
     pub fn with_why(mut self, why: Option<WaitExplanation>) -> Self {
         self.0.why = why;
         self
     }
 
-    /// Sets the number of the call that ended with this error.
+    /// Sets the number of the call that ended with this error, as in
+    /// [`CallRecord`](crate::CallRecord).
     pub(crate) fn with_call(mut self, id: u64) -> Self {
         self.0.call = Some(id);
         self
     }
 
-    /// Returns the rule that kept the call waiting when it was rejected, if known.
+    /// Returns the rule that kept the call waiting when it was rejected. `None` if the call had not
+    /// waited in a queue.
     pub fn why(&self) -> Option<&WaitExplanation> {
         self.0.why.as_ref()
     }
 
-    /// Returns the number of the call that ended with this error, as in the log of calls.
+    /// Returns the number of the call that ended with this error, as in the log of calls
+    /// ([`Gate::calls`](crate::Gate::calls)). `None` if the error occurred before the call got a
+    /// number.
     pub fn call(&self) -> Option<u64> {
         self.0.call
     }
@@ -209,44 +219,48 @@ impl Error {
         self.0.kind
     }
 
-    /// Returns the reason for which admission rejected the call, if the kind is
+    /// Returns the reason for which admission rejected the call. `None` unless the kind is
     /// [`ErrorKind::Refused`].
     pub fn reason(&self) -> Option<Reason> {
         self.0.kind.reason()
     }
 
-    /// Returns the name of the target or tool at which the error occurred.
+    /// Returns the name of the target or tool at which the error occurred. `None` if the error
+    /// concerns neither.
     pub fn target(&self) -> Option<&str> {
         self.0.target.as_deref()
     }
 
-    /// Returns the time after which the caller may try again, if known.
+    /// Returns the delay after which the caller may try again. `None` if it is unknown.
     pub fn retry_after(&self) -> Option<Duration> {
         self.0.retry_after
     }
 
-    /// Returns the number of calls that were ahead in the tenant's queue, if known.
+    /// Returns the number of calls that were ahead in the queue of the same tenant when the call
+    /// was rejected. `None` if the call was not rejected from a queue.
     pub fn queue_position(&self) -> Option<usize> {
         self.0.queue_position
     }
 
-    /// Returns the message: what went wrong and what to do about it. It does not name the target or
-    /// replica, which `Display` adds.
+    /// Returns the message: what went wrong and what to do about it. It does not contain the name
+    /// of the target or replica, which `Display` adds.
     pub fn message(&self) -> &str {
         &self.0.message
     }
 
-    /// Returns `true` if the same call may succeed later, unchanged.
+    /// Returns `true` if the same request may succeed later, as by [`ErrorKind::is_retryable`].
     pub fn retryable(&self) -> bool {
         self.0.kind.is_retryable()
     }
 
-    /// Returns `true` if the request never reached the upstream, so that sending it again is safe.
+    /// Returns `true` if no part of the request reached the upstream, so that the request can be
+    /// sent again without being executed twice.
     pub fn never_sent(&self) -> bool {
         self.0.kind.never_sent()
     }
 
-    /// Returns the HTTP status that corresponds to the kind.
+    /// Returns the HTTP status that [`Error::response`] uses for the kind: for example, 429 if a
+    /// queue is full, or 504 if a deadline passed.
     pub fn status(&self) -> StatusCode {
         match self.0.kind {
             ErrorKind::Config | ErrorKind::Unknown | ErrorKind::Request => StatusCode::BAD_REQUEST,

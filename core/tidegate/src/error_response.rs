@@ -8,11 +8,19 @@ use crate::error::{Error, Reason};
 use crate::explain::Obstacle;
 
 impl Error {
-    /// Returns the error as an HTTP response, for a client that expects one.
+    /// Converts the error to an HTTP response, for a caller that expects one.
     ///
-    /// The JSON body has the shape that the SDKs of OpenAI and Anthropic read. The header
-    /// `retry-after` is in whole seconds, rounded up, if a time is known. The header
-    /// `x-should-retry: false` keeps the SDK from retrying.
+    /// The JSON body has the shape that the SDKs of OpenAI and Anthropic read. The status is
+    /// [`Error::status`]. The header `retry-after` contains whole seconds, rounded up; it is
+    /// omitted if no time is known. The header `x-should-retry: false` keeps the SDK from retrying.
+    ///
+    /// ```
+    /// use tidegate::Error;
+    ///
+    /// let response = Error::config("cap must be 1 or more").response();
+    /// assert_eq!(response.status(), 400);
+    /// assert_eq!(response.headers()["x-should-retry"], "false");
+    /// ```
     pub fn response(&self) -> Response<ResponseBody> {
         let mut body = serde_json::json!({
             "type": "error",

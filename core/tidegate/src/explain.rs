@@ -1,7 +1,7 @@
-//! Explanations of waiting calls: which rule keeps a call waiting, for how long, and how many calls
-//! are ahead.
+//! Explanations of calls in progress: what the call is doing and, if it waits, which rule keeps it
+//! waiting, for how long, and how many calls are ahead.
 //!
-//! Explanations are computed when they are requested, from state that is kept anyway.
+//! An explanation is computed when it is requested. The gate records nothing for explanations only.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -13,7 +13,7 @@ use crate::context::Lane;
 use crate::schedule::{Rule, WaitExplanation};
 use crate::tool::ToolWait;
 
-/// How a caller refers to a call.
+/// The number or the label of a call.
 ///
 /// A number or a string converts into a name:
 ///
@@ -29,8 +29,8 @@ use crate::tool::ToolWait;
 pub enum CallName<'a> {
     /// The number of the call, as in [`crate::Error::call`] and the log of calls.
     Number(u64),
-    /// The caller's label ([`crate::Context::call`]). If several calls have this label, it refers
-    /// to the one that has waited longest, or to the oldest if none waits.
+    /// The caller's label ([`crate::Context::call`]). If several calls have this label, it denotes
+    /// the one that has waited longest or, if none waits, the oldest.
     Label(&'a str),
 }
 
@@ -50,48 +50,52 @@ impl<'a> From<&'a str> for CallName<'a> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum CallStatus {
-    /// The call is queued.
+    /// The call is queued for a slot, or the task waits for a tool.
     Waiting,
     /// An attempt failed, and the call sleeps before it is queued again.
     BackingOff,
-    /// The call holds a slot, needs no slot, or its whole response has arrived and is not read yet.
+    /// The call holds a slot, needs no slot, or has released the slot because the whole response
+    /// has arrived, although the caller has not read it to the end.
     InFlight,
 }
 
-/// The state of a call in progress or of a wait for a tool. Durations are in seconds.
+/// The state of a call in progress, or of a wait for a tool. Durations are in seconds.
 #[derive(Clone, Debug, Serialize)]
 pub struct Explanation {
-    /// Number of the call.
+    /// Number of the call, as in the log of calls. Waits for tools are numbered in the same
+    /// sequence.
     pub call: u64,
-    /// The caller's label for the call.
+    /// Label that the caller gave the call ([`crate::Context::call`]). `None` if there is none.
     pub label: Option<Arc<str>>,
-    /// Name of the target. `None` for a wait for a tool.
+    /// Name of the target. `None` if this is a wait for a tool.
     pub target: Option<Arc<str>>,
-    /// Name of the tool, for a wait for a tool.
+    /// Name of the tool. `None` if this is a call.
     pub tool: Option<Arc<str>>,
     /// Name of the tenant.
     pub tenant: Arc<str>,
-    /// Name of the lane.
+    /// Name of the lane: `interactive`, `standard` or `batch`.
     pub lane: &'static str,
-    /// Phase of the call.
+    /// Phase of the call. Always [`CallStatus::Waiting`] for a wait for a tool.
     pub state: CallStatus,
-    /// The rule that keeps the call waiting, if it waits.
+    /// Name of the rule that keeps the call waiting, for example `tenant_cap`. `None` if no rule
+    /// does.
     pub rule: Option<&'static str>,
-    /// The whole explanation as a sentence.
+    /// The explanation in words, as one sentence.
     pub text: String,
-    /// Time since the call was made, or since the tool was requested.
+    /// Time since the call was made, or since the tool was requested, in seconds.
     pub waited: f64,
-    /// Time for which the rule has kept the call waiting. If no rule does, time spent in the
-    /// current phase.
+    /// Time for which `rule` has kept the call waiting, in seconds. If `rule` is `None`, the time
+    /// since the current phase began.
     pub since: f64,
-    /// Expected time until the call is admitted or queued again. `None` if unknown.
+    /// Expected time until the call is admitted or, if it backs off, queued again, in seconds.
+    /// `None` if it is unknown, and for calls in flight.
     pub expected: Option<f64>,
-    /// Number of calls ahead in the queue.
+    /// Number of calls ahead in the queue. `None` if the call is not queued.
     pub ahead: Option<usize>,
 }
 
 impl Explanation {
-    /// Creates an explanation without a text, of a call that no rule keeps waiting.
+    /// Creates an explanation of a call in flight, without a text.
     fn new(call: u64, tenant: &Arc<str>, lane: Lane, waited: Duration) -> Self {
         Self {
             call,
@@ -157,7 +161,8 @@ impl Explanation {
         explanation
     }
 
-    /// Explains a wait for a tool. `why` is the rule that keeps it waiting, if known.
+    /// Explains a wait for a tool. `why` is the rule that keeps the task waiting, or `None` if the
+    /// task is not queued: it is about to be queued, or has just been admitted.
     pub(crate) fn from_tool_wait(tool_wait: &ToolWait, why: Option<WaitExplanation>, now: Instant) -> Self {
         let waited = now.saturating_duration_since(tool_wait.queued_at);
         let mut explanation = Self {
@@ -178,8 +183,9 @@ impl Explanation {
         explanation
     }
 
-    /// Describes a wait for `what`. Without `why`, the call is about to be queued, or was admitted
-    /// just now.
+    /// Describes a wait for `what`, a slot or a tool. `why` is the rule that keeps the call
+    /// waiting, or `None` if the call is not queued: it is about to be queued, or has just been
+    /// admitted. `queued` is the time since the call was queued.
     fn set_wait(&mut self, what: &str, why: Option<WaitExplanation>, queued: Duration) {
         self.since = queued.as_secs_f64();
         self.text = format!("waits for {what}");
@@ -196,18 +202,18 @@ impl Explanation {
     }
 }
 
-/// The rule that kept a rejected call waiting. Durations are in seconds.
+/// The rule that kept a call waiting until it was rejected. Durations are in seconds.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Obstacle {
-    /// Name of the rule.
+    /// Name of the rule, for example `tenant_cap`.
     pub rule: &'static str,
-    /// The rule as a sentence.
+    /// The rule as a sentence, for people.
     pub text: &'static str,
-    /// Time for which the rule had kept the call waiting.
+    /// Time for which the rule had kept the call waiting, in seconds.
     pub since: f64,
-    /// Total time for which the call had waited.
+    /// Total time for which the call had waited, in seconds.
     pub waited: f64,
-    /// Expected time until the call would have been admitted. `None` if unknown.
+    /// Time that the call would still have waited, in seconds, as predicted. `None` if unknown.
     pub expected: Option<f64>,
     /// Number of calls that were ahead in the queue.
     pub ahead: usize,
@@ -233,7 +239,8 @@ pub(crate) enum Subject {
 }
 
 impl Subject {
-    /// Returns a sort key that puts waiting calls first, longest wait first.
+    /// Returns a key that sorts waiting calls and waits for tools before other calls, and the
+    /// oldest first within both groups.
     pub(crate) fn urgency(&self) -> (bool, Instant, u64) {
         match self {
             Subject::Call(call) => (!(call.is_inference() && call.is_waiting()), call.queued_at(), call.id()),

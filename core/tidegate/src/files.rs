@@ -11,8 +11,8 @@ use std::path::Path;
 /// Returns the text of a regular file of at most `limit` bytes.
 ///
 /// # Errors
-/// A message without the path, if the file cannot be read, is not a regular file, is not UTF-8 or
-/// is larger than `limit` bytes.
+/// What is wrong, as the end of a sentence that begins with the path: the file cannot be read, is
+/// not a regular file, is not UTF-8, or is larger than `limit` bytes.
 pub(crate) fn read(path: &Path, limit: u64) -> Result<String, String> {
     check_regular(&std::fs::metadata(path).map_err(unreadable)?)?;
     let file = open(path).map_err(unreadable)?;
@@ -33,11 +33,15 @@ pub(crate) fn read_text(source: impl Read, limit: u64) -> Result<String, String>
     }
 }
 
+/// Returns the error text for a failed operation on a file or source.
 fn unreadable(error: io::Error) -> String {
     format!("cannot be read: {error}")
 }
 
-/// Checks that a file is a regular one.
+/// Returns `Ok` if the metadata are those of a regular file.
+///
+/// # Errors
+/// A text that names what the path is instead, for example a directory.
 fn check_regular(metadata: &Metadata) -> Result<(), String> {
     if metadata.is_file() {
         return Ok(());
@@ -46,7 +50,7 @@ fn check_regular(metadata: &Metadata) -> Result<(), String> {
     Err(format!("cannot be read: it is {kind}; name a regular file"))
 }
 
-/// Opens a file for reading. Does not block on a FIFO.
+/// Opens a file for reading. Returns at once even if the path is a FIFO without a writer.
 #[cfg(unix)]
 fn open(path: &Path) -> io::Result<File> {
     use std::os::unix::fs::OpenOptionsExt;
@@ -60,7 +64,7 @@ fn open(path: &Path) -> io::Result<File> {
     OpenOptions::new().read(true).open(path)
 }
 
-/// Returns what a file is that is not a regular one, for error messages.
+/// Returns what the path of an irregular file is, for error messages: for example, `a directory`.
 #[cfg(unix)]
 fn kind(file: FileType) -> &'static str {
     use std::os::unix::fs::FileTypeExt;

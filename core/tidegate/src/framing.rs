@@ -1,5 +1,5 @@
 //! The framing of requests: removes the headers that concern one connection, and checks the length
-//! of the body. Pure.
+//! of the body.
 //!
 //! The transport manages its own connections, so the headers of the client's connection are not
 //! sent (RFC 9110, section 7.6.1). If the body does not have the length of its `content-length`,
@@ -13,7 +13,8 @@ use http::header::{
 use crate::body::RequestBody;
 use crate::error::{Error, ErrorKind};
 
-/// Headers that concern one connection, in addition to those that `connection` names.
+/// Headers that concern one connection and are always removed. The names that the header
+/// `connection` lists are removed too.
 const CONNECTION_HEADERS: [HeaderName; 4] = [
     CONNECTION,
     HeaderName::from_static("keep-alive"),
@@ -21,11 +22,12 @@ const CONNECTION_HEADERS: [HeaderName; 4] = [
     TRANSFER_ENCODING,
 ];
 
-/// Removes the headers that concern the client's own connection, and those that `connection` names.
+/// Removes the headers that concern only the connection between the client and this process:
+/// [`CONNECTION_HEADERS`], those that `connection` lists, and any `te` other than `trailers`.
 ///
 /// # Errors
-/// `Request` if removing a header would change the meaning of the request: `upgrade`, or a transfer
-/// coding other than `chunked`.
+/// `Request` if the request would change its meaning without such a header: `upgrade`, or a
+/// transfer coding other than `chunked`.
 pub(crate) fn remove_connection_headers(headers: &mut HeaderMap) -> Result<(), Error> {
     if headers.contains_key(UPGRADE) {
         return Err(rejection(
@@ -54,9 +56,11 @@ pub(crate) fn remove_connection_headers(headers: &mut HeaderMap) -> Result<(), E
     Ok(())
 }
 
-/// Checks the declared length of the body, and makes a streamed body fail if its length differs.
-/// Removes a `content-length: 0` from a streamed request, because HTTP/1.1 would not read such a
-/// body.
+/// Checks that the body has the length of the header `content-length`, in bytes. A streamed body of
+/// another length fails when it is read. Without the header, nothing is checked.
+///
+/// Removes a `content-length: 0` from a request with a streamed body, because an HTTP/1.1
+/// connection would never read the body.
 ///
 /// # Errors
 /// `Request` if `content-length` is malformed, repeated, combined with `transfer-encoding`, or
@@ -71,7 +75,10 @@ pub(crate) fn declare_length(request: &mut Request<RequestBody>) -> Result<(), E
     Ok(())
 }
 
-/// Returns the declared length of the body in bytes, or `None` if there is no `content-length`.
+/// Returns the value of `content-length` in bytes, or `None` if the header is missing.
+///
+/// # Errors
+/// `Request` if the header is malformed, repeated, or combined with `transfer-encoding`.
 fn declared_length(headers: &HeaderMap) -> Result<Option<u64>, Error> {
     let mut values = headers.get_all(CONTENT_LENGTH).iter();
     let Some(value) = values.next() else { return Ok(None) };
@@ -90,13 +97,12 @@ fn declared_length(headers: &HeaderMap) -> Result<Option<u64>, Error> {
     }
 }
 
-/// Returns the error for a request whose URL cannot be sent. The message omits the URL, which may
-/// contain a key.
+/// Returns the error, of the kind `Request`, that the URL of a request cannot be sent because of
+/// `why`. The message omits the URL, which may contain a key.
 pub(crate) fn url_rejection(why: &'static str) -> Error {
     rejection(&format!("the URL cannot be sent as it is written: {why}"))
 }
 
-/// Returns an error of the kind `Request`.
 fn rejection(why: &str) -> Error {
     Error::new(ErrorKind::Request, why)
 }

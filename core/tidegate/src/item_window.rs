@@ -1,11 +1,12 @@
-//! Limits how many items of a batch run at the same time: goal to keep the gate busy, and few
+//! Limits how many items of a batch run at the same time: enough to keep the gate busy, and few
 //! more.
 //!
 //! An item (of `Gate.map`, or a line of a file) makes one or more calls and does its own work
-//! before and after them. So the number of items to run follows from no configured cap, and caps
-//! change. The window is therefore controlled by the number of the batch's own calls that wait in
-//! the gate ([`Waits`]). Its goal is that a quarter as many calls wait as there are items that do
-//! not wait, and at least 8. That many may end before the batch gets its next turn.
+//! before and after them. Therefore the right number of running items does not follow from any
+//! configured cap. The window is controlled by the number of calls of the batch that wait in the
+//! gate ([`Waits`]) instead. The goal is one waiting call for each four running items that do not
+//! wait, and at least 8 waiting calls. About that many slots may become free before the batch
+//! begins its next items.
 //!
 //! - If fewer calls wait, the window grows by the number of calls admitted since it last grew, and
 //!   at most by the number missing. If slots are free, the window doubles within the time that a
@@ -21,14 +22,14 @@
 
 use crate::context::Waits;
 
-/// Minimum size of the window, and minimum number of calls that should wait.
+/// Minimum size of the window in items, and minimum goal for the number of waiting calls.
 const MIN_SIZE: usize = 8;
-/// Number of items that do not wait, for each call that should wait.
+/// Number of running items that do not wait, for each call that should wait.
 const ITEMS_PER_WAITING: usize = 4;
-/// Number of items that end for each item by which the window shrinks.
+/// Number of items that end, while too many calls wait, for each item by which the window shrinks.
 const ENDS_PER_SHRINK: usize = 4;
 
-/// The number of batch items that may run at the same time.
+/// Controls how many items of one batch run at the same time. The window starts with 8 items.
 ///
 /// ```
 /// use tidegate::{Waits, ItemWindow};
@@ -39,30 +40,32 @@ const ENDS_PER_SHRINK: usize = 4;
 /// ```
 #[derive(Clone, Copy, Debug)]
 pub struct ItemWindow {
+    /// Maximum number of running items now.
     size: usize,
     max_size: usize,
     running: usize,
     /// Number of items that ended while too many calls waited, and that have not shrunk the window
     /// yet.
     ended: usize,
-    /// Number of admitted calls that the growth of the window has accounted for.
+    /// Value of [`Waits::admitted`] when the window last grew.
     counted: u64,
     retry_when: BeginCondition,
 }
 
-/// The condition under which `begin` may succeed, although no item has ended.
+/// A condition under which [`ItemWindow::begin`] may succeed after it returned `false`, although no
+/// item has ended.
 #[derive(Clone, Copy, Debug)]
 enum BeginCondition {
-    /// More calls than this were admitted.
+    /// More calls of the batch than this have been admitted in total.
     Admitted(u64),
-    /// Fewer calls than this wait.
+    /// Fewer calls of the batch than this wait.
     Waiting(usize),
-    /// None: the window has its maximum size.
+    /// None: the window has its maximum size, so only the end of an item makes room.
     Never,
 }
 
 impl ItemWindow {
-    /// Creates a window that never exceeds `most` items (at least 1).
+    /// Creates a window of at most `max_size` items. 0 counts as 1.
     pub fn new(max_size: usize) -> Self {
         let max_size = max_size.max(1);
         Self {
@@ -75,8 +78,11 @@ impl ItemWindow {
         }
     }
 
-    /// Begins one more item if the window has room. Returns `true` if the item begins. `waits`
-    /// counts the calls of this batch only.
+    /// Begins one more item if fewer items run than the window allows, and adjusts the size of the
+    /// window. Returns `true` if the item begins; the caller must then run it, and call
+    /// [`ItemWindow::end`] when it ends.
+    ///
+    /// `waits` are the counters of the calls of this batch only.
     pub fn begin(&mut self, waits: Waits) -> bool {
         let others = self.running.saturating_sub(waits.waiting);
         let goal = waiting_goal(others);
@@ -103,14 +109,15 @@ impl ItemWindow {
         begins
     }
 
-    /// Records that an item has ended.
+    /// Records that a running item has ended, whether it succeeded or failed.
     pub fn end(&mut self) {
         self.running = self.running.saturating_sub(1);
         self.ended += 1;
     }
 
-    /// Returns `true` if [`begin`](ItemWindow::begin) may succeed after it has returned `false`,
-    /// although no item has ended since.
+    /// Returns `true` if [`begin`](ItemWindow::begin) may succeed again with the counters `waits`.
+    /// Call this after `begin` has returned `false`, to find out when to retry although no item has
+    /// ended since.
     pub fn may_begin_now(&self, waits: Waits) -> bool {
         match self.retry_when {
             BeginCondition::Admitted(count) => waits.admitted > count,
@@ -120,7 +127,7 @@ impl ItemWindow {
     }
 }
 
-/// Returns the number of calls that should wait if `others` items do not wait.
+/// Returns the number of calls that should wait if `others` running items do not wait.
 fn waiting_goal(others: usize) -> usize {
     (others / ITEMS_PER_WAITING).max(MIN_SIZE)
 }

@@ -37,7 +37,7 @@
 //! | [`limit`] | the adaptive limit alone, as a tower layer around any HTTP service |
 //! | [`transport`] | the HTTP client of the gate, proxies, and transports of the caller |
 //! | [`snapshot`], [`explain`] | the state of a gate, and why a call waits |
-//! | [`policy`], [`tokens`], [`protocol`] | the crates below: decisions, token estimates, what providers send |
+//! | [`policy`], [`tokens`], [`protocol`] | the crates that this crate uses: scheduling and retry decisions, token estimates, parsing of requests and responses |
 //!
 //! # Features
 //!

@@ -1,8 +1,8 @@
 //! Slots for calls that are not sent through the gate's client: gRPC, boto3, websockets.
 //!
 //! Limits, queue and metrics are the same as for other calls. The holder makes the exchange, so the
-//! holder reports how it went. A slot that is dropped without a report says nothing about its
-//! target.
+//! holder reports how it went. A slot that is dropped without a report does not affect the state of
+//! its target.
 //!
 //! The gate cannot repeat the exchange, so there is one attempt and no retry. The gate cannot end
 //! the exchange either: the deadline limits only the wait, and the slot is held until it is
@@ -24,7 +24,8 @@ use crate::metrics::Outcome;
 use tidegate_policy::outcome::{AttemptOutcome, ExchangeFailure, FailureCause};
 use tidegate_protocol::{RateHeaders, classify};
 
-/// A slot of a target. Dropping it releases the slot, exactly once.
+/// A slot of a target, acquired with [`Gate::acquire_slot`](crate::Gate::acquire_slot). Dropping it
+/// releases the slot.
 ///
 /// Report the result of the call before dropping the slot. Only the first report counts. Without a
 /// report, the call counts as cancelled, and the state of the target does not change.
@@ -39,7 +40,7 @@ use tidegate_protocol::{RateHeaders, classify};
 #[must_use = "dropping the slot releases it"]
 pub struct Slot(Option<AcquiredSlot>);
 
-/// What a slot holds in modes `enforce` and `observe`.
+/// The contents of a [`Slot`] in modes `enforce` and `observe`.
 struct AcquiredSlot {
     permit: Permit,
     exchange: ExchangeRecord,
@@ -51,12 +52,16 @@ struct AcquiredSlot {
 }
 
 impl Slot {
-    /// Creates a slot that holds nothing, for the mode `off`.
+    /// Creates a slot that limits and reports nothing, for mode `off`.
     pub(crate) fn empty() -> Self {
         Self(None)
     }
 
-    /// Waits for a slot for the call.
+    /// Waits for a slot of the target of `call`. The call is recorded in `log` when the slot is
+    /// released.
+    ///
+    /// # Errors
+    /// `Refused` if admission rejects the call.
     ///
     /// # Cancel safety
     /// Dropping the future removes the call from the queue.
@@ -75,13 +80,13 @@ impl Slot {
         Ok(Self(Some(AcquiredSlot { permit, exchange, is_reported: false, _task_slot: task_slot, tally })))
     }
 
-    /// Returns the base URL of the replica to which the call must be sent, if the target is a pool.
-    /// Returns `None` for other targets and in mode `off`.
+    /// Returns the base URL of the replica to which the call must be sent. `None` if the target is
+    /// not a pool, and in mode `off`.
     pub fn replica(&self) -> Option<&str> {
         self.0.as_ref()?.permit.placed().map(|placed| &*placed.url)
     }
 
-    /// Reports that the upstream accepted the call.
+    /// Reports that the upstream accepted the call. Ignored after another report.
     pub fn succeeded(&mut self) {
         if let Some((call, held)) = self.first_report() {
             held.exchange.update(|record| record.is_complete = true);
@@ -90,12 +95,13 @@ impl Slot {
         }
     }
 
-    /// Reports that the upstream failed the call: with this HTTP status, or by closing the
-    /// connection if `None`. Returns `true` if the same call may succeed later.
+    /// Reports that the call failed: with this HTTP status or, if `status` is `None`, because the
+    /// connection broke. Returns `true` if the same call may succeed later. Only the return value
+    /// matters after another report.
     ///
     /// The failure is classified as any other. A transient failure such as 429, 503 or 529 can
-    /// start a cool-down of the target, for `retry_after` if the upstream asked for it. Failures
-    /// such as 400 and 404 show that the target is up. The gRPC codes correspond to these statuses:
+    /// start a cool-down of the target, during which no call is sent to it. `retry_after` is the
+    /// delay that the upstream asked for, or `None` if it asked for none. Failures such as 400 and 404 show that the target is up. The gRPC codes correspond to these statuses:
     /// RESOURCE_EXHAUSTED 429, UNAVAILABLE 503, DEADLINE_EXCEEDED 504, INTERNAL 500.
     pub fn failed(&mut self, status: Option<StatusCode>, retry_after: Option<Duration>) -> bool {
         let outcome = match status {
@@ -125,7 +131,8 @@ impl Slot {
         outcome.is_retryable()
     }
 
-    /// Returns the call and what it holds, at the first report only.
+    /// Marks the slot as reported, and returns the call and the contents of the slot. `None` if an
+    /// earlier report was made, or in mode `off`.
     fn first_report(&mut self) -> Option<(Call, &mut AcquiredSlot)> {
         let held = self.0.as_mut()?;
         let is_reported = std::mem::replace(&mut held.is_reported, true);

@@ -1,11 +1,11 @@
-//! The error for an unknown name, with a suggestion.
+//! The error for the name of a target or tool that is not configured, with a suggestion.
 
 use crate::error::{Error, ErrorKind};
 
-/// Returns the error that no `what` (a tool or target) has this name.
+/// Returns the error, of the kind `Unknown`, that no `what` ("target" or "tool") is named `name`.
 ///
-/// The message suggests the most similar of the `known` names, or lists them all if none is
-/// similar. If there are none, it ends with `advice`.
+/// The message suggests the most similar of the `known` names, or lists all of them if none is
+/// similar. If `known` is empty, the message ends with `advice`.
 pub(crate) fn unknown_name(what: &str, name: &str, known: &[&str], advice: &str) -> Error {
     let shortened: String = name.chars().take(100).collect();
     let mut text = format!("there is no {what} named {shortened:?}");

@@ -12,16 +12,18 @@ use crate::error::{Error, ErrorKind};
 
 /// A streamed body that fails if its length differs from the declared length.
 ///
-/// The last chunk is withheld until the body has ended. A transport stops asking once it has the
-/// declared length, and the server would take the beginning of a longer body for the whole.
+/// The last chunk is withheld until the inner body has ended. Otherwise a transport, which stops
+/// reading at the declared length, would send the beginning of a longer body as if it were the
+/// whole.
 #[derive(Debug)]
 pub(super) struct DeclaredLengthBody {
     body: BoxBody<Bytes, Error>,
     declared: u64,
-    /// Bytes still to come.
+    /// Bytes of the declared length that have not arrived yet.
     left: u64,
-    /// Frames held back until the body ends: the last chunk and the trailers.
+    /// Frames held back until `body` ends: the last chunk and the trailers.
     withheld: VecDeque<Frame<Bytes>>,
+    /// Whether `body` has ended.
     ended: bool,
 }
 
@@ -76,7 +78,8 @@ impl Body for DeclaredLengthBody {
     }
 }
 
-/// Returns the error for a body whose length differs from its `content-length`.
+/// Returns the error, of the kind `Request`, for a body whose length is not `declared` bytes.
+/// `body` completes the sentence "the body ..." in the message, for example `is longer`.
 pub(super) fn mismatch(declared: u64, body: &str) -> Error {
     let message = format!(
         "content-length declares {declared} bytes, but the body {body}; correct or remove the header"

@@ -4,11 +4,12 @@ use std::sync::Arc;
 
 use tokio::sync::watch;
 
-/// A group of calls, for example of a batch, that counts its calls while they wait for a slot.
+/// A group of calls, for example the calls of one batch, that counts its calls while they wait for
+/// a slot.
 ///
-/// Only the calls of the group are counted, because other calls in the gate's queues say nothing
-/// about this batch. Calls are counted in mode `enforce` only; in other modes no call waits. Clones
-/// are cheap and refer to the same group.
+/// A call belongs to the group in its [`Context::group`](crate::Context::group). Calls are counted in
+/// mode `enforce` only, because calls do not wait in other modes. Clones are cheap and refer to the
+/// same group.
 ///
 /// ```
 /// use tidegate::CallGroup;
@@ -23,20 +24,23 @@ pub struct CallGroup(Arc<Inner>);
 #[derive(Debug)]
 struct Inner {
     waits: watch::Sender<Waits>,
+    /// The group that also counts the calls of this group. `None` for an outermost group.
     parent: Option<CallGroup>,
 }
 
-/// The counters of a group of calls.
+/// The counters of a [`CallGroup`]. Calls of its nested groups are included.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Waits {
-    /// Number of calls of the group that wait for a slot now. Calls that back off are not counted.
+    /// Number of calls of the group that wait for a slot now. Calls that sleep before a retry are
+    /// not counted.
     pub waiting: usize,
-    /// Number of slots that calls of the group have been granted so far: one for each attempt.
+    /// Number of slots granted to calls of the group since its creation: one for each attempt.
     pub admitted: u64,
 }
 
 impl CallGroup {
-    /// Creates a group. If `around` is given, it also counts the calls of the new group.
+    /// Creates a group with counters of 0. With a `parent`, the calls of the new group are also
+    /// counted in the parent and in the groups above it.
     pub fn new(parent: Option<&CallGroup>) -> Self {
         Self(Arc::new(Inner { waits: watch::Sender::default(), parent: parent.cloned() }))
     }
@@ -46,8 +50,8 @@ impl CallGroup {
         *self.0.waits.borrow()
     }
 
-    /// Resolves when `holds` returns `true` for the current counters. Resolves at once if it does
-    /// so now.
+    /// Resolves when `holds` returns `true` for the counters. Resolves at once if it already does
+    /// so for the current counters.
     ///
     /// # Cancel safety
     /// Dropping the future has no effect.
@@ -56,13 +60,14 @@ impl CallGroup {
         let _ = self.0.waits.subscribe().wait_for(|waits| holds(*waits)).await;
     }
 
-    /// Counts a call of the group as waiting, until the returned guard is dropped.
+    /// Counts one call of the group as waiting, until the returned guard is dropped or
+    /// [`GroupWait::admitted`] is called.
     pub(crate) fn begin_wait(&self) -> GroupWait {
         self.update(|waits| waits.waiting += 1);
         GroupWait(self.clone())
     }
 
-    /// Changes the counters of this group and of the groups around it.
+    /// Applies `change` to the counters of this group and of all groups above it.
     fn update(&self, change: impl Fn(&mut Waits)) {
         let mut group = Some(self);
         while let Some(Self(inner)) = group {
@@ -72,12 +77,12 @@ impl CallGroup {
     }
 }
 
-/// Counts a call of a group as waiting until dropped.
+/// A guard that counts one call of a group as waiting until it is dropped.
 #[derive(Debug)]
 pub(crate) struct GroupWait(CallGroup);
 
 impl GroupWait {
-    /// Counts the slot that the call was granted.
+    /// Counts a granted slot, and ends the wait of the call.
     pub(crate) fn admitted(self) {
         self.0.update(|waits| waits.admitted += 1);
     }

@@ -1,16 +1,18 @@
-//! The tool slots that one task holds.
+//! The tool slots that one task holds, for deadlock detection.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 static NEXT: AtomicU64 = AtomicU64::new(0);
 
-/// The tool slots that a task holds, the most recent first. Clones are cheap.
+/// The tool slots that one task holds, the most recently acquired first. Clones are cheap.
 ///
-/// Each link names one slot, and links to the slots that the task acquired before it.
+/// Get the chain from [`ToolPermit::chain`](crate::ToolPermit::chain), and pass it on in
+/// [`Context::holds`](crate::Context::holds). The gate uses it to detect deadlocks between tools.
 #[derive(Clone, Debug)]
 pub struct Chain(Arc<Link>);
 
+/// One slot, and the slots that the task had acquired before it.
 #[derive(Debug)]
 struct Link {
     id: u64,
@@ -19,7 +21,8 @@ struct Link {
 }
 
 impl Chain {
-    /// Adds a slot of `tool` to the slots that the task already holds.
+    /// Adds a new slot of `tool` to the slots `outer`. `None` means that the task held no slot
+    /// before.
     pub(crate) fn link(outer: Option<Chain>, tool: Arc<str>) -> Self {
         Self(Arc::new(Link { id: NEXT.fetch_add(1, Ordering::Relaxed), tool, outer }))
     }
@@ -29,17 +32,17 @@ impl Chain {
         self.0.id
     }
 
-    /// Returns the name of the tool of the most recent slot.
+    /// Returns the name of the tool of the most recently acquired slot.
     pub(crate) fn tool(&self) -> &Arc<str> {
         &self.0.tool
     }
 
-    /// Returns the numbers of all slots, the most recent first.
+    /// Returns the numbers of all slots, the most recently acquired first.
     pub(crate) fn ids(&self) -> Vec<u64> {
         self.links().map(|link| link.0.id).collect()
     }
 
-    /// Returns the names of the tools of all slots, the most recent first.
+    /// Returns the name of the tool of each slot, the most recently acquired slot first.
     pub(crate) fn names(&self) -> Vec<String> {
         self.links().map(|link| link.0.tool.to_string()).collect()
     }

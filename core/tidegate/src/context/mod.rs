@@ -31,31 +31,35 @@ use crate::duration;
 /// ```
 #[derive(Clone, Debug, Default)]
 pub struct Context {
-    /// Name of the tenant, between which slots are shared fairly. Default: `default`. Names are cut
-    /// to 200 bytes.
+    /// Name of the tenant on whose behalf the call is made. Slots are shared fairly between tenants.
+    /// `None` or an empty name means the tenant `default`. Longer names than 200 bytes are
+    /// truncated.
     pub tenant: Option<Arc<str>>,
-    /// Priority class of the call. Default: standard.
+    /// Priority class of the call. Default: [`Lane::Standard`].
     pub lane: Lane,
-    /// Time by which the whole call must have ended, its stream included. Default: the target's
-    /// `deadline` from now. The target's `deadline` also limits this value.
+    /// Time by which the whole call must have ended, including retries and the response body. The
+    /// `deadline` setting of the target, counted from the start of the call, also applies. `None`
+    /// (default): only that setting applies.
     pub deadline: Option<Instant>,
-    /// The tool slots that the task already holds. A wait that would close a cycle of tools is
-    /// rejected. Default: none.
+    /// The tool slots that the task already holds
+    /// ([`ToolPermit::chain`](crate::ToolPermit::chain)). With them, the gate rejects a wait for a
+    /// tool that could never end. `None` (default): no slots.
     pub holds: Option<Chain>,
     /// The task that makes the call. It lets the gate detect that a task waits for a tool while it
-    /// holds a model slot. Default: the current tokio task, if any.
+    /// holds a model slot. `None` (default): the current tokio task, if there is one.
     pub task: Option<TaskId>,
-    /// A label for the call, for [`crate::Gate::explain`] and the log of calls. Labels are cut to
-    /// 200 bytes. Default: none.
+    /// A label for the call, by which [`Gate::explain`](crate::Gate::explain) finds it, and which
+    /// the log of calls contains. Longer labels than 200 bytes are truncated. `None` (default): no
+    /// label.
     pub call: Option<Arc<str>>,
-    /// The group that the call belongs to, which counts its waiting calls. Default: none.
+    /// The group that counts the call while it waits. `None` (default): no group.
     pub group: Option<CallGroup>,
 }
 
-/// Maximum length of names from outside, in bytes. Longer names are cut.
+/// Maximum length of names and labels that callers choose, in bytes.
 const MAX_NAME_BYTES: usize = 200;
 
-/// Returns the name, cut to [`MAX_NAME_BYTES`] bytes at a character boundary.
+/// Returns the name, truncated to at most [`MAX_NAME_BYTES`] bytes at a character boundary.
 pub(crate) fn truncate_name(name: &Arc<str>) -> Arc<str> {
     if name.len() <= MAX_NAME_BYTES {
         return name.clone();
@@ -64,19 +68,23 @@ pub(crate) fn truncate_name(name: &Arc<str>) -> Arc<str> {
     name.get(..end).unwrap_or_default().into()
 }
 
-/// The timeouts that the wrapped HTTP client sets for a request, named as in httpx.
+/// The timeouts that a wrapped HTTP client has set for a request, named as in httpx. Insert them
+/// into the extensions of the request.
 ///
-/// Timeouts above [`duration::MAX`] are reduced to it.
+/// `None` (default) means that the client sets no timeout, and only the settings of the target
+/// apply. Timeouts above [`duration::MAX`] are reduced to it.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Timeouts {
-    /// Maximum time without data from the upstream: until the response head, and between chunks.
+    /// Maximum time without data from the upstream: from sending the request to the response head,
+    /// and between two chunks of the body.
     pub read: Option<Duration>,
-    /// Maximum time in the queue. The target's `wait` setting also applies.
+    /// Maximum time that the call may wait for a slot. The `wait` setting of the target also
+    /// applies.
     pub pool: Option<Duration>,
 }
 
 impl Timeouts {
-    /// Returns these limits, each at most [`duration::MAX`].
+    /// Returns the timeouts, each reduced to [`duration::MAX`] if it is longer.
     pub(crate) fn limited(self) -> Self {
         let limited = |timeout: Option<Duration>| timeout.map(|timeout| timeout.min(duration::MAX));
         Self { read: limited(self.read), pool: limited(self.pool) }

@@ -1,9 +1,17 @@
 //! The identity of the task that makes a call.
 
-/// The identity of a task: a tokio task, an asyncio task or a thread.
+/// The identity of the task that makes a call: a tokio task, or a task or thread of another
+/// runtime, by number.
 ///
-/// Two equal values denote the same task. A number must not be used for another task while a
-/// response of the first task is still streaming.
+/// Equal values denote the same task. Do not use a number for another task while a response of the
+/// first task is still streaming.
+///
+/// ```
+/// use tidegate::TaskId;
+///
+/// assert_eq!(TaskId::from_number(7), TaskId::from_number(7));
+/// assert_eq!(TaskId::current(), None, "this code does not run in a tokio task");
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct TaskId(Kind);
 
@@ -14,8 +22,8 @@ enum Kind {
 }
 
 impl TaskId {
-    /// Creates the identity of a task that tokio does not run, from a number that the caller
-    /// chooses.
+    /// Creates the identity of a task that tokio does not run, such as an asyncio task. The caller
+    /// chooses the number.
     pub fn from_number(number: u64) -> Self {
         Self(Kind::Number(number))
     }

@@ -23,38 +23,40 @@ impl GateBuilder {
         Self(config)
     }
 
-    /// Adds a target.
+    /// Adds a target. [`GateBuilder::build`] fails if two targets have the same name.
     pub fn target(self, target: Target) -> Self {
         Self(self.0.target(target))
     }
 
-    /// Sets the defaults of all targets. A target's own settings override them.
+    /// Sets the defaults of all targets: `defaults` receives a target and returns it with the
+    /// settings. The settings of a target itself override them.
     pub fn defaults(self, defaults: impl FnOnce(Target) -> Target) -> Self {
         Self(self.0.defaults(defaults))
     }
 
-    /// Adds a tenant to every target.
+    /// Adds the tenant `id` with its settings, such as weight and cap, to every target.
     pub fn tenant(self, id: impl Into<String>, tenant: Tenant) -> Self {
         Self(self.0.tenant(id, tenant))
     }
 
-    /// Adds rate limits that several targets share. A target joins them by naming them in
-    /// [`Target::budget`].
+    /// Adds rate limits with a name. Several targets can share them by this name
+    /// ([`Target::budget`]).
     pub fn budget(self, name: impl Into<String>, budget: Budget) -> Self {
         Self(self.0.budget(name, budget))
     }
 
-    /// Adds a tool, given its cap (the maximum number of slots) or a [`Tool`].
+    /// Adds a tool. `tool` is its cap, which is the maximum number of slots, or a [`Tool`] with
+    /// more settings.
     pub fn tool(self, name: impl Into<String>, tool: impl Into<Tool>) -> Self {
         Self(self.0.tool(name, tool))
     }
 
-    /// Sets the mode, which the environment variable `TIDEGATE` overrides. Default: enforce.
+    /// Sets the mode. Default: [`Mode::Enforce`]. The environment variable `TIDEGATE` overrides it.
     pub fn mode(self, mode: Mode) -> Self {
         Self(self.0.mode(mode))
     }
 
-    /// Configures how the built-in transport makes connections.
+    /// Sets how the built-in transport makes connections. Not used by [`GateBuilder::build_over`].
     pub fn transport(self, transport: config::Transport) -> Self {
         Self(self.0.transport(transport))
     }
@@ -63,7 +65,8 @@ impl GateBuilder {
     ///
     /// # Errors
     ///
-    /// `Config`, which names each invalid setting, or for the reasons of [`Gate::new`].
+    /// `Config` if a setting is invalid: the message names each invalid setting. Also as for
+    /// [`Gate::new`].
     pub fn build(self) -> Result<Gate, Error> {
         Gate::new(self.0.build()?)
     }

@@ -80,7 +80,8 @@ impl Gate {
         Self::over(config, transport)
     }
 
-    /// Creates a gate with this configuration that sends requests over `transport`.
+    /// Creates a gate with this configuration that sends requests over `transport` instead of the
+    /// built-in transport.
     ///
     /// A transport is made from a tower service. Use [`crate::transport::Foreign`] for a transport
     /// that does not run on tokio.
@@ -119,18 +120,21 @@ impl Gate {
         GateBuilder::new(Config::builder())
     }
 
-    /// Returns a client that sends calls through this gate.
+    /// Returns a client that sends calls through this gate. Clients are cheap to create and to
+    /// clone.
     pub fn client(&self) -> Client {
         self.0.client.clone()
     }
 
-    /// Returns the mode in force: enforce, observe or off.
+    /// Returns the mode in force: the one that the environment variable `TIDEGATE` set, or
+    /// otherwise the configured mode.
     pub fn mode(&self) -> Mode {
         self.0.identify.mode()
     }
 
-    /// Returns `true` if calls need not pass through the gate: its mode is `off` and it has no
-    /// pools, whose names would need to be replaced by addresses.
+    /// Returns `true` if requests may be sent without the gate: the mode is `off` and no target is
+    /// a pool. Requests to a pool need the gate in every mode, because it replaces the name of the
+    /// pool by the address of a replica.
     pub fn is_bypassed(&self) -> bool {
         self.mode() == Mode::Off && !self.0.identify.has_pools()
     }
@@ -186,7 +190,9 @@ impl Gate {
         self.acquire_tool_at(Location::caller(), name, context, true)
     }
 
-    /// Waits for a slot of a tool on behalf of the code at `site`, where warnings are attributed.
+    /// Waits for a slot of a tool, as [`Gate::acquire_tool`]. `site` is the location in the
+    /// caller's code that a warning names. `yield_slot` is `true` for
+    /// [`Gate::acquire_tool_yielding`].
     async fn acquire_tool_at(
         &self,
         site: &'static Location<'static>,
@@ -201,8 +207,12 @@ impl Gate {
         pending.granted().await
     }
 
-    /// Takes a free slot of a tool or queues for one, without waiting. The first half of
+    /// Acquires a free slot of a tool or queues for one, without waiting. Await
+    /// [`PendingToolPermit::granted`] to get the slot. This is the first half of
     /// [`Gate::acquire_tool`], for callers that log their own warnings.
+    ///
+    /// With `yield_slot`, the streaming responses of the task are read ahead, as by
+    /// [`Gate::acquire_tool_yielding`].
     ///
     /// # Errors
     ///
@@ -244,8 +254,8 @@ impl Gate {
         Slot::acquire(call, self.0.log.clone(), &self.0.active).await
     }
 
-    /// Returns the name of the configured target for requests to `url` with `model`, if the model
-    /// is known.
+    /// Returns the name of the configured target that receives requests to `url` for `model`.
+    /// `model` is `None` if the request names no model.
     ///
     /// Returns `None` if no configured target matches. The gate then creates a target for each
     /// combination of origin, credential and model.
@@ -290,8 +300,8 @@ impl Gate {
         self.set_members(target, || Replica::parse_all(replicas.into_iter().map(Into::into)))
     }
 
-    /// Replaces the replicas of a pool with a JSON list of base URLs and of objects with the keys
-    /// of the configuration. Used by the bindings.
+    /// Replaces the replicas of a pool with a JSON list. Each element is a base URL, or an object
+    /// with the keys that a replica has in the configuration file. Used by the bindings.
     ///
     /// # Errors
     ///
@@ -327,7 +337,11 @@ impl Gate {
         Ok(())
     }
 
-    /// Sets the replicas of a pool, after checking that they are not discovered.
+    /// Replaces the replicas of a pool with `members`.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Gate::set_replicas`].
     fn set_members(
         &self,
         target: &str,
@@ -351,13 +365,14 @@ impl Gate {
         Ok(())
     }
 
-    /// Returns the number of calls that currently wait for a slot of a target or for the end of
-    /// their key's cool-down.
+    /// Returns the number of calls that currently wait for a slot of any target, or for the end of
+    /// a cool-down. Waits for tools are not included.
     pub fn waiting(&self) -> usize {
         self.0.identify.targets().iter().map(|target| target.waiting()).sum()
     }
 
-    /// Returns the current state of all targets and tools.
+    /// Returns the current state of all targets and tools, including the targets that the gate has
+    /// created for unconfigured models.
     pub fn snapshot(&self) -> Snapshot {
         let now = clock::now();
         let targets = self.0.identify.targets();
@@ -377,7 +392,7 @@ impl Gate {
         }
     }
 
-    /// Returns all metrics in the Prometheus text format.
+    /// Returns all metrics in the Prometheus text format. The gauges are updated first.
     pub fn prometheus(&self) -> String {
         self.0.tools.update_gauges();
         let targets = self.0.identify.targets();
@@ -389,6 +404,7 @@ impl Gate {
     }
 
     /// Returns the log of the last 1,024 calls that ended, with the timestamps of their attempts.
+    /// Waits for tools are not logged.
     pub fn calls(&self) -> &CallLog {
         &self.0.log
     }
@@ -396,8 +412,8 @@ impl Gate {
     /// Returns the state of a call in progress and, if the call waits, the rule that keeps it
     /// waiting.
     ///
-    /// `call` is the number or the label of a call, or of a wait for a tool. Returns `None` if
-    /// neither a call in progress nor a wait for a tool has it.
+    /// `call` is the number or the label of a call, or of a wait for a tool. Returns `None` if no
+    /// call in progress and no current wait for a tool has this number or label.
     pub fn explain<'a>(&self, call: impl Into<CallName<'a>>) -> Option<Explanation> {
         let named = |own: Option<&Arc<str>>, label: &str| own.is_some_and(|own| **own == *label);
         let subjects = match call.into() {
@@ -413,13 +429,14 @@ impl Gate {
         self.explained(subjects, 1).pop()
     }
 
-    /// Explains at most `limit` of the calls in progress and waits for tools. The list starts with
-    /// those that wait, longest wait first.
+    /// Explains at most `limit` of the calls in progress and waits for tools: first those that
+    /// wait, oldest first, then the others, oldest first.
     pub fn explain_all(&self, limit: usize) -> Vec<Explanation> {
         self.explained(self.subjects(|_| true, |_| true), limit)
     }
 
-    /// Returns the calls and tool waits for which the predicates return `true`.
+    /// Returns the calls in progress for which `calls` returns `true`, and the waits for tools for
+    /// which `tool_waits` does.
     fn subjects(
         &self,
         calls: impl Fn(&Call) -> bool,
@@ -430,7 +447,7 @@ impl Gate {
         calls.chain(tool_waits.map(Subject::ToolWait)).collect()
     }
 
-    /// Explains at most `limit` of the subjects, longest wait first.
+    /// Explains at most `limit` of the subjects, in the order of [`Subject::urgency`].
     fn explained(&self, mut subjects: Vec<Subject>, limit: usize) -> Vec<Explanation> {
         let now = clock::now();
         subjects.sort_by_cached_key(Subject::urgency);
@@ -442,11 +459,11 @@ impl Gate {
         subjects.iter().map(explain).collect()
     }
 
-    /// Rejects new calls from now on, and waits until all calls in progress have ended, queued
-    /// calls included.
+    /// Rejects new calls from now on, and waits for at most `patience` until all calls in progress,
+    /// including queued calls, have ended.
     ///
-    /// After `patience`, queued calls are rejected, and calls in flight continue. Returns the
-    /// number of calls still in progress.
+    /// After that time, the calls that are still queued are rejected, and calls in flight continue.
+    /// Returns the number of calls still in progress, which is 0 if all have ended.
     ///
     /// ```no_run
     /// # async fn run(gate: tidegate::Gate) {
@@ -470,7 +487,8 @@ impl Gate {
 
     /// Finds the target of a request, and puts the facts that the layers need into its extensions.
     ///
-    /// [`Client`] does this itself. Call this function only in front of a stack of single layers.
+    /// [`Client`] does this itself. Needed only if the layers of this crate are used without a
+    /// [`Client`].
     ///
     /// # Errors
     ///

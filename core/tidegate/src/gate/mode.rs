@@ -11,13 +11,18 @@ use crate::config::{Mode, describe_text};
 ///
 /// # Errors
 ///
-/// [`ErrorKind::Config`](crate::ErrorKind::Config) for any other value. If a misspelt `off` were
-/// ignored, the gate would stay on against the user's intention.
+/// [`ErrorKind::Config`](crate::ErrorKind::Config) for any other value, because ignoring a misspelt
+/// `off` would leave the gate on.
 pub(super) fn from_env() -> Result<Option<Mode>, Error> {
     env::var_os("TIDEGATE").map_or(Ok(None), |value| from_word(&value))
 }
 
-/// Parses the value of `TIDEGATE`.
+/// Parses the value of `TIDEGATE`, ignoring case and surrounding white space. `enforce` is an alias
+/// of `on`.
+///
+/// # Errors
+/// `Config` if the value is none of the known words. The message does not contain values that look
+/// like secrets.
 fn from_word(value: &OsStr) -> Result<Option<Mode>, Error> {
     let word = value.to_string_lossy().trim().to_ascii_lowercase();
     match word.as_str() {

@@ -1,4 +1,5 @@
-//! Identification: reads a request once, finds its target, and creates its [`Call`].
+//! Identification: reads a request once, finds its target, and creates the [`Call`] that the layers
+//! of the client use.
 
 mod registry;
 
@@ -52,12 +53,13 @@ impl Identify {
         self.mode
     }
 
-    /// Returns the name of the configured target for this URL and model.
+    /// Returns the name of the configured target for requests to this URL and model. `None` if no
+    /// configured target matches.
     pub(crate) fn configured(&self, url: &Uri, model: Option<&str>) -> Option<Arc<str>> {
         self.registry.configured(url, model).map(|target| target.name().clone())
     }
 
-    /// Returns all targets, the unconfigured ones included.
+    /// Returns all targets: the configured ones, and those created for other requests.
     pub(crate) fn targets(&self) -> Vec<Arc<Target>> {
         self.registry.all()
     }
@@ -67,10 +69,10 @@ impl Identify {
         self.draining.store(true, Ordering::Release);
     }
 
-    /// Checks that the gate accepts new calls.
+    /// Returns `Ok` if the gate accepts new calls.
     ///
     /// # Errors
-    /// `Refused` if the gate drains.
+    /// `Refused` with the reason `Draining` if the gate drains.
     pub(crate) fn open(&self) -> Result<(), Error> {
         if !self.draining.load(Ordering::Acquire) {
             return Ok(());
@@ -97,16 +99,15 @@ impl Identify {
         Ok(())
     }
 
-    /// Returns `true` if any target is a pool.
     pub(crate) fn has_pools(&self) -> bool {
         self.registry.has_pools()
     }
 
-    /// Addresses a request that names a pool to one of its replicas, in turn. Other requests are
-    /// unchanged. Used in mode `off`.
+    /// Replaces the URL of a request to a pool with the address of one of its replicas, which are
+    /// selected in turn. Other requests are unchanged. Used in mode `off`.
     ///
-    /// If the replicas have to be looked up first, it waits for that, at most for the rest of the
-    /// call's deadline.
+    /// If the replicas have not been discovered yet, waits for the discovery until the deadline of
+    /// the call.
     ///
     /// # Errors
     ///
@@ -135,7 +136,8 @@ impl Identify {
         self.registry.named(target)
     }
 
-    /// Creates a call that starts now. `shared_key` is set if the target is shared.
+    /// Creates a call that starts now. `shared_key` identifies the origin, credential and model of
+    /// the request if it uses the shared target `others`; it is `None` for other targets.
     pub(crate) fn call(
         &self,
         (target, shared_key): (Arc<Target>, Option<u64>),
@@ -161,14 +163,16 @@ impl Identify {
         Call::new(identity, clock::now())
     }
 
-    /// Returns the tenant of a context, or the default tenant.
+    /// Returns the tenant of a context, with its name truncated, or the default tenant if the
+    /// context names none.
     pub(crate) fn tenant(&self, context: &Context) -> Arc<str> {
         let named = context.tenant.as_ref().filter(|name| !name.is_empty());
         named.map_or_else(|| self.default_tenant.clone(), truncate_name)
     }
 }
 
-/// Returns the task of a context, or the current tokio task.
+/// Returns the task of a context or, if the context names none, the current tokio task. `None` if
+/// there is neither.
 pub(crate) fn task_of(context: &Context) -> Option<TaskId> {
     context.task.or_else(TaskId::current)
 }

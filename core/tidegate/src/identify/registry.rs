@@ -19,10 +19,12 @@ use crate::metrics::{Metrics, TargetMetrics};
 use crate::target::Target;
 use crate::unknown_name::unknown_name;
 
-/// Maximum number of unconfigured targets, in addition to the target `others`.
+/// Maximum number of targets that are created for requests without a configured target, in addition
+/// to the target `others`.
 ///
-/// If there is one more, it replaces the target that has been idle the longest. If none is idle, it
-/// shares the target `others`, so that neither memory nor labels grow without bound.
+/// If one more is needed, it replaces the target that has been idle the longest. If no target is
+/// idle, the request uses the shared target `others`. Memory and metric labels are therefore
+/// bounded.
 ///
 /// Targets that share `others` share only capacity: slots, the limit, the queue, configured rates
 /// and the retry budget. Each credential and model has its own cool-down
@@ -30,18 +32,18 @@ use crate::unknown_name::unknown_name;
 /// they describe one credential.
 const MAX_UNCONFIGURED: usize = 256;
 
-/// Time without calls after which a target is idle. Keys and models that alternate must not replace
-/// each other's targets with each call.
+/// Time without calls after which an unconfigured target may be replaced by another. With a shorter
+/// time, keys and models that alternate would replace the targets of each other with each call.
 const EVICTABLE_AFTER: Duration = Duration::from_secs(60);
 
-/// The key of the target `others`. A combination whose hash is equal by chance also shares it.
+/// Key of the shared target `others`. A request whose hash happens to be 0 also uses it.
 const OTHERS: u64 = 0;
 
 /// The headers that carry credentials, in addition to `authorization` and Google's `?key=`.
 /// Credentials are hashed with a random key of this process, and never stored.
 const CREDENTIALS: [&str; 4] = ["x-api-key", "api-key", "x-goog-api-key", "ocp-apim-subscription-key"];
 
-/// The targets of a gate, and the lookup of a request's target.
+/// The targets of a gate, which it finds by the URL, credential and model of a request.
 pub(super) struct Registry {
     matcher: Matcher,
     configured: Vec<Arc<Target>>,
@@ -55,7 +57,7 @@ pub(super) struct Registry {
     metrics: Arc<Metrics>,
 }
 
-/// A target that is not configured.
+/// A target that was created for requests that no configured target matches.
 struct UnconfiguredTarget {
     target: Arc<Target>,
     /// Time of the last call, in milliseconds since the registry was created.
@@ -74,14 +76,15 @@ impl UnconfiguredTarget {
         self.target.clone()
     }
 
-    /// Returns `true` if removing the target loses nothing: no call refers to it, queued or backing
-    /// off included, and it does not cool down.
+    /// Returns `true` if the target has no calls, including queued calls and calls that back off,
+    /// and does not cool down.
     fn is_idle(&self) -> bool {
         Arc::strong_count(&self.target) == 1 && !self.target.is_cooling()
     }
 }
 
-/// Returns the budgets that a target shares by name, or otherwise its own.
+/// Returns the shared rate budgets that the configuration of the target names or, if it names none,
+/// new budgets of the target itself.
 fn budget_set(
     shared: &BTreeMap<Arc<str>, Arc<BudgetSet>>,
     target: &TargetConfig,
@@ -114,17 +117,19 @@ impl Registry {
         })
     }
 
-    /// Returns `true` if any target is a pool.
+    /// Returns `true` if any configured target is a pool.
     pub(super) fn has_pools(&self) -> bool {
         self.configured.iter().any(|target| target.config().pool.is_some())
     }
 
-    /// Returns the configured target of a request.
+    /// Returns the configured target for requests to this URL and model. `None` if none matches.
     pub(super) fn configured(&self, uri: &Uri, model: Option<&str>) -> Option<&Arc<Target>> {
         self.configured.get(self.matcher.find(uri, model)?)
     }
 
-    /// Returns the target of a request, and the request's key if others share that target.
+    /// Returns the target of a request, and creates it if necessary. If that is the shared target
+    /// `others`, also returns the hash of the origin, credential and model of the request;
+    /// otherwise the second value is `None`.
     pub(super) fn target(
         &self,
         uri: &Uri,
@@ -164,7 +169,8 @@ impl Registry {
         (found.entry(OTHERS).or_insert(UnconfiguredTarget::new(target)).touch(now), Some(key))
     }
 
-    /// Creates an unconfigured target from the default configuration, with `new`.
+    /// Creates a target with the default configuration. `new` is the constructor: [`Target::new`]
+    /// or [`Target::new_shared`]. The name gets a number if it is in use.
     fn create(
         &self,
         name: String,
@@ -177,8 +183,8 @@ impl Registry {
         new(config, budgets, metrics, now)
     }
 
-    /// Returns the name, with a number appended if another target already has it: several
-    /// credentials may share a host and model, and configured targets may have any name.
+    /// Returns the name or, if another target has it, the name with `#2`, `#3` and so on appended.
+    /// Several credentials may use the same host and model.
     fn unused(&self, name: String, found: &HashMap<u64, UnconfiguredTarget>) -> String {
         let taken = |name: &str| {
             self.names.contains_key(name) || found.values().any(|known| &**known.target.name() == name)
@@ -189,8 +195,9 @@ impl Registry {
         (2..).map(|n| format!("{name}#{n}")).find(|name| !taken(name)).unwrap_or(name)
     }
 
-    /// Removes the target that has been idle the longest, with its series. Returns `true` if there
-    /// was one.
+    /// Removes the target that has been idle the longest, and its metrics. `now` is in milliseconds
+    /// since the registry was created. Returns `false` if no target has been idle for
+    /// [`EVICTABLE_AFTER`].
     fn evict(&self, found: &mut HashMap<u64, UnconfiguredTarget>, now: u64) -> bool {
         let idle = EVICTABLE_AFTER.as_millis() as u64;
         let used = |known: &UnconfiguredTarget| known.used.load(Ordering::Relaxed);
@@ -208,7 +215,7 @@ impl Registry {
     /// Returns the configured target with this name.
     ///
     /// # Errors
-    /// `Unknown`, with the most similar name.
+    /// `Unknown`, with the most similar name, if no configured target has the name.
     pub(super) fn named(&self, name: &str) -> Result<Arc<Target>, Error> {
         self.names.get(name).and_then(|at| self.configured.get(*at)).cloned().ok_or_else(|| {
             let names: Vec<_> = self.configured.iter().map(|target| &**target.name()).collect();
@@ -217,13 +224,14 @@ impl Registry {
         })
     }
 
-    /// Returns all targets, the unconfigured ones included.
+    /// Returns all targets: the configured ones, and those created for other requests.
     pub(super) fn all(&self) -> Vec<Arc<Target>> {
         self.configured.iter().chain(self.found.read().values().map(|known| &known.target)).cloned().collect()
     }
 }
 
-/// Returns the credential of a request: from a header, or otherwise from Google's `?key=`.
+/// Returns the credential of a request: the value of the first header of [`CREDENTIALS`], of
+/// `authorization`, or of the query parameter `key`. `None` if there is none.
 fn credential<'a>(uri: &'a Uri, headers: &'a HeaderMap) -> Option<&'a [u8]> {
     let header =
         CREDENTIALS.iter().find_map(|name| headers.get(*name)).or_else(|| headers.get(AUTHORIZATION));
@@ -233,10 +241,10 @@ fn credential<'a>(uri: &'a Uri, headers: &'a HeaderMap) -> Option<&'a [u8]> {
     })
 }
 
-/// Returns the part of a credential that stays the same from call to call.
+/// Returns the part of a credential that is the same in all calls with it.
 ///
-/// For AWS signatures, which differ in each call, it is the name of the key. JWTs expire within the
-/// hour, so all of them count as one credential.
+/// For AWS signatures, which differ in each call, this is the name of the access key. JWTs are
+/// replaced within hours, so all JWTs count as one credential.
 fn stable_part(credential: &[u8]) -> &[u8] {
     let text = std::str::from_utf8(credential).unwrap_or_default();
     if let Some((_, key)) = text.split_once("Credential=").filter(|_| text.starts_with("AWS4-")) {
@@ -246,8 +254,9 @@ fn stable_part(credential: &[u8]) -> &[u8] {
     if token.starts_with("eyJ") && token.matches('.').count() == 2 { b"jwt" } else { credential }
 }
 
-/// Returns the name `host/model` of an unconfigured target. Both parts come from outside, so the
-/// model is cut to 100 characters.
+/// Returns the name `host/model` of a target that is not configured, with the port if the URL has
+/// one. Without a model, it is `host`. The model is truncated to 100 characters, because callers
+/// choose it.
 fn name(uri: &Uri, model: Option<&str>) -> String {
     let host = uri.authority().map_or("unknown", |authority| authority.host());
     let port = uri.port_u16().map(|port| format!(":{port}")).unwrap_or_default();
