@@ -201,8 +201,8 @@ impl Error {
         self
     }
 
-    /// Returns the rule that kept the call waiting when it was rejected. `None` if the call had not
-    /// waited in a queue.
+    /// Returns the rule that kept the call waiting when it was rejected. `None` if the call did not
+    /// wait, or if the rule is unknown.
     pub fn why(&self) -> Option<&WaitExplanation> {
         self.0.why.as_ref()
     }
@@ -236,8 +236,8 @@ impl Error {
         self.0.retry_after
     }
 
-    /// Returns the number of calls that were ahead in the queue of the same tenant when the call
-    /// was rejected. `None` if the call was not rejected from a queue.
+    /// Returns the number of calls that were ahead in the queue of the same tenant when admission
+    /// rejected the call. `None` if the call failed for another reason.
     pub fn queue_position(&self) -> Option<usize> {
         self.0.queue_position
     }

@@ -49,6 +49,7 @@ pub struct ItemWindow {
     ended: usize,
     /// Value of [`Waits::admitted`] when the window last grew.
     counted: u64,
+    /// When [`ItemWindow::begin`] may succeed after it returned `false`.
     retry_when: BeginCondition,
 }
 

@@ -27,7 +27,7 @@ impl Chain {
         Self(Arc::new(Link { id: NEXT.fetch_add(1, Ordering::Relaxed), tool, outer }))
     }
 
-    /// Returns the number of the most recent slot, which is unique in this process.
+    /// Returns the number of the most recently acquired slot. The number is unique in this process.
     pub(crate) fn id(&self) -> u64 {
         self.0.id
     }

@@ -27,8 +27,10 @@ pub(crate) struct Identify {
     mode: Mode,
     registry: Registry,
     default_tenant: Arc<str>,
+    /// Whether new calls are rejected.
     draining: AtomicBool,
-    /// The slots that tasks hold. `None` if no tools are configured.
+    /// The model slots that each task holds. `None` if no tools are configured, because only tools
+    /// need them.
     task_slots: Option<Arc<TaskSlots>>,
 }
 

@@ -28,13 +28,23 @@ use crate::error::{Error, ErrorKind};
 use crate::framing;
 use tidegate_protocol::url;
 
-/// The number of proxies whose connections are kept. One more closes the idle connections of all.
+/// Maximum number of proxies whose connections are kept. If one more is used, the idle connections
+/// of all proxies are closed.
 const MAX_PROXIES: usize = 64;
 
 /// The built-in HTTP transport. Cheap to clone; clones share connections.
 ///
-/// Bytes are sent and received unchanged: redirects are not followed and content is not decoded,
-/// because the SDK above does both.
+/// Bodies are sent and received unchanged: redirects are not followed and compressed content is not
+/// decoded, because the caller's SDK does both.
+///
+/// ```
+/// use tidegate::transport::{Http, ProxyRules};
+/// use tidegate::{Config, Gate, Transport, config::TransportConfig};
+///
+/// let direct = Http::with_proxies(TransportConfig::default(), ProxyRules::default())?;
+/// let gate = Gate::over(Config::default(), Transport::new(direct))?;
+/// # Ok::<(), tidegate::Error>(())
+/// ```
 ///
 /// # Cancel safety
 ///
@@ -45,10 +55,11 @@ pub struct Http(Arc<Inner>);
 
 struct Inner {
     config: TransportConfig,
-    /// `None` if the configuration takes no proxies from the environment.
+    /// The proxy rules of requests without rules of their own. `None` if `proxy_from_env` is false:
+    /// all connections are then direct.
     rules: Option<ProxyRules>,
-    /// The connection pools by proxy; `None` is the key of direct connections. The vector is
-    /// indexed by shard.
+    /// The connection pools by proxy, indexed by shard. The key `None` stands for direct
+    /// connections.
     pools: RwLock<HashMap<Option<ProxyServer>, Vec<reqwest::Client>>>,
     /// The certificate authorities that verify servers. `None` means those of the platform.
     authorities: Option<Vec<Certificate>>,
@@ -69,8 +80,9 @@ impl Http {
         Self::with_proxies(config, rules)
     }
 
-    /// Creates a transport with the proxies of `rules`. Rules in a request's extensions replace
-    /// them. If `proxy_from_env` is false, all connections are direct.
+    /// Creates a transport that uses the proxies of `rules`. If the extensions of a request contain
+    /// other [`ProxyRules`], they replace `rules` for this request. If `config.proxy_from_env` is
+    /// false, all connections are direct.
     ///
     /// # Errors
     /// `Config` if `SSL_CERT_FILE` or the platform's authorities cannot be read.
@@ -82,14 +94,18 @@ impl Http {
         Ok(Self(Arc::new(Inner { config, rules, pools, authorities, shards: Shards::default() })))
     }
 
-    /// Returns the proxy for a request, by its own rules or the transport's; `None` for a direct
-    /// connection.
+    /// Returns the proxy for a request, by the rules in its extensions or, without them, by those
+    /// of the transport. `None` means a direct connection.
     fn proxy_for(&self, request: &Request<RequestBody>) -> Option<ProxyServer> {
         let rules = self.0.rules.as_ref()?;
         request.extensions().get().unwrap_or(rules).proxy_for(request.uri()).cloned()
     }
 
-    /// Returns the connection pool of a proxy and shard, and creates it at first use.
+    /// Returns the connection pool of a proxy and shard, and creates it when it is first used.
+    /// `None` stands for direct connections.
+    ///
+    /// # Errors
+    /// As for the function [`pool`].
     fn pool(&self, proxy: Option<ProxyServer>, shard: usize) -> Result<reqwest::Client, Error> {
         if let Some(pool) = self.0.pools.read().get(&proxy).and_then(|pools| pools.get(shard)) {
             return Ok(pool.clone());
@@ -124,7 +140,8 @@ fn environment_authorities() -> Result<Option<Vec<Certificate>>, Error> {
     Certificate::from_pem_bundle(&file).map(Some).map_err(|e| unusable(describe(&e)))
 }
 
-/// Creates a connection pool whose requests all use `proxy`, or none.
+/// Creates a connection pool. All its requests use `proxy` or, if that is `None`, direct
+/// connections.
 ///
 /// # Errors
 ///
@@ -195,11 +212,12 @@ impl Service<Request<RequestBody>> for Http {
     }
 }
 
-/// Converts a request to reqwest's type, without its extensions.
+/// Converts a request to the request type of reqwest. The extensions of the request are dropped.
 ///
 /// # Errors
 ///
-/// `Request` if reqwest cannot represent the request, or would send it to another host.
+/// `Request` if reqwest cannot represent the request, or would send it to another host than the URL
+/// names.
 fn outgoing(mut request: Request<RequestBody>) -> Result<reqwest::Request, Error> {
     // Extensions carry data between layers. The connection could keep them, and the slot among
     // them, for any time.
@@ -238,7 +256,8 @@ impl Body for Incoming {
     }
 }
 
-/// Converts an error of reqwest, and classifies its cause.
+/// Converts an error of reqwest, and derives the kind from its causes. An error that the request
+/// body returned is returned unchanged.
 fn from_reqwest(error: reqwest::Error) -> Error {
     // An error of the request's own body is returned unchanged.
     if let Some(own) = sources(&error).find_map(|e| e.downcast_ref::<Error>()) {
@@ -271,8 +290,8 @@ fn is_refusal(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::ConnectionRefused | io::ErrorKind::ConnectionReset)
 }
 
-/// Returns `true` if this process or machine lacks the resources to connect: file descriptors,
-/// ports or memory.
+/// Returns `true` if the connection failed because this process or machine has no free file
+/// descriptors, ports or memory.
 fn is_local(error: &io::Error) -> bool {
     // EMFILE (this process), ENFILE (the machine) and Windows' WSAEMFILE. The first two numbers are
     // the same on Linux, macOS and the BSDs.
@@ -281,17 +300,17 @@ fn is_local(error: &io::Error) -> bool {
         || error.raw_os_error().is_some_and(|code| TOO_MANY_FILES.contains(&code))
 }
 
-/// Returns `true` if the peer ended the body before its announced length.
+/// Returns `true` if the peer ended the body before the announced length.
 fn is_unexpected_end(error: &(dyn std::error::Error + 'static)) -> bool {
     error.downcast_ref::<io::Error>().is_some_and(|e| e.kind() == io::ErrorKind::UnexpectedEof)
 }
 
-/// Returns the causes of an error, outermost first.
+/// Returns the causes of an error, outermost first, without the error itself.
 fn sources<'a>(error: &'a reqwest::Error) -> impl Iterator<Item = &'a (dyn std::error::Error + 'static)> {
     std::iter::successors(error.source(), |&e| e.source())
 }
 
-/// Returns the chain of causes as text, without the URL, because its query may contain a key.
+/// Returns the error and its causes as text, without the URL, whose query may contain a key.
 fn describe(error: &reqwest::Error) -> String {
     let what = if error.is_connect() {
         "cannot connect"

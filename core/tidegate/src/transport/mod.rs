@@ -18,14 +18,23 @@ pub use self::proxy::ProxyRules;
 use crate::body::{RequestBody, ResponseBody};
 use crate::error::Error;
 
-/// A boxed transport of any kind. Boxing keeps type parameters out of the client.
+/// A transport of any kind, boxed, so that the type of [`Client`](crate::Client) does not depend on
+/// it.
+///
+/// ```
+/// use tidegate::Transport;
+/// use tidegate::transport::Http;
+///
+/// let transport = Transport::new(Http::new(tidegate::config::TransportConfig::default())?);
+/// # Ok::<(), tidegate::Error>(())
+/// ```
 ///
 /// # Requirements
 ///
-/// The layers above rely on these properties:
+/// A transport must have these properties:
 ///
 /// - Dropping the response future or the response body ends the exchange at once.
 /// - A body that is shorter than its `content-length` fails instead of ending.
-/// - A transport that needs time to end an exchange keeps the call's slot meanwhile. It does so by
-///   keeping the [`ReleaseGuard`] from the request's extensions.
+/// - If a transport needs time to end an exchange after such a drop, it keeps the [`ReleaseGuard`]
+///   from the request's extensions until the exchange has ended. The slot is released then.
 pub type Transport = BoxCloneSyncService<::http::Request<RequestBody>, ::http::Response<ResponseBody>, Error>;

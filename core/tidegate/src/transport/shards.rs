@@ -1,8 +1,9 @@
-//! Shards: several connection pools per host, so that HTTP/2 requests never wait for a stream.
+//! Shards: several connection pools per host, so that HTTP/2 requests never wait for a free stream
+//! of a connection.
 //!
-//! An HTTP client keeps one HTTP/2 connection per host, and internally queues requests beyond the
-//! peer's stream limit. A host that speaks HTTP/2 therefore gets another pool, and with it another
-//! connection, before that limit is reached. HTTP/1.1 hosts use the first pool only.
+//! An HTTP client keeps one HTTP/2 connection per host, and queues requests beyond the peer's
+//! stream limit internally. Therefore a host that speaks HTTP/2 gets another pool, and thus another
+//! connection, before that limit is reached. Hosts that speak HTTP/1.1 use the first pool only.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -11,29 +12,31 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use http::uri::Authority;
 use parking_lot::Mutex;
 
-/// The number of exchanges in flight, for each host and shard.
+/// The number of exchanges in flight for each host and shard.
 #[derive(Debug, Default)]
 pub(super) struct Shards {
     hosts: Mutex<HashMap<Authority, Arc<Host>>>,
 }
 
-/// The exchanges in flight to one host, by shard, and whether the host speaks HTTP/2.
+/// The state of one host.
 #[derive(Debug, Default)]
 struct Host {
     http2: AtomicBool,
     in_flight: Mutex<Vec<usize>>,
 }
 
-/// The shard of one exchange. The exchange counts as in flight until this is dropped.
+/// The assignment of one exchange to a shard. The exchange counts as in flight until the guard is
+/// dropped.
 #[derive(Debug)]
 pub(super) struct ShardGuard {
     host: Arc<Host>,
-    /// The index of the pool to use, from 0.
+    /// The index of the connection pool of the host to use, from 0.
     pub(super) index: usize,
 }
 
 impl Shards {
-    /// Assigns an exchange to the first shard with fewer than `streams` exchanges in flight.
+    /// Assigns an exchange with the host to the first shard with fewer than `streams` exchanges in
+    /// flight. Hosts that are not known to speak HTTP/2 always get shard 0.
     pub(super) fn assign(&self, authority: &Authority, streams: usize) -> ShardGuard {
         let host = {
             let mut hosts = self.hosts.lock();
@@ -55,7 +58,7 @@ impl Shards {
 }
 
 impl ShardGuard {
-    /// Records the HTTP version that the host answered with.
+    /// Records the HTTP version of a response, which determines the shards of later exchanges.
     pub(super) fn on_response(&self, version: http::Version) {
         self.host.http2.store(version == http::Version::HTTP_2, Ordering::Relaxed);
     }

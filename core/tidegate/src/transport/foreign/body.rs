@@ -1,4 +1,4 @@
-//! The response body of an exchange with a host.
+//! The response body of an exchange with a [`Host`](super::Host).
 
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
@@ -14,14 +14,14 @@ use crate::error::{Error, ErrorKind};
 /// A response body that fails if the host ends it before the announced length.
 pub(super) struct Incoming {
     reader: Reader,
-    /// The bytes still expected. `None` if no length was announced, or if the host sent more than
-    /// it.
+    /// Bytes still expected. `None` if no length was announced, or if the host has sent more than
+    /// the announced length.
     left: Option<u64>,
 }
 
 impl Incoming {
-    /// Creates the body of a response. `headless`: the request was `HEAD`, whose response announces
-    /// a length without a body.
+    /// Creates the body of the response `head`. `headless` is `true` if the request method was
+    /// `HEAD`: the response then announces a length without having a body.
     pub(super) fn new(reader: Reader, head: &Response<()>, headless: bool) -> Self {
         let empty = matches!(head.status(), StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED);
         let left = if headless || empty { None } else { announced(head) };
@@ -29,7 +29,7 @@ impl Incoming {
     }
 }
 
-/// Returns the value of `content-length`, if it is a number.
+/// Returns the value of `content-length`. `None` if the header is missing or is not a number.
 fn announced(head: &Response<()>) -> Option<u64> {
     head.headers().get(CONTENT_LENGTH)?.to_str().ok()?.parse().ok()
 }

@@ -13,19 +13,20 @@ use crate::error::{Error, ErrorKind};
 /// Maximum number of buffered chunks: one for a waiting reader, and one ahead.
 const MAX_CHUNKS: usize = 2;
 
-/// Tells the host whether to send more of the body.
+/// Whether the host may send more of the body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SendState {
     /// The host may send the next chunk at once.
     Open,
     /// The reader has not taken the chunk yet. The host must wait for [`Exchange::room`] first.
     Full,
-    /// The reader is gone. The host must stop, end its exchange upstream, and drop the
-    /// [`Exchange`].
+    /// The reader is gone or the exchange has failed. The host must stop, end its exchange with the
+    /// upstream, and drop the [`Exchange`].
     Closed,
 }
 
-/// The host's handle to one exchange. Usable from any thread.
+/// The handle through which a [`Host`](super::Host) answers one request. It can be used from any
+/// thread.
 ///
 /// Dropping it tells the gate that the host has finished. The slot of a cancelled exchange is held
 /// until then, at most [`GRACE`](super::GRACE). An exchange that is dropped without
@@ -33,8 +34,8 @@ pub enum SendState {
 pub struct Exchange(pub(super) Arc<ExchangeState>);
 
 impl Exchange {
-    /// Returns the number that identifies the exchange in [`super::Host::cancel`]. Unique in this
-    /// process.
+    /// Returns the number of the exchange, which [`Host::cancel`](super::Host::cancel) receives. It
+    /// is unique in this process.
     pub fn id(&self) -> u64 {
         self.0.id
     }
@@ -84,24 +85,23 @@ impl Exchange {
         if has_room { SendState::Open } else { SendState::Full }
     }
 
-    /// Waits until the next chunk may be sent. Resolves to `true` if there is room, and to `false`
-    /// if the reader is gone.
+    /// Waits until the next chunk may be sent. Resolves to `true` if the next chunk may be sent,
+    /// and to `false` if the reader is gone or the exchange has failed.
     ///
-    /// The future does not keep the exchange alive: dropping the [`Exchange`] still acknowledges
-    /// its end.
+    /// The future does not keep the exchange open: dropping the [`Exchange`] still ends it.
     ///
     /// # Cancel safety
     ///
-    /// Cancel safe. Only one future of this method and [`Exchange::wanted`] can wait at a time.
+    /// Cancel safe. Only one future of this method and of [`Exchange::wanted`] can wait at a time.
     pub fn room(&self) -> impl Future<Output = bool> + Send + use<> {
         self.wait_until(|state| state.chunks.is_empty())
     }
 
     /// Waits until the reader waits for a chunk. Resolves to `true` if it does, and to `false` if
-    /// the reader is gone.
+    /// the reader is gone or the exchange has failed.
     ///
-    /// Meant for a host that is blocked while it reads from its upstream. Such a host does not read
-    /// ahead, so it never delays the delivery of a chunk that has already arrived.
+    /// Use it before a read from the upstream that blocks the thread. The host then never reads
+    /// ahead, so that no chunk that has already arrived waits for the next one.
     ///
     /// # Cancel safety
     ///
@@ -110,7 +110,8 @@ impl Exchange {
         self.wait_until(|state| state.answered && state.reader.is_some())
     }
 
-    /// Waits until `is_ready` returns `true`. Resolves to `false` if the exchange closes first.
+    /// Waits until `is_ready` returns `true`, and resolves to `true`. Resolves to `false` if the
+    /// exchange is closed.
     fn wait_until(&self, is_ready: fn(&State) -> bool) -> impl Future<Output = bool> + Send + use<> {
         let shared = self.0.clone();
         poll_fn(move |cx| {
@@ -126,24 +127,27 @@ impl Exchange {
         })
     }
 
-    /// Returns `true` if the reader is gone: the call's future or the response body was dropped.
+    /// Returns `true` if the reader is gone: the future of the call or the response body was
+    /// dropped, or the body has delivered a failure.
     pub fn is_cancelled(&self) -> bool {
         self.0.state.lock().gone
     }
 
-    /// Ends the body successfully.
+    /// Ends the response body successfully. If the request was not answered, the call fails with
+    /// `Transport`.
     pub fn end(self) {
         self.close(Ok(()));
     }
 
-    /// Ends the exchange with `error`. Its kind decides how the gate treats the failure: `Connect`
-    /// and `ConnectTimeout` state that nothing was sent. A host that needs its own error object
-    /// back can attach it as the source ([`Error::with_source`]).
+    /// Ends the exchange with `error`. The kind of the error determines how the gate treats the
+    /// failure; for example, `Connect` and `ConnectTimeout` state that nothing was sent. A host that
+    /// needs its own error object back can attach the object as the source ([`Error::with_source`]).
     pub fn fail(self, error: Error) {
         self.close(Err(error));
     }
 
-    /// Ends the exchange with the host's result, and releases the slot. Later calls have no effect.
+    /// Ends the exchange with the result of the host, and releases the slot. Has no effect after
+    /// the first call.
     fn close(&self, result: Result<(), Error>) {
         let mut state = self.0.state.lock();
         if std::mem::replace(&mut state.ended, true) {

@@ -1,6 +1,8 @@
-//! The state that the core's side and the host's side of an exchange share.
+//! The state that the two ends of an exchange share: the [`Reader`] in the core, and the
+//! [`Exchange`] of the host.
 //!
-//! One lock guards the state. It is never held while a waker, the host or a slot is touched.
+//! One lock guards the state. It is not held while a waker is woken, the host is called, or a slot
+//! is released.
 
 use std::collections::VecDeque;
 use std::future::poll_fn;
@@ -21,27 +23,34 @@ use crate::error::{Error, ErrorKind};
 pub(super) struct ExchangeState {
     pub(super) id: u64,
     host: Arc<dyn Host>,
-    /// The runtime that times the grace period; `None` if the exchange was opened outside a
+    /// The runtime that times the grace period. `None` if the exchange was opened outside a
     /// runtime.
     runtime: Option<Handle>,
     pub(super) state: Mutex<State>,
 }
 
-/// The part of the state that the lock guards.
+/// The part of [`ExchangeState`] that the lock guards.
 #[derive(Default)]
 pub(super) struct State {
+    /// The response head, until the reader takes it.
     pub(super) head: Option<Response<()>>,
+    /// Whether the host has sent the response head.
     pub(super) answered: bool,
+    /// The chunks that the reader has not taken yet.
     pub(super) chunks: VecDeque<Bytes>,
     /// Whether the host has ended the exchange.
     pub(super) ended: bool,
     /// The failure that the reader receives next. Taken when it is delivered.
     pub(super) failure: Option<Error>,
-    /// Whether the reader was dropped, or stopped after a failure.
+    /// Whether the reader was dropped, or has returned a failure and is not read any further.
     pub(super) gone: bool,
+    /// Wakes the reader, if it waits for the head or a chunk.
     pub(super) reader: Option<Waker>,
+    /// Wakes the host, if it waits in [`Exchange::room`] or [`Exchange::wanted`].
     pub(super) writer: Option<Waker>,
+    /// Holds the slot of the call. `None` if the call has no slot, or after its release.
     pub(super) release_guard: Option<ReleaseGuard>,
+    /// Aborts the task that releases the slot of a cancelled exchange.
     pub(super) grace: Option<AbortHandle>,
 }
 
@@ -53,14 +62,15 @@ pub(super) fn open(id: u64, host: Arc<dyn Host>, release_guard: Option<ReleaseGu
 }
 
 impl State {
-    /// Returns `true` if nothing more of the host's is delivered: the reader is gone, or the
-    /// exchange has failed.
+    /// Returns `true` if the host cannot deliver anything more: the reader is gone, or the exchange
+    /// has failed.
     pub(super) fn is_closed(&self) -> bool {
         self.gone || self.failure.is_some()
     }
 }
 
-/// The core's end of an exchange. Dropping it before the host has ended the exchange cancels it.
+/// The end of an exchange from which the response is read. Dropping it before the host has ended
+/// the exchange cancels the exchange.
 pub(super) struct Reader(Arc<ExchangeState>);
 
 impl Reader {
@@ -87,7 +97,8 @@ impl Reader {
         .await
     }
 
-    /// Polls for the next chunk or the failure; `None` at the end of the body.
+    /// Polls for the next chunk of the body, or for the failure of the exchange. Returns `None` at
+    /// the end of the body.
     pub(super) fn poll_chunk(&self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, Error>>> {
         let mut state = self.0.state.lock();
         if let Some(chunk) = state.chunks.pop_front() {
@@ -111,7 +122,8 @@ impl Reader {
         Poll::Pending
     }
 
-    /// Returns `true` if the host ended without failure and all chunks were read.
+    /// Returns `true` if the host has ended the exchange without a failure, and all chunks have
+    /// been read.
     pub(super) fn is_over(&self) -> bool {
         let state = self.0.state.lock();
         state.ended && state.failure.is_none() && state.chunks.is_empty()
@@ -139,7 +151,8 @@ impl Drop for Reader {
     }
 }
 
-/// Releases the slot of a cancelled exchange after [`GRACE`], unless the host ends it first.
+/// Starts the timer that releases the slot of a cancelled exchange after [`GRACE`], unless the host
+/// ends the exchange earlier.
 fn start_grace(shared: &Arc<ExchangeState>) {
     let release = ReleaseOnTimeout(shared.clone());
     // Without a runtime there is no clock, so the slot is released at once. The same happens when
@@ -158,7 +171,7 @@ fn start_grace(shared: &Arc<ExchangeState>) {
     }
 }
 
-/// Releases the slot of a cancelled exchange when dropped.
+/// A guard that releases the slot of a cancelled exchange when it is dropped.
 struct ReleaseOnTimeout(Arc<ExchangeState>);
 
 impl Drop for ReleaseOnTimeout {

@@ -3,8 +3,8 @@
 //! An httpx transport runs on a Python event loop or a blocked thread, and `fetch` runs on Node's
 //! event loop. A worker thread can neither call nor await them. The direction is therefore
 //! reversed: the core hands each exchange to the host ([`Host::begin`]), and the host delivers the
-//! response through an [`Exchange`]. Caps, retries, cool-downs, deadlines and truncation checks are
-//! the same as over any other transport.
+//! response through an [`Exchange`]. Caps, retries, cool-downs, deadlines and truncation checks work
+//! as with any other transport.
 //!
 //! # Guarantees
 //!
@@ -61,10 +61,10 @@ pub trait Host: Send + Sync + 'static {
 /// It can be used in two ways:
 ///
 /// - As the transport of a whole gate: it is a `tower::Service`, see [`crate::Gate::over`].
-/// - In the extensions of one request. The request then uses it instead of the gate's transport, in
-///   every mode.
+/// - In the extensions of one request. The request is then sent through this transport instead of the
+///   gate's, in every mode.
 ///
-/// Targets, caps, retries and cool-downs are those of the gate in both cases.
+/// In both cases, the targets, caps, retries and cool-downs of the gate apply.
 ///
 /// # Examples
 ///
@@ -135,7 +135,7 @@ impl Service<Request<RequestBody>> for Foreign {
 pub(crate) struct OverridableTransport(Transport);
 
 impl OverridableTransport {
-    /// Creates the service with the gate's transport as the default.
+    /// Creates the service. `transport` is used for requests without a transport of their own.
     pub(crate) fn new(transport: Transport) -> Self {
         Self(transport)
     }
@@ -170,8 +170,8 @@ fn number() -> u64 {
     NEXT.fetch_add(1, Ordering::Relaxed)
 }
 
-/// Calls the host and logs a panic. Calls are also made while other values are dropped, when a
-/// second panic would abort the process.
+/// Calls the host, and logs a panic instead of propagating it. The host is also called while values
+/// are dropped, where a second panic would abort the process.
 fn quietly(host: impl FnOnce()) {
     if catch_unwind(AssertUnwindSafe(host)).is_err() {
         tracing::error!("the code of a caller's own transport panicked");

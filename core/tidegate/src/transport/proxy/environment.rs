@@ -76,12 +76,13 @@ fn is_separator(c: char) -> bool {
     c == ',' || c.is_whitespace()
 }
 
-/// Returns the first of the variables that is set, with its value.
+/// Returns the name and the value of the first of the variables that is set, even if its value is
+/// empty. `None` if none is set.
 fn first_set<'a>(read: &impl Fn(&str) -> Option<String>, names: [&'a str; 2]) -> Option<(&'a str, String)> {
     names.into_iter().find_map(|name| Some((name, read(name)?)))
 }
 
-/// Returns a rule that sends the URLs of `scheme`, or all URLs, through `proxy`.
+/// Creates a rule that sends the URLs of `scheme` through `proxy`. `None` stands for all schemes.
 fn via(scheme: Option<&str>, proxy: ProxyServer) -> ProxyRule {
     ProxyRule {
         scheme: scheme.map(str::to_owned),
@@ -91,7 +92,8 @@ fn via(scheme: Option<&str>, proxy: ProxyServer) -> ProxyRule {
     }
 }
 
-/// Returns the rule of an entry of `NO_PROXY`, which connects directly.
+/// Creates the rule for an entry of `NO_PROXY`: the URLs that match the entry are connected to
+/// directly.
 fn exception(entry: &str) -> ProxyRule {
     let entry = entry.to_ascii_lowercase();
     let (scheme, rest) = entry.split_once("://").unwrap_or(("all", &entry));
@@ -104,7 +106,8 @@ fn exception(entry: &str) -> ProxyRule {
     ProxyRule { scheme, host, port, proxy: None }
 }
 
-/// Parses a host with an optional port. The host may be a name, an address or a network.
+/// Parses a host with an optional port. The host may be a name, an address or a network. An empty
+/// host matches every host.
 fn host_and_port(text: &str) -> (HostPattern, PortPattern) {
     let (host, port) = split_port(text);
     let bare = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
@@ -116,7 +119,8 @@ fn host_and_port(text: &str) -> (HostPattern, PortPattern) {
     (pattern, port.map_or(PortPattern::Any, PortPattern::Is))
 }
 
-/// Splits off the port. An IPv6 address without brackets has no port.
+/// Splits a text into the host and the port. The port is `None` if there is none, or if the text is
+/// an IPv6 address without brackets.
 fn split_port(text: &str) -> (&str, Option<u16>) {
     let port = text.rsplit_once(':').and_then(|(host, port)| Some((host, port.parse().ok()?)));
     match port {
@@ -125,7 +129,8 @@ fn split_port(text: &str) -> (&str, Option<u16>) {
     }
 }
 
-/// Parses a network, or an address as a network of one. Returns `None` for names.
+/// Parses a network such as `10.0.0.0/8`, or an address as a network of one address. Returns `None`
+/// for names.
 fn network(text: &str) -> Option<IpNet> {
     text.parse().ok().or_else(|| Some(IpNet::from(text.parse::<IpAddr>().ok()?)))
 }
@@ -136,7 +141,8 @@ fn without_leading_dot(host: &str) -> &str {
     host_after_star.strip_prefix('.').unwrap_or(host_after_star)
 }
 
-/// Reads an entry as undici does; `None` for one that matches no URL.
+/// Creates the rule for an entry of `NO_PROXY` with the meaning that undici gives it. Returns
+/// `None` if the entry matches no URL.
 fn undici_exception(entry: &str) -> Option<ProxyRule> {
     let entry = entry.to_lowercase();
     let port = entry.rsplit_once(':').filter(|(host, port)| {

@@ -1,9 +1,9 @@
 //! Proxy selection: decides for each URL whether to connect directly or through a proxy.
 //!
-//! [`ProxyRules`] is a value: it is built once from a snapshot of environment variables, reads
-//! nothing afterwards, and any transport can use it. The transport asks for the final URL of each
-//! attempt, because fallbacks and replicas change the URL of a call. The built-in transport lets no
-//! HTTP library decide.
+//! [`ProxyRules`] is a value: it is built once from a snapshot of environment variables, and does not
+//! read them again. The transport looks up the final URL of each attempt, because a fallback or a
+//! replica can change the URL of a call. The built-in transport disables the proxy selection of its
+//! HTTP library.
 //!
 //! # Dialects
 //!
@@ -57,8 +57,8 @@ pub use self::server::ProxyServer;
 
 /// Rules that map URLs to proxies. Cheap to clone.
 ///
-/// A request may carry rules of its own in its extensions; they replace those of the built-in
-/// transport.
+/// If the extensions of a request contain rules, they replace those of the built-in transport for
+/// this request. The default value has no rules, so all connections are direct.
 ///
 /// ```
 /// use tidegate::transport::ProxyRules;
@@ -76,14 +76,15 @@ pub use self::server::ProxyServer;
 #[derive(Clone, Debug, Default)]
 pub struct ProxyRules(Arc<[ProxyRule]>);
 
-/// One rule: the URLs that it matches, and how they are connected to.
+/// A rule: which URLs it matches, and how they are connected to. It matches if the scheme, the host
+/// and the port all match.
 #[derive(Clone, Debug)]
 pub struct ProxyRule {
-    /// The scheme, in lower case. `None` matches every scheme.
+    /// The scheme of the URLs, in lower case. `None` matches every scheme.
     pub scheme: Option<String>,
-    /// The host.
+    /// The hosts of the URLs.
     pub host: HostPattern,
-    /// The port.
+    /// The ports of the URLs.
     pub port: PortPattern,
     /// The proxy. `None` means a direct connection.
     pub proxy: Option<ProxyServer>,
@@ -94,13 +95,13 @@ pub struct ProxyRule {
 pub enum HostPattern {
     /// Every host.
     Any,
-    /// This host.
+    /// The host with exactly this name or address.
     Exact(String),
-    /// The hosts below this domain, without the domain itself.
+    /// The subdomains of this domain, without the domain itself.
     Subdomains(String),
-    /// This domain and the hosts below it.
+    /// This domain and its subdomains.
     Domain(String),
-    /// The addresses of this network. Names never match.
+    /// The IP addresses in this network. Host names never match.
     Network(IpNet),
 }
 
@@ -109,20 +110,22 @@ pub enum HostPattern {
 pub enum PortPattern {
     /// Every port.
     Any,
-    /// This port, also if it is the default of the URL's scheme.
+    /// This port. A URL without a port has the default port of its scheme: 80 for `http`, 443 for
+    /// `https`.
     Is(u16),
-    /// This port, unless it is the default of the URL's scheme.
+    /// This port, if the URL contains it and it is not the default port of the URL's scheme.
     IsNotDefault(u16),
 }
 
 impl ProxyRules {
-    /// Creates rules in order of precedence. The first matching rule decides; without a match, the
-    /// connection is direct.
+    /// Creates rules in order of precedence: the first rule that matches a URL decides. If none
+    /// matches, the connection is direct.
     pub fn from_rules(rules: impl IntoIterator<Item = ProxyRule>) -> Self {
         Self(rules.into_iter().collect())
     }
 
-    /// Returns the proxy for a URL; `None` means a direct connection.
+    /// Returns the proxy for a URL. `None` means a direct connection, also for a URL without a
+    /// scheme or host.
     pub fn proxy_for(&self, url: &Uri) -> Option<&ProxyServer> {
         if self.0.is_empty() {
             return None;
@@ -156,10 +159,10 @@ impl fmt::Display for ProxyRules {
     }
 }
 
-/// The parts of a URL that rules look at.
+/// The parts of a URL that rules match.
 struct Destination<'a> {
     scheme: &'a str,
-    /// In lower case, without brackets.
+    /// The host in lower case. IPv6 addresses have no brackets.
     host: String,
     port: Option<u16>,
 }
@@ -172,7 +175,7 @@ impl<'a> Destination<'a> {
         Some(Self { scheme: url.scheme_str()?, host: host.to_ascii_lowercase(), port: url.port_u16() })
     }
 
-    /// Returns the default port of the scheme, if it has one.
+    /// Returns the default port of the scheme: 80 for `http`, 443 for `https`, `None` for others.
     fn default_port(&self) -> Option<u16> {
         match self.scheme {
             "http" => Some(80),
@@ -204,7 +207,7 @@ impl HostPattern {
     }
 }
 
-/// Returns `true` if `host` is a subdomain of `domain`.
+/// Returns `true` if `host` is a subdomain of `domain`, and not `domain` itself.
 fn is_below(host: &str, domain: &str) -> bool {
     let prefix = host.strip_suffix(domain).and_then(|prefix| prefix.strip_suffix('.'));
     prefix.is_some_and(|prefix| !prefix.is_empty())

@@ -7,14 +7,24 @@ use url::Url;
 
 use crate::error::Error;
 
-/// A proxy: its address, and the credentials that it receives. `Debug` shows no credentials.
+/// The address of a proxy, and the credentials to send to it. `Debug` does not show the
+/// credentials.
+///
+/// ```
+/// use tidegate::transport::proxy::ProxyServer;
+///
+/// let proxy = ProxyServer::from_httpx("HTTPS_PROXY", "http://user:secret@proxy:3128")?;
+/// assert_eq!(proxy.url(), "http://proxy:3128");
+/// assert_eq!(proxy.credentials(), Some(("user", "secret")));
+/// # Ok::<(), tidegate::Error>(())
+/// ```
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct ProxyServer {
     url: String,
     credentials: Option<(String, String)>,
 }
 
-/// The client whose rules apply to a proxy variable.
+/// The HTTP client whose syntax of proxy variables applies.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Dialect {
     Httpx,
@@ -23,8 +33,8 @@ pub(super) enum Dialect {
 }
 
 impl Dialect {
-    /// Returns the scheme for [`ProxyServer::url`], or `None` if the dialect does not support
-    /// `given`.
+    /// Returns the scheme of [`ProxyServer::url`] for the scheme `given` in the variable, or `None`
+    /// if the client does not support it.
     fn scheme(self, given: &str) -> Option<&'static str> {
         match (given, self) {
             ("http", _) => Some("http"),
@@ -37,7 +47,7 @@ impl Dialect {
         }
     }
 
-    /// Returns the supported schemes, for error messages.
+    /// Returns the supported schemes as text, for error messages.
     fn expected(self) -> &'static str {
         match self {
             Self::Undici => "http://, https://, socks5:// or socks://",
@@ -47,17 +57,21 @@ impl Dialect {
 }
 
 impl ProxyServer {
-    /// Parses the value of a proxy variable as httpx does.
+    /// Parses `value`, the value of the environment variable named `variable`, with the syntax of
+    /// httpx.
     ///
     /// # Errors
-    /// `Config` if this is no URL of a proxy. The message names `variable`, and quotes nothing of
-    /// `value`.
+    /// `Config` if `value` is not the URL of a supported proxy. The message names the variable, and
+    /// contains nothing of its value, which may be a credential.
     pub fn from_httpx(variable: &str, value: &str) -> Result<Self, Error> {
         Self::parse(variable, value, Dialect::Httpx)
     }
 
-    /// Parses the value of a proxy variable. The error quotes nothing of it, because any part may
-    /// be a credential.
+    /// Parses `value`, the value of the environment variable named `variable`, with the syntax of
+    /// `dialect`.
+    ///
+    /// # Errors
+    /// As for [`ProxyServer::from_httpx`].
     pub(super) fn parse(variable: &str, value: &str, dialect: Dialect) -> Result<Self, Error> {
         let parsed = if value.contains("://") || dialect == Dialect::Undici {
             Url::parse(value)
@@ -76,7 +90,8 @@ impl ProxyServer {
         })
     }
 
-    /// Returns the proxy at a URL, or `None` if the dialect does not accept the URL.
+    /// Creates a proxy from the URL in a variable. Returns `None` if the dialect does not support
+    /// the scheme, or if the URL has no host or, for undici, has a path, query or fragment.
     fn from_url(url: &Url, dialect: Dialect) -> Option<Self> {
         let scheme = dialect.scheme(url.scheme())?;
         let is_origin = matches!(url.path(), "" | "/") && url.query().is_none() && url.fragment().is_none();
@@ -104,7 +119,8 @@ impl ProxyServer {
         &self.url
     }
 
-    /// Returns the user name and the password, decoded, if there are any.
+    /// Returns the user name and the password, percent-decoded. `None` if the variable contains
+    /// none; either of them may be empty.
     pub fn credentials(&self) -> Option<(&str, &str)> {
         self.credentials.as_ref().map(|(user, password)| (user.as_str(), password.as_str()))
     }
