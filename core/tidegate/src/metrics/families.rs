@@ -1,4 +1,4 @@
-//! The metric families, registered once per gate.
+//! The metric families of a gate: their names, help texts, labels and buckets.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -8,18 +8,19 @@ use prometheus::{CounterVec, GaugeVec, HistogramOpts, HistogramVec, IntCounterVe
 
 use crate::error::Error;
 
-/// Histogram buckets in seconds, from 1 ms to 10 min: queue waits and long generations share them.
+/// Histogram buckets in seconds, from 1 ms to 10 min. Queue waits and durations of calls use the
+/// same buckets.
 const SECONDS: &[f64] = &[
     0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.2, 0.35, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0, 5.0, 7.5, 10.0,
     15.0, 20.0, 30.0, 45.0, 60.0, 120.0, 300.0, 600.0,
 ];
-/// Histogram buckets in seconds per token.
+/// Histogram buckets in seconds per token, from 1 ms to 5 s.
 const TOKEN_SECONDS: &[f64] = &[
     0.001, 0.0025, 0.005, 0.01, 0.015, 0.02, 0.03, 0.04, 0.05, 0.06, 0.08, 0.1, 0.15, 0.2, 0.3, 0.5, 1.0,
     2.0, 5.0,
 ];
 
-/// Names of the histograms by tenant and lane.
+/// Names of the histograms with the labels target, tenant and lane, without the prefix `tidegate_`.
 const BY_LANE: [&str; 3] = ["queue_wait_seconds", "ttft_seconds", "call_seconds"];
 
 /// Declares the metric families of a gate: the field, its type, how it is created, the name without
@@ -43,7 +44,7 @@ macro_rules! families {
                 })
             }
 
-            /// Removes each series that has all of these label values, given as names and values.
+            /// Removes each series that has all of these labels, given as pairs of name and value.
             /// Values that are added to a removed series afterwards are not exported.
             pub(super) fn remove(&self, labels: &[(&str, &str)]) {
                 $(remove(&self.$field, labels);)*
@@ -148,21 +149,22 @@ impl Families {
         Self::register().map_err(|error| Error::config(format!("metrics: {error}")))
     }
 
-    /// Adds a tool. Each target that is created later has series with it.
+    /// Adds the name of a tool, for [`Families::tools`].
     pub(super) fn add_tool(&self, tool: &str) {
         self.tools.lock().push(tool.to_owned());
     }
 
-    /// Returns the names of the tools added so far.
+    /// Returns the names of the tools added so far. Each target has one series of slots held for
+    /// each tool.
     pub(super) fn tools(&self) -> Vec<String> {
         self.tools.lock().clone()
     }
 
-    /// Returns the text of all series. No lock is held while it is written.
+    /// Returns all series in the Prometheus text format. No lock is held while the text is written.
     ///
-    /// A histogram of a tenant and lane is left out until its first value: it has 29 lines, and
-    /// most lanes are never used. It appears whole, because a quantile is wrong if some buckets are
-    /// missing.
+    /// A histogram by tenant and lane is omitted until its first value, because it has 29 lines and
+    /// most lanes are never used. After that, all its buckets are included, because a quantile is
+    /// wrong if some buckets are missing.
     pub(super) fn text(&self) -> String {
         let mut families = self.registry.gather();
         families.retain_mut(|family| {
@@ -175,7 +177,8 @@ impl Families {
     }
 }
 
-/// Returns the counts above 0 of a target or tool, by the second label of the family.
+/// Returns the counts above 0 in the series of `owner`, a target or tool, by the value of the
+/// second label. Only the values in `labels` are looked up.
 pub(super) fn nonzero(
     family: &IntCounterVec,
     owner: &str,
@@ -196,10 +199,15 @@ fn remove<B: MetricVecBuilder>(family: &MetricVec<B>, labels: &[(&str, &str)]) {
     }
 }
 
+/// Returns the options of a family with this name, to which the prefix `tidegate_` is added.
 fn opts(name: &str, help: &str) -> Opts {
     Opts::new(name, help).namespace("tidegate")
 }
 
+/// Registers the family, and returns it.
+///
+/// # Errors
+/// If a family with this name is registered already.
 fn registered<C: Collector + Clone + 'static>(registry: &Registry, family: C) -> prometheus::Result<C> {
     registry.register(Box::new(family.clone()))?;
     Ok(family)

@@ -1,15 +1,17 @@
-//! The outcomes of hedges, as the labels of a counter.
+//! The outcomes of hedges. A hedge is a second attempt, at another replica, of a call whose first
+//! token is late.
 
-/// An outcome of a hedge. Several can apply to one hedge.
+/// An outcome of a hedge, which is a label of a counter. Several outcomes can apply to one hedge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum HedgeOutcome {
-    /// A second attempt was sent.
+    /// The second attempt was sent.
     Sent,
-    /// The hedge produced the first token. Also counted as [`HedgeOutcome::Sent`].
+    /// The second attempt produced the first token before the first attempt did. Also counted as
+    /// [`HedgeOutcome::Sent`].
     Won,
-    /// No hedge was sent, because no other replica had a free slot.
+    /// No second attempt was sent, because no other replica had a free slot.
     NoSlot,
-    /// No hedge was sent, because the retry budget was used up.
+    /// No second attempt was sent, because the retry budget was used up.
     NoBudget,
 }
 

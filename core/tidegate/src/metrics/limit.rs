@@ -1,4 +1,4 @@
-//! The series of an adaptive limit of a target or tool. A fixed limit has none.
+//! The series of an adaptive limit of a target or tool. Fixed limits have no such series.
 
 use prometheus::{Gauge, GaugeVec, IntCounter, IntCounterVec};
 
@@ -34,7 +34,7 @@ impl LimitMetrics {
         }
     }
 
-    /// Sets the series from a view, before they are exported.
+    /// Sets the series to the values in a view. Called before an export.
     pub(super) fn set(&self, view: &AdaptiveView) {
         for (counter, total) in self.moves.iter().zip(view.limit.moves) {
             counter.inc_by(total.saturating_sub(counter.get()));

@@ -1,13 +1,13 @@
-//! The metrics of a gate.
+//! The metrics of a gate, in the Prometheus format.
 //!
 //! The series of configured targets, tenants and tools exist from the start, so that rates start at
 //! zero. Histograms by tenant and lane are the exception: they appear with their first value. The
-//! text of an uncalled target that has no configured tenants and is not a pool is at most 16 KiB.
-//! Each configured tenant adds at most 4 KiB, and each lane of a tenant that calls the target 10
-//! KiB more.
+//! exported text of a target that has not been called, has no configured tenants and is not a pool
+//! is at most 16 KiB. Each configured tenant adds at most 4 KiB, and each lane in which a tenant
+//! calls the target adds 10 KiB more.
 //!
-//! Tenants that are not configured share the label `other`, so that the number of label values from
-//! outside is bounded.
+//! Tenants that are not configured share the label `other`. The number of label values is therefore
+//! bounded, although callers choose the names of tenants.
 
 mod families;
 mod hedge_outcome;
@@ -51,13 +51,14 @@ impl Metrics {
         TargetMetrics::new(self.0.clone(), config)
     }
 
-    /// Creates the series of a tool. Targets that are created later also get the series that they
-    /// share with the tool.
+    /// Creates the series of a tool. Call this before [`Metrics::target`], because each target
+    /// creates its series of slots held for each known tool.
     pub(crate) fn tool(&self, name: &str, config: &ToolConfig) -> ToolMetrics {
         ToolMetrics::new(&self.0, name, config)
     }
 
-    /// Sets the gauges from these views and returns all series in the Prometheus text format.
+    /// Sets the gauges of the targets to the values in the views, and returns all series in the
+    /// Prometheus text format. The budgets and replicas of a target may be empty.
     pub(crate) fn text<'a>(
         &self,
         views: impl Iterator<Item = (&'a TargetMetrics, SchedulerView, Vec<BudgetView>, Vec<ReplicaView>)>,

@@ -1,24 +1,27 @@
-//! Quantiles of histograms, interpolated linearly inside a bucket. Exact enough for snapshots.
+//! Quantiles of Prometheus histograms, for snapshots. They are interpolated linearly within a
+//! bucket.
 
 use prometheus::Histogram;
 use prometheus::core::Metric;
 use serde::Serialize;
 
-/// Count, mean and quantiles of a histogram. In seconds; `None` if the histogram is empty.
+/// Count, mean and quantiles of measured times, in seconds. Mean and quantiles are `None` if nothing
+/// was measured. Quantiles are estimates: they are interpolated linearly between bucket bounds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Quantiles {
-    /// Number of observed values.
+    /// Number of measured times.
     pub count: u64,
-    /// Arithmetic mean.
+    /// Arithmetic mean, in seconds.
     pub mean: Option<f64>,
-    /// Median.
+    /// Median, in seconds.
     pub p50: Option<f64>,
-    /// 99th percentile.
+    /// 99th percentile, in seconds.
     pub p99: Option<f64>,
 }
 
 impl Quantiles {
-    /// Returns the quantiles of all values of the histograms together.
+    /// Returns count, mean and quantiles of the values of all these histograms together. The
+    /// histograms must have the same buckets.
     pub(crate) fn from_histograms<'a>(histograms: impl IntoIterator<Item = &'a Histogram>) -> Self {
         let mut cumulative: Vec<(f64, u64)> = Vec::new();
         let (mut count, mut sum) = (0, 0.0);
@@ -41,7 +44,9 @@ impl Quantiles {
     }
 }
 
-/// Returns the quantile at `share` (0 to 1) of the cumulative buckets, interpolated linearly.
+/// Returns the quantile at `share` (0 to 1) of `count` values. `cumulative` contains the upper
+/// bound of each bucket, in ascending order, and the number of values up to it. Values above the
+/// last bound count as equal to it.
 fn quantile(cumulative: &[(f64, u64)], count: u64, share: f64) -> f64 {
     let rank = share * count as f64;
     let (mut lower, mut below) = (0.0, 0);

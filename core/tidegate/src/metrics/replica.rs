@@ -1,4 +1,5 @@
-//! The series of a pool's replicas. A replica's series are removed when it leaves the pool.
+//! The series of the replicas of a pool. The series of a replica are removed when it leaves the
+//! pool.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -9,8 +10,8 @@ use prometheus::{Gauge, IntCounter};
 use super::families::Families;
 use crate::placement::ReplicaView;
 
-/// The causes of failed attempts at a replica, with the failure classes of each. Failures that the
-/// request caused have no class here and are not counted.
+/// Label values for the causes of failed attempts at a replica, each with its failure classes.
+/// Failures that the request itself caused have no cause and are not counted for the replica.
 const CAUSES: [(&str, &[&str]); 5] = [
     ("full", &["overloaded"]),
     ("limited", &["rate_limited"]),
@@ -19,7 +20,7 @@ const CAUSES: [(&str, &[&str]); 5] = [
     ("broke", &["server_error", "transport", "truncated", "other"]),
 ];
 
-/// The series of one replica, looked up once.
+/// The series of one replica. They are looked up once, not with each call.
 struct ReplicaMetrics {
     calls: IntCounter,
     /// In the order of [`CAUSES`].
@@ -64,7 +65,8 @@ impl ReplicaMetrics {
     }
 }
 
-/// The series of all replicas of a target, by base URL. Empty if the target is not a pool.
+/// The series of all replicas of one target, by the base URL of the replica. Empty if the target is
+/// not a pool.
 pub(super) struct ReplicaSeries {
     families: Arc<Families>,
     target: Arc<str>,
@@ -88,7 +90,8 @@ impl ReplicaSeries {
         self.count(replica, |metrics| Some(&metrics.calls));
     }
 
-    /// Counts a failed attempt at the replica, by the cause of its failure class.
+    /// Counts a failed attempt at the replica. `class` is the failure class, which determines the
+    /// cause by [`CAUSES`].
     pub(super) fn failed(&self, replica: &Arc<str>, class: &str) {
         let Some(cause) = CAUSES.iter().position(|(_, classes)| classes.contains(&class)) else { return };
         self.count(replica, |metrics| metrics.failures.get(cause));
@@ -100,9 +103,9 @@ impl ReplicaSeries {
         self.count(replica, |metrics| Some(&metrics.hops));
     }
 
-    /// Increments a counter of the replica. Creates the series of an unknown replica: it joined
-    /// after the last export, or it left with this call. In the second case the next export removes
-    /// them.
+    /// Increments the counter that `counter` selects from the series of the replica. Creates the
+    /// series if they do not exist, because the replica joined or left the pool after the last
+    /// export. If it left, the next export removes them.
     fn count(&self, replica: &Arc<str>, counter: impl Fn(&ReplicaMetrics) -> Option<&IntCounter>) {
         let mut known = self.known.lock();
         if !known.contains_key(replica) {
@@ -117,7 +120,8 @@ impl ReplicaSeries {
         ReplicaMetrics::new(&self.families, &[&self.target, replica])
     }
 
-    /// Sets the gauges, and removes the series of replicas that have left the pool.
+    /// Sets the gauges of the current replicas of the pool, and removes the series of replicas that
+    /// have left. Called before an export.
     pub(super) fn set(&self, views: &[ReplicaView]) {
         let mut known = self.known.lock();
         known.retain(|replica, _| {

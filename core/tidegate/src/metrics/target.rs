@@ -23,10 +23,11 @@ use tidegate_policy::retry::GiveUpReason;
 /// The tenant of calls that name none.
 pub(crate) const DEFAULT_TENANT: &str = "default";
 
-/// The label that all unconfigured tenants share.
+/// The tenant label of all tenants that are not configured.
 const OTHER: &str = "other";
 
-/// Retry cause: the attempt was cancelled because the owner of its borrowed slot needed the slot.
+/// Retry cause: the attempt used a slot borrowed from another tenant or lane, and was cancelled
+/// because the owner of the slot needed it.
 pub(crate) const RECLAIMED: &str = "called_back";
 /// Retry cause: the replica rejected the call before starting it, and another replica was tried at
 /// once.
@@ -34,8 +35,8 @@ pub(crate) const RETRIED_ELSEWHERE: &str = "elsewhere";
 /// Retry cause: the replica went down before its response began.
 pub(crate) const REPLICA_DOWN: &str = "replica_down";
 
-/// The classes of failed attempts and causes of retries: error responses, exchange errors, then the
-/// causes above.
+/// Label values for failure classes and for causes of retries: classes of error responses, kinds of
+/// failed exchanges, then the retry causes above.
 const CLASSES: &[&str] = &[
     "rate_limited",
     "overloaded",
@@ -66,20 +67,22 @@ const GIVE_UP_REASONS: &[GiveUpReason] = &[
     GiveUpReason::Deadline,
 ];
 
-/// The kinds of cool-downs: requested by the provider, or caused by an outage.
+/// Label values for cool-downs: one that the provider requested with `Retry-After`, and one after
+/// repeated failures.
 const HOLDS: [&str; 2] = ["retry_after", "outage"];
 
-/// Returns the decisions that mode `observe` counts: `wait`, and each reason of a rejection.
+/// Returns the label values for what mode `observe` would have done with a call: `wait`, and the
+/// name of each reason of a rejection.
 pub(super) fn decisions() -> impl Iterator<Item = &'static str> {
     std::iter::once("wait").chain(Reason::ALL.map(Reason::as_str))
 }
 
-/// Returns the reasons of rejections that send a call to its fallback target.
+/// Returns the reasons of rejections after which a call is sent to its fallback target.
 fn fallback_reasons() -> impl Iterator<Item = Reason> {
     Reason::ALL.into_iter().filter(Reason::can_fall_back)
 }
 
-/// The series of one target, looked up once.
+/// The series of one target. Those that each call uses are looked up once.
 pub(crate) struct TargetMetrics {
     name: Arc<str>,
     families: Arc<Families>,
@@ -94,7 +97,8 @@ pub(crate) struct TargetMetrics {
 }
 
 impl TargetMetrics {
-    /// Creates all series of a target.
+    /// Creates the series of a target with all their label values, so that each counter starts at
+    /// zero.
     pub(super) fn new(families: Arc<Families>, config: &TargetConfig) -> Self {
         let name: &str = &config.name;
         let is_pool = config.pool.is_some();
@@ -125,17 +129,18 @@ impl TargetMetrics {
         }
     }
 
-    /// Removes all series of the target.
+    /// Removes all series of the target, because the target is removed from the gate.
     pub(crate) fn remove(&self) {
         self.families.remove(&[("target", &self.name)]);
     }
 
-    /// Returns the series of a tenant. Unconfigured tenants share one set of series.
+    /// Returns the series of a tenant. All tenants that are not configured share one set of series.
     pub(crate) fn tenant(&self, tenant: &Arc<str>) -> Arc<TenantMetrics> {
         self.tenants.get(tenant).unwrap_or(&self.other).clone()
     }
 
-    /// Counts an attempt that was sent, to the replica `at` if the target is a pool.
+    /// Counts an attempt that was sent. `at` is the replica that it was sent to, or `None` if the
+    /// target is not a pool.
     pub(crate) fn attempted(&self, at: Option<&Placed>) {
         self.attempts.inc();
         if let Some(placed) = at {
@@ -153,12 +158,14 @@ impl TargetMetrics {
         self.tpot.observe(seconds);
     }
 
-    /// Counts a retry, by cause.
+    /// Counts a retry. `cause` is a failure class, or one of the constants [`RECLAIMED`],
+    /// [`RETRIED_ELSEWHERE`] and [`REPLICA_DOWN`].
     pub(crate) fn retried(&self, cause: &str) {
         self.count(TargetCounter::Retries, cause);
     }
 
-    /// Counts a failed attempt, by class, and also for the replica `at` if the target is a pool.
+    /// Counts a failed attempt, by failure class. `at` is the replica that the attempt was sent to,
+    /// or `None` if the target is not a pool.
     pub(crate) fn upstream_failed(&self, class: &str, at: Option<&Placed>) {
         self.count(TargetCounter::Failures, class);
         if let Some(placed) = at {
@@ -166,12 +173,14 @@ impl TargetMetrics {
         }
     }
 
-    /// Counts a failure after which no retry was made, by reason.
+    /// Counts a failure that was returned to the caller without a retry, by the reason why no retry
+    /// was made.
     pub(crate) fn gave_up(&self, why: GiveUpReason) {
         self.count(TargetCounter::GaveUp, why.as_str());
     }
 
-    /// Counts a failure that began or met a cool-down.
+    /// Counts a failure that started a cool-down of the target, or occurred during one. Other
+    /// values of `hold` are not counted.
     pub(crate) fn cooled(&self, hold: Hold) {
         match hold {
             Hold::No | Hold::RetryOther | Hold::AllFull => {}
@@ -180,35 +189,37 @@ impl TargetMetrics {
         }
     }
 
-    /// Counts an attempt that the replica did not begin and that another replica got at once.
+    /// Counts an attempt that the replica `from` rejected before starting it, and that another
+    /// replica got at once. `None` (the target is not a pool) is not counted.
     pub(crate) fn hopped(&self, from: Option<&Placed>) {
         if let Some(placed) = from {
             self.replicas.hopped(&placed.url);
         }
     }
 
-    /// Counts a rejected call that was sent to the fallback target.
+    /// Counts a rejected call that was sent to the fallback target of this target, by the reason of
+    /// the rejection.
     pub(crate) fn fell_back(&self, reason: Reason) {
         self.count(TargetCounter::Fallbacks, reason.as_str());
     }
 
-    /// Counts a hedge, by outcome.
+    /// Counts an outcome of a hedge.
     pub(crate) fn hedged(&self, how: HedgeOutcome) {
         self.count(TargetCounter::Hedges, how.as_str());
     }
 
-    /// Counts what mode `observe` would have done with a call.
+    /// Counts what mode `observe` would have done with a call. `decision` is one of [`decisions`].
     pub(crate) fn would(&self, decision: &str) {
         self.count(TargetCounter::Would, decision);
     }
 
-    /// Returns the series of each tenant with its label, the label of unconfigured tenants
-    /// included.
+    /// Returns the label and the series of each configured tenant, of the default tenant, and of
+    /// the label `other`.
     pub(crate) fn all_tenants(&self) -> impl Iterator<Item = (&str, &TenantMetrics)> {
         self.tenants.iter().map(|(name, tenant)| (&**name, &**tenant)).chain([(OTHER, &*self.other)])
     }
 
-    /// Returns the counts above 0 of a counter, by its second label.
+    /// Returns the counts above 0 of a counter, by the value of its second label.
     pub(crate) fn counts(&self, counter: TargetCounter) -> BTreeMap<&'static str, u64> {
         nonzero(counter.family(&self.families), &self.name, counter.labels(self.is_pool))
     }
@@ -217,7 +228,7 @@ impl TargetMetrics {
         counter.family(&self.families).with_label_values(&[&*self.name, label]).inc();
     }
 
-    /// Sets the gauges from these views, before they are exported.
+    /// Sets the gauges to the values in these views. Called before an export.
     pub(super) fn set(&self, view: &SchedulerView, budgets: &[BudgetView]) {
         let (families, name) = (&*self.families, &*self.name);
         families.limit.with_label_values(&[name]).set(view.limit as f64);
@@ -251,13 +262,15 @@ impl TargetMetrics {
         }
     }
 
-    /// Sets the gauges of the pool's replicas, before they are exported.
+    /// Sets the gauges of the replicas of a pool to the values in these views. Called before an
+    /// export.
     pub(super) fn set_replicas(&self, views: &[ReplicaView]) {
         self.replicas.set(views);
     }
 }
 
-/// Returns the base URLs of the replicas that are configured. Empty if they are discovered.
+/// Returns the base URLs of the replicas that the configuration lists. Empty if the target is not a
+/// pool, or if its replicas are discovered or set at run time.
 fn listed(config: &TargetConfig) -> impl Iterator<Item = &Arc<str>> {
     let listed = match config.pool.as_ref().map(|pool| &pool.source) {
         Some(ReplicaSource::Listed(members)) => members.as_slice(),
@@ -301,7 +314,7 @@ impl TargetCounter {
         }
     }
 
-    /// Returns the values of the second label. Only pools have hedges.
+    /// Returns the possible values of the second label. Only pools have hedges.
     fn labels(self, is_pool: bool) -> Box<dyn Iterator<Item = &'static str>> {
         match self {
             Self::Retries | Self::Failures => Box::new(CLASSES.iter().copied()),

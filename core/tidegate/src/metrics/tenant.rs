@@ -9,8 +9,7 @@ use crate::context::Lane;
 use crate::error::Reason;
 use crate::metrics::Outcome;
 
-/// The series of one tenant at one target. They are looked up once, so that no call searches for a
-/// label.
+/// The series of one tenant at one target. They are looked up once, not with each call.
 pub(crate) struct TenantMetrics {
     pub(crate) queue_wait: [Histogram; 3],
     pub(crate) ttft: [Histogram; 3],
@@ -48,13 +47,13 @@ impl TenantMetrics {
         }
     }
 
-    /// Counts an admitted attempt and its time in the queue.
+    /// Counts an admitted attempt, and records the time that it waited in the queue.
     pub(crate) fn admitted(&self, lane: Lane, waited: Duration) {
         self.admitted.inc();
         self.queue_wait[lane as usize].observe(waited.as_secs_f64());
     }
 
-    /// Counts a rejected call.
+    /// Counts a call that admission rejected, by reason.
     pub(crate) fn refused(&self, reason: Reason) {
         if let Some(at) = Reason::ALL.iter().position(|known| *known == reason) {
             self.refused[at].inc();
@@ -66,12 +65,14 @@ impl TenantMetrics {
         self.outcomes[outcome as usize].inc();
     }
 
-    /// Records the time from a call to its first token.
+    /// Records the time from the start of a call, including its time in the queue, to its first
+    /// token.
     pub(crate) fn ttft(&self, lane: Lane, seconds: Duration) {
         self.ttft[lane as usize].observe(seconds.as_secs_f64());
     }
 
-    /// Records the duration of a completed call. `met` is `true` if it met the TTFT objective.
+    /// Records the duration of a completed call, including its time in the queue. `met` is `true`
+    /// if the call met the TTFT objective of the target.
     pub(crate) fn completed(&self, lane: Lane, duration: Duration, met: bool) {
         self.duration[lane as usize].observe(duration.as_secs_f64());
         if met {

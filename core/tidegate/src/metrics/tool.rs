@@ -14,14 +14,15 @@ use crate::error::Reason;
 use crate::metrics::Quantiles;
 use crate::schedule::SchedulerView;
 
-/// What happened to a model slot that a task held when it asked for a tool.
+/// What happened to a model slot that a task held when it requested a tool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum HeldSlotUse {
-    /// The tool was free. The slot stays in use while the task holds the tool.
+    /// The tool had a free slot, so the task did not wait.
     Got,
-    /// The task waited for the tool, and the slot stayed in use.
+    /// The task waited for the tool, and kept the model slot meanwhile.
     Waited,
-    /// The response is read ahead meanwhile, so that the slot can be released early.
+    /// The response is read ahead while the task waits for the tool and holds it, so that the model
+    /// slot can be released early.
     Yielded,
 }
 
@@ -81,13 +82,13 @@ impl ToolMetrics {
         self.families.tool_would.with_label_values(&[&*self.name, decision]).inc();
     }
 
-    /// Counts a request for the tool by a task that held a slot of `target`.
+    /// Counts a request for the tool by a task that held a slot of the target named `target`.
     pub(crate) fn asked_while_held(&self, target: &str, how: HeldSlotUse) {
         self.families.held.with_label_values(&[target, &self.name, how.as_str()]).inc();
     }
 
-    /// Returns how often tasks requested the tool while they held a model slot, by target and then
-    /// by label of [`HeldSlotUse`]. Omits zeros.
+    /// Returns how often tasks requested the tool while they held a slot of one of `targets`, by
+    /// target and then by label of [`HeldSlotUse`]. Omits zeros.
     pub(crate) fn held_slots<'a>(
         &self,
         targets: impl Iterator<Item = &'a Arc<str>>,
@@ -118,7 +119,7 @@ impl ToolMetrics {
         nonzero(&self.families.tool_would, &self.name, decisions())
     }
 
-    /// Sets the gauges from a view, before they are exported.
+    /// Sets the gauges to the values in a view. Called before an export.
     pub(crate) fn set(&self, view: &SchedulerView) {
         let set = |family: &GaugeVec, value| family.with_label_values(&[&*self.name]).set(value as f64);
         set(&self.families.tool_in_flight, view.in_flight);

@@ -12,31 +12,33 @@ use crate::adaptive::Decision;
 pub struct LimitSnapshot {
     /// Limit in force, in slots.
     pub limit: usize,
-    /// Maximum that the limit may reach: the configured cap, in slots.
+    /// Maximum of the limit, in slots: the configured cap.
     pub ceiling: usize,
     /// Number of calls in flight that await their first token.
     pub awaiting: usize,
     /// Maximum number of calls that may await their first token at the same time.
     pub awaiting_limit: usize,
-    /// Whether the limit is still in slow start: no level has been too high yet, and each call that
-    /// meets the objective raises the limit by one. Always false with a percentile objective.
+    /// Whether the limit is still in slow start: it has never been decreased, and each call that
+    /// meets the objective increases it by one. Always false with a percentile objective.
     pub slow_start: bool,
-    /// The part of the TTFT objective that the upstream may use, if an objective is configured.
+    /// The part of the TTFT objective that the upstream may use, in seconds. `None` without an
+    /// objective.
     pub objective: Option<f64>,
-    /// Share of the recently judged calls that were late, from 0 to 1. `None` if no call was
-    /// judged.
+    /// Share of the recent calls that missed the objective, from 0 to 1. `None` if no recent call
+    /// could be compared with it.
     pub late: Option<f64>,
-    /// Evidence that the objective is missed. The limit is cut when the evidence reaches 1. With a
-    /// percentile objective: the measured quantile divided by the objective and its dead band.
+    /// Evidence that the objective is missed, from 0. The limit is decreased when it reaches 1.
+    /// With a percentile objective: the measured quantile, divided by the upper bound of the
+    /// tolerated range around the objective.
     pub evidence: f64,
     /// Number of decreases so far.
     pub cuts: u64,
     /// Number of increases so far.
     pub raises: u64,
-    /// Whether the demand exceeds the limit although the limit was found too high within the last
-    /// minute, also if the limit is at its minimum. If so, the upstream needs more replicas.
+    /// Whether calls need more slots than the limit, although the limit was too high within the
+    /// last minute. If so, the upstream needs more replicas. Also true at the minimum of the limit.
     pub saturated: bool,
-    /// The latest changes, oldest first.
+    /// The latest changes of the limit, oldest first.
     pub decisions: Vec<DecisionSnapshot>,
 }
 
@@ -56,7 +58,6 @@ pub struct DecisionSnapshot {
 }
 
 impl LimitSnapshot {
-    /// Converts the view of an adaptive limit.
     pub(crate) fn from_view(view: &AdaptiveView, now: Instant) -> Self {
         let limit = &view.limit;
         let decision = |decision: &Decision| DecisionSnapshot {

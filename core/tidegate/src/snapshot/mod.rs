@@ -1,4 +1,5 @@
-//! The state of a gate at one moment, as plain data with the same fields in every language.
+//! The state of a gate at one moment, as plain data. It has the same fields in Rust, Python, Node
+//! and JSON.
 
 mod limit;
 mod replica;
@@ -22,7 +23,8 @@ use crate::pool::TargetPool;
 use crate::schedule::{LaneView, SchedulerView};
 use crate::target::{SharedCooldowns, Target};
 
-/// The state of a gate at one moment. Durations are in seconds.
+/// The state of a gate at one moment, from [`Gate::snapshot`](crate::Gate::snapshot). Durations are
+/// in seconds.
 ///
 /// ```
 /// use tidegate::{Gate, config::Target};
@@ -37,11 +39,11 @@ use crate::target::{SharedCooldowns, Target};
 pub struct Snapshot {
     /// Mode of the gate: `enforce`, `observe` or `off`.
     pub mode: &'static str,
-    /// Whether new calls are rejected because the gate drains.
+    /// Whether new calls are rejected because [`Gate::drain`](crate::Gate::drain) was called.
     pub draining: bool,
-    /// Number of calls in progress, queued calls included.
+    /// Number of calls in progress, including queued calls and calls that wait for a retry.
     pub active: usize,
-    /// The targets, by name.
+    /// The targets by name, including those created for requests that no configured target matches.
     pub targets: BTreeMap<Arc<str>, TargetSnapshot>,
     /// The tools, by name.
     pub tools: BTreeMap<String, ToolSnapshot>,
@@ -53,101 +55,118 @@ pub struct Snapshot {
 pub struct TargetSnapshot {
     /// Limit in force, in slots.
     pub limit: usize,
-    /// The adaptive limit. `None` if the limit is fixed.
+    /// The state of the adaptive limit. `None` if the limit is fixed or, in a pool, if each replica
+    /// has its own limit.
     pub adaptive: Option<LimitSnapshot>,
-    /// Slots in use.
+    /// Slots in use now.
     pub in_flight: usize,
-    /// Maximum number of slots ever in use at the same time.
+    /// Maximum number of slots that were in use at the same time since the target was created.
     pub peak_in_flight: usize,
-    /// Number of calls that wait for a slot or for the end of their key's cool-down.
+    /// Number of calls that wait for a slot. In the shared target `others`, also those that wait
+    /// for the end of a cool-down of their credential.
     pub queue_depth: usize,
-    /// Cool-down state: `open`, `cooling`, `probing` or `ramping`.
+    /// Cool-down state:
+    ///
+    /// - `open`: calls are admitted.
+    /// - `cooling`: no call is admitted until the cool-down ends.
+    /// - `probing`: single calls test whether the upstream has recovered.
+    /// - `ramping`: more slots are admitted step by step after a cool-down.
     pub state: &'static str,
-    /// Time until the cool-down ends.
+    /// Time until the cool-down ends, in seconds. `None` if the target does not cool down.
     pub cool_for: Option<f64>,
-    /// Time for which capacity has been reserved for an aged call that does not fit yet.
+    /// Time for which free capacity has been reserved for a call that has waited long and does not
+    /// fit yet, in seconds. `None` if nothing is reserved.
     pub held_for: Option<f64>,
-    /// Share of the time in which calls waited although slots were free, from 0 to 1.
+    /// Share of the time since the creation of the target in which calls waited although slots were
+    /// free, from 0 to 1.
     pub gap_fraction: f64,
-    /// Number of retries that the retry budget allows now.
+    /// Number of retries that the retry budget allows now. Each retry takes 1; calls add a
+    /// fraction.
     pub retry_budget: f64,
-    /// Rate budgets by kind: those configured, and those that the provider's headers reported.
+    /// Rate budgets by kind of limit: those configured, and those learned from the rate headers of
+    /// the provider. Empty if there are none.
     pub budgets: BTreeMap<&'static str, BudgetSnapshot>,
-    /// KV memory of the engine, if its size is known.
+    /// KV memory of the inference engine. `None` if its size is unknown.
     pub kv: Option<KvSnapshot>,
     /// The replicas. Empty if the target is not a pool.
     pub replicas: Vec<ReplicaSnapshot>,
-    /// Why the latest discovery of the replicas through DNS or a file failed, if it did. The
-    /// replicas found before stay in use.
+    /// Why the latest discovery of replicas through DNS or a file failed. The replicas found before
+    /// stay in use. `None` if it succeeded, or if replicas are not discovered.
     pub replicas_problem: Option<String>,
     /// The lanes, by name: `interactive`, `standard` and `batch`.
     pub lanes: BTreeMap<&'static str, LaneSnapshot>,
-    /// Number of attempts sent.
+    /// Number of attempts sent to the upstream.
     pub attempts: u64,
-    /// Retries scheduled, by cause.
+    /// Retries, by failure class of the failed attempt or by another cause. Causes without retries
+    /// are omitted.
     pub retries: BTreeMap<&'static str, u64>,
-    /// Attempts that failed, by failure class.
+    /// Attempts that failed, by failure class. Classes without failures are omitted.
     pub failed_attempts: BTreeMap<&'static str, u64>,
-    /// Failures that were returned to the caller, by the reason why no retry was made.
+    /// Failures that were returned to the caller, by the reason why no retry was made. Reasons
+    /// without failures are omitted.
     pub gave_up: BTreeMap<&'static str, u64>,
-    /// Failures that began or met a cool-down, by kind: `retry_after` or `outage`.
+    /// Failures that started a cool-down or occurred during one, by kind: `retry_after` (requested
+    /// by the provider) or `outage` (repeated failures).
     pub cool_downs: BTreeMap<&'static str, u64>,
-    /// Rejected calls that were sent to the fallback target, by the reason of the rejection.
+    /// Rejected calls that were sent to the fallback target, by the reason of the rejection. Empty
+    /// if there is no fallback target.
     pub fallbacks: BTreeMap<&'static str, u64>,
-    /// Hedges of calls whose first token was late, by outcome: `sent`, `won`, `no_slot`,
-    /// `no_budget`. Only for pools.
+    /// Second attempts for calls whose first token was late, by outcome: `sent`, `won` (produced
+    /// the first token), `no_slot` and `no_budget` (not sent). Empty if the target is not a pool.
     pub hedges: BTreeMap<&'static str, u64>,
-    /// Calls that mode `observe` would have delayed (`wait`) or rejected (by reason).
+    /// What mode `observe` would have done with calls: `wait`, or the reason of a rejection. Calls
+    /// that it would have admitted at once are not counted.
     pub would: BTreeMap<&'static str, u64>,
-    /// Time from sending an attempt to its first token.
+    /// Time from sending an attempt to its first token, in seconds.
     pub upstream_ttft: Quantiles,
-    /// Time per output token after the first.
+    /// Time per output token after the first, in seconds.
     pub tpot: Quantiles,
-    /// The tenants, by name. Unconfigured tenants share the counters of `other`.
+    /// The tenants, by name. Tenants that are not configured share the counters of the entry
+    /// `other`; they have entries of their own only while they use or await slots.
     pub tenants: BTreeMap<String, TenantSnapshot>,
 }
 
-/// The state of one rate budget.
+/// The state of one rate limit in requests or tokens, which is a token bucket.
 #[derive(Clone, Debug, Serialize)]
 pub struct BudgetSnapshot {
-    /// Limit in force, in requests or tokens per window.
+    /// Limit in force, in requests or tokens per `window`.
     pub limit: u64,
     /// Length of the window, in seconds.
     pub window: f64,
-    /// Requests or tokens that may be sent now.
+    /// Number of requests or tokens that may be sent now. 0 if there is a debt.
     pub level: u64,
-    /// Requests or tokens that calls took beyond what was expected of them. The debt is repaid
-    /// before new calls are admitted.
+    /// Number of requests or tokens by which calls exceeded their estimates. New calls wait until
+    /// the debt is repaid.
     pub debt: u64,
-    /// Source of the limit: `configured` or `headers`.
+    /// Source of the limit: `configured`, or `headers` of the provider's responses.
     pub source: &'static str,
-    /// Maximum burst, in seconds of the rate.
+    /// Maximum burst: the time, in seconds, whose quota may be used at once.
     pub burst: f64,
-    /// How a call is counted: `sum`, `larger`, `actual` or `input`.
+    /// How the tokens of a call are counted: `sum`, `larger`, `actual` or `input`.
     pub counting: &'static str,
 }
 
 /// The KV memory of an engine, in tokens.
 #[derive(Clone, Debug, Serialize)]
 pub struct KvSnapshot {
-    /// Size of the memory.
+    /// Size of the memory, in tokens.
     pub capacity: u64,
-    /// Part of the memory that calls may use: the capacity less the headroom.
+    /// Tokens that calls may use: the capacity minus the configured headroom.
     pub usable: u64,
-    /// Tokens that the calls in flight hold now, as far as observed.
+    /// Tokens that the calls in flight occupy now, as far as observed.
     pub held: u64,
-    /// Maximum that the calls in flight are expected to hold together.
+    /// Maximum number of tokens that the calls in flight are expected to occupy at the same time.
     pub peak: u64,
 }
 
 /// The state of one lane of a target.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct LaneSnapshot {
-    /// Slots in use.
+    /// Slots of the target in use by calls of the lane.
     pub in_flight: usize,
-    /// Number of calls waiting.
+    /// Number of calls of the lane that wait for a slot.
     pub queue_depth: usize,
-    /// Slots of the current limit that are reserved for the lane.
+    /// Slots of the current limit that are reserved for the lane. 0 if none are.
     pub floor: usize,
 }
 
@@ -156,33 +175,36 @@ pub struct LaneSnapshot {
 #[derive(Clone, Debug, Default, Serialize)]
 #[allow(missing_docs)]
 pub struct TenantSnapshot {
-    /// Slots in use.
+    /// Slots of the target in use by calls of the tenant.
     pub in_flight: usize,
-    /// Maximum number of slots ever in use at the same time.
+    /// Maximum number of slots that calls of the tenant used at the same time since the target was
+    /// created.
     pub peak_in_flight: usize,
-    /// Number of calls waiting.
+    /// Number of calls of the tenant that wait for a slot.
     pub queue_depth: usize,
-    /// Slots of the current limit that are reserved for the tenant.
+    /// Slots of the current limit that are reserved for the tenant. 0 if none are.
     pub floor: usize,
-    /// Tokens by which the tenant's calls exceeded its own limit of tokens per minute.
+    /// Number of tokens by which calls of the tenant exceeded the token limit of the tenant. 0 if
+    /// there is no such limit.
     pub debt: u64,
-    /// Number of attempts admitted.
+    /// Number of attempts that were granted a slot.
     pub admitted: u64,
-    /// Number of completed calls that met the TTFT objective.
+    /// Number of completed calls that met the TTFT objective of the target. 0 without an objective.
     pub objective_met: u64,
     /// Calls that have ended, by outcome. The outcomes are those of [`CallRecord::outcome`](crate::CallRecord::outcome).
     pub outcomes: BTreeMap<&'static str, u64>,
-    /// Calls rejected, by reason.
+    /// Calls rejected by admission, by reason. Reasons without rejections are omitted.
     pub refused: BTreeMap<&'static str, u64>,
-    /// Input tokens that the provider reported.
+    /// Number of input tokens that the provider reported.
     pub input_tokens: u64,
-    /// Output tokens that the provider reported.
+    /// Number of output tokens that the provider reported.
     pub output_tokens: u64,
-    /// Time that admitted attempts waited in the queue.
+    /// Time that admitted attempts waited in the queue, in seconds.
     pub queue_wait: Quantiles,
-    /// Time from the call to its first token, queueing included.
+    /// Time from the start of a call to its first token, including the time in the queue, in
+    /// seconds.
     pub ttft: Quantiles,
-    /// Duration of completed calls.
+    /// Duration of completed calls, including the time in the queue, in seconds.
     pub duration: Quantiles,
 }
 
@@ -192,22 +214,24 @@ pub struct TenantSnapshot {
 pub struct ToolSnapshot {
     /// Limit in force, in slots.
     pub limit: usize,
-    /// The adaptive limit. `None` if the limit is fixed.
+    /// The state of the adaptive limit. `None` if the limit is fixed.
     pub adaptive: Option<LimitSnapshot>,
-    /// Slots in use.
+    /// Slots in use now.
     pub in_flight: usize,
-    /// Maximum number of slots ever in use at the same time.
+    /// Maximum number of slots that were in use at the same time since the gate was created.
     pub peak_in_flight: usize,
-    /// Number of tasks waiting for the tool.
+    /// Number of tasks that wait for a slot of the tool.
     pub queue_depth: usize,
     /// Time that admitted tasks waited for the tool, in seconds.
     pub wait: Quantiles,
-    /// Waits rejected, by reason.
+    /// Waits for the tool that were rejected, by reason. Reasons without rejections are omitted.
     pub refused: BTreeMap<&'static str, u64>,
-    /// Waits that mode `observe` would have delayed (`wait`) or rejected (by reason).
+    /// What mode `observe` would have done with requests for the tool: `wait`, or the reason of a
+    /// rejection. Requests that it would have admitted at once are not counted.
     pub would: BTreeMap<&'static str, u64>,
-    /// Model slots that a task held when it asked for this tool, by target and result: the task
-    /// `got` the tool at once, `waited` for it, or `yielded` the slot.
+    /// Model slots that tasks held when they requested this tool, by target and then by result:
+    /// `got` (the tool was free), `waited` (the task kept the slot while it waited), or `yielded`
+    /// (the slot could be released early).
     pub slot_held: BTreeMap<Arc<str>, BTreeMap<&'static str, u64>>,
 }
 
@@ -256,8 +280,9 @@ impl TargetSnapshot {
     }
 }
 
-/// Joins the counters of tenants with the scheduler's state, by name. Tenants without their own
-/// label are included while they hold or await slots.
+/// Returns the tenants of a target: the counters of each label, joined with the state of the
+/// scheduler by name. Tenants without a label of their own are included only while they use or
+/// await slots.
 fn tenants(metrics: &TargetMetrics, view: &SchedulerView) -> BTreeMap<String, TenantSnapshot> {
     let mut tenants: BTreeMap<String, TenantSnapshot> =
         metrics.all_tenants().map(|(name, tenant)| (name.to_owned(), tenant.into())).collect();

@@ -22,35 +22,35 @@ pub struct ReplicaSnapshot {
     /// - `starting`: it is in slow start, with a share of its slots.
     /// - `draining`: it was removed from the pool, and leaves when its last call ends.
     pub state: &'static str,
-    /// Configured weight.
+    /// Configured weight: the share of calls that the replica gets in relation to the other
+    /// replicas.
     pub weight: f64,
-    /// Share of its slots in force, from 0 to 1. Below 1 during slow start.
+    /// Part of its slots that is in force, from 0 to 1. Below 1 only during slow start.
     pub share: f64,
-    /// How often it was ejected: taken out of the selection because it failed.
+    /// Number of times that the replica got no more calls because it had failed.
     pub ejections: u64,
-    /// Limit in force, in slots.
+    /// Limit in force, in slots. 0 if the replica has no slots of its own.
     pub limit: usize,
-    /// The adaptive limit of the replica. `None` if the limit is fixed.
+    /// The state of its adaptive limit. `None` if the limit is fixed.
     pub adaptive: Option<LimitSnapshot>,
-    /// Slots in use.
+    /// Slots of the replica in use now.
     pub in_flight: usize,
-    /// KV memory of its engine, if the size is known.
+    /// KV memory of its inference engine. `None` if its size is unknown.
     pub kv: Option<KvSnapshot>,
-    /// Requests of this gate at the replica, including those without a slot.
+    /// Number of requests of this gate at the replica, including those that need no slot.
     pub requests: usize,
-    /// Tokens of those requests.
+    /// Estimated number of tokens of those requests.
     pub tokens: u64,
-    /// Requests of other clients at the replica, from the latest poll. `None` if no poll is recent
-    /// enough.
+    /// Number of requests of other clients at the replica, from the latest poll of its metrics.
+    /// `None` if there was no recent poll.
     pub others: Option<f64>,
     /// Share of its KV memory in use, from 0 to 1, as the replica reports it. `None` if unknown.
     pub kv_usage: Option<f64>,
-    /// Names of the models that it serves, adapters included. `None` if unknown.
+    /// Names of the models that the replica serves, including adapters. `None` if unknown.
     pub models: Option<Vec<Arc<str>>>,
 }
 
 impl ReplicaSnapshot {
-    /// Converts the view of a replica.
     pub(crate) fn from_view(view: ReplicaView, now: Instant) -> Self {
         let slots = view.slots.as_ref();
         let adaptive = slots.and_then(|slots| slots.adaptive.as_ref());

@@ -61,7 +61,8 @@ struct Inner {
     /// The connection pools by proxy, indexed by shard. The key `None` stands for direct
     /// connections.
     pools: RwLock<HashMap<Option<ProxyServer>, Vec<reqwest::Client>>>,
-    /// The certificate authorities that verify servers. `None` means those of the platform.
+    /// The certificate authorities in the file that `SSL_CERT_FILE` names. `None` means those of
+    /// the platform.
     authorities: Option<Vec<Certificate>>,
     shards: Shards,
 }
