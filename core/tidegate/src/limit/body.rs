@@ -1,4 +1,4 @@
-//! The response body, which holds the slot of its call.
+//! The response body behind an adaptive limit. It holds the slot of its call.
 
 use std::fmt;
 use std::pin::Pin;
@@ -18,11 +18,11 @@ use super::{HttpJudge, Judge};
 ///
 /// Dropping it drops the inner body, and then releases the slot.
 pub struct LimitedBody<B, J = HttpJudge> {
-    /// `None` after the body has ended.
+    /// The inner body. `None` after it has ended or failed.
     open: Option<Open<B, J>>,
 }
 
-/// A body that has not ended, with the permit of its call.
+/// An inner body that has not ended, with the permit of its call.
 struct Open<B, J> {
     // Field order matters: the exchange is dropped first, then the slot. The body is boxed so that
     // it can be dropped in place while pinned.

@@ -1,5 +1,5 @@
-//! The settings of a limit: those settings of a target that concern its limit and queue, with the
-//! same ranges and errors.
+//! The builder of an adaptive limit. Its settings are those of a target that concern the limit and
+//! the queue, with the same ranges and errors.
 
 use std::time::Duration;
 
@@ -14,6 +14,8 @@ use crate::error::Error;
 #[must_use = "the builder limits nothing before `build`"]
 pub struct AdaptiveLimitBuilder<J = HttpJudge> {
     target: Target,
+    /// The objective of calls that do not stream. `None` if it is not set, `Some(None)` if it is
+    /// set to none.
     latency: Option<Option<Duration>>,
     judge: J,
 }
@@ -32,47 +34,52 @@ impl<J: Judge> AdaptiveLimitBuilder<J> {
         Self { target: set(self.target), ..self }
     }
 
-    /// Sets the objective: the longest time until the first token, including the wait for a slot (1
-    /// ms to 10 minutes; see [`AdaptiveLimitLayer::new`]).
+    /// Sets the objective: the maximum time from the request to the first token, including the wait
+    /// for a slot (1 ms to 10 minutes; see [`AdaptiveLimitLayer::new`]).
     ///
-    /// Default: none. A response is then late if it takes three times as long as comparable calls
-    /// take without load.
+    /// `None` (default) sets no objective: a response is then late if it takes three times as long as
+    /// comparable calls take without load.
     pub fn objective(self, objective: impl Into<Option<Duration>>) -> Self {
         self.map(|target| target.ttft(objective))
     }
 
-    /// Sets the objective of calls whose [`CallKind`](crate::adaptive::CallKind) does not stream:
-    /// the longest time from getting the slot to the end of the body (at least 1 ms).
+    /// Sets the objective of calls whose [`CallKind`](crate::adaptive::CallKind) does not stream: the
+    /// maximum time from getting the slot to the end of the body. Shorter times than 1 ms are
+    /// increased to 1 ms.
     ///
     /// With `None`, a response is late if it takes three times as long as comparable calls take
-    /// without load. Default: the upstream's share of the objective.
+    /// without load. Default: the part of [`objective`](Self::objective) that the upstream may use
+    /// (see [`AdaptiveLimitLayer::new`]).
     pub fn latency(self, latency: impl Into<Option<Duration>>) -> Self {
         let latency = latency.into().map(|latency| latency.clamp(Duration::from_millis(1), duration::MAX));
         Self { latency: Some(latency), ..self }
     }
 
-    /// Sets the largest limit, in slots (1 to 65,536). Default: 256.
+    /// Sets the maximum of the limit, in slots (1 to 65,536). Default: 256.
     pub fn cap(self, slots: usize) -> Self {
         self.map(|target| target.cap(slots))
     }
 
-    /// Sets how the limit adapts, and replaces earlier settings. Default: [`LimitSettings::new`].
+    /// Sets how the limit adapts, and replaces the settings of earlier calls of this method.
+    /// Default: [`LimitSettings::new`].
     pub fn limit(self, settings: LimitSettings) -> Self {
         self.map(|target| target.limit(settings))
     }
 
-    /// Sets the largest number of waiting calls (0 to 1,000,000). Default: 10,000.
+    /// Sets the maximum number of waiting calls (0 to 1,000,000). Further calls are rejected.
+    /// Default: 10,000.
     pub fn queue(self, calls: usize) -> Self {
         self.map(|target| target.queue(calls))
     }
 
-    /// Sets the wait budget: the longest time that a call may wait for its slot (1 ms to 10
-    /// minutes). A call whose predicted wait is longer is rejected at once. Default: 10 minutes.
+    /// Sets the wait budget: the maximum time that a call may wait for its slot (1 ms to 10
+    /// minutes). A call whose predicted wait is longer is rejected at once. With `None` (default),
+    /// a call waits for at most 10 minutes.
     pub fn wait(self, longest: impl Into<Option<Duration>>) -> Self {
         self.map(|target| target.wait(longest))
     }
 
-    /// Sets the judge of requests and responses. Default: [`HttpJudge`].
+    /// Sets how requests and responses are interpreted. Default: [`HttpJudge`].
     pub fn judge<K: Judge>(self, judge: K) -> AdaptiveLimitBuilder<K> {
         AdaptiveLimitBuilder { target: self.target, latency: self.latency, judge }
     }

@@ -1,4 +1,4 @@
-//! Judges: interpret requests, responses and errors for the limit.
+//! Judges, which interpret requests, responses and errors for the limit.
 
 use std::error::Error as StdError;
 use std::io;
@@ -13,8 +13,8 @@ use crate::clock;
 use crate::error::{Error, ErrorKind};
 use tidegate_protocol::{Class, RateHeaders, classify};
 
-/// Body bytes that count as one token. An approximation suffices, because the classes of prompt
-/// sizes are a factor of two wide.
+/// Body bytes per prompt token. An estimate suffices, because calls are compared within classes of
+/// prompt sizes that are a factor of two wide.
 const BYTES_PER_TOKEN: u64 = 4;
 
 /// Interprets requests, responses and errors for the limit.
@@ -74,16 +74,16 @@ pub trait Judge: Send + Sync + 'static {
     }
 }
 
-/// The meaning of a response head. [`Head::Streams`] and [`Head::Whole`] are equivalent for calls
-/// whose [`CallKind`] does not stream.
+/// What a response head shows about its call. [`Head::Streams`] and [`Head::Whole`] are equivalent
+/// for calls whose [`CallKind`] does not stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Head {
-    /// A stream: the first token comes in the body.
+    /// The response is a stream: its first token arrives in the body.
     Streams,
-    /// A response in one piece: its first token is its end.
+    /// The response arrives in one piece: its first token arrives with the end of the body.
     Whole,
-    /// The call has ended this way, regardless of its body. The slot is held until the body has
-    /// ended too.
+    /// The call has ended in this way, whatever its body contains. The slot is still held until the
+    /// body has ended.
     Ended(Ended),
 }
 
@@ -111,7 +111,8 @@ fn is_event_stream(headers: &HeaderMap) -> bool {
     kind.get(..EVENTS.len()).is_some_and(|start| start.eq_ignore_ascii_case(EVENTS))
 }
 
-/// Returns whether an error is a timeout, or `None` if its type is not recognized.
+/// Returns `Some(true)` if the error is a timeout, `Some(false)` if it is another error of a known
+/// type, and `None` if its type is not known. Connection timeouts count as other errors.
 fn is_timeout(error: &(dyn StdError + 'static)) -> Option<bool> {
     if error.is::<tower::timeout::error::Elapsed>() || error.is::<tokio::time::error::Elapsed>() {
         return Some(true);

@@ -16,8 +16,8 @@ use crate::config::TargetConfig;
 /// **One layer is one limit**: its clones, and all services that it creates, share its slots and
 /// its queue. Use a separate layer for each upstream.
 ///
-/// *Default* ([`AdaptiveLimitLayer::new`]): the limit starts at 8 slots and adapts between 1 and
-/// 256. Up to 10,000 calls wait, for at most 10 minutes.
+/// With the default settings, the limit starts at 8 slots and adapts between 1 and 256. Up to 10,000
+/// calls wait, for at most 10 minutes each. Further calls are rejected.
 pub struct AdaptiveLimitLayer<J = HttpJudge> {
     pub(super) state: Arc<LimitState<J>>,
 }
@@ -67,7 +67,7 @@ impl AdaptiveLimitLayer {
 }
 
 impl<J> AdaptiveLimitLayer<J> {
-    /// Returns the limit and its queue as they are now, and why the limit last changed.
+    /// Returns the current state of the limit and its queue, and the latest changes of the limit.
     pub fn snapshot(&self) -> AdaptiveLimitSnapshot {
         self.state.snapshot()
     }

@@ -1,4 +1,4 @@
-//! The permit of one call, which reports to the limit how the call goes.
+//! The permit of one call, through which the limit observes the response.
 
 use std::sync::Arc;
 
@@ -13,15 +13,16 @@ use crate::admission::Permit;
 
 /// A slot that a call holds. Dropping it releases the slot.
 ///
-/// The exchange must be dropped first: the next call must not find the upstream still busy with
-/// this one. The limit learns how the call ended when the slot is released. A call without a report
-/// counts as cancelled.
+/// Drop the exchange with the upstream first. Otherwise the next call would begin while the upstream
+/// still works on this one. When the slot is released, the limit uses the reported end of the call as
+/// a sample. A call without a report counts as cancelled.
 pub(super) struct LimitPermit<J> {
     permit: Permit,
     state: Arc<LimitState<J>>,
-    /// Whether the first token is still to come.
+    /// Whether the first token is reported separately and has not arrived yet. `false` for calls
+    /// whose [`CallKind`] does not stream.
     awaits_token: bool,
-    /// Whether the response streams.
+    /// Whether the response is a stream, by its head.
     streams: bool,
     /// Whether the response head has shown how the call ended.
     ended_by_head: bool,
@@ -44,14 +45,14 @@ impl<J: Judge> LimitPermit<J> {
         }
     }
 
-    /// Reports data of the response body.
+    /// Reports a chunk of the response body.
     pub(super) fn on_data<D: Buf>(&mut self, data: &D) {
         if self.streams && self.awaits_token && self.state.judge.is_first_token(data) {
             self.on_first_token();
         }
     }
 
-    /// Reports that the body has ended and is complete.
+    /// Reports that the body has ended without an error.
     pub(super) fn on_completed(&mut self) {
         // A response that does not stream has its first token at its end. A rejection has none.
         if self.awaits_token && !self.ended_by_head {
@@ -61,13 +62,12 @@ impl<J: Judge> LimitPermit<J> {
         self.set_ended(Ended::Completed { output: 0 });
     }
 
-    /// Reports that the body broke off. A first token that was late by then has been counted
-    /// already.
+    /// Reports that the body failed before its end.
     pub(super) fn on_broken_body(&mut self) {
         self.set_ended(Ended::Failed);
     }
 
-    /// Reports an error in place of a response.
+    /// Reports that the inner service returned an error instead of a response.
     pub(super) fn on_error(&mut self, error: &BoxError) {
         let how = self.state.judge.failed(&**error);
         self.set_ended(how);

@@ -39,7 +39,7 @@ pub struct AdaptiveLimit<S, J = HttpJudge> {
 }
 
 impl<S, J> AdaptiveLimit<S, J> {
-    /// Returns the limit and its queue as they are now, and why the limit last changed.
+    /// Returns the current state of the limit and its queue, and the latest changes of the limit.
     pub fn snapshot(&self) -> AdaptiveLimitSnapshot {
         self.state.snapshot()
     }

@@ -1,4 +1,4 @@
-//! The observable state of a limit.
+//! The state of an adaptive limit and its queue, as plain data.
 
 use std::time::Instant;
 
@@ -7,19 +7,19 @@ use serde::Serialize;
 use crate::schedule::SchedulerView;
 use crate::snapshot::LimitSnapshot;
 
-/// A limit and its queue at one moment.
+/// The state of an adaptive limit and its queue at one moment.
 #[derive(Clone, Debug, Serialize)]
 pub struct AdaptiveLimitSnapshot {
-    /// The limit in force, in slots.
+    /// Limit in force, in slots.
     pub limit: usize,
-    /// What the limit observes, and why it last changed. Always present: the limit of a layer is
-    /// never fixed.
+    /// The measurements of the limit, and its latest changes. Never `None` in the snapshot of a
+    /// layer.
     pub adaptive: Option<LimitSnapshot>,
-    /// The number of slots held.
+    /// Number of slots in use now.
     pub in_flight: usize,
-    /// The largest number of slots held at once so far.
+    /// Maximum number of slots that were in use at the same time since the limit was created.
     pub peak_in_flight: usize,
-    /// The number of calls waiting.
+    /// Number of calls that wait for a slot.
     pub queue_depth: usize,
 }
 

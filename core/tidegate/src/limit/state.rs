@@ -1,4 +1,4 @@
-//! The state that all services of one layer share: the admission control and the judge.
+//! The state that all services of one layer share: the limit, its queue, and the judge.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,19 +18,21 @@ use tidegate_tokens::Demand;
 
 const HINT: &str = "the adaptive limit is what the upstream serves in time; raise `wait` or `queue`, or `cap` if the limit has reached it";
 
-/// The state of one limit.
+/// The limit and queue of one layer, and its judge.
 pub(super) struct LimitState<J> {
     admission: Arc<Admission>,
-    /// The only tenant.
+    /// Name of the tenant of all calls, because a limit has only one tenant.
     tenant: Arc<str>,
+    /// The wait budget. `None` if only `longest` applies.
     wait: Option<Duration>,
+    /// The maximum wait of a call.
     longest: Duration,
     pub(super) judge: J,
 }
 
 impl<J> LimitState<J> {
-    /// Creates the state of a limit. `latency` is the objective of calls that do not stream; if the
-    /// outer value is `None`, it is the objective of first tokens.
+    /// Creates the state of a limit. `latency` is the objective of calls that do not stream: `None`
+    /// means that of the first token, `Some(None)` means no objective.
     pub(super) fn new(config: &TargetConfig, latency: Option<Option<Duration>>, judge: J) -> Arc<Self> {
         let mut settings = SchedulerSettings::from(config);
         if let Some(adaptive) = &mut settings.adaptive {
@@ -47,10 +49,13 @@ impl<J> LimitState<J> {
         })
     }
 
-    /// Waits for a slot.
+    /// Waits for a slot for a call of this kind.
+    ///
+    /// # Errors
+    /// `Refused` if the queue is full or the wait is too long.
     ///
     /// # Cancel safety
-    /// Dropping the future leaves the queue.
+    /// Dropping the future removes the call from the queue.
     pub(super) async fn acquire(&self, kind: CallKind) -> Result<Permit, Error> {
         let now = clock::now();
         let ticket = Ticket {
@@ -72,7 +77,7 @@ impl<J> LimitState<J> {
         Ok(permit)
     }
 
-    /// Returns the limit and its queue as they are now.
+    /// Returns the current state of the limit and its queue.
     pub(super) fn snapshot(&self) -> AdaptiveLimitSnapshot {
         AdaptiveLimitSnapshot::from_view(&self.admission.view(), clock::now())
     }

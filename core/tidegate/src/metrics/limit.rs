@@ -7,11 +7,11 @@ use crate::adaptive::{AdaptiveView, DecisionCause};
 
 /// The series of one adaptive limit, looked up once. Each exists from the start.
 pub(super) struct LimitMetrics {
-    /// In the order of [`DecisionCause::ALL`].
+    /// Changes of the limit, by cause, in the order of [`DecisionCause::ALL`].
     moves: [IntCounter; DecisionCause::ALL.len()],
     saturated: Gauge,
-    /// Calls that await their first token, and their maximum. `None` for tools, which have no
-    /// first tokens.
+    /// The number of calls that await their first token, and its maximum. `None` for tools, whose
+    /// requests have no first token.
     first_tokens: Option<[Gauge; 2]>,
 }
 

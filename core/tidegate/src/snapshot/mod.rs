@@ -70,7 +70,7 @@ pub struct TargetSnapshot {
     /// - `open`: calls are admitted.
     /// - `cooling`: no call is admitted until the cool-down ends.
     /// - `probing`: single calls test whether the upstream has recovered.
-    /// - `ramping`: more slots are admitted step by step after a cool-down.
+    /// - `ramping`: after a cool-down, calls are admitted at a growing rate.
     pub state: &'static str,
     /// Time until the cool-down ends, in seconds. `None` if the target does not cool down.
     pub cool_for: Option<f64>,
@@ -80,8 +80,8 @@ pub struct TargetSnapshot {
     /// Share of the time since the creation of the target in which calls waited although slots were
     /// free, from 0 to 1.
     pub gap_fraction: f64,
-    /// Number of retries that the retry budget allows now. Each retry takes 1; calls add a
-    /// fraction.
+    /// Number of retries that the retry budget allows now. The fractional part counts toward the
+    /// next retry.
     pub retry_budget: f64,
     /// Rate budgets by kind of limit: those configured, and those learned from the rate headers of
     /// the provider. Empty if there are none.

@@ -1,15 +1,15 @@
 //! Deadlock detection for tools: finds waits that can never end.
 //!
-//! The detection reduces the graph of held and awaited slots. A slot is released once its holder
-//! waits for nothing. A wait can therefore end if its tool has a slot whose holder does not wait,
-//! or whose holder's waits can all end. The waits that remain when no more can be removed are a
-//! deadlock (Coffman, Elphick, Shoshani: System Deadlocks, 1971, with several units of each
-//! resource).
+//! The algorithm is a graph reduction for resources with several units (Coffman, Elphick, Shoshani:
+//! System Deadlocks, 1971). A holder that waits for nothing will release its slots. Therefore a
+//! wait can end if its tool has a slot whose holder does not wait, or whose holder's waits can all
+//! end. Such waits are removed until no more can be removed; the remaining waits are a deadlock.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
-/// The tool slots that are held, and the waits of tasks that hold at least one.
+/// The tool slots that are held, by tool, and the waits of tasks that hold at least one tool slot.
+/// Slots and waits are identified by numbers.
 #[derive(Debug, Default)]
 pub(super) struct Holdings {
     held: HashMap<Arc<str>, HashSet<u64>>,
@@ -17,7 +17,7 @@ pub(super) struct Holdings {
     next: u64,
 }
 
-/// A wait for a tool, and the slots that the waiting task holds.
+/// A wait for `tool` by a task that holds the slots `holds`.
 #[derive(Debug)]
 struct Waiting {
     tool: String,
@@ -25,24 +25,25 @@ struct Waiting {
 }
 
 impl Holdings {
-    /// Records that a slot of `tool` was acquired.
+    /// Records that the slot with this number, of the tool, was acquired.
     pub(super) fn on_acquired(&mut self, tool: &Arc<str>, slot: u64) {
         self.held.entry(tool.clone()).or_default().insert(slot);
     }
 
-    /// Records that a slot of `tool` was released.
+    /// Records that the slot with this number, of the tool, was released.
     pub(super) fn on_released(&mut self, tool: &Arc<str>, slot: u64) {
         if let Some(slots) = self.held.get_mut(tool) {
             slots.remove(&slot);
         }
     }
 
-    /// Records that the holder of the slots `holds` waits for `tool`, and returns the wait's
-    /// number.
+    /// Records that the holder of the slots `holds` waits for a slot of `tool`. Returns the number
+    /// of the wait, for [`Holdings::end_wait`].
     ///
     /// # Errors
     ///
-    /// The names of the tools in the cycle, if the wait could never end. The wait is not recorded.
+    /// If the wait could never end, returns the names of all tools in the deadlock, in alphabetical
+    /// order. The wait is then not recorded.
     pub(super) fn begin_wait(&mut self, tool: &str, holds: Vec<u64>) -> Result<u64, Vec<String>> {
         let id = self.next;
         self.next += 1;
@@ -63,7 +64,7 @@ impl Holdings {
         self.waits.remove(&id);
     }
 
-    /// Returns the waits that can never end.
+    /// Returns the numbers of the waits that can never end.
     fn deadlocked(&self) -> HashSet<u64> {
         let mut deadlocked: HashSet<u64> = self.waits.keys().copied().collect();
         loop {

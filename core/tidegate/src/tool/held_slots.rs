@@ -1,7 +1,7 @@
 //! Detects tasks that wait for a tool while they hold a model slot.
 //!
-//! The model slot is unused during the wait. Two such tasks that acquire a tool and a model slot in
-//! opposite orders wait for each other forever.
+//! The model slot is idle during the wait. Two tasks that acquire the same tool and model slot in
+//! opposite orders can wait for each other forever.
 
 use std::collections::{BTreeSet, HashSet};
 use std::panic::Location;
@@ -13,17 +13,19 @@ use crate::admission::{ReadAheadGuard, TaskSlot, TaskSlots};
 use crate::context::TaskId;
 use crate::metrics::{HeldSlotUse, ToolMetrics};
 
-/// The largest number of source locations that are warned about. Each is warned about once.
+/// Maximum number of source locations for which a warning is logged, once for each. Bounds the
+/// memory.
 const MAX_WARNED_SITES: usize = 1024;
 
-/// The model slots that a task keeps while it waits for a tool. Slots that are released during the
-/// wait are not included.
+/// The model slots that a task keeps while it waits for a tool, from
+/// [`PendingToolPermit::while_holding`](crate::PendingToolPermit::while_holding). Slots that are
+/// released during the wait are not included.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HeldSlots {
     tool: Arc<str>,
     targets: BTreeSet<Arc<str>>,
-    /// Whether `yield_slot` could release them during the wait. Slots from `gate.slot` cannot be
-    /// released that way.
+    /// Whether [`Gate::acquire_tool_yielding`](crate::Gate::acquire_tool_yielding) could have
+    /// released all of the slots. It cannot release a [`Slot`](crate::Slot).
     streams: bool,
 }
 
@@ -33,13 +35,14 @@ impl HeldSlots {
         &self.tool
     }
 
-    /// Returns the names of the targets whose slots are held, in order.
+    /// Returns the names of the targets whose slots are held, in alphabetical order.
     pub fn targets(&self) -> impl Iterator<Item = &str> {
         self.targets.iter().map(|target| &**target)
     }
 
-    /// Returns a warning that states the problem and its remedy. `option` is the spelling of
-    /// `yield_slot` in the caller's language. The text is the same for equal values.
+    /// Returns a warning that states the problem and its remedy. `option` is how the caller's
+    /// language spells the option that releases the slots during the wait, for example
+    /// `yield_slot=True`. The text is the same for equal values.
     pub fn advice(&self, option: &str) -> String {
         let (tool, held) = (&self.tool, self.targets().collect::<Vec<_>>().join(" and "));
         let first = format!(
@@ -57,19 +60,21 @@ impl HeldSlots {
     }
 }
 
-/// The model slots that a task held when it asked for a tool.
+/// The model slots that a task holds when it requests a tool.
 pub(super) struct HeldModelSlots {
     slots: Vec<TaskSlot>,
     yield_slot: bool,
 }
 
 impl HeldModelSlots {
-    /// Returns the model slots that `task` holds now; none if the task is unknown.
+    /// Returns the model slots that `task` holds now. Empty if `task` is `None`. `yield_slot`
+    /// allows to release them while the task waits for the tool and holds it.
     pub(super) fn new(task_slots: &TaskSlots, task: Option<TaskId>, yield_slot: bool) -> Self {
         Self { slots: task.map(|task| task_slots.held_by(task)).unwrap_or_default(), yield_slot }
     }
 
-    /// Counts each slot once per request for a tool. `waits`: whether the task has to wait.
+    /// Counts each of the slots in the metrics of the tool. `waits` is `true` if the task has to
+    /// wait for the tool.
     pub(super) fn count(&self, metrics: &ToolMetrics, waits: bool) {
         for slot in &self.slots {
             let how = match (self.is_yielded(slot), waits) {
@@ -81,13 +86,14 @@ impl HeldModelSlots {
         }
     }
 
-    /// Releases the slots that `yield_slot` allows to release, until the guards are dropped.
+    /// Reads the responses of the slots that may be yielded ahead, so that their slots are released
+    /// early. Reading ahead stops when the guards are dropped.
     pub(super) fn release_yielded(&self) -> Vec<ReadAheadGuard> {
         let handed = self.slots.iter().filter(|slot| self.is_yielded(slot));
         handed.filter_map(|slot| slot.read_ahead()).collect()
     }
 
-    /// Returns the slots that the task keeps while it waits, or `None` if there are none.
+    /// Returns the slots that the task keeps while it waits for `tool`. `None` if there are none.
     pub(super) fn idle(&self, tool: &Arc<str>) -> Option<HeldSlots> {
         let idle: Vec<_> = self.slots.iter().filter(|slot| !self.is_yielded(slot)).collect();
         (!idle.is_empty()).then(|| HeldSlots {
@@ -97,18 +103,20 @@ impl HeldModelSlots {
         })
     }
 
-    /// Returns `true` if the slot is released while the task holds the tool.
+    /// Returns `true` if the slot may be released while the task waits for the tool and holds it:
+    /// the caller allowed it, and the slot belongs to a streaming response.
     fn is_yielded(&self, slot: &TaskSlot) -> bool {
         self.yield_slot && slot.is_stream()
     }
 }
 
-/// The source locations that have been warned about.
+/// The source locations for which a warning has been logged.
 #[derive(Default)]
 pub(super) struct WarnedSites(Mutex<HashSet<&'static Location<'static>>>);
 
 impl WarnedSites {
-    /// Logs a warning for the source location, if it is the first one.
+    /// Logs a warning about `held` for the source location `site`, unless one was logged for it
+    /// before.
     pub(super) fn warn_once(&self, site: &'static Location<'static>, held: &HeldSlots) {
         let mut warned = self.0.lock();
         let is_first = warned.len() < MAX_WARNED_SITES && warned.insert(site);

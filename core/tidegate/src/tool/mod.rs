@@ -1,13 +1,13 @@
-//! Tools: named resources other than models, each with a cap of its own, so that a slow tool never
-//! takes a model slot.
+//! Tools: named resources other than models, each with its own cap. A slow tool therefore never
+//! occupies a model slot.
 //!
-//! A tool may call another through the same gate. Tasks that hold one tool and wait for the other,
-//! in both orders, would wait forever. Such a cycle is detected before the wait begins, and the
-//! request is rejected with the names of the tools.
+//! A tool may call another tool through the same gate. Two tasks that each hold one tool and wait
+//! for the tool of the other would wait forever. Such a cycle is detected before the wait begins,
+//! and the request is rejected with the names of the tools.
 //!
-//! If a task asks for a tool while it holds a model slot, the request is counted. If it also has to
-//! wait, the caller can log a warning ([`HeldSlots`]). Alternatively, the task can release the
-//! model slot during the wait ([`crate::Gate::acquire_tool_yielding`]).
+//! Requests for a tool by a task that holds a model slot are counted. If the task also has to wait,
+//! the caller can log a warning ([`HeldSlots`]). Alternatively, the model slot can be released
+//! during the wait ([`crate::Gate::acquire_tool_yielding`]).
 
 mod deadlock;
 mod held_slots;
@@ -45,15 +45,15 @@ use crate::target::Target;
 use crate::unknown_name::unknown_name;
 use tidegate_tokens::Demand;
 
-/// The longest wait of a task without a deadline: 24 h. It ends waits that nothing else would end.
+/// Maximum wait, 24 h, of a request whose context has no deadline.
 const MAX_WAIT: Duration = Duration::from_secs(24 * 3600);
 
-/// The tools of a gate.
+/// The tools of a gate, the waits for them, and the slots that tasks hold.
 #[derive(Default)]
 pub(crate) struct Tools {
     tools: BTreeMap<String, Tool>,
     holdings: Arc<Mutex<Holdings>>,
-    /// The model slots that tasks hold.
+    /// The model slots that each task holds.
     task_slots: Arc<TaskSlots>,
     tool_waits: Arc<ToolWaits>,
     warned: WarnedSites,
@@ -67,7 +67,7 @@ struct Tool {
 }
 
 impl Tool {
-    /// Counts a rejection by its reason.
+    /// Counts a rejection by its reason. Errors of other kinds are not counted.
     fn refused(&self, error: &Error) {
         error.reason().into_iter().for_each(|reason| self.metrics.refused(reason));
     }
@@ -86,17 +86,22 @@ impl Tools {
         Self { tools: tools.collect(), ..Self::default() }
     }
 
-    /// Returns the record of held model slots, or `None` if there are no tools.
+    /// Returns the record of the model slots that each task holds. `None` if no tools are
+    /// configured, because only tools need it.
     pub(crate) fn task_slots(&self) -> Option<&Arc<TaskSlots>> {
         (!self.tools.is_empty()).then_some(&self.task_slots)
     }
 
-    /// Takes a free slot, or prepares to wait for one.
+    /// Acquires a free slot of the tool `name` or, if there is none, queues for one. In modes
+    /// `observe` and `off`, a slot is granted at once.
+    ///
+    /// `yield_slot` allows to release the model slots of the task while it waits for the tool and
+    /// holds it.
     ///
     /// # Errors
     ///
     /// `Unknown` if there is no such tool. `Refused` if the request is rejected at once; for
-    /// example, because its wait would be a deadlock.
+    /// example, with the reason `Deadlock` if the wait could never end.
     pub(crate) fn ask(
         self: &Arc<Self>,
         name: &str,
@@ -154,7 +159,15 @@ impl Tools {
         self.warned.warn_once(site, held);
     }
 
-    /// Waits for the slot.
+    /// Waits for the slot of a queued request.
+    ///
+    /// # Errors
+    ///
+    /// `Refused` if admission rejects the request while it waits.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future removes the request from the queue.
     async fn wait_for_slot(&self, request: QueuedRequest) -> Result<ToolPermit, Error> {
         let QueuedRequest { ticket, holds, yielded, entry, wait } = request;
         let tool_wait = &entry.tool_wait;
@@ -166,7 +179,8 @@ impl Tools {
         Ok(self.issue(tool, permit, holds, yielded).into_used())
     }
 
-    /// Records an acquired slot, and returns its permit.
+    /// Creates the permit for an acquired slot, and records the slot for deadlock detection.
+    /// `holds` are the tool slots that the task held before.
     fn issue(
         &self,
         tool: &Tool,
@@ -180,17 +194,20 @@ impl Tools {
         ToolPermit { chain, holdings: self.holdings.clone(), permit, _yielded: yielded }
     }
 
-    /// Returns all waits for tools, in no particular order.
+    /// Returns the requests that currently wait for a tool, in no particular order.
     pub(crate) fn tool_waits(&self) -> Vec<Arc<ToolWait>> {
         self.tool_waits.all()
     }
 
-    /// Returns why the request still waits, or `None` if it is not queued.
+    /// Returns the rule that keeps a request waiting. `None` if the request is not queued: it is
+    /// about to be queued, or has just been admitted.
     pub(crate) fn why(&self, tool_wait: &ToolWait) -> Option<WaitExplanation> {
         self.tools.get(&*tool_wait.tool)?.admission.explain(tool_wait.waiter()?)
     }
 
-    /// Records a wait of a task that holds tools. Returns `None` if the task holds none.
+    /// Records for deadlock detection that a task with the tool slots `holds` waits for the tool
+    /// `name`, until the returned guard is dropped. Returns `None`, and records nothing, if `holds`
+    /// is `None`.
     ///
     /// # Errors
     ///
@@ -215,14 +232,14 @@ impl Tools {
         }
     }
 
-    /// Returns the error for an unknown tool, with similar names.
+    /// Returns the error that no tool has this name, with a similar name if there is one.
     fn unknown(&self, name: &str) -> Error {
         let names: Vec<_> = self.tools.keys().map(String::as_str).collect();
         unknown_name("tool", name, &names, "name it with its cap: tools = { NAME = 8 }")
     }
 
-    /// Returns the state of all tools by name, with the given targets as possible holders of model
-    /// slots.
+    /// Returns the state of each tool, by name. The slots of `targets` that tasks held when they
+    /// requested a tool are included.
     pub(crate) fn snapshot(&self, targets: &[Arc<Target>], now: Instant) -> BTreeMap<String, ToolSnapshot> {
         let names = || targets.iter().map(|target| target.name());
         let snapshot =
@@ -230,36 +247,39 @@ impl Tools {
         self.tools.iter().map(|(name, tool)| (name.clone(), snapshot(tool))).collect()
     }
 
-    /// Updates the gauges of all tools. Called before they are read.
+    /// Sets the gauges of all tools to their current values. Called before an export of the
+    /// metrics.
     pub(crate) fn update_gauges(&self) {
         self.tools.values().for_each(|tool| tool.metrics.set(&tool.admission.view()));
     }
 
-    /// Rejects all waiting and further requests for tools.
+    /// Rejects all waiting requests for tools, and all later ones.
     pub(crate) fn drain(&self) {
         self.tools.values().for_each(|tool| tool.admission.drain());
     }
 }
 
-/// A slot of a tool. Dropping it releases the slot.
+/// A slot of a tool, from [`Gate::acquire_tool`](crate::Gate::acquire_tool). Dropping it releases
+/// the slot.
 #[must_use = "dropping the permit releases the slot"]
 pub struct ToolPermit {
     chain: Chain,
     holdings: Arc<Mutex<Holdings>>,
     permit: Permit,
-    /// Guards of the model slots that are released while this is held.
+    /// Guards that keep the model slots of the task released while it holds the tool.
     _yielded: Vec<ReadAheadGuard>,
 }
 
 impl ToolPermit {
-    /// Returns the chain of tools that the task holds, this one included. Put it into the
-    /// [`Context`] of everything that the task asks for next, so that deadlocks are detected.
+    /// Returns the tool slots that the task holds, this one included. Set it as [`Context::holds`]
+    /// of each call and each request for a tool that the task makes while it holds this slot, so
+    /// that deadlocks are detected.
     pub fn chain(&self) -> Chain {
         self.chain.clone()
     }
 
-    /// Marks the slot as used, which charges the tool's rate limit. A slot that is dropped before
-    /// this is not charged. When the slot is released, the tool's work counts as completed.
+    /// Marks the slot as used, which charges the rate limit of the tool. A slot that is dropped
+    /// before is not charged. When the slot is released, the work of the tool counts as completed.
     fn into_used(mut self) -> Self {
         self.permit.on_sent();
         self.permit.set_ended(Ended::Completed { output: 0 });
@@ -279,7 +299,7 @@ impl Drop for ToolPermit {
     }
 }
 
-/// The record of a wait for deadlock detection. Dropping it removes the record.
+/// The record of one wait for deadlock detection. Dropping the guard removes the record.
 struct DeadlockGuard {
     id: u64,
     holdings: Arc<Mutex<Holdings>>,

@@ -1,4 +1,4 @@
-//! A request for a tool, in two steps: the immediate result, and the wait.
+//! A request for a slot of a tool that has been granted or queued, and the wait for the slot.
 
 use std::sync::Arc;
 
@@ -9,18 +9,29 @@ use crate::context::Chain;
 use crate::error::Error;
 use crate::schedule::Ticket;
 
-/// A request for a tool: holds its slot, or waits for one in [`PendingToolPermit::granted`]. Dropping it
-/// releases the slot, or leaves the queue.
+/// A request for a slot of a tool, from [`Gate::ask_tool`](crate::Gate::ask_tool). It has its slot
+/// already, or is queued. Dropping it releases the slot, or removes the request from the queue.
+///
+/// ```no_run
+/// # async fn run(gate: tidegate::Gate) -> Result<(), tidegate::Error> {
+/// let pending = gate.ask_tool("db", &tidegate::Context::default(), false)?;
+/// if let Some(held) = pending.while_holding() {
+/// eprintln!("{}", held.advice("yield_slot"));
+/// }
+/// let permit = pending.granted().await?;
+/// # drop(permit);
+/// # Ok(()) }
+/// ```
 #[must_use = "dropping the request releases its slot"]
 pub struct PendingToolPermit(pub(super) State);
 
-/// Whether the slot has been acquired.
+/// Whether the request has its slot.
 pub(super) enum State {
     Acquired(Box<ToolPermit>),
     Queued(Arc<Tools>, Box<QueuedRequest>),
 }
 
-/// A request that has to wait for its slot.
+/// A request that waits for its slot.
 pub(super) struct QueuedRequest {
     pub(super) ticket: Ticket,
     pub(super) holds: Option<Chain>,
@@ -30,9 +41,9 @@ pub(super) struct QueuedRequest {
 }
 
 impl PendingToolPermit {
-    /// Returns the model slots that the task keeps while it waits for the tool, or `None` if it
-    /// keeps none or need not wait. The author of the code should be warned about them
-    /// ([`HeldSlots::advice`]).
+    /// Returns the model slots that the task keeps while it waits for the tool. `None` if it keeps
+    /// none, or if it need not wait. Such code should be changed: log [`HeldSlots::advice`] as a
+    /// warning.
     pub fn while_holding(&self) -> Option<&HeldSlots> {
         match &self.0 {
             State::Acquired(_) => None,
@@ -40,15 +51,16 @@ impl PendingToolPermit {
         }
     }
 
-    /// Returns the slot as soon as there is one.
+    /// Waits for the slot, and returns it. Returns at once if the request has its slot already.
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future leaves the queue, or releases the slot.
+    /// Dropping the future removes the request from the queue, or releases the slot.
     ///
     /// # Errors
     ///
-    /// `Refused`, with the same reasons as for calls.
+    /// `Refused` if the gate rejects the request while it waits; for example, with the reason
+    /// `WaitBudget` if the wait exceeds the tool's `wait` setting.
     pub async fn granted(self) -> Result<ToolPermit, Error> {
         match self.0 {
             State::Acquired(permit) => Ok(permit.into_used()),

@@ -1,5 +1,5 @@
-//! The waits for tools in progress, so that each can be explained. Calls that get a slot at once
-//! are not recorded.
+//! The waits for tools in progress, so that each can be explained. Requests that get a slot at once
+//! are not included.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -12,16 +12,16 @@ use crate::call;
 use crate::context::{Context, Lane, truncate_name};
 use crate::schedule::{Ticket, WaiterId};
 
-/// One wait for a tool.
+/// One request that waits for a slot of a tool.
 pub(crate) struct ToolWait {
-    /// The wait's number, from the same sequence as the numbers of calls.
+    /// The number of the wait, from the same sequence as the numbers of calls.
     pub(crate) id: u64,
     pub(crate) label: Option<Arc<str>>,
     pub(crate) tool: Arc<str>,
     pub(crate) tenant: Arc<str>,
     pub(crate) lane: Lane,
     pub(crate) queued_at: Instant,
-    /// The model slots that the task holds unused while it waits.
+    /// The model slots that the task holds idle while it waits. `None` if it holds none.
     pub(crate) held: Option<HeldSlots>,
     waiter: Mutex<Option<WaiterId>>,
 }
@@ -40,12 +40,12 @@ impl ToolWait {
         }
     }
 
-    /// Records the wait's position handle in the tool's queue.
+    /// Records the identity of the wait in the queue of the tool.
     pub(super) fn set_waiter(&self, waiter: WaiterId) {
         *self.waiter.lock() = Some(waiter);
     }
 
-    /// Returns the wait's position handle in the tool's queue, or `None` if it is not queued yet.
+    /// Returns the identity of the wait in the queue of the tool. `None` if it is not queued yet.
     pub(crate) fn waiter(&self) -> Option<WaiterId> {
         *self.waiter.lock()
     }
@@ -56,7 +56,7 @@ impl ToolWait {
 pub(super) struct ToolWaits(Mutex<HashMap<u64, Arc<ToolWait>>>);
 
 impl ToolWaits {
-    /// Records a wait until the returned entry is dropped.
+    /// Records a wait until the returned guard is dropped.
     pub(super) fn enter(self: &Arc<Self>, tool_wait: ToolWait) -> ToolWaitGuard {
         let tool_wait = Arc::new(tool_wait);
         self.0.lock().insert(tool_wait.id, tool_wait.clone());
@@ -69,7 +69,7 @@ impl ToolWaits {
     }
 }
 
-/// The record of one wait. Dropping it removes the record.
+/// The record of one wait in [`ToolWaits`]. Dropping the guard removes the record.
 pub(super) struct ToolWaitGuard {
     pub(super) tool_wait: Arc<ToolWait>,
     tool_waits: Arc<ToolWaits>,
