@@ -72,7 +72,8 @@ impl Error {
         Self::new(ErrorKind::Config, message)
     }
 
-    /// Sets the name of the target or tool at which the error occurred.
+    /// Sets the name of the target or tool at which the error occurred, which `Display` prepends to
+    /// the message.
     pub fn at(mut self, target: &Arc<str>) -> Self {
         self.0.target = Some(target.clone());
         self
@@ -214,7 +215,7 @@ impl Error {
         self.0.call
     }
 
-    /// Returns the kind of the error.
+    /// Returns the kind of the error, by which callers should distinguish errors.
     pub fn kind(&self) -> ErrorKind {
         self.0.kind
     }
@@ -248,7 +249,7 @@ impl Error {
         &self.0.message
     }
 
-    /// Returns `true` if the same request may succeed later, as by [`ErrorKind::is_retryable`].
+    /// Returns `true` if the same request may succeed later ([`ErrorKind::is_retryable`]).
     pub fn retryable(&self) -> bool {
         self.0.kind.is_retryable()
     }
@@ -287,7 +288,8 @@ impl Error {
 }
 
 impl From<&Error> for ExchangeFailure {
-    /// Classifies a failed exchange by the kind and the marks of its error.
+    /// Derives the cause of a failed exchange from the kind of the error, [`Error::is_local`] and
+    /// [`Error::is_connect_refused`].
     fn from(error: &Error) -> Self {
         let cause = if error.is_local() {
             FailureCause::Local

@@ -71,7 +71,7 @@ pub struct Explanation {
     pub target: Option<Arc<str>>,
     /// Name of the tool. `None` if this is a call.
     pub tool: Option<Arc<str>>,
-    /// Name of the tenant.
+    /// Name of the tenant of the call.
     pub tenant: Arc<str>,
     /// Name of the lane: `interactive`, `standard` or `batch`.
     pub lane: &'static str,
@@ -215,7 +215,7 @@ pub struct Obstacle {
     pub waited: f64,
     /// Time that the call would still have waited, in seconds, as predicted. `None` if unknown.
     pub expected: Option<f64>,
-    /// Number of calls that were ahead in the queue.
+    /// Number of calls that were ahead in the queue when the call was rejected.
     pub ahead: usize,
 }
 
@@ -232,7 +232,7 @@ impl From<&WaitExplanation> for Obstacle {
     }
 }
 
-/// A call, or a wait for a tool, to be explained.
+/// A call in progress or a wait for a tool, which can be explained.
 pub(crate) enum Subject {
     Call(Call),
     ToolWait(Arc<ToolWait>),

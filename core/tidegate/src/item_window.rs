@@ -24,7 +24,7 @@ use crate::context::Waits;
 
 /// Minimum size of the window in items, and minimum goal for the number of waiting calls.
 const MIN_SIZE: usize = 8;
-/// Number of running items that do not wait, for each call that should wait.
+/// One call should wait for this many running items that do not wait.
 const ITEMS_PER_WAITING: usize = 4;
 /// Number of items that end, while too many calls wait, for each item by which the window shrinks.
 const ENDS_PER_SHRINK: usize = 4;

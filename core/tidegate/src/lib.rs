@@ -1,9 +1,9 @@
 //! Admits as many calls to each language model as that model can serve at the moment.
 //!
-//! A [`Gate`] is the object that a process shares. It holds *targets* (models and pools of replicas,
-//! each with its own limit) and *tools*. A [`Client`] sends HTTP requests through the gate: it finds
-//! the target, waits for a slot, sends the request, retries within a budget, and releases the slot
-//! when the response ends, fails or is dropped.
+//! A [`Gate`] is the object that a process shares. It holds *targets* (models and pools of
+//! replicas, each with its own limit) and *tools*. A [`Client`] sends HTTP requests through the
+//! gate: it finds the target, waits for a slot, sends the request, retries within a budget, and
+//! releases the slot when the response ends, fails or is dropped.
 //!
 //! # Example
 //!
@@ -101,7 +101,8 @@ pub use snapshot::Snapshot;
 pub use tool::{HeldSlots, PendingToolPermit, ToolPermit};
 pub use transport::Transport;
 
-/// Parts that Tidegate's own tests, benchmarks and bindings use. Not covered by semantic versioning.
+/// Parts that Tidegate's own tests, benchmarks and bindings use. Not covered by semantic
+/// versioning.
 #[doc(hidden)]
 pub mod internals {
     pub use crate::admission::handoff::handoff;

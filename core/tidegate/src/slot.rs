@@ -45,7 +45,8 @@ struct AcquiredSlot {
     permit: Permit,
     exchange: ExchangeRecord,
     is_reported: bool,
-    /// Makes the slot visible when the holder's task asks for a tool.
+    /// Records that the task of the caller holds this slot, for the warning when the task waits for
+    /// a tool. `None` if no tools are configured or the task is unknown.
     _task_slot: Option<TaskSlotGuard>,
     // Dropped after the permit: the call is recorded when the slot is released.
     tally: Tally,
@@ -101,7 +102,8 @@ impl Slot {
     ///
     /// The failure is classified as any other. A transient failure such as 429, 503 or 529 can
     /// start a cool-down of the target, during which no call is sent to it. `retry_after` is the
-    /// delay that the upstream asked for, or `None` if it asked for none. Failures such as 400 and 404 show that the target is up. The gRPC codes correspond to these statuses:
+    /// delay that the upstream asked for, or `None` if it asked for none. Failures such as 400 and
+    /// 404 show that the target is up. The gRPC codes correspond to these statuses:
     /// RESOURCE_EXHAUSTED 429, UNAVAILABLE 503, DEADLINE_EXCEEDED 504, INTERNAL 500.
     pub fn failed(&mut self, status: Option<StatusCode>, retry_after: Option<Duration>) -> bool {
         let outcome = match status {

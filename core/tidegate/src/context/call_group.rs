@@ -7,9 +7,9 @@ use tokio::sync::watch;
 /// A group of calls, for example the calls of one batch, that counts its calls while they wait for
 /// a slot.
 ///
-/// A call belongs to the group in its [`Context::group`](crate::Context::group). Calls are counted in
-/// mode `enforce` only, because calls do not wait in other modes. Clones are cheap and refer to the
-/// same group.
+/// A call belongs to the group in its [`Context::group`](crate::Context::group). Calls are counted
+/// in mode `enforce` only, because calls do not wait in other modes. Clones are cheap and refer to
+/// the same group.
 ///
 /// ```
 /// use tidegate::CallGroup;
@@ -45,7 +45,7 @@ impl CallGroup {
         Self(Arc::new(Inner { waits: watch::Sender::default(), parent: parent.cloned() }))
     }
 
-    /// Returns the current counters.
+    /// Returns the current counters of the group.
     pub fn waits(&self) -> Waits {
         *self.0.waits.borrow()
     }

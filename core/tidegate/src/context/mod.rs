@@ -31,8 +31,8 @@ use crate::duration;
 /// ```
 #[derive(Clone, Debug, Default)]
 pub struct Context {
-    /// Name of the tenant on whose behalf the call is made. Slots are shared fairly between tenants.
-    /// `None` or an empty name means the tenant `default`. Longer names than 200 bytes are
+    /// Name of the tenant on whose behalf the call is made. Slots are shared fairly between
+    /// tenants. `None` or an empty name means the tenant `default`. Longer names than 200 bytes are
     /// truncated.
     pub tenant: Option<Arc<str>>,
     /// Priority class of the call. Default: [`Lane::Standard`].

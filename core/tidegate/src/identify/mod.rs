@@ -22,12 +22,12 @@ use crate::placement::Affinity;
 use crate::target::Target;
 use tidegate_protocol::request::{RequestFacts, affinity};
 
-/// The targets of a gate, and the creation of calls to them.
+/// Finds the targets of requests, and creates calls to them.
 pub(crate) struct Identify {
     mode: Mode,
     registry: Registry,
     default_tenant: Arc<str>,
-    /// Whether new calls are rejected.
+    /// Whether new calls are rejected, because the gate drains.
     draining: AtomicBool,
     /// The model slots that each task holds. `None` if no tools are configured, because only tools
     /// need them.
@@ -50,7 +50,6 @@ impl Identify {
         })
     }
 
-    /// Returns the mode in force.
     pub(crate) fn mode(&self) -> Mode {
         self.mode
     }
@@ -66,7 +65,7 @@ impl Identify {
         self.registry.all()
     }
 
-    /// Rejects new calls from now on.
+    /// Makes the gate reject new calls from now on, because it drains.
     pub(crate) fn close(&self) {
         self.draining.store(true, Ordering::Release);
     }

@@ -37,14 +37,14 @@ impl<J: Judge> AdaptiveLimitBuilder<J> {
     /// Sets the objective: the maximum time from the request to the first token, including the wait
     /// for a slot (1 ms to 10 minutes; see [`AdaptiveLimitLayer::new`]).
     ///
-    /// `None` (default) sets no objective: a response is then late if it takes three times as long as
-    /// comparable calls take without load.
+    /// `None` (default) sets no objective: a response is then late if it takes three times as long
+    /// as comparable calls take without load.
     pub fn objective(self, objective: impl Into<Option<Duration>>) -> Self {
         self.map(|target| target.ttft(objective))
     }
 
-    /// Sets the objective of calls whose [`CallKind`](crate::adaptive::CallKind) does not stream: the
-    /// maximum time from getting the slot to the end of the body. Shorter times than 1 ms are
+    /// Sets the objective of calls whose [`CallKind`](crate::adaptive::CallKind) does not stream:
+    /// the maximum time from getting the slot to the end of the body. Shorter times than 1 ms are
     /// increased to 1 ms.
     ///
     /// With `None`, a response is late if it takes three times as long as comparable calls take

@@ -16,8 +16,8 @@ use crate::config::TargetConfig;
 /// **One layer is one limit**: its clones, and all services that it creates, share its slots and
 /// its queue. Use a separate layer for each upstream.
 ///
-/// With the default settings, the limit starts at 8 slots and adapts between 1 and 256. Up to 10,000
-/// calls wait, for at most 10 minutes each. Further calls are rejected.
+/// With the default settings, the limit starts at 8 slots and adapts between 1 and 256. Up to
+/// 10,000 calls wait, for at most 10 minutes each. Further calls are rejected.
 pub struct AdaptiveLimitLayer<J = HttpJudge> {
     pub(super) state: Arc<LimitState<J>>,
 }

@@ -13,18 +13,19 @@ use crate::admission::Permit;
 
 /// A slot that a call holds. Dropping it releases the slot.
 ///
-/// Drop the exchange with the upstream first. Otherwise the next call would begin while the upstream
-/// still works on this one. When the slot is released, the limit uses the reported end of the call as
-/// a sample. A call without a report counts as cancelled.
+/// Drop the exchange with the upstream first. Otherwise the next call would begin while the
+/// upstream still works on this one. When the slot is released, the limit uses the reported end of
+/// the call as a sample. A call without a report counts as cancelled.
 pub(super) struct LimitPermit<J> {
     permit: Permit,
     state: Arc<LimitState<J>>,
     /// Whether the first token is reported separately and has not arrived yet. `false` for calls
     /// whose [`CallKind`] does not stream.
     awaits_token: bool,
-    /// Whether the response is a stream, by its head.
+    /// Whether the response is a stream, by the judge's reading of its head.
     streams: bool,
-    /// Whether the response head has shown how the call ended.
+    /// Whether the response head has shown how the call ended, as for a rejection. Later reports
+    /// are then ignored.
     ended_by_head: bool,
 }
 
@@ -33,7 +34,7 @@ impl<J: Judge> LimitPermit<J> {
         Self { permit, state, awaits_token: kind.streams, streams: false, ended_by_head: false }
     }
 
-    /// Reports the head of a response.
+    /// Reports the head of the response to the limit.
     pub(super) fn on_response<B>(&mut self, response: &Response<B>) {
         match self.state.judge.head(response) {
             Head::Streams => self.streams = true,
@@ -45,14 +46,14 @@ impl<J: Judge> LimitPermit<J> {
         }
     }
 
-    /// Reports a chunk of the response body.
+    /// Reports a chunk of the response body to the limit. Has no effect after the first token.
     pub(super) fn on_data<D: Buf>(&mut self, data: &D) {
         if self.streams && self.awaits_token && self.state.judge.is_first_token(data) {
             self.on_first_token();
         }
     }
 
-    /// Reports that the body has ended without an error.
+    /// Reports to the limit that the body has ended without an error.
     pub(super) fn on_completed(&mut self) {
         // A response that does not stream has its first token at its end. A rejection has none.
         if self.awaits_token && !self.ended_by_head {
@@ -62,12 +63,12 @@ impl<J: Judge> LimitPermit<J> {
         self.set_ended(Ended::Completed { output: 0 });
     }
 
-    /// Reports that the body failed before its end.
+    /// Reports to the limit that the body failed before its end.
     pub(super) fn on_broken_body(&mut self) {
         self.set_ended(Ended::Failed);
     }
 
-    /// Reports that the inner service returned an error instead of a response.
+    /// Reports to the limit that the inner service returned an error instead of a response.
     pub(super) fn on_error(&mut self, error: &BoxError) {
         let how = self.state.judge.failed(&**error);
         self.set_ended(how);

@@ -27,7 +27,8 @@ const BY_LANE: [&str; 3] = ["queue_wait_seconds", "ttft_seconds", "call_seconds"
 /// the prefix `tidegate_`, the help text, and the labels.
 macro_rules! families {
     ($($field:ident: $type:ident = $opts:ident($name:expr, $help:literal, $labels:expr);)*) => {
-        /// All metric families of a gate.
+        /// All metric families of a gate, and the registry that exports them. A family is a metric
+        /// name with one time series for each combination of label values.
         pub(super) struct Families {
             registry: Registry,
             tools: Mutex<Vec<String>>,

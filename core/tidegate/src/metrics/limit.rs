@@ -5,7 +5,8 @@ use prometheus::{Gauge, GaugeVec, IntCounter, IntCounterVec};
 use super::families::Families;
 use crate::adaptive::{AdaptiveView, DecisionCause};
 
-/// The series of one adaptive limit, looked up once. Each exists from the start.
+/// The Prometheus series of one adaptive limit. They are created and looked up once, when the gate
+/// is created.
 pub(super) struct LimitMetrics {
     /// Changes of the limit, by cause, in the order of [`DecisionCause::ALL`].
     moves: [IntCounter; DecisionCause::ALL.len()],
@@ -34,7 +35,7 @@ impl LimitMetrics {
         }
     }
 
-    /// Sets the series to the values in a view. Called before an export.
+    /// Sets the series to the values in `view`. Called before each export.
     pub(super) fn set(&self, view: &AdaptiveView) {
         for (counter, total) in self.moves.iter().zip(view.limit.moves) {
             counter.inc_by(total.saturating_sub(counter.get()));

@@ -38,7 +38,8 @@ use crate::error::Error;
 use crate::placement::ReplicaView;
 use crate::schedule::SchedulerView;
 
-/// The metrics of a gate.
+/// The metrics of a gate. Each metric name is a family of Prometheus time series, which differ in
+/// their label values.
 pub(crate) struct Metrics(Arc<Families>);
 
 impl Metrics {
@@ -46,7 +47,8 @@ impl Metrics {
         Ok(Self(Arc::new(Families::new()?)))
     }
 
-    /// Creates the series of a target.
+    /// Creates the series of a target, by its name and the tenants and replicas in its
+    /// configuration.
     pub(crate) fn target(&self, config: &TargetConfig) -> TargetMetrics {
         TargetMetrics::new(self.0.clone(), config)
     }

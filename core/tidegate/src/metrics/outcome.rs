@@ -1,26 +1,25 @@
-//! The outcome of a call.
+//! The outcome of a call, as counted in metrics and written to the log of calls.
 
 /// How a call ended. Each call has exactly one outcome.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
-    /// The response was complete.
+    /// The response was successful and complete.
     Completed,
-    /// The upstream returned an error, by status or in the stream.
+    /// The upstream returned an error, by its HTTP status or as an event in the stream.
     Failed,
     /// Admission rejected the call.
     Refused,
-    /// The caller cancelled the call.
+    /// The caller dropped the future of the call, or its response body before the end.
     Cancelled,
     /// The response ended without the provider's terminal event.
     Truncated,
-    /// A deadline or timeout passed, or the reader stopped reading.
+    /// A deadline or timeout of the call passed, or the caller stopped reading the response.
     TimedOut,
-    /// The exchange with the upstream failed.
+    /// The exchange with the upstream failed; for example, because the connection broke.
     Broken,
 }
 
 impl Outcome {
-    /// All outcomes.
     pub(crate) const ALL: [Outcome; 7] = [
         Outcome::Completed,
         Outcome::Failed,

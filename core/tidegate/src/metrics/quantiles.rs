@@ -5,8 +5,9 @@ use prometheus::Histogram;
 use prometheus::core::Metric;
 use serde::Serialize;
 
-/// Count, mean and quantiles of measured times, in seconds. Mean and quantiles are `None` if nothing
-/// was measured. Quantiles are estimates: they are interpolated linearly between bucket bounds.
+/// Count, mean and quantiles of measured times, in seconds. Mean and quantiles are `None` if
+/// nothing was measured. Quantiles are estimates: they are interpolated linearly between bucket
+/// bounds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Quantiles {
     /// Number of measured times.

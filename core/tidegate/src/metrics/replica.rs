@@ -20,10 +20,10 @@ const CAUSES: [(&str, &[&str]); 5] = [
     ("broke", &["server_error", "transport", "truncated", "other"]),
 ];
 
-/// The series of one replica. They are looked up once, not with each call.
+/// The Prometheus series of one replica. They are looked up once, not with each call.
 struct ReplicaMetrics {
     calls: IntCounter,
-    /// In the order of [`CAUSES`].
+    /// Failed attempts by cause, in the order of [`CAUSES`].
     failures: [IntCounter; CAUSES.len()],
     hops: IntCounter,
     ejections: IntCounter,
@@ -65,8 +65,8 @@ impl ReplicaMetrics {
     }
 }
 
-/// The series of all replicas of one target, by the base URL of the replica. Empty if the target is
-/// not a pool.
+/// The Prometheus series of all replicas of one target, by the base URL of the replica. Empty if
+/// the target is not a pool.
 pub(super) struct ReplicaSeries {
     families: Arc<Families>,
     target: Arc<str>,
@@ -74,7 +74,7 @@ pub(super) struct ReplicaSeries {
 }
 
 impl ReplicaSeries {
-    /// Creates the series of the replicas that are `listed` in the configuration.
+    /// Creates the series of a target whose configuration lists the replicas `listed`.
     pub(super) fn new<'a>(
         families: &Arc<Families>,
         target: &Arc<str>,

@@ -20,7 +20,7 @@ use crate::placement::{Placed, ReplicaView};
 use crate::schedule::SchedulerView;
 use tidegate_policy::retry::GiveUpReason;
 
-/// The tenant of calls that name none.
+/// Name of the tenant of calls whose context names no tenant.
 pub(crate) const DEFAULT_TENANT: &str = "default";
 
 /// The tenant label of all tenants that are not configured.
@@ -32,7 +32,7 @@ pub(crate) const RECLAIMED: &str = "called_back";
 /// Retry cause: the replica rejected the call before starting it, and another replica was tried at
 /// once.
 pub(crate) const RETRIED_ELSEWHERE: &str = "elsewhere";
-/// Retry cause: the replica went down before its response began.
+/// Retry cause: the replica went down before it sent a response head.
 pub(crate) const REPLICA_DOWN: &str = "replica_down";
 
 /// Label values for failure classes and for causes of retries: classes of error responses, kinds of
@@ -82,7 +82,7 @@ fn fallback_reasons() -> impl Iterator<Item = Reason> {
     Reason::ALL.into_iter().filter(Reason::can_fall_back)
 }
 
-/// The series of one target. Those that each call uses are looked up once.
+/// The Prometheus series of one target. Those that each call uses are looked up once.
 pub(crate) struct TargetMetrics {
     name: Arc<str>,
     families: Arc<Families>,
@@ -203,7 +203,8 @@ impl TargetMetrics {
         self.count(TargetCounter::Fallbacks, reason.as_str());
     }
 
-    /// Counts an outcome of a hedge.
+    /// Counts an outcome of a hedge, which is a second attempt for a call whose first token is
+    /// late.
     pub(crate) fn hedged(&self, how: HedgeOutcome) {
         self.count(TargetCounter::Hedges, how.as_str());
     }
@@ -228,7 +229,7 @@ impl TargetMetrics {
         counter.family(&self.families).with_label_values(&[&*self.name, label]).inc();
     }
 
-    /// Sets the gauges to the values in these views. Called before an export.
+    /// Sets the gauges to the values in `view` and `budgets`. Called before each export.
     pub(super) fn set(&self, view: &SchedulerView, budgets: &[BudgetView]) {
         let (families, name) = (&*self.families, &*self.name);
         families.limit.with_label_values(&[name]).set(view.limit as f64);
@@ -262,7 +263,7 @@ impl TargetMetrics {
         }
     }
 
-    /// Sets the gauges of the replicas of a pool to the values in these views. Called before an
+    /// Sets the gauges of the replicas of a pool to the values in `views`. Called before each
     /// export.
     pub(super) fn set_replicas(&self, views: &[ReplicaView]) {
         self.replicas.set(views);
@@ -279,7 +280,7 @@ fn listed(config: &TargetConfig) -> impl Iterator<Item = &Arc<str>> {
     listed.iter().map(|member| &member.url)
 }
 
-/// A counter of a target whose second label has a fixed set of values.
+/// A counter of a target with a second label, whose possible values are known in advance.
 #[derive(Clone, Copy)]
 pub(crate) enum TargetCounter {
     Retries,
@@ -314,7 +315,8 @@ impl TargetCounter {
         }
     }
 
-    /// Returns the possible values of the second label. Only pools have hedges.
+    /// Returns the possible values of the second label. `is_pool` is `true` if the target is a
+    /// pool; only pools have hedges.
     fn labels(self, is_pool: bool) -> Box<dyn Iterator<Item = &'static str>> {
         match self {
             Self::Retries | Self::Failures => Box::new(CLASSES.iter().copied()),

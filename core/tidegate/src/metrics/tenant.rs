@@ -9,7 +9,7 @@ use crate::context::Lane;
 use crate::error::Reason;
 use crate::metrics::Outcome;
 
-/// The series of one tenant at one target. They are looked up once, not with each call.
+/// The Prometheus series of one tenant at one target. They are looked up once, not with each call.
 pub(crate) struct TenantMetrics {
     pub(crate) queue_wait: [Histogram; 3],
     pub(crate) ttft: [Histogram; 3],
@@ -60,7 +60,7 @@ impl TenantMetrics {
         }
     }
 
-    /// Counts a call that has ended.
+    /// Counts a call that has ended, by outcome.
     pub(crate) fn ended(&self, outcome: Outcome) {
         self.outcomes[outcome as usize].inc();
     }
@@ -80,7 +80,7 @@ impl TenantMetrics {
         }
     }
 
-    /// Counts the tokens that the provider reported for a call.
+    /// Adds the numbers of input and output tokens that the provider reported for a call.
     pub(crate) fn tokens(&self, input: u64, output: u64) {
         self.input_tokens.inc_by(input);
         self.output_tokens.inc_by(output);

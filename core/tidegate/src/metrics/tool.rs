@@ -38,7 +38,7 @@ impl HeldSlotUse {
     }
 }
 
-/// The series of one tool. Each exists from the start.
+/// The Prometheus series of one tool. They exist from the start.
 pub(crate) struct ToolMetrics {
     name: Arc<str>,
     families: Arc<Families>,
@@ -82,7 +82,8 @@ impl ToolMetrics {
         self.families.tool_would.with_label_values(&[&*self.name, decision]).inc();
     }
 
-    /// Counts a request for the tool by a task that held a slot of the target named `target`.
+    /// Counts a request for the tool by a task that held a slot of the target named `target`. `how`
+    /// states what happened to the slot.
     pub(crate) fn asked_while_held(&self, target: &str, how: HeldSlotUse) {
         self.families.held.with_label_values(&[target, &self.name, how.as_str()]).inc();
     }
@@ -108,7 +109,8 @@ impl ToolMetrics {
         Quantiles::from_histograms([&self.wait])
     }
 
-    /// Returns the number of rejections, by reason. Omits zeros.
+    /// Returns the number of rejected requests for the tool, by reason. Reasons without rejections
+    /// are omitted.
     pub(crate) fn rejections(&self) -> BTreeMap<&'static str, u64> {
         nonzero(&self.families.tool_refused, &self.name, Reason::ALL.map(Reason::as_str))
     }
@@ -119,7 +121,7 @@ impl ToolMetrics {
         nonzero(&self.families.tool_would, &self.name, decisions())
     }
 
-    /// Sets the gauges to the values in a view. Called before an export.
+    /// Sets the gauges to the values in `view`. Called before each export.
     pub(crate) fn set(&self, view: &SchedulerView) {
         let set = |family: &GaugeVec, value| family.with_label_values(&[&*self.name]).set(value as f64);
         set(&self.families.tool_in_flight, view.in_flight);

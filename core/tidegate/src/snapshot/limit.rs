@@ -7,7 +7,7 @@ use serde::Serialize;
 use crate::adaptive::AdaptiveView;
 use crate::adaptive::Decision;
 
-/// The current state of an adaptive limit. Durations are in seconds.
+/// The state of an adaptive limit at one moment. Durations are in seconds.
 #[derive(Clone, Debug, Serialize)]
 pub struct LimitSnapshot {
     /// Limit in force, in slots.
@@ -31,9 +31,9 @@ pub struct LimitSnapshot {
     /// With a percentile objective: the measured quantile, divided by the upper bound of the
     /// tolerated range around the objective.
     pub evidence: f64,
-    /// Number of decreases so far.
+    /// Number of decreases since the limit was created.
     pub cuts: u64,
-    /// Number of increases so far.
+    /// Number of increases since the limit was created.
     pub raises: u64,
     /// Whether calls need more slots than the limit, although the limit was too high within the
     /// last minute. If so, the upstream needs more replicas. Also true at the minimum of the limit.
@@ -53,7 +53,9 @@ pub struct DecisionSnapshot {
     pub to: usize,
     /// Maximum number of calls awaiting their first token, after the change.
     pub awaiting: usize,
-    /// The cause: `slow_start`, `headroom`, `late`, `slow`, `refused`, `overloaded` or `timed_out`.
+    /// What caused the change: `slow_start` or `headroom` (increases), `late` (calls missed the
+    /// objective), `slow` (tokens were slower than the TPOT objective), `refused` (status 429),
+    /// `overloaded` (503 or 529) or `timed_out`.
     pub cause: &'static str,
 }
 

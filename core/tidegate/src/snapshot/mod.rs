@@ -45,7 +45,7 @@ pub struct Snapshot {
     pub active: usize,
     /// The targets by name, including those created for requests that no configured target matches.
     pub targets: BTreeMap<Arc<str>, TargetSnapshot>,
-    /// The tools, by name.
+    /// The configured tools, by name.
     pub tools: BTreeMap<String, ToolSnapshot>,
 }
 
@@ -88,7 +88,7 @@ pub struct TargetSnapshot {
     pub budgets: BTreeMap<&'static str, BudgetSnapshot>,
     /// KV memory of the inference engine. `None` if its size is unknown.
     pub kv: Option<KvSnapshot>,
-    /// The replicas. Empty if the target is not a pool.
+    /// The replicas of the pool. Empty if the target is not a pool.
     pub replicas: Vec<ReplicaSnapshot>,
     /// Why the latest discovery of replicas through DNS or a file failed. The replicas found before
     /// stay in use. `None` if it succeeded, or if replicas are not discovered.
@@ -131,7 +131,7 @@ pub struct TargetSnapshot {
 pub struct BudgetSnapshot {
     /// Limit in force, in requests or tokens per `window`.
     pub limit: u64,
-    /// Length of the window, in seconds.
+    /// Length of the window, in seconds: for example, 60 for a limit per minute.
     pub window: f64,
     /// Number of requests or tokens that may be sent now. 0 if there is a debt.
     pub level: u64,
@@ -146,7 +146,7 @@ pub struct BudgetSnapshot {
     pub counting: &'static str,
 }
 
-/// The KV memory of an engine, in tokens.
+/// The KV memory (key-value cache) of an inference engine, in tokens.
 #[derive(Clone, Debug, Serialize)]
 pub struct KvSnapshot {
     /// Size of the memory, in tokens.
@@ -159,7 +159,7 @@ pub struct KvSnapshot {
     pub peak: u64,
 }
 
-/// The state of one lane of a target.
+/// The state of one lane, which is a priority class, of a target.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct LaneSnapshot {
     /// Slots of the target in use by calls of the lane.
@@ -191,7 +191,8 @@ pub struct TenantSnapshot {
     pub admitted: u64,
     /// Number of completed calls that met the TTFT objective of the target. 0 without an objective.
     pub objective_met: u64,
-    /// Calls that have ended, by outcome. The outcomes are those of [`CallRecord::outcome`](crate::CallRecord::outcome).
+    /// Calls that have ended, by outcome. The outcomes are those of
+    /// [`CallRecord::outcome`](crate::CallRecord::outcome).
     pub outcomes: BTreeMap<&'static str, u64>,
     /// Calls rejected by admission, by reason. Reasons without rejections are omitted.
     pub refused: BTreeMap<&'static str, u64>,

@@ -59,7 +59,7 @@ impl Holdings {
         Err(tools.into_iter().collect())
     }
 
-    /// Removes a wait that has ended.
+    /// Removes the wait with this number, because it has ended.
     pub(super) fn end_wait(&mut self, id: u64) {
         self.waits.remove(&id);
     }

@@ -59,7 +59,8 @@ pub(crate) struct Tools {
     warned: WarnedSites,
 }
 
-/// One tool: its admission, its metrics and its wait budget.
+/// One tool: its limit and queue, its metrics, and the maximum wait for it. Without a maximum, only
+/// the deadline of the request applies.
 struct Tool {
     admission: Arc<Admission>,
     metrics: ToolMetrics,

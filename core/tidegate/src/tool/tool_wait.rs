@@ -51,7 +51,7 @@ impl ToolWait {
     }
 }
 
-/// All waits for the tools of a gate, by number.
+/// The requests that currently wait for a tool of the gate, by the number of the wait.
 #[derive(Default)]
 pub(super) struct ToolWaits(Mutex<HashMap<u64, Arc<ToolWait>>>);
 

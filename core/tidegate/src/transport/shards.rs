@@ -18,7 +18,7 @@ pub(super) struct Shards {
     hosts: Mutex<HashMap<Authority, Arc<Host>>>,
 }
 
-/// The state of one host.
+/// The exchanges of one host: their number by shard, and whether the host speaks HTTP/2.
 #[derive(Debug, Default)]
 struct Host {
     http2: AtomicBool,

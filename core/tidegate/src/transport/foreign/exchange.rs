@@ -18,7 +18,8 @@ const MAX_CHUNKS: usize = 2;
 pub enum SendState {
     /// The host may send the next chunk at once.
     Open,
-    /// The reader has not taken the chunk yet. The host must wait for [`Exchange::room`] first.
+    /// The host must wait for [`Exchange::room`] before it sends the next chunk, because the reader
+    /// has not taken this one yet.
     Full,
     /// The reader is gone or the exchange has failed. The host must stop, end its exchange with the
     /// upstream, and drop the [`Exchange`].
@@ -140,8 +141,9 @@ impl Exchange {
     }
 
     /// Ends the exchange with `error`. The kind of the error determines how the gate treats the
-    /// failure; for example, `Connect` and `ConnectTimeout` state that nothing was sent. A host that
-    /// needs its own error object back can attach the object as the source ([`Error::with_source`]).
+    /// failure; for example, `Connect` and `ConnectTimeout` state that nothing was sent. A host
+    /// that needs its own error object back can attach the object as the source
+    /// ([`Error::with_source`]).
     pub fn fail(self, error: Error) {
         self.close(Err(error));
     }

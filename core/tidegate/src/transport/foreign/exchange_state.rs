@@ -19,7 +19,7 @@ use super::{Exchange, GRACE, Host, quietly};
 use crate::admission::ReleaseGuard;
 use crate::error::{Error, ErrorKind};
 
-/// The shared state of one exchange.
+/// The state of one exchange, shared by its reader and its host.
 pub(super) struct ExchangeState {
     pub(super) id: u64,
     host: Arc<dyn Host>,
@@ -40,7 +40,8 @@ pub(super) struct State {
     pub(super) chunks: VecDeque<Bytes>,
     /// Whether the host has ended the exchange.
     pub(super) ended: bool,
-    /// The failure that the reader receives next. Taken when it is delivered.
+    /// The failure that the reader receives next. `None` if the exchange has not failed, or the
+    /// failure was delivered.
     pub(super) failure: Option<Error>,
     /// Whether the reader was dropped, or has returned a failure and is not read any further.
     pub(super) gone: bool,
@@ -50,7 +51,7 @@ pub(super) struct State {
     pub(super) writer: Option<Waker>,
     /// Holds the slot of the call. `None` if the call has no slot, or after its release.
     pub(super) release_guard: Option<ReleaseGuard>,
-    /// Aborts the task that releases the slot of a cancelled exchange.
+    /// Aborts the task that releases the slot after [`GRACE`]. `None` if no such task is running.
     pub(super) grace: Option<AbortHandle>,
 }
 

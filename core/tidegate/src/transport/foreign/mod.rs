@@ -3,12 +3,13 @@
 //! An httpx transport runs on a Python event loop or a blocked thread, and `fetch` runs on Node's
 //! event loop. A worker thread can neither call nor await them. The direction is therefore
 //! reversed: the core hands each exchange to the host ([`Host::begin`]), and the host delivers the
-//! response through an [`Exchange`]. Caps, retries, cool-downs, deadlines and truncation checks work
-//! as with any other transport.
+//! response through an [`Exchange`]. Caps, retries, cool-downs, deadlines and truncation checks
+//! work as with any other transport.
 //!
 //! # Guarantees
 //!
-//! - Buffering is bounded: after each chunk, the host is told whether it may send more ([`SendState`]).
+//! - Buffering is bounded: after each chunk, the host is told whether it may send more
+//!   ([`SendState`]).
 //! - Dropping the call's future or its response body cancels the exchange once. Anything that the
 //!   host sends afterwards is discarded.
 //! - The slot of a cancelled exchange is held until the host drops its [`Exchange`], at most
@@ -61,8 +62,8 @@ pub trait Host: Send + Sync + 'static {
 /// It can be used in two ways:
 ///
 /// - As the transport of a whole gate: it is a `tower::Service`, see [`crate::Gate::over`].
-/// - In the extensions of one request. The request is then sent through this transport instead of the
-///   gate's, in every mode.
+/// - In the extensions of one request. The request is then sent through this transport instead of
+///   the gate's, in every mode.
 ///
 /// In both cases, the targets, caps, retries and cool-downs of the gate apply.
 ///
@@ -98,7 +99,7 @@ pub trait Host: Send + Sync + 'static {
 pub struct Foreign(Arc<dyn Host>);
 
 impl Foreign {
-    /// Creates a transport over `host`.
+    /// Creates a transport that sends requests through `host`.
     pub fn new(host: impl Host) -> Self {
         Self(Arc::new(host))
     }
@@ -164,7 +165,6 @@ impl std::fmt::Debug for Foreign {
     }
 }
 
-/// Returns the next exchange number of this process.
 fn number() -> u64 {
     static NEXT: AtomicU64 = AtomicU64::new(0);
     NEXT.fetch_add(1, Ordering::Relaxed)

@@ -71,7 +71,7 @@ impl ProxyRules {
     }
 }
 
-/// Returns `true` for the characters that separate the entries of `NO_PROXY`.
+/// Returns `true` if the character separates entries of `NO_PROXY`: a comma or white space.
 fn is_separator(c: char) -> bool {
     c == ',' || c.is_whitespace()
 }
@@ -135,7 +135,7 @@ fn network(text: &str) -> Option<IpNet> {
     text.parse().ok().or_else(|| Some(IpNet::from(text.parse::<IpAddr>().ok()?)))
 }
 
-/// Removes a leading `.` or `*.`.
+/// Returns the host without a leading `.` or `*.`.
 fn without_leading_dot(host: &str) -> &str {
     let host_after_star = host.strip_prefix('*').filter(|rest| rest.starts_with('.')).unwrap_or(host);
     host_after_star.strip_prefix('.').unwrap_or(host_after_star)

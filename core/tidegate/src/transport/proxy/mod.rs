@@ -1,9 +1,9 @@
 //! Proxy selection: decides for each URL whether to connect directly or through a proxy.
 //!
-//! [`ProxyRules`] is a value: it is built once from a snapshot of environment variables, and does not
-//! read them again. The transport looks up the final URL of each attempt, because a fallback or a
-//! replica can change the URL of a call. The built-in transport disables the proxy selection of its
-//! HTTP library.
+//! [`ProxyRules`] is a value: it is built once from a snapshot of environment variables, and does
+//! not read them again. The transport looks up the final URL of each attempt, because a fallback or
+//! a replica can change the URL of a call. The built-in transport disables the proxy selection of
+//! its HTTP library.
 //!
 //! # Dialects
 //!
@@ -82,15 +82,15 @@ pub struct ProxyRules(Arc<[ProxyRule]>);
 pub struct ProxyRule {
     /// The scheme of the URLs, in lower case. `None` matches every scheme.
     pub scheme: Option<String>,
-    /// The hosts of the URLs.
+    /// The hosts that the rule matches.
     pub host: HostPattern,
-    /// The ports of the URLs.
+    /// The ports that the rule matches.
     pub port: PortPattern,
-    /// The proxy. `None` means a direct connection.
+    /// The proxy to connect through. `None` means a direct connection.
     pub proxy: Option<ProxyServer>,
 }
 
-/// The hosts that a rule matches. Names are in lower case; IPv6 addresses have no brackets.
+/// The hosts of URLs that a rule matches. Names are in lower case. IPv6 addresses have no brackets.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum HostPattern {
     /// Every host.
@@ -105,7 +105,7 @@ pub enum HostPattern {
     Network(IpNet),
 }
 
-/// The ports that a rule matches.
+/// The ports of URLs that a rule matches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PortPattern {
     /// Every port.
@@ -168,7 +168,7 @@ struct Destination<'a> {
 }
 
 impl<'a> Destination<'a> {
-    /// Returns the destination of a URL, or `None` if the URL has no scheme or host.
+    /// Returns the parts of a URL that rules match. `None` if the URL has no scheme or host.
     fn from_url(url: &'a Uri) -> Option<Self> {
         let host = url.host()?;
         let host = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
