@@ -10,10 +10,11 @@ pub struct MapWindow {
 }
 
 impl MapWindow {
-    /// Returns the window of at most `most` items, inside the map in whose item it is opened.
-    pub fn new(most: usize, outer: Option<&Context>) -> Self {
+    /// Returns a window that allows at most `max_items` running items. `outer` is the context of
+    /// the map's caller; inside an item of another map, the calls also count for that map.
+    pub fn new(max_items: usize, outer: Option<&Context>) -> Self {
         let group = CallGroup::new(outer.and_then(|context| context.group.as_ref()));
-        Self { window: Mutex::new(ItemWindow::new(most)), group }
+        Self { window: Mutex::new(ItemWindow::new(max_items)), group }
     }
 
     /// Returns a copy of `context` for the items, whose calls belong to the group of this map.

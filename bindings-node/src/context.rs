@@ -36,7 +36,8 @@ impl Context {
     ) -> Result<Self> {
         let (tenant, lane, call) = (tenant.as_deref(), lane.as_deref(), call.as_deref());
         let options = ContextOptions { tenant, lane, deadline, call };
-        let mut context = options.within(outer.map(|outer| &outer.0), runtime::now).map_err(invalid)?;
+        let mut context =
+            options.within(outer.map(|outer| &outer.0), runtime::now).map_err(argument_error)?;
         context.task = Some(TaskId::from_number(NEXT_TASK.fetch_add(1, Ordering::Relaxed)));
         Ok(Self(context))
     }

@@ -132,7 +132,8 @@ impl Hedge {
         };
         // The loser's slot is released before the winner's response is handed up.
         drop(first);
-        pair.won();
+        pair.is_won = true;
+        drop(pair);
         call.target().metrics().hedged(HedgeOutcome::Won);
         theirs
     }
@@ -157,7 +158,7 @@ impl Pair<'_> {
 
 impl Drop for Pair<'_> {
     fn drop(&mut self) {
-        let how = if self.hedge.sent_attempts() > 0 { Hedged::Sent } else { Hedged::NoSlot };
+        let how = if self.hedge.sent_attempts() > 0 { HedgeOutcome::Sent } else { HedgeOutcome::NoSlot };
         self.call.target().metrics().hedged(how);
         if self.is_won {
             self.call.continue_as(self.hedge);
@@ -197,15 +198,5 @@ async fn token_is_late(call: &Call, after: Duration) {
             return;
         }
         tokio::time::sleep_until(tokio::time::Instant::from_std(due)).await;
-    }
-}
-
-/// Counts a hedge when it ends, whether it was sent or found no slot.
-struct Count<'a>(&'a Call);
-
-impl Drop for Count<'_> {
-    fn drop(&mut self) {
-        let how = if self.0.sent() > 0 { HedgeOutcome::Sent } else { HedgeOutcome::NoSlot };
-        self.0.target().metrics().hedged(how);
     }
 }
