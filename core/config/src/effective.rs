@@ -1,6 +1,6 @@
 //! Lists the settings in force as key paths and values, for `tidegate check`.
 
-use super::schema::{Lines, SettingGroup, show_duration};
+use super::schema::{Lines, show_duration};
 use super::{
     LimitConfig, PoolConfig, RateConfig, ReplicaConfig, ReplicaSource, TargetConfig, ToolConfig,
     TransportConfig,
@@ -66,9 +66,7 @@ fn line(key: &str, value: impl Into<String>) -> (String, String) {
 /// Returns `limit` and the settings of an adaptive limit.
 fn limit(limit: &LimitConfig) -> Lines {
     let LimitConfig::Adaptive(settings) = limit else { return vec![line("limit", "fixed")] };
-    let mut lines = vec![line("limit", "adaptive")];
-    settings.list_keys("limit", &mut lines);
-    lines
+    [vec![line("limit", "adaptive")], settings.lines("limit")].concat()
 }
 
 /// Returns the settings of a pool.
@@ -87,7 +85,7 @@ fn pool(pool: &PoolConfig) -> Lines {
         ],
         ReplicaSource::Dynamic => vec![line("pool.replicas", "set by the program (set_replicas)")],
     };
-    pool.list_keys("pool", &mut lines);
+    lines.extend(pool.lines("pool"));
     lines.push(line("pool.key_env", pool.key_env.as_deref().unwrap_or("none")));
     lines
 }

@@ -12,10 +12,9 @@ pub(super) enum AnswerLength {
     Learned(u64),
 }
 
-/// Returns the length of one answer to a call of this task. `prompt` is `None` if the body was not
-/// readable.
-pub(super) fn answer_length(task: Task, prompt: Option<&Prompt>) -> AnswerLength {
-    let prompt = prompt.copied().unwrap_or_default();
+/// Returns the length of one answer to a call of this task. `prompt` is the default if the body was
+/// not readable.
+pub(super) fn answer_length(task: Task, prompt: &Prompt) -> AnswerLength {
     match task {
         Task::Embed | Task::Rank | Task::Classify => AnswerLength::Stated(0),
         Task::Image => AnswerLength::Learned(4_160),

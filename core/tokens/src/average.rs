@@ -27,7 +27,8 @@ pub(super) fn own_weight(count: f64, prior_is_cold: bool) -> f64 {
 /// [`DECAY`]. If all weights are 1, the ratio is the mean of the values.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Average {
-    count: f64,
+    /// The number of observations, with the older ones reduced by [`DECAY`].
+    pub(super) count: f64,
     sum: f64,
     weight: f64,
 }
@@ -38,11 +39,6 @@ impl Average {
         self.count = self.count * DECAY + 1.0;
         self.sum = self.sum * DECAY + value;
         self.weight = self.weight * DECAY + weight;
-    }
-
-    /// Returns the number of observations, with the older ones reduced by [`DECAY`].
-    pub(super) fn count(&self) -> f64 {
-        self.count
     }
 
     /// Returns the weighted mean of this average and of `prior`; see [`own_weight`]. Returns

@@ -2,7 +2,7 @@
 
 use super::UNSEEN_INPUT;
 use super::answer_length::{AnswerLength, answer_length};
-use super::average::Average;
+use super::average::{Average, WARM_COUNT};
 use super::demand::Demand;
 use super::lengths::{LengthCounts, LengthDistribution, LengthSample};
 use super::lru_map::LruMap;
@@ -61,10 +61,10 @@ const MAX_BELIEVED: u64 = 1 << 32;
 /// }
 /// assert_eq!(estimator.demand(&facts, "acme").input, 300);
 /// ```
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Estimator {
-    inputs: LruMap<InputStats>,
-    outputs: LruMap<LengthCounts>,
+    inputs: LruMap<InputStats, MAX_INPUTS>,
+    outputs: LruMap<LengthCounts, MAX_OUTPUTS>,
 }
 
 /// What was learned about the input of one model, or of one tenant of a model.
@@ -129,7 +129,7 @@ fn framing(prompt: &Prompt) -> f64 {
 impl Estimator {
     /// Creates an estimator that returns the defaults for every model.
     pub fn new() -> Self {
-        Self { inputs: LruMap::new(MAX_INPUTS), outputs: LruMap::new(MAX_OUTPUTS) }
+        Self::default()
     }
 
     /// Returns the expected tokens of a call before it is sent. Takes about 1.5 µs.
@@ -139,31 +139,32 @@ impl Estimator {
         if facts.route == Route::Bypass {
             return Demand::default();
         }
-        let prompt = facts.prompt.as_ref();
-        let max = max_answer(prompt);
-        let answers = answers(prompt) as f64;
-        let (output, max_output) = match answer_length(facts.task, prompt) {
+        let prompt = facts.prompt.unwrap_or_default();
+        let (output, max_output) = match answer_length(facts.task, &prompt) {
             AnswerLength::Stated(length) => (length as f64, Some(length)),
             AnswerLength::Learned(cold) => {
                 let mean = self.lengths(facts, tenant, cold).mean;
-                let max = max.map_or(f64::INFINITY, |max| max as f64);
-                (mean.min(max) * answers, prompt.and_then(Prompt::max_output))
+                let max = prompt.max_tokens.map_or(f64::INFINITY, |max| max as f64);
+                (mean.min(max) * answers(&prompt) as f64, prompt.max_output())
             }
         };
         let output = round_up(output).min(max_output.unwrap_or(u64::MAX));
-        let (input, cached) = self.input(facts, tenant);
+        let input_model = self.input_model(facts.model.as_deref(), Some(tenant));
+        let input = round_up(input_model.tokens(facts.prompt.as_ref()));
+        let cached = (input_model.cached.clamp(0.0, 1.0) * input as f64) as u64;
         Demand { input, output, max_output, cached, exact: false, dialect: Some(facts.dialect) }
     }
 
     /// Returns the distribution of the output tokens of a call. Takes about 1.5 µs.
     pub fn output(&self, facts: &RequestFacts, tenant: &str) -> Output {
-        let prompt = facts.prompt.as_ref();
-        match answer_length(facts.task, prompt) {
-            AnswerLength::Stated(length) => Output::new(LengthDistribution::single(length), Some(length), 1),
+        let prompt = facts.prompt.unwrap_or_default();
+        let (lengths, max, answers) = match answer_length(facts.task, &prompt) {
+            AnswerLength::Stated(length) => (LengthDistribution::single(length), Some(length), 1),
             AnswerLength::Learned(cold) => {
-                Output::new(self.lengths(facts, tenant, cold), max_answer(prompt), answers(prompt))
+                (self.lengths(facts, tenant, cold), prompt.max_tokens, answers(&prompt))
             }
-        }
+        };
+        Output::new(lengths, max, answers)
     }
 
     /// Returns the tokens per byte of text of a model, or [`COLD_RATIO`](super::COLD_RATIO) if none
@@ -215,10 +216,9 @@ impl Estimator {
             // Weighted by tokens, because a cached long prompt saves more than a cached short one.
             let weight = counted.min(1e6);
             known.cached.learn(cached / counted * weight, weight);
-            let warm = known.total.count() >= super::average::WARM_COUNT;
-            known
-                .total
-                .learn(if warm { counted.min(before.total * MAX_DEVIATION) } else { counted.min(1e6) }, 1.0);
+            let is_warm = known.total.count >= WARM_COUNT;
+            let total = if is_warm { counted.min(before.total * MAX_DEVIATION) } else { weight };
+            known.total.learn(total, 1.0);
             let Some(prompt) = prompt else { continue };
             let media = before.media * prompt.media_tokens as f64;
             let text = before.text.tokens(prompt.text_bytes as f64);
@@ -231,10 +231,8 @@ impl Estimator {
                 }
             } else if media > text {
                 let estimated = prompt.media_tokens as f64;
-                known.media.learn(
-                    (rest - text).clamp(estimated / MAX_MEDIA_DEVIATION, estimated * MAX_MEDIA_DEVIATION),
-                    estimated,
-                );
+                let (min, max) = (estimated / MAX_MEDIA_DEVIATION, estimated * MAX_MEDIA_DEVIATION);
+                known.media.learn((rest - text).clamp(min, max), estimated);
             }
         }
     }
@@ -249,30 +247,24 @@ impl Estimator {
         tokens: u64,
         complete: bool,
     ) {
-        let prompt = facts.prompt.as_ref();
-        let answers = answers(prompt);
+        let prompt = facts.prompt.unwrap_or_default();
+        let answers = answers(&prompt);
         let length = tokens.div_ceil(answers);
         sample.mark_counted(length, answers);
         // An answer is never empty, and a call that runs no model has none.
         if tokens == 0 || answers > MAX_ANSWERS || facts.route == Route::Bypass {
             return;
         }
-        let AnswerLength::Learned(_) = answer_length(facts.task, prompt) else { return };
+        let AnswerLength::Learned(_) = answer_length(facts.task, &prompt) else { return };
+        let max = prompt.max_tokens.unwrap_or(u64::MAX);
         for (key, next) in output_keys(facts, tenant).into_iter().zip(&mut sample.next) {
-            self.outputs.entry(key).learn(next, length, max_answer(prompt).unwrap_or(u64::MAX), complete);
+            self.outputs.entry(key).learn(next, length, max, complete);
         }
     }
 
     #[cfg(test)]
     pub(super) fn sizes(&self) -> (usize, usize) {
         (self.inputs.len(), self.outputs.len())
-    }
-
-    /// Returns the expected input tokens, and how many of them the provider reads from its cache.
-    fn input(&self, facts: &RequestFacts, tenant: &str) -> (u64, u64) {
-        let input_model = self.input_model(facts.model.as_deref(), Some(tenant));
-        let input = round_up(input_model.tokens(facts.prompt.as_ref()));
-        (input, (input_model.cached.clamp(0.0, 1.0) * input as f64) as u64)
     }
 
     /// Returns the values for a tenant of a model, or for the whole model if `tenant` is `None`.
@@ -322,7 +314,10 @@ type OutputKey<'a> = (Task, Option<&'a str>, Option<OutputClass>, Option<&'a str
 /// Returns the three levels that a call belongs to: its model, its class and its tenant.
 fn output_keys<'a>(facts: &'a RequestFacts, tenant: &'a str) -> [OutputKey<'a>; 3] {
     let (task, model) = (facts.task, facts.model.as_deref());
-    let class = Some(OutputClass::from_prompt(facts.prompt.as_ref()));
+    let prompt = facts.prompt.unwrap_or_default();
+    // Step 1 is 1 to 3 tokens, step 2 is 4 to 15, and so on.
+    let step = |tokens: Option<u64>| tokens.map_or(0, |tokens| 1 + (tokens.max(1).ilog2() / 2) as u8);
+    let class = Some(OutputClass { max_tokens: step(prompt.max_tokens), thinking: step(prompt.thinking) });
     [(task, model, None, None), (task, model, class, None), (task, model, class, Some(tenant))]
 }
 
@@ -335,29 +330,7 @@ struct OutputClass {
     thinking: u8,
 }
 
-impl OutputClass {
-    fn from_prompt(prompt: Option<&Prompt>) -> Self {
-        // Step 1 is 1 to 3 tokens, step 2 is 4 to 15, and so on.
-        let step = |tokens: u64| 1 + (tokens.max(1).ilog2() / 2) as u8;
-        Self {
-            max_tokens: max_answer(prompt).map_or(0, step),
-            thinking: prompt.and_then(|prompt| prompt.thinking).map_or(0, step),
-        }
-    }
-}
-
-/// Returns the maximum tokens of one answer. `None`: the call does not limit them.
-fn max_answer(prompt: Option<&Prompt>) -> Option<u64> {
-    prompt.and_then(|prompt| prompt.max_tokens)
-}
-
 /// Returns the number of answers that the call requests, at least 1.
-fn answers(prompt: Option<&Prompt>) -> u64 {
-    prompt.and_then(|prompt| prompt.answers).unwrap_or(1).max(1)
-}
-
-impl Default for Estimator {
-    fn default() -> Self {
-        Self::new()
-    }
+fn answers(prompt: &Prompt) -> u64 {
+    prompt.answers.unwrap_or(1).max(1)
 }

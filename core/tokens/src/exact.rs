@@ -41,11 +41,10 @@ fn tokenizer(model: Option<&str>) -> &'static Tokenizer {
     let name = model.unwrap_or_default();
     let name = name.rsplit('/').next().unwrap_or_default();
     let name = name.strip_prefix("ft:").unwrap_or(name);
-    let older = ["gpt-3.5", "gpt-35", "text-embedding-", "davinci-002", "babbage-002"];
-    let gpt_4 = name
-        .strip_prefix("gpt-4")
-        .is_some_and(|rest| !rest.starts_with('o') && !rest.starts_with(".1") && !rest.starts_with(".5"));
-    if gpt_4 || older.iter().any(|older| name.starts_with(older)) {
+    let older = ["gpt-4", "gpt-3.5", "gpt-35", "text-embedding-", "davinci-002", "babbage-002"];
+    let newer = ["gpt-4o", "gpt-4.1", "gpt-4.5"];
+    let starts_with_any = |prefixes: &[&str]| prefixes.iter().any(|prefix| name.starts_with(prefix));
+    if starts_with_any(&older) && !starts_with_any(&newer) {
         bpe_openai::cl100k_base()
     } else {
         bpe_openai::o200k_base()

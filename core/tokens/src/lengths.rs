@@ -84,12 +84,6 @@ fn bucket(length: u64) -> usize {
     (1 + (4.0 * (length as f64).log2()) as usize).min(BUCKETS - 1)
 }
 
-/// Returns the shortest length that is in a later bucket than `length`.
-fn next_edge(length: u64) -> u64 {
-    let edge = (bucket(length) as f64 / BUCKETS_PER_DOUBLING as f64).exp2();
-    (edge.ceil() as u64).max(length.saturating_add(1))
-}
-
 /// The length up to which the answers of one attempt were counted by the
 /// [`Estimator`](crate::Estimator).
 ///
@@ -113,7 +107,8 @@ impl LengthSample {
 
     /// Records that each of `answers` answers is counted up to `length` tokens.
     pub(super) fn mark_counted(&mut self, length: u64, answers: u64) {
-        self.due = next_edge(length).saturating_mul(answers);
+        let end_of_bucket = (bucket(length) as f64 / BUCKETS_PER_DOUBLING as f64).exp2().ceil() as u64;
+        self.due = end_of_bucket.max(length.saturating_add(1)).saturating_mul(answers);
     }
 }
 
@@ -172,12 +167,6 @@ impl LengthCounts {
         self.sums = self.sums.map(|sum| sum * DECAY);
     }
 
-    /// Returns the number of answers, complete or not, with the older ones reduced by [`DECAY`].
-    fn count(&self) -> f64 {
-        let [_, count, ..] = self.reached;
-        f64::from(count)
-    }
-
     /// Returns the length, in tokens, that a hundredth of `count` answers reach, rounded to the end
     /// of its bucket. 0 if nothing was observed.
     fn percentile_99(&self, count: f64) -> f64 {
@@ -189,12 +178,13 @@ impl LengthCounts {
     /// Returns the weighted mean of the observed distribution and of `prior`; see [`own_weight`].
     /// Returns `prior` if nothing was observed.
     pub(super) fn blended_with(&self, prior: LengthDistribution, prior_is_cold: bool) -> LengthDistribution {
-        let count = self.count();
+        // Every answer, complete or not, reaches the first bucket above length 0.
+        let [_, count, ..] = self.reached;
         if count <= 0.0 {
             return prior;
         }
         let own = self.lengths(&prior, prior_is_cold);
-        let own_weight = own_weight(count, prior_is_cold);
+        let own_weight = own_weight(f64::from(count), prior_is_cold);
         let mut shares = prior.shares;
         for (share, own) in shares.iter_mut().zip(&own.shares) {
             *share = *share * (1.0 - own_weight) as f32 + own * own_weight as f32;

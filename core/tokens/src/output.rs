@@ -57,10 +57,7 @@ impl Output {
         }
         let mut wanted = mass * probability;
         let mut reached = so_far;
-        for (share, from, to) in self.spans_above(so_far) {
-            if share <= 0.0 {
-                continue;
-            }
+        for (share, from, to) in self.spans_above(so_far).filter(|(share, ..)| *share > 0.0) {
             reached = from + (to - from) * (wanted / share).min(1.0);
             wanted -= share;
             if wanted <= 0.0 {

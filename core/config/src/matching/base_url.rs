@@ -44,26 +44,23 @@ impl BaseUrl {
     /// Returns what is wrong. The text does not repeat the URL, which may contain a password or a
     /// key.
     pub(crate) fn parse(url: &str) -> Result<Self, &'static str> {
-        // Checked first, so that a URL with a password always gets this error.
         let authority = url.split_once("://").map_or(url, |(_, rest)| rest);
         let authority = authority.split(['/', '?', '#']).next().unwrap_or_default();
-        if authority.contains('@') {
-            return Err("a URL cannot hold a user name or password; send credentials as headers");
-        }
-        if url.contains(['?', '#']) {
-            return Err("a base URL cannot have a query or fragment; remove it");
-        }
-        if url.contains('*') {
-            return Err("a base URL cannot hold *, because it matches every path below it");
-        }
-        let Some((scheme, _)) = url.split_once("://") else {
-            return Err("start it with https:// or http://");
-        };
-        if !scheme.eq_ignore_ascii_case("https") && !scheme.eq_ignore_ascii_case("http") {
-            return Err("the scheme must be https or http");
-        }
-        if authority.is_empty() {
-            return Err("the host is missing");
+        let scheme = url.split_once("://").map(|(scheme, _)| scheme.to_ascii_lowercase());
+        let problems = [
+            // The first, so that a URL with a password always gets this error.
+            (
+                authority.contains('@'),
+                "a URL cannot hold a user name or password; send credentials as headers",
+            ),
+            (url.contains(['?', '#']), "a base URL cannot have a query or fragment; remove it"),
+            (url.contains('*'), "a base URL cannot hold *, because it matches every path below it"),
+            (scheme.is_none(), "start it with https:// or http://"),
+            (!matches!(scheme.as_deref(), Some("https" | "http")), "the scheme must be https or http"),
+            (authority.is_empty(), "the host is missing"),
+        ];
+        if let Some((_, why)) = problems.into_iter().find(|(is_found, _)| *is_found) {
+            return Err(why);
         }
         let uri: Uri = url.parse().map_err(|_| "it is not a valid URL")?;
         let url = RequestUrl::from_uri(&uri).ok_or("it is not a valid URL")?;

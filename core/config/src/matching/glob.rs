@@ -11,16 +11,10 @@ pub(super) struct Glob {
 impl Glob {
     /// Parses a pattern. Every text is a valid pattern.
     pub(super) fn new(pattern: &str) -> Self {
-        let mut parts: Vec<Box<str>> = pattern.split('*').map(Box::from).collect();
         // Adjacent stars are the same as one star, so empty parts in the middle are dropped.
-        let last = parts.len().saturating_sub(1);
-        let mut index = 0;
-        parts.retain(|part| {
-            let keep = index == 0 || index == last || !part.is_empty();
-            index += 1;
-            keep
-        });
-        Self { parts: parts.into() }
+        let last = pattern.matches('*').count();
+        let keep = |(index, part): &(usize, &str)| *index == 0 || *index == last || !part.is_empty();
+        Self { parts: pattern.split('*').enumerate().filter(keep).map(|(_, part)| part.into()).collect() }
     }
 
     /// Returns `true` if the pattern is `*`, which also matches requests whose model is not known.

@@ -28,9 +28,9 @@ pub(super) fn check_times(given: &Given<'_>, target: &TargetConfig) {
 
 /// Reports `predict = "objective"` if neither the target nor one of its lanes has a `ttft`.
 pub(super) fn check_objective(given: &Given<'_>, target: &TargetConfig) {
-    if target.predict == Predict::Objective && !has_objective(target) && given.has("predict") {
+    if target.predict == Predict::Objective && !has_objective(target) {
         let text = "\"objective\" needs a \"ttft\" of the target or of a lane; set one, or use \"deadline\"";
-        given.reject_key(&["predict"], text);
+        given.reject_key("predict", text);
     }
 }
 

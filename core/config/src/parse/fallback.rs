@@ -46,7 +46,7 @@ pub(super) fn resolve(
     let all = graph.targets.iter().map(|target| &target.config).chain([base]);
     let fallbacks: HashSet<Arc<str>> = all.filter_map(|target| target.fallback.clone()).collect();
     // If a name is misspelt, or a target has problems, any target may be meant as a fallback.
-    let all_known = fallbacks.iter().all(|name| graph.index.contains_key(name));
+    let all_known = fallbacks.iter().all(|name| graph.index.contains_key(&**name));
     let certain = all_known && targets.iter().all(|target| target.is_valid);
     for target in targets {
         if fallbacks.contains(&target.config.name) {
@@ -60,8 +60,8 @@ pub(super) fn resolve(
 /// The targets as a graph, in which an edge leads from each target to its fallback.
 struct FallbackGraph<'a> {
     targets: &'a [ParsedTarget<'a>],
-    /// The index in `targets` of each target, by its name.
-    index: HashMap<Arc<str>, usize>,
+    /// Each target and its index in `targets`, by its name.
+    index: HashMap<&'a str, (usize, &'a ParsedTarget<'a>)>,
     /// The index in `targets` of the fallback of each target. `None`: it has none.
     next: Vec<Option<usize>>,
     /// Whether [`depends_on_caller`] is `true` for any fallback. Otherwise fallbacks of fallbacks
@@ -71,12 +71,12 @@ struct FallbackGraph<'a> {
 
 impl<'a> FallbackGraph<'a> {
     fn new(targets: &'a [ParsedTarget<'a>]) -> Self {
-        let named = targets.iter().map(|target| target.config.name.clone());
-        let index: HashMap<Arc<str>, usize> = named.zip(0..).collect();
-        let next: Vec<Option<usize>> =
-            targets.iter().map(|target| index.get(target.config.fallback.as_ref()?).copied()).collect();
-        let mut fallbacks = next.iter().flatten().filter_map(|at| targets.get(*at));
-        let any_depends_on_caller = fallbacks.any(|target| depends_on_caller(&target.config));
+        let named = targets.iter().enumerate().map(|(at, target)| (&*target.config.name, (at, target)));
+        let index: HashMap<_, _> = named.collect();
+        let fallbacks = || targets.iter().map(|target| index.get(target.config.fallback.as_deref()?));
+        let next = fallbacks().map(|fallback| Some(fallback?.0)).collect();
+        let any_depends_on_caller =
+            fallbacks().flatten().any(|(_, fallback)| depends_on_caller(&fallback.config));
         Self { targets, index, next, any_depends_on_caller }
     }
 
@@ -89,8 +89,7 @@ impl<'a> FallbackGraph<'a> {
     /// that one. `given` is the value of `fallback`.
     fn check(&self, target: &TargetConfig, given: &Given<'_>) {
         let Some(name) = &target.fallback else { return };
-        let Some((at, fallback)) = self.index.get(name).and_then(|at| Some((*at, self.targets.get(*at)?)))
-        else {
+        let Some(&(at, fallback)) = self.index.get(&**name) else {
             return self.reject_unknown(name, given);
         };
         if target.matches.slots_only {
@@ -120,20 +119,17 @@ impl<'a> FallbackGraph<'a> {
     /// calls.
     fn check_chain(&self, target: &TargetConfig, first: usize, given: &Given<'_>) {
         let count = self.next.len();
-        let chain: Vec<usize> =
-            std::iter::successors(Some(first), |at| self.fallback_of(*at)).take(count + 1).collect();
+        let chain = std::iter::successors(Some(first), |at| self.fallback_of(*at)).take(count + 1);
+        let chain: Vec<_> = chain.filter_map(|at| self.targets.get(at)).collect();
         // A longer chain has a cycle, which `reject_cycle` reports.
         if chain.len() > count {
             return;
         }
-        for (before, at) in chain.iter().zip(chain.iter().skip(1)) {
-            let (Some(before), Some(fallback)) = (self.targets.get(*before), self.targets.get(*at)) else {
-                continue;
-            };
+        for (before, after) in chain.iter().zip(chain.iter().skip(1)).filter(|(_, after)| after.is_valid) {
             // Obstacles for the calls of `before` are reported there.
-            let (before, is_valid, fallback) = (&before.config, fallback.is_valid, &fallback.config);
-            if depends_on_caller(fallback) && is_valid && obstacles(before, fallback).is_empty() {
-                for why in obstacles(target, fallback) {
+            let (before, after) = (&before.config, &after.config);
+            if depends_on_caller(after) && obstacles(before, after).is_empty() {
+                for why in obstacles(target, after) {
                     given.reject(format!("through {}: {why}", join("targets", &before.name)));
                 }
             }
@@ -141,8 +137,7 @@ impl<'a> FallbackGraph<'a> {
     }
 
     /// Returns the cycles of fallbacks. The key is the first target of the cycle that sets
-    /// `fallback` itself, and the value lists the targets that follow it, up to and including that
-    /// target.
+    /// `fallback` itself, and the value lists the targets of the cycle, with that one at both ends.
     fn cycles(&self) -> HashMap<usize, Vec<usize>> {
         let names_fallback =
             |at: &usize| self.targets.get(*at).is_some_and(|target| target.given.has("fallback"));
@@ -163,7 +158,7 @@ impl<'a> FallbackGraph<'a> {
                 })
             };
             if let Some(first) = round(met).filter(names_fallback).min() {
-                cycles.insert(first, round(first).collect());
+                cycles.insert(first, std::iter::once(first).chain(round(first)).collect());
             }
         }
         cycles
@@ -171,15 +166,11 @@ impl<'a> FallbackGraph<'a> {
 
     /// Reports a cycle at `given`, a value of `fallback`. `steps` is as in [`Self::cycles`].
     fn reject_cycle(&self, given: &Given<'_>, steps: &[usize]) {
-        if steps.len() == 1 {
+        if let [_, _] = steps {
             return given.reject("a target cannot be its own fallback; name another, or remove the key");
         }
-        let names: Vec<&str> = steps
-            .last()
-            .into_iter()
-            .chain(steps)
-            .filter_map(|at| Some(&*self.targets.get(*at)?.config.name))
-            .collect();
+        let targets = steps.iter().filter_map(|at| self.targets.get(*at));
+        let names: Vec<&str> = targets.map(|target| &*target.config.name).collect();
         given.reject(format!("the fallbacks form a cycle: {}; remove one of them", names.join(" -> ")));
     }
 }
@@ -233,10 +224,7 @@ fn requested_model(target: &TargetConfig) -> Option<Arc<str>> {
 /// Reports `model`, `key_env` and `forward_headers` of a target that is not a fallback.
 fn reject_unused(given: &Given<'_>) {
     let only = "has no effect, because no target names this one as its \"fallback\"; remove it";
-    if given.has("model") {
-        given.reject_key(&["model"], format!("{only}, or set \"models\" to select requests by their model"));
-    }
-    for given in ["key_env", "forward_headers"].into_iter().filter_map(|key| given.get(key)) {
-        given.reject(only);
-    }
+    given.reject_key("model", format!("{only}, or set \"models\" to select requests by their model"));
+    given.reject_key("key_env", only);
+    given.reject_key("forward_headers", only);
 }

@@ -15,8 +15,9 @@ pub(super) fn reject_default_floor(given: &Given<'_>, tenant: &mut TenantConfig)
 /// Reports floors whose sum is above 1, if the table sets `tenants` or `lanes` itself. Inherited
 /// floors are reported where they are set.
 pub(super) fn check_floors(given: &Given<'_>, target: &TargetConfig) {
-    if let Some(text) = floors_above_one(target).filter(|_| given.has("tenants") || given.has("lanes")) {
-        given.reject_key(&["tenants", "lanes"], text);
+    let own = given.get("tenants").or_else(|| given.get("lanes"));
+    if let (Some(given), Some(text)) = (own, floors_above_one(target)) {
+        given.reject(text);
     }
 }
 

@@ -1,6 +1,6 @@
 //! Reads `limit`: whether the limit of a target or tool is fixed or adaptive, and its settings.
 
-use crate::schema::{Given, InvalidValue, LIMIT, PERCENTILE, SettingGroup, Value, names};
+use crate::schema::{Given, InvalidValue, LIMIT, PERCENTILE, Value, names};
 use crate::{AdaptiveConfig, LimitConfig};
 
 const EXPECTED: &str = "\"adaptive\", \"fixed\" or a table with settings of an adaptive limit";
@@ -74,22 +74,17 @@ impl LimitLayers {
         }
         let (cap, start, min) =
             ((named, &cap), ("limit.start", &self.keys.start), ("limit.min", &self.keys.min));
-        let (own_start, own_min) = (given.has("limit.start"), given.has("limit.min"));
-        if own_start {
-            given.reject_above(start, cap);
-        }
-        if own_min {
-            given.reject_above(min, cap);
-        }
-        if own_start && own_min && min.1 <= cap.1 {
+        let own = |(key, _): &(&str, &usize)| given.has(key);
+        [start, min].into_iter().filter(own).for_each(|setting| given.reject_above(setting, cap));
+        if own(&start) && own(&min) && min.1 <= cap.1 {
             given.reject_above(min, start);
         }
     }
 
     /// Makes the limit fixed. Reports the problem `why` if the table sets `limit` to adaptive.
     pub(super) fn force_fixed(&mut self, given: &Given<'_>, why: &str) {
-        if self.adaptive == Some(true) && given.has("limit") {
-            given.reject_key(&["limit"], why);
+        if self.adaptive == Some(true) {
+            given.reject_key("limit", why);
         }
         self.adaptive = Some(false);
     }
@@ -110,16 +105,15 @@ fn read_keyword(value: &Value) -> Result<bool, InvalidValue> {
 }
 
 /// Returns what to write instead of an unknown key of `limit`. `None`: the most similar key.
-fn misplaced_key(key: &str) -> Option<String> {
-    let advice = match key {
+fn misplaced_key(key: &str) -> Option<&'static str> {
+    Some(match key {
         "max" | "ceiling" | "cap" => "the upper bound is the \"cap\", beside \"limit\"",
         "step" => "to decrease by 4 slots, write decrease = { step = 4 }",
         "factor" => "to decrease to a share, write decrease = 0.9",
         "kind" | "mode" | "type" => "a table is an adaptive limit; for a fixed limit write limit = \"fixed\"",
-        _ if PERCENTILE.names().any(|name| name == key) => {
+        _ if PERCENTILE.has(key) => {
             "it belongs in the table \"detector\", which selects the percentile detector"
         }
         _ => return None,
-    };
-    Some(advice.to_owned())
+    })
 }

@@ -20,7 +20,7 @@ mod toml;
 use self::limit::LimitLayers;
 pub(super) use self::pool::replica_list;
 pub use self::pool::replicas_in_file;
-use super::schema::{CAP_RANGE, Given, Node, Problems, Scalar, SettingGroup, TOOL, TOP};
+use super::schema::{CAP_RANGE, Given, Node, Problems, Scalar, TOOL, TOP};
 use super::{Config, ConfigError, LimitConfig, OnFull, ReplicaConfig, ToolConfig};
 
 impl Config {
@@ -35,10 +35,11 @@ impl Config {
     /// # Errors
     /// Returns every problem of the configuration, each with its line.
     pub fn from_toml(text: &str) -> Result<Self, ConfigError> {
-        let problems = Problems::default();
-        let config = toml::read(text, &problems).map(|root| read_config(&root, &problems));
-        // Without a root there was a problem, so this default is never seen.
-        problems.into_result(config.unwrap_or_default())
+        Problems::check(|problems| {
+            let config = toml::read(text, problems).map(|root| read_config(&root, problems));
+            // Without a root there was a problem, so this default is never seen.
+            config.unwrap_or_default()
+        })
     }
 
     /// Reads a configuration from JSON. The Python and Node packages convert dicts and objects to
@@ -55,9 +56,7 @@ impl Config {
 
     /// Reads a configuration from JSON or a builder, converted to a tree.
     pub(super) fn from_tree(root: &Node) -> Result<Self, ConfigError> {
-        let problems = Problems::default();
-        let config = read_config(root, &problems);
-        problems.into_result(config)
+        Problems::check(|problems| read_config(root, problems))
     }
 }
 
@@ -115,21 +114,21 @@ fn read_tool(given: &Given<'_>) -> Option<ToolConfig> {
     limit.read(given);
     if limit.keys.awaiting.is_some() {
         let text = "has no effect for tools, whose calls have no first token; remove it";
-        given.reject_key(&["limit.awaiting"], text);
+        given.reject_key("limit.awaiting", text);
     }
     if given.has("cap") {
         limit.check_order(given, tool.cap, "cap");
     }
     tool.limit = limit.resolve(given, tool.cap, tool.latency.is_some());
     if tool.limit == LimitConfig::Fixed && tool.latency.is_some() {
-        given.reject_key(&["latency"], limit.fixed_reason(given, "latency"));
+        given.reject_key("latency", limit.fixed_reason(given, "latency"));
     }
     if tool.rps.is_some() && tool.rpm.is_some() {
-        given.reject_key(&["rpm"], "a tool has one rate; remove this or \"rps\"");
+        given.reject_key("rpm", "a tool has one rate; remove this or \"rps\"");
     }
     if tool.on_full == OnFull::Refuse && tool.wait.is_some() {
         given.reject_key(
-            &["wait"],
+            "wait",
             "has no effect with on_full = \"refuse\"; remove it, or set on_full = \"wait\"",
         );
     }

@@ -8,7 +8,7 @@ use super::target::{parse_base_url, read_key_env};
 use super::{json, toml};
 use crate::schema::{
     DNS_EVERY, DNS_EVERY_RANGE, FILE_EVERY, FILE_EVERY_RANGE, Given, InvalidValue, Node, POOL, Problems,
-    REPLICA, SettingGroup, TextRule, Value,
+    REPLICA, TextRule, Value,
 };
 use crate::{ConfigError, MAX_REPLICAS, PoolConfig, ReplicaConfig, ReplicaSource};
 
@@ -40,25 +40,25 @@ pub(super) fn read_pool(given: &Given<'_>) -> PoolConfig {
 fn read_source(given: &Given<'_>) -> ReplicaSource {
     let sources: Vec<&str> = SOURCES.into_iter().filter(|key| given.has(key)).collect();
     if let [first, second, ..] = *sources {
-        given.reject_key(&[second], format!("only one key may name the replicas; remove this or {first:?}"));
+        given.reject_key(second, format!("only one key may name the replicas; remove this or {first:?}"));
     }
     for (interval, key) in INTERVALS {
-        if given.has(interval) && !given.has(key) {
-            given.reject_key(&[interval], format!("has no effect without {key:?}; set that, or remove it"));
+        if !given.has(key) {
+            given.reject_key(interval, format!("has no effect without {key:?}; set that, or remove it"));
         }
     }
     if let Some(given) = given.get("replicas") {
         return ReplicaSource::Listed(read_replicas(&given));
     }
-    if let Some(url) = given.get("dns").and_then(|given| given.read(|value| DNS.read(value))) {
-        let mut every = DNS_EVERY;
-        given.set("dns_every", &mut every, &DNS_EVERY_RANGE);
-        return ReplicaSource::Dns { url, every };
+    let interval = |key: &str, mut interval, range| {
+        given.set(key, &mut interval, &range);
+        interval
+    };
+    if let Some(url) = given.get("dns").and_then(|given| DNS.read(&given)) {
+        return ReplicaSource::Dns { url, every: interval("dns_every", DNS_EVERY, DNS_EVERY_RANGE) };
     }
-    if let Some(path) = given.get("file").and_then(|given| given.read(|value| FILE.read(value))) {
-        let mut every = FILE_EVERY;
-        given.set("file_every", &mut every, &FILE_EVERY_RANGE);
-        return ReplicaSource::File { path, every };
+    if let Some(path) = given.get("file").and_then(|given| FILE.read(&given)) {
+        return ReplicaSource::File { path, every: interval("file_every", FILE_EVERY, FILE_EVERY_RANGE) };
     }
     ReplicaSource::Dynamic
 }
@@ -66,12 +66,11 @@ fn read_source(given: &Given<'_>) -> ReplicaSource {
 /// Reads the list of replicas of a pool. Reports an empty list.
 fn read_replicas(given: &Given<'_>) -> Vec<ReplicaConfig> {
     let members = read_list(given, "a list of base URLs, or of tables with a \"url\"");
-    if let Value::List(items) = given.value {
-        if items.is_empty() {
-            given.reject("the list is empty; remove the key if the program sets the replicas (set_replicas)");
-        }
-        check_count(given, items.len());
+    let count = given.items().len();
+    if count == 0 {
+        given.reject("the list is empty; remove the key if the program sets the replicas (set_replicas)");
     }
+    check_count(given, count);
     members
 }
 
@@ -104,14 +103,14 @@ fn read_list(given: &Given<'_>, expected: &str) -> Vec<ReplicaConfig> {
 /// Reads a replica: a base URL, or a table with `url`. Returns `None` if the URL is invalid.
 fn read_replica(given: &Given<'_>) -> Option<ReplicaConfig> {
     if !given.is_table() {
-        return given.read(|value| URL.read(value)).map(|url| ReplicaConfig::new(&url));
+        return URL.read(given).map(|url| ReplicaConfig::new(&url));
     }
     given.check_table(&[&REPLICA]);
     let Some(url) = given.get("url") else {
         given.reject("needs a \"url\": the replica's base URL");
         return None;
     };
-    let mut member = ReplicaConfig::new(&url.read(|value| URL.read(value))?);
+    let mut member = ReplicaConfig::new(&URL.read(&url)?);
     member.read(given);
     if let Some(models) = given.get("models") {
         if models.items().is_empty() {
@@ -189,11 +188,12 @@ pub(super) fn urls_by_name(name: &str, pool: &PoolConfig) -> Result<Vec<String>,
 
 /// Reads the replicas that the program sets, at most [`MAX_REPLICAS`].
 pub(crate) fn replica_list(list: &Node) -> Result<Vec<ReplicaConfig>, ConfigError> {
-    let problems = Problems::default();
-    let given = Given::new("replicas", list, &problems);
-    let members = read_list(&given, EXPECTED_LIST);
-    check_count(&given, members.len());
-    problems.into_result(members)
+    Problems::check(|problems| {
+        let given = Given::new("replicas", list, problems);
+        let members = read_list(&given, EXPECTED_LIST);
+        check_count(&given, members.len());
+        members
+    })
 }
 
 /// Reads the text of a file that lists replicas: TOML or JSON with `replicas`, a JSON list, or one
@@ -208,9 +208,7 @@ pub(crate) fn replica_list(list: &Node) -> Result<Vec<ReplicaConfig>, ConfigErro
 /// # Errors
 /// Returns every problem of the file, each with its line.
 pub fn replicas_in_file(text: &str) -> Result<Vec<ReplicaConfig>, ConfigError> {
-    let problems = Problems::default();
-    let members = read_file_text(text, &problems);
-    problems.into_result(members)
+    Problems::check(|problems| read_file_text(text, problems))
 }
 
 fn read_file_text(text: &str, problems: &Problems) -> Vec<ReplicaConfig> {
@@ -245,8 +243,7 @@ fn read_file_text(text: &str, problems: &Problems) -> Vec<ReplicaConfig> {
         return read_list(&Given::new("replicas", &root, problems), EXPECTED_LIST);
     }
     let given = Given::new("", &root, problems);
-    let is_replica_key = |key: &str| REPLICA.names().any(|name| name == key);
-    let advice = |key: &str| is_replica_key(key).then(|| "it belongs in one of \"replicas\"".to_owned());
+    let advice = |key: &str| REPLICA.has(key).then_some("it belongs in one of \"replicas\"");
     let is_table = given.check_keys(&["replicas"], advice);
     let list = given.get("replicas");
     if is_table && list.is_none() {

@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use crate::schema::{BUDGET_NAME, Budgets, Given, InvalidValue, RATES, SettingGroup, suggest};
+use crate::schema::{BUDGET_NAME, Budgets, Given, InvalidValue, RATES, suggest};
 use crate::{Config, RateConfig, TargetConfig};
 
 /// Reports each shared budget that no target names.

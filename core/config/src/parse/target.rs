@@ -8,8 +8,7 @@ use super::limit::LimitLayers;
 use super::{conflicts, fallback, floors, pool, rates};
 use crate::matching::{BaseUrl, TargetRule};
 use crate::schema::{
-    Budgets, CAP_RANGE, Given, InvalidValue, RATES, SETTINGS, Scalar, SettingGroup, TARGET, TextRule, Value,
-    suggest,
+    Budgets, CAP_RANGE, Given, InvalidValue, RATES, SETTINGS, Scalar, TARGET, TextRule, Value, suggest,
 };
 use crate::{LimitConfig, TargetConfig, TargetMatch, Tokenizer, providers};
 
@@ -49,11 +48,8 @@ pub(super) fn read_targets(
         let mut reader = base.clone();
         reader.config.name = name.into();
         reader.read_target(&given, is_only_target);
-        targets.push(ParsedTarget {
-            config: reader.config,
-            is_valid: given.problems.count() == before,
-            given,
-        });
+        let is_valid = given.problems.count() == before;
+        targets.push(ParsedTarget { config: reader.config, given, is_valid });
     }
     let default_fallback = defaults.as_ref().and_then(|given| given.get("fallback"));
     fallback::resolve(&mut targets, &base.config, default_fallback);
@@ -103,10 +99,9 @@ impl<'a> TargetReader<'a> {
         let urls = if slots_only { Vec::new() } else { read_patterns(given, "url", &URL) };
         let models = read_patterns(given, "models", &MODEL_PATTERN);
         let mut matches = TargetMatch { urls, models, slots_only };
-        for key in ["models", "pool"] {
-            if slots_only && given.has(key) {
-                given.reject_key(&[key], NO_REQUESTS);
-            }
+        if slots_only {
+            given.reject_key("models", NO_REQUESTS);
+            given.reject_key("pool", NO_REQUESTS);
         }
         self.config.pool = given.get("pool").map(|given| pool::read_pool(&given));
         if !given.has("url") {
@@ -127,7 +122,7 @@ impl<'a> TargetReader<'a> {
     /// target.
     fn read_fallback_keys(&mut self, given: &Given<'_>) {
         if let Some(given) = given.get("model") {
-            self.config.model = given.read(|value| MODEL.read(value));
+            self.config.model = MODEL.read(&given);
             let taken = |model: &str| {
                 TargetRule::new(&self.config.matches).is_ok_and(|rule| rule.matches_model(model))
             };
@@ -152,7 +147,7 @@ impl<'a> TargetReader<'a> {
         if config.tokenizer == Tokenizer::Bpe && !cfg!(feature = "bpe") {
             config.tokenizer = Tokenizer::Learned;
             let text = "\"bpe\" needs a build with the feature \"bpe\"; use \"learned\" or \"vllm\"";
-            given.reject_key(&["tokenizer"], text);
+            given.reject_key("tokenizer", text);
         }
         floors::reject_default_floor(given, &mut config.default_tenant);
         rates::read_rates(given, config, self.budgets);
@@ -181,11 +176,11 @@ impl<'a> TargetReader<'a> {
 
     /// Removes `tpot` if the limit is fixed, and reports it if the target sets it itself.
     fn check_tpot(&mut self, given: &Given<'_>) {
-        if self.clear_unused_tpot() && given.has("tpot") {
+        if self.clear_unused_tpot() {
             let why = self.limit.fixed_reason(given, "ttft");
             let slots_only = self.config.matches.slots_only;
             let why = if slots_only { "with url = \"none\" there are no tokens; remove it" } else { &why };
-            given.reject_key(&["tpot"], why);
+            given.reject_key("tpot", why);
         }
     }
 
@@ -202,7 +197,7 @@ impl<'a> TargetReader<'a> {
             && self.clear_unused_tpot()
             && all_fixed
         {
-            given.reject_key(&["tpot"], self.limit.fixed_reason(&given, "ttft"));
+            given.reject_key("tpot", self.limit.fixed_reason(&given, "ttft"));
         }
         self.config
     }
@@ -326,11 +321,9 @@ pub(super) fn parse_base_url(text: &str) -> Result<String, &'static str> {
 
 /// Checks the name of a model (1 to 200 bytes). Returns it, or why it is invalid.
 fn parse_model(text: &str) -> Result<&str, &'static str> {
-    if text.is_empty() {
-        Err("a name must not be empty")
-    } else if text.len() > 200 {
-        Err("a name may have at most 200 bytes")
-    } else {
-        Ok(text)
+    match text.len() {
+        0 => Err("a name must not be empty"),
+        1..=200 => Ok(text),
+        _ => Err("a name may have at most 200 bytes"),
     }
 }

@@ -36,11 +36,8 @@ fn table(table: &DeTable<'_>, lines: &Lines) -> Table {
 }
 
 fn node(value: &Spanned<DeValue<'_>>, lines: &Lines) -> Node {
-    Node { value: value_of(value.get_ref(), lines), line: Some(lines.line(value.span().start)) }
-}
-
-fn value_of(value: &DeValue<'_>, lines: &Lines) -> Value {
-    match value {
+    let line = Some(lines.line(value.span().start));
+    let value = match value.get_ref() {
         DeValue::String(text) => Value::Text(text.to_string()),
         DeValue::Boolean(flag) => Value::Bool(*flag),
         DeValue::Integer(number) => i128::from_str_radix(number.as_str(), number.radix())
@@ -51,7 +48,8 @@ fn value_of(value: &DeValue<'_>, lines: &Lines) -> Value {
         DeValue::Datetime(_) => Value::Other("a date or time of day"),
         DeValue::Array(items) => Value::List(items.iter().map(|item| node(item, lines)).collect()),
         DeValue::Table(inner) => Value::Table(table(inner, lines)),
-    }
+    };
+    Node { value, line }
 }
 
 /// The byte offset at which each line of a text starts.

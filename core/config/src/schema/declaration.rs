@@ -5,7 +5,7 @@
 //! prints it, and the methods of the builder. A test generates the reference page and the types of
 //! the Python and Node packages from the same declarations.
 
-use super::{Given, Table, Value};
+use super::{Table, Value};
 
 /// A builder of a table: records the keys that were set as untyped values, as if read from a file.
 pub(crate) trait Builder: Sized {
@@ -14,19 +14,28 @@ pub(crate) trait Builder: Sized {
 
     /// Sets a key. Replaces the value that it has.
     fn set(mut self, key: &str, value: impl Into<Value>) -> Self {
-        self.keys().put(key, value.into());
+        *self.keys().value_mut(key) = value.into();
         self
     }
 
-    /// Appends an item to the list of a key.
+    /// Appends an item to the list that a key has. If the key has no list, it gets a new one.
     fn append(mut self, key: &str, item: impl Into<Value>) -> Self {
-        self.keys().append(key, item.into());
+        let item = item.into().into();
+        match self.keys().value_mut(key) {
+            Value::List(items) => items.push(item),
+            other => *other = Value::List(vec![item]),
+        }
         self
     }
 
-    /// Adds a table named `name` to the table of a key; see [`Table::add`].
+    /// Adds a table named `name` to the table that `key` has, such as `acme` to `tenants`. A table
+    /// of the same name is not replaced; the duplicate is rejected when the configuration is read.
     fn add(mut self, key: &str, name: &str, table: Table) -> Self {
-        self.keys().add(key, name, table);
+        let table = Value::Table(table);
+        match self.keys().value_mut(key) {
+            Value::Table(named) => named.push(name, table),
+            other => *other = Value::Table([(name, table)].into()),
+        }
         self
     }
 }
@@ -34,28 +43,10 @@ pub(crate) trait Builder: Sized {
 /// Key paths, and values with their units, in the order in which `tidegate check` prints them.
 pub(crate) type Lines = Vec<(String, String)>;
 
-/// A struct with the values of one table of the configuration. Implemented by [`settings!`].
-pub(crate) trait SettingGroup {
-    /// Replaces the values of the keys that the table has. Reports invalid values and leaves the
-    /// fields of those keys unchanged. Ignores unknown keys.
-    fn read(&mut self, given: &Given<'_>);
-
-    /// Appends the path and the value of each key. `path` is that of the table.
-    fn list_keys(&self, path: &str, lines: &mut Lines);
-
-    /// Returns the path and the value of each key. `path` is that of the table.
-    fn lines(&self, path: &str) -> Lines {
-        let mut lines = Lines::new();
-        self.list_keys(path, &mut lines);
-        lines
-    }
-
-    /// Returns the keys and their values as `key value, key value`.
-    fn on_one_line(&self) -> String {
-        let lines: Vec<String> =
-            self.lines("").into_iter().map(|(key, value)| format!("{key} {value}")).collect();
-        lines.join(", ")
-    }
+/// Returns keys and their values as `key value, key value`.
+pub(crate) fn on_one_line(lines: Lines) -> String {
+    let lines: Vec<String> = lines.into_iter().map(|(key, value)| format!("{key} {value}")).collect();
+    lines.join(", ")
 }
 
 /// The declared keys of a table.
@@ -87,6 +78,11 @@ impl KeyTable {
     pub(crate) fn names(&self) -> impl Iterator<Item = &'static str> {
         self.keys.iter().map(|key| key.name)
     }
+
+    /// Returns `true` if the table declares a key of this name.
+    pub(crate) fn has(&self, name: &str) -> bool {
+        self.names().any(|declared| declared == name)
+    }
 }
 
 /// Returns the names of the keys of several tables.
@@ -94,13 +90,24 @@ pub(crate) fn names(tables: &[&KeyTable]) -> Vec<&'static str> {
     tables.iter().flat_map(|table| table.names()).collect()
 }
 
+/// Returns the default of a key for the reference page: the note about it, if any, otherwise the
+/// value. Empty for tables by name.
+#[cfg(test)]
+pub(crate) fn default_text<T: super::Setting>(default: &T, note: &str) -> String {
+    let lines = default.list("", "", "none");
+    match &*lines {
+        [(_, text)] if note.is_empty() => text.clone(),
+        _ => note.to_owned(),
+    }
+}
+
 /// The type of a key's value, for the reference page and the types of Python and TypeScript.
 #[cfg(test)]
 pub(crate) enum Kind {
-    Number {
-        type_name: &'static str,
-        range: String,
-    },
+    /// A number that may have a fraction, with its range as text.
+    Number(String),
+    /// A whole number, with its range as text.
+    Whole(String),
     /// A number of tokens or requests, with its range as text.
     Count(String),
     Duration(String),
@@ -167,25 +174,32 @@ macro_rules! settings {
         table $TABLE:ident $name:literal;
         $( $(#[doc = $doc:literal])+ $key:ident: $kind:expr => $default:literal; )+
     ) => {
+        settings!(@table $TABLE $name [$($about),+] [
+            $( settings!(@key $key [$($doc),+] "", $kind, $default.to_owned()), )+
+        ]);
+    };
+    // The static with the declared keys of a table.
+    (@table $TABLE:ident $name:literal [$($about:literal),+] $keys:expr) => {
         pub(crate) static $TABLE: $crate::schema::KeyTable = $crate::schema::KeyTable {
             #[cfg(test)]
             name: $name,
             #[cfg(test)]
             docs: &[$($about),+],
-            keys: &[$(settings!(@special $key [$($doc),+] ($kind) $default)),+],
+            keys: &$keys,
         };
     };
-    (@special $key:ident [$($doc:literal),+] ($kind:expr) $default:literal) => {
+    // The declaration of one key.
+    (@key $key:ident [$($doc:literal),+] $unit:expr, $kind:expr, $default:expr) => {
         $crate::schema::Key {
             name: stringify!($key),
             #[cfg(test)]
             docs: &[$($doc),+],
             #[cfg(test)]
-            unit: "",
+            unit: $unit,
             #[cfg(test)]
             kind: || $kind,
             #[cfg(test)]
-            default: || $default.to_owned(),
+            default: || $default,
         }
     };
     (
@@ -208,35 +222,14 @@ macro_rules! settings {
             )*
         }
 
-        pub(crate) static $TABLE: $crate::schema::KeyTable = $crate::schema::KeyTable {
-            #[cfg(test)]
-            name: $name,
-            #[cfg(test)]
-            docs: &[$($about),+],
-            keys: &[
-                $($( settings!(@special $special [$($special_doc),+] ($kind) $special_default), )*)?
-                $( $crate::schema::Key {
-                    name: stringify!($key),
-                    #[cfg(test)]
-                    docs: &[$($doc),+],
-                    #[cfg(test)]
-                    unit: concat!($($unit)?),
-                    #[cfg(test)]
-                    kind: || <$type $(<$inner>)? as $crate::schema::Setting>::kind(&$bounds),
-                    #[cfg(test)]
-                    default: || {
-                        let note = concat!($($note)?);
-                        if !note.is_empty() {
-                            return note.to_owned();
-                        }
-                        let default: $type $(<$inner>)? = $default;
-                        let mut lines = Vec::new();
-                        $crate::schema::Setting::list(&default, "", "", "none", &mut lines);
-                        if let [(_, text)] = &*lines { text.clone() } else { String::new() }
-                    },
-                }, )*
-            ],
-        };
+        settings!(@table $TABLE $name [$($about),+] [
+            $($( settings!(@key $special [$($special_doc),+] "", $kind, $special_default.to_owned()), )*)?
+            $( settings!(
+                @key $key [$($doc),+] concat!($($unit)?),
+                <$type $(<$inner>)? as $crate::schema::Setting>::kind(&$bounds),
+                $crate::schema::default_text::<$type $(<$inner>)?>(&$default, concat!($($note)?))
+            ), )*
+        ]);
 
         impl Default for $Config {
             fn default() -> Self {
@@ -245,19 +238,23 @@ macro_rules! settings {
         }
 
         const _: () = {
-            use $crate::schema::{Given, SettingGroup, Lines, Setting, join};
+            use $crate::schema::{Given, Lines, Setting, join, on_one_line};
 
-            impl SettingGroup for $Config {
-                fn read(&mut self, given: &Given<'_>) {
+            impl $Config {
+                /// Replaces the values of the keys that the table has. Reports invalid values and
+                /// leaves the fields of those keys unchanged. Ignores unknown keys.
+                pub(crate) fn read(&mut self, given: &Given<'_>) {
                     $( given.set(stringify!($key), &mut self.$key, &$bounds); )*
                 }
 
-                fn list_keys(&self, path: &str, lines: &mut Lines) {
+                /// Returns the path and the value of each key. `path` is that of the table.
+                pub(crate) fn lines(&self, path: &str) -> Lines {
+                    let mut lines = Lines::new();
                     $( {
-                        let notes: &[&str] = &[$($note)?];
-                        let none = notes.first().copied().unwrap_or("none");
-                        self.$key.list(&join(path, stringify!($key)), concat!($($unit)?), none, lines);
+                        let none = [$($note,)? "none"][0];
+                        lines.extend(self.$key.list(&join(path, stringify!($key)), concat!($($unit)?), none));
                     } )*
+                    lines
                 }
             }
 
@@ -271,8 +268,8 @@ macro_rules! settings {
                     }
                 }
 
-                fn list(&self, path: &str, _unit: &str, _none: &str, lines: &mut Lines) {
-                    lines.push((path.to_owned(), self.on_one_line()));
+                fn list(&self, path: &str, _unit: &str, _none: &str) -> Lines {
+                    vec![(path.to_owned(), on_one_line(self.lines("")))]
                 }
 
                 #[cfg(test)]
@@ -315,13 +312,10 @@ macro_rules! settings {
             Self::default()
         }
     };
-    (@setter [$(#[doc = $doc:literal])+] $key:ident: Option<Text>) => {
-        settings!(@optional_text [$(#[doc = $doc])+] $key);
-    };
     (@setter [$(#[doc = $doc:literal])+] $key:ident: Option<HeaderName>) => {
-        settings!(@optional_text [$(#[doc = $doc])+] $key);
+        settings!(@setter [$(#[doc = $doc])+] $key: Option<Text>);
     };
-    (@optional_text [$(#[doc = $doc:literal])+] $key:ident) => {
+    (@setter [$(#[doc = $doc:literal])+] $key:ident: Option<Text>) => {
         #[doc = concat!("Sets `", stringify!($key), "`, or switches it off.\n\n")]
         $(#[doc = $doc])+
         pub fn $key<'a>(self, value: impl Into<Option<&'a str>>) -> Self {
@@ -337,6 +331,7 @@ macro_rules! settings {
         }
     };
     // Maps and lists of tables have setters by name.
+    (@setter [$(#[doc = $doc:literal])+] $key:ident: Budgets) => {};
     (@setter [$(#[doc = $doc:literal])+] $key:ident: Tenants) => {};
     (@setter [$(#[doc = $doc:literal])+] $key:ident: Lanes) => {};
     (@setter [$(#[doc = $doc:literal])+] $key:ident: RetryConfig) => {
@@ -344,6 +339,9 @@ macro_rules! settings {
     };
     (@setter [$(#[doc = $doc:literal])+] $key:ident: TenantConfig) => {
         settings!(@setter [$(#[doc = $doc])+] $key: Tenant);
+    };
+    (@setter [$(#[doc = $doc:literal])+] $key:ident: TransportConfig) => {
+        settings!(@setter [$(#[doc = $doc])+] $key: Transport);
     };
     (@setter [$(#[doc = $doc:literal])+] $key:ident: $type:ident) => {
         #[doc = concat!("Sets `", stringify!($key), "`.\n\n")]

@@ -26,10 +26,11 @@ impl<'a> Given<'a> {
         self.problems.add(self.line, &self.path, text);
     }
 
-    /// Reports a problem with the first of `keys` that this table has, or with the table itself if
-    /// it has none of them.
-    pub(crate) fn reject_key(&self, keys: &[&str], text: impl Into<String>) {
-        keys.iter().find_map(|key| self.get(key)).as_ref().unwrap_or(self).reject(text);
+    /// Reports a problem with the value of `key`. Does nothing if this table does not have the key.
+    pub(crate) fn reject_key(&self, key: &str, text: impl Into<String>) {
+        if let Some(given) = self.get(key) {
+            given.reject(text);
+        }
     }
 
     /// Reports a problem if the value of `key` is above the value of `bound`, and this table sets
@@ -39,11 +40,10 @@ impl<'a> Given<'a> {
         (key, value): (&str, &T),
         (bound, bound_value): (&str, &T),
     ) {
-        if value > bound_value && (self.has(key) || self.has(bound)) {
-            let (value, bound_value) = (value.to_value().show(), bound_value.to_value().show());
-            let text =
-                format!("{key} ({value}) is above {bound} ({bound_value}); lower {key} or raise {bound}");
-            self.reject_key(&[key, bound], text);
+        let Some(given) = self.get(key).or_else(|| self.get(bound)) else { return };
+        if value > bound_value {
+            let (low, high) = (bound_value.to_value().show(), value.to_value().show());
+            given.reject(format!("{key} ({high}) is above {bound} ({low}); lower {key} or raise {bound}"));
         }
     }
 
@@ -93,10 +93,11 @@ impl<'a> Given<'a> {
 
     /// As [`Given::check_table`], for these `keys`. `advice` returns what to write instead of an
     /// unknown key, or `None` for the most similar one of `keys`.
-    pub(crate) fn check_keys(&self, keys: &[&str], advice: impl Fn(&str) -> Option<String>) -> bool {
+    pub(crate) fn check_keys(&self, keys: &[&str], advice: impl Fn(&str) -> Option<&'static str>) -> bool {
         let is_table = self.expect_table("a table");
         for entry in self.entries().iter().filter(|entry| !keys.contains(&&*entry.key)) {
-            let advice = advice(&entry.key).unwrap_or_else(|| suggest::suggest_key(&entry.key, keys));
+            let similar = || suggest::suggest_key(&entry.key, keys);
+            let advice = advice(&entry.key).map_or_else(similar, str::to_owned);
             self.reject_entry(entry, &format!("unknown key; {advice}"));
         }
         is_table
@@ -106,13 +107,8 @@ impl<'a> Given<'a> {
     /// `targets`. Omits invalid names. Reports them, and a value that is not a table.
     pub(crate) fn named(&self) -> Vec<(&'a str, Given<'a>)> {
         self.expect_table("a table of names");
-        let is_valid = |entry: &&Entry| match check_name(&entry.key) {
-            Ok(()) => true,
-            Err(why) => {
-                self.reject_entry(entry, why);
-                false
-            }
-        };
+        let is_valid =
+            |entry: &&Entry| check_name(&entry.key).map_err(|why| self.reject_entry(entry, why)).is_ok();
         self.entries().iter().filter(is_valid).map(|entry| (&*entry.key, self.entry_value(entry))).collect()
     }
 

@@ -39,10 +39,7 @@ macro_rules! keywords {
             type Bounds = ();
 
             fn read(value: &Value, (): &()) -> Result<Self, InvalidValue> {
-                let chosen = match value {
-                    Value::Text(text) => Self::ALL.iter().find(|choice| choice.as_str() == text),
-                    _ => None,
-                };
+                let chosen = Self::ALL.iter().find(|choice| value.as_text() == Some(choice.as_str()));
                 chosen.copied().ok_or_else(|| {
                     InvalidValue::expected(one_of(Self::ALL.iter().map(|choice| choice.as_str())))
                 })

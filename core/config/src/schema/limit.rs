@@ -5,7 +5,7 @@ use std::time::Duration;
 
 #[cfg(test)]
 use super::Kind;
-use super::{CAP_RANGE, Given, InvalidValue, Lines, Scalar, Setting, SettingGroup, Value, millis, secs};
+use super::{CAP_RANGE, Given, InvalidValue, Lines, Scalar, Setting, Value, millis, on_one_line, secs};
 
 /// How many of the slots that the cap allows are in force.
 #[derive(Clone, Debug, PartialEq)]
@@ -154,13 +154,13 @@ impl Setting for Decrease {
         *self = chosen.unwrap_or(*self);
     }
 
-    fn list(&self, path: &str, _unit: &str, _none: &str, lines: &mut Lines) {
+    fn list(&self, path: &str, _unit: &str, _none: &str) -> Lines {
         let text = match self {
             Decrease::Served => "to the concurrency that is served".to_owned(),
             Decrease::Factor(share) => format!("to {share} of the limit"),
             Decrease::Step(slots) => format!("by {slots} slots"),
         };
-        lines.push((path.to_owned(), text));
+        vec![(path.to_owned(), text)]
     }
 
     #[cfg(test)]
@@ -180,20 +180,10 @@ settings! {
     step: <usize as Setting>::kind(&CAP_RANGE) => "required";
 }
 
-impl Detector {
-    /// Returns the keyword in the configuration.
-    pub const fn as_str(&self) -> &'static str {
-        match self {
-            Detector::Exceedance => "exceedance",
-            Detector::Percentile(_) => "percentile",
-        }
-    }
-}
-
 impl From<Detector> for Value {
     fn from(detector: Detector) -> Self {
         match detector {
-            Detector::Exceedance => Value::Text(detector.as_str().to_owned()),
+            Detector::Exceedance => Value::Text("exceedance".to_owned()),
             Detector::Percentile(Percentile { quantile, window, tick, band, hold }) => Value::Table(
                 [
                     ("quantile", quantile.into()),
@@ -229,12 +219,12 @@ impl Setting for Detector {
         *self = Detector::Percentile(percentile);
     }
 
-    fn list(&self, path: &str, _unit: &str, _none: &str, lines: &mut Lines) {
+    fn list(&self, path: &str, _unit: &str, _none: &str) -> Lines {
         let text = match self {
-            Detector::Exceedance => self.as_str().to_owned(),
-            Detector::Percentile(percentile) => format!("percentile: {}", percentile.on_one_line()),
+            Detector::Exceedance => "exceedance".to_owned(),
+            Detector::Percentile(percentile) => format!("percentile: {}", on_one_line(percentile.lines(""))),
         };
-        lines.push((path.to_owned(), text));
+        vec![(path.to_owned(), text)]
     }
 
     #[cfg(test)]

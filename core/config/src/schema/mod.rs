@@ -48,7 +48,7 @@ builders! {
 
 settings! {
     /// The configuration of a gate, with defaults filled in and every value in its range.
-    pub struct Config, table TOP "Config", builders [];
+    pub struct Config, table TOP "Config", builders [ConfigBuilder];
     fields {
         /// The targets in the order of the file. A request is sent to the first one that matches
         /// it.

@@ -20,9 +20,11 @@ impl Problems {
         self.0.borrow().len()
     }
 
-    /// Returns `value` if no problem was added, otherwise the error of all problems.
-    pub(crate) fn into_result<T>(self, value: T) -> Result<T, ConfigError> {
-        let problems = self.0.into_inner();
+    /// Returns the result of `read` if it adds no problem, otherwise the error of all problems.
+    pub(crate) fn check<T>(read: impl FnOnce(&Self) -> T) -> Result<T, ConfigError> {
+        let problems = Self::default();
+        let value = read(&problems);
+        let problems = problems.0.into_inner();
         if problems.is_empty() { Ok(value) } else { Err(ConfigError::new(problems)) }
     }
 }

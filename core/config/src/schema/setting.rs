@@ -22,9 +22,9 @@ pub(crate) trait Setting {
     /// unchanged. A table replaces only the keys that are given.
     fn overlay(&mut self, given: &Given<'_>, bounds: &Self::Bounds);
 
-    /// Appends the path of each key at and below `path`, and its value followed by `unit`, for
+    /// Returns the path of each key at and below `path`, and its value followed by `unit`, for
     /// `tidegate check`. `none` is the text for a value that is switched off.
-    fn list(&self, path: &str, unit: &str, none: &str, lines: &mut Lines);
+    fn list(&self, path: &str, unit: &str, none: &str) -> Lines;
 
     /// Returns the type of the value for the reference page and the types of other languages.
     #[cfg(test)]
@@ -62,12 +62,12 @@ impl<T: Scalar> Setting for T {
         }
     }
 
-    fn list(&self, path: &str, unit: &str, none: &str, lines: &mut Lines) {
+    fn list(&self, path: &str, unit: &str, none: &str) -> Lines {
         let text = match self.to_value() {
             Value::Null => none.to_owned(),
             value => format!("{} {unit}", value.show()).trim_end().to_owned(),
         };
-        lines.push((path.to_owned(), text));
+        vec![(path.to_owned(), text)]
     }
 
     #[cfg(test)]
@@ -134,14 +134,14 @@ where
     })
 }
 
-/// Makes each integer type a [`Scalar`] with a range.
+/// Makes each integer type a [`Scalar`] with a range, which the given function reads.
 macro_rules! whole_numbers {
-    ($($type:ty),+) => {$(
+    ($($type:ty: $read:ident, $Kind:ident;)+) => {$(
         impl Scalar for $type {
             type Bounds = RangeInclusive<$type>;
 
             fn read(value: &Value, range: &Self::Bounds) -> Result<Self, InvalidValue> {
-                whole(value, range)
+                $read(value, range)
             }
 
             fn to_value(&self) -> Value {
@@ -151,32 +151,23 @@ macro_rules! whole_numbers {
 
             #[cfg(test)]
             fn kind(range: &Self::Bounds) -> Kind {
-                Kind::Number { type_name: "whole number", range: format!("{} to {}", range.start(), range.end()) }
+                Kind::$Kind(format!("{} to {}", range.start(), range.end()))
             }
         }
     )+};
 }
 
-whole_numbers!(usize, u32);
+whole_numbers! {
+    usize: whole, Whole;
+    u32: whole, Whole;
+    u64: count, Count;
+}
 
-/// A number of tokens or requests. Also accepts thousands and millions as text: `"450k"`, `"2M"`.
-impl Scalar for u64 {
-    type Bounds = RangeInclusive<u64>;
-
-    fn read(value: &Value, range: &Self::Bounds) -> Result<Self, InvalidValue> {
-        let scaled = value.as_text().and_then(scale).map(Value::Whole);
-        whole(scaled.as_ref().unwrap_or(value), range)
-            .map_err(|invalid| invalid.also(" (also \"450k\", \"2M\")"))
-    }
-
-    fn to_value(&self) -> Value {
-        Value::Whole((*self).into())
-    }
-
-    #[cfg(test)]
-    fn kind(range: &Self::Bounds) -> Kind {
-        Kind::Count(format!("{} to {}", range.start(), range.end()))
-    }
+/// Reads a number of tokens or requests in `range`. Also accepts thousands and millions as text:
+/// `"450k"`, `"2M"`.
+fn count(value: &Value, range: &RangeInclusive<u64>) -> Result<u64, InvalidValue> {
+    let scaled = value.as_text().and_then(scale).map(Value::Whole);
+    whole(scaled.as_ref().unwrap_or(value), range).map_err(|invalid| invalid.also(" (also \"450k\", \"2M\")"))
 }
 
 /// Converts text such as `"1.5M"` to the exact whole number, here 1,500,000. Returns `None` if it
@@ -214,7 +205,7 @@ impl Scalar for f64 {
 
     #[cfg(test)]
     fn kind(range: &Self::Bounds) -> Kind {
-        Kind::Number { type_name: "number", range: format!("{} to {}", range.start(), range.end()) }
+        Kind::Number(format!("{} to {}", range.start(), range.end()))
     }
 }
 
@@ -320,17 +311,19 @@ pub(crate) struct TextRule<T> {
 
 impl<T> TextRule<T> {
     /// Converts a text value, or returns why it is invalid.
-    pub(crate) fn read(&self, value: &Value) -> Result<T, InvalidValue> {
-        let invalid = InvalidValue::expected(self.expected);
-        match value.as_text().map(self.parse) {
-            Some(parsed) => parsed.map_err(|hint| invalid.hint(hint)),
-            None => Err(invalid),
-        }
+    fn convert(&self, value: &Value) -> Result<T, InvalidValue> {
+        let parsed = value.as_text().map_or(Err(""), self.parse);
+        parsed.map_err(|hint| InvalidValue::expected(self.expected).hint(hint))
+    }
+
+    /// Reads a text. Reports a problem and returns `None` if it is invalid.
+    pub(crate) fn read(&self, given: &Given<'_>) -> Option<T> {
+        given.read(|value| self.convert(value))
     }
 
     /// Reads a text or a list of texts. Reports each invalid item and omits it.
     pub(crate) fn read_list(&self, given: &Given<'_>) -> Vec<T> {
-        given.items().iter().filter_map(|item| item.read(|value| self.read(value))).collect()
+        given.items().iter().filter_map(|item| self.read(item)).collect()
     }
 }
 
@@ -341,7 +334,7 @@ macro_rules! texts {
             type Bounds = TextRule<$type>;
 
             fn read(value: &Value, rule: &TextRule<$type>) -> Result<Self, InvalidValue> {
-                rule.read(value)
+                rule.convert(value)
             }
 
             fn to_value(&self) -> Value {

@@ -33,7 +33,7 @@ pub(crate) fn suggest_key(given: &str, valid: &[&str]) -> String {
     if Lane::parse(given).is_some() {
         return "it belongs in \"lanes\" of a target or of \"defaults\"".to_owned();
     }
-    if let Some((place, _)) = LOCATIONS.iter().find(|(_, table)| table.names().any(|name| name == given)) {
+    if let Some((place, _)) = LOCATIONS.iter().find(|(_, table)| table.has(given)) {
         return format!("it belongs in {place}");
     }
     match nearest(given, valid) {

@@ -321,10 +321,8 @@ impl<T: Setting<Bounds = ()> + Default> Setting for BTreeMap<Arc<str>, T> {
         }
     }
 
-    fn list(&self, path: &str, _unit: &str, _none: &str, lines: &mut Lines) {
-        for (name, table) in self {
-            table.list(&join(path, name), "", "", lines);
-        }
+    fn list(&self, path: &str, _unit: &str, _none: &str) -> Lines {
+        self.iter().flat_map(|(name, table)| table.list(&join(path, name), "", "")).collect()
     }
 
     #[cfg(test)]
@@ -345,10 +343,9 @@ impl Setting for Lanes {
         names.into_iter().zip(self).for_each(|(name, lane)| given.set(name, lane, &()));
     }
 
-    fn list(&self, path: &str, _unit: &str, _none: &str, lines: &mut Lines) {
-        for (name, lane) in Lane::ALL.map(Lane::as_str).into_iter().zip(self) {
-            lane.list(&join(path, name), "", "", lines);
-        }
+    fn list(&self, path: &str, _unit: &str, _none: &str) -> Lines {
+        let named = Lane::ALL.iter().zip(self);
+        named.flat_map(|(name, lane)| lane.list(&join(path, name.as_str()), "", "")).collect()
     }
 
     #[cfg(test)]

@@ -97,14 +97,8 @@ impl Value {
 
 /// Adds thousands separators: `10,000` for `10000`.
 fn group_thousands(digits: &str) -> String {
-    let mut text = String::new();
-    for (index, digit) in digits.chars().enumerate() {
-        if index > 0 && (digits.len() - index).is_multiple_of(3) {
-            text.push(',');
-        }
-        text.push(digit);
-    }
-    text
+    let groups: Vec<_> = digits.as_bytes().rchunks(3).rev().map(String::from_utf8_lossy).collect();
+    groups.join(",")
 }
 
 /// Returns the description of a string in an error.
@@ -138,38 +132,18 @@ impl<const N: usize> From<[(&str, Value); N]> for Table {
 }
 
 impl Table {
-    /// Sets a key. Replaces the value that it has.
-    pub(crate) fn put(&mut self, key: &str, value: Value) {
-        match self.get_mut(key) {
-            Some(old) => *old = value,
-            None => self.push(key, value),
-        }
+    /// Returns the value of a key for an update. Adds the key with a null if the table does not
+    /// have it.
+    pub(crate) fn value_mut(&mut self, key: &str) -> &mut Value {
+        let at = self.entries.iter().position(|entry| entry.key == key).unwrap_or_else(|| {
+            self.push(key, Value::Null);
+            self.entries.len() - 1
+        });
+        &mut self.entries[at].node.value
     }
 
-    /// Appends an item to the list that a key has. If the key has no list, it gets a new one.
-    pub(crate) fn append(&mut self, key: &str, item: Value) {
-        match self.get_mut(key) {
-            Some(Value::List(items)) => items.push(item.into()),
-            _ => self.put(key, Value::List(vec![item.into()])),
-        }
-    }
-
-    /// Adds a table named `name` to the table that `key` has, such as `acme` to `tenants`. A table
-    /// of the same name is not replaced; the duplicate is rejected when the configuration is read.
-    pub(crate) fn add(&mut self, key: &str, name: &str, table: Table) {
-        if !matches!(self.get_mut(key), Some(Value::Table(_))) {
-            self.put(key, Value::Table(Table::default()));
-        }
-        if let Some(Value::Table(named)) = self.get_mut(key) {
-            named.push(name, Value::Table(table));
-        }
-    }
-
-    fn get_mut(&mut self, key: &str) -> Option<&mut Value> {
-        self.entries.iter_mut().find(|entry| entry.key == key).map(|entry| &mut entry.node.value)
-    }
-
-    fn push(&mut self, key: &str, value: Value) {
+    /// Appends a key, even if the table has it.
+    pub(crate) fn push(&mut self, key: &str, value: Value) {
         self.entries.push(Entry { key: key.into(), line: None, node: value.into() });
     }
 }

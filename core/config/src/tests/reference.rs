@@ -125,7 +125,8 @@ fn markdown(table: &KeyTable) -> String {
 
 fn markdown_kind(kind: &Kind) -> String {
     match kind {
-        Kind::Number { type_name, range } => format!("{type_name}, {range}"),
+        Kind::Number(range) => format!("number, {range}"),
+        Kind::Whole(range) => format!("whole number, {range}"),
         Kind::Count(range) => format!("count, {range}"),
         Kind::Duration(range) => format!("duration, {range}"),
         Kind::Bool => "true or false".to_owned(),
@@ -171,7 +172,7 @@ fn default_of(table: &KeyTable, key: &Key) -> String {
 
 fn range_of(kind: &Kind) -> String {
     match kind {
-        Kind::Number { range, .. } | Kind::Count(range) | Kind::Duration(range) => {
+        Kind::Number(range) | Kind::Whole(range) | Kind::Count(range) | Kind::Duration(range) => {
             format!(" Range: {range}.")
         }
         Kind::OrNone(kind) => range_of(kind),
@@ -203,7 +204,7 @@ fn typescript() -> String {
 
 fn typescript_kind(kind: &Kind) -> String {
     match kind {
-        Kind::Number { .. } => "number".to_owned(),
+        Kind::Number(_) | Kind::Whole(_) => "number".to_owned(),
         Kind::Count(_) => "Count".to_owned(),
         Kind::Duration(_) => "Duration".to_owned(),
         Kind::Bool => "boolean".to_owned(),
@@ -256,8 +257,8 @@ fn docstring(text: &str) -> String {
 
 fn python_kind(kind: &Kind) -> String {
     match kind {
-        Kind::Number { type_name: "number", .. } => "float".to_owned(),
-        Kind::Number { .. } => "int".to_owned(),
+        Kind::Number(_) => "float".to_owned(),
+        Kind::Whole(_) => "int".to_owned(),
         Kind::Count(_) => "Count".to_owned(),
         Kind::Duration(_) => "Duration".to_owned(),
         Kind::Bool => "bool".to_owned(),
