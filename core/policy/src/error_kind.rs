@@ -1,37 +1,40 @@
 //! The kinds of errors that the gate itself returns, as opposed to error responses of a provider.
 
-use crate::Reason;
+use crate::{Reason, labels::labelled};
 
-/// The kind of an error that the gate returns for a call.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum ErrorKind {
-    /// The configuration is malformed or contradicts itself.
-    Config,
-    /// No tool or target of the requested name is configured.
-    Unknown,
-    /// The call was not admitted. Nothing was sent.
-    Refused(Reason),
-    /// The deadline of the call passed after the call was admitted.
-    Deadline,
-    /// No first token, or no response head, arrived within the target's `first_token` limit or the
-    /// client's read timeout.
-    FirstTokenTimeout,
-    /// No chunk of the response arrived for longer than the idle limit.
-    IdleTimeout,
-    /// The caller did not read the response for longer than the limit, and its slot was released.
-    ReaderStalled,
-    /// No connection could be established. Nothing was sent.
-    Connect,
-    /// No connection was established within the connect limit. Nothing was sent.
-    ConnectTimeout,
-    /// The connection failed after the request, or a part of it, was sent.
-    Transport,
-    /// The response ended before its announced length, or without the terminal event of the
-    /// provider's API.
-    Truncated,
-    /// The request cannot be sent, for example because its URL is malformed or its scheme is not
-    /// supported.
-    Request,
+labelled! {
+    /// The kind of an error that the gate returns for a call.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+    pub enum ErrorKind {
+        /// The configuration is malformed or contradicts itself.
+        Config = "config",
+        /// No tool or target of the requested name is configured.
+        Unknown = "unknown",
+        /// The call was not admitted. Nothing was sent.
+        Refused(Reason) = "refused",
+        /// The deadline of the call passed after the call was admitted.
+        Deadline = "deadline",
+        /// No first token, or no response head, arrived within the target's `first_token` limit or
+        /// the client's read timeout.
+        FirstTokenTimeout = "first_token_timeout",
+        /// No chunk of the response arrived for longer than the idle limit.
+        IdleTimeout = "idle_timeout",
+        /// The caller did not read the response for longer than the limit, and its slot was
+        /// released.
+        ReaderStalled = "reader_stalled",
+        /// No connection could be established. Nothing was sent.
+        Connect = "connect",
+        /// No connection was established within the connect limit. Nothing was sent.
+        ConnectTimeout = "connect_timeout",
+        /// The connection failed after the request, or a part of it, was sent.
+        Transport = "transport",
+        /// The response ended before its announced length, or without the terminal event of the
+        /// provider's API.
+        Truncated = "truncated",
+        /// The request cannot be sent, for example because its URL is malformed or its scheme is
+        /// not supported.
+        Request = "request",
+    }
 }
 
 impl ErrorKind {
@@ -57,10 +60,7 @@ impl ErrorKind {
 
     /// Returns why the call was not admitted. `None` if the error is not [`ErrorKind::Refused`].
     pub fn reason(self) -> Option<Reason> {
-        match self {
-            Self::Refused(reason) => Some(reason),
-            _ => None,
-        }
+        if let Self::Refused(reason) = self { Some(reason) } else { None }
     }
 
     /// Returns `true` if the same call may succeed later without a change.
@@ -78,23 +78,5 @@ impl ErrorKind {
     /// safe.
     pub fn never_sent(self) -> bool {
         matches!(self, Self::Refused(_) | Self::Connect | Self::ConnectTimeout | Self::Request)
-    }
-
-    /// Returns the stable name, as in metrics and in the `kind` field of errors.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Config => "config",
-            Self::Unknown => "unknown",
-            Self::Refused(_) => "refused",
-            Self::Deadline => "deadline",
-            Self::FirstTokenTimeout => "first_token_timeout",
-            Self::IdleTimeout => "idle_timeout",
-            Self::ReaderStalled => "reader_stalled",
-            Self::Connect => "connect",
-            Self::ConnectTimeout => "connect_timeout",
-            Self::Transport => "transport",
-            Self::Truncated => "truncated",
-            Self::Request => "request",
-        }
     }
 }

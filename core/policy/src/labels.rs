@@ -1,29 +1,36 @@
 //! Enums whose variants have a stable name in metrics, snapshots and errors.
 
-/// Declares an enum without fields, with one name for each variant: `Variant = "name"`.
+/// Declares an enum with one name for each variant: `Variant = "name"`. If no variant has a value,
+/// the enum has a list `ALL`.
 macro_rules! labelled {
+    (@all $name:ident $($variant:ident)+) => {
+        impl $name {
+            /// All variants, in the order of their declaration.
+            pub const ALL: [Self; [$(stringify!($variant)),+].len()] = [$(Self::$variant),+];
+        }
+    };
+    (@all $name:ident $($with_value:tt)+) => {};
     (
         $(#[$attribute:meta])*
         pub enum $name:ident {
-            $( $(#[$variant_attribute:meta])* $variant:ident = $label:literal, )+
+            $( $(#[$variant_attribute:meta])* $variant:ident $(($value:ty))? = $label:literal, )+
         }
     ) => {
         $(#[$attribute])*
         pub enum $name {
-            $( $(#[$variant_attribute])* $variant, )+
+            $( $(#[$variant_attribute])* $variant $(($value))?, )+
         }
 
         impl $name {
-            /// All variants, in the order of their declaration.
-            pub const ALL: [Self; [$($label),+].len()] = [$(Self::$variant),+];
-
             /// Returns the stable name, as in metrics, snapshots and errors.
             pub const fn as_str(self) -> &'static str {
                 match self {
-                    $( Self::$variant => $label, )+
+                    $( Self::$variant { .. } => $label, )+
                 }
             }
         }
+
+        labelled! { @all $name $($variant $(($value))?)+ }
     };
 }
 

@@ -32,6 +32,21 @@ pub mod schedule;
 #[cfg(test)]
 mod testing;
 
+use std::collections::VecDeque;
+
 pub use error_kind::ErrorKind;
 pub use reason::Reason;
 pub use tidegate_config::Lane;
+
+/// Appends `item`. If `queue` contains `max` items, its first one is removed.
+fn push_bounded<T>(queue: &mut VecDeque<T>, max: usize, item: T) {
+    if queue.len() == max {
+        queue.pop_front();
+    }
+    queue.push_back(item);
+}
+
+/// Converts a number of tokens to `u32`. Larger numbers become `u32::MAX`.
+fn saturate(tokens: u64) -> u32 {
+    u32::try_from(tokens).unwrap_or(u32::MAX)
+}

@@ -2,10 +2,8 @@
 
 use std::time::Duration;
 
-use crate::backoff;
-use crate::cooldown::Hold;
-use crate::labels::labelled;
 use crate::outcome::{AttemptOutcome, FailureCause};
+use crate::{backoff, cooldown::Hold, labels::labelled};
 use tidegate_config::RetryConfig;
 
 /// Maximum pause of a call after all replicas have rejected it because they are full. About as long
@@ -45,8 +43,7 @@ impl FailedAttempt {
         left: Duration,
     ) -> Self {
         // Admission refuses a call only after it has waited as long as it may.
-        let is_refused =
-            matches!(outcome, AttemptOutcome::Failed(failure) if failure.kind.reason().is_some());
+        let is_refused = matches!(outcome, AttemptOutcome::Failed(failed) if failed.kind.reason().is_some());
         let never_executed = outcome.never_executed();
         let is_free = never_executed && matches!(hold, Hold::Outage | Hold::RetryOther | Hold::AllFull);
         Self {

@@ -15,14 +15,9 @@ const MAX_CUT_FACTOR: f64 = 0.7;
 pub(super) enum FirstTokenLimit {
     /// A configured number. `usize::MAX` is no limit besides the slots.
     Fixed(usize),
-    /// A learned number.
-    Adaptive {
-        /// The limit including a fraction, at least 1.
-        value: f64,
-        /// Whether each call in time raises the limit by one. After the first cut, one round of
-        /// calls raises it by one.
-        slow_start: bool,
-    },
+    /// A learned number: `value`, including a fraction, is at least 1. In slow start each call in
+    /// time raises the limit by one, and after the first cut one round of calls does.
+    Adaptive { value: f64, slow_start: bool },
 }
 
 impl FirstTokenLimit {

@@ -63,10 +63,10 @@ impl Growth {
     /// `sent_since_raise` if the call was sent after the last raise.
     pub(super) fn on_in_time(&mut self, slots: f64, was_full: bool, sent_since_raise: bool) -> f64 {
         match self {
-            Growth::SlowStart if was_full => 1.0,
-            Growth::Additive if was_full => 1.0 / slots,
-            Growth::SlowStart | Growth::Additive => 0.0,
-            Growth::Probing(probing) => probing.on_in_time(slots, was_full, sent_since_raise),
+            _ if !was_full => 0.0,
+            Growth::SlowStart => 1.0,
+            Growth::Additive => 1.0 / slots,
+            Growth::Probing(probing) => probing.on_in_time(slots, sent_since_raise),
         }
     }
 
@@ -77,11 +77,12 @@ impl Growth {
 }
 
 impl Probing {
-    /// Counts a call in time. Returns by how many slots to raise the limit for the next trial, or 0
-    /// if none begins. The parameters are those of [`Growth::on_in_time`].
-    fn on_in_time(&mut self, slots: f64, was_full: bool, sent_since_raise: bool) -> f64 {
+    /// Counts a call in time during which all slots were used. Returns by how many slots to raise
+    /// the limit for the next trial, or 0 if none begins. The parameters are those of
+    /// [`Growth::on_in_time`].
+    fn on_in_time(&mut self, slots: f64, sent_since_raise: bool) -> f64 {
         let on_trial = self.trial > 0.0;
-        if !was_full || on_trial && !sent_since_raise {
+        if on_trial && !sent_since_raise {
             return 0.0;
         }
         let left = self.calls_left.saturating_sub(1);

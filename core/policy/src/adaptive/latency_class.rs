@@ -11,9 +11,7 @@
 
 use std::time::{Duration, Instant};
 
-use super::CallKind;
-use super::awaiting_calls::AwaitingCalls;
-use super::evidence::UsualLatency;
+use super::{CallKind, awaiting_calls::AwaitingCalls, evidence::UsualLatency};
 
 /// Number of classes of streaming calls, by prompt length. The first class is for up to 256 tokens,
 /// each further one for up to twice as many as the one before, and the last one has no maximum.

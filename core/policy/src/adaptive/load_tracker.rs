@@ -5,6 +5,7 @@ use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 use super::sample::Sent;
+use crate::push_bounded;
 
 /// Length of a span. A [`RecentMax`] covers the current and the previous span.
 const RECENT_SPAN: Duration = Duration::from_secs(5);
@@ -182,10 +183,7 @@ pub(super) struct FirstTokenRate(VecDeque<Instant>);
 impl FirstTokenRate {
     /// Records a first token that arrives now.
     pub(super) fn on_first_token(&mut self, now: Instant) {
-        if self.0.len() == MAX_EVENTS {
-            self.0.pop_front();
-        }
-        self.0.push_back(now);
+        push_bounded(&mut self.0, MAX_EVENTS, now);
     }
 
     /// Returns the first tokens per second over the last `window`, or over the time since the

@@ -4,6 +4,7 @@
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
+use crate::push_bounded;
 use tidegate_protocol::duration;
 
 /// Maximum number of calls remembered, whatever the length of the window.
@@ -44,10 +45,7 @@ impl Percentile {
 
     /// Records a response with its latency as a multiple of the class's threshold.
     pub(super) fn observe(&mut self, now: Instant, class: usize, multiple: f64) {
-        if self.window.len() == MAX_SAMPLES {
-            self.window.pop_front();
-        }
-        self.window.push_back((now, class, multiple));
+        push_bounded(&mut self.window, MAX_SAMPLES, (now, class, multiple));
     }
 
     /// Drops the responses that are older than the window, evaluates the rest, and schedules the

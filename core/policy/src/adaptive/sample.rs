@@ -5,8 +5,7 @@ use std::time::Instant;
 use tidegate_protocol::Class;
 
 use super::latency_class::is_streaming;
-use crate::ErrorKind;
-use crate::outcome::AttemptOutcome;
+use crate::{ErrorKind, outcome::AttemptOutcome};
 
 /// The kind of a call. Latencies are compared only between calls of a similar kind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -3,7 +3,8 @@
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-use super::view::{Decision, DecisionCause};
+use super::{Decision, DecisionCause};
+use crate::push_bounded;
 
 /// Maximum number of decisions that are remembered.
 const MAX_CHANGES: usize = 32;
@@ -74,14 +75,10 @@ impl SlotLimit {
         if continued.is_none() || cause.raises() {
             self.counts[cause as usize] += 1;
         }
-        if let Some(last) = continued {
-            *last = Decision { from: last.from, ..change };
-            return;
+        match continued {
+            Some(last) => *last = Decision { from: last.from, ..change },
+            None => push_bounded(&mut self.changes, MAX_CHANGES, change),
         }
-        if self.changes.len() == MAX_CHANGES {
-            self.changes.pop_front();
-        }
-        self.changes.push_back(change);
     }
 
     /// Returns the number of raises (`true`) or cuts (`false`).

@@ -3,25 +3,29 @@
 
 use std::time::{Duration, Instant};
 
-/// Why the limit changed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum DecisionCause {
-    /// Slow start: a call was in time while the limit was full.
-    SlowStart,
-    /// Growth after the first cut, or with the percentile detector: calls were in time with
-    /// headroom while the limit was in use.
-    Headroom,
-    /// First tokens, or responses that do not stream, were late or overdue.
-    Late,
-    /// The mean time between tokens exceeded its objective,
-    /// [`LimitSettings::tpot`](super::LimitSettings::tpot).
-    Slow,
-    /// The upstream rejected calls with a 429 for too many calls at once.
-    Refused,
-    /// The upstream rejected calls for lack of capacity (503 or 529).
-    Overloaded,
-    /// Calls got no response or no first token in time.
-    TimedOut,
+use crate::labels::labelled;
+
+labelled! {
+    /// Why the limit changed.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum DecisionCause {
+        /// Slow start: a call was in time while the limit was full.
+        SlowStart = "slow_start",
+        /// Growth after the first cut, or with the percentile detector: calls were in time with
+        /// headroom while the limit was in use.
+        Headroom = "headroom",
+        /// First tokens, or responses that do not stream, were late or overdue.
+        Late = "late",
+        /// The mean time between tokens exceeded its objective,
+        /// [`LimitSettings::tpot`](super::LimitSettings::tpot).
+        Slow = "slow",
+        /// The upstream rejected calls with a 429 for too many calls at once.
+        Refused = "refused",
+        /// The upstream rejected calls for lack of capacity (503 or 529).
+        Overloaded = "overloaded",
+        /// Calls got no response or no first token in time.
+        TimedOut = "timed_out",
+    }
 }
 
 /// One change of an adaptive limit.
@@ -71,34 +75,9 @@ pub struct LimitView {
 }
 
 impl DecisionCause {
-    /// All causes, those of raises first.
-    pub const ALL: [Self; 7] = [
-        Self::SlowStart,
-        Self::Headroom,
-        Self::Late,
-        Self::Slow,
-        Self::Refused,
-        Self::Overloaded,
-        Self::TimedOut,
-    ];
-
     /// Returns `true` for causes of raises, and `false` for causes of cuts.
     pub const fn raises(self) -> bool {
         matches!(self, DecisionCause::SlowStart | DecisionCause::Headroom)
-    }
-
-    /// Returns the name in metrics and snapshots, such as `"slow_start"`. Names do not change
-    /// between versions.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            DecisionCause::SlowStart => "slow_start",
-            DecisionCause::Headroom => "headroom",
-            DecisionCause::Late => "late",
-            DecisionCause::Slow => "slow",
-            DecisionCause::Refused => "refused",
-            DecisionCause::Overloaded => "overloaded",
-            DecisionCause::TimedOut => "timed_out",
-        }
     }
 }
 

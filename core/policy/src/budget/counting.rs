@@ -1,9 +1,9 @@
 //! Counting rules: how providers charge tokens, and the total charged under each rule.
 
-use super::Need;
+use super::{BudgetKind, Need};
+use crate::saturate;
 use tidegate_config::Counting;
-use tidegate_protocol::observe::Usage;
-use tidegate_protocol::request::Dialect;
+use tidegate_protocol::{observe::Usage, request::Dialect};
 use tidegate_tokens::Demand;
 
 /// The counting rules in use. [`Counting::Auto`] is resolved to one of them.
@@ -26,22 +26,23 @@ pub(super) fn rule_of_dialect(dialect: Dialect) -> Counting {
 /// is what was charged in between.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Tally {
-    pub(super) calls: i64,
-    pub(super) tokens: PerRule,
-    pub(super) input: i64,
-    pub(super) output: i64,
+    /// Totals of requests, all tokens, input tokens and output tokens.
+    charged: [PerRule; 4],
 }
 
 impl Tally {
     /// Returns the amounts of a single call.
     pub(super) fn from_demand(demand: &Demand) -> Self {
         let demand = &uncached(demand);
-        Self {
-            calls: 1,
-            tokens: RULES.map(|rule| i64::from(tokens(rule, demand))),
-            input: i64::from(saturate(demand.input)),
-            output: i64::from(saturate(demand.output)),
-        }
+        let tokens = RULES.map(|rule| i64::from(tokens(rule, demand)));
+        let [input, output] = [demand.input, demand.output].map(|tokens| [i64::from(saturate(tokens)); 4]);
+        Self { charged: [[1; 4], tokens, input, output] }
+    }
+
+    /// Returns the requests or tokens charged so far for limits of this kind, under each counting
+    /// rule.
+    pub(super) fn by_rule(&self, kind: BudgetKind) -> PerRule {
+        kind.select(self.charged)
     }
 
     pub(super) fn plus(self, other: &Self) -> Self {
@@ -53,12 +54,9 @@ impl Tally {
     }
 
     fn zip(mut self, other: &Self, f: fn(i64, i64) -> i64) -> Self {
-        self.calls = f(self.calls, other.calls);
-        for (mine, theirs) in self.tokens.iter_mut().zip(other.tokens) {
-            *mine = f(*mine, theirs);
+        for (mine, theirs) in self.charged.iter_mut().flatten().zip(other.charged.iter().flatten()) {
+            *mine = f(*mine, *theirs);
         }
-        self.input = f(self.input, other.input);
-        self.output = f(self.output, other.output);
         self
     }
 }
@@ -71,12 +69,8 @@ pub(super) fn excludes_cached(demand: &Demand) -> bool {
 /// Returns the tokens that a call is charged under a counting rule.
 pub(super) fn need(rule: Counting, demand: &Demand) -> Need {
     let demand = &uncached(demand);
-    Need {
-        tokens: tokens(rule, demand),
-        input: saturate(demand.input),
-        output: saturate(demand.output),
-        kv: 0,
-    }
+    let [input, output] = [demand.input, demand.output].map(saturate);
+    Need { tokens: tokens(rule, demand), input, output, kv: 0 }
 }
 
 /// Returns the demand without its cached input if the provider does not count cached input.
@@ -111,11 +105,6 @@ fn tokens(rule: Counting, demand: &Demand) -> u32 {
         Counting::Actual => demand.total(),
         Counting::Input => demand.input,
     })
-}
-
-/// Converts a number of tokens to `u32`. Larger numbers become `u32::MAX`.
-fn saturate(tokens: u64) -> u32 {
-    u32::try_from(tokens).unwrap_or(u32::MAX)
 }
 
 #[cfg(test)]

@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use super::Need;
-use super::counting::{PerRule, Tally};
 use crate::labels::labelled;
 
 pub(super) const MINUTE: Duration = Duration::from_secs(60);
@@ -37,33 +36,24 @@ impl BudgetKind {
 
     /// Returns the requests or tokens that one call is charged under a limit of this kind.
     pub(super) fn cost(self, need: &Need) -> u32 {
-        match self {
-            Self::Requests | Self::RequestsPerDay => 1,
-            Self::Tokens | Self::TokensPerDay => need.tokens,
-            Self::InputTokens => need.input,
-            Self::OutputTokens => need.output,
-        }
+        self.select([1, need.tokens, need.input, need.output])
     }
 
     /// Returns the field of `need` that this kind limits. `None` for requests, because each call is
     /// one request.
     pub(super) fn field_mut(self, need: &mut Need) -> Option<&mut u32> {
-        match self {
-            Self::Requests | Self::RequestsPerDay => None,
-            Self::Tokens | Self::TokensPerDay => Some(&mut need.tokens),
-            Self::InputTokens => Some(&mut need.input),
-            Self::OutputTokens => Some(&mut need.output),
-        }
+        self.select([None, Some(&mut need.tokens), Some(&mut need.input), Some(&mut need.output)])
     }
 
-    /// Returns the requests or tokens charged so far for limits of this kind, under each counting
-    /// rule.
-    pub(super) fn charged_by_rule(self, tally: &Tally) -> PerRule {
+    /// Returns the value of the quantity that this kind limits. `values` are those of requests, all
+    /// tokens, input tokens and output tokens.
+    pub(super) fn select<T>(self, values: [T; 4]) -> T {
+        let [requests, tokens, input, output] = values;
         match self {
-            Self::Requests | Self::RequestsPerDay => [tally.calls; 4],
-            Self::Tokens | Self::TokensPerDay => tally.tokens,
-            Self::InputTokens => [tally.input; 4],
-            Self::OutputTokens => [tally.output; 4],
+            Self::Requests | Self::RequestsPerDay => requests,
+            Self::Tokens | Self::TokensPerDay => tokens,
+            Self::InputTokens => input,
+            Self::OutputTokens => output,
         }
     }
 }

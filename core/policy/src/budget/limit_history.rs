@@ -4,7 +4,10 @@
 //! another later. 429s reduce the usable share of one limit only, because a small backend may reject
 //! a rate that a large one serves.
 
+use std::collections::VecDeque;
 use std::time::{Duration, Instant};
+
+use crate::push_bounded;
 
 /// Maximum difference, as a fraction, between two limits that count as the same.
 const TOLERANCE: f64 = 0.05;
@@ -15,7 +18,7 @@ const TTL: Duration = Duration::from_secs(3_600);
 
 /// The previous limits, the last one at the end.
 #[derive(Debug, Default)]
-pub(super) struct LimitHistory(Vec<PreviousLimit>);
+pub(super) struct LimitHistory(VecDeque<PreviousLimit>);
 
 /// A limit that was in force until `until`, with the share of it that was usable then (0.01 to 1).
 #[derive(Clone, Copy, Debug)]
@@ -31,12 +34,9 @@ impl LimitHistory {
     pub(super) fn switch(&mut self, now: Instant, limit: u64, share: f64, next: u64) -> f64 {
         self.0.retain(|previous| now.saturating_duration_since(previous.until) < TTL);
         let known = self.0.iter().position(|previous| is_same(next, previous.limit));
-        let next_share = known.map_or(1.0, |index| self.0.remove(index).share);
-        if self.0.len() == MAX_LIMITS {
-            self.0.remove(0);
-        }
-        self.0.push(PreviousLimit { limit, share, until: now });
-        next_share
+        let known = known.and_then(|index| self.0.remove(index));
+        push_bounded(&mut self.0, MAX_LIMITS, PreviousLimit { limit, share, until: now });
+        known.map_or(1.0, |known| known.share)
     }
 }
 

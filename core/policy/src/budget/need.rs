@@ -40,12 +40,7 @@ impl Need {
 
     /// Returns `true` if `available` admits a call with this need.
     pub fn fits(&self, available: &AvailableBudget) -> bool {
-        let max_need = &available.max_need;
-        available.has_requests
-            && self.tokens <= max_need.tokens
-            && self.input <= max_need.input
-            && self.output <= max_need.output
-            && self.kv <= max_need.kv
+        available.has_requests && self.least(available.max_need) == *self
     }
 }
 

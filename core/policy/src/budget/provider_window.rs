@@ -311,18 +311,10 @@ impl ProviderWindow {
     ///
     /// Returns `None` if the error is unknown: the last report is older than [`MAX_REPORT_AGE`],
     /// other clients use the limit, or the provider counts output when it is generated.
-    pub(super) fn uncertainty(
-        &self,
-        now: Instant,
-        charged: &PerRule,
-        limit: f64,
-        exact: bool,
-    ) -> Option<f64> {
+    pub(super) fn max_error(&self, now: Instant, charged: &PerRule, limit: f64, exact: bool) -> Option<f64> {
         let predictor = self.predictor()?;
-        if now.saturating_duration_since(predictor.at) > MAX_REPORT_AGE {
-            return None;
-        }
-        if self.is_shared(now) || predictor.is_shared() {
+        let is_old = now.saturating_duration_since(predictor.at) > MAX_REPORT_AGE;
+        if is_old || self.is_shared(now) || predictor.is_shared() {
             return None;
         }
         if exact {
@@ -461,9 +453,8 @@ impl Predictor {
             }
             let weight = 1.0 - (-passed / REFILL_TIME_CONSTANT).exp();
             // A nearly full budget is not refilled, whatever its rate.
-            let refill_rate =
-                if remaining > 0.9 * limit { rate } else { (refilled / passed).clamp(-rate, rate) };
-            self.refill_rate += weight * (refill_rate - self.refill_rate);
+            let refill = if remaining > 0.9 * limit { rate } else { (refilled / passed).clamp(-rate, rate) };
+            self.refill_rate += weight * (refill - self.refill_rate);
         }
         (self.remaining, self.at, self.charged) = (remaining, at, charged);
         Some(has_reset)

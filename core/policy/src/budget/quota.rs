@@ -38,14 +38,11 @@
 
 use std::time::{Duration, Instant};
 
-use super::Need;
 use super::counting::{PerRule, Tally};
-use super::kind::BudgetKind;
 use super::limit_history::{self, LimitHistory};
-use super::provider_window::{ProviderWindow, Report};
-use super::request_rate::RequestRate;
-use super::sliding_window::SlidingWindow;
+use super::provider_window::{ChargedAt, ProviderWindow, Report};
 use super::token_bucket::{TokenBucket, seconds};
+use super::{BudgetKind, Need, request_rate::RequestRate, sliding_window::SlidingWindow};
 use tidegate_protocol::rate::Window;
 
 /// Fraction of the limit's rate that the pacer uses. The rest covers clock drift and calls that
@@ -246,15 +243,15 @@ impl Quota {
     /// the boost. Returns the total charged so far under each counting rule.
     fn update(&mut self, now: Instant, tally: &Tally) -> PerRule {
         self.reset_if_due(now);
-        let charged = self.kind.charged_by_rule(tally);
+        let charged = tally.by_rule(self.kind);
         let limit = self.limit as f64;
         let exact = matches!(self.pacer, Pacer::Requests(_));
         let is_boosted = self.trusts_token_bucket(now)
             && self.share == 1.0
             && now >= self.no_boost_until
-            && self.provider_window.uncertainty(now, &charged, limit, exact).is_some_and(|uncertainty| {
+            && self.provider_window.max_error(now, &charged, limit, exact).is_some_and(|max_error| {
                 let saved = self.provider_window.available(now, &charged, limit).unwrap_or(limit);
-                saved > uncertainty + if self.is_boosted { 0.0 } else { MIN_BOOST_SURPLUS * limit }
+                saved > max_error + if self.is_boosted { 0.0 } else { MIN_BOOST_SURPLUS * limit }
             });
         if is_boosted != self.is_boosted {
             self.is_boosted = is_boosted;
@@ -269,23 +266,18 @@ impl Quota {
         if self.is_long() { Duration::ZERO } else { seconds(cost as f64 / self.rate()) }
     }
 
-    /// Replaces the charge for `charged`, made at `then`, by a charge for `actual`. `None` stands
-    /// for no charge: a new charge has no `charged`, and a refund has no `actual`.
+    /// Replaces the charge for `old`, made at `then`, by a charge for `new`. `None` stands for no
+    /// charge: a new charge has no `old`, and a refund has no `new`.
     ///
     /// Does nothing if the window was reset after `then`.
-    pub(super) fn charge(
-        &mut self,
-        now: Instant,
-        then: Instant,
-        charged: Option<&Need>,
-        actual: Option<&Need>,
-    ) {
-        let cost = |need: Option<&Need>| need.map(|need| self.kind.cost(need));
-        let clamped = |need| cost(need).map_or(0, |cost| self.clamp_cost(cost));
-        if then < self.started_at || cost(charged) == cost(actual) {
+    pub(super) fn charge(&mut self, now: Instant, then: Instant, old: Option<&Need>, new: Option<&Need>) {
+        let [old, new] = [old, new].map(|need| need.map(|need| self.kind.cost(need)));
+        if then < self.started_at || old == new {
             return;
         }
-        let (old, new) = (clamped(charged), clamped(actual));
+        // An absurd count must not block the target for years.
+        let max_call = i64::try_from(self.max_call()).unwrap_or(i64::MAX);
+        let [old, new] = [old, new].map(|cost| i64::from(cost.unwrap_or(0)).min(max_call));
         match &mut self.pacer {
             Pacer::Requests(requests) if new > old => requests.take(now),
             Pacer::Requests(requests) => requests.refund(now),
@@ -357,15 +349,16 @@ impl Quota {
     /// Updates the provider window from a response that reported `remaining`. A value above the
     /// limit is ignored.
     ///
-    /// Each time is given with the totals charged until then.
+    /// `sent` and `received` contain the totals charged until the attempt was sent and its response
+    /// received.
     pub(super) fn on_report(
         &mut self,
         remaining: u64,
-        reported: &Window,
-        (sent_at, sent): (Instant, &Tally),
-        (now, received): (Instant, &Tally),
+        report: &Window,
+        sent: ChargedAt,
+        received: ChargedAt,
     ) {
-        let limit = reported.limit.unwrap_or(self.limit).max(self.limit) as f64;
+        let limit = report.limit.unwrap_or(self.limit).max(self.limit) as f64;
         let remaining = remaining as f64;
         if remaining > limit {
             return;
@@ -373,15 +366,15 @@ impl Quota {
         self.has_remaining = true;
         self.provider_window.on_report(&Report {
             remaining,
-            reset: reported.reset,
-            sent: (sent_at, self.kind.charged_by_rule(sent)),
-            received: (now, self.kind.charged_by_rule(received)),
+            reset: report.reset,
+            sent,
+            received,
             limit,
             window: self.window,
             rate: self.limit as f64 / self.window.as_secs_f64(),
-            own_usage: self.window_usage.sum(now) as f64,
+            own_usage: self.window_usage.sum(received.0) as f64,
         });
-        if self.is_long() && reported.reset.is_some_and(|reset| !reset.is_zero()) {
+        if self.is_long() && report.reset.is_some_and(|reset| !reset.is_zero()) {
             self.resets_at = self.provider_window.full_at;
         }
     }
@@ -472,7 +465,7 @@ impl Quota {
     /// Returns the amount that may be charged now. Negative if there is debt.
     pub(super) fn level(&mut self, now: Instant, tally: &Tally) -> f64 {
         self.reset_if_due(now);
-        let charged = self.kind.charged_by_rule(tally);
+        let charged = tally.by_rule(self.kind);
         let known = self.provider_window.available(now, &charged, self.limit as f64);
         let known = known.map(|known| known.max(0.0));
         if let Some(known) = known.filter(|_| self.is_long()) {
@@ -511,12 +504,6 @@ impl Quota {
     pub(super) fn max_call(&self) -> u64 {
         let windows = 60.0 / self.window.as_secs_f64().max(1e-3);
         if windows > 1.0 { (self.limit as f64 * windows) as u64 } else { self.limit }
-    }
-
-    /// Returns `cost`, but at most [`Quota::max_call`], so that an absurd count cannot block the
-    /// target for years.
-    fn clamp_cost(&self, cost: u32) -> i64 {
-        i64::from(cost).min(i64::try_from(self.max_call()).unwrap_or(i64::MAX))
     }
 
     /// Applies the current rate and burst to the pacer.

@@ -20,14 +20,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use super::counting::{self, RULES, Tally};
-use super::kind::{BudgetKind, DAY, MINUTE};
-use super::quota::Quota;
-use super::window_hint::WindowHint;
-use super::{AvailableBudget, Need};
+use super::kind::{DAY, MINUTE};
+use super::{AvailableBudget, BudgetKind, Need, quota::Quota, window_hint::WindowHint};
+use crate::saturate;
 use tidegate_config::{Counting, HeaderPolicy, RateConfig};
-use tidegate_protocol::observe::Usage;
 use tidegate_protocol::rate::{RateHeaders, Window};
-use tidegate_protocol::request::Dialect;
+use tidegate_protocol::{observe::Usage, request::Dialect};
 use tidegate_tokens::Demand;
 
 const HOUR: Duration = Duration::from_secs(3_600);
@@ -103,30 +101,16 @@ pub struct RateBudgets {
     /// Index in [`RULES`] of the counting rule learned from headers. `None` if none was learned.
     learned: Option<usize>,
     tally: Tally,
-    requests_header: HeaderWindow,
-    tokens_header: HeaderWindow,
-}
-
-/// The window of a limit whose header does not name the window.
-#[derive(Debug, Default)]
-struct HeaderWindow {
-    hint: WindowHint,
-    /// Whether the header announces a limit per day.
-    is_daily: bool,
+    requests_window: WindowHint,
+    tokens_window: WindowHint,
 }
 
 impl RateBudgets {
     /// Creates the configured limits, with no charges.
     pub fn new(config: &RateConfig, now: Instant) -> Self {
         let mut budgets = Self { config: config.clone(), ..Self::default() };
-        for (kind, limit) in [
-            (BudgetKind::Requests, config.rpm),
-            (BudgetKind::Tokens, config.tpm),
-            (BudgetKind::InputTokens, config.itpm),
-            (BudgetKind::OutputTokens, config.otpm),
-            (BudgetKind::RequestsPerDay, config.rpd),
-            (BudgetKind::TokensPerDay, config.tpd),
-        ] {
+        let limits = [config.rpm, config.tpm, config.itpm, config.otpm, config.rpd, config.tpd];
+        for (kind, limit) in BudgetKind::ALL.into_iter().zip(limits) {
             if let Some(limit) = limit {
                 let mut quota = Quota::new(kind, limit, kind.window(), config.burst, now);
                 quota.configured = Some(limit);
@@ -172,7 +156,7 @@ impl RateBudgets {
     pub fn available(&mut self, now: Instant) -> AvailableBudget {
         let mut available = AvailableBudget::UNBOUNDED;
         for quota in &mut self.quotas {
-            let fits = u32::try_from(quota.available(now, &self.tally)).unwrap_or(u32::MAX);
+            let fits = saturate(quota.available(now, &self.tally));
             match quota.kind.field_mut(&mut available.max_need) {
                 Some(most) => *most = fits.min(*most),
                 None => available.has_requests &= fits > 0,
@@ -190,15 +174,13 @@ impl RateBudgets {
         let input = demand.min_input();
         let known = self.config.counting != Counting::Auto || self.learned.is_some();
         let most = demand.max_output.filter(|_| known).unwrap_or(0);
-        let (rule, counts_cached) = (self.rule(demand), !counting::excludes_cached(demand));
-        let least = |kind| match kind {
-            BudgetKind::Tokens | BudgetKind::TokensPerDay if rule == Counting::Sum => {
-                input.saturating_add(most)
-            }
-            BudgetKind::Tokens | BudgetKind::TokensPerDay if rule == Counting::Larger => input.max(most),
-            BudgetKind::Tokens | BudgetKind::TokensPerDay | BudgetKind::InputTokens if counts_cached => input,
-            _ => 0,
+        let counted_input = if counting::excludes_cached(demand) { 0 } else { input };
+        let tokens = match self.rule(demand) {
+            Counting::Sum => input.saturating_add(most),
+            Counting::Larger => input.max(most),
+            _ => counted_input,
         };
+        let least = |kind: BudgetKind| kind.select([0, tokens, counted_input, 0]);
         // A limit from headers may belong to another model or window. The provider itself rejects
         // calls that are too large for it.
         let over = |quota: &&Quota| !quota.from_headers && least(quota.kind) > quota.max_call();
@@ -215,9 +197,8 @@ impl RateBudgets {
     /// Returns the time in which `calls` calls, each with this need, pass all limits. Zero if
     /// nothing limits them. Used to predict waiting times.
     pub fn time_for(&self, calls: usize, need: &Need) -> Duration {
-        let time =
-            |quota: &Quota| quota.time_for(u64::from(quota.kind.cost(need)).saturating_mul(calls as u64));
-        self.quotas.iter().map(time).max().unwrap_or_default()
+        let cost = |quota: &Quota| u64::from(quota.kind.cost(need)).saturating_mul(calls as u64);
+        self.quotas.iter().map(|quota| quota.time_for(cost(quota))).max().unwrap_or_default()
     }
 
     /// Charges an admitted call its estimated tokens. A call that does not fit leaves a debt.
@@ -241,7 +222,7 @@ impl RateBudgets {
         self.tally = self.tally.minus(&own);
         for quota in &mut self.quotas {
             quota.charge(now, charge.charged_at, Some(&charge.need), None);
-            quota.provider_window.on_refund(charge.charged_at, &quota.kind.charged_by_rule(&own));
+            quota.provider_window.on_refund(charge.charged_at, &own.by_rule(quota.kind));
         }
     }
 
@@ -277,14 +258,10 @@ impl RateBudgets {
         let (mut explained, mut is_other_kind) = (false, false);
         if self.config.headers != HeaderPolicy::Ignore {
             let sent_at = sent_at.clamp(charge.charged_at.min(now), now);
-            for (kind, report) in [
-                (BudgetKind::Requests, &headers.requests),
-                (BudgetKind::Tokens, &headers.tokens),
-                (BudgetKind::InputTokens, &headers.input_tokens),
-                (BudgetKind::OutputTokens, &headers.output_tokens),
-                (BudgetKind::RequestsPerDay, &headers.requests_per_day),
-                (BudgetKind::TokensPerDay, &headers.tokens_per_day),
-            ] {
+            let RateHeaders { requests, tokens, input_tokens, output_tokens, .. } = headers;
+            let per_day = [&headers.requests_per_day, &headers.tokens_per_day];
+            let reports = [requests, tokens, input_tokens, output_tokens].into_iter().chain(per_day);
+            for (kind, report) in BudgetKind::ALL.into_iter().zip(reports) {
                 let explains = self.on_window(now, charge, sent_at, kind, report);
                 explained |= explains;
                 is_other_kind |= explains && kind != BudgetKind::Tokens;
@@ -308,8 +285,7 @@ impl RateBudgets {
 
     /// Returns the state of each limit.
     pub fn view(&mut self, now: Instant) -> Vec<BudgetView> {
-        let last = Demand { dialect: self.dialect, ..Demand::default() };
-        let counting = self.rule(&last);
+        let counting = self.rule(&Demand { dialect: self.dialect, ..Demand::default() });
         let view = |quota: &mut Quota| {
             let level = quota.level(now, &self.tally);
             BudgetView {
@@ -378,11 +354,12 @@ impl RateBudgets {
             quota.provider_window.rule = RULES.iter().position(|rule| *rule == charge.rule).unwrap_or(0);
         }
         quota.set_token_bucket(match kind {
-            BudgetKind::Requests => self.requests_header.hint.is_token_bucket(),
-            BudgetKind::Tokens => self.tokens_header.hint.is_token_bucket(),
+            BudgetKind::Requests => self.requests_window.is_token_bucket(),
+            BudgetKind::Tokens => self.tokens_window.is_token_bucket(),
             _ => false,
         });
-        quota.on_report(remaining, report, (sent_at, &charge.tally), (now, &self.tally));
+        let [sent, received] = [&charge.tally, &self.tally].map(|tally| tally.by_rule(kind));
+        quota.on_report(remaining, report, (sent_at, sent), (now, received));
         remaining < u64::from(kind.cost(&charge.need))
     }
 
@@ -393,22 +370,22 @@ impl RateBudgets {
             return (kind, over);
         }
         let known = self.quotas.iter().find(|quota| quota.kind == kind).map(|quota| quota.window);
-        let (header, daily) = match kind {
-            BudgetKind::Requests => (&mut self.requests_header, BudgetKind::RequestsPerDay),
-            BudgetKind::Tokens => (&mut self.tokens_header, BudgetKind::TokensPerDay),
+        let (hint, daily) = match kind {
+            BudgetKind::Requests => (&mut self.requests_window, BudgetKind::RequestsPerDay),
+            BudgetKind::Tokens => (&mut self.tokens_window, BudgetKind::TokensPerDay),
             // A limit known to be per second stays so if a response omits the header that says so.
             _ => return (kind, known.unwrap_or(kind.window())),
         };
-        let mut inferred = header.hint.observe(report);
+        let mut inferred = hint.observe(report);
         // No limit of requests per minute takes more than an hour to reset.
         if kind == BudgetKind::Requests && report.reset.is_some_and(|reset| reset > HOUR) {
             inferred = Some(DAY);
         }
         if let Some(window) = inferred
-            && (window == DAY) != header.is_daily
+            && (window == DAY) != hint.is_daily
         {
-            header.is_daily = window == DAY;
-            let wrong = if header.is_daily { kind } else { daily };
+            hint.is_daily = window == DAY;
+            let wrong = if hint.is_daily { kind } else { daily };
             self.quotas.retain_mut(|quota| {
                 if quota.kind == wrong {
                     quota.restore_configured(now);
@@ -416,17 +393,14 @@ impl RateBudgets {
                 quota.kind != wrong || quota.configured.is_some()
             });
         }
-        if header.is_daily { (daily, DAY) } else { (kind, inferred.or(known).unwrap_or(MINUTE)) }
+        if hint.is_daily { (daily, DAY) } else { (kind, inferred.or(known).unwrap_or(MINUTE)) }
     }
 
     /// Adopts the counting rule that the token headers show. Does nothing if a rule is configured
     /// or none predicts clearly better.
     fn learn_rule(&mut self) {
-        if self.config.counting != Counting::Auto {
-            return;
-        }
-        let tokens = self.quotas.iter_mut().find(|quota| quota.kind == BudgetKind::Tokens);
-        if let Some(quota) = tokens
+        if self.config.counting == Counting::Auto
+            && let Some(quota) = self.quotas.iter_mut().find(|quota| quota.kind == BudgetKind::Tokens)
             && let Some(rule) = quota.provider_window.learned_rule()
         {
             quota.provider_window.rule = rule;

@@ -78,13 +78,11 @@ impl RequestRate {
 
     /// Returns one request that was taken and never sent.
     pub(super) fn refund(&mut self, now: Instant) {
-        self.debt_until = match self.debt_until.and_then(|until| until.checked_sub(self.period)) {
-            Some(until) if until > now => Some(until),
-            _ => {
-                self.reserved = self.reserved.saturating_add(1);
-                None
-            }
-        };
+        let debt_until = self.debt_until.and_then(|until| until.checked_sub(self.period));
+        self.debt_until = debt_until.filter(|until| *until > now);
+        if self.debt_until.is_none() {
+            self.reserved = self.reserved.saturating_add(1);
+        }
         self.trim_reserved(now);
     }
 

@@ -39,6 +39,8 @@ pub(super) struct WindowHint {
     /// Number of responses in a row that contradict a token bucket. `None` if the provider does not
     /// count as one.
     proven: Option<u32>,
+    /// Whether the header announces a limit per day.
+    pub(super) is_daily: bool,
 }
 
 /// A window that one or more responses in a row suggest.

@@ -43,25 +43,14 @@ struct Entry {
 }
 
 /// The cool-downs of up to 16,384 keys. A key stands for a credential and a model.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct KeyedCooldowns {
     entries: HashMap<u64, Entry>,
     /// The same entries, ordered by their `until`.
     by_expiry: BTreeSet<(Instant, u64)>,
-    capacity: usize,
-}
-
-impl Default for KeyedCooldowns {
-    fn default() -> Self {
-        Self::with_capacity(CAPACITY)
-    }
 }
 
 impl KeyedCooldowns {
-    fn with_capacity(capacity: usize) -> Self {
-        Self { entries: HashMap::new(), by_expiry: BTreeSet::new(), capacity }
-    }
-
     /// Returns `true` and admits a call of the key unless the key is held.
     ///
     /// The first call after a cool-down becomes the probe. It holds the key until it succeeds, at
@@ -133,7 +122,7 @@ impl KeyedCooldowns {
             self.by_expiry.remove(&(former.until, key));
         }
         self.by_expiry.insert((entry.until, key));
-        if self.entries.len() > self.capacity
+        if self.entries.len() > CAPACITY
             && let Some((_, first)) = self.by_expiry.pop_first()
         {
             self.entries.remove(&first);
@@ -222,15 +211,17 @@ mod tests {
 
     #[test]
     fn full_table_evicts_the_key_that_expires_first() {
-        let (now, mut table) = (epoch(), KeyedCooldowns::with_capacity(3));
-        for (key, seconds) in [(1, 9), (2, 5), (3, 7), (4, 8)] {
+        let (now, mut table) = (epoch(), KeyedCooldowns::default());
+        for key in 0..=CAPACITY as u64 {
+            let seconds = if key == 4_711 { 5 } else { 7 + key as u32 % 3 };
             table.hold(now, now, key, seconds * SECOND, 0.0);
         }
-        let held: Vec<u64> = (1..=4).filter(|key| table.until(now, *key).is_some()).collect();
-        assert_eq!(held, [1, 3, 4]);
+        let evicted: Vec<u64> =
+            (0..=CAPACITY as u64).filter(|key| table.until(now, *key).is_none()).collect();
+        assert_eq!(evicted, [4_711]);
         for key in 0..100_000 {
             table.hold(now, now, key, Duration::from_millis(key), 0.0);
-            assert!(table.entries.len() <= 3 && table.entries.len() == table.by_expiry.len());
+            assert!(table.entries.len() <= CAPACITY && table.entries.len() == table.by_expiry.len());
         }
     }
 

@@ -52,12 +52,13 @@ mod by_key;
 mod outcome;
 mod throughput;
 
+use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 pub use by_key::KeyedCooldowns;
 use throughput::{Ramp, Throughput};
 
-use crate::labels::labelled;
+use crate::{labels::labelled, push_bounded};
 use tidegate_protocol::duration;
 
 /// A target counts as accepting probes if none has failed for this many times the usual failure
@@ -104,8 +105,8 @@ enum Phase {
     Cooling {
         until: Instant,
     },
+    /// `in_flight` is `None` before the first probe, and after the last one was cancelled.
     Probing {
-        /// `None` before the first probe, and after the last one was cancelled.
         in_flight: Option<Probes>,
     },
     Ramping {
@@ -229,7 +230,7 @@ pub struct Cooldown {
 struct Evidence {
     /// The calls that are witnesses of failure, the last one at the end. At most
     /// [`OUTAGE_WITNESSES`].
-    failing_calls: Vec<u64>,
+    failing_calls: VecDeque<u64>,
     is_down: bool,
     /// Whether the target itself caused a failure: it was not reachable, asked callers to wait, or
     /// failed the probe of a call that had not failed here. Otherwise, the requests may have caused
@@ -266,10 +267,7 @@ impl Cooldown {
     /// Returns the time before which no attempt is admitted. `None` if the target does not cool
     /// down.
     pub fn until(&self) -> Option<Instant> {
-        match self.phase {
-            Phase::Cooling { until } => Some(until),
-            _ => None,
-        }
+        if let Phase::Cooling { until } = self.phase { Some(until) } else { None }
     }
 
     /// Returns the total time that the target was closed, that is, cooling down or probing. The
@@ -345,13 +343,9 @@ impl Cooldown {
         self.has_worked = true;
         let evidence = std::mem::take(&mut self.evidence);
         if self.is_probing() {
-            if evidence.is_confirmed {
-                self.start_ramp(now, limit);
-            } else {
-                self.reopen(now, Phase::Open);
-            }
             // The remaining hanging probes say nothing about the target from now on.
             self.epoch += 1;
+            if evidence.is_confirmed { self.start_ramp(now, limit) } else { self.reopen(now, Phase::Open) }
         }
         self.successes.count(now);
     }
@@ -443,8 +437,7 @@ impl Cooldown {
 
     /// Returns the next probe interval with jitter, and lengthens the one after it.
     fn next_interval(&mut self, jitter: f64) -> Duration {
-        let interval =
-            MIN_PROBE_INTERVAL.saturating_mul(1 << self.evidence.intervals.min(10)).min(MAX_PROBE_INTERVAL);
+        let interval = (MIN_PROBE_INTERVAL * (1 << self.evidence.intervals.min(10))).min(MAX_PROBE_INTERVAL);
         self.evidence.intervals += 1;
         interval.mul_f64(1.0 - JITTER_SHARE * jitter)
     }
@@ -464,10 +457,7 @@ impl Cooldown {
         let evidence = &mut self.evidence;
         let is_new_attempt_witness = self.has_worked && matches!(failure, Failure::Unread { .. });
         if is_new_attempt_witness || !repeats && !evidence.failing_calls.contains(&call) {
-            if evidence.failing_calls.len() == OUTAGE_WITNESSES {
-                evidence.failing_calls.remove(0);
-            }
-            evidence.failing_calls.push(call);
+            push_bounded(&mut evidence.failing_calls, OUTAGE_WITNESSES, call);
         }
         evidence.is_confirmed |= failure != Failure::Other;
         self.is_worth_waiting |= failure == Failure::Unread { worth_waiting: true };

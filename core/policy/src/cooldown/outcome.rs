@@ -12,20 +12,19 @@ impl Failure {
     /// `waits_for_outage` is `true` if the caller set a deadline. Calls are then queued while the
     /// target is not reachable, even if it has never worked.
     pub fn from_outcome(outcome: &AttemptOutcome, waits_for_outage: bool) -> Option<Self> {
+        use AttemptOutcome::{Accepted, Cancelled, Failed, Rejected};
         match outcome {
-            AttemptOutcome::Rejected(verdict) if verdict.retryable => Some(match verdict.class {
+            Rejected(verdict) if verdict.retryable => Some(match verdict.class {
                 Class::Overloaded => Self::Unread { worth_waiting: true },
                 // A rate limit also rejects unread, but does not mean that the target is down.
                 Class::RateLimited => Self::Limited,
                 _ => Self::Other,
             }),
-            AttemptOutcome::Failed(failure) if failure.kind.never_sent() => {
+            Failed(failure) if failure.kind.never_sent() => {
                 Some(Self::Unread { worth_waiting: waits_for_outage })
             }
-            AttemptOutcome::Failed(_) => Some(Self::Other),
-            AttemptOutcome::Accepted { .. } | AttemptOutcome::Rejected(_) | AttemptOutcome::Cancelled(_) => {
-                None
-            }
+            Failed(_) => Some(Self::Other),
+            Accepted { .. } | Rejected(_) | Cancelled(_) => None,
         }
     }
 }

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
+use crate::saturate;
 use tidegate_tokens::Output;
 
 /// Maximum number of lengths in a forecast: enough to represent a heavy tail, and few enough to
@@ -43,7 +44,7 @@ impl fmt::Debug for Deferred {
 impl Forecast {
     /// Creates a forecast of exactly `tokens` output tokens.
     pub fn exact(tokens: u64) -> Self {
-        Self { lengths: Arc::new([small(tokens)]), ..Self::default() }
+        Self { lengths: Arc::new([saturate(tokens)]), ..Self::default() }
     }
 
     /// Creates a forecast that `make` computes when the call is admitted, because more is known at
@@ -61,7 +62,7 @@ impl Forecast {
     /// Creates a forecast from equally likely lengths in tokens, in any order. More than 32 lengths
     /// are merged into the means of 32 groups.
     pub fn from_lengths(lengths: impl IntoIterator<Item = u64>) -> Self {
-        let mut lengths: Vec<u32> = lengths.into_iter().map(small).collect();
+        let mut lengths: Vec<u32> = lengths.into_iter().map(saturate).collect();
         lengths.sort_unstable();
         if lengths.len() > POINTS {
             let count = lengths.len();
@@ -75,7 +76,7 @@ impl Forecast {
     /// Limits all lengths to `most` tokens. `None` sets no limit.
     #[must_use]
     pub fn at_most(mut self, most: Option<u64>) -> Self {
-        if let Some(most) = most.map(small) {
+        if let Some(most) = most.map(saturate) {
             self.most = Some(self.most.map_or(most, |before| before.min(most)));
         }
         self
@@ -110,7 +111,7 @@ impl Forecast {
     /// Returns the forecast, with the single length `tokens` if it contains none.
     pub(super) fn or_exact(mut self, tokens: u64) -> Self {
         if self.is_empty() {
-            self.lengths = Arc::new([small(tokens)]);
+            self.lengths = Arc::new([saturate(tokens)]);
         }
         self
     }
@@ -118,7 +119,7 @@ impl Forecast {
     /// Returns, for an answer of `produced` tokens, the tokens still to come under each possible
     /// length, the largest first. There is at least one value, and each is at least 1.
     pub(super) fn remaining(&self, produced: u64) -> impl Iterator<Item = u32> + Clone {
-        let produced = small(produced);
+        let produced = saturate(produced);
         let outgrown = self.lengths.partition_point(|length| self.bounded(*length) <= produced);
         let left = self.lengths.get(outgrown..).unwrap_or_default();
         // The answer has exceeded all lengths: as much again, or the little that is allowed.
@@ -147,10 +148,6 @@ fn mean(group: &[u32]) -> Option<u32> {
 }
 
 /// Converts a number of tokens to `u32`. Larger numbers become `u32::MAX`.
-fn small(tokens: u64) -> u32 {
-    u32::try_from(tokens).unwrap_or(u32::MAX)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

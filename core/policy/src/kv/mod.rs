@@ -62,6 +62,7 @@ pub use tidegate_protocol::request::Prefix;
 
 use std::collections::HashMap;
 
+use crate::saturate;
 use horizon::Horizon;
 use slab::Slab;
 use tidegate_tokens::Demand;
@@ -167,7 +168,7 @@ impl Kv {
     /// Returns the minimum memory of a call, to compare with [`Kv::available`]: its prompt tokens.
     /// The output is not included, because its length is known better at admission.
     pub fn need(&self, demand: &Demand) -> u32 {
-        small(if demand.input <= self.capacity { demand.input.min(self.usable) } else { demand.input })
+        saturate(if demand.input <= self.capacity { demand.input.min(self.usable) } else { demand.input })
     }
 
     /// Returns an upper bound on the prompt tokens of one more call. A call with a longer prompt
@@ -177,15 +178,16 @@ impl Kv {
     /// Calculates the memory use again if the calls in flight have produced enough tokens since.
     pub fn available(&mut self) -> u32 {
         if self.calls.is_empty() {
-            return small(self.usable);
+            return saturate(self.usable);
         }
-        if self.is_stale() {
+        let produced = self.calls.iter().map(|(_, call)| call.progress.tokens()).fold(0, u64::saturating_add);
+        if produced.saturating_sub(self.surveyed) >= MAX_UNSURVEYED * self.calls.len() as u64 {
             self.survey();
         }
         // Each call in flight, and the new one, produces at least one more token.
         let (usable, horizon) = (self.usable as f64, &self.horizon);
         let free = || usable - horizon.next_step(CAUTION) - BLOCK / 2.0 - 1.0;
-        *self.max_available.get_or_insert_with(|| small((free() + ROUNDING).max(0.0) as u64))
+        *self.max_available.get_or_insert_with(|| saturate((free() + ROUNDING).max(0.0) as u64))
     }
 
     /// Returns `true` if a call with this forecast fits, given the memory use when it was last
@@ -200,7 +202,7 @@ impl Kv {
         if self.calls.is_empty() {
             return if demand.input <= self.capacity { self.usable as f64 } else { f64::NEG_INFINITY };
         }
-        let admission = self.admission(demand, forecast.clone(), prefix.clone(), Progress::default());
+        let admission = self.preview(demand, forecast.clone(), prefix.clone(), Progress::default());
         self.usable as f64 - self.horizon.peak_with(&admission.horizon, CAUTION) + ROUNDING
     }
 
@@ -208,7 +210,7 @@ impl Kv {
     /// whole capacity if the engine is idle.
     pub fn max_prompt(&mut self) -> u32 {
         let max_available = self.available();
-        if max_available >= small(self.usable) { small(self.capacity) } else { max_available }
+        if max_available >= saturate(self.usable) { saturate(self.capacity) } else { max_available }
     }
 
     /// Changes the capacity and the headroom (0 to 1). The calls in flight are kept, even if they
@@ -233,7 +235,7 @@ impl Kv {
         prefix: Prefix,
         progress: Progress,
     ) -> KvReservation {
-        let Admission { call, relieved, horizon } = self.admission(demand, forecast, prefix, progress);
+        let Admission { call, relieved, horizon } = self.preview(demand, forecast, prefix, progress);
         for (owner, tokens) in relieved {
             if let Some(owner) = self.calls.get_mut(owner) {
                 owner.input = owner.input.saturating_sub(tokens);
@@ -290,13 +292,7 @@ impl Kv {
     }
 
     /// Returns the changes that the admission of this call would make.
-    fn admission(
-        &self,
-        demand: &Demand,
-        forecast: Forecast,
-        prefix: Prefix,
-        progress: Progress,
-    ) -> Admission {
+    fn preview(&self, demand: &Demand, forecast: Forecast, prefix: Prefix, progress: Progress) -> Admission {
         let forecast = forecast.resolve().or_exact(demand.output);
         // No call can hold more than the capacity, whatever it claims.
         let prompt = forecast.input.unwrap_or(demand.input).min(self.capacity);
@@ -336,14 +332,6 @@ impl Kv {
 
     fn peak(&self) -> f64 {
         self.horizon.peak_with(&Horizon::default(), CAUTION).max(0.0)
-    }
-
-    /// Returns `true` if the calls in flight have produced at least [`MAX_UNSURVEYED`] tokens each
-    /// since the last survey.
-    fn is_stale(&self) -> bool {
-        let produced = self.calls.iter().map(|(_, call)| call.progress.tokens()).fold(0, u64::saturating_add);
-        !self.calls.is_empty()
-            && produced.saturating_sub(self.surveyed) >= MAX_UNSURVEYED * self.calls.len() as u64
     }
 
     /// Calculates the memory use of all calls in flight from their current progress.
@@ -387,8 +375,4 @@ fn spread(remaining: impl Iterator<Item = u32> + Clone) -> (f64, f64) {
     let mean = remaining.clone().sum::<f64>() / count;
     let variance = remaining.map(|left| (left - mean).powi(2)).sum::<f64>() / count;
     (mean, variance)
-}
-
-fn small(tokens: u64) -> u32 {
-    u32::try_from(tokens).unwrap_or(u32::MAX)
 }

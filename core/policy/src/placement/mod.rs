@@ -42,17 +42,13 @@ use tidegate_config::{PoolConfig, ReplicaConfig};
 
 use fastrand::Rng;
 
-use self::affinity_key::Counts;
 use self::health::{HealthSettings, HealthState};
-use self::polls::PollSchedule;
-use self::prefix_cache::PrefixCache;
-use self::replica::Replica;
 pub use self::replica_set::ReplicaSet;
 pub use self::types::{
     Fault, Observation, Placed, PollKind, PollRequest, PollRequests, ReplicaId, Wants, Work,
 };
-use crate::adaptive::AdaptiveView;
-use crate::kv;
+use self::{affinity_key::Counts, polls::PollSchedule, prefix_cache::PrefixCache, replica::Replica};
+use crate::{adaptive::AdaptiveView, kv};
 use tidegate_protocol::duration;
 pub use tidegate_protocol::request::Affinity;
 pub use tidegate_protocol::vllm::{EngineMetrics, Model};
@@ -447,9 +443,8 @@ impl Placement {
     /// out of both counts.
     fn exempt(&self) -> ReplicaSet {
         let listening = self.filter(|replica| !replica.draining && !replica.health.is_refusing());
-        let ejected =
-            self.known().filter(|(at, replica)| listening.contains(*at) && replica.health.is_ejected());
-        let mut ejected: Vec<(usize, &Replica)> = ejected.collect();
+        let mut ejected: Vec<(usize, &Replica)> = self.known().collect();
+        ejected.retain(|(at, replica)| listening.contains(*at) && replica.health.is_ejected());
         let excess = ejected.len().saturating_sub(listening.len() / 2);
         ejected.sort_by_key(|(_, replica)| replica.health.badness());
         ejected.into_iter().take(excess).map(|(at, _)| at).collect()

@@ -3,9 +3,8 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use tidegate_protocol::Class;
-use tidegate_protocol::request::Affinity;
 use tidegate_protocol::vllm::{EngineMetrics, Model};
+use tidegate_protocol::{Class, request::Affinity};
 
 use crate::ErrorKind;
 use crate::outcome::{AttemptOutcome, FailureCause};

@@ -35,10 +35,10 @@ use std::time::{Duration, Instant};
 
 use fastrand::Rng;
 
-use self::busy::BusyPeriod;
 use self::causes::{Cause, Causes, Evidence};
-use self::probes::Probes;
+use self::{busy::BusyPeriod, probes::Probes};
 use super::{Fault, PlacedCall};
+use crate::push_bounded;
 use tidegate_protocol::duration;
 
 /// Number of failed calls within [`WINDOW`] that make a replica suspect, unless at least
@@ -220,9 +220,8 @@ impl Health {
     /// replica is not suspect, or if one more bad probe is needed.
     fn down_at(&self) -> Option<Instant> {
         let suspect = self.state == HealthState::Suspect;
-        let causes = [Cause::Silent, Cause::ProbesFail].into_iter().filter(|_| suspect);
-        let enough =
-            causes.filter_map(|cause| self.causes.get(cause).filter(|found| found.count >= MIN_EVIDENCE));
+        let found = [Cause::Silent, Cause::ProbesFail].map(|cause| self.causes.get(cause));
+        let enough = found.into_iter().flatten().filter(|found| suspect && found.count >= MIN_EVIDENCE);
         enough.map(|evidence| duration::after(evidence.since, self.settings.down_after)).min()
     }
 
@@ -355,10 +354,7 @@ impl Health {
     /// Records a failed call. A failed trial, or too many failures in a short time, make the
     /// replica suspect.
     fn on_call_failed(&mut self, now: Instant) {
-        self.faults.push_back((now, self.accepted));
-        if self.faults.len() > MAX_FAILURES {
-            self.faults.pop_front();
-        }
+        push_bounded(&mut self.faults, MAX_FAILURES, (now, self.accepted));
         let oldest = self.faults.front().filter(|_| self.faults.len() == MAX_FAILURES);
         let too_many = oldest.is_some_and(|(first, accepted)| {
             now <= *first + WINDOW && self.accepted - accepted < ACCEPTED_PER_FAILURE * MAX_FAILURES as u64
