@@ -3,12 +3,10 @@
 //!
 //! A [`ReadAny`] needs one method for all scalars. [`Json`] makes it a visitor and a seed of serde.
 
-use std::fmt;
-use std::marker::PhantomData;
+use std::{borrow::Cow, fmt, marker::PhantomData};
 
-use serde::de::{
-    Deserialize, DeserializeOwned, DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor,
-};
+use serde::de::{DeserializeOwned, DeserializeSeed, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde::{Deserialize, Deserializer};
 
 /// A JSON value that is neither an array nor an object.
 pub(super) enum Scalar<'a> {
@@ -85,28 +83,9 @@ impl<'de, R: ReadAny<'de>> Visitor<'de> for Json<R> {
     }
 }
 
-/// Reads a key of an object. Returns the result of the function for that key.
-pub(super) struct Key<F>(pub(super) F);
-
-impl<'de, T, F: FnOnce(&str) -> T> DeserializeSeed<'de> for Key<F> {
-    type Value = T;
-
-    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<T, D::Error> {
-        deserializer.deserialize_identifier(self)
-    }
-}
-
-impl<T, F: FnOnce(&str) -> T> Visitor<'_> for Key<F> {
-    type Value = T;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a key")
-    }
-
-    fn visit_str<E>(self, key: &str) -> Result<T, E> {
-        Ok((self.0)(key))
-    }
-}
+/// A key of an object, borrowed from the text if it contains no escapes.
+#[derive(Deserialize)]
+pub(super) struct Key<'a>(#[serde(borrow)] pub(super) Cow<'a, str>);
 
 /// A value that can be made from any JSON. Types without a meaning here give the default value.
 pub(super) trait FromAny: Default {
@@ -137,18 +116,14 @@ impl<'de, T: FromAny> ReadAny<'de> for PhantomData<T> {
     }
 
     fn array<A: SeqAccess<'de>>(self, mut array: A) -> Result<T, A::Error> {
-        let mut is_empty = true;
-        while array.next_element::<IgnoredAny>()?.is_some() {
-            is_empty = false;
-        }
+        let is_empty = array.next_element::<IgnoredAny>()?.is_none();
+        IgnoredAny.visit_seq(array)?;
         Ok(T::from_nested(is_empty))
     }
 
     fn object<A: MapAccess<'de>>(self, mut object: A) -> Result<T, A::Error> {
-        let mut is_empty = true;
-        while object.next_entry::<IgnoredAny, IgnoredAny>()?.is_some() {
-            is_empty = false;
-        }
+        let is_empty = object.next_entry::<IgnoredAny, IgnoredAny>()?.is_none();
+        IgnoredAny.visit_map(object)?;
         Ok(T::from_nested(is_empty))
     }
 }
@@ -200,15 +175,35 @@ impl FromAny for String {
     }
 }
 
-/// Parses a whole document that is an object, with `visitor`. Returns an error for anything else,
-/// and if text follows the object.
-pub(super) fn read_object<'de, V: Visitor<'de>>(
+/// Reads the members of a JSON object. Other JSON is an error.
+pub(super) trait ReadObject<'de>: Sized {
+    fn members<A: MapAccess<'de>>(self, members: A) -> Result<Self, A::Error>;
+}
+
+/// Connects a [`ReadObject`] to serde.
+pub(super) struct Object<R>(pub(super) R);
+
+impl<'de, R: ReadObject<'de>> Visitor<'de> for Object<R> {
+    type Value = R;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an object")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, members: A) -> Result<R, A::Error> {
+        self.0.members(members)
+    }
+}
+
+/// Parses a whole document that is an object. Returns an error for anything else, and if text
+/// follows the object.
+pub(super) fn read_object<'de, R: ReadObject<'de>>(
     mut document: serde_json::Deserializer<impl serde_json::de::Read<'de>>,
-    visitor: V,
-) -> serde_json::Result<V::Value> {
-    let value = document.deserialize_map(visitor)?;
+    reader: R,
+) -> serde_json::Result<R> {
+    let read = document.deserialize_map(Object(reader))?;
     document.end()?;
-    Ok(value)
+    Ok(read)
 }
 
 /// Parses a document, or returns `None` if it does not have the form of `T`.
@@ -216,11 +211,8 @@ pub(super) fn read_object<'de, V: Visitor<'de>>(
 /// Invalid UTF-8 is replaced, because providers that split a character between two events have
 /// still sent a token.
 pub(super) fn parse<T: DeserializeOwned>(data: &[u8]) -> Option<T> {
-    match serde_json::from_slice(data) {
-        Ok(value) => Some(value),
-        Err(_) if std::str::from_utf8(data).is_err() => {
-            serde_json::from_str(&String::from_utf8_lossy(data)).ok()
-        }
-        Err(_) => None,
-    }
+    serde_json::from_slice(data).ok().or_else(|| match String::from_utf8_lossy(data) {
+        Cow::Owned(repaired) => serde_json::from_str(&repaired).ok(),
+        Cow::Borrowed(_) => None,
+    })
 }

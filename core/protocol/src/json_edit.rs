@@ -12,14 +12,12 @@
 //! assert_eq!(object.set("stream", "true"), br#"{"n": 1.0, "stream": true}"#);
 //! ```
 
-use std::borrow::Cow;
-use std::fmt;
-use std::ops::Range;
+use std::{borrow::Cow, ops::Range};
 
-use serde::de::{MapAccess, Visitor};
+use serde::de::MapAccess;
 use serde_json::value::RawValue;
 
-use crate::json::read_object;
+use crate::json::{Key, ReadObject, read_object};
 
 /// A JSON object, parsed into its members and their positions.
 pub struct Object<'a> {
@@ -43,7 +41,8 @@ impl<'a> Object<'a> {
     /// Parses an object. Returns `None` if the text is not a JSON object.
     pub fn read(text: &'a [u8]) -> Option<Self> {
         let text = std::str::from_utf8(text).ok()?;
-        let entries = read_object(serde_json::Deserializer::from_str(text), Entries).ok()?;
+        let document = serde_json::Deserializer::from_str(text);
+        let Entries(entries) = read_object(document, Entries(Vec::new())).ok()?;
         let mut members: Vec<Member<'a>> = Vec::with_capacity(entries.len());
         for (key, value) in entries {
             let value = value.get();
@@ -135,25 +134,14 @@ fn edit(text: &str, edits: &[(Range<usize>, &str)]) -> Vec<u8> {
 }
 
 /// Reads all members of an object in order, including those with duplicate keys.
-struct Entries;
+struct Entries<'a>(Vec<(Cow<'a, str>, &'a RawValue)>);
 
-/// A key, borrowed from the text if it contains no escapes.
-#[derive(serde::Deserialize)]
-struct Key<'a>(#[serde(borrow)] Cow<'a, str>);
-
-impl<'de> Visitor<'de> for Entries {
-    type Value = Vec<(Cow<'de, str>, &'de RawValue)>;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("an object")
-    }
-
-    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
-        let mut entries = Vec::new();
+impl<'de> ReadObject<'de> for Entries<'de> {
+    fn members<A: MapAccess<'de>>(mut self, mut map: A) -> Result<Self, A::Error> {
         while let Some((Key(key), value)) = map.next_entry()? {
-            entries.push((key, value));
+            self.0.push((key, value));
         }
-        Ok(entries)
+        Ok(self)
     }
 }
 

@@ -15,7 +15,7 @@ use super::{duration, time};
 /// One budget as reported by the provider. A value is `None` if it is missing or negative (Azure
 /// reports -1).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Window {
+pub struct RateWindow {
     /// Size of the budget: requests or tokens per period.
     pub limit: Option<u64>,
     /// Requests or tokens left.
@@ -24,36 +24,30 @@ pub struct Window {
     pub reset: Option<Duration>,
     /// Period of the limit, if the header name shows it. `None` usually means a minute, and
     /// sometimes a day.
-    pub over: Option<Duration>,
+    pub period: Option<Duration>,
 }
 
 /// The budgets that one response reports. A budget that is not reported has only `None` values.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RateHeaders {
-    /// Requests, per minute unless [`Window::over`] is set. Groq reports its requests per day here.
-    pub requests: Window,
+    /// Requests, per minute unless [`RateWindow::period`] is set. Groq reports its requests per day
+    /// here.
+    pub requests: RateWindow,
     /// Input and output tokens together.
-    pub tokens: Window,
+    pub tokens: RateWindow,
     /// Input tokens, if the provider limits them separately.
-    pub input_tokens: Window,
+    pub input_tokens: RateWindow,
     /// Output tokens, if the provider limits them separately.
-    pub output_tokens: Window,
+    pub output_tokens: RateWindow,
     /// Requests per day, if reported in addition to a shorter period.
-    pub requests_per_day: Window,
+    pub requests_per_day: RateWindow,
     /// Tokens per day, if reported in addition to a shorter period.
-    pub tokens_per_day: Window,
+    pub tokens_per_day: RateWindow,
 }
 
 /// Period of the limits of Fireworks (`-prompt`, `-generated`) and Together (`x-tokenlimit-`, and
 /// headers without a unit in the same response).
 const SECOND: Duration = Duration::from_secs(1);
-
-/// What a header states about its budget.
-enum Field {
-    Limit,
-    Remaining,
-    Reset,
-}
 
 impl RateHeaders {
     /// Reads the budgets from the headers of a response. Headers that cannot be read are ignored.
@@ -72,15 +66,13 @@ impl RateHeaders {
             is_together_response |= is_together(name);
             bare |= name == "x-ratelimit-limit";
             match field {
-                Field::Limit => window.limit = count(value),
-                Field::Remaining => window.remaining = count(value),
-                Field::Reset => {
-                    window.reset = reset(value, *now.get_or_insert_with(|| clock(headers, wall)));
-                }
+                "limit" => window.limit = count(value),
+                "remaining" => window.remaining = count(value),
+                _ => window.reset = reset(value, *now.get_or_insert_with(|| clock(headers, wall))),
             }
         }
         if is_together_response && bare {
-            rates.requests.over = Some(SECOND);
+            rates.requests.period = Some(SECOND);
         }
         rates
     }
@@ -104,23 +96,22 @@ impl RateHeaders {
     }
 
     /// Returns the budgets of which nothing is left.
-    fn exhausted(&self) -> impl Iterator<Item = &Window> {
+    fn exhausted(&self) -> impl Iterator<Item = &RateWindow> {
         let totals = [&self.requests, &self.tokens, &self.requests_per_day, &self.tokens_per_day];
         let windows = totals.into_iter().chain([&self.input_tokens, &self.output_tokens]);
         windows.filter(|window| window.remaining == Some(0))
     }
 
-    /// Returns the budget that a header is about, and what it states. Returns `None` if the name
-    /// contains an unknown word. `words` is the name without its prefix.
-    fn window_for(&mut self, name: &str, words: &str) -> Option<(&mut Window, Field)> {
+    /// Returns the budget that a header is about, and what it states: `limit`, `remaining` or
+    /// `reset`. Returns `None` if the name contains an unknown word. `words` is the name without its
+    /// prefix.
+    fn window_for<'a>(&mut self, name: &str, words: &'a str) -> Option<(&mut RateWindow, &'a str)> {
         let mut field = None;
         let mut tokens = name.starts_with("x-ratelimitbysize") || is_together(name);
         let (mut input, mut output, mut day, mut second) = (false, false, false, is_together(name));
         for word in words.split('-') {
             match word {
-                "limit" => field = Some(Field::Limit),
-                "remaining" => field = Some(Field::Remaining),
-                "reset" => field = Some(Field::Reset),
+                "limit" | "remaining" | "reset" => field = Some(word),
                 "requests" | "req" | "minute" => {}
                 "tokens" => tokens = true,
                 "input" => input = true,
@@ -141,7 +132,7 @@ impl RateHeaders {
             _ => return None,
         };
         let field = field?;
-        window.over = second.then_some(SECOND);
+        window.period = second.then_some(SECOND);
         Some((window, field))
     }
 }
@@ -202,9 +193,9 @@ mod tests {
         RateHeaders::read(&headers, SystemTime::UNIX_EPOCH + Duration::from_secs(1_763_714_880))
     }
 
-    fn window(limit: u64, remaining: u64, reset: u64) -> Window {
+    fn window(limit: u64, remaining: u64, reset: u64) -> RateWindow {
         let reset = Some(Duration::from_millis(reset));
-        Window { limit: Some(limit), remaining: Some(remaining), reset, over: None }
+        RateWindow { limit: Some(limit), remaining: Some(remaining), reset, period: None }
     }
 
     #[test]
@@ -254,7 +245,7 @@ mod tests {
         assert_eq!(rates.input_tokens.limit, Some(6_000));
         assert_eq!(rates.output_tokens.limit, Some(3_000));
         assert_eq!(rates.requests_per_day.limit, Some(14_400));
-        assert_eq!((rates.requests.over, rates.tokens.over), (None, None));
+        assert_eq!((rates.requests.period, rates.tokens.period), (None, None));
     }
 
     #[test]
@@ -263,15 +254,18 @@ mod tests {
             ("x-ratelimit-limit-tokens-prompt", "6000"),
             ("x-ratelimit-limit-tokens-generated", "3000"),
         ]);
-        assert_eq!((fireworks.input_tokens.over, fireworks.output_tokens.over), (Some(SECOND), Some(SECOND)));
+        assert_eq!(
+            (fireworks.input_tokens.period, fireworks.output_tokens.period),
+            (Some(SECOND), Some(SECOND))
+        );
         for swapped in [false, true] {
             let mut pairs = vec![("x-ratelimit-limit", "2"), ("x-tokenlimit-limit", "800")];
             if swapped {
                 pairs.reverse();
             }
             let together = read(&pairs);
-            assert_eq!((together.requests.limit, together.requests.over), (Some(2), Some(SECOND)));
-            assert_eq!((together.tokens.limit, together.tokens.over), (Some(800), Some(SECOND)));
+            assert_eq!((together.requests.limit, together.requests.period), (Some(2), Some(SECOND)));
+            assert_eq!((together.tokens.limit, together.tokens.period), (Some(800), Some(SECOND)));
         }
     }
 
@@ -283,7 +277,7 @@ mod tests {
             ("x-ratelimit-remaining-tokens", "NaN"),
         ]);
         assert_eq!(rates.requests.remaining, None);
-        assert_eq!(rates.tokens, Window::default());
+        assert_eq!(rates.tokens, RateWindow::default());
         assert_eq!(rates.longest_exhausted_reset(), None);
     }
 }

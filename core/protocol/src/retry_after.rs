@@ -49,13 +49,9 @@ fn in_headers(headers: &HeaderMap, wall: SystemTime) -> Option<Duration> {
 
 /// Parses the value of `Retry-After`. Returns `None` if it is invalid.
 fn seconds_or_date(text: &str, headers: &HeaderMap, wall: SystemTime) -> Option<Duration> {
-    match time::number(text) {
-        Some(seconds) => time::seconds(seconds),
-        None => {
-            let then = httpdate::parse_http_date(text.trim()).ok()?;
-            Some(time::until(then, rate::clock(headers, wall)))
-        }
-    }
+    let until = |then| time::until(then, rate::clock(headers, wall));
+    let date = || httpdate::parse_http_date(text.trim()).ok().map(until);
+    time::number(text).map_or_else(date, time::seconds)
 }
 
 /// Returns the largest delay stated in an error body, or `None` if there is none. The body is

@@ -177,18 +177,13 @@ impl Scanner {
     }
 
     /// Ends a line. `tail` is the part of it that lies in the current chunk.
-    fn end_line<'a>(
-        &mut self,
-        tail: &'a [u8],
-        borrowed: &mut Borrowed<'a>,
-        on_event: &mut impl FnMut(Event<'_>),
-    ) {
+    fn end_line<'a>(&mut self, tail: &'a [u8], borrowed: &mut Borrowed<'a>, on: &mut impl FnMut(Event<'_>)) {
         if self.line.is_empty() && !self.skipping {
             let line = strip_bom(tail, self.first_line);
             if tail.len() > self.event.limit {
                 self.event.overflow(line);
             } else if line.is_empty() {
-                self.event.dispatch(borrowed, on_event);
+                self.event.dispatch(borrowed, on);
             } else {
                 self.event.add_field(line, borrowed);
             }

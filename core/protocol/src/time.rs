@@ -23,12 +23,8 @@ pub(super) fn number(text: &str) -> Option<f64> {
 /// for anything else.
 pub(super) fn parse_duration(text: &str) -> Option<Duration> {
     let text = text.trim();
-    match number(text) {
-        Some(value) => seconds(value),
-        None => {
-            duration_prefix(text.as_bytes()).filter(|(_, used)| *used == text.len()).map(|(found, _)| found)
-        }
-    }
+    let with_units = || duration_prefix(text.as_bytes()).filter(|(_, used)| *used == text.len());
+    number(text).map_or_else(|| with_units().map(|(found, _)| found), seconds)
 }
 
 /// Parses the duration with units at the start of a text. Returns the duration and its length in

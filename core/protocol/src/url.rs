@@ -4,8 +4,8 @@
 //! things can change it: servers and proxies resolve `.` and `..` segments, and the URL parser of
 //! the built-in transport normalizes some characters. A URL that either would change is rejected.
 
-use http::Uri;
-use http::uri::PathAndQuery;
+use http::{Uri, uri::PathAndQuery};
+use percent_encoding::percent_decode_str;
 use url::Url;
 
 /// Checks that servers and proxies read the path as it is written.
@@ -70,13 +70,7 @@ fn is_never_changed(byte: u8) -> bool {
 
 /// Returns `true` for `.` and `..`, where each dot may be percent-encoded.
 fn is_dot_segment(segment: &str) -> bool {
-    let mut rest = segment;
-    let mut dots = 0;
-    while let Some(after) = [".", "%2e", "%2E"].iter().find_map(|dot| rest.strip_prefix(dot)) {
-        rest = after;
-        dots += 1;
-    }
-    rest.is_empty() && (dots == 1 || dots == 2)
+    percent_decode_str(segment).eq(*b".") || percent_decode_str(segment).eq(*b"..")
 }
 
 #[cfg(test)]

@@ -103,7 +103,7 @@ fn named_limit(body: &[u8]) -> Option<LimitHint> {
 /// is.
 fn exhausted_budget(headers: &HeaderMap) -> Option<LimitHint> {
     let rates = RateHeaders::read(headers, EPOCH);
-    let is_exhausted = |windows: &[tidegate::protocol::rate::Window]| {
+    let is_exhausted = |windows: &[tidegate::protocol::rate::RateWindow]| {
         windows.iter().any(|window| window.remaining == Some(0))
     };
     if is_exhausted(&[rates.tokens, rates.input_tokens, rates.output_tokens, rates.tokens_per_day]) {
@@ -118,8 +118,8 @@ fn exhausted_budget(headers: &HeaderMap) -> Option<LimitHint> {
 /// Returns the rate limits that the response headers report.
 pub(super) fn reported_rates(headers: &HeaderMap) -> ReportedRates {
     let rates = RateHeaders::read(headers, EPOCH);
-    let per_minute = |window: tidegate::protocol::rate::Window| {
-        let minutes = window.over.map_or(1.0, |over| over.as_secs_f64() / 60.0);
+    let per_minute = |window: tidegate::protocol::rate::RateWindow| {
+        let minutes = window.period.map_or(1.0, |over| over.as_secs_f64() / 60.0);
         let limit = window.limit.map(|limit| limit as f64 / minutes.max(1e-6));
         let remaining = window.remaining.map(|remaining| remaining as f64);
         (limit.is_some() || remaining.is_some()).then_some(ReportedRate { limit, remaining })

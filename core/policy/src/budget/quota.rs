@@ -43,7 +43,7 @@ use super::limit_history::{self, LimitHistory};
 use super::provider_window::{ChargedAt, ProviderWindow, Report};
 use super::token_bucket::{TokenBucket, seconds};
 use super::{BudgetKind, Need, request_rate::RequestRate, sliding_window::SlidingWindow};
-use tidegate_protocol::rate::Window;
+use tidegate_protocol::rate::RateWindow;
 
 /// Fraction of the limit's rate that the pacer uses. The rest covers clock drift and calls that
 /// arrive at the provider in groups.
@@ -354,7 +354,7 @@ impl Quota {
     pub(super) fn on_report(
         &mut self,
         remaining: u64,
-        report: &Window,
+        report: &RateWindow,
         sent: ChargedAt,
         received: ChargedAt,
     ) {

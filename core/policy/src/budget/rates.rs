@@ -24,7 +24,7 @@ use super::kind::{DAY, MINUTE};
 use super::{AvailableBudget, BudgetKind, Need, quota::Quota, window_hint::WindowHint};
 use crate::saturate;
 use tidegate_config::{Counting, HeaderPolicy, RateConfig};
-use tidegate_protocol::rate::{RateHeaders, Window};
+use tidegate_protocol::rate::{RateHeaders, RateWindow};
 use tidegate_protocol::{observe::Usage, request::Dialect};
 use tidegate_tokens::Demand;
 
@@ -320,7 +320,7 @@ impl RateBudgets {
         charge: &Charge,
         sent_at: Instant,
         kind: BudgetKind,
-        report: &Window,
+        report: &RateWindow,
     ) -> bool {
         if report.limit == Some(0)
             || report.remaining.zip(report.limit).is_some_and(|(left, limit)| left > limit)
@@ -365,9 +365,14 @@ impl RateBudgets {
 
     /// Returns the kind and the window of an announced limit. A header for requests or tokens may
     /// announce a limit per day.
-    fn resolve_window(&mut self, now: Instant, kind: BudgetKind, report: &Window) -> (BudgetKind, Duration) {
-        if let Some(over) = report.over {
-            return (kind, over);
+    fn resolve_window(
+        &mut self,
+        now: Instant,
+        kind: BudgetKind,
+        report: &RateWindow,
+    ) -> (BudgetKind, Duration) {
+        if let Some(period) = report.period {
+            return (kind, period);
         }
         let known = self.quotas.iter().find(|quota| quota.kind == kind).map(|quota| quota.window);
         let (hint, daily) = match kind {

@@ -13,7 +13,7 @@
 
 use std::time::Duration;
 
-use tidegate_protocol::rate::Window;
+use tidegate_protocol::rate::RateWindow;
 
 const MINUTE: u64 = 60;
 /// The windows that can be inferred, in seconds.
@@ -65,7 +65,7 @@ impl WindowHint {
 
     /// Records the values of a response. Returns the window if enough responses agree on one,
     /// otherwise `None`.
-    pub(super) fn observe(&mut self, report: &Window) -> Option<Duration> {
+    pub(super) fn observe(&mut self, report: &RateWindow) -> Option<Duration> {
         let window = self.update_guess(report);
         let proof = self.last.filter(|last| last.window == MINUTE && last.agreed >= PROOF_RESPONSES);
         self.proven = match self.proven {
@@ -83,7 +83,7 @@ impl WindowHint {
 
     /// Compares a response with the previous ones. Returns the window if enough of them agree on
     /// one, otherwise `None`.
-    fn update_guess(&mut self, report: &Window) -> Option<Duration> {
+    fn update_guess(&mut self, report: &RateWindow) -> Option<Duration> {
         let (limit, remaining, reset) = (report.limit?, report.remaining?, report.reset?);
         let used = limit.checked_sub(remaining).filter(|used| *used > 0)?;
         let seconds = reset.as_secs_f64() * limit as f64 / used as f64;
@@ -112,9 +112,9 @@ impl WindowHint {
 mod tests {
     use super::*;
 
-    fn report(limit: u64, remaining: u64, reset: f64) -> Window {
+    fn report(limit: u64, remaining: u64, reset: f64) -> RateWindow {
         let reset = Some(Duration::from_secs_f64(reset));
-        Window { limit: Some(limit), remaining: Some(remaining), reset, over: None }
+        RateWindow { limit: Some(limit), remaining: Some(remaining), reset, period: None }
     }
 
     #[test]

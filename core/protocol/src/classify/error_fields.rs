@@ -33,11 +33,9 @@ impl ErrorFields {
         let number = error.get("code").or_else(|| error.get("statusCode")).and_then(|code| {
             code.as_u64().or_else(|| code.as_str()?.parse().ok()).and_then(|code| u16::try_from(code).ok())
         });
+        let code = field("code").filter(|_| number.is_none());
         Self {
-            code: field("code")
-                .filter(|_| number.is_none())
-                .or_else(|| field("status"))
-                .or_else(|| field("__type")),
+            code: code.or_else(|| field("status")).or_else(|| field("__type")),
             kind: field("type").or_else(|| document.get("error_type").and_then(text)),
             number,
             message: field("message").or_else(|| text(error)).or_else(|| field("detail")).unwrap_or_default(),
@@ -85,9 +83,10 @@ impl ErrorFields {
     /// minutes. `status` is the status of the response, or the one that an error event stands for.
     pub(super) fn quota_exhausted(&self, status: u16) -> bool {
         let by_name = self.names().any(|name| match name {
-            "insufficient_quota" | "billing_error" | "ServiceQuotaExceeded" => true,
-            "credit_balance_exhausted" | "organization_usage_limit_exceeded" => true,
-            "billing_hard_limit_reached" => true,
+            "insufficient_quota" | "billing_error" | "credit_balance_exhausted" => true,
+            "billing_hard_limit_reached" | "organization_usage_limit_exceeded" | "ServiceQuotaExceeded" => {
+                true
+            }
             "ServiceQuotaExceededException" | "serviceQuotaExceededException" => true,
             _ => name.ends_with("spend_limit_exceeded"),
         });

@@ -21,7 +21,7 @@ mod error_fields;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use http::{HeaderMap, HeaderValue, StatusCode};
+use http::{HeaderMap, StatusCode};
 
 use super::retry_after;
 use error_fields::ErrorFields;
@@ -138,11 +138,7 @@ pub fn classify(status: StatusCode, headers: &HeaderMap, body: &[u8], wall: Syst
     if let Some(exception) = headers.get("x-amzn-errortype").and_then(|value| value.to_str().ok()) {
         fields.code = exception.split(':').next().map(str::to_owned);
     }
-    let should_retry = match headers.get("x-should-retry").map(HeaderValue::as_bytes) {
-        Some(b"true") => Some(true),
-        Some(b"false") => Some(false),
-        _ => None,
-    };
+    let should_retry = headers.get("x-should-retry").and_then(|value| value.to_str().ok()?.parse().ok());
     decide(status.as_u16(), &fields, should_retry, || retry_after::delay(headers, body, wall))
 }
 

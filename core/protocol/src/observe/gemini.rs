@@ -8,19 +8,13 @@
 use serde::Deserialize;
 
 use super::output_keys::{HasOutput, OutputKeys};
-use super::usage::Counts;
-use super::{OnSignal, Progress, is_error};
+use super::{OnSignal, Progress, is_error, usage::Counts};
 use crate::json::{self, Any};
 use crate::sse::Event;
 
 impl Progress {
-    /// Reads one event of the Gemini API.
+    /// Reads one event of the Gemini API that is not oversized.
     pub(super) fn on_gemini(&mut self, event: &Event<'_>, on: OnSignal<'_>) {
-        if event.oversized {
-            // Probably an image, possibly with the finishReason.
-            self.expects_terminal = false;
-            return self.on_delta(on);
-        }
         if is_error(event) {
             return self.on_error(event.data, on);
         }
@@ -66,8 +60,7 @@ struct Candidate {
     finish_reason: Any<String>,
 }
 
-#[derive(Deserialize, Default)]
-#[serde(default)]
+#[derive(Deserialize)]
 struct Content {
     parts: Option<Vec<Part>>,
 }
@@ -92,10 +85,7 @@ pub(super) struct Metadata {
 
 impl From<Metadata> for Counts {
     fn from(metadata: Metadata) -> Self {
-        let sum = |a: Option<u64>, b: Option<u64>| match (a, b) {
-            (Some(a), Some(b)) => Some(a.saturating_add(b)),
-            (a, b) => a.or(b),
-        };
+        let sum = |a: Option<u64>, b: Option<u64>| a.map(|a| a.saturating_add(b.unwrap_or(0))).or(b);
         Self {
             input: sum(metadata.prompt_token_count.0, metadata.tool_use_prompt_token_count.0),
             output: sum(metadata.candidates_token_count.0, metadata.thoughts_token_count.0),
@@ -112,15 +102,9 @@ struct PartKeys;
 
 impl OutputKeys for PartKeys {
     fn is_output(key: &str) -> bool {
-        matches!(
-            key,
-            "text"
-                | "functionCall"
-                | "toolCall"
-                | "inlineData"
-                | "fileData"
-                | "executableCode"
-                | "codeExecutionResult"
-        )
+        match key {
+            "text" | "functionCall" | "toolCall" | "inlineData" | "fileData" | "executableCode" => true,
+            _ => key == "codeExecutionResult",
+        }
     }
 }

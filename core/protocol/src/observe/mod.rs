@@ -36,20 +36,16 @@ mod output_keys;
 mod responses;
 mod usage;
 
-use std::borrow::Cow;
-use std::fmt;
-use std::sync::LazyLock;
+use std::{borrow::Cow, fmt, sync::LazyLock};
 
 use http::header::{CONTENT_TYPE, HeaderMap};
 use memchr::memmem::{self, Finder};
-use serde::Deserialize;
-use serde::de::IgnoredAny;
+use serde::{Deserialize, de::IgnoredAny};
 
 use super::classify::{Verdict, classify_event};
-use super::headers::is_compressed;
 use super::json::{self, Any, Present};
-use super::request::Dialect;
 use super::sse::{Event, MAX_EVENT, Scanner};
+use super::{headers::is_compressed, request::Dialect};
 use element_splitter::ElementSplitter;
 use member_reader::MemberReader;
 pub use usage::Usage;
@@ -143,23 +139,18 @@ impl Observer {
         let content_type = headers.get(CONTENT_TYPE).map(|value| value.as_bytes().to_ascii_lowercase());
         let is =
             |text: &[u8]| content_type.as_deref().is_some_and(|value| memmem::find(value, text).is_some());
-        let is_known = dialect != Dialect::Other;
-        let body = if is_compressed(headers) {
-            Body::Opaque
-        } else if is(b"text/event-stream") {
-            Body::Events(Scanner::new())
-        } else if dialect == Dialect::Gemini && stream && is(b"json") {
-            Body::List(ElementSplitter::new(MAX_EVENT))
-        } else if is(b"json") && !is(b"ndjson") && !is(b"jsonl") {
-            Body::Json(MemberReader::new(MEMBERS, MAX_MEMBERS))
-        } else if is_known && stream {
-            Body::Events(Scanner::new())
-        } else if is_known && content_type.is_none() {
-            Body::Json(MemberReader::new(MEMBERS, MAX_MEMBERS))
-        } else {
-            Body::Opaque
+        let members = || MemberReader::new(MEMBERS, MAX_MEMBERS);
+        let body = match dialect {
+            _ if is_compressed(headers) => Body::Opaque,
+            _ if is(b"text/event-stream") => Body::Events(Scanner::new()),
+            Dialect::Gemini if stream && is(b"json") => Body::List(ElementSplitter::new(MAX_EVENT)),
+            _ if is(b"json") && !is(b"ndjson") && !is(b"jsonl") => Body::Json(members()),
+            Dialect::Other => Body::Opaque,
+            _ if stream => Body::Events(Scanner::new()),
+            _ if content_type.is_none() => Body::Json(members()),
+            _ => Body::Opaque,
         };
-        let expects_terminal = is_known && matches!(body, Body::Events(_) | Body::List(_));
+        let expects_terminal = dialect != Dialect::Other && matches!(body, Body::Events(_) | Body::List(_));
         Self { body, progress: Progress { dialect, expects_terminal, ..Progress::default() } }
     }
 
@@ -229,6 +220,11 @@ impl Progress {
     fn on_event(&mut self, event: &Event<'_>, on: OnSignal<'_>) {
         self.events += 1;
         match self.dialect {
+            Dialect::OpenAiChat | Dialect::OpenAiCompletions | Dialect::Gemini if event.oversized => {
+                // Probably an image or audio, possibly with the end of the answer.
+                self.expects_terminal = false;
+                self.on_delta(on);
+            }
             Dialect::OpenAiChat | Dialect::OpenAiCompletions => self.on_openai(event, on),
             Dialect::OpenAiResponses => self.on_responses(event, on),
             Dialect::AnthropicMessages => self.on_anthropic(event, on),
@@ -309,8 +305,7 @@ type Words = LazyLock<Finder<'static>>;
 /// Returns `true` if the event is named `error`, or its JSON has an `error` at the top that is not
 /// empty.
 fn is_error(event: &Event<'_>) -> bool {
-    #[derive(Deserialize, Default)]
-    #[serde(default)]
+    #[derive(Deserialize)]
     struct Top {
         error: Present,
     }
@@ -325,8 +320,7 @@ fn is_error(event: &Event<'_>) -> bool {
 /// Returns the type of an event: its `event` field, or the `type` of its JSON if a gateway dropped
 /// that field. Empty if it has neither.
 fn kind<'a>(event: &Event<'a>) -> Cow<'a, [u8]> {
-    #[derive(Deserialize, Default)]
-    #[serde(default)]
+    #[derive(Deserialize)]
     struct Top {
         r#type: Any<String>,
     }
@@ -334,7 +328,7 @@ fn kind<'a>(event: &Event<'a>) -> Cow<'a, [u8]> {
     if !event.name.is_empty() {
         return Cow::Borrowed(event.name);
     }
-    Cow::Owned(json::parse::<Top>(event.data).unwrap_or_default().r#type.0.into_bytes())
+    Cow::Owned(json::parse::<Top>(event.data).map(|top| top.r#type.0.into_bytes()).unwrap_or_default())
 }
 
 #[cfg(test)]

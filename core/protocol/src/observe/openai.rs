@@ -12,8 +12,7 @@ use memchr::memmem::Finder;
 use serde::Deserialize;
 
 use super::output_keys::{HasOutput, OutputKeys};
-use super::usage::Fields;
-use super::{OnSignal, Progress, Words, is_error};
+use super::{OnSignal, Progress, Words, is_error, usage::Fields};
 use crate::json::{self, Any, Present};
 use crate::sse::Event;
 
@@ -49,13 +48,8 @@ fn bit(index: u64) -> u64 {
 }
 
 impl Progress {
-    /// Reads one event of chat or legacy completions.
+    /// Reads one event of chat or legacy completions that is not oversized.
     pub(super) fn on_openai(&mut self, event: &Event<'_>, on: OnSignal<'_>) {
-        if event.oversized {
-            // Probably an image or audio, possibly with the finish_reason.
-            self.expects_terminal = false;
-            return self.on_delta(on);
-        }
         if event.data == b"[DONE]" {
             if self.choices.any_finished || !self.expects_terminal {
                 self.on_terminal(on);

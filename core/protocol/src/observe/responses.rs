@@ -3,10 +3,8 @@
 
 use serde::Deserialize;
 
-use super::usage::WithUsage;
-use super::{OnSignal, Progress, is_error};
-use crate::json;
-use crate::sse::Event;
+use super::{OnSignal, Progress, is_error, usage::WithUsage};
+use crate::{json, sse::Event};
 
 impl Progress {
     /// Reads one event of the Responses API.
@@ -16,8 +14,7 @@ impl Progress {
             b"response.completed" | b"response.incomplete" | b"response.failed" => {
                 // The event contains the whole answer and may be too long to keep. Its name alone
                 // is then the terminal.
-                let last = json::parse::<Last>(event.data).unwrap_or_default();
-                self.on_usage(last.response.usage, on);
+                self.on_usage(json::parse::<Last>(event.data).and_then(|last| last.response.usage), on);
                 if kind.ends_with(b"failed") {
                     self.on_error(event.data, on);
                 } else {
@@ -40,8 +37,7 @@ fn is_output(kind: &[u8]) -> bool {
 }
 
 /// The last event of a stream, which contains the whole response.
-#[derive(Deserialize, Default)]
-#[serde(default)]
+#[derive(Deserialize)]
 struct Last {
     response: WithUsage,
 }

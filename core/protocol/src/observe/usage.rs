@@ -25,8 +25,7 @@ pub(super) struct Counts {
 }
 
 /// An object that may contain a `usage` object.
-#[derive(Deserialize, Default)]
-#[serde(default)]
+#[derive(Deserialize)]
 pub(super) struct WithUsage {
     pub(super) usage: Option<Fields>,
 }

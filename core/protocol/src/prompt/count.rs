@@ -2,10 +2,10 @@
 
 use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess};
 
-use super::Prompt;
-use super::part::Piece;
+use super::part::{Piece, Source};
 use super::role::{Role, effort};
-use crate::json::{Json, Key, ReadAny, Scalar};
+use super::{Prompt, media::Media};
+use crate::json::{FromAny, Json, Key, ReadAny, Scalar};
 
 /// Counts one JSON value into `prompt` according to its role.
 ///
@@ -42,20 +42,16 @@ impl<'de> ReadAny<'de> for Walk<'_> {
         let Walk { prompt, role } = self;
         match (role, scalar) {
             (Role::Json, scalar) => prompt.add_text(json_length(scalar)),
-            (Role::MaxTokens | Role::Answers | Role::Thinking, Scalar::Unsigned(value)) => {
-                prompt.raise(role, Some(value));
-            }
-            // Some clients write `12.0`. The cast saturates.
-            (Role::MaxTokens | Role::Answers | Role::Thinking, Scalar::Float(value)) if value >= 0.0 => {
-                prompt.raise(role, Some(value as u64));
-            }
             (Role::Thinking, Scalar::Text(word)) => prompt.raise(role, effort(word)),
+            (Role::MaxTokens | Role::Answers | Role::Thinking, number) => {
+                prompt.raise(role, Option::from_scalar(number));
+            }
             (Role::Message | Role::Element, Scalar::Unsigned(_)) => prompt.token_ids += 1,
             (Role::Prompt | Role::Message | Role::Text | Role::Element, Scalar::Text(text)) => {
                 prompt.add_text(text.len() as u64);
             }
             (Role::StoredContext, Scalar::Text(name)) => prompt.has_stored_context |= !name.is_empty(),
-            (Role::Type, Scalar::Text(name)) => return Piece::typed(name),
+            (Role::Type, Scalar::Text(name)) => return Piece::stated(Source::Type, Media::of_type(name)),
             (Role::Format, Scalar::Text(format)) => return Piece::formatted(format),
             (Role::Detail, Scalar::Text(detail)) => return Piece::detailed(detail),
             (Role::Data(media), Scalar::Text(data)) => return Piece::data(data, media),
@@ -96,13 +92,12 @@ impl<'de> ReadAny<'de> for Walk<'_> {
             _ => {}
         }
         let mut whole = Piece::default();
-        let key = |key: &str| (role.inside(key), key.len());
-        while let Some((of_value, length)) = object.next_key_seed(Key(key))? {
+        while let Some(Key(key)) = object.next_key()? {
             if role == Role::Json {
                 // Quotes, colon and comma.
-                prompt.add_text(length as u64 + 4);
+                prompt.add_text(key.len() as u64 + 4);
             }
-            whole.join(object.next_value_seed(Walk { prompt, role: of_value })?);
+            whole.join(object.next_value_seed(Walk { prompt, role: role.inside(&key) })?);
         }
         if let Role::Data(media) | Role::Reference(media) = role {
             whole.join(Piece::under_key(media));

@@ -67,17 +67,15 @@ impl Media {
     /// Returns the media that the `type` of a part names (`input_image`, `document`), or `None` if
     /// it names none.
     pub(super) fn of_type(name: &str) -> Option<Self> {
-        const WORDS: [(&str, Media); 8] = [
-            ("image", Media::Image),
-            ("screenshot", Media::Image),
-            ("audio", Media::Sound),
-            ("video", Media::Video),
-            ("file", Media::File),
-            ("document", Media::File),
-            ("redacted", Media::Opaque),
-            ("encrypted", Media::Opaque),
+        const WORDS: [(Media, &[&str]); 5] = [
+            (Media::Image, &["image", "screenshot"]),
+            (Media::Sound, &["audio"]),
+            (Media::Video, &["video"]),
+            (Media::File, &["file", "document"]),
+            (Media::Opaque, &["redacted", "encrypted"]),
         ];
-        WORDS.iter().find(|(word, _)| name.contains(word)).map(|(_, media)| *media)
+        let names = |words: &[&str]| words.iter().any(|word| name.contains(word));
+        WORDS.iter().find(|(_, words)| names(words)).map(|(media, _)| *media)
     }
 }
 

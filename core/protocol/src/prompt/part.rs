@@ -15,7 +15,7 @@ pub(super) struct Piece {
 
 /// Where the media of a part was stated, from the most to the least trustworthy source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Source {
+pub(super) enum Source {
     /// The `data:` prefix of the data.
     Prefix,
     /// A MIME type or format beside the data.
@@ -38,13 +38,8 @@ pub(super) struct Data {
 
 impl Piece {
     /// Creates a part of which only the media is known, or nothing if `media` is `None`.
-    fn stated(source: Source, media: Option<Media>) -> Self {
+    pub(super) fn stated(source: Source, media: Option<Media>) -> Self {
         Self { media: media.map(|media| (source, media)), ..Self::default() }
-    }
-
-    /// Creates a part from the value of its `type`.
-    pub(super) fn typed(name: &str) -> Self {
-        Self::stated(Source::Type, Media::of_type(name))
     }
 
     /// Creates a part from the key that holds it.
@@ -95,10 +90,7 @@ impl Piece {
         self.media = media.min_by_key(|(source, _)| *source);
         self.form.wav |= other.form.wav;
         self.form.low |= other.form.low;
-        self.data = match (self.data, other.data) {
-            (Some(a), Some(b)) => Some(if a.text >= b.text { a } else { b }),
-            (a, b) => a.or(b),
-        };
+        self.data = [other.data, self.data].into_iter().flatten().max_by_key(|data| data.text);
     }
 
     /// Counts the data if its media is known, and returns an empty part. Otherwise counts nothing

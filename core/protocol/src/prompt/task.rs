@@ -43,17 +43,13 @@ impl Task {
     /// Returns the task that a model's name implies, for endpoints that serve several tasks.
     /// Returns [`Task::Other`] if the name implies none.
     pub fn from_model(model: &str) -> Self {
-        const WORDS: [(&str, Task); 9] = [
-            ("embed", Task::Embed),
-            ("rerank", Task::Rank),
-            ("imagen", Task::Image),
-            ("imagegeneration", Task::Image),
-            ("stable-diffusion", Task::Image),
-            ("image-generator", Task::Image),
-            ("canvas", Task::Image),
-            ("veo", Task::Video),
-            ("nova-reel", Task::Video),
+        const WORDS: [(Task, &[&str]); 4] = [
+            (Task::Embed, &["embed"]),
+            (Task::Rank, &["rerank"]),
+            (Task::Image, &["imagen", "imagegeneration", "stable-diffusion", "image-generator", "canvas"]),
+            (Task::Video, &["veo", "nova-reel"]),
         ];
-        WORDS.iter().find(|(word, _)| model.contains(word)).map_or(Task::Other, |(_, task)| *task)
+        let names = |words: &[&str]| words.iter().any(|word| model.contains(word));
+        WORDS.iter().find(|(_, words)| names(words)).map_or(Task::Other, |(task, _)| *task)
     }
 }

@@ -66,17 +66,11 @@ pub fn affinity(
 ) -> Affinity {
     let content = body.and_then(|body| decompress(headers, body));
     let hashes = content.and_then(|content| PromptHashes::read(&content)).unwrap_or_default();
-    let mut seed = ChunkHasher::default();
-    seed.add(facts.model.as_deref().unwrap_or_default().as_bytes());
-    seed.add(hashes.salt.as_bytes());
-    let seed = seed.hash();
+    let model = facts.model.as_deref().unwrap_or_default();
+    let seed = ChunkHasher::hash_parts(0, &[model.as_bytes(), hashes.salt.as_bytes()]);
     let named = session.and_then(|name| headers.get(name)).filter(|value| !value.is_empty());
     let named = named.map_or(hashes.session.as_bytes(), |value| value.as_bytes());
-    let session = (!named.is_empty()).then(|| {
-        let mut session = ChunkHasher::after(!seed);
-        session.add(named);
-        session.hash()
-    });
+    let session = (!named.is_empty()).then(|| ChunkHasher::hash_parts(!seed, &[named]));
     // The bytes of media, and of content that the server stores, say nothing about tokens.
     let is_text = facts.prompt.as_ref().is_some_and(|prompt| prompt.media == 0 && !prompt.has_stored_context);
     let Some(bytes) = hashes.length().filter(|_| is_text) else {

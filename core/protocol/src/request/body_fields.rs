@@ -1,13 +1,12 @@
 //! Reads the model, the stream flag and the prompt size from a JSON body.
 
-use std::fmt;
 use std::sync::Arc;
 
-use serde::de::{IgnoredAny, MapAccess, Visitor};
+use serde::de::{IgnoredAny, MapAccess};
 use serde_json::Deserializer;
 
 use super::parse_model;
-use crate::json::{Any, FromAny, Key, Scalar, read_object};
+use crate::json::{Any, FromAny, Key, ReadObject, Scalar, read_object};
 use crate::prompt::{Prompt, Role};
 
 /// The facts that a body adds to those of the path.
@@ -23,10 +22,7 @@ impl BodyFields {
     ///
     /// If counting fails, `prompt` is `None` and the other fields are read without counting.
     pub(super) fn json(body: &[u8]) -> Self {
-        let read = |prompt| {
-            let empty = Self { prompt, ..Self::default() };
-            read_object(Deserializer::from_slice(body), empty)
-        };
+        let read = |prompt| read_object(Deserializer::from_slice(body), Self { prompt, ..Self::default() });
         // Counting parses values that are otherwise skipped, and may fail on invalid UTF-8 or deep
         // nesting.
         read(Some(Prompt::default())).or_else(|_| read(None)).unwrap_or_default()
@@ -40,35 +36,15 @@ impl FromAny for Option<Arc<str>> {
     }
 }
 
-/// The meaning of a top-level key of a request body.
-enum Field {
-    Model,
-    Stream,
-    /// A key whose value is counted in this role.
-    Counted(Role),
-    Other,
-}
-
 /// Reads the fields of an object. Written by hand, because a derived implementation rejects
 /// duplicate keys, while all known servers use the last one.
-impl<'de> Visitor<'de> for BodyFields {
-    type Value = Self;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("an object")
-    }
-
-    fn visit_map<A: MapAccess<'de>>(mut self, mut map: A) -> Result<Self, A::Error> {
-        let field = |key: &str| match key {
-            "model" => Field::Model,
-            "stream" => Field::Stream,
-            key => Role::of_field(key).map_or(Field::Other, Field::Counted),
-        };
-        while let Some(field) = map.next_key_seed(Key(field))? {
-            match (field, &mut self.prompt) {
-                (Field::Model, _) => self.model = map.next_value::<Any<_>>()?.0,
-                (Field::Stream, _) => self.stream = map.next_value::<Any<_>>()?.0,
-                (Field::Counted(role), Some(prompt)) => prompt.count(role, &mut map)?,
+impl<'de> ReadObject<'de> for BodyFields {
+    fn members<A: MapAccess<'de>>(mut self, mut map: A) -> Result<Self, A::Error> {
+        while let Some(Key(key)) = map.next_key()? {
+            match (&*key, Role::of_field(&key), &mut self.prompt) {
+                ("model", ..) => self.model = map.next_value::<Any<_>>()?.0,
+                ("stream", ..) => self.stream = map.next_value::<Any<_>>()?.0,
+                (_, Some(role), Some(prompt)) => prompt.count(role, &mut map)?,
                 _ => drop(map.next_value::<IgnoredAny>()?),
             }
         }

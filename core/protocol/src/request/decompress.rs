@@ -7,8 +7,7 @@
 //! limited to [`MAX_DECOMPRESSED`]. A body that is longer (compressed or not), cut off, or encoded
 //! in an unknown way is treated as unavailable.
 
-use std::borrow::Cow;
-use std::io::Read;
+use std::{borrow::Cow, io::Read};
 
 use flate2::read::{DeflateDecoder, MultiGzDecoder, ZlibDecoder};
 use http::header::{CONTENT_ENCODING, HeaderMap};
@@ -29,11 +28,10 @@ const MAX_CODINGS: usize = 3;
 /// Returns `None` if a coding is unknown, the body is damaged, or it exceeds [`MAX_DECOMPRESSED`]
 /// before or after decompression. A body that is not compressed may have any length.
 pub fn decompress<'a>(headers: &HeaderMap, body: &'a [u8]) -> Option<Cow<'a, [u8]>> {
+    let changes_body = |coding: &&str| !coding.is_empty() && !coding.eq_ignore_ascii_case("identity");
     let mut codings = Vec::new();
     for value in headers.get_all(CONTENT_ENCODING) {
-        let listed = value.to_str().ok()?.split(',').map(str::trim);
-        codings
-            .extend(listed.filter(|coding| !coding.is_empty() && !coding.eq_ignore_ascii_case("identity")));
+        codings.extend(value.to_str().ok()?.split(',').map(str::trim).filter(changes_body));
     }
     if codings.len() > MAX_CODINGS {
         return None;

@@ -20,16 +20,14 @@ mod tests;
 
 use std::sync::Arc;
 
-use http::header::HeaderMap;
-use http::{Method, Uri};
+use http::{Method, Uri, header::HeaderMap};
 use percent_encoding::percent_decode_str;
 
 pub use self::affinity::{Affinity, CHUNK, affinity};
-use self::body_fields::BodyFields;
 pub use self::decompress::{MAX_DECOMPRESSED, decompress};
-use self::path::Path;
 pub use self::path::model_in_path;
 pub use self::prefix::Prefix;
+use self::{body_fields::BodyFields, path::Path};
 use crate::prompt::{Prompt, Task};
 
 /// Maximum length of a model name in bytes. A longer name is treated as no name, because it would
@@ -56,9 +54,10 @@ pub enum Dialect {
 }
 
 /// Whether a call passes through admission.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Route {
     /// The call runs a model, or may run one. It waits for a slot.
+    #[default]
     Inference,
     /// The call is known to run no model (for example files, models, batches or token counting). It
     /// bypasses the queue.
@@ -66,7 +65,7 @@ pub enum Route {
 }
 
 /// The facts of a request that admission and the observer use.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RequestFacts {
     /// Whether the call waits for a slot.
     pub route: Route,
@@ -94,15 +93,7 @@ impl RequestFacts {
     /// Returns the facts of a call whose request is not visible: an inference call of an unknown
     /// format and model that must not be repeated.
     pub fn unknown() -> Self {
-        Self {
-            route: Route::Inference,
-            dialect: Dialect::Other,
-            model: None,
-            stream: false,
-            repeatable: false,
-            prompt: None,
-            task: Task::Other,
-        }
+        Self::default()
     }
 
     /// Reads the facts of a request. `body` is `None` if the body is unavailable, for example

@@ -3,8 +3,7 @@
 use http::header::{CONTENT_LENGTH, CONTENT_TYPE, HeaderMap};
 use memchr::memmem;
 
-use super::body_fields::BodyFields;
-use super::parse_model;
+use super::{body_fields::BodyFields, parse_model};
 use crate::prompt::{Prompt, Task};
 
 /// Maximum length in bytes of a form field that is read as text. Longer fields are ignored.

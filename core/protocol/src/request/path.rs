@@ -3,9 +3,7 @@
 use std::ops::Range;
 
 use super::{Dialect, RequestFacts, Route};
-use crate::base_url::is_version;
-use crate::json_edit::range_of;
-use crate::prompt::Task;
+use crate::{base_url::is_version, json_edit::range_of, prompt::Task};
 
 /// Returns the byte range of the model's name in a URL path, or `None` if the path names no model.
 /// Azure deployments, Gemini and Bedrock name it in the path.
@@ -28,10 +26,9 @@ impl From<RequestFacts> for Path<'_> {
 }
 
 impl<'a> Path<'a> {
-    /// Creates the facts of a known inference endpoint of this dialect.
+    /// Creates the facts of a known inference endpoint that generates text in this dialect.
     fn inference(dialect: Dialect) -> Self {
-        let task = if dialect == Dialect::Other { Task::Other } else { Task::Text };
-        RequestFacts { dialect, task, repeatable: true, ..RequestFacts::unknown() }.into()
+        RequestFacts { dialect, task: Task::Text, repeatable: true, ..RequestFacts::unknown() }.into()
     }
 
     /// Creates the facts of a known inference endpoint of [`Dialect::Other`] that performs this
@@ -66,13 +63,11 @@ impl<'a> Path<'a> {
         {
             return Self::google(path, model, verb);
         }
-        let facts = match (third, second, last) {
+        let found = match (third, second, last) {
             ("threads", _, "messages") => Self::bypass(),
-            ("threads", _, "runs") | (_, "threads", "runs") | (_, _, "submit_tool_outputs") => {
-                RequestFacts::unknown().into()
-            }
-            (_, "chat", "completions") => Self::inference(Dialect::OpenAiChat),
-            (_, "fim" | "agents", "completions") => Self::inference(Dialect::OpenAiChat),
+            ("threads", _, "runs") | (_, "threads", "runs") => RequestFacts::unknown().into(),
+            (_, _, "submit_tool_outputs") => RequestFacts::unknown().into(),
+            (_, "chat" | "fim" | "agents", "completions") => Self::inference(Dialect::OpenAiChat),
             (_, _, "completions") => Self::inference(Dialect::OpenAiCompletions),
             (_, _, "responses") => Self::inference(Dialect::OpenAiResponses),
             (_, _, "messages") => Self::inference(Dialect::AnthropicMessages),
@@ -80,7 +75,7 @@ impl<'a> Path<'a> {
             ("model", model, "converse-stream") => Self::task(Task::Text).named(model).streamed(),
             ("model", model, "invoke") => Self::task(Task::from_model(model)).named(model),
             ("model", model, "invoke-with-response-stream") => {
-                Self::inference(Dialect::Other).named(model).streamed()
+                Self::task(Task::Other).named(model).streamed()
             }
             (_, "images", "generations" | "edits" | "variations") => Self::task(Task::Image),
             (_, "audio", "speech") => Self::task(Task::Speech),
@@ -98,71 +93,42 @@ impl<'a> Path<'a> {
             ("chat", "completions", _) => Self::bypass(),
             _ => {
                 let version = path.split('/').position(is_version).map_or(0, |at| at + 1);
-                path.split('/')
-                    .skip(version)
-                    .find_map(Self::collection)
-                    .unwrap_or_else(|| RequestFacts::unknown().into())
+                let bypassed = path.split('/').skip(version).any(runs_no_model);
+                if bypassed { Self::bypass() } else { RequestFacts::unknown().into() }
             }
         };
-        match deployment(path) {
-            Some(model) => facts.named(model),
-            None => facts,
-        }
-    }
-
-    /// Returns the facts of a path segment that names a collection, such as `files`, whose POST
-    /// requests run no model while the caller waits. Returns `None` for other segments.
-    fn collection(segment: &str) -> Option<Self> {
-        match segment {
-            "assistants"
-            | "batches"
-            | "batchPredictionJobs"
-            | "cachedContents"
-            | "chatkit"
-            | "containers"
-            | "conversations"
-            | "corpora"
-            | "evals"
-            | "fileSearchStores"
-            | "files"
-            | "fine_tuning"
-            | "fine-tunes"
-            | "jobs"
-            | "organization"
-            | "organizations"
-            | "realtime"
-            | "skills"
-            | "threads"
-            | "tunedModels"
-            | "uploads"
-            | "vector_stores"
-            | "webhooks" => Some(Self::bypass()),
-            // vLLM's administration.
-            "load_lora_adapter" | "unload_lora_adapter" => Some(Self::bypass()),
-            "reset_prefix_cache" | "sleep" | "wake_up" => Some(Self::bypass()),
-            _ => None,
-        }
+        Self { model: deployment(path).or(found.model), ..found }
     }
 
     /// Reads a path of Gemini or Vertex AI, which ends in `models/{model}:{verb}`.
     fn google(path: &str, model: &'a str, verb: &str) -> Self {
-        let anthropic = path.contains("/publishers/anthropic/");
         match verb {
-            "rawPredict" | "streamRawPredict" if anthropic => {
-                // Both may stream: the body decides, as with Anthropic itself.
+            // Both may stream: the body decides, as with Anthropic itself.
+            "rawPredict" | "streamRawPredict" if path.contains("/publishers/anthropic/") => {
                 Self::inference(Dialect::AnthropicMessages).named(model)
             }
             "generateContent" => Self::inference(Dialect::Gemini).named(model),
             "streamGenerateContent" => Self::inference(Dialect::Gemini).named(model).streamed(),
             "embedContent" | "batchEmbedContents" => Self::task(Task::Embed).named(model),
             "predict" | "rawPredict" => Self::task(Task::from_model(model)).named(model),
-            "streamRawPredict" | "serverStreamingPredict" => {
-                Self::inference(Dialect::Other).named(model).streamed()
-            }
+            "streamRawPredict" | "serverStreamingPredict" => Self::task(Task::Other).named(model).streamed(),
             "countTokens" | "computeTokens" | "count-tokens" | "cancel" => Self::bypass(),
             "batchGenerateContent" | "asyncBatchEmbedContent" | "fetchPredictOperation" => Self::bypass(),
             _ => Self::from(RequestFacts::unknown()).named(model),
         }
+    }
+}
+
+/// Returns `true` for path segments whose POST requests run no model while the caller waits:
+/// collections such as `files`, and the administration of vLLM.
+fn runs_no_model(segment: &str) -> bool {
+    match segment {
+        "assistants" | "batches" | "cachedContents" | "chatkit" | "containers" | "conversations"
+        | "corpora" | "evals" | "fileSearchStores" | "files" | "fine_tuning" | "fine-tunes" | "jobs"
+        | "organization" | "organizations" | "realtime" | "skills" | "threads" | "tunedModels"
+        | "uploads" | "vector_stores" | "webhooks" | "load_lora_adapter" | "reset_prefix_cache" | "sleep"
+        | "wake_up" => true,
+        _ => segment == "batchPredictionJobs" || segment == "unload_lora_adapter",
     }
 }
 

@@ -1,7 +1,6 @@
 //! Prefixes of prompts, which calls in flight at the same engine may share in its KV cache.
 
-use std::collections::HashSet;
-use std::sync::Arc;
+use std::{collections::HashSet, sync::Arc};
 
 /// The prefixes of one prompt with their lengths, each identified by the hash of everything before
 /// its end.

@@ -31,11 +31,11 @@ pub struct EngineMetrics {
 /// Parses the text of `/metrics`. Returns `None` if it does not report the running and waiting
 /// calls.
 pub fn parse_metrics(text: &[u8]) -> Option<EngineMetrics> {
-    let mut sums = BTreeMap::<Series, Sum>::new();
+    let mut sums = BTreeMap::<&str, Sum>::new();
     let mut caches_prefixes = false;
     for line in text.split(|byte| *byte == b'\n') {
         let Some(sample) = std::str::from_utf8(line).ok().and_then(Sample::read) else { continue };
-        let Some(series) = Series::of(sample.name) else { continue };
+        let Some(series) = series(sample.name) else { continue };
         let mut value = sample.value;
         if sample.name == "vllm:cache_config_info" {
             caches_prefixes = sample.label("enable_prefix_caching") == Some("True");
@@ -49,18 +49,20 @@ pub fn parse_metrics(text: &[u8]) -> Option<EngineMetrics> {
             sum.count += 1.0;
         }
     }
-    let total = |series| sums.get(&series).map(|sum| sum.total);
-    let usage = sums.get(&Series::Usage).or(sums.get(&Series::OldUsage));
+    let total = |series: &str| sums.get(series).map(|sum| sum.total);
+    // A series that vLLM renamed may be reported under both names.
+    let usage = sums.get("vllm:kv_cache_usage_perc").or(sums.get("vllm:gpu_cache_usage_perc"));
+    let capacity = sums.get("vllm:cache_config_info");
     Some(EngineMetrics {
-        running: total(Series::Running)?,
-        waiting: total(Series::Waiting)?,
+        running: total("vllm:num_requests_running")?,
+        waiting: total("vllm:num_requests_waiting")?,
         kv_usage: usage.map(|sum| (sum.total / sum.count).min(1.0)),
-        kv_tokens: total(Series::Tokens).map(|tokens| tokens as u64).filter(|tokens| *tokens > 0),
-        prefix_queries: total(Series::Queries).or(total(Series::OldQueries)),
-        prefix_hits: total(Series::Hits).or(total(Series::OldHits)),
-        prompt_tokens: total(Series::Prompts),
+        kv_tokens: capacity.map(|sum| sum.total as u64).filter(|tokens| *tokens > 0),
+        prefix_queries: total("vllm:prefix_cache_queries").or(total("vllm:gpu_prefix_cache_queries")),
+        prefix_hits: total("vllm:prefix_cache_hits").or(total("vllm:gpu_prefix_cache_hits")),
+        prompt_tokens: total("vllm:prompt_tokens"),
         // Each of several engines holds a beginning of its own.
-        shares_prefixes: caches_prefixes && sums.get(&Series::Tokens).is_some_and(|sum| sum.count == 1.0),
+        shares_prefixes: caches_prefixes && capacity.is_some_and(|sum| sum.count == 1.0),
     })
 }
 
@@ -72,40 +74,21 @@ struct Sum {
     count: f64,
 }
 
-/// A series that is read. A renamed series may be reported under both names, so the old name has a
-/// sum of its own, which is used only without the new one.
-#[derive(PartialEq, Eq, PartialOrd, Ord)]
-enum Series {
-    Running,
-    Waiting,
-    Usage,
-    OldUsage,
-    Tokens,
-    Queries,
-    OldQueries,
-    Hits,
-    OldHits,
-    Prompts,
-}
-
-impl Series {
-    /// Returns the series that a metric name belongs to, with or without the suffix `_total`.
-    /// Returns `None` for other metrics.
-    fn of(name: &str) -> Option<Self> {
-        Some(match name.strip_suffix("_total").unwrap_or(name) {
-            "vllm:num_requests_running" | "sglang:num_running_reqs" => Self::Running,
-            "vllm:num_requests_waiting" | "sglang:num_queue_reqs" => Self::Waiting,
-            "vllm:kv_cache_usage_perc" | "sglang:token_usage" => Self::Usage,
-            "vllm:gpu_cache_usage_perc" => Self::OldUsage,
-            "vllm:prefix_cache_queries" => Self::Queries,
-            "vllm:gpu_prefix_cache_queries" => Self::OldQueries,
-            "vllm:prefix_cache_hits" => Self::Hits,
-            "vllm:gpu_prefix_cache_hits" => Self::OldHits,
-            "vllm:prompt_tokens" => Self::Prompts,
-            "sglang:max_total_num_tokens" | "vllm:cache_config_info" => Self::Tokens,
-            _ => return None,
-        })
-    }
+/// Returns the name under which a metric is summed: vLLM's, without the suffix `_total`. Returns
+/// `None` for metrics that are not read.
+fn series(metric: &str) -> Option<&str> {
+    let name = metric.strip_suffix("_total").unwrap_or(metric);
+    Some(match name {
+        "sglang:num_running_reqs" => "vllm:num_requests_running",
+        "sglang:num_queue_reqs" => "vllm:num_requests_waiting",
+        "sglang:token_usage" => "vllm:kv_cache_usage_perc",
+        "sglang:max_total_num_tokens" => "vllm:cache_config_info",
+        "vllm:num_requests_running" | "vllm:num_requests_waiting" | "vllm:cache_config_info" => name,
+        "vllm:kv_cache_usage_perc" | "vllm:gpu_cache_usage_perc" | "vllm:prompt_tokens" => name,
+        "vllm:prefix_cache_queries" | "vllm:gpu_prefix_cache_queries" => name,
+        "vllm:prefix_cache_hits" | "vllm:gpu_prefix_cache_hits" => name,
+        _ => return None,
+    })
 }
 
 /// Returns the KV-cache capacity of one engine in tokens, from the labels of

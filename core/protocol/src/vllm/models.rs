@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use serde::Deserialize;
 use serde_json::Value;
 
 /// Maximum number of models that are read from one list.
@@ -21,16 +20,11 @@ pub struct Model {
     pub parent: Option<Arc<str>>,
 }
 
-#[derive(Deserialize)]
-struct List {
-    data: Vec<Value>,
-}
-
 /// Parses the body of `/v1/models`, of which the first 1,024 valid models are returned. Returns
 /// `None` if the body is not a list of models.
 pub fn parse_models(body: &[u8]) -> Option<Vec<Model>> {
-    let List { data } = serde_json::from_slice(body).ok()?;
-    Some(data.iter().filter_map(model).take(MAX_MODELS).collect())
+    let document: Value = serde_json::from_slice(body).ok()?;
+    Some(document.get("data")?.as_array()?.iter().filter_map(model).take(MAX_MODELS).collect())
 }
 
 /// Parses one entry of the list. Returns `None` if it has no valid name.

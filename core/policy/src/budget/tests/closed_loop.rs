@@ -11,7 +11,7 @@ use crate::budget::{Charge, RateBudgets};
 use crate::testing::epoch;
 use tidegate_config::{Counting, HeaderPolicy, RateConfig};
 use tidegate_protocol::observe::Usage;
-use tidegate_protocol::rate::{RateHeaders, Window};
+use tidegate_protocol::rate::{RateHeaders, RateWindow};
 use tidegate_tokens::Demand;
 
 /// The parameters of a simulation.
@@ -187,13 +187,14 @@ fn play(scene: &Scene, seed: u64) -> Outcome {
                 let announced = provider.announced(now);
                 let call = &mut calls[id];
                 let announced = if scene.at_answer { Some(announced) } else { call.announced };
-                let tokens =
-                    announced.filter(|_| scene.headers).map_or(Window::default(), |announced| Window {
+                let tokens = announced.filter(|_| scene.headers).map_or(RateWindow::default(), |announced| {
+                    RateWindow {
                         limit: Some(LIMIT as u64),
                         remaining: Some(announced.remaining as u64),
                         reset: Some(Duration::from_secs_f64(announced.reset.max(0.0))),
-                        over: None,
-                    });
+                        period: None,
+                    }
+                });
                 let headers = RateHeaders { tokens, ..RateHeaders::default() };
                 let charge = call.charge.as_ref().expect("once");
                 budgets.on_response(at(now), charge, at(call.sent), &headers, call.limited);

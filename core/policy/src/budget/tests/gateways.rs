@@ -9,7 +9,7 @@ use crate::budget::RateBudgets;
 use crate::testing::epoch;
 use tidegate_config::{Counting, RateConfig};
 use tidegate_protocol::observe::Usage;
-use tidegate_protocol::rate::{RateHeaders, Window};
+use tidegate_protocol::rate::{RateHeaders, RateWindow};
 use tidegate_tokens::Demand;
 
 /// Tokens per minute that the gateway enforces, whatever its backends announce.
@@ -67,7 +67,7 @@ fn play(
         let cost = gateway.cost(&demand, input as f64, 0.0);
         let limited = !gateway.arrive(seconds, cost);
         let remaining = tells_remaining.then_some(limit * 9 / 10);
-        let tokens = Window { limit: Some(limit), remaining, ..Window::default() };
+        let tokens = RateWindow { limit: Some(limit), remaining, ..RateWindow::default() };
         budgets.on_response(now, &charge, now, &RateHeaders { tokens, ..RateHeaders::default() }, limited);
         if limited {
             minutes[step / 600].refused += 1;
@@ -111,7 +111,7 @@ fn new_limit_is_used_in_full() {
         let (_, mut budgets) = play(&[100_000, 60_000], |_| TRUTH, Routing::Random, false, 1);
         for _ in 0..answers {
             let charge = budgets.charge(now, &Demand::default());
-            let tokens = Window { limit: Some(limit), ..Window::default() };
+            let tokens = RateWindow { limit: Some(limit), ..RateWindow::default() };
             budgets.on_response(now, &charge, now, &RateHeaders { tokens, ..RateHeaders::default() }, false);
         }
         let minute = Demand { input: limit, output: 0, ..Demand::default() };

@@ -8,7 +8,7 @@ use crate::budget::{AvailableBudget, BudgetKind, BudgetView, Need, RateBudgets};
 use crate::testing::epoch;
 use tidegate_config::{Counting, HeaderPolicy, RateConfig};
 use tidegate_protocol::observe::Usage;
-use tidegate_protocol::rate::{RateHeaders, Window};
+use tidegate_protocol::rate::{RateHeaders, RateWindow};
 use tidegate_protocol::request::Dialect;
 use tidegate_tokens::Demand;
 
@@ -19,13 +19,13 @@ fn config(tpm: Option<u64>, headers: HeaderPolicy) -> RateConfig {
     RateConfig { tpm, headers, ..RateConfig::default() }
 }
 
-fn window(limit: u64, remaining: u64, reset: u64) -> Window {
+fn window(limit: u64, remaining: u64, reset: u64) -> RateWindow {
     let reset = Some(Duration::from_secs(reset));
-    Window { limit: Some(limit), remaining: Some(remaining), reset, over: None }
+    RateWindow { limit: Some(limit), remaining: Some(remaining), reset, period: None }
 }
 
 /// Makes `calls` sequential calls, each answered with these headers.
-fn answer(budgets: &mut RateBudgets, now: Instant, tokens: Window, calls: usize) {
+fn answer(budgets: &mut RateBudgets, now: Instant, tokens: RateWindow, calls: usize) {
     for _ in 0..calls {
         let charge = budgets.charge(now, &CALL);
         budgets.on_response(now, &charge, now, &RateHeaders { tokens, ..RateHeaders::default() }, false);
@@ -251,8 +251,8 @@ fn any_count() -> impl Strategy<Value = Option<u64>> {
 }
 
 prop_compose! {
-    fn any_window()(limit in any_count(), remaining in any_count(), reset in any_count()) -> Window {
-        Window { limit, remaining, reset: reset.map(Duration::from_millis), over: None }
+    fn any_window()(limit in any_count(), remaining in any_count(), reset in any_count()) -> RateWindow {
+        RateWindow { limit, remaining, reset: reset.map(Duration::from_millis), period: None }
     }
 }
 

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use crate::budget::{BudgetKind, RateBudgets};
 use crate::testing::epoch;
 use tidegate_config::{Counting, HeaderPolicy, RateConfig};
-use tidegate_protocol::rate::{RateHeaders, Window};
+use tidegate_protocol::rate::{RateHeaders, RateWindow};
 use tidegate_tokens::Demand;
 
 /// A call that takes 1 % of the quota per minute.
@@ -105,11 +105,11 @@ impl Learning {
     }
 
     fn headers(&self, requests: Option<u64>) -> RateHeaders {
-        let window = |limit, remaining| Window {
+        let window = |limit, remaining| RateWindow {
             limit: Some(limit),
             remaining: Some(remaining),
             reset: Some(Duration::from_secs(1)),
-            over: None,
+            period: None,
         };
         let requests = requests.map(|left| window(100, left)).unwrap_or_default();
         RateHeaders { tokens: window(Self::LIMIT, self.left), requests, ..RateHeaders::default() }

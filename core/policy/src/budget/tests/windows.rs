@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use crate::budget::{BudgetKind, BudgetView, RateBudgets};
 use crate::testing::epoch;
 use tidegate_config::{HeaderPolicy, RateConfig};
-use tidegate_protocol::rate::{RateHeaders, Window};
+use tidegate_protocol::rate::{RateHeaders, RateWindow};
 use tidegate_tokens::Demand;
 
 const CALL: Demand =
@@ -13,14 +13,14 @@ const CALL: Demand =
 const SECOND: Duration = Duration::from_secs(1);
 const DAY: Duration = Duration::from_secs(86_400);
 
-fn said(limit: u64, remaining: u64, reset: u64) -> Window {
+fn said(limit: u64, remaining: u64, reset: u64) -> RateWindow {
     let reset = Some(Duration::from_secs(reset));
-    Window { limit: Some(limit), remaining: Some(remaining), reset, over: None }
+    RateWindow { limit: Some(limit), remaining: Some(remaining), reset, period: None }
 }
 
 /// Returns an announced limit without other headers.
-fn bare(limit: u64, over: Option<Duration>) -> Window {
-    Window { limit: Some(limit), over, ..Window::default() }
+fn bare(limit: u64, period: Option<Duration>) -> RateWindow {
+    RateWindow { limit: Some(limit), period, ..RateWindow::default() }
 }
 
 fn answer(budgets: &mut RateBudgets, now: Instant, headers: &RateHeaders) {
@@ -28,11 +28,11 @@ fn answer(budgets: &mut RateBudgets, now: Instant, headers: &RateHeaders) {
     budgets.on_response(now, &charge, now, headers, false);
 }
 
-fn tokens(tokens: Window) -> RateHeaders {
+fn tokens(tokens: RateWindow) -> RateHeaders {
     RateHeaders { tokens, ..RateHeaders::default() }
 }
 
-fn requests(requests: Window) -> RateHeaders {
+fn requests(requests: RateWindow) -> RateHeaders {
     RateHeaders { requests, ..RateHeaders::default() }
 }
 

@@ -25,9 +25,11 @@ pub(super) struct ChunkHasher {
 }
 
 impl ChunkHasher {
-    /// Creates a hasher that starts from the hash `state` instead of 0.
-    pub(super) fn after(state: u64) -> Self {
-        Self { state, ..Self::default() }
+    /// Returns the hash of the concatenated parts, starting from the hash `state`.
+    pub(super) fn hash_parts(state: u64, parts: &[&[u8]]) -> u64 {
+        let mut hasher = Self { state, ..Self::default() };
+        parts.iter().for_each(|part| hasher.add(part));
+        hasher.hash()
     }
 
     /// Returns the hash of everything so far.

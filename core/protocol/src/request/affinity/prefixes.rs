@@ -31,10 +31,7 @@ impl Affinity {
         bytes: u64,
     ) -> Self {
         let (mut prefixes, mut ends) = (Vec::new(), Vec::new());
-        for (index, (hash, end)) in chunks.into_iter().enumerate() {
-            if prefixes.len() == MAX_COUNT {
-                break;
-            }
+        for (index, (hash, end)) in chunks.into_iter().enumerate().take(chunks_to(MAX_COUNT - 1)) {
             if chunks_to(prefixes.len()) == index + 1 {
                 prefixes.push(hash);
                 ends.push(u32::try_from(end).unwrap_or(u32::MAX));

@@ -1,12 +1,10 @@
 //! Hashes the parts of a JSON body that other requests may share, while the body is parsed.
 
-use std::fmt;
-
-use serde::de::{IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde::de::{IgnoredAny, MapAccess, SeqAccess};
 use serde_json::Deserializer;
 
 use super::chunk_hasher::{ChunkHasher, combine};
-use crate::json::{Any, Json, Key, ReadAny, Scalar, read_object};
+use crate::json::{Any, Json, Key, ReadAny, ReadObject, Scalar, read_object};
 
 /// The hashes of the parts of one request body.
 #[derive(Default)]
@@ -72,21 +70,19 @@ impl PromptHashes {
     }
 }
 
-impl<'de> Visitor<'de> for PromptHashes {
-    type Value = Self;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("an object")
-    }
-
-    fn visit_map<A: MapAccess<'de>>(mut self, mut map: A) -> Result<Self, A::Error> {
-        while let Some(field) = map.next_key_seed(Key(Field::of))? {
-            match field {
-                Field::Tools => map.next_value_seed(Json(Walk { text: &mut self.tools, keys: true }))?,
-                Field::System => map.next_value_seed(Json(Walk { text: &mut self.system, keys: false }))?,
-                Field::Turns => map.next_value_seed(Json(&mut self.turns))?,
-                Field::Salt => self.salt = map.next_value::<Any<_>>()?.0,
-                Field::Session => self.session = map.next_value::<Any<_>>()?.0,
+impl<'de> ReadObject<'de> for PromptHashes {
+    fn members<A: MapAccess<'de>>(mut self, mut map: A) -> Result<Self, A::Error> {
+        while let Some(Key(key)) = map.next_key()? {
+            match &*key {
+                "tools" | "functions" | "documents" | "chat_template_kwargs" => {
+                    map.next_value_seed(Json(Walk { text: &mut self.tools, keys: true }))?
+                }
+                "system" | "instructions" | "systemInstruction" | "system_instruction" => {
+                    map.next_value_seed(Json(Walk { text: &mut self.system, keys: false }))?
+                }
+                "messages" | "prompt" | "input" | "contents" => map.next_value_seed(Json(&mut self.turns))?,
+                "cache_salt" => self.salt = map.next_value::<Any<_>>()?.0,
+                "prompt_cache_key" => self.session = map.next_value::<Any<_>>()?.0,
                 _ => drop(map.next_value::<IgnoredAny>()?),
             }
         }
@@ -94,38 +90,9 @@ impl<'de> Visitor<'de> for PromptHashes {
     }
 }
 
-/// The meaning of a JSON member, from its key.
-enum Field {
-    Tools,
-    System,
-    Turns,
-    Salt,
-    Session,
-    Role,
-    /// A value that the model does not read, or that changes between turns.
-    Unread,
-    /// Base64 data of an image, sound or file.
-    Data,
-    Other,
-}
-
-impl Field {
-    #[inline]
-    fn of(key: &str) -> Self {
-        match key {
-            "tools" | "functions" | "documents" | "chat_template_kwargs" => Self::Tools,
-            "system" | "instructions" | "systemInstruction" | "system_instruction" => Self::System,
-            "messages" | "prompt" | "input" | "contents" => Self::Turns,
-            "cache_salt" => Self::Salt,
-            "prompt_cache_key" => Self::Session,
-            "role" => Self::Role,
-            "cache_control" | "type" | "id" | "status" | "annotations" | "logprobs" | "detail" => {
-                Self::Unread
-            }
-            "data" | "file_data" => Self::Data,
-            _ => Self::Other,
-        }
-    }
+/// Returns `true` for keys whose value the model does not read, or that changes between turns.
+fn is_unread(key: &str) -> bool {
+    matches!(key, "cache_control" | "type" | "id" | "status" | "annotations" | "logprobs" | "detail")
 }
 
 /// Hashes one JSON value into `text`. If `keys` is `true`, the keys of objects are hashed too,
@@ -133,21 +100,6 @@ impl Field {
 struct Walk<'a> {
     text: &'a mut ChunkHasher,
     keys: bool,
-}
-
-impl Walk<'_> {
-    /// Returns the meaning of a key. Hashes the key if `keys` is `true`.
-    #[inline]
-    fn field(&mut self, key: &str) -> Field {
-        if !self.keys {
-            Field::of(key)
-        } else if key == "cache_control" {
-            Field::Unread
-        } else {
-            self.text.add(key.as_bytes());
-            Field::Other
-        }
-    }
 }
 
 impl<'de> ReadAny<'de> for Walk<'_> {
@@ -164,12 +116,19 @@ impl<'de> ReadAny<'de> for Walk<'_> {
     }
 
     #[inline]
-    fn object<A: MapAccess<'de>>(mut self, mut object: A) -> Result<(), A::Error> {
-        while let Some(field) = object.next_key_seed(Key(|key: &str| self.field(key)))? {
-            match field {
-                Field::Unread => drop(object.next_value::<IgnoredAny>()?),
-                Field::Data => self.text.opaque(&object.next_value::<Any<String>>()?.0),
-                _ => object.next_value_seed(Json(Walk { text: self.text, keys: self.keys }))?,
+    fn object<A: MapAccess<'de>>(self, mut object: A) -> Result<(), A::Error> {
+        let Walk { text, keys } = self;
+        while let Some(Key(key)) = object.next_key()? {
+            match &*key {
+                "cache_control" => drop(object.next_value::<IgnoredAny>()?),
+                key if keys => {
+                    text.add(key.as_bytes());
+                    object.next_value_seed(Json(Walk { text, keys }))?;
+                }
+                key if is_unread(key) => drop(object.next_value::<IgnoredAny>()?),
+                // Base64 data of an image, sound or file.
+                "data" | "file_data" => text.opaque(&object.next_value::<Any<String>>()?.0),
+                _ => object.next_value_seed(Json(Walk { text, keys }))?,
             }
         }
         Ok(())
@@ -197,10 +156,10 @@ impl<'de> ReadAny<'de> for &mut Turns {
     #[inline]
     fn object<A: MapAccess<'de>>(self, mut object: A) -> Result<(), A::Error> {
         let (mut is_user, mut instructs) = (false, false);
-        while let Some(field) = object.next_key_seed(Key(Field::of))? {
-            match field {
-                Field::Unread => drop(object.next_value::<IgnoredAny>()?),
-                Field::Role => {
+        while let Some(Key(key)) = object.next_key()? {
+            match &*key {
+                key if is_unread(key) => drop(object.next_value::<IgnoredAny>()?),
+                "role" => {
                     let role = object.next_value::<Any<String>>()?.0;
                     is_user = role == "user";
                     instructs = matches!(&*role, "system" | "developer");
