@@ -67,10 +67,15 @@ class CyclesTest(InScratchDirectory):
 
 
 class PurityTest(InScratchDirectory):
-    """Pure crates."""
+    """Tests of the rule that pure crates use no tokio, files, sockets, threads or clocks."""
 
     def problems(self, source: str, *, kind: str | None = "dev", clippy: str = "same") -> list[str]:
-        """Return what is wrong with a crate that depends on a crate which depends on tokio."""
+        """Return the problems of a crate with this source.
+
+        The crate depends on another crate, which depends on tokio. `kind` is the kind of the second
+        dependency (None: a normal one). `clippy` is the text of the crate's `clippy.toml`; the
+        required text is `same`.
+        """
         self.write({"p/src/lib.rs": source, "p/clippy.toml": clippy, "pure.toml": "same"})
 
         def node(name: str, target: str, kind: str | None) -> dict[str, Any]:

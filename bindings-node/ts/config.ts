@@ -53,7 +53,7 @@ export interface RetryConfig {
 }
 
 /**
- * A decrease by a number of slots.
+ * A decrease of an adaptive limit by a fixed number of slots.
  */
 export interface StepConfig {
   /**
@@ -355,10 +355,10 @@ export interface TargetSettings extends RateConfig {
    */
   reclaim?: boolean;
   /**
-   * The size of the engine's KV memory in tokens, for pools of each replica. A prefix that several
-   * calls share is counted once at replicas that report prefix caching, and once per call at other
-   * targets. Without this key, memory limits only replicas that report their size. Range: 1 to
-   * 1000000000000. Default: not known.
+   * The size of the engine's KV memory in tokens; in a pool, that of each replica. A prefix that
+   * several calls share is counted once at replicas that report prefix caching, and once per call
+   * at other targets. Without this key, memory limits only replicas that report their size. Range:
+   * 1 to 1000000000000. Default: not known.
    */
   kv_tokens?: Count | Off;
   /**
@@ -542,7 +542,7 @@ export interface TargetConfig extends TargetSettings {
   models?: string | string[];
   /**
    * The model that is requested for calls that fall back to this target. Default: the only name in
-   * `models`.
+   * `models`, if it has no `*`; otherwise the model that the caller requested.
    */
   model?: string;
   /**

@@ -92,7 +92,7 @@ class Port {
     this.#releaseIfIdle();
   }
 
-  /** Cancels the native work of a number, and removes its waiter. */
+  /** Cancels the native work that was submitted under this number, and removes its waiter. */
   cancel(number: number): void {
     this.native.cancel(number);
     this.forget(number);

@@ -1,11 +1,11 @@
 //! The `tidegate` command line: one module per subcommand.
 
 mod check;
+mod find_target;
 mod run;
 mod signals;
 mod sim;
 mod sweep;
-mod target;
 
 use std::process::ExitCode;
 

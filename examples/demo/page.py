@@ -61,7 +61,7 @@ def headlines(here: table.Rows) -> str:
 
 
 def format_time(seconds: float | None) -> str:
-    """Returns a time as text: milliseconds below 1 s, otherwise seconds."""
+    """Returns a time as text: in milliseconds below 1 s, otherwise in seconds. A dash for None."""
     return table.time(seconds) if seconds is None or seconds < 1 else f"{seconds:.1f} s"
 
 

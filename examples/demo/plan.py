@@ -43,7 +43,7 @@ class Plan:
 
     @property
     def burst(self) -> tuple[float, float]:
-        """Starts and end of the burst."""
+        """The start and end of the burst, in seconds since the start of the phase."""
         tenant = self.tenants[1]
         return tenant.start, tenant.end
 

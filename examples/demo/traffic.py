@@ -57,7 +57,10 @@ class Phase:
 
 
 def gate(plan: Plan, server: Server) -> tidegate.Gate:
-    """Returns the gate of the phase `on`, with the post's caps and its wait in real seconds."""
+    """Returns the gate of the phase with Tidegate.
+
+    It has the caps per tenant of the blog post, and its maximum wait divided by the time scale.
+    """
     tenants = {tenant.name: {"cap": tenant.cap} for tenant in plan.tenants}
     target = {
         "url": server.base_url,

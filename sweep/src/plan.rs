@@ -7,12 +7,12 @@ use crate::spend::{Ceiling, SweepCeilings, TokenPrices};
 /// An estimate with a lower bound and an upper bound, in the unit of the field that contains it.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Range {
-    /// Lower bound, if the search repeats no step.
+    /// Lower bound of the estimate, which assumes that no step is repeated.
     pub least: f64,
     /// Value that a typical sweep reaches.
     pub likely: f64,
-    /// Upper bound, if the search repeats steps. Never above the ceiling of the sweep, if there is
-    /// one.
+    /// Upper bound of the estimate, which assumes that steps are repeated. At most the ceiling of
+    /// the sweep, if one is set.
     pub most: f64,
 }
 

@@ -54,7 +54,7 @@ pub struct SweepAnswer {
     pub binding: Option<Binding>,
     /// Whether the cap was measured again and accepted, alternating with a higher cap.
     pub confirmed: bool,
-    /// Explanation for the user, in one or two sentences.
+    /// Why this cap is recommended, or why none is, in one or two sentences for the user.
     pub because: String,
     /// Answered calls per second at the cap, or `None` if unknown.
     pub throughput: Option<Estimate>,

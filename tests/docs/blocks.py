@@ -195,7 +195,10 @@ class PythonPage:
             raise Failure(f"{self._page}:{block.line}: a python block failed\n{traceback.format_exc()}") from None
 
     def expect(self, block: Block) -> None:
-        """Compare what was printed since the last comparison."""
+        """Raise `Failure` unless the output since the last call matches the text of the block.
+
+        `...` in the text stands for any output.
+        """
         printed = self._printed.getvalue()
         self._printed.seek(0)
         self._printed.truncate()

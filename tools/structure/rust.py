@@ -146,7 +146,10 @@ def _expand(tree: str) -> list[list[str]]:
 
 
 def _resolve(module: tuple[str, ...], path: list[str]) -> tuple[str, ...]:
-    """Return the path from the crate's root, which is `crate`, or from the name of another crate."""
+    """Return a path of an import in `module` as an absolute path.
+
+    The absolute path starts with `crate` or with the name of another crate.
+    """
     parts = list(path)
     if parts[0] in ("self", "super"):
         base = list(module)

@@ -22,7 +22,7 @@ pub struct Ceilings {
     pub tokens: Option<u64>,
 }
 
-/// Numbers of tokens, and their cost.
+/// The tokens that the calls of a batch used, and their cost.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Spend {
     /// Number of input tokens.

@@ -71,8 +71,8 @@ pub(super) struct Beside {
     pub(super) peer: Option<String>,
     /// Pattern of the figure. Default: `figure` of the row.
     pub(super) figure: Option<String>,
-    /// Pattern of bars that a variant without the feature misses, recorded as met. They show that
-    /// the experiment would detect a failure.
+    /// Pattern of the bars of a variant without the feature. Such a bar counts as met if the variant
+    /// misses the requirement, which shows that the experiment would detect a failure.
     pub(super) contrast: Option<String>,
 }
 

@@ -101,7 +101,7 @@ class RetryConfig(TypedDict, total=False):
 
 
 class StepConfig(TypedDict):
-    """A decrease by a number of slots."""
+    """A decrease of an adaptive limit by a fixed number of slots."""
 
     step: int
     """The number of slots. Range: 1 to 65536."""
@@ -444,7 +444,7 @@ class TargetSettings(RateConfig, total=False):
     """
 
     kv_tokens: Count | Off
-    """The size of the engine's KV memory in tokens, for pools of each replica.
+    """The size of the engine's KV memory in tokens; in a pool, that of each replica.
 
     A prefix that several calls share is counted once at replicas that report prefix caching, and
     once per call at other targets. Without this key, memory limits only replicas that report their
@@ -659,7 +659,8 @@ class TargetConfig(TargetSettings, total=False):
     model: str
     """The model that is requested for calls that fall back to this target.
 
-    Default: the only name in `models`.
+    Default: the only name in `models`, if it has no `*`; otherwise the model that the caller
+    requested.
     """
 
     key_env: str

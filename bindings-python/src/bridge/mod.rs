@@ -12,19 +12,19 @@
 
 mod block;
 mod clock;
+mod loop_actions;
 mod loop_waker;
-mod mailbox;
 mod port;
 mod queue;
+mod result_waiter;
 pub(crate) mod runtime;
 mod scope;
 mod threads;
-mod waiter;
 
 pub(crate) use block::block_on;
 pub(crate) use clock::{Clock, is_virtual};
-pub(crate) use mailbox::{LoopAction, Mailbox};
+pub(crate) use loop_actions::{LoopAction, Mailbox};
 pub(crate) use port::{Drain, Port};
 pub(crate) use queue::{Outcome, Queue, Ready};
+pub(crate) use result_waiter::Waiter;
 pub(crate) use scope::Scope;
-pub(crate) use waiter::Waiter;

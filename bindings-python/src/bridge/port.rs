@@ -15,11 +15,11 @@ use tidegate_bindings::{BodyStream, Chunk, Outbox, StreamReader, generation};
 use tokio::runtime::Handle;
 use tokio::sync::Notify;
 
+use super::loop_actions::Mailbox;
 use super::loop_waker::LoopWaker;
-use super::mailbox::Mailbox;
 use super::queue::{Completion, Outcome, Queue};
+use super::result_waiter::Waiter;
 use super::runtime;
-use super::waiter::Waiter;
 
 /// The native side of one event loop. Used only on the thread of the loop, and created again after
 /// a fork.

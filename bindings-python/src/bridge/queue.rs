@@ -5,8 +5,8 @@ use std::sync::Arc;
 use pyo3::prelude::*;
 use tidegate_bindings::{Chunk, ChunkQueue, ResultQueue};
 
+use super::loop_actions::LoopAction;
 use super::loop_waker::LoopWaker;
-use super::mailbox::LoopAction;
 
 /// A result that the thread of the event loop converts into a Python value.
 pub(crate) trait Outcome: Send {

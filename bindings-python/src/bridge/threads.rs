@@ -121,7 +121,8 @@ struct ThreadWaker {
 }
 
 impl ThreadWaker {
-    /// Polls the future. If it is pending, records that the function waits.
+    /// Polls the future. If it is pending and was not woken meanwhile, records that the function of
+    /// this executor thread waits and no longer computes.
     fn poll<F: Future>(self: &Arc<Self>, future: Pin<&mut F>, cx: &mut Context<'_>) -> Poll<F::Output> {
         self.waker.register(cx.waker());
         self.state.store(RUNNING, Ordering::Release);

@@ -9,7 +9,7 @@ use tidegate::config::{Config, Target, TargetConfig};
 use tidegate::config_file;
 
 use crate::Failure;
-use crate::target::find_target;
+use crate::find_target::find_target;
 
 /// Well-known hosts, and the environment variables in which their SDKs expect the API key.
 const KEY_VARIABLES: [(&str, &str); 9] = [

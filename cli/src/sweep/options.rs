@@ -10,7 +10,7 @@ use tidegate_sweep::{Lengths, MixOptions, Sweep, SweepOptions};
 
 use super::args::Args;
 use crate::Failure;
-use crate::target::find_target;
+use crate::find_target::find_target;
 
 /// Returns the sweep that the flags and the configuration describe, with the API key from the
 /// environment.

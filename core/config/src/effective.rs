@@ -63,7 +63,7 @@ fn line(key: &str, value: impl Into<String>) -> (String, String) {
     (key.to_owned(), value.into())
 }
 
-/// Returns `limit` and the settings of an adaptive limit.
+/// Returns the line of the key `limit` and, if the limit is adaptive, the lines of its settings.
 fn limit(limit: &LimitConfig) -> Lines {
     let LimitConfig::Adaptive(settings) = limit else { return vec![line("limit", "fixed")] };
     [vec![line("limit", "adaptive")], settings.lines("limit")].concat()

@@ -136,8 +136,8 @@ impl RequestBody {
 }
 
 impl Drop for RequestBody {
-    /// Marks a streamed body as ended: a transport that has read the declared length may not poll
-    /// for the end.
+    /// Marks a streamed body as ended, because a transport that has read the declared length need
+    /// not poll for the end.
     fn drop(&mut self) {
         if let Kind::Stream(_, taken) = &self.0 {
             taken.end();

@@ -5,7 +5,8 @@ use tidegate::explain::CallStatus;
 
 use crate::observation::BlockedBy;
 
-/// Maximum number of calls examined, because calls in backoff may precede the first waiting call.
+/// Maximum number of active calls that are searched for the first waiting one. Calls in backoff may
+/// precede it.
 const MAX_EXAMINED: usize = 64;
 
 pub(super) fn blocked_by(gate: &Gate, target: &str) -> BlockedBy {

@@ -14,11 +14,11 @@
 //! in seconds, rates per second (`rpm` and `tpm` per minute), shares from 0 to 1. Unknown values
 //! are `null`.
 
-mod by_cap;
 mod csv;
 mod format;
 mod page;
 mod plot;
+mod steps_by_cap;
 
 pub use self::csv::csv;
 pub use self::page::{card, html};

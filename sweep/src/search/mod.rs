@@ -40,8 +40,8 @@ mod service_time;
 mod settings;
 mod sprt;
 mod step_monitor;
+mod step_stopping_rules;
 mod step_summary;
-mod stopping_rules;
 
 #[cfg(test)]
 mod tests;

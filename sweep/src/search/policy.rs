@@ -20,8 +20,8 @@ use super::evidence::{Evidence, RejectedCap, RejectionCause};
 use super::knee::{NEAR, RESOLUTION};
 use super::rate_limited::RateLimited;
 use super::step_monitor::{StepMode, StoppingRule};
+use super::step_stopping_rules::{ACCEPT, CONFIRM_ABOVE, CONFIRM_ANSWER, MEASURE, RAMP, REFERENCE};
 use super::step_summary::{StepEnd, StepSummary};
-use super::stopping_rules::{ACCEPT, CONFIRM_ABOVE, CONFIRM_ANSWER, MEASURE, RAMP, REFERENCE};
 use crate::observation::LimitHint;
 use crate::result::Purpose;
 

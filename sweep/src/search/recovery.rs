@@ -11,8 +11,8 @@ use super::evidence::{RejectedCap, RejectionCause};
 use super::policy::{MAX_ROUNDS, NextStep, NoAnswer, Phase, Policy};
 use super::positions::Edge;
 use super::step_monitor::{StepMode, StoppingRule};
+use super::step_stopping_rules::{ACCEPT, MEASURE, REFERENCE};
 use super::step_summary::{StepEnd, StepSummary};
-use super::stopping_rules::{ACCEPT, MEASURE, REFERENCE};
 use crate::result::Purpose;
 
 /// Maximum number of rejections that are retracted because a slower increase of the load was

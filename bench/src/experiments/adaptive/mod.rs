@@ -1,7 +1,7 @@
 //! Compares the adaptive limit with an oracle, fixed limits and other controllers, in scenarios of
 //! some minutes of virtual time.
 
-mod budget;
+mod client_budget;
 pub(crate) mod contender;
 mod contender_list;
 mod contender_results;

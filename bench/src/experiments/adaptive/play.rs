@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use fastrand::Rng;
 use tidegate::policy::adaptive::{CallKind, Ended};
 
-use super::budget::Budget;
+use super::client_budget::Budget;
 use super::contender::{Contender, Sent};
 use super::run::{CallOutcome, CallResult, NOTED, RunInputs, RunResult, Second};
 use super::upstream::{Change, Event, Rejection, Upstream, What};

@@ -32,7 +32,7 @@ pub(super) enum Fault {
 }
 
 impl Fault {
-    /// Returns the name in figure names and tables.
+    /// Returns the fault's name in figure names and tables.
     pub(super) fn name(self) -> &'static str {
         match self {
             Fault::Killed => "killed",

@@ -9,7 +9,7 @@
 use std::time::Duration;
 
 use super::processor_sharing::Gps;
-use crate::peers::Call;
+use crate::schedulers::Call;
 
 /// The length of the windows in which shares are compared with those of the oracle.
 const WINDOW: Duration = Duration::from_secs(300);

@@ -16,8 +16,8 @@ use accounts::Accounts;
 use workload::Workload;
 
 use crate::Fallible;
-use crate::peers::{Charging, Deficit, Fifo, Ours, Policy, RoundRobin, Vtc};
 use crate::report::{Op, Report, Spread};
+use crate::schedulers::{Charging, Deficit, Fifo, Ours, Policy, RoundRobin, Vtc};
 use crate::seeds::Seeds;
 use crate::virtual_time;
 
@@ -52,7 +52,7 @@ impl Who {
         }
     }
 
-    fn policy(self, load: &Workload, calls: &[crate::peers::Call]) -> Box<dyn Policy> {
+    fn policy(self, load: &Workload, calls: &[crate::schedulers::Call]) -> Box<dyn Policy> {
         let (slots, weights, bounds) = (load.server.slots, load.weights(), load.bounds());
         match self {
             Self::Ours(charging) => Box::new(Ours::new(slots, &weights, &bounds, charging)),

@@ -13,8 +13,8 @@ use super::server::Server;
 use super::workload::{Arrivals, Tenant, Workload};
 use super::workloads::{CHAT, SERVER};
 use crate::Fallible;
-use crate::peers::Charging;
 use crate::report::{Op, Report, Spread};
+use crate::schedulers::Charging;
 use crate::seeds::Seeds;
 use crate::virtual_time;
 

@@ -6,7 +6,7 @@ use std::collections::BinaryHeap;
 use std::time::Duration;
 
 use super::accounts::Accounts;
-use crate::peers::{Call, Policy};
+use crate::schedulers::{Call, Policy};
 
 /// A server on which each call has a constant speed at any concurrency.
 #[derive(Clone, Copy, Debug)]

@@ -6,7 +6,7 @@ use fastrand::Rng;
 
 use super::Who;
 use super::server::Server;
-use crate::peers::Call;
+use crate::schedulers::Call;
 
 /// How input and output tokens of a tenant's calls are drawn.
 #[derive(Clone, Debug)]

@@ -7,7 +7,7 @@ use super::server::Server;
 use super::workload::Arrivals::{Flood, OnOff, Poisson};
 use super::workload::Estimates::{Always, Drawn};
 use super::workload::{Lengths, Tenant, Workload};
-use crate::peers::Charging;
+use crate::schedulers::Charging;
 use crate::{Fallible, traces};
 
 /// A server of 16 slots, each with 5,000 input and 50 output tokens per second.

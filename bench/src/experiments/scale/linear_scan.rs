@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use crate::peers::{Call, Policy, Vtc};
+use crate::schedulers::{Call, Policy, Vtc};
 
 pub(super) struct Linear {
     vtc: Vtc,

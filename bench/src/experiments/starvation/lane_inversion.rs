@@ -24,7 +24,7 @@ const BATCH_SERVICE: Duration = Duration::from_secs(60);
 /// The time between two interactive calls of two seconds each. They need 4 of the 16 slots.
 const PAUSE: Duration = Duration::from_millis(500);
 const SERVICE: Duration = Duration::from_secs(2);
-/// The time by which the calls of the second lane begin to arrive later.
+/// How long after the calls of the first lane those of the second lane begin to arrive.
 const LATER: Duration = Duration::from_secs(120);
 
 struct Case {
@@ -47,7 +47,8 @@ const CASES: [Case; 3] = [
 /// The interactive lane's floor in the runs with `reclaim`, as a share of the slots. It is twice
 /// what the lane needs on average.
 const FLOOR: f64 = 0.5;
-/// The bar for the p99 wait, divided by that under strict priority.
+/// Bar for the ratio of the p99 wait to that under strict priority. The gate must not exceed it,
+/// and serving the lanes in turns must.
 const NEAR: f64 = 1.1;
 
 impl Case {

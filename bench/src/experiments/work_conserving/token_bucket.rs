@@ -5,9 +5,9 @@
 pub(super) struct TokenBucket {
     rate: f64,
     depth: f64,
-    token_bucket: f64,
+    level: f64,
     at: f64,
-    /// All that has been taken.
+    /// Tokens taken since the start of the run.
     taken: f64,
     /// The most that may be taken in a window. Runs are shorter than a window.
     window: f64,
@@ -16,16 +16,16 @@ pub(super) struct TokenBucket {
 impl TokenBucket {
     /// Creates a full bucket. `rate` is per second.
     pub(super) fn new(rate: f64, depth: f64, window: f64) -> Self {
-        Self { rate, depth, token_bucket: depth, at: 0.0, taken: 0.0, window }
+        Self { rate, depth, level: depth, at: 0.0, taken: 0.0, window }
     }
 
     fn now(&self, at: f64) -> f64 {
-        (self.token_bucket + self.rate * (at - self.at).max(0.0)).min(self.depth)
+        (self.level + self.rate * (at - self.at).max(0.0)).min(self.depth)
     }
 
     /// Takes `cost`, also if the bucket goes into debt. A negative cost is a refund.
     pub(super) fn take(&mut self, at: f64, cost: f64) {
-        self.token_bucket = (self.now(at) - cost).min(self.depth);
+        self.level = (self.now(at) - cost).min(self.depth);
         self.at = at;
         self.taken += cost;
     }

@@ -63,7 +63,7 @@ class AsyncGateTransport(TransportBase):
         return self._response(reply, byte_stream(reply, port, request, family, feeding))
 
     async def __aenter__(self) -> AsyncGateTransport:
-        """Enters the httpx client whose transports are used, if only this transport uses it."""
+        """Enters the custom httpx client that makes the exchanges, if this transport owns it."""
         if self.custom is not None and self.custom.owned:
             await self.custom.client.__aenter__()
         return self
@@ -72,7 +72,7 @@ class AsyncGateTransport(TransportBase):
         await self.aclose()
 
     async def aclose(self) -> None:
-        """Closes the httpx client whose transports are used, if only this transport uses it.
+        """Closes the custom httpx client that makes the exchanges, if this transport owns it.
 
         Connections that the gate opened stay open for other clients of the gate.
         """

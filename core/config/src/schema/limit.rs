@@ -174,7 +174,7 @@ impl Setting for Decrease {
 }
 
 settings! {
-    /// A decrease by a number of slots.
+    /// A decrease of an adaptive limit by a fixed number of slots.
     table STEP "StepConfig";
     /// The number of slots.
     step: <usize as Setting>::kind(&CAP_RANGE) => "required";

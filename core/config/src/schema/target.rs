@@ -158,7 +158,8 @@ settings! {
         name: Arc<str> = "default".into();
         /// Which requests are sent to the target.
         matches: TargetMatch = TargetMatch::default();
-        /// How many of the slots that the cap allows are in force. For pools, the limit of each
+        /// How many slots are in force: `"fixed"` is as many as the cap allows, and `"adaptive"`, or a
+        /// table that tunes it, is a number that the gate adapts, at most the cap. For pools, the limit of each
         /// replica.
         limit: LimitConfig = LimitConfig::Adaptive(AdaptiveConfig::default());
         /// The rates that the provider allows. Not used by targets with a `budget`.
@@ -223,9 +224,9 @@ settings! {
         /// Whether a call on a borrowed reserved slot is cancelled and queued again when the owner
         /// of the reservation needs the slot. Calls that have produced a token are never cancelled.
         reclaim: bool = false, ();
-        /// The size of the engine's KV memory in tokens, for pools of each replica. A prefix that
-        /// several calls share is counted once at replicas that report prefix caching, and once per
-        /// call at other targets. Without this key, memory limits only replicas that report their
+        /// The size of the engine's KV memory in tokens; in a pool, that of each replica. A prefix
+        /// that several calls share is counted once at replicas that report prefix caching, and
+        /// once per call at other targets. Without this key, memory limits only replicas that report their
         /// size.
         kv_tokens: Option<u64> "tokens" = None, TOKEN_RANGE => "not known";
         /// The share of the KV memory that admitted calls must leave free.
@@ -275,7 +276,7 @@ settings! {
     /// The models whose requests the target takes. `*` matches any text.
     models: Kind::TextOrList("a name or a list of names, of 1 to 200 bytes each") => "every model";
     /// The model that is requested for calls that fall back to this target.
-    model: Kind::Text("a name without `*`") => "the only name in `models`";
+    model: Kind::Text("a name without `*`") => "the only name in `models`, if it has no `*`; otherwise the model that the caller requested";
     /// The name of the environment variable with the credential for calls that fall back to this
     /// target, never the credential itself. Without it, the credential of the caller is sent if
     /// scheme, host and port are the same, and otherwise only if `forward_headers` lists its

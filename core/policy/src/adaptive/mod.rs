@@ -91,8 +91,8 @@
 //! ```
 
 mod awaiting_calls;
+mod awaiting_limit;
 mod evidence;
-mod first_token_limit;
 mod growth;
 mod latency_class;
 mod limit;

@@ -19,7 +19,7 @@ mod sliding_window;
 #[cfg(test)]
 mod tests;
 mod token_bucket;
-mod window_hint;
+mod window_inference;
 
 pub use kind::BudgetKind;
 pub use need::{AvailableBudget, Need};

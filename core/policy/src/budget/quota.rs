@@ -19,7 +19,7 @@
 //! two bounds start again.
 //!
 //! If the provider is known to be a token bucket
-//! ([`WindowHint::is_token_bucket`](super::window_hint::WindowHint::is_token_bucket)), the window
+//! ([`WindowHint::is_token_bucket`](super::window_inference::WindowHint::is_token_bucket)), the window
 //! usage is ignored, because tokens that accrued during a pause may be used. The pacer then doubles
 //! its rate (the *boost*) while the provider has more left than is uncertain.
 //!

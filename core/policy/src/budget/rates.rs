@@ -21,7 +21,7 @@ use std::time::{Duration, Instant};
 
 use super::counting::{self, RULES, Tally};
 use super::kind::{DAY, MINUTE};
-use super::{AvailableBudget, BudgetKind, Need, quota::Quota, window_hint::WindowHint};
+use super::{AvailableBudget, BudgetKind, Need, quota::Quota, window_inference::WindowHint};
 use crate::saturate;
 use tidegate_config::{Counting, HeaderPolicy, RateConfig};
 use tidegate_protocol::rate::{RateHeaders, RateWindow};

@@ -49,7 +49,7 @@
 //! See `docs/design/cool-down.md`.
 
 mod by_key;
-mod outcome;
+mod failure;
 mod throughput;
 
 use std::collections::VecDeque;

@@ -55,6 +55,7 @@
 //! does no I/O: each method gets `now`, and [`Scheduler::next_wake`] returns when to ask again. `W`
 //! is what the driver needs to answer a waiting call.
 
+mod admission_request;
 mod admit;
 mod available;
 mod capacity;
@@ -80,18 +81,17 @@ mod span;
 mod tenants;
 #[cfg(test)]
 mod tests;
-mod ticket;
 mod upstream;
 mod view;
 mod waiters;
 mod wake;
 
+pub use admission_request::{ForcedDecision, Refusal, Settled, Ticket};
 pub use capacity::Resources;
 pub use grant::{Grant, GrantId};
 pub use rule::{Rule, WaitExplanation};
 pub use scheduler::Scheduler;
 pub use settings::SchedulerSettings;
-pub use ticket::{ForcedDecision, Refusal, Settled, Ticket};
 pub use upstream::LimitChange;
 pub use view::{LaneView, SchedulerView, TenantView};
 pub use waiters::WaiterId;

@@ -47,7 +47,7 @@ pub(super) fn read(path: &Path) -> Result<String, String> {
     files::read(path, MAX_FILE_BYTES).map_err(|why| format!("{}: {why}", path.display()))
 }
 
-/// Parses the replicas in the text of a file.
+/// Parses the replicas in `text`, the content of the file at `path`, which only errors name.
 ///
 /// # Errors
 /// The invalid parts of the file, one per line.

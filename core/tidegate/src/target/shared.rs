@@ -104,8 +104,8 @@ impl SharedCooldowns {
         if held { Hold::CoolDown } else { Hold::No }
     }
 
-    /// Records that an attempt of the key succeeded. If that ends a cool-down, its waiting calls
-    /// continue.
+    /// Records that an attempt of the key succeeded. If the attempt was the probe of the key, ends
+    /// the cool-down and wakes the held calls. Otherwise has no effect.
     pub(crate) fn on_success(&self, key: u64) {
         let is_opened = self.cooldowns.lock().on_success(clock::now(), key);
         if is_opened {

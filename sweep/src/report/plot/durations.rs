@@ -7,8 +7,8 @@ use super::scale::Scale;
 use super::step_marks::{mark, side_by_side};
 use super::{Plot, cap_axis};
 use crate::outcome::SweepOutcome;
-use crate::report::by_cap::{StepsAtCap, is_valid};
 use crate::report::format::seconds;
+use crate::report::steps_by_cap::{StepsAtCap, is_valid};
 use crate::result::{LatencyQuantiles, StepResult};
 
 /// Minimum number of samples for a p99: their maximum exceeds the 99th percentile with 95 %

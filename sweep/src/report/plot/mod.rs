@@ -17,7 +17,7 @@ mod tradeoff;
 use maud::{Markup, PreEscaped, html};
 
 use self::frame::{Area, Entry, legend, px};
-use super::by_cap::{StepsAtCap, by_cap};
+use super::steps_by_cap::{StepsAtCap, by_cap};
 use crate::outcome::SweepOutcome;
 
 /// Style sheet of the plots.

@@ -7,8 +7,8 @@ use super::scale::Scale;
 use super::step_marks::{entries, mark, side_by_side};
 use super::{Plot, cap_axis};
 use crate::outcome::SweepOutcome;
-use crate::report::by_cap::StepsAtCap;
 use crate::report::format::{number, share};
+use crate::report::steps_by_cap::StepsAtCap;
 use crate::result::StepResult;
 
 /// Minimum share of the cap in use, which the plot marks with a line.

@@ -5,8 +5,8 @@ use maud::{Markup, html};
 use super::frame::{Entry, Swatch, cross, dot, line};
 use super::scale::Scale;
 use crate::outcome::SweepOutcome;
-use crate::report::by_cap::StepsAtCap;
 use crate::report::format::{plural, purpose, verdict};
+use crate::report::steps_by_cap::StepsAtCap;
 use crate::result::{Estimate, StepResult, StepVerdict};
 
 /// Maximum distance between the marks of two steps at the same cap, in pixels.

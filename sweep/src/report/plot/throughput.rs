@@ -7,8 +7,8 @@ use super::scale::Scale;
 use super::step_marks::{entries, mark, side_by_side, whisker};
 use super::{Plot, cap_axis};
 use crate::outcome::SweepOutcome;
-use crate::report::by_cap::StepsAtCap;
 use crate::report::format::{estimate, number, short};
+use crate::report::steps_by_cap::StepsAtCap;
 use crate::result::{Estimate, StepResult};
 
 /// Maximum ratio between the recommended cap and another cap in the plot of its surroundings.

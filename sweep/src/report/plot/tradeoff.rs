@@ -6,8 +6,8 @@ use super::Plot;
 use super::frame::{Area, Entry, Swatch, TEXT_HEIGHT, bottom_axis, curve, dot, left_axis, text, text_width};
 use super::scale::Scale;
 use crate::outcome::SweepOutcome;
-use crate::report::by_cap::StepsAtCap;
 use crate::report::format::{number, seconds, short};
+use crate::report::steps_by_cap::StepsAtCap;
 
 /// Mean throughput (calls per second) and latencies (seconds) at one cap.
 struct Point {

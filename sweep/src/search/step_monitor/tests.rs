@@ -9,7 +9,7 @@ fn monitor(cap: usize, floor: usize) -> StepMonitor {
         step: 0,
         cap,
         purpose: Purpose::Ramp,
-        stopping_rule: crate::search::stopping_rules::RAMP,
+        stopping_rule: crate::search::step_stopping_rules::RAMP,
         mode: StepMode::Plain,
         floor,
         test: Sprt::new(0.005, 0.03, 0.0125, 0.05),

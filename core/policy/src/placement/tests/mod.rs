@@ -11,7 +11,8 @@ use tidegate_config::ReplicaConfig;
 
 use super::*;
 
-/// A pool of unknown replicas.
+/// Returns a placement over `replicas` replicas about which nothing is known yet, with default
+/// settings, and the time at which they joined.
 fn pool(replicas: usize) -> (Placement, Instant) {
     with(replicas, PoolConfig::default())
 }

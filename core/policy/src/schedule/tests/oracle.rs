@@ -534,8 +534,8 @@ impl Oracle {
         }
     }
 
-    /// Returns an admissible call that waits although nothing is reserved and no aged call is ahead
-    /// of it in its line.
+    /// Returns a description of an admissible call that waits although nothing is reserved and no
+    /// aged call is ahead of it in its line. `None` if there is no such call.
     fn stuck(&mut self) -> Option<String> {
         let waiting: Vec<_> = self.waiting.values().cloned().collect();
         let free = |call: &&Call| {

@@ -106,7 +106,7 @@ fn key(config: &TargetConfig, variable: &str) -> Result<Credential, Error> {
     })
 }
 
-/// Returns the valid base URLs of a target.
+/// Returns the parsed `urls` of a target. URLs that cannot be parsed are left out.
 fn bases(config: &TargetConfig) -> Vec<BaseUrl> {
     config.matches.urls.iter().filter_map(|url| BaseUrl::parse(url)).collect()
 }
