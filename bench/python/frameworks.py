@@ -73,7 +73,8 @@ def main() -> None:
     """Run all probes in turn, and print the result."""
     openai_3, openai_2, node = sys.argv[1:]
     script = str(Path(__file__).with_name("framework_probe.py"))
-    rows = probe(openai_3, script, "clients_of_openai3_environment") + probe(openai_2, script, "clients_of_openai2_environment")
+    rows = probe(openai_3, script, "clients_of_openai3_environment")
+    rows += probe(openai_2, script, "clients_of_openai2_environment")
     rows += probe(node, "--expose-gc", str(Path(__file__).parents[1] / "node" / "framework_probe.mjs"))
     note(f"{len(rows)} rows")
     report("frameworks", figures(rows, "ours"), {"stock": figures(rows, "stock")}, bars(rows))
