@@ -86,7 +86,7 @@ NO_CALLS = ("tools.py", "testing_agents.py", "testing.mjs", "adaptive_limit")
 
 
 class Run(NamedTuple):
-    """One example in one environment."""
+    """An example with the command that runs it in one environment."""
 
     name: str
     command: list[str]
@@ -98,7 +98,7 @@ class Run(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """The result of one example."""
+    """The result of one example: whether it passed, and the lines of output to print."""
 
     run: Run
     passed: bool
@@ -106,7 +106,7 @@ class Outcome(NamedTuple):
 
 
 def main() -> int:
-    """Runs the examples against the simulator and then against the failing server."""
+    """Runs the examples against the simulator and a failing server. Returns the exit status."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--tidegate", required=True, help="the command whose `sim` serves the models")
     parser.add_argument("--environment", action="append", default=[], metavar="NAME=PYTHON", help="where examples run")
@@ -126,7 +126,10 @@ def main() -> int:
 
 
 def python_runs(pythons: dict[str, str]) -> list[Run]:
-    """Returns every Python example with each of its environments."""
+    """Returns a run of every Python example in each of its environments.
+
+    `pythons` has the interpreter of each environment by name.
+    """
     files = {path.name: path for path in (HERE / "python").glob("*.py")}
     if files.keys() != RUNS_IN.keys():
         sys.exit(f"RUNS_IN and examples/python differ: {sorted(files.keys() ^ RUNS_IN.keys())}")
@@ -142,7 +145,7 @@ def python_runs(pythons: dict[str, str]) -> list[Run]:
 
 @contextmanager
 def simulator(tidegate: str) -> Iterator[str]:
-    """Runs the simulator and yields its base URL."""
+    """Runs the simulator, and yields its base URL, which ends with `/v1`."""
     with NamedTemporaryFile("w", suffix=".json", delete=False) as faults:
         json.dump({"token_rate": RATE}, faults)
     options = ["--listen", "127.0.0.1:0", "--json", "--time-scale", "20", "--faults", faults.name]
@@ -159,7 +162,10 @@ def simulator(tidegate: str) -> Iterator[str]:
 
 
 def run_once(run: Run, base_url: str) -> subprocess.CompletedProcess[str]:
-    """Runs one example to its end, in another directory, because examples must not depend on it."""
+    """Runs one example to its end, and returns its status and output.
+
+    Runs it in another directory, because examples must not depend on the current one.
+    """
     origin = base_url.removesuffix("/v1")
     environment = {
         **os.environ,
@@ -180,7 +186,7 @@ def run_once(run: Run, base_url: str) -> subprocess.CompletedProcess[str]:
 
 
 def passes(run: Run, base_url: str) -> Outcome:
-    """Runs one example against the simulator."""
+    """Runs one example against the simulator. It passes if its exit status is 0."""
     done = run_once(run, base_url)
     output = [line for line in (done.stdout + done.stderr).splitlines() if line]
     passed = done.returncode == 0
@@ -188,7 +194,10 @@ def passes(run: Run, base_url: str) -> Outcome:
 
 
 def fails_within_limits(run: Run) -> Outcome:
-    """Runs one example against the failing server and checks its status and attempts."""
+    """Runs one example against the failing server.
+
+    It passes if its exit status is an error and its calls make the expected number of attempts.
+    """
     with failing_server() as (url, attempts):
         done = run_once(run, f"{url}/v1")
     most = max(attempts.values(), default=0)
@@ -198,7 +207,7 @@ def fails_within_limits(run: Run) -> Outcome:
 
 
 def reported(outcome: Outcome) -> Outcome:
-    """Prints the result of one example."""
+    """Prints the result of one example, and returns it."""
     print(f"{'passed' if outcome.passed else 'FAILED'}  {outcome.run.name}")
     print("".join(f"        {line[:200]}\n" for line in outcome.output), end="", flush=True)
     return outcome

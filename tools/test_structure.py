@@ -19,14 +19,14 @@ class InScratchDirectory(unittest.TestCase):
     """A test that writes a small repository into a directory of its own."""
 
     def setUp(self) -> None:
-        """Enter an empty directory."""
+        """Create an empty directory, and make it the current directory."""
         scratch = tempfile.TemporaryDirectory()
         self.addCleanup(scratch.cleanup)
         self.addCleanup(os.chdir, Path.cwd())
         os.chdir(scratch.name)
 
     def write(self, files: dict[str, str]) -> list[Path]:
-        """Write files, and return their paths."""
+        """Write files, given as text by path, and return their paths."""
         for name, text in files.items():
             Path(name).parent.mkdir(parents=True, exist_ok=True)
             Path(name).write_text(text)
@@ -36,10 +36,10 @@ class InScratchDirectory(unittest.TestCase):
 
 
 class CyclesTest(InScratchDirectory):
-    """Import cycles of Rust modules."""
+    """Tests of the rule that Rust modules do not import each other in a cycle."""
 
     def cycles(self, **modules: str) -> list[str]:
-        """Return what is found in a crate of these modules."""
+        """Return the cycles found in a crate of these modules, given as source text by name."""
         root = "pub use b::{self, Exported};\n" + "".join(f"mod {name};\n" for name in modules)
         self.write({"k/src/lib.rs": root, **{f"k/src/{name}.rs": text for name, text in modules.items()}})
         return cycles.report(Crate(Path("k")))
@@ -112,7 +112,7 @@ class PurityTest(InScratchDirectory):
 
 
 class RetiredNamesTest(InScratchDirectory):
-    """Retired identifiers."""
+    """Tests of the rule that retired identifiers are not declared again."""
 
     def retired(self, entry: str, **files: str) -> list[str]:
         """Return what is found with one entry; `__` stands for `/`, and the last `_` for the dot of the ending."""
@@ -167,7 +167,7 @@ class RetiredNamesTest(InScratchDirectory):
 
 
 class DeclaredTwiceTest(InScratchDirectory):
-    """Public type names."""
+    """Tests of the rule that no public type name is declared twice."""
 
     def test_finds_a_public_type_that_is_declared_twice(self) -> None:
         for one, other in (

@@ -21,8 +21,8 @@ pub struct Survey {
     pub bytes: u64,
     /// Number of lines that a previous run answered.
     pub done: u64,
-    /// Invalid lines by error code: their number, and the message of the first one. Empty if
-    /// requests were not parsed.
+    /// Invalid lines by error code: the number of such lines, and the message of the first one.
+    /// Empty if requests were not parsed.
     pub malformed: BTreeMap<String, (u64, String)>,
     /// Number of requests by model, without those that a previous run answered. Further models than
     /// 20 are counted together as `others`. Empty if requests were not parsed.

@@ -82,8 +82,8 @@ pub(crate) fn freeze(freeze: &Freeze) -> Fallible<String> {
     }
 }
 
-/// Returns all figures, peers' figures and bars of a report (its JSON object) in one map, under
-/// unique names.
+/// Returns all figures, peers' figures and bars (thresholds with their results) of a report, which
+/// is a JSON object, in one map under unique names.
 fn flat(report: &Value) -> Fallible<Map<String, Value>> {
     let mut all = Map::new();
     let mut add = |name: String, value: &Value| match all.insert(name.clone(), value.clone()) {

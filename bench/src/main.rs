@@ -26,8 +26,8 @@ use std::process::ExitCode;
 use clap::Parser;
 use experiments as run;
 
-/// The result of a measurement. An error means that the figures could not be measured. A missed bar
-/// is not an error.
+/// The result of a measurement. An error means that the figures could not be measured. A figure
+/// that misses its threshold is not an error.
 pub(crate) type Fallible<T> = Result<T, Box<dyn std::error::Error + Send + Sync>>;
 
 /// Measures the figures that Tidegate claims.

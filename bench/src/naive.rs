@@ -11,8 +11,8 @@ use tower::{ServiceExt, service_fn};
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Rule {
     name: &'static str,
-    /// The maximum number of attempts per call. With `None`, attempts are only limited by
-    /// `deadline`.
+    /// The maximum number of attempts per call, including the first. With `None`, attempts are only
+    /// limited by `deadline`.
     attempts: Option<u32>,
     /// The random share of each exponential delay, from 0 (none) to 1 (full jitter).
     jitter: f64,

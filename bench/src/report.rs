@@ -2,7 +2,8 @@
 
 use serde_json::{Map, Value, json};
 
-/// Figures, peers' figures and bars of one experiment.
+/// The figures of one experiment, those of its peers, and its bars. A bar is a threshold that a
+/// figure has to meet.
 #[derive(Debug)]
 pub(crate) struct Report {
     name: &'static str,
@@ -12,7 +13,7 @@ pub(crate) struct Report {
     bars: Vec<Value>,
 }
 
-/// How a value is compared with its bar. A value equal to the bar meets it.
+/// How a value is compared with its bar (threshold). A value equal to the bar meets it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Op {
     AtMost,
@@ -39,7 +40,7 @@ impl Report {
         }
     }
 
-    /// Records whether `value` meets `bar`. A NaN never does.
+    /// Records whether `value` meets the threshold `bar`. A NaN never does.
     pub(crate) fn bar(&mut self, what: impl Into<String>, value: f64, op: Op, bar: f64) {
         let (sign, ok) = match op {
             Op::AtMost => ("<=", value <= bar),
@@ -48,8 +49,8 @@ impl Report {
         self.push(what.into(), rounded(json!(value)), sign, rounded(json!(bar)), ok);
     }
 
-    /// Records a bar that is not a plain bound. `op` describes the comparison in words, and `ok` is
-    /// whether the value meets it.
+    /// Records a threshold that is not a plain number comparison. `op` describes the comparison in
+    /// words, and `ok` is whether the value meets it.
     pub(crate) fn bar_as(&mut self, what: impl Into<String>, value: Value, op: &str, bar: Value, ok: bool) {
         self.push(what.into(), rounded(value), op, rounded(bar), ok);
     }

@@ -51,7 +51,7 @@ pub(crate) struct Seen {
     /// The time of the first bytes of the body, or `None` if there were none. The simulator's
     /// streams begin with the first token.
     pub(crate) first: Option<Duration>,
-    /// The time at which the call ended.
+    /// The time at which the call ended, since the call was made.
     pub(crate) took: Duration,
     /// The HTTP status, or `None` if there was no response.
     pub(crate) status: Option<u16>,

@@ -32,7 +32,7 @@ BUSY = 0.5
 
 
 def main() -> int:
-    """Runs the demo."""
+    """Runs the demo. Returns the exit status: 2 if the user does not confirm, else 0."""
     args = arguments()
     named = servers.server_from_environment()
     plan = plans.real(args.load) if named else plans.simulated(args.time_scale)
@@ -51,7 +51,7 @@ def main() -> int:
 
 
 def arguments() -> argparse.Namespace:
-    """Returns the command-line arguments."""
+    """Returns the parsed command-line arguments."""
     parser = argparse.ArgumentParser(prog="make demo", description=__doc__)
     parser.add_argument("--tidegate", default="tidegate", help="the command whose `sim` serves the model")
     parser.add_argument("--time-scale", type=float, default=2.5, help="seconds of the post in a second (simulator)")
@@ -62,7 +62,7 @@ def arguments() -> argparse.Namespace:
 
 
 def describe_simulated_run(plan: Plan) -> None:
-    """Prints what will happen and how the load is scaled."""
+    """Prints what the simulated run does, and how its load is scaled."""
     a, b, c = plan.tenants
     caps = f"{a.cap}/{b.cap}/{c.cap}"
     print(f"""\
@@ -78,7 +78,7 @@ post's, so that TTFT and decode compare as they are; calls and peaks are half. A
 
 
 def describe_real_run(plan: Plan, server: Server) -> None:
-    """Prints what the run will cost."""
+    """Prints how many calls and tokens the run on a real server uses."""
     calls = 2 * plan.calls + 2
     tokens = calls * (plan.prompt_tokens + plan.output_tokens)
     seconds = 2 * max(tenant.end for tenant in plan.tenants)
@@ -104,7 +104,7 @@ def confirmed(*, yes: bool) -> bool:
 
 
 async def run_phases(plan: Plan, server: Server) -> tuple[Phase, Phase]:
-    """Runs both phases, one after the other."""
+    """Runs the phase without Tidegate and then the phase with it. Returns both."""
     progress = Progress(plan)
     progress.legend()
     phases = []
@@ -117,7 +117,7 @@ async def run_phases(plan: Plan, server: Server) -> tuple[Phase, Phase]:
 
 
 def report(plan: Plan, off: Phase, on: Phase, out: Path, *, simulated: bool) -> None:
-    """Prints the table and writes the page."""
+    """Prints the table of figures, and writes `demo.html`, `.json` and `.svg` into `out`."""
     here = {"off": rows(off), "on": rows(on)}
     title = f"here, {plan.load:g} x load" if simulated else "here"
     print("\n" + table.text([(title, here), ("the post", POST)]) + "\n")

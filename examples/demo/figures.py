@@ -25,7 +25,7 @@ class Row:
         return asdict(self)
 
 
-#: Runs 2 and 3 of the post.
+#: The figures of runs 2 and 3 of the noisy-neighbour blog post, by phase and tenant.
 POST = {
     "off": {
         "A": Row(1.280, 33.200, 0.131, 126, 0, 240),
@@ -41,7 +41,7 @@ POST = {
 
 
 def quantile(values: list[float], q: float) -> float | None:
-    """Returns the `q` quantile, interpolated linearly."""
+    """Returns the `q` quantile (0 to 1), interpolated linearly. None without values."""
     if not values:
         return None
     ordered = sorted(values)

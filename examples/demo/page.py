@@ -19,7 +19,7 @@ TEMPLATE = Path(__file__).with_name("page.html")
 
 
 def render(plan: Plan, off: Phase, on: Phase, here: table.Rows, *, simulated: bool) -> str:
-    """Returns the page."""
+    """Returns the HTML page with the figures of both phases."""
     title = f"here, {plan.load:g} × load" if simulated else "here"
     return Template(TEMPLATE.read_text(encoding="utf-8")).substitute(
         calls=plan.calls,
@@ -34,7 +34,7 @@ def render(plan: Plan, off: Phase, on: Phase, here: table.Rows, *, simulated: bo
 
 
 def introduction(plan: Plan, *, simulated: bool) -> str:
-    """Returns the introduction: the load and the two phases."""
+    """Returns the introduction in HTML, which describes the load and the two phases."""
     _, b, _ = plan.tenants
     caps = "/".join(str(tenant.cap) for tenant in plan.tenants)
     where = "one simulated vLLM worker" if simulated else "one server"
@@ -47,7 +47,7 @@ def introduction(plan: Plan, *, simulated: bool) -> str:
 
 
 def headlines(here: table.Rows) -> str:
-    """Returns the most important figures."""
+    """Returns the most important figures as HTML."""
     off, on = here["off"], here["on"]
     shown = [
         ("A, p99 TTFT", format_time(off["A"].p99_ttft), format_time(on["A"].p99_ttft)),
@@ -66,7 +66,7 @@ def format_time(seconds: float | None) -> str:
 
 
 def body(groups: list[table.Rows]) -> str:
-    """Returns the rows of the table."""
+    """Returns the rows of the table of figures as HTML."""
     lines = []
     last = ""
     for tenant, figure, shown in table.table_rows(groups):
@@ -83,7 +83,7 @@ def body(groups: list[table.Rows]) -> str:
 
 
 def scaled(plan: Plan) -> str:
-    """Returns how the load is scaled against the post."""
+    """Returns a text on how the load is scaled, relative to that of the blog post."""
     return (
         f"Half of the post’s load (calls, rates and caps) on one of its two workers, {plan.time_scale:g} times as "
         f"fast. Prompts of {plan.prompt_tokens} tokens, answers of {plan.output_tokens}, the engine and its step times "

@@ -17,7 +17,7 @@ FONT = 'system-ui, -apple-system, "Segoe UI", Roboto, "Helvetica Neue", sans-ser
 
 
 def render(plan: Plan, off: Phase, on: Phase) -> str:
-    """Returns the picture. Its colors follow the reader's light or dark scheme."""
+    """Returns the plot as an SVG document. Its colors follow the reader's light or dark scheme."""
     chart = plot.svg(plan, off, on)
     box = re.search(r'viewBox="0 0 (\d+) (\d+)"', chart)
     width, height = (int(size) for size in box.groups()) if box else (plot.WIDTH, plot.WIDTH)
@@ -39,7 +39,7 @@ def render(plan: Plan, off: Phase, on: Phase) -> str:
 
 
 def styles() -> str:
-    """Returns the page's colors and the rules of its plot."""
+    """Returns the CSS of the page's colors and of its plot."""
     page = TEMPLATE.read_text(encoding="utf-8")
     colors = page[page.index("  :root {") : page.index("  * { box-sizing")]
     rules = "\n".join(re.findall(r"^  svg .*$", page, re.MULTILINE))

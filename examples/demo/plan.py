@@ -18,7 +18,7 @@ class Tenant:
 
     @property
     def end(self) -> float:
-        """Time at which its last call is sent."""
+        """Time at which the tenant's last call is sent, in seconds since the start of the phase."""
         return self.start + self.calls / self.per_second
 
 
@@ -31,14 +31,14 @@ class Plan:
     output_tokens: int
     #: Seconds that a call waits at its cap before it fails with 504.
     wait: float
-    #: Seconds of the post's clock in one real second.
+    #: Seconds of the blog post's clock in one real second.
     time_scale: float
-    #: Share of the post's load.
+    #: Load relative to the blog post's (simulator), or to the default load (real server).
     load: float
 
     @property
     def calls(self) -> int:
-        """Number of calls of one phase."""
+        """Number of calls of all tenants in one phase."""
         return sum(tenant.calls for tenant in self.tenants)
 
     @property
@@ -48,7 +48,10 @@ class Plan:
         return tenant.start, tenant.end
 
     def arrivals(self) -> list[tuple[float, Tenant]]:
-        """Returns when each call is sent. The times are seeded, so both phases are equal."""
+        """Returns the time of each call, in seconds since the start of the phase, and its tenant.
+
+        The times are seeded, so both phases are equal.
+        """
         rng = random.Random(1)
         times = []
         for tenant in self.tenants:
@@ -63,7 +66,7 @@ class Plan:
 
 
 def simulated(time_scale: float) -> Plan:
-    """Returns half of the post's load, for one of its two workers."""
+    """Returns half of the blog post's load, for one worker instead of the post's two."""
     return Plan(
         tenants=(
             Tenant("A", per_second=1.0, calls=120, start=0, cap=32),

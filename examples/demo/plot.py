@@ -17,7 +17,7 @@ GRID = ((0.1, "0.1 s"), (1.0, "1 s"), (10.0, "10 s"), (100.0, "100 s"))
 
 
 def svg(plan: Plan, off: Phase, on: Phase) -> str:
-    """Returns the plot."""
+    """Returns the plot of both phases as an SVG element."""
     last = max(call.sent for phase in (off, on) for call in phase.calls)
     step = next(step for step in (5, 10, 20, 50, 100) if last / step < 10)
     span = step * math.ceil(last / step)
@@ -43,23 +43,23 @@ def svg(plan: Plan, off: Phase, on: Phase) -> str:
 
 
 def label(kind: str, x: float, y: float, text: str, anchor: str = "middle") -> str:
-    """Returns a text element."""
+    """Returns an SVG text element at the position `x`, `y`, in pixels."""
     return f'<text class="{kind}" x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}">{text}</text>'
 
 
 def x_position(second: float, span: float) -> float:
-    """Returns the x coordinate of a time."""
+    """Returns the x coordinate, in pixels, of a time in seconds since the start of the phase."""
     return LEFT + (WIDTH - LEFT - RIGHT) * second / span
 
 
 def y_position(seconds: float, top: float) -> float:
-    """Returns the y coordinate of a time to first token, on a logarithmic scale."""
+    """Returns the y coordinate, in pixels, of a time to first token. The scale is logarithmic."""
     share = math.log(min(max(seconds, LOW), HIGH) / LOW) / math.log(HIGH / LOW)
     return top + PANEL * (1 - share)
 
 
 def panel(plan: Plan, top: float, span: float, title: str, note: str) -> list[str]:
-    """Returns the frame of a panel: title, burst and grid."""
+    """Returns the SVG elements of a panel's title, burst and grid."""
     start, end = (x_position(at, span) for at in plan.burst)
     parts = [
         f'<rect class="burst" x="{start:.1f}" y="{top}" width="{end - start:.1f}" height="{PANEL}"/>',
@@ -73,7 +73,7 @@ def panel(plan: Plan, top: float, span: float, title: str, note: str) -> list[st
 
 
 def failure_note(calls: list[Call], span: float, top: float) -> list[str]:
-    """Returns a note on the failures of a tenant, beside the last one."""
+    """Returns SVG elements with the number of a tenant's failures, beside the last failure."""
     failed = [call for call in calls if call.failure and call.ended is not None]
     if not failed:
         return []
@@ -87,7 +87,7 @@ def failure_note(calls: list[Call], span: float, top: float) -> list[str]:
 
 
 def series(name: str, calls: list[Call], span: float, top: float) -> list[str]:
-    """Returns a dot for each first token and a cross for each failure."""
+    """Returns SVG elements: a dot for each first token, and a cross for each failure."""
     came = [(c.sent, c.ttft) for c in calls if c.ttft is not None and not c.failure]
     dots = "".join(f"M{x_position(sent, span):.1f} {y_position(ttft, top):.1f}h0" for sent, ttft in came)
     failed = [

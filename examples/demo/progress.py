@@ -15,7 +15,7 @@ TICKS_PER_LINE = 5
 
 
 class Progress:
-    """Prints the progress. Called every second of a phase."""
+    """Prints the progress of a phase. It is called about every second."""
 
     def __init__(self, plan: Plan) -> None:
         """Stores the plan and detects a terminal."""
@@ -24,7 +24,7 @@ class Progress:
         self._ticks = 0
 
     def __call__(self, phase: Phase, now: float) -> None:
-        """Prints the state of the phase at the time `now`."""
+        """Prints the state of the phase at the time `now`, in seconds since its start."""
         self._ticks += 1
         if self._rewrites:
             # A line that wraps cannot be rewritten.
@@ -35,13 +35,13 @@ class Progress:
             print(self._line(phase, now), flush=True)
 
     def done(self) -> None:
-        """Clears the line at the end of a phase."""
+        """Clears the progress line at the end of a phase."""
         self._ticks = 0
         if self._rewrites:
             sys.stdout.write("\r\x1b[K")
 
     def legend(self) -> None:
-        """Prints the meaning of the line."""
+        """Prints an explanation of the progress line."""
         print("  calls open, and the longest wait for a first token, these 5 s:")
 
     def _line(self, phase: Phase, now: float) -> str:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Server:
-    """An OpenAI-compatible server."""
+    """The OpenAI-compatible server that the demo calls: the simulator or a real one."""
 
     base_url: str
     model: str
@@ -50,7 +50,7 @@ class Server:
 
 
 def server_from_environment() -> Server | None:
-    """Returns the server that the environment names, or None."""
+    """Returns the server that environment variables name, or None if they name none."""
     base_url = os.environ.get("TIDEGATE_BASE_URL")
     if not base_url:
         return None
@@ -62,7 +62,7 @@ def server_from_environment() -> Server | None:
 
 @contextmanager
 def simulator(command: str, plan: Plan, workers: int) -> Iterator[Server]:
-    """Runs `tidegate sim` on a free port."""
+    """Runs `tidegate sim` on a free port, and yields the server."""
     options = ["--listen", "127.0.0.1:0", "--json", "--time-scale", str(plan.time_scale), "--workers", str(workers)]
     process = subprocess.Popen([command, "sim", *options], stdout=subprocess.PIPE, text=True)
     try:

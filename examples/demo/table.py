@@ -13,7 +13,7 @@ Rows = dict[str, dict[str, "Row"]]
 
 
 def time(seconds: float | None) -> str:
-    """Returns a time as text in milliseconds."""
+    """Returns a time in seconds as text in milliseconds, or a dash for None."""
     return "–" if seconds is None else f"{seconds * 1000:,.0f} ms"
 
 
@@ -27,7 +27,7 @@ FIGURES: tuple[tuple[str, Callable[[Row], str]], ...] = (
 
 
 def table_rows(groups: list[Rows]) -> list[tuple[str, str, list[str]]]:
-    """Returns the rows: tenant, name of the figure, and its values off and on in each group."""
+    """Returns the rows: tenant, name of the figure, and its values `off` and `on` of each group."""
     lines = []
     for tenant in groups[0]["off"]:
         for name, show in FIGURES:
@@ -37,7 +37,7 @@ def table_rows(groups: list[Rows]) -> list[tuple[str, str, list[str]]]:
 
 
 def text(groups: list[tuple[str, Rows]]) -> str:
-    """Returns the table as text."""
+    """Returns the table of figures as text, with one pair of columns per group."""
     width = 12
     head = " " * 28 + "".join(f"{title:^{2 * width}}" for title, _ in groups)
     phases = " " * 28 + "".join(f"{phase:>{width}}" for _ in groups for phase in ("off", "on"))

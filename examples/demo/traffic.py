@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class Call:
-    """One call. Times are in seconds of the post's clock since the start of the phase."""
+    """One call. Times are in seconds of the blog post's clock since the start of the phase."""
 
     tenant: str
     sent: float
@@ -33,12 +33,12 @@ class Call:
 
     @property
     def ttft(self) -> float | None:
-        """Time to the first token."""
+        """Time from sending the call to its first token, in seconds. None without a token."""
         return None if self.first is None else self.first - self.sent
 
     @property
     def decode(self) -> float | None:
-        """Mean time between two tokens."""
+        """Mean time between two tokens, in seconds. None if it failed or has fewer than two."""
         if self.failure or self.first is None or self.last is None or self.tokens < 2:
             return None
         return (self.last - self.first) / (self.tokens - 1)
@@ -72,13 +72,16 @@ def gate(plan: Plan, server: Server) -> tidegate.Gate:
 
 
 def clients(plan: Plan, server: Server, on: tidegate.Gate | None) -> dict[str, openai.AsyncOpenAI]:
-    """Returns the client of each tenant, wrapped if there is a gate."""
+    """Returns the client of each tenant. The gate `on` wraps them; None leaves them unwrapped."""
     stock = {t.name: openai.AsyncOpenAI(base_url=server.base_url, api_key=server.key(t.name)) for t in plan.tenants}
     return {name: on.wrap(client) for name, client in stock.items()} if on else stock
 
 
 async def play(plan: Plan, server: Server, name: str, tick: Callable[[Phase, float], None]) -> Phase:
-    """Sends all calls and waits for their ends. `tick` is called about every second."""
+    """Sends all calls of a phase, waits for their ends, and returns the phase.
+
+    `tick` is called about every second.
+    """
     on = gate(plan, server) if name == "on" else None
     of = clients(plan, server, on)
     # The first call imports modules, so it is sent before the measurement.
@@ -117,7 +120,7 @@ async def make_call(
     clock: Callable[[], float],
     tenant: Tenant,
 ) -> None:
-    """Makes a call for its tenant and records a failure."""
+    """Makes a call for its tenant. Records an error in the call instead of raising it."""
     try:
         with tidegate.context(tenant=tenant.name):
             await send(client, server, plan, call, number, clock)
@@ -136,7 +139,10 @@ async def send(
     number: int,
     clock: Callable[[], float],
 ) -> None:
-    """Streams one answer and records its tokens. A stream without a finish reason is a failure."""
+    """Streams one answer, and records its tokens in the call.
+
+    A stream without a finish reason is a failure.
+    """
     stream = await client.chat.completions.create(
         model=server.model,
         messages=[{"role": "user", "content": plan.prompt(number)}],

@@ -6,7 +6,7 @@ import time
 
 
 class Usage:
-    """CPU time of this process and of its event loop's thread, as shares of one core."""
+    """Measures the CPU time of this process and of its event loop's thread, per core."""
 
     def __init__(self) -> None:
         """Starts the measurement."""
@@ -18,7 +18,7 @@ class Usage:
         return time.perf_counter(), time.process_time(), time.thread_time()
 
     def sample(self) -> None:
-        """Records the share since the last sample."""
+        """Takes a sample. Updates `busiest` if the last sample is more than 0.5 s old."""
         now = self._now()
         wall = now[0] - self._last[0]
         if wall > 0.5:
@@ -27,12 +27,12 @@ class Usage:
 
     @property
     def mean(self) -> float:
-        """Share of the whole process since the start."""
+        """CPU time of the process from the start to the last sample, as a share of one core."""
         return self._share(1)
 
     @property
     def loop(self) -> float:
-        """Share of the event loop's thread since the start."""
+        """CPU time of the event loop's thread up to the last sample, as a share of one core."""
         return self._share(2)
 
     def _share(self, which: int) -> float:
@@ -40,5 +40,5 @@ class Usage:
         return (self._last[which] - self._start[which]) / wall if wall else 0.0
 
     def __str__(self) -> str:
-        """Returns the shares as text."""
+        """Returns the share of the process and that of its busiest second, as text."""
         return f"{self.mean:.0%} of one core (busiest second {self.busiest:.0%})"

@@ -20,7 +20,7 @@ async def rows() -> AsyncIterator[str]:
 
 
 async def summarise(row: str) -> str:
-    """Makes the calls for one row."""
+    """Makes the calls for one row, and returns its summary."""
     completion = await client.chat.completions.create(
         model="gpt-4o-mini", messages=[{"role": "user", "content": f"Summarise {row}"}], max_completion_tokens=8
     )

@@ -17,7 +17,7 @@ headers = {"authorization": f"Bearer {os.environ['OPENAI_API_KEY']}", "content-t
 
 
 def converse(number: int) -> str:
-    """Makes one call and reports its failure to the slot."""
+    """Makes one call in a slot, and returns the answer. Reports a failure to the slot."""
     messages = [{"role": "user", "content": f"Question {number}"}]
     body = {"model": "gpt-4o-mini", "messages": messages, "max_completion_tokens": 4}
     request = urllib.request.Request(url, json.dumps(body).encode(), headers)

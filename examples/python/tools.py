@@ -8,7 +8,7 @@ gate = tidegate.Gate(tools={"db": 2, "search": {"cap": 1, "wait": "5s"}})
 
 
 async def query(number: int) -> int:
-    """Holds a slot of the database while it works."""
+    """Queries the database. The call holds a slot of the tool while it works."""
     async with gate.tool("db"):
         await asyncio.sleep(0.01)
         return number
@@ -16,7 +16,7 @@ async def query(number: int) -> int:
 
 @gate.tool("search")
 async def search(text: str) -> str:
-    """Searches under the tool's cap."""
+    """Searches for a text, within the cap of the tool."""
     await asyncio.sleep(0.01)
     return f"results for {text}"
 

@@ -17,7 +17,7 @@ const MAX_DIFFERENCE: f64 = 0.1;
 /// Timer delay in seconds above which other work on this machine has affected the measurement.
 const MAX_LAG_S: f64 = 0.5;
 
-/// Sums over the events of each step, for the checks.
+/// Sums over the events of each step of a sweep, from which the checks are computed.
 #[derive(Debug, Default)]
 pub(crate) struct StepTally {
     steps: BTreeMap<usize, StepSums>,
@@ -43,9 +43,9 @@ struct StepSums {
     counted: usize,
     /// Seconds in which calls waited and no rate limit or cool-down applied.
     cap_limited_s: f64,
-    /// Those seconds, each times the share of the cap in use.
+    /// The seconds of `cap_limited_s`, each times the share of the cap in use.
     cap_limited_share_s: f64,
-    /// Those of these seconds in which slots were free.
+    /// The seconds of `cap_limited_s` in which slots were free.
     gap_s: f64,
     /// Sum over the slots of the seconds for which each was in use.
     slot_s: f64,
@@ -53,7 +53,7 @@ struct StepSums {
     cpu_busy_s: f64,
     /// Seconds in which the CPU usage was measured.
     cpu_measured_s: f64,
-    /// Largest timer delay in seconds.
+    /// Largest timer delay of the step, in seconds.
     lag: f64,
 }
 
@@ -321,7 +321,7 @@ mod tests {
     use crate::result::Purpose;
 
     /// Returns the sums of a step of 60 s in which `in_flight` of ten slots were in use while calls
-    /// waited.
+    /// waited. `held_by` is what kept the first waiting call from a free slot.
     fn held(in_flight: usize, held_by: Option<BlockedBy>) -> StepSums {
         let mut tally = StepTally::default();
         tally.on_action(&SearchAction::Hold { step: 0, cap: 10, purpose: Purpose::Ramp }, 0.0);

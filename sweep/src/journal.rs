@@ -31,7 +31,7 @@ pub(crate) struct JournalHeader {
     pub(crate) format: u32,
     pub(crate) version: String,
     pub(crate) options: SweepOptions,
-    /// Hash of the file that the mix names, or a constant if it names none.
+    /// Hash of the file that the mix names, or a constant if the mix names no file.
     pub(crate) digest: u64,
     /// Maximum number of attempts per call, including the first.
     pub(crate) attempts: u32,

@@ -48,7 +48,8 @@ pub struct Plan {
     pub seconds: Range,
     /// Assumed duration of one call, in seconds.
     pub latency: f64,
-    /// Ceilings of the sweep, which bound the estimates.
+    /// Ceilings of the sweep, which limit the upper bounds of the estimates. A ceiling that is
+    /// `None` limits nothing.
     pub ceilings: SweepCeilings,
 }
 

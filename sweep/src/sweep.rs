@@ -299,8 +299,8 @@ impl Sweep {
 /// State at the start of [`Sweep::run`]: empty for a new sweep, or restored from a journal.
 struct PriorState {
     session: SearchSession,
-    /// Last decision in the journal and its time in seconds. Its step was cut off and is repeated.
-    /// `None` for a new sweep.
+    /// Last decision in the journal and its time in seconds since the sweep began. Its step was cut
+    /// off and is repeated. `None` for a new sweep.
     next: Option<(f64, SearchAction)>,
     preflight_result: Option<PreflightResult>,
     spend: SweepSpend,
@@ -325,8 +325,8 @@ impl PriorState {
         Ok(prior)
     }
 
-    /// Returns the time in seconds at which the sweep's clock continues: the last decision or the
-    /// time already spent, whichever is later.
+    /// Returns the time at which the sweep's clock continues, in seconds since the sweep began: the
+    /// last decision or the time already spent, whichever is later.
     fn resume_seconds(&self) -> f64 {
         self.spend.seconds.max(self.next.as_ref().map_or(0.0, |(now, _)| *now))
     }

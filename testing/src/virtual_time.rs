@@ -81,8 +81,8 @@ impl VirtualTime {
         })
     }
 
-    /// Runs the tasks that are ready, and those that become ready because of them, without
-    /// advancing the clock.
+    /// Runs the tasks that are ready, and the tasks that these make ready, without advancing the
+    /// clock.
     pub fn turn(&self) {
         self.runtime.block_on(async {
             for _ in 0..WAKE_ROUNDS {

@@ -11,10 +11,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use parking_lot::RwLock;
 use tidegate::Transport;
 
-/// Number of the world in which the process starts, and which is never left.
+/// Number of the world in which the process starts, and which is never left. A world is a scope in
+/// which tests may replace the network.
 const PROCESS_WORLD: u64 = 0;
 
-/// The epoch: a number that changes whenever a world is entered or left, and when the process
+/// The epoch: a number that changes whenever a test world is entered or left, and when the process
 /// forks.
 static EPOCH: AtomicU64 = AtomicU64::new(0);
 static NEXT: AtomicU64 = AtomicU64::new(PROCESS_WORLD + 1);
@@ -33,7 +34,7 @@ pub fn epoch() -> u64 {
     EPOCH.load(Ordering::Acquire)
 }
 
-/// Returns the current epoch and the number of the current world.
+/// Returns the current epoch, followed by the number of the current world.
 pub fn present() -> (u64, u64) {
     let worlds = WORLDS.read();
     (epoch(), worlds.last().map_or(PROCESS_WORLD, |world| world.number))
@@ -56,8 +57,9 @@ pub fn is_faked() -> bool {
     transport().is_some()
 }
 
-/// Enters a new world inside the current one, and returns its number. `transport` replaces the
-/// network; with `None`, the enclosing world's transport stays in use.
+/// Enters a new world (a scope in which the network may be replaced) inside the current one, and
+/// returns its number. `transport` replaces the network; with `None`, the enclosing world's
+/// transport stays in use.
 pub fn enter(transport: Option<Transport>) -> u64 {
     let number = NEXT.fetch_add(1, Ordering::Relaxed);
     WORLDS.write().push(World { number, transport });
@@ -83,8 +85,8 @@ pub fn forked() {
     EPOCH.fetch_add(1, Ordering::Release);
 }
 
-/// A separate value for each active world, for example a gate. Reading it costs one comparison
-/// unless the epoch has changed.
+/// A separate value, for example a gate, for each active world (a scope in which tests may replace
+/// the network). Reading it costs one comparison unless the epoch has changed.
 #[derive(Debug)]
 pub struct Worlds<T> {
     epoch: u64,
@@ -92,7 +94,7 @@ pub struct Worlds<T> {
 }
 
 impl<T> Worlds<T> {
-    /// Returns a set with a value for the current world only.
+    /// Returns a set that contains `item` for the current world, and no value for any other world.
     pub fn new(item: T) -> Self {
         let (epoch, number) = present();
         Self { epoch, values: vec![(number, item)] }

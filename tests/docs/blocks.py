@@ -54,7 +54,7 @@ DIRECTIVE = re.compile(r"<!-- (?P<name>skip|file|output)(?:: (?P<value>[^>]*?))?
 
 
 class Block(NamedTuple):
-    """A fenced code block."""
+    """A fenced code block of a page, with the line that it starts on and its directive, if any."""
 
     language: str
     text: str
@@ -64,11 +64,11 @@ class Block(NamedTuple):
 
 
 class Failure(Exception):
-    """A block that failed, as it is reported."""
+    """A block of a page failed. The message says where and why."""
 
 
 def main() -> int:
-    """Run the pages given, or all of them, each in a process of its own."""
+    """Run the given pages or all, each in its own process. Return 1 if one failed, else 0."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--tidegate", required=True, help="the command line to run")
     parser.add_argument("--node-modules", required=True, help="where the packages of `ts` blocks are installed")
@@ -86,7 +86,7 @@ def main() -> int:
 
 
 def run_in_process(page: Path, origin: str, args: argparse.Namespace) -> bool:
-    """Run one page's blocks, and print how that went."""
+    """Run one page's blocks in a new process, and print the result. Return `True` if all passed."""
     command = [sys.executable, __file__, "--tidegate", args.tidegate, "--node-modules", args.node_modules]
     environment = {
         **os.environ,
@@ -116,7 +116,7 @@ def run_in_process(page: Path, origin: str, args: argparse.Namespace) -> bool:
 
 
 def run_page(page: Path, args: argparse.Namespace) -> int:
-    """Run the blocks of one page in this process."""
+    """Run the blocks of one page in this process, and return the exit status."""
     tidegate = str(Path(args.tidegate).resolve())
     server = os.environ["TIDEGATE_DOCS_SERVER"]
     blocks = read_blocks(page.read_text(encoding="utf-8").replace(SERVER, server))
@@ -159,7 +159,7 @@ def run_page(page: Path, args: argparse.Namespace) -> int:
 
 
 def read_blocks(text: str) -> list[Block]:
-    """Return the blocks of a page, with the line that each starts on."""
+    """Return the code blocks in the Markdown text of a page, in order."""
     blocks = []
     for fence in FENCE.finditer(text):
         directive = DIRECTIVE.search(text[: fence.start()])
@@ -173,7 +173,7 @@ def read_blocks(text: str) -> list[Block]:
 
 
 class PythonPage:
-    """The Python blocks of one page: one namespace, one event loop."""
+    """Runs the Python blocks of one page, which share one namespace and one event loop."""
 
     def __init__(self, page: Path) -> None:
         """Create an empty namespace for the page."""
@@ -183,7 +183,7 @@ class PythonPage:
         self._loop = asyncio.new_event_loop()
 
     def run(self, block: Block) -> None:
-        """Run one block. Lines of a traceback are the page's."""
+        """Run one block, or raise `Failure` with a traceback that has the page's line numbers."""
         try:
             tree = ast.parse("\n" * block.line + block.text, self._page)
             code = compile(tree, self._page, "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT, dont_inherit=True)
@@ -213,7 +213,7 @@ class PythonPage:
 
 
 def run_block(block: Block) -> None:
-    """Run a block of TOML, JSON or shell commands."""
+    """Run a block of TOML, JSON or shell commands, and raise `Failure` if it fails."""
     if block.language == "json":
         try:
             json.loads(block.text)
@@ -229,7 +229,7 @@ def run_block(block: Block) -> None:
 
 
 def run_module(parts: list[str]) -> None:
-    """Compile the TypeScript blocks of a page as one module, and run it."""
+    """Compile the TypeScript blocks of a page as one module, and run it, or raise `Failure`."""
     source = "\n".join(parts)
     imports = list(dict.fromkeys(re.findall(r"^import .*?;$", source, re.MULTILINE | re.DOTALL)))
     body = re.sub(r"^import .*?;$", "", source, flags=re.MULTILINE | re.DOTALL)
@@ -242,7 +242,7 @@ def run_module(parts: list[str]) -> None:
 
 
 def call(command: list[str], line: int) -> None:
-    """Run a command. Fails with what it printed."""
+    """Run a command. If it fails, raise `Failure` with `line` and the command's output."""
     done = subprocess.run(command, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL)
     if done.returncode:
         raise Failure(f"line {line}: exit status {done.returncode}\n{done.stdout}{done.stderr}")
@@ -250,7 +250,7 @@ def call(command: list[str], line: int) -> None:
 
 @contextlib.contextmanager
 def simulator(tidegate: str) -> Iterator[str]:
-    """Run a simulated provider. Yields its origin."""
+    """Run a simulated provider, and yield its origin, such as `http://127.0.0.1:8000`."""
     options = ["--listen", "127.0.0.1:0", "--json", "--time-scale", "20"]
     for model in MODELS:
         options += ["--model", model]

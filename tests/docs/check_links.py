@@ -16,7 +16,7 @@ CODE = re.compile(r"`[^`\n]*`")
 
 
 def main() -> int:
-    """Print each broken link."""
+    """Print each broken link. Return the exit status: 1 if there is one, else 0."""
     listed = subprocess.run(["git", "ls-files", "*.md"], cwd=ROOT, capture_output=True, text=True, check=True)
     broken = 0
     for name in listed.stdout.split():
@@ -32,7 +32,7 @@ def main() -> int:
 
 
 def find_problem(file: Path, link: str) -> str | None:
-    """Return what is wrong with a link of a file, or None."""
+    """Return what is wrong with a relative link in `file`, or None if its target exists."""
     path, _, anchor = link.partition("#")
     target = (file.parent / path).resolve() if path else file
     if not target.exists():

@@ -12,7 +12,7 @@ Imports = dict[str, dict[str, list["Use"]]]
 
 
 def imports(crate: Crate) -> Imports:
-    """Return which top-level module imports which other one, and where."""
+    """Return, for each top-level module, the modules that it imports and the imports of each."""
     modules, reexports = crate.modules(), crate.reexports()
     edges: Imports = defaultdict(lambda: defaultdict(list))
     for source in crate.sources:
@@ -28,7 +28,7 @@ def imports(crate: Crate) -> Imports:
 
 
 def components(edges: Imports) -> list[list[str]]:
-    """Return the strongly connected components of two modules or more (Tarjan's algorithm)."""
+    """Return each group of two or more modules that import each other in a cycle (Tarjan)."""
     index: dict[str, int] = {}
     low: dict[str, int] = {}
     stack: list[str] = []
@@ -57,7 +57,7 @@ def components(edges: Imports) -> list[list[str]]:
 
 
 def report(crate: Crate) -> list[str]:
-    """Return one paragraph for each group of modules that import each other in a cycle."""
+    """Return a problem for each group of modules that import each other in a cycle."""
     edges = imports(crate)
     problems = []
     for component in components(edges):

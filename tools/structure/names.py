@@ -37,7 +37,7 @@ _RUST_TYPES = ("struct", "enum", "union", "trait", "type")
 
 @dataclass(frozen=True)
 class Declaration:
-    """A name that a file declares."""
+    """A name that a source file declares, and the line of the declaration."""
 
     line: int
     name: str
@@ -46,7 +46,7 @@ class Declaration:
 
 @dataclass(frozen=True)
 class Retired:
-    """A line of the list."""
+    """An entry of the list of retired names: the old name, its replacement, and its area."""
 
     line: int
     old: str
@@ -55,7 +55,7 @@ class Retired:
 
 
 def read_retired(file: Path) -> list[Retired]:
-    """Return the entries of the list. Raises `ValueError` for a line that is none."""
+    """Return the entries of the list of retired names. Raise `ValueError` for a malformed line."""
     entries = []
     for number, line in enumerate(file.read_text().splitlines(), 1):
         if not line.strip() or line.startswith("#"):
@@ -71,7 +71,7 @@ def read_retired(file: Path) -> list[Retired]:
 
 @cache
 def declarations(file: Path) -> tuple[Declaration, ...]:
-    """Return what a Rust, Python or TypeScript file declares."""
+    """Return the names that a Rust, Python or TypeScript file declares. Empty for other files."""
     if file.suffix == ".rs":
         source = Source(file, ())
         return tuple(
@@ -181,7 +181,7 @@ def _declared(entry: Retired, files: list[Path]) -> list[str]:
 
 
 def retired(file: Path, files: list[Path]) -> list[str]:
-    """Return a problem for each retired name that is in use again."""
+    """Return a problem for each use in `files` of a name that the list `file` retires."""
     kinds = {"key": _key, "flag": _flag, "metric": _metric}
     problems = []
     for entry in read_retired(file):

@@ -12,7 +12,7 @@ _CLOCKS = ("Instant::now", "SystemTime::now")
 
 
 def dependencies(metadata: dict[str, Any], name: str) -> dict[str, str]:
-    """Return the crates that a crate of the workspace links with, each with the crate that depends on it."""
+    """Return the crates that the crate `name` links with, each with a crate that depends on it."""
     packages = {package["id"]: package["name"] for package in metadata["packages"]}
     nodes = {node["id"]: node for node in metadata["resolve"]["nodes"]}
     start = next(package for package in metadata["workspace_members"] if packages[package] == name)
@@ -30,7 +30,7 @@ def dependencies(metadata: dict[str, Any], name: str) -> dict[str, str]:
 
 
 def report(metadata: dict[str, Any], name: str, directory: Path, clippy: Path) -> list[str]:
-    """Return what makes the crate impure."""
+    """Return a problem for each dependency, setting or use that pure crates must not have."""
     problems = []
     linked = dependencies(metadata, name)
     if "tokio" in linked:

@@ -64,7 +64,7 @@ def without_tests(text: str) -> tuple[str, set[str]]:
 
 @dataclass(frozen=True)
 class Use:
-    """A path that a module uses, as segments from the crate's root or from another crate's name."""
+    """A path that a module uses. `path` starts with `crate` or with the name of another crate."""
 
     file: Path
     line: int
@@ -93,7 +93,7 @@ class Source:
         return self.text.count("\n", 0, at) + 1
 
     def uses(self) -> list[Use]:
-        """Return every path that the file imports or names, resolved."""
+        """Return every path that the file imports or names, as an absolute path."""
         found = []
         rest = self.text
         for match in _USE.finditer(self.text):
@@ -110,7 +110,7 @@ class Source:
         return Use(self.file, self._line(at), module, _resolve(module, path))
 
     def declarations(self) -> list[tuple[int, str, str, bool]]:
-        """Return line, kind, name and publicity of each item, field and variant that the file declares."""
+        """Return line, kind, name and publicity (a bool) of each item, field and variant."""
         found = []
         for match in _DECLARATION.finditer(self.text):
             kind, name = match.group("kind"), match.group("name")
@@ -128,7 +128,7 @@ class Source:
 
 
 def _expand(tree: str) -> list[list[str]]:
-    """Return the paths of a `use` tree, as segments."""
+    """Return the paths that a `use` tree imports, each as a list of segments."""
     tree = re.sub(r"\s+as\s+\w+", "", tree).strip()
     brace = tree.find("{")
     if brace == -1:
@@ -172,7 +172,7 @@ class Crate:
         self.sources = [each for each in sources if not any(each.module[: len(test)] == test for test in tests)]
 
     def reexports(self) -> dict[str, str]:
-        """Return the names that the crate's root imports from its modules, with the module of each."""
+        """Return the names that the crate's root imports from its modules, each with its module."""
         modules = self.modules()
         found = {}
         for source in self.sources:
@@ -185,7 +185,7 @@ class Crate:
         return found
 
     def modules(self) -> set[str]:
-        """Return the names of the modules below the root."""
+        """Return the names of the crate's top-level modules."""
         return {source.module[0] for source in self.sources if source.module}
 
 

@@ -80,8 +80,9 @@ impl<R: BufRead> Lines<R> {
         }
     }
 
-    /// Reads up to the next LF. Returns the text, or `None` for the text if it is too long, and the
-    /// checksum of the text if it is too long. Returns `None` at the end of the input.
+    /// Reads up to the next LF, or returns `None` at the end of the input. Returns the text and, as
+    /// checksum, 0. If the line is too long, returns `None` instead of the text, and the checksum
+    /// of the text.
     fn read_raw_line(&mut self) -> io::Result<Option<(Option<Vec<u8>>, u32)>> {
         let (mut kept, mut sum, mut any) = (Some(Vec::new()), crc32fast::Hasher::new(), false);
         loop {

@@ -8,7 +8,7 @@
 
 use crate::output::{LineOutcome, ProviderResponse, Record};
 
-/// Holds the records of consecutive failures.
+/// Holds back the records of consecutive failures until a call succeeds or the run stops.
 #[derive(Debug)]
 pub(super) struct FailureStreak<T> {
     max_failures: usize,
@@ -19,9 +19,9 @@ pub(super) struct FailureStreak<T> {
 /// What to do after a call has ended.
 #[derive(Debug, PartialEq)]
 pub(super) enum StreakDecision<T> {
-    /// Write these records: the held ones, then that of the call.
+    /// Write these records: those that were held back, then that of the ended call.
     Write(Vec<T>),
-    /// Write nothing; the record is held.
+    /// Write nothing yet, because the record is held back with those of other failures.
     Hold,
     /// Stop the run, because there were too many consecutive failures.
     Stop,

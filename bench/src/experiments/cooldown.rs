@@ -79,7 +79,8 @@ fn scene(report: &mut Report, seeds: Seeds, scene: Scene) -> Fallible<()> {
 }
 
 const REFUSED: &str = "429s";
-/// The figure that counts 429s of attempts that were sent after the first 429 had arrived.
+/// The name of the figure that counts 429s of attempts that were sent after the first 429 had
+/// arrived.
 const BESIDES: &str = "429s besides those in flight at the first";
 const FAILED: &str = "failed calls";
 const LAST: &str = "s from the window's end to the last answer";

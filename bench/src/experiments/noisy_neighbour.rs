@@ -74,7 +74,8 @@ fn arrivals(
     Ok(())
 }
 
-/// Records how close a figure of run 1 or 2 is to the published one. Medians of TTFT have no bar.
+/// Records how close a figure of run 1 or 2 is to `post`, the published one. Medians of TTFT have
+/// no pass criterion.
 fn near(report: &mut Report, key: String, column: &str, ours: Spread, post: f64) {
     let (share, in_range) = match column {
         TTFT_P99 => (0.15, ours.contains(post)),
@@ -141,8 +142,8 @@ pub(super) struct Row {
 const TTFT_MEDIAN: &str = "median TTFT, ms";
 const TTFT_P99: &str = "p99 TTFT, ms";
 const DECODE: &str = "decode, ms a token";
-/// The figure for the highest number of calls between request and end of answer, which includes
-/// waiting calls.
+/// The name of the figure for the highest number of calls between request and end of answer, which
+/// includes waiting calls.
 const PEAK: &str = "peak in flight";
 const UPSTREAM: &str = "peak in flight upstream";
 const FAILURES: &str = "failures";

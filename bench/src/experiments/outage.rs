@@ -102,7 +102,7 @@ impl Scene {
     }
 }
 
-/// Returns all settings: combinations of outage, deadline and rate, and special cases.
+/// Returns all settings: combinations of outage, deadline and call rate, and special cases.
 fn scenes() -> Vec<Scene> {
     let mut scenes = Vec::new();
     for mode in [OutageMode::Unavailable, OutageMode::Refuse] {
@@ -157,7 +157,7 @@ pub(crate) fn measure(seeds: Seeds) -> Fallible<Report> {
     Ok(report)
 }
 
-/// Records the bars of a setting, which the worst seed is compared with.
+/// Records the pass criteria of a setting, which its worst seed has to meet.
 fn bars(report: &mut Report, scene: Scene, runs: &[Run]) {
     let name = scene.name();
     let spread = |pick: fn(&Run) -> f64| Spread::of(runs.iter().map(pick));
@@ -180,20 +180,20 @@ fn bars(report: &mut Report, scene: Scene, runs: &[Run]) {
 }
 
 const PER_CALL: &str = "attempts a call";
-/// The figure for attempts per call of calls made during the outage.
+/// The name of the figure for attempts per call of calls made during the outage.
 const PER_AFFECTED: &str = "attempts a call made while down";
 const FAILED: &str = "failed calls";
-/// The figure for failed calls that had at least 5 s left when the upstream recovered.
+/// The name of the figure for failed calls that had at least 5 s left when the upstream recovered.
 const NEEDLESS: &str = "failed with 5 s or more to go at recovery";
-/// The figure for the seconds from the recovery until one second has as many accepted attempts as
-/// calls arrive in a second.
+/// The name of the figure for the seconds from the recovery until one second has as many accepted
+/// attempts as calls arrive in a second.
 const TO_FULL: &str = "s to full rate";
 const PEAK: &str = "peak of the first second after recovery, of steady";
 const PEAK_FIRST: &str = "peak of the first second after the first accepted, of steady";
 const PEAK_LATER: &str = "peak of any second after recovery, of steady";
 
-/// The figure for the accepted share of the calls in the last 20 s, when no held calls are left. It
-/// shows that the recovery is permanent.
+/// The name of the figure for the accepted share of the calls in the last 20 s, when no call from
+/// the outage is left. It shows that the recovery is permanent.
 const AGAIN: &str = "accepted in the last 20 s of arrivals, of those made then";
 
 /// The figures of one run.

@@ -109,8 +109,7 @@ fn goodput(result: &Stored) -> Chart {
     }
 }
 
-/// Returns a figure's value, or its median if it has one value per seed. Returns NaN if there is no
-/// figure.
+/// Returns a figure's value, or its median if it has one value per seed. Returns NaN for `None`.
 fn median(value: Option<&Value>) -> f64 {
     value.and_then(|value| value.get("median").unwrap_or(value).as_f64()).unwrap_or(f64::NAN)
 }

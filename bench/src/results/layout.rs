@@ -40,22 +40,24 @@ pub(super) struct Chart {
     pub(super) shows: String,
 }
 
-/// A row of a table. It shows either bars or a figure without a bar.
+/// A row of a table. It shows either bars (thresholds that figures have to meet) or a figure
+/// without a bar.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Row {
     pub(super) what: String,
     pub(super) experiment: Option<String>,
-    /// Patterns of the bars of this row. The row shows the bar with the worst value.
+    /// Patterns of the names of this row's bars (thresholds). The row shows the bar with the worst
+    /// value.
     #[serde(default)]
     pub(super) bars: Vec<String>,
     /// Whether the row shows the number of bars that are met, instead of the worst value. Default
     /// `false`.
     #[serde(default)]
     pub(super) count: bool,
-    /// Text of the bar column. Default: the bar of the worst value.
+    /// Text of the column with the threshold (bar). Default: the threshold of the worst value.
     pub(super) bar: Option<String>,
-    /// Pattern of a figure without a bar. Used if `bars` is empty.
+    /// Pattern of the name of a figure without a bar (threshold). Used if `bars` is empty.
     pub(super) figure: Option<String>,
     /// Values in the column beside Tidegate's.
     #[serde(default)]

@@ -139,7 +139,7 @@ fn beside(result: &Stored, row: &Row, beside: &Beside) -> Option<String> {
     (!value.is_empty()).then(|| format!("{} {value}", beside.label))
 }
 
-/// Returns the bars that match one of the patterns, with their scenarios.
+/// Returns the bars whose names match one of the patterns, each with its scenario.
 fn bars<'a>(result: &'a Stored, patterns: &[String]) -> Vec<(String, &'a Bar)> {
     let of = |bar: &'a Bar| patterns.iter().find_map(|pattern| Some((scenario(pattern, &bar.what)?, bar)));
     result.bars.iter().filter_map(of).collect()
@@ -188,7 +188,7 @@ fn range(values: &[&Value]) -> String {
     }
 }
 
-/// Returns the text of a value with enough digits to be different from its bar.
+/// Returns the text of a value with enough digits to be different from `bar`, its threshold.
 fn show_against(value: &Value, bar: &Value) -> String {
     match (value.as_f64(), bar.as_f64()) {
         (Some(x), Some(limit)) if x != limit && number(x) == number(limit) => value.to_string(),

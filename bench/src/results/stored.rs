@@ -25,7 +25,7 @@ pub(super) struct Stored {
     pub(super) bars: Vec<Bar>,
 }
 
-/// A comparison of a figure with the value that it has to reach.
+/// A bar: a threshold that a figure has to meet, with the measured value and the comparison.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub(super) struct Bar {
     /// Name of the figure.
@@ -34,7 +34,7 @@ pub(super) struct Bar {
     /// `<=`, `>=`, `=`, `==`, `<`, `>`, or the comparison in words.
     pub(super) op: String,
     pub(super) bar: Value,
-    /// Whether the value meets the bar.
+    /// Whether the value meets the threshold.
     pub(super) ok: bool,
 }
 

@@ -48,7 +48,7 @@ impl ProgressDisplay {
         }
     }
 
-    /// Removes the changing line from the terminal.
+    /// Removes the line that shows the current progress from the terminal.
     pub(super) fn end(&self) {
         if let Some(bar) = &self.bar {
             bar.finish_and_clear();

@@ -42,7 +42,8 @@ struct StreamBody {
     call: CallGuard,
     encoder: Encoder,
     plan: StreamPlan,
-    /// The pause in progress, if any. `Some(None)` is a pause that never ends.
+    /// The pause in progress. `None` without a pause, and `Some(None)` during a pause that never
+    /// ends.
     pause: Option<Option<Pin<Box<Sleep>>>>,
     clock: SimClock,
     opened: bool,

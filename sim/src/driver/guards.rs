@@ -30,7 +30,7 @@ impl AttemptGuard {
         self.number
     }
 
-    /// Sets the HTTP status that the statistics will show for the attempt.
+    /// Sets the HTTP status that the statistics show for the attempt.
     pub(super) fn set_status(&mut self, status: u16) {
         self.status = Some(status);
     }

@@ -11,8 +11,8 @@ use super::respond::error;
 use crate::api::{ApiError, Protocol};
 use crate::faults::{RateHeaders, Rejection, RetryAfter};
 
-/// Returns the answer to a call that a fault rejects before it reaches an engine. `rate` gives the
-/// values of its rate-limit headers.
+/// Returns the answer to a call that a fault rejects before it reaches an engine. `rate` has the
+/// values of the answer's rate-limit headers.
 pub(super) fn response(
     shared: &Shared,
     protocol: Protocol,

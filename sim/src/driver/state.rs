@@ -88,8 +88,8 @@ impl SimState {
         self.last
     }
 
-    /// Drops all sequences of all engines, and closes the channels of the waiting responses.
-    /// If `last` is `Some`, sends it to each of them first.
+    /// Drops all sequences of all engines, and closes the channels of the waiting responses. If
+    /// `last` is `Some`, first sends that event to each response; with `None`, sends nothing.
     fn drop_sequences(&mut self, last: Option<SequenceEvent>) {
         for worker in 0..self.pool.engines().len() {
             self.pool.reset(worker);

@@ -87,7 +87,7 @@ pub struct Totals {
     /// Number of prompt tokens of admitted sequences, each of which was looked up in the prefix
     /// cache.
     pub prefix_queries: u64,
-    /// Number of these prompt tokens that the prefix cache contained.
+    /// Number of prompt tokens of admitted sequences that the prefix cache contained.
     pub prefix_hits: u64,
 }
 

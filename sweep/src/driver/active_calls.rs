@@ -66,8 +66,8 @@ impl ActiveCalls {
         self.all_cancelled = all;
     }
 
-    /// Returns `true` if every call was already marked as cancelled at the last
-    /// [`ActiveCalls::cancel`].
+    /// Returns `true` if every call was already marked as cancelled when [`ActiveCalls::cancel`]
+    /// was last called.
     pub(super) fn are_all_cancelled(&self) -> bool {
         self.all_cancelled
     }

@@ -50,8 +50,8 @@ impl EventHub {
         (Arc::new(Self { clock, tracker, dialect, open: Mutex::new(0), events }), receiver)
     }
 
-    /// Records that a request is sent. Returns the time in seconds and the number of open
-    /// exchanges, including this one.
+    /// Records that a request is sent. Returns the time in seconds since the sweep began, and the
+    /// number of open exchanges, including this one.
     pub(crate) fn open(&self) -> (f64, usize) {
         let mut open = self.open.lock();
         *open += 1;
@@ -59,8 +59,8 @@ impl EventHub {
         (self.clock.now(), *open)
     }
 
-    /// Records that an exchange has ended, and sends the event that `event` returns for the current
-    /// time in seconds.
+    /// Records that an exchange has ended, and sends an event to the driver: the one that `event`
+    /// returns for the current time in seconds since the sweep began.
     pub(crate) fn close(&self, event: impl FnOnce(f64) -> DriverEvent) {
         let mut open = self.open.lock();
         *open = open.saturating_sub(1);

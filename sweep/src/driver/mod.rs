@@ -78,7 +78,7 @@ pub(crate) struct Driver<'a> {
     /// Duration of the longest call so far, in seconds.
     max_call_seconds: f64,
     refusals: usize,
-    /// Status and code of the last response that rejected the key, or `None` if none did.
+    /// Status and error code of the last response that rejected the key, or `None` if none did.
     rejection: Option<String>,
     /// Ceiling that prevents further calls, or `None` if none does.
     ceiling: Option<Ceiling>,
@@ -114,9 +114,9 @@ impl<'a> Driver<'a> {
         }
     }
 
-    /// Carries out the search's decisions until it is done or something else ends the sweep.
-    /// `first` is a decision of an earlier run that was cut off, or `None` to start with a new
-    /// decision.
+    /// Carries out the search's decisions until the search is done or something else ends the
+    /// sweep. `first` is a decision of an earlier run that was cut off, or `None` to start with a
+    /// new decision.
     pub(crate) async fn run(mut self, first: Option<SearchAction>) -> Result<DriverResult, SweepError> {
         let mut next = first;
         let ended = loop {
@@ -223,7 +223,7 @@ impl<'a> Driver<'a> {
         Ok(None)
     }
 
-    /// Starts calls until enough wait, or until one more could exceed a ceiling.
+    /// Starts calls until enough calls wait, or until one more call could exceed a ceiling.
     fn start_calls(&mut self) {
         let wanted = self.cap + (self.cap / 4).max(8);
         if self.calls.len() >= wanted {
@@ -326,7 +326,7 @@ impl<'a> Driver<'a> {
         Ok(())
     }
 
-    /// Takes a load sample if the load has changed, or unconditionally if `tick` is set. `lag` is
+    /// Takes a load sample if the load has changed, or in any case if `tick` is `true`. `lag` is
     /// the delay of the timer in seconds.
     fn take_load_sample(&mut self, lag: f64, tick: bool) -> Result<(), SweepError> {
         let in_flight = self.parts.hub.in_flight();

@@ -38,7 +38,7 @@ pub(crate) struct DriverResult {
     pub(crate) session: SearchSession,
     pub(crate) ended: SweepEnd,
     pub(crate) series: Vec<SeriesPoint>,
-    /// Status and code of the response that rejected the key, if that ended the sweep. Otherwise
-    /// `None`.
+    /// Status and error code of the response that rejected the key, if that ended the sweep.
+    /// Otherwise `None`.
     pub(crate) rejection: Option<String>,
 }

@@ -24,8 +24,9 @@ impl SearchSession {
         self.journal = Some(journal);
     }
 
-    /// Passes the entries of a journal to the search. Returns the last decision and its time, whose
-    /// step has to be repeated, or `None` if there is no decision.
+    /// Passes the entries of a journal to the search. Returns the last decision and its time in
+    /// seconds since the sweep began, or `None` if there is no decision. The step of that decision
+    /// has to be repeated.
     ///
     /// # Errors
     ///

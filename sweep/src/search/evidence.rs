@@ -51,11 +51,12 @@ impl RejectedCap {
 #[derive(Debug, Default)]
 pub(super) struct Evidence {
     summaries: Vec<StepSummary>,
-    /// Index of the first step of the current era in `summaries`.
+    /// Index in `summaries` of the first step of the current era. A new era begins when the server
+    /// changes.
     era_start: usize,
     pub(super) good: Option<usize>,
     pub(super) bad: Option<RejectedCap>,
-    /// Work of all answered calls, for the mean work of the mix.
+    /// Sums over all answered calls, from which the mean output tokens per call are computed.
     mix: ServiceTime,
     /// Total tokens of answered calls: count, sum, and sum of squares.
     token_sums: [f64; 3],

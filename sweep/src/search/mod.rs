@@ -94,9 +94,9 @@ impl Search {
         Self { settings, policy: Policy::new(), monitor: None, steps: Vec::new(), steps_begun: 0 }
     }
 
-    /// Returns the next decision. `now` is the time in seconds. Must be called when the previous
-    /// decision was carried out. A step that was cut short is evaluated with its observations so
-    /// far.
+    /// Returns the next decision. `now` is the time in seconds since the sweep began. Must be
+    /// called when the previous decision was carried out. A step that was cut short is evaluated
+    /// with its observations so far.
     pub fn next(&mut self, now: f64) -> SearchAction {
         self.conclude_step(now);
         match self.policy.next(&self.settings) {
@@ -167,8 +167,8 @@ impl Search {
         &self.steps
     }
 
-    /// Returns the highest cap known to be usable and the lowest cap known to be unusable. `None`
-    /// if none is known.
+    /// Returns the highest cap known to be usable and the lowest cap known to be unusable. Each is
+    /// `None` if no such cap is known.
     pub fn bracket(&self) -> (Option<usize>, Option<usize>) {
         (self.policy.evidence.good, self.policy.evidence.bad.map(|bad| bad.cap))
     }

@@ -90,7 +90,7 @@ pub(super) struct Policy {
     pub(super) slow_rests: usize,
     /// Number of rests made because no cap was accepted any more.
     pub(super) idle_rests: usize,
-    /// Whether the effect of the first rejection on a usable cap was measured.
+    /// Whether the effect of the first rejection on a usable cap has been measured.
     pub(super) overload_effect_measured: bool,
     /// Number of reference steps so far because of caps that did not fit the curve.
     pub(super) references: usize,
@@ -224,7 +224,7 @@ impl Policy {
         next
     }
 
-    /// Ends the search. The phase stays, because it contains the result.
+    /// Ends the search. The search phase stays the same, because it contains the result.
     pub(super) fn end(&mut self) {
         self.ended = true;
     }
@@ -427,9 +427,9 @@ impl Policy {
         }
     }
 
-    /// Returns the time from which a rate limit applies, or `None` if none does. A rate limit
-    /// applies if the gate kept calls waiting for it, if the server named it, or if two steps used
-    /// up its credit.
+    /// Returns the time, in seconds since the sweep began, from which a rate limit applies, or
+    /// `None` if none does. A rate limit applies if the gate kept calls waiting for it, if the
+    /// server named it, or if two steps used up its credit.
     fn rate_limited_since(&self, summary: &StepSummary) -> Option<f64> {
         let credit_exhausted_at = |summary: &StepSummary| {
             summary.ended == StepEnd::Rejected && summary.credit_exhausted_at.is_some()

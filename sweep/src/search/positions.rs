@@ -2,7 +2,8 @@
 //! sent. A concurrency limit rejects only the highest positions. A rate limit rejects positions
 //! that were accepted before.
 
-/// Position and success of one attempt.
+/// Position of one attempt and whether it succeeded. The position is the number of open exchanges
+/// just after the attempt was sent, including this one.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct AttemptMark {
     pub(super) sent_at: f64,

@@ -26,7 +26,8 @@ struct Exhaustion {
     open: usize,
 }
 
-/// An answered call: times in seconds, and its input and output tokens.
+/// An answered call: its times in seconds since the sweep began, and the sum of its input and
+/// output tokens.
 #[derive(Clone, Copy, Debug)]
 struct AcceptedCall {
     sent: f64,

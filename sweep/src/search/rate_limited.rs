@@ -183,12 +183,13 @@ impl Policy {
         }
     }
 
-    /// Returns the tokens per second that the rate limit allows.
+    /// Returns the input and output tokens per second that the rate limit allows.
     pub(super) fn tokens_per_second(&self, observed: &ObservedRate) -> f64 {
         sustained_rate(observed.tokens, self.evidence.rate_history.reported_tpm)
     }
 
-    /// Returns the cap to recommend: `held`, or one more if `sustained_calls` exceeds it by enough.
+    /// Returns the cap to recommend: `held`, or one more if `sustained_calls` exceeds `held` by
+    /// more than [`ROUND_UP_ABOVE`]. If an answer was rejected before, returns `held`.
     pub(super) fn rounded_cap(
         &self,
         settings: &SearchSettings,

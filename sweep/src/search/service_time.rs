@@ -57,7 +57,7 @@ pub(super) struct ServiceTime {
     xx: f64,
     xy: f64,
     yy: f64,
-    /// Squared relative error because of a short window, times the number of calls.
+    /// Squared relative error that a short window causes, times the number of calls.
     slack: f64,
 }
 

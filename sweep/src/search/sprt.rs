@@ -23,7 +23,7 @@ pub(super) enum ShareVerdict {
     Fine,
     /// The share is too high.
     TooMany,
-    /// Nothing yet; the test needs more attempts.
+    /// No decision yet, because the test needs more attempts.
     Open,
 }
 

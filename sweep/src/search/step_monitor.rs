@@ -94,8 +94,8 @@ pub(super) struct StepTask {
     pub(super) purpose: Purpose,
     pub(super) stopping_rule: StoppingRule,
     pub(super) mode: StepMode,
-    /// Highest position known to be accepted, or 0. Attempts up to it are not evidence about this
-    /// cap.
+    /// Highest position (number of open exchanges just after an attempt was sent) that is known to
+    /// be accepted, or 0 if none is known. Attempts up to it are not evidence about this cap.
     pub(super) floor: usize,
     pub(super) test: Sprt,
     /// Numbers of failed and of successful attempts in earlier steps at this cap. They count for
@@ -324,7 +324,7 @@ impl StepMonitor {
             .then_some(if requests > tokens { BlockedBy::Requests } else { BlockedBy::Tokens })
     }
 
-    /// Returns `true` if the observations show that a rate limit has no credit left.
+    /// Returns `true` if the observations of the step show that a rate limit has no credit left.
     fn is_credit_exhausted(&self) -> bool {
         let by_rate = self
             .blocked_seconds

@@ -2,17 +2,17 @@
 
 use super::step_monitor::StoppingRule;
 
-/// For a step on the way up: shows whether the goodput still rises.
+/// Stopping rule of a step that raises the cap: shows whether the goodput still rises.
 pub(super) const RAMP: StoppingRule = StoppingRule { calls: 24, error: 0.04, most: 60, accept: false };
-/// For a step between a usable and an unusable cap.
+/// Stopping rule of a step between a usable and an unusable cap: shows whether the cap is usable.
 pub(super) const ACCEPT: StoppingRule = StoppingRule { calls: 30, error: 0.03, most: 80, accept: false };
-/// For a precise measurement near the knee.
+/// Stopping rule of a step that measures the goodput precisely near the knee.
 pub(super) const MEASURE: StoppingRule = StoppingRule { calls: 60, error: 0.012, most: 100, accept: false };
-/// For a confirmation of the answer.
+/// Stopping rule of a step that confirms the answer.
 pub(super) const CONFIRM_ANSWER: StoppingRule =
     StoppingRule { calls: 40, error: 0.02, most: 60, accept: false };
-/// For a confirmation of the cap above the answer.
+/// Stopping rule of a step that confirms the cap above the answer.
 pub(super) const CONFIRM_ABOVE: StoppingRule =
     StoppingRule { calls: 24, error: 0.025, most: 40, accept: false };
-/// For a reference step, at a cap that was measured before.
+/// Stopping rule of a reference step, which measures a cap that was measured before.
 pub(super) const REFERENCE: StoppingRule = StoppingRule { calls: 16, error: 0.05, most: 40, accept: false };

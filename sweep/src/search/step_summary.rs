@@ -5,7 +5,7 @@ use super::service_time::{MeanEstimate, ServiceTime};
 use super::step_monitor::StepMode;
 use crate::observation::{AttemptFailure, BlockedBy, LimitHint};
 
-/// What a step that has ended says about its cap.
+/// The conclusion that a step allows about its cap when it has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum StepEnd {
     Accepted,
@@ -25,8 +25,8 @@ pub(super) struct StepSummary {
     pub(super) ended_at: f64,
     pub(super) ended: StepEnd,
     pub(super) mode: StepMode,
-    /// Time in seconds of the first 429 after the full cap had been accepted for a while, or `None`
-    /// if failures are not mostly such 429s.
+    /// Time of the first 429, in seconds since the sweep began, after the full cap had been
+    /// accepted for a while. `None` if failures are not mostly such 429s.
     pub(super) credit_exhausted_at: Option<f64>,
     pub(super) service: ServiceTime,
     pub(super) in_flight: f64,
@@ -35,8 +35,9 @@ pub(super) struct StepSummary {
     pub(super) answered: usize,
     pub(super) attempts: usize,
     pub(super) failed: usize,
-    /// Numbers of failed and of accepted attempts above the highest position that was known to be
-    /// accepted.
+    /// Numbers of failed and of accepted attempts whose position is above the highest position that
+    /// was known to be accepted. The position is the number of open exchanges just after an attempt
+    /// was sent.
     pub(super) above_floor: (usize, usize),
     pub(super) edge: Option<Edge>,
     pub(super) held_by: Option<BlockedBy>,

@@ -14,10 +14,10 @@ pub(super) struct Budget {
     at: Duration,
 }
 
-/// The share of the announced rate that is used.
+/// The share of the announced token rate that the client uses, from 0 to 1.
 const USED: f64 = 0.985;
-/// The assumed depth of the provider's bucket, in seconds of the rate. It is the gate's default,
-/// and more than the simulated provider allows.
+/// The depth that the client assumes for the provider's token bucket, in seconds of the announced
+/// rate. It is the gate's default, and more than the simulated provider allows.
 const BURST: f64 = 6.0;
 
 impl Budget {
@@ -43,7 +43,7 @@ impl Budget {
         self.level -= tokens;
     }
 
-    /// Sets the level of the bucket to the remaining tokens that a response header announced.
+    /// Sets the level of the bucket to `remaining`, the tokens that a response header announced.
     pub(super) fn on_remaining(&mut self, now: Duration, remaining: f64) {
         self.refill(now);
         self.level = remaining;

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use tidegate::config::AdaptiveConfig;
 use tidegate::policy::adaptive::{CallKind, Ended, Limit, LimitSettings, Sample};
 
-/// What every contender is told at the start of a run.
+/// The objective and the limits that each contender gets at the start of a run.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Terms {
     /// The maximum time from a call's arrival to its first token, including the wait in the queue.
@@ -94,7 +94,8 @@ impl Contender for Fixed {
 #[derive(Clone, Debug)]
 pub(crate) struct Scheduled {
     limit: usize,
-    /// The changes still to come: time and new limit, last change first.
+    /// The changes still to come, as time and new limit. The vector is in reverse order: the last
+    /// element is the next change.
     steps: Vec<(Instant, usize)>,
 }
 

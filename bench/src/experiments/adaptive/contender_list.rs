@@ -19,17 +19,17 @@ pub(crate) struct Entry {
     pub(crate) make: Maker,
 }
 
-/// What a contender is compared as.
+/// The role of a contender in the comparison.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Role {
     Ours,
     /// The best fixed limit of each phase.
     Oracle,
-    /// A fixed limit of a quarter of the oracle's for the first phase.
+    /// One limit for the whole run: a quarter of the oracle's limit for the first phase.
     TooSmall,
-    /// A fixed limit of four times the oracle's for the first phase.
+    /// One limit for the whole run: four times the oracle's limit for the first phase.
     TooLarge,
-    /// Another controller.
+    /// Another controller than Tidegate's.
     Peer,
 }
 

@@ -9,7 +9,7 @@ use crate::Fallible;
 use crate::report::Spread;
 use crate::virtual_time::time_origin;
 
-/// A contender's name and role, and its figures of each seed.
+/// A contender's name and role, and its figures for each seed.
 #[derive(Debug)]
 pub(crate) struct ContenderResult {
     pub(crate) name: &'static str,
@@ -45,19 +45,20 @@ pub(crate) fn contender_results(
 }
 
 impl ContenderResult {
-    /// Returns the number of calls served in time, divided by the oracle's, over all seeds
-    /// together.
+    /// Returns the goodput: the number of calls with a first token in time, divided by that of
+    /// `oracle`, over all seeds together.
     pub(crate) fn goodput(&self, oracle: &Self) -> f64 {
         let sum = |of: &Self| of.runs.iter().map(Figures::all_good).sum::<usize>() as f64;
         sum(self) / sum(oracle)
     }
 
-    /// Returns the spread over the seeds of the goodput divided by the oracle's.
+    /// Returns the median and range, over the seeds, of the goodput divided by that of `oracle`.
     pub(crate) fn goodputs(&self, oracle: &Self) -> Spread {
         Spread::of(self.runs.iter().zip(&oracle.runs).map(|(a, b)| a.all_good() as f64 / b.all_good() as f64))
     }
 
-    /// Like [`ContenderResult::goodput`], of one phase only.
+    /// Like [`ContenderResult::goodput`], but only over the calls of the phase with the index
+    /// `phase`.
     pub(crate) fn phase_goodput(&self, oracle: &Self, phase: usize) -> f64 {
         let sum = |of: &Self| of.runs.iter().filter_map(|run| run.good.get(phase)).sum::<usize>() as f64;
         sum(self) / sum(oracle)
@@ -69,8 +70,8 @@ impl ContenderResult {
         self.runs.iter().map(of).fold(Share::default(), Share::plus).percent()
     }
 
-    /// Returns the spread over the seeds of the p99 of the user's TTFT in the worst phase, in
-    /// seconds.
+    /// Returns the median and range, over the seeds, of the p99 of the user's TTFT in the worst
+    /// phase, in seconds.
     pub(crate) fn ttft_p99_s(&self) -> Spread {
         Spread::of(self.runs.iter().map(|run| run.ttft_p99_s))
     }

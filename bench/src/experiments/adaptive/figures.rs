@@ -62,8 +62,8 @@ impl Share {
     }
 }
 
-/// The time after a step in which late calls do not count against a contender, because no contender
-/// can know the new capacity yet.
+/// The time after a change of load or capacity (a step) in which late calls do not count against a
+/// contender, because no contender can know the new capacity yet.
 const AFTER_A_STEP: Duration = Duration::from_secs(10);
 
 /// The number of seconds over which the limit is averaged before it is compared with the oracle's
@@ -74,7 +74,8 @@ const NEAR: f64 = 0.1;
 /// ends before.
 const STAYS: usize = 20;
 
-/// A limit is at the floor if it is 1, or at most this share of the lowest limit of the band.
+/// The share of the band's lowest limit up to which a limit counts as at the floor. A limit of 1
+/// always counts as at the floor.
 const FLOOR: f64 = 0.125;
 
 /// Returns the number of calls that arrived in `span` (start and end) and had their first token in
@@ -148,7 +149,7 @@ impl Figures {
         figures
     }
 
-    /// Adds the calls that arrived in one phase.
+    /// Adds the calls that arrived in one phase to the figures.
     fn judge<'a>(&mut self, inputs: &RunInputs, calls: impl Iterator<Item = (&'a Arrival, &'a CallResult)>) {
         let mut waits = Vec::new();
         for (arrival, result) in calls {
@@ -179,7 +180,8 @@ impl Figures {
         }
     }
 
-    /// Adds the seconds of one phase. `band` is the oracle's lowest and highest limit.
+    /// Adds the seconds of one phase to the figures. `band` is the oracle's lowest and highest
+    /// limit.
     fn watch(&mut self, seconds: &[Second], band: (usize, usize)) {
         self.settled_s.push(settled(seconds, band));
         let floor = ((band.0 as f64 * FLOOR) as usize).max(1);

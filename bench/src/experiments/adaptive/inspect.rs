@@ -51,7 +51,7 @@ impl Inspect {
     }
 }
 
-/// Prints the selected scenarios. Returns an empty text.
+/// Prints the selected scenarios. Returns an empty text, because everything was printed already.
 pub(crate) fn inspect(inspect: &Inspect) -> Fallible<String> {
     let seeds = inspect.seeds()?;
     let part = seeds.first().map_or(Part::First, |seed| Part::of(*seed));

@@ -90,8 +90,9 @@ impl<'a> Search<'a> {
         Self { prepared, courses, tried: vec![BTreeMap::new(); prepared.scenario.phases.len()] }
     }
 
-    /// Plays each of `tries` on all seeds. A try has one limit per phase, and the index of the
-    /// phase that it is counted for, or `None` for all phases.
+    /// Plays each of `tries` on all calibration seeds, and adds the numbers of calls served in time
+    /// to `tried`. A try has one limit per phase, and the index of the phase that it is counted
+    /// for, or `None` for all phases.
     fn run(&mut self, tries: Vec<(Vec<usize>, Option<usize>)>) -> Fallible<()> {
         let phases = self.prepared.phases();
         let served = spread_out(&tries, |(limits, _)| {

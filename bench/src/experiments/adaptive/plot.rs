@@ -105,8 +105,8 @@ fn rate(calls: usize) -> f64 {
     calls as f64 / WINDOW as f64
 }
 
-/// Groups calls by the window in which they arrived, and returns `of` of each window: its middle in
-/// seconds, and the value.
+/// Groups calls into windows of [`WINDOW`] seconds by their arrival. Returns, for each window, its
+/// middle in seconds since the start of the run, and the value that `of` computes from its calls.
 fn windows<T>(
     until: u64,
     calls: impl Iterator<Item = (Duration, T)>,

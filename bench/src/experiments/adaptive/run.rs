@@ -45,7 +45,7 @@ pub(crate) enum CallOutcome {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct CallResult {
     pub(crate) how: CallOutcome,
-    /// The time at which the last attempt was sent. `None` if none was.
+    /// The time at which the last attempt was sent, since the start of the run. `None` if none was.
     pub(crate) sent: Option<Duration>,
     pub(crate) first_token: Option<Duration>,
 }
@@ -54,7 +54,7 @@ pub(crate) struct CallResult {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Second {
     pub(crate) limit: usize,
-    /// The maximum number of calls that may await their first token.
+    /// The maximum number of calls that the contender allows to await their first token.
     pub(crate) bound: usize,
     pub(crate) in_flight: usize,
     pub(crate) awaiting: usize,

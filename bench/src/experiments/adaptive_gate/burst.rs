@@ -24,9 +24,9 @@ pub(super) const SEEDS: Seeds = Seeds::new(11, 30);
 
 /// The number of calls of tenant B.
 const CALLS_OF_B: f64 = 450.0;
-/// The bar for the number of B's calls that are served.
+/// The minimum number of tenant B's calls that must be served for the experiment to pass.
 const SERVED_OF_B: f64 = 150.0;
-/// The bar for tenant A's p99 TTFT, in milliseconds.
+/// The maximum p99 TTFT of tenant A, in milliseconds, for the experiment to pass.
 const TTFT_OF_A_MS: f64 = 1_000.0;
 
 /// The wait budget, which is the acquire timeout of the published experiment.
@@ -36,7 +36,8 @@ const OBJECTIVE: Duration = Duration::from_secs(2);
 /// A configuration of the gate, which is compared with others.
 struct GateVariant {
     name: &'static str,
-    /// Whether the bars apply. They do not for the configurations that only serve as comparison.
+    /// Whether the pass criteria apply to this configuration. They do not apply to the
+    /// configurations that only serve as comparison.
     ours: bool,
     config: fn() -> Fallible<Config>,
 }
@@ -80,7 +81,8 @@ const COLUMNS: [(&str, Pick); 4] = [
     ("peak in flight upstream", |row| row.peak_upstream as f64),
 ];
 
-/// Plays the burst with each configuration on `seeds`, and records figures and bars in `report`.
+/// Plays the burst with each configuration on `seeds`, and records figures and pass criteria in
+/// `report`.
 pub(super) fn measure(report: &mut Report, seeds: Seeds) -> Fallible<()> {
     for (arrivals, prefix) in [(Arrivals::Paced, ""), (Arrivals::Poisson, "Poisson, ")] {
         for variant in &GATE_VARIANTS {

@@ -37,13 +37,13 @@ const CALIBRATION: RangeInclusive<u64> = 1..=2;
 const FINE: [f64; 8] = [0.6, 0.7, 0.8, 0.9, 1.1, 1.2, 1.3, 1.5];
 const AROUND: [f64; 3] = [0.75, 1.0, 1.33];
 
-/// The bar for the goodput, divided by that of the best fixed cap.
+/// The minimum goodput, divided by that of the best fixed cap, for the experiment to pass.
 const GOODPUT: f64 = 0.95;
-/// The bar for the share of calls that meet the objective, in percentage points below that of the
-/// best fixed cap.
+/// The maximum number of percentage points by which the share of calls that meet the objective may
+/// be below that of the best fixed cap, for the experiment to pass.
 const BEHIND: f64 = 1.0;
 
-/// Plays the scenarios on `seeds`, and records figures and bars in `report`.
+/// Plays the scenarios on `seeds`, and records figures and pass criteria in `report`.
 pub(super) fn measure(report: &mut Report, seeds: Seeds) -> Fallible<()> {
     for name in SCENARIOS {
         let replay = Replay::new(name, seeds)?;
@@ -72,7 +72,7 @@ fn prepared(name: &str) -> Fallible<PreparedScenario> {
     PreparedScenario::new(shorter(scenario.ok_or("no such scenario")?), Part::Second)
 }
 
-/// Halves the length of each phase. What happens in a phase takes only seconds.
+/// Halves the length of each phase, because the effects of a phase appear within seconds.
 fn shorter(mut scenario: Scenario) -> Scenario {
     for phase in &mut scenario.phases {
         phase.seconds /= 2;

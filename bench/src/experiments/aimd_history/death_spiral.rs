@@ -40,7 +40,7 @@ fn served(seen: &Seen) -> f64 {
     seen.served
 }
 
-/// Plays the controllers and fixed caps, and records figures and bars in `report`.
+/// Plays the controllers and fixed caps, and records figures and pass criteria in `report`.
 pub(super) fn measure(report: &mut Report) -> Fallible<()> {
     let first = see(QueueLimits::FIRST, &post(Post::FIRST))?;
     note(report, FAULT, "the post's, as deployed first", &first, &FIGURES);
@@ -141,7 +141,8 @@ fn percentile(post: Post) -> Box<Make> {
     Box::new(move || Box::new(Ours::with(post.in_core(), max)))
 }
 
-/// Returns the fixed cap per worker with the highest median of `most`, and its runs.
+/// Returns the fixed cap per worker with the highest median of the figure that `most` reads, and
+/// the runs with this cap.
 fn best_fixed(queue_limits: QueueLimits, most: fn(&Seen) -> f64) -> Fallible<(usize, Runs)> {
     let mut best: Option<(usize, Runs)> = None;
     for cap in [16, 32, 48, 64, 96, 112, 128, 144, 160] {

@@ -78,13 +78,15 @@ impl Runs {
         Spread::of(self.0.iter().map(of))
     }
 
-    /// Returns the smallest ratio of a figure to that of `to`, over the seeds.
+    /// Returns the smallest ratio, over the seeds, of a figure to the same figure of `to`. `of`
+    /// selects the figure.
     fn least_ratio(&self, to: &Self, of: fn(&Seen) -> f64) -> f64 {
         let ratios = self.0.iter().zip(&to.0).map(|(one, other)| of(one) / of(other));
         ratios.fold(f64::INFINITY, f64::min)
     }
 
-    /// Returns the largest ratio of a figure to that of `to`, over the seeds.
+    /// Returns the largest ratio, over the seeds, of a figure to the same figure of `to`. `of`
+    /// selects the figure.
     fn most_ratio(&self, to: &Self, of: fn(&Seen) -> f64) -> f64 {
         let ratios = self.0.iter().zip(&to.0).map(|(one, other)| of(one) / of(other));
         ratios.fold(0.0, f64::max)

@@ -17,7 +17,8 @@ use crate::report::{Op, Report};
 const CAPS: [usize; 7] = [4, 8, 16, 32, 64, 128, 256];
 const FIGURES: [Figure; 4] = [MEDIAN, P99, SERVED, IN_TIME];
 
-/// Plays each controller from seven initial caps, and records figures and bars in `report`.
+/// Plays each controller from seven initial caps, and records figures and pass criteria in
+/// `report`.
 pub(super) fn measure(report: &mut Report) -> Fallible<()> {
     let load = Load { tokens: (1_024, 256), ..Load::steady(s(120), [2.0, 4.0]) };
     let sweep = |queue_limits, make: &dyn Fn(usize) -> Box<Make>| {

@@ -26,10 +26,11 @@ use crate::virtual_time;
 /// The seeds of the reported figures. The settings were chosen on seeds 1 to 20.
 pub(crate) const SEEDS: Seeds = Seeds::new(31, 34);
 
-/// The bar for the p99 TTFT of interactive calls, in seconds: the published objective for paying
-/// tenants.
+/// The maximum p99 TTFT of interactive calls, in seconds, for the experiment to pass. It is the
+/// published objective for paying tenants.
 const P99: f64 = 2.0;
-/// The bar for the p95 TTFT of interactive calls, in seconds: the published result.
+/// The maximum p95 TTFT of interactive calls, in seconds, for the experiment to pass. It is the
+/// published result.
 const P95: f64 = 1.1;
 
 /// Plays the burst with each configuration, and returns the report.
@@ -115,7 +116,7 @@ const FIGURES: &[(&str, OfRun)] = &[
     ("attempts a call", |run| run.attempts as f64 / run.rows.len() as f64),
 ];
 
-/// A figure of the calls of one lane that arrived during the burst.
+/// A function that computes a figure from the calls of one lane that arrived during the burst.
 type OfLane = fn(&Played, Lane) -> f64;
 
 const LANES: &[(&str, OfLane)] = &[

@@ -45,7 +45,7 @@ enum How {
     Detach,
 }
 
-/// Cancels calls over HTTP/1.1 and HTTP/2, and records times and bars in `report`.
+/// Cancels calls over HTTP/1.1 and HTTP/2, and records times and pass criteria in `report`.
 pub(super) fn measure(report: &mut Report) -> Fallible<()> {
     let runtime = tokio::runtime::Runtime::new()?;
     for (http2, version) in [(false, "HTTP/1.1"), (true, "HTTP/2")] {

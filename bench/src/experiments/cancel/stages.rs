@@ -31,7 +31,8 @@ pub(super) const SEED: u64 = 11;
 const CANCELS: usize = 100_000;
 const CAP: usize = 64;
 
-/// Cancels the calls, checks that nothing is left, and records figures and bars in `report`.
+/// Cancels the calls, checks that nothing is left, and records figures and pass criteria in
+/// `report`.
 pub(super) fn measure(report: &mut Report) -> Fallible<()> {
     eprintln!("{CANCELS} cancels");
     let (stages, left) = virtual_time::run(SEED, storm())?;

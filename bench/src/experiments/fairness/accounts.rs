@@ -205,8 +205,8 @@ impl Accounts {
         }
     }
 
-    /// Returns the largest charged gap, divided by its bound: the largest charge of each of the two
-    /// tenants, per weight.
+    /// Returns the largest gap, over the pairs, between what two tenants were charged, divided by
+    /// its bound: the largest charge of each of the two tenants, per weight.
     ///
     /// If charges are corrected, the bound includes the errors of the calls in flight.
     pub(super) fn charged_gap(&self) -> f64 {
@@ -216,8 +216,8 @@ impl Accounts {
         })
     }
 
-    /// Returns the largest served gap, divided by its bound: the bound of the virtual token
-    /// counter, plus the errors of the calls in flight.
+    /// Returns the largest gap, over the pairs, between what two tenants were served, divided by
+    /// its bound: the bound of the virtual token counter, plus the errors of the calls in flight.
     ///
     /// The bound of the virtual token counter is twice the larger of the longest input and the most
     /// tokens in flight, divided by the lower weight.

@@ -134,7 +134,7 @@ const LIGHT: &str = "light tenant, p99 queue wait, s";
 /// The name of a figure, and the function that reads it.
 type Figure = (&'static str, fn(&Outcome) -> f64);
 
-/// Records Tidegate's figures of a workload, and their bars.
+/// Records Tidegate's figures of a workload, and whether they meet their pass criteria.
 fn record_bars(report: &mut Report, load: &Workload, runs: &[Outcome]) {
     let key = |what: &str| format!("{}: {what}", load.name);
     let spread = |what: fn(&Outcome) -> f64| Spread::of(runs.iter().map(what));

@@ -26,8 +26,8 @@ impl Gps {
         }
     }
 
-    /// Serves `work` tokens, shared by weight among the tenants with waiting work. The rest is lost
-    /// if no tenant has waiting work.
+    /// Serves `work` tokens, shared by weight among the tenants with waiting work. Work that no
+    /// tenant is waiting for is lost.
     pub(super) fn serve(&mut self, mut work: f64) {
         while work > 1e-9 {
             let busy = || self.0.iter().filter(|flow| flow.waiting > 0.0);

@@ -73,7 +73,7 @@ fn run(who: Who, seed: u64) -> Run {
     }
 }
 
-/// Plays the run with each policy on `seeds`, and records figures and bars in `report`.
+/// Plays the run with each policy on `seeds`, and records figures and pass criteria in `report`.
 pub(super) fn measure(report: &mut Report, seeds: Seeds) -> Fallible<()> {
     eprintln!("the post's 2:1 run");
     let key = |what: &str| format!("the post's 2:1 run: {what}");

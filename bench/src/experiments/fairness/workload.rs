@@ -76,8 +76,8 @@ pub(super) struct Workload {
     pub(super) tenants: Vec<Tenant>,
     /// The index of the light tenant, whose wait is a figure. `None` if the workload has none.
     pub(super) light: Option<usize>,
-    /// The variant that has to miss the bar on this workload, which shows the effect of what the
-    /// variant leaves out. `None` without one.
+    /// The variant of Tidegate that has to fail the pass criterion on this workload, which shows
+    /// the effect of the feature that the variant lacks. `None` without one.
     pub(super) without: Option<Who>,
 }
 

@@ -38,8 +38,8 @@ pub(crate) fn measure(seeds: Seeds) -> Fallible<Report> {
     Ok(report)
 }
 
-/// Records the figures of one policy. Each run has the number of calls at the fullest replica after
-/// the first and after the second wave.
+/// Records the figures of one policy. Each element of `runs` has the number of calls at the fullest
+/// replica after the first and after the second wave.
 fn record_figures(report: &mut Report, prompts: Prompts, calls: usize, peer: Peer, runs: &[[usize; 2]]) {
     let mean = (CLIENTS * calls) as f64 / REPLICAS as f64;
     let within = |wave: usize, most: f64| {

@@ -36,7 +36,7 @@ type Work = Box<dyn FnMut()>;
 pub(super) struct Contender {
     pub(super) name: &'static str,
     pub(super) ours: bool,
-    /// The number of operations of a round is divided by this.
+    /// The divisor of the number of operations in a round. It is above 1 for slow operations.
     pub(super) slower: usize,
     /// Creates the closure of one thread. It may share state with the closures of other threads.
     pub(super) make: Box<dyn Fn() -> Work + Sync>,

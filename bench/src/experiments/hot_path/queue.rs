@@ -20,8 +20,8 @@ const ROUNDS: usize = 15;
 const BATCH: usize = 1_000;
 const SLOTS: usize = 64;
 
-/// Times queue operations with 10 to 100,000 waiting calls, and records figures and bars in
-/// `report`.
+/// Times queue operations with 10 to 100,000 waiting calls, and records figures and pass criteria
+/// in `report`.
 pub(super) fn measure(report: &mut Report) -> Fallible<()> {
     let mut ours_at = Vec::new();
     for waiting in [10, 1_000, 100_000] {
@@ -123,8 +123,8 @@ impl<P> Line<P> {
         Ok(start.elapsed().as_secs_f64() * 1e9 / BATCH as f64)
     }
 
-    /// Releases a slot, admits the call that gets it, and queues another call. Returns the
-    /// nanoseconds per operation.
+    /// Releases a slot, admits the call that gets it, and queues another call, [`BATCH`] times.
+    /// Returns the mean duration of one such operation, in nanoseconds.
     fn hand_on(&mut self) -> Fallible<f64> {
         let mut context = TaskContext::from_waker(Waker::noop());
         let start = std_now();

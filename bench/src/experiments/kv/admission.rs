@@ -101,7 +101,7 @@ impl Admission {
         self.calls.insert(id, Inside { work, produced: 0, held });
     }
 
-    /// Returns demand, forecast and prefix of a call, as the rule sees them.
+    /// Returns the demand, the forecast and the prefix of a call, as the admission rule sees them.
     fn asks(&self, id: u64, work: &Work) -> (Demand, Forecast, Prefix) {
         let forecast = if self.rule == Rule::Certain { Forecast::default() } else { self.lengths.forecast() };
         let prefix =
@@ -131,7 +131,7 @@ impl Admission {
     }
 }
 
-/// The memory that a call holds and will hold, in tokens.
+/// The memory that a call occupies now and will occupy at its end, in tokens.
 #[derive(Clone, Copy)]
 struct Holds {
     group: u64,

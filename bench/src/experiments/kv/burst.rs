@@ -46,7 +46,8 @@ impl Outcome {
     }
 }
 
-/// Plays the burst on `seeds` with both cache sizes, and records figures and bars in `report`.
+/// Plays the burst on `seeds` with both cache sizes, and records figures and pass criteria in
+/// `report`.
 pub(super) fn measure(report: &mut Report, seeds: Seeds) -> Fallible<()> {
     for blocks in CACHES {
         let engine = EngineConfig { num_blocks: blocks, ..EngineConfig::default() };

@@ -40,7 +40,7 @@ pub(super) enum MemorySource {
     Reported,
 }
 
-/// Plays one run, and returns its figures.
+/// Plays one run through the client, and returns its figures.
 pub(super) fn play(
     engine: &EngineConfig,
     known: MemorySource,

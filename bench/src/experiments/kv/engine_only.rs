@@ -12,7 +12,7 @@ use super::{Outcome, Tally, UNTIL};
 use crate::Fallible;
 use crate::lengths::Work;
 
-/// Plays one run, and returns its figures.
+/// Plays one run on the engine without a client, and returns its figures.
 pub(super) fn play(
     engine: &EngineConfig,
     rule: Rule,

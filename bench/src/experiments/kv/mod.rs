@@ -186,7 +186,7 @@ fn spread(runs: &[Outcome], oracle: &[Outcome], of: Figure) -> Spread {
     Spread::of(runs.iter().zip(oracle).map(|(run, oracle)| of(run, oracle)))
 }
 
-/// Counts of what happened during the measurement.
+/// Counts of calls, tokens and preemptions during the measurement.
 #[derive(Debug, Default)]
 struct Tally {
     calls: u64,

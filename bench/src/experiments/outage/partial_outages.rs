@@ -99,11 +99,11 @@ impl Scripted {
 /// The time in seconds at which an attempt was sent, and the status of its answer.
 type Attempt = (f64, StatusCode);
 
-/// The time at which a call is made, and whether it is poisoned.
+/// The time at which a call is made, since the start of the run, and whether the call is poisoned.
 type Made = (Duration, bool);
 
-/// When a call was made (in seconds), whether it was poisoned, how long it took, and whether it
-/// succeeded.
+/// When a call was made (in seconds since the start of the run), whether it was poisoned, how long
+/// it took, and whether it succeeded.
 type Ended = (f64, bool, Duration, bool);
 
 fn play(
@@ -150,7 +150,7 @@ fn steady(from: f64, until: f64, rate: f64) -> impl Iterator<Item = Made> {
     (0..count).map(move |k| (Duration::from_secs_f64(from + f64::from(k) / rate), false))
 }
 
-/// Plays the three kinds of outages on `seeds`, and records figures and bars in `report`.
+/// Plays the three kinds of outages on `seeds`, and records figures and pass criteria in `report`.
 pub(super) fn measure(report: &mut Report, seeds: Seeds) -> Fallible<()> {
     poisoned(report, seeds)?;
     hanging(report, seeds)?;

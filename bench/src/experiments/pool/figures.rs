@@ -50,7 +50,7 @@ pub(crate) struct Run {
 }
 
 impl Run {
-    /// Records the number of calls at each replica at the arrival of a call.
+    /// Records `counts`, the number of calls at each replica, at the arrival of a call.
     pub(crate) fn seen(&mut self, counts: impl Iterator<Item = usize> + Clone) {
         self.most += counts.clone().max().unwrap_or_default() as f64;
         self.mean += counts.clone().sum::<usize>() as f64 / counts.count().max(1) as f64;

@@ -155,8 +155,8 @@ impl Played {
         self.entries.iter().zip(&self.runs).filter(move |(entry, _)| selects(entry)).map(|(_, runs)| runs)
     }
 
-    /// Records the bars for p99 TTFT and prefix hits. Each compares with the oracle that is best in
-    /// it.
+    /// Records the pass criteria for p99 TTFT and prefix hits. Each figure is compared with that of
+    /// the oracle that is best in it.
     fn against_the_oracle(&self, report: &mut Report) {
         let Some(ours) = self.of(|entry| entry.role == Role::Ours).next() else { return };
         let oracles = |of: fn(&Figures) -> f64| {
@@ -169,8 +169,8 @@ impl Played {
         report.bar(key("prefix hits"), median(ours, |run| run.hit_rate) / hits, Op::AtLeast, 0.9);
     }
 
-    /// Records the bars that compare with power of two choices on the client's own calls, on the
-    /// worst seed.
+    /// Records the pass criteria that compare with power of two choices on the client's own calls,
+    /// on the worst seed.
     fn against_own_counts(&self, report: &mut Report) {
         let ours = self.of(|entry| entry.role == Role::Ours).next();
         let peer = self.of(|entry| entry.name == OWN_COUNTS).next();

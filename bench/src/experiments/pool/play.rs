@@ -55,7 +55,7 @@ pub(crate) struct Clients {
     pub(crate) sticky: bool,
 }
 
-/// What is played: calls, clients, and a fault.
+/// The inputs of a run: calls, clients, and a fault.
 pub(crate) struct RunSetting<'a> {
     pub(crate) engine: &'a EngineConfig,
     pub(crate) calls: &'a [Call],
@@ -268,7 +268,7 @@ impl Play<'_> {
     }
 }
 
-/// What happens to the faulty replica or to the metrics at one moment.
+/// A change of the faulty replica or of the metrics at one moment of a run.
 #[derive(Clone, Copy)]
 enum Turn {
     Slow,

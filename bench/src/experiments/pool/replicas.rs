@@ -95,7 +95,7 @@ impl Replicas {
         })
     }
 
-    /// Makes all replicas report their current metrics from now on.
+    /// Makes all replicas keep reporting the metrics that they have now.
     pub(crate) fn freeze(&mut self) {
         self.frozen = Some((0..self.engines.len()).map(|at| self.standing(at)).collect());
     }

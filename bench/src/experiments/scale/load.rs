@@ -19,7 +19,7 @@ use crate::{Fallible, virtual_time};
 
 pub(super) const SLOTS: usize = 64;
 
-/// What waiting calls wait for.
+/// The resource that waiting calls lack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Case {
     /// A slot.
@@ -49,7 +49,7 @@ pub(crate) struct Load {
     /// For each call, whether it is small. One call in ten is.
     small: Vec<bool>,
     rng: Rng,
-    /// The number of calls dispatched so far.
+    /// The number of calls dispatched since the target was created.
     pub(super) went: usize,
 }
 

@@ -16,7 +16,7 @@ const ROUNDS: usize = 3;
 const SETTLED: usize = 100_000;
 const PASSING: usize = 1_000_000;
 
-/// What a process holds when its memory is measured.
+/// The data that a process keeps in memory while its memory use is measured.
 #[derive(Clone, Copy, Debug, clap::ValueEnum)]
 pub(crate) enum Held {
     /// A scheduler with waiting calls of 10 tenants.
@@ -43,8 +43,8 @@ impl Held {
     }
 }
 
-/// Measures in this process, and returns a number of bytes as text: per call for waiting calls,
-/// otherwise in total.
+/// Builds the data in this process, and returns its memory in bytes as text: per call for waiting
+/// calls, otherwise in total.
 pub(crate) fn hold(held: Held) -> Fallible<String> {
     let bytes = |before: usize, after: usize| (after.saturating_sub(before) * 1024) as f64;
     let queue = |tenants| -> Fallible<f64> {
@@ -81,7 +81,7 @@ pub(crate) fn hold(held: Held) -> Fallible<String> {
     Ok(found.to_string())
 }
 
-/// Measures each figure in a process of its own, and records figures and bars in `report`.
+/// Measures each figure in a process of its own, and records figures and pass criteria in `report`.
 pub(super) fn measure(report: &mut Report) -> Fallible<()> {
     for (what, held, bar) in [
         ("bytes a waiting call, 10 tenants", Held::Few, 1024.0),

@@ -223,7 +223,7 @@ pub(super) struct StartTime {
     waiting: HashMap<usize, Line>,
 }
 
-/// The waiting calls of a tenant, with their costs.
+/// The waiting calls of a tenant, with their costs in milliseconds.
 struct Line {
     /// The virtual time at which the tenant began to wait.
     since: f64,

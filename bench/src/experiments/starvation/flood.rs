@@ -39,7 +39,7 @@ pub(super) struct Stream {
     pub(super) comes: ArrivalPattern,
 }
 
-/// The waits and slots of one stream.
+/// The waits of one stream, and its use of slots.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Account {
     pub(super) came: usize,
@@ -51,7 +51,7 @@ pub(super) struct Account {
     /// The longest time, in seconds, during which calls waited although the stream held fewer slots
     /// than its floor.
     pub(super) below_floor: f64,
-    /// Slots held times seconds, while the stream had calls waiting or running.
+    /// The slots that the stream held, times seconds, while it had calls waiting or running.
     pub(super) held: f64,
     pub(super) wanted: f64,
 }

@@ -31,10 +31,10 @@ struct Case {
     name: &'static str,
     poisson: bool,
     batch_first: bool,
-    /// The bar for the p99 wait of interactive calls, in seconds.
+    /// The maximum p99 wait of interactive calls, in seconds, for the case to pass.
     ///
-    /// `None` if no order without interruptions and idle slots can keep one. Then the p99 wait is
-    /// compared with that of strict priority, the best such order.
+    /// `None` if no order without interruptions and idle slots can guarantee one. Then the p99 wait
+    /// is compared with that of strict priority, the best such order.
     wait: Option<f64>,
 }
 
@@ -47,8 +47,8 @@ const CASES: [Case; 3] = [
 /// The interactive lane's floor in the runs with `reclaim`, as a share of the slots. It is twice
 /// what the lane needs on average.
 const FLOOR: f64 = 0.5;
-/// Bar for the ratio of the p99 wait to that under strict priority. The gate must not exceed it,
-/// and serving the lanes in turns must.
+/// The threshold for the p99 wait divided by that under strict priority. The gate must not exceed
+/// it, and serving the lanes in turns must.
 const NEAR: f64 = 1.1;
 
 impl Case {
@@ -118,7 +118,7 @@ fn run<O: Order>(case: &Case, seeds: Seeds, order: impl Fn() -> O + Sync) -> Fal
     })
 }
 
-/// Plays all cases on `seeds`, and records figures and bars in `report`.
+/// Plays all cases on `seeds`, and records figures and pass criteria in `report`.
 pub(super) fn measure(report: &mut Report, seeds: Seeds) -> Fallible<()> {
     let target = TargetConfig { cap: SLOTS, ..target() };
     let settings = SchedulerSettings::from(&target);

@@ -19,9 +19,9 @@ struct Case {
     name: &'static str,
     /// Tokens of a large call.
     large: u64,
-    /// Tokens per second that the target starts at least, while calls wait and nothing is reserved.
+    /// Minimum tokens per second that the target starts while calls wait and nothing is reserved.
     pace: f64,
-    /// Seconds until a large call fits, once capacity is reserved for it.
+    /// Seconds until a large call fits after capacity is reserved for it.
     drain: f64,
     target: TargetConfig,
 }
@@ -62,7 +62,7 @@ fn cases() -> [Case; 2] {
     [budget, memory]
 }
 
-/// Plays both cases on `seeds`, and records figures and bars in `report`.
+/// Plays both cases on `seeds`, and records figures and pass criteria in `report`.
 pub(super) fn measure(report: &mut Report, seeds: Seeds) -> Fallible<()> {
     for case in cases() {
         eprintln!("{}", case.name);

@@ -21,8 +21,8 @@ const SERVICE: f64 = 1.0;
 /// The longest service time, in seconds.
 const LONGEST: f64 = 1.5;
 
-/// Returns the number of residents. There are more than slots, so that most of the second calls
-/// wait.
+/// Returns the number of resident tenants for this number of slots. There are more tenants than
+/// slots, so that most of their second calls wait.
 fn residents(slots: usize) -> usize {
     2 * slots + 8
 }
@@ -120,7 +120,7 @@ fn run<O: Order>(
     })
 }
 
-/// Plays all cases on `seeds`, and records figures and bars in `report`.
+/// Plays all cases on `seeds`, and records figures and pass criteria in `report`.
 pub(super) fn measure(report: &mut Report, seeds: Seeds) -> Fallible<()> {
     for (slots, regular) in [(1, true), (16, true), (1, false), (16, false)] {
         let name = format!(

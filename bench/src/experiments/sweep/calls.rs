@@ -56,7 +56,7 @@ pub(crate) fn request(work: Work, streams: bool) -> Request<RequestBody> {
 }
 
 impl Spread {
-    /// Returns the name in `oracle.json`.
+    /// Returns the name that `oracle.json` uses for this spread.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Spread::Narrow => "narrow",

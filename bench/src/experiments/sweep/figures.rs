@@ -10,7 +10,7 @@ pub(crate) struct Figures {
     /// Median of the goodput with the suggested configuration, divided by that of the best stable
     /// cap.
     pub(crate) ratio: f64,
-    /// The tenth percentile of that ratio.
+    /// The tenth percentile, over the seeds, of the ratio of which `ratio` is the median.
     pub(crate) ratio_p10: f64,
     /// The share of the answers, from 0 to 1, with which more than 1 % of attempts fail.
     pub(crate) infeasible: f64,

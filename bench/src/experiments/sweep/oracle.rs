@@ -139,7 +139,7 @@ impl Curve {
         measure_yield(&self.server, lines, cap, &self.works)
     }
 
-    /// Returns `true` if a gate needs a rate in addition to a cap.
+    /// Returns `true` if a gate for this server needs token rates in addition to a cap.
     pub(crate) fn has_rates(&self) -> bool {
         self.rate.is_some()
     }

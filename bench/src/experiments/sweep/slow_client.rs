@@ -33,8 +33,8 @@ impl SlowReader {
         Self { inner, each, worked: Arc::default() }
     }
 
-    /// Returns a monitor of the share of time in which the client's processor was busy since the
-    /// last reading, from 0 to 1.
+    /// Returns a monitor that returns the share of time, from 0 to 1, in which the client's
+    /// processor was busy since the previous reading.
     pub(crate) fn cpu(&self) -> CpuMonitor {
         let (worked, mut last) = (self.worked.clone(), (Instant::now(), 0));
         Box::new(move || {

@@ -40,7 +40,7 @@ pub(crate) fn row(scenario: &str, who: &str, figures: &Figures) -> String {
     )
 }
 
-/// Returns a Markdown list of the answers that miss a bar.
+/// Returns a Markdown list of the answers that fail a pass criterion.
 pub(crate) fn misses(scenario: &str, verdicts: &[Verdict]) -> String {
     let mut text = String::new();
     for v in verdicts {

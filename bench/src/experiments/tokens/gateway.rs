@@ -27,7 +27,7 @@ const STEADY: &[u64] = &[2 * TPM];
 /// The limits that the other gateway announces in turn, in tokens per minute.
 const IN_TURN: &[u64] = &[2 * TPM, TPM * 6 / 5];
 
-/// Plays both gateways on `seeds`, and records figures and bars in `report`.
+/// Plays both gateways on `seeds`, and records figures and pass criteria in `report`.
 pub(super) fn measure(report: &mut Report, seeds: Seeds) -> Fallible<()> {
     let loads = virtual_time::each(seeds, |seed| Ok(Arc::new(Load::new("conv", seed)?)))?;
     let mut refusals = Vec::new();
@@ -57,8 +57,8 @@ pub(super) fn measure(report: &mut Report, seeds: Seeds) -> Fallible<()> {
     Ok(())
 }
 
-/// The bar for the additional 429s per thousand calls with alternating limits, compared with a
-/// steady one.
+/// The maximum number of additional 429s per thousand calls with alternating limits, compared with
+/// a steady one, for the experiment to pass.
 const MORE: f64 = 1.0;
 
 /// A bucket that refills at a share of the announced limit. The share is decreased by each 429, and
@@ -72,7 +72,7 @@ pub(super) struct Forgetful {
 struct Bucket {
     /// The announced limit, in tokens per minute.
     limit: f64,
-    /// The used share of the announced limit, from 0 to 1.
+    /// The share of the announced limit that the client uses, from 0 to 1.
     share: f64,
     /// Tokens in the bucket.
     level: f64,

@@ -17,10 +17,11 @@ use crate::seeds::Seeds;
 use crate::traffic::URL;
 use crate::virtual_time;
 
-/// The bar for the number of answers.
+/// The maximum number of answers after which the gate must know the quota, for the experiment to
+/// pass.
 const ANSWERS: usize = 3;
 
-/// Plays the cases on `seeds`, and records figures and bars in `report`.
+/// Plays the cases on `seeds`, and records figures and pass criteria in `report`.
 pub(super) fn measure(report: &mut Report, seeds: Seeds) -> Fallible<()> {
     for (name, configured) in [("half", Some(TPM / 2)), ("double", Some(TPM * 2)), ("absent", None)] {
         let needed = virtual_time::each(seeds, |seed| {

@@ -70,8 +70,8 @@ pub(super) struct Accounts {
     tenants: Vec<Tenant>,
     /// The tokens of engine memory that may be used. `None` if memory is not limited.
     memory: Option<f64>,
-    /// The typical output of recent calls, in tokens. As much memory is kept free for the answer of
-    /// the next call.
+    /// The typical output of recent calls, in tokens. The same amount of memory is kept free for
+    /// the answer of the next call.
     typical: f64,
     pub(super) waiting: BTreeMap<u64, Call>,
     pub(super) running: BTreeMap<u64, (Call, Charge)>,

@@ -88,7 +88,8 @@ pub(super) struct Play {
     numbers: u64,
     queued: HashMap<u64, (WaiterId, Ticket)>,
     held: HashMap<u64, Held>,
-    /// The time in seconds at which the last cool-down and the recovery from it must be over.
+    /// The time, in seconds since the start of the run, by which the last cool-down and the
+    /// recovery from it must be over.
     troubled: f64,
     found: Found,
 }
@@ -227,7 +228,7 @@ impl Play {
         self.held.insert(number, Held { grant, sent, ticket });
     }
 
-    /// Returns the number of a random call in flight. `None` if there is none.
+    /// Returns the number of a random call in flight, or `None` if no call is in flight.
     fn one(&mut self) -> Option<u64> {
         let count = self.accounts.running.len();
         let nth = if count > 0 { self.rng.usize(..count) } else { return None };
@@ -260,7 +261,7 @@ impl Play {
         self.scheduler.release(now, held.grant);
     }
 
-    /// Fails a random call with a 429 and a Retry-After. The call may be retried.
+    /// Fails a random call in flight with a 429 and a Retry-After. The call may be retried.
     fn fail(&mut self) {
         let Some(number) = self.one() else { return };
         let Some(mut held) = self.held.remove(&number) else { return };

@@ -13,7 +13,7 @@ pub(super) struct Scene {
     /// The number of tenants that make calls. They are the first of [`NAMES`], and the last one is
     /// not configured.
     pub(super) tenants: usize,
-    /// How many in ten thousand events are a Retry-After of the upstream.
+    /// The number of events, of ten thousand, that are a Retry-After of the upstream.
     pub(super) trouble: u32,
     /// The tokens of the largest call.
     pub(super) largest: u64,

@@ -9,12 +9,13 @@ pub(super) struct TokenBucket {
     at: f64,
     /// Tokens taken since the start of the run.
     taken: f64,
-    /// The most that may be taken in a window. Runs are shorter than a window.
+    /// The maximum amount that may be taken in a window. Runs are shorter than a window.
     window: f64,
 }
 
 impl TokenBucket {
-    /// Creates a full bucket. `rate` is per second.
+    /// Creates a full bucket. `rate` is per second, and `depth` is the maximum level. At most
+    /// `window` may be taken in a window.
     pub(super) fn new(rate: f64, depth: f64, window: f64) -> Self {
         Self { rate, depth, level: depth, at: 0.0, taken: 0.0, window }
     }

@@ -48,7 +48,7 @@ struct Block {
     returned: u64,
 }
 
-/// The naive model of a [`BlockPool`].
+/// A naive model of a [`BlockPool`], which the tests compare with the real one.
 struct Naive {
     blocks: Vec<Block>,
     size: u32,

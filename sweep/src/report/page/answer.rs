@@ -14,7 +14,7 @@ pub(super) fn headline(answer: &SweepAnswer) -> String {
     answer.cap.map_or_else(|| "No answer".to_owned(), |cap| format!("Cap {cap}"))
 }
 
-/// Renders the panel.
+/// Renders the panel with the recommended cap, its confidence, and the key figures.
 pub(super) fn panel(outcome: &SweepOutcome) -> Markup {
     let (answer, from) = (&outcome.answer, &outcome.provenance);
     html! {

@@ -5,7 +5,7 @@ use maud::{Markup, html};
 use crate::outcome::SweepOutcome;
 use crate::report::format::{count, money, seconds, share};
 
-/// Renders the panel.
+/// Renders the panel with the server, model, requests and settings of the sweep.
 pub(super) fn panel(outcome: &SweepOutcome) -> Markup {
     html! {
         section class="panel" id="provenance" {

@@ -91,7 +91,8 @@ fn band(step: &StepResult, x: &Scale, area: &Area) -> Markup {
     }
 }
 
-/// Formats a time given in seconds as `MINUTES:SECONDS`, or as `HOURS:MINUTES h` from one hour on.
+/// Formats `at`, a time in seconds since the sweep began, as `MINUTES:SECONDS`, or as
+/// `HOURS:MINUTES h` from one hour on.
 fn clock(at: f64) -> String {
     let whole = at.round() as u64;
     match (whole / 3600, whole / 60 % 60, whole % 60) {

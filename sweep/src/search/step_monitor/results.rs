@@ -8,7 +8,7 @@ use crate::search::service_time::MeanEstimate;
 use crate::search::step_summary::{StepEnd, StepSummary};
 
 impl StepMonitor {
-    /// Returns the summary of the step, which ends at `now` (in seconds).
+    /// Returns the summary of the step, which ends at `now`, in seconds since the sweep began.
     pub(in crate::search) fn summary(&self, now: f64) -> StepSummary {
         let ended = if self.is_rejected() {
             StepEnd::Rejected

@@ -58,7 +58,7 @@ impl Ord for Open {
     }
 }
 
-/// A simulated sweep.
+/// State of a simulated sweep: the search, the simulated server and the calls.
 pub(crate) struct Play {
     world: World,
     search: Search,
@@ -92,7 +92,7 @@ pub(crate) struct Play {
     pub(crate) trace: bool,
 }
 
-/// Result of a simulated sweep.
+/// Result of a simulated sweep. `seconds` is its simulated duration.
 pub(crate) struct Played {
     pub(crate) search: Search,
     pub(crate) calls: usize,
@@ -168,7 +168,8 @@ impl Play {
         }
     }
 
-    /// Runs the sweep until the search is done, or until `most_calls` calls were started.
+    /// Runs the sweep until the search is done, or until `most_calls` calls were started. Returns
+    /// the result.
     pub(crate) fn play(mut self, most_calls: usize) -> Played {
         loop {
             match self.search.next(self.now) {
@@ -222,7 +223,8 @@ impl Play {
         Played { search: self.search, calls: self.calls, attempts: self.attempts, seconds: self.now }
     }
 
-    /// Starts and sends as many calls as possible, and advances to the next event.
+    /// Starts and sends as many calls as possible, and advances the simulated time to the next
+    /// event.
     fn advance(&mut self) {
         if self.sending {
             let total = self.cap + (self.cap / 4).max(8);

@@ -5,7 +5,8 @@ use super::world::{Bucket, Hysteresis, World};
 use crate::result::Binding;
 use crate::search::SearchSettings;
 
-/// Returns the main scenarios: name, server, and the limit that the search should find.
+/// Returns the main scenarios: for each, its name, its server, and the limit that the search should
+/// find.
 pub(crate) fn scenarios() -> Vec<(&'static str, World, Binding)> {
     use Binding::*;
     let limit = |limit: usize| World { limit: Some(limit), ..World::usl(0.005, 0.0) };

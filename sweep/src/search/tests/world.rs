@@ -2,7 +2,7 @@
 
 use crate::search::SearchSettings;
 
-/// What an overload changes at the server, and for how long.
+/// The effects of an overload on the server, and their duration.
 #[derive(Clone, Copy)]
 pub(crate) struct Hysteresis {
     /// Number of concurrent calls at which the overload occurs.
@@ -31,7 +31,7 @@ pub(crate) struct World {
     /// Contention of the universal scalability law. With n concurrent calls, the speed of each is
     /// `1 / (1 + s (n - 1) + k n (n - 1))`.
     pub(crate) s: f64,
-    /// Coherence of the universal scalability law.
+    /// Coherence of the universal scalability law: `k` in the formula of [`World::s`].
     pub(crate) k: f64,
     /// Number of calls that run at once. Further calls wait in the server. `None`: all calls run.
     pub(crate) running: Option<usize>,
@@ -40,7 +40,7 @@ pub(crate) struct World {
     /// Time in seconds in which the limit grows from 4 to `limit`. `None`: the limit is constant.
     pub(crate) grows: Option<f64>,
     /// Calls are rejected if they raise the number of calls in flight above this multiple of its
-    /// maximum in the last 10 s.
+    /// maximum in the last 10 s. `None`: the load may rise by any factor.
     pub(crate) rise: Option<f64>,
     /// Number of calls above the current load that are accepted at once, and its growth per second.
     /// `None`: the load may rise at any speed.
@@ -114,8 +114,9 @@ impl World {
         self.drift.as_ref().map_or(self, |(_, then)| then.last())
     }
 
-    /// Returns the smallest usable cap within 2 % of the best throughput, the relative throughput
-    /// by cap, and the highest usable cap. Refers to the server after its last change.
+    /// Returns the smallest usable cap within 2 % of the best throughput, a function that returns
+    /// the relative throughput at a cap, and the highest usable cap. Refers to the server after its
+    /// last change.
     pub(crate) fn truth(&self) -> (usize, impl Fn(usize) -> f64, usize) {
         let last = self.last().clone();
         let highest = [

@@ -11,7 +11,7 @@ const fn s(seconds: u64) -> Duration {
     Duration::from_secs(seconds)
 }
 
-/// Returns a stage of two phases of a minute.
+/// Returns a prepared scenario with two phases of a minute each, at a constant load.
 fn prepared() -> PreparedScenario {
     let phase = Phase { seconds: 60, load: 1.0, habits: Habits::PLAIN, change: Change::No };
     let scenario = Scenario {
@@ -25,8 +25,8 @@ fn prepared() -> PreparedScenario {
     PreparedScenario::with_capacity(scenario, Part::First, 1.0).unwrap()
 }
 
-/// Returns the figures of calls given by the time of asking, the outcome, and the time from asking
-/// to the first token.
+/// Returns the figures of `calls`. Each call has its arrival time since the start of the run, its
+/// outcome, and the time from its arrival to its first token (`None` without a token).
 fn judged(calls: &[(Duration, CallOutcome, Option<Duration>)]) -> Figures {
     let work = Work { prompt: 100, output: 100 };
     let inputs = RunInputs {

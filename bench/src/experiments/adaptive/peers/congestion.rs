@@ -30,13 +30,13 @@ const START: usize = 10;
 /// A limit that is never reached.
 const ROOM: usize = 1 << 20;
 
-/// AIMD on errors. This algorithm ignores latencies.
+/// Returns AIMD on errors. This algorithm ignores latencies.
 pub(super) fn aimd(now: Instant) -> Congestion<Aimd> {
     Congestion::new(now, None, || Aimd::new_with_initial_limit(START))
 }
 
-/// AIMD that counts a first token later than `objective` as a timeout, which is the only way to
-/// report a slow call to it.
+/// Returns AIMD that counts a first token later than `objective` as a timeout, which is the only
+/// way to report a slow call to it.
 pub(super) fn aimd_with(objective: Duration, now: Instant) -> Congestion<Aimd> {
     Congestion::new(now, Some(objective), || Aimd::new_with_initial_limit(START))
 }
@@ -45,14 +45,14 @@ pub(super) fn vegas(now: Instant) -> Congestion<Vegas> {
     Congestion::new(now, None, || Vegas::new_with_initial_limit(START))
 }
 
-/// Vegas in the window that the crate's documentation recommends, with the default settings of the
-/// window.
+/// Returns Vegas in the window that the crate's documentation recommends, with the default settings
+/// of the window.
 pub(super) fn vegas_windowed(now: Instant) -> Congestion<Windowed<Vegas, Average>> {
     Congestion::new(now, None, || Windowed::new(Vegas::new_with_initial_limit(START), Average::default()))
 }
 
-/// Vegas in a window that reports the p90 of its samples. The documentation recommends a percentile
-/// window for stability, with p90 as its example.
+/// Returns Vegas in a window that reports the p90 of its samples. The crate's documentation
+/// recommends a percentile window for stability, with p90 as its example.
 pub(super) fn vegas_percentile(now: Instant) -> Congestion<Windowed<Vegas, Percentile>> {
     Congestion::new(now, None, || Windowed::new(Vegas::new_with_initial_limit(START), Percentile::new(0.9)))
 }
@@ -104,7 +104,8 @@ impl<A: LimitAlgorithm + std::fmt::Debug + Send + Sync> Congestion<A> {
         Self { algorithm, limiter, clock, now, objective, calls: HashMap::new() }
     }
 
-    /// Advances the paused clock that the crate reads to `passed` after the start.
+    /// Advances the paused clock that the crate reads to the time `passed` after the start of the
+    /// run.
     async fn set(passed: Duration) {
         if !passed.is_zero() {
             tokio::time::advance(passed).await;

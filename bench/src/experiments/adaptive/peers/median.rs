@@ -30,9 +30,10 @@ pub(super) struct Median {
     /// For each attempt in flight, when it was sent and whether it streams. `None` once its latency
     /// is known.
     calls: HashMap<u64, Option<(Instant, bool)>>,
-    /// The time of the last change of the limit. Calls sent before are not judged.
+    /// The time of the last change of the limit. Calls sent before are not judged. `None` before
+    /// the first change.
     since: Option<Instant>,
-    /// Whether a call was sent since that change while the limit was used up.
+    /// Whether a call was sent since the last change of the limit while the limit was used up.
     pressed: bool,
     whole: Group,
     streams: Group,
@@ -41,7 +42,7 @@ pub(super) struct Median {
 /// The latencies of calls of one kind (streaming or not), which are compared with each other.
 #[derive(Default)]
 struct Group {
-    /// Latencies, in seconds, since the last median.
+    /// Latencies, in seconds, since the last median was computed.
     answers: Vec<f64>,
     /// Time and value (in seconds) of each median of the last five minutes.
     medians: VecDeque<(Instant, f64)>,

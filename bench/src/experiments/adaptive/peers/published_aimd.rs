@@ -102,15 +102,16 @@ impl Post {
 pub(crate) struct Aimd {
     settings: Post,
     cap: usize,
-    /// Time and user's TTFT of each first token in the window.
+    /// For each first token in the rolling window, its time since the start of the run and the
+    /// user's TTFT.
     seen: VecDeque<(Duration, Duration)>,
     cooldown_left: u32,
     next: Duration,
 }
 
 impl Aimd {
-    /// Returns the exact p99 of the window in seconds, where the published controller reads a histogram. `None`
-    /// without a first token in the window.
+    /// Returns the exact p99 of the user's TTFT in the rolling window, in seconds. The published
+    /// controller reads a histogram instead. `None` without a first token in the window.
     fn p99(&mut self, now: Duration) -> Option<f64> {
         let since = now.saturating_sub(Post::WINDOW);
         while self.seen.front().is_some_and(|&(at, _)| at < since) {
@@ -168,8 +169,8 @@ pub(super) struct AsPosted {
 }
 
 impl AsPosted {
-    /// Creates the final configuration with one worker, and with halving as in a later post, whose
-    /// wait of at most 1 s applies to all contenders.
+    /// Creates the final configuration with one worker. The cap is halved, as in a later
+    /// publication, whose wait of at most 1 s applies to all contenders.
     pub(super) fn new(terms: &Terms, now: Instant) -> Self {
         let settings = Post {
             workers: 1,

@@ -13,7 +13,7 @@ use super::super::contender::{Contender, Sent};
 /// How a call ended, as far as these limiters distinguish.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ReportedOutcome {
-    /// An answer.
+    /// The call was answered.
     Answered,
     /// A 429, 503 or 529, or no token within the caller's patience.
     Overloaded,
@@ -43,7 +43,7 @@ pub(super) trait LatencyAlgorithm {
     fn on_call(&mut self, outcome: ReportedOutcome, latency: Duration, in_flight: usize);
 }
 
-/// A [`LatencyAlgorithm`] as a contender.
+/// Runs a [`LatencyAlgorithm`] as a contender.
 pub(super) struct SingleReport<L> {
     algorithm: L,
     /// Whether calls that do not stream are reported with a latency of zero. Set for algorithms

@@ -23,7 +23,7 @@ fn inputs(calls: u64, leaves: Option<Duration>) -> RunInputs {
     }
 }
 
-/// A contender that panics if it is called wrongly or if its limit is exceeded.
+/// A contender that panics if its methods are called in a wrong order, or if its limit is exceeded.
 #[derive(Default)]
 struct Strict {
     limit: usize,

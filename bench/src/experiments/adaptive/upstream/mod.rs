@@ -13,7 +13,8 @@ use crate::lengths::Work;
 
 /// A provider, or engines behind a router. Times are since the start of the run.
 pub(crate) trait Upstream {
-    /// Submits an attempt.
+    /// Submits an attempt at the time `now`. Returns the rejection as the error if the upstream
+    /// does not accept it.
     fn submit(&mut self, now: Duration, id: u64, work: Work) -> Result<(), Rejection>;
 
     /// Cancels an attempt, because its caller has left.
@@ -21,7 +22,7 @@ pub(crate) trait Upstream {
 
     fn next_event(&self) -> Option<Duration>;
 
-    /// Advances the time to `now`, and appends the events until then.
+    /// Advances the time to `now`, and appends the events up to then to `events`.
     fn advance(&mut self, now: Duration, events: &mut Vec<Event>);
 
     /// Returns the remaining tokens that the response headers announce. `None` without a token

@@ -16,7 +16,7 @@ pub(crate) struct BoundedHashing {
     /// Hash and replica of each point, in order of the hashes.
     ring: Vec<(u64, usize)>,
     own: [f64; REPLICAS],
-    /// The maximum number of requests of a replica, as a multiple of the mean.
+    /// The maximum load of a replica, as a multiple of the mean load of all replicas.
     bound: f64,
 }
 

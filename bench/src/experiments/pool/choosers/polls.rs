@@ -28,7 +28,7 @@ impl Polls {
         self.due.iter().min().copied().unwrap_or_default()
     }
 
-    /// Polls the replicas that are due. Returns their indices.
+    /// Polls the replicas whose next poll is due at `now`. Returns the indices of these replicas.
     pub(crate) fn poll(&mut self, now: Duration, rng: &mut Rng, replicas: &Replicas) -> Vec<usize> {
         let mut asked = Vec::new();
         for (at, (due, seen)) in self.due.iter_mut().zip(&mut self.seen).enumerate() {

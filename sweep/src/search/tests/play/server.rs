@@ -4,7 +4,8 @@ use super::{Call, FIRST, Open, PROMPT, Play, SPEED};
 use crate::observation::{AttemptFailure, FailureCause, LimitHint, ReportedRate, ReportedRates};
 
 impl Play {
-    /// Returns `true` if the token bucket allows the next waiting call.
+    /// Returns `true` if the token bucket has enough left for the first waiting call, or if no call
+    /// waits.
     pub(super) fn has_room(&mut self) -> bool {
         let Some(call) = self.waiting.front() else { return true };
         let tokens = call.tokens as f64;
@@ -13,7 +14,8 @@ impl Play {
         cost <= self.level
     }
 
-    /// Returns the cost of a call with `tokens` output tokens, in seconds of the bucket's rate.
+    /// Returns the cost of a call with `tokens` output tokens, in seconds of the token bucket's
+    /// rate. 0 if the server has no bucket.
     pub(super) fn cost(&self, tokens: f64) -> f64 {
         let Some(bucket) = self.world.bucket else { return 0.0 };
         let cap = bucket.cap;
