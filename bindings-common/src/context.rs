@@ -10,13 +10,14 @@ use crate::argument::InvalidArgument;
 /// The arguments of a context block in the host language, such as `tidegate.context(...)` in
 /// Python. `None` inherits the value of the outer context.
 pub struct ContextOptions<'a> {
-    /// The fairness key.
+    /// The fairness key. `None` keeps that of the outer context.
     pub tenant: Option<&'a str>,
-    /// The name of the priority class.
+    /// The name of the priority class. `None` keeps that of the outer context.
     pub lane: Option<&'a str>,
-    /// The deadline, in seconds from now. Must be above 0.
+    /// The deadline, in seconds from now. Must be above 0. `None` keeps that of the outer context.
     pub deadline: Option<f64>,
-    /// The label of the calls, for explanations and records.
+    /// The label of the calls, for explanations and records. `None` keeps that of the outer
+    /// context.
     pub call: Option<&'a str>,
 }
 

@@ -75,7 +75,7 @@ export interface Explanation {
   rule: Rule | null;
   /** The whole explanation for people, in one line. */
   text: string;
-  /** Seconds since the call was made. */
+  /** Time since the call was made, in seconds. */
   waited: number;
   /**
    * Seconds for which the rule has blocked the call, or for which the state has lasted if `rule` is

@@ -45,11 +45,11 @@ export interface ReplicaSnapshot {
   state: "in" | "suspect" | "down" | "trial" | "starting" | "draining";
   /** Configured weight, relative to the other replicas. */
   weight: number;
-  /** Share of the replica's slots that is in force, 0 to 1. Below 1 during slow start. */
+  /** Usable share of the replica's slots, 0 to 1. Below 1 during slow start. */
   share: number;
   /** Number of times that the replica was excluded from selection. */
   ejections: number;
-  /** Number of slots in force at the replica: more calls are not admitted. */
+  /** Current number of slots at the replica: more calls are not admitted. */
   limit: number;
   /** State of the adaptive limit of the replica, or null if the limit is fixed. */
   adaptive: LimitSnapshot | null;
@@ -71,7 +71,7 @@ export interface ReplicaSnapshot {
 
 /** State of one target at one moment, and its totals since it was created. */
 export interface TargetSnapshot {
-  /** Number of slots in force at the target: more calls are not admitted. */
+  /** Current number of slots at the target: more calls are not admitted. */
   limit: number;
   /** State of the adaptive limit of the target, or null if the limit is fixed. */
   adaptive: LimitSnapshot | null;
@@ -160,9 +160,9 @@ export type Cause = "slow_start" | "headroom" | "late" | "slow" | "refused" | "o
 export interface DecisionSnapshot {
   /** Seconds since the limit changed. */
   ago: number;
-  /** Slots in force before the change. */
+  /** Number of slots before the change. */
   from: number;
-  /** Slots in force after the change: equal to `from` if only `awaiting` was decreased. */
+  /** Number of slots after the change: equal to `from` if only `awaiting` was decreased. */
   to: number;
   /** Maximum number of calls that may await their first token, since the change. */
   awaiting: number;
@@ -172,7 +172,7 @@ export interface DecisionSnapshot {
 
 /** State of the adaptive limit of a target, replica or tool. */
 export interface LimitSnapshot {
-  /** Number of slots in force: the current value of the limit. */
+  /** Current number of slots: the value of the limit. */
   limit: number;
   /** The configured cap, which the limit never exceeds. */
   ceiling: number;
@@ -260,11 +260,11 @@ export interface KvSnapshot {
 
 /** State of one lane (priority class) of a target at one moment. */
 export interface LaneSnapshot {
-  /** Number of slots that calls of the lane hold. */
+  /** Number of slots that calls of the lane use now. */
   in_flight: number;
   /** Number of calls in the lane's queue. */
   queue_depth: number;
-  /** Number of slots that are reserved for the lane, at most the limit in force. */
+  /** Number of slots that are reserved for the lane, at most the current limit. */
   floor: number;
 }
 
@@ -276,7 +276,7 @@ export interface TenantSnapshot {
   peak_in_flight: number;
   /** Number of calls of the tenant that wait for a slot now. */
   queue_depth: number;
-  /** Number of slots that are reserved for the tenant now, at most the limit in force. */
+  /** Number of slots that are reserved for the tenant now, at most the current limit. */
   floor: number;
   /**
    * Tokens that the tenant used above its own `tpm`. Its calls wait until the rate has made up for
@@ -305,7 +305,7 @@ export interface TenantSnapshot {
 
 /** State of one tool at one moment, and its totals so far. */
 export interface ToolSnapshot {
-  /** Number of slots in force at the tool: more calls are not admitted. */
+  /** Current number of slots at the tool: more calls are not admitted. */
   limit: number;
   /** State of the adaptive limit of the tool, or null if the limit is fixed. */
   adaptive: LimitSnapshot | null;

@@ -78,7 +78,7 @@ class LimitSnapshot(TypedDict):
     """State of the adaptive limit of a target, replica or tool.
 
     Attributes:
-        limit: Number of slots in force.
+        limit: Current number of slots.
         ceiling: The configured cap, which the limit never exceeds.
         awaiting: Number of calls that await their first token now.
         awaiting_limit: Maximum number of calls that may await their first token.
@@ -161,7 +161,7 @@ class LaneSnapshot(TypedDict):
     Attributes:
         in_flight: Number of slots that calls of the lane hold.
         queue_depth: Number of calls in the lane's queue.
-        floor: Number of slots that are reserved for the lane, at most the limit in force.
+        floor: Number of slots that are reserved for the lane, at most the current limit.
 
     """
 
@@ -179,7 +179,7 @@ class TenantSnapshot(TypedDict):
         in_flight: Number of slots that calls of the tenant hold now.
         peak_in_flight: Maximum of `in_flight` so far.
         queue_depth: Number of calls of the tenant that wait for a slot now.
-        floor: Number of slots that are reserved for the tenant now, at most the limit in force.
+        floor: Number of slots that are reserved for the tenant now, at most the current limit.
         debt: Tokens that the tenant used above its own `tpm`. Its calls wait until the rate has
             made up for them.
         admitted: Number of attempts that got a slot.
@@ -219,9 +219,9 @@ class ReplicaSnapshot(TypedDict):
             unreachable. `trial`: gets one call at a time. `starting`: in slow start. `draining`:
             removed when its last call ends.
         weight: Configured weight, relative to the other replicas.
-        share: Share of the replica's slots that is in force, 0 to 1. Below 1 during slow start.
+        share: Usable share of the replica's slots, 0 to 1. Below 1 during slow start.
         ejections: Number of times that the replica was excluded from selection.
-        limit: Number of slots in force.
+        limit: Current number of slots.
         adaptive: State of the adaptive limit, or None if the limit is fixed.
         in_flight: Number of slots in use.
         kv: KV memory, or None if its size is not known.
@@ -256,7 +256,7 @@ class TargetSnapshot(TypedDict):
     Numbers by reason, cause or kind are totals since the target was created.
 
     Attributes:
-        limit: Number of slots in force.
+        limit: Current number of slots.
         adaptive: State of the adaptive limit, or None if the limit is fixed.
         in_flight: Number of slots in use.
         peak_in_flight: Maximum of `in_flight` so far.
@@ -328,7 +328,7 @@ class ToolSnapshot(TypedDict):
     Numbers by reason or action are totals since the gate was opened.
 
     Attributes:
-        limit: Number of slots in force.
+        limit: Current number of slots.
         adaptive: State of the adaptive limit, or None if the limit is fixed.
         in_flight: Number of slots in use.
         peak_in_flight: Maximum of `in_flight` so far.

@@ -111,7 +111,7 @@ setters! {
         /// Sets `limit` to adaptive, with these settings. The cap is the upper bound of the limit.
         limit(settings: LimitSettings) => set("limit", settings);
 
-        /// Sets `limit = "fixed"`: the number of slots in force is always the cap.
+        /// Sets `limit = "fixed"`: the number of slots always equals the cap.
         fixed() => set("limit", text("fixed"));
 
         /// Adds the settings of a tenant at this target to `tenants`. `id` is the tenant id.
@@ -137,7 +137,7 @@ setters! {
         /// Sets `limit` to adaptive, with these settings. The cap is the upper bound of the limit.
         limit(settings: LimitSettings) => set("limit", settings);
 
-        /// Sets `limit = "fixed"`: the number of slots in force is always the cap.
+        /// Sets `limit = "fixed"`: the number of slots always equals the cap.
         fixed() => set("limit", text("fixed"));
     }
 

@@ -16,11 +16,12 @@ use super::{duration, time};
 /// reports -1).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RateWindow {
-    /// Size of the budget: requests or tokens per period.
+    /// Size of the budget: requests or tokens per period. `None` if the response does not state it.
     pub limit: Option<u64>,
-    /// Requests or tokens left.
+    /// Requests or tokens left. `None` if the response does not state the number.
     pub remaining: Option<u64>,
-    /// Time until the budget is full again. Zero if the stated time has passed.
+    /// Time until the budget is full again. Zero if the stated time has passed. `None` if the
+    /// response states no time.
     pub reset: Option<Duration>,
     /// Period of the limit, if the header name shows it. `None` usually means a minute, and
     /// sometimes a day.

@@ -41,7 +41,7 @@ pub(super) fn duration_prefix(text: &[u8]) -> Option<(Duration, usize)> {
 }
 
 /// Parses one number with its unit at the start of a text. Returns the number in seconds, and its
-/// length in bytes including the unit.
+/// length in bytes including the unit. `None` if the text does not start so.
 fn duration_part(text: &[u8]) -> Option<(f64, usize)> {
     let digits = text.iter().take_while(|b| b.is_ascii_digit() || **b == b'.').count();
     let value: f64 = std::str::from_utf8(text.get(..digits)?).ok()?.parse().ok()?;
@@ -105,7 +105,7 @@ fn offset(zone: &str) -> Option<i64> {
     (hours <= 23 && minutes <= 59).then_some(sign * (hours * 3_600 + minutes * 60))
 }
 
-/// Parses a number of one to four digits.
+/// Parses a number of one to four digits. Returns `None` for any other text.
 fn digits(text: &str) -> Option<i64> {
     // A sign would parse too.
     let is_number = text.len() <= 4 && text.bytes().all(|b| b.is_ascii_digit());

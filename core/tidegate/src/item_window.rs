@@ -40,7 +40,7 @@ const ENDS_PER_SHRINK: usize = 4;
 /// ```
 #[derive(Clone, Copy, Debug)]
 pub struct ItemWindow {
-    /// Maximum number of running items now.
+    /// Maximum number of items of the map that may run at the same time now.
     size: usize,
     max_size: usize,
     running: usize,

@@ -21,21 +21,21 @@ class SweepProgress:
     purpose: str | None
     """Purpose of the current step, or None unless `state` is `holding`."""
     accepted_cap: int | None
-    """Highest cap that was accepted, or None."""
+    """Highest cap accepted so far. None if no cap was accepted."""
     rejected_cap: int | None
-    """Lowest cap that was rejected, or None."""
+    """Lowest cap rejected so far. None if no cap was rejected."""
     remaining_calls: tuple[int, int, int]
     """Number of calls that the sweep still needs: least, likely, most."""
     eta: float | None
     """Expected remaining seconds, or None until some calls have ended."""
     in_flight: int
-    """Calls in flight."""
+    """Number of calls in flight now."""
     waiting: int
-    """Calls that wait for a slot."""
+    """Number of calls that wait for a slot now."""
     spend: SweepSpend
     """Calls, tokens, money and time so far."""
     step_ended: SweepStep | None
-    """The step that has just ended. Each step is reported once."""
+    """The step that has just ended, reported once. None if no step has just ended."""
 
     @classmethod
     def from_json(cls, text: str) -> SweepProgress:

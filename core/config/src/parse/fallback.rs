@@ -80,7 +80,8 @@ impl<'a> FallbackGraph<'a> {
         Self { targets, index, next, any_depends_on_caller }
     }
 
-    /// Returns the index of the fallback of a target.
+    /// Returns the index of the target that `fallback` of the target at the index `at` names.
+    /// `None` if there is none.
     fn fallback_of(&self, at: usize) -> Option<usize> {
         self.next.get(at).copied().flatten()
     }

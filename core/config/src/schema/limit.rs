@@ -7,12 +7,13 @@ use std::time::Duration;
 use super::Kind;
 use super::{CAP_RANGE, Given, InvalidValue, Lines, Scalar, Setting, Value, millis, on_one_line, secs};
 
-/// How many of the slots that the cap allows are in force.
+/// How the number of slots, which the cap limits, is determined.
 #[derive(Clone, Debug, PartialEq)]
 pub enum LimitConfig {
-    /// The number of slots in force is always the cap.
+    /// The number of slots always equals the cap.
     Fixed,
-    /// The number of slots in force changes with what the upstream can serve within the objective.
+    /// The number of slots changes with what the upstream can serve within the objective, up to the
+    /// cap.
     Adaptive(AdaptiveConfig),
 }
 

@@ -47,7 +47,8 @@ pub(super) struct UsualLatency {
 /// The evidence that calls are late, from the calls sent since a change of the limit.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Evidence {
-    /// Calls sent before this time are no evidence, because the previous limit was in force.
+    /// Calls sent before this time are not counted, because they were sent under the previous
+    /// limit.
     since: Instant,
     /// Log-likelihood ratio of a breach against a tolerated share of late calls, at least 0.
     log_likelihood: f64,

@@ -79,13 +79,13 @@ fn doublings(tokens: u64, first: u64) -> usize {
 /// The latency statistics of the calls of one class. Latencies are in seconds.
 #[derive(Debug, Default)]
 pub(super) struct LatencyClass {
-    /// Configured latency objective, if any.
+    /// Configured latency objective, in seconds. `None` if calls are compared with the baseline.
     objective: Option<f64>,
-    /// Mean latency on an uncongested upstream.
+    /// Mean latency on an uncongested upstream, in seconds.
     baseline: f64,
-    /// Mean absolute deviation from the baseline.
+    /// Mean absolute deviation from the baseline, in seconds.
     deviation: f64,
-    /// Mean latency of recent calls, at any load.
+    /// Mean latency of recent calls, at any load, in seconds.
     recent: f64,
     /// Number of latencies recorded.
     samples: u32,
@@ -190,7 +190,7 @@ impl LatencyClass {
         }
     }
 
-    /// Records whether a call on an uncongested upstream was late.
+    /// Updates the usual share of late calls with one call that an uncongested upstream served.
     pub(super) fn observe_late(&mut self, is_late: bool) {
         self.usual_late_share += LATE_SHARE_WEIGHT * (f64::from(is_late) - self.usual_late_share);
     }

@@ -107,7 +107,7 @@ impl Limit {
         }
     }
 
-    /// Returns the number of slots in force: the maximum number of calls in flight.
+    /// Returns the current number of slots: the maximum number of calls in flight.
     pub fn slots(&self) -> usize {
         self.slots.slots()
     }
@@ -353,7 +353,7 @@ impl Limit {
         }
     }
 
-    /// Records the current time for each limit that is full.
+    /// For each limit that is full, sets the time at which it was last full to `now`.
     fn update_full(&mut self, now: Instant) {
         self.load.update_full(now, self.slots(), self.first_token_limit.limit());
     }

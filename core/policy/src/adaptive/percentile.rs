@@ -43,7 +43,8 @@ impl Percentile {
         Self { tick_at, settings, window: VecDeque::new(), held_ticks: 0 }
     }
 
-    /// Records a response with its latency as a multiple of the class's threshold.
+    /// Adds a response to the window. `multiple` is its latency divided by the threshold of its
+    /// class.
     pub(super) fn observe(&mut self, now: Instant, class: usize, multiple: f64) {
         push_bounded(&mut self.window, MAX_SAMPLES, (now, class, multiple));
     }

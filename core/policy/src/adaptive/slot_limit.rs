@@ -11,7 +11,7 @@ const MAX_CHANGES: usize = 32;
 /// Maximum time between two cuts for 429s that belong to one run. A run counts as one cut.
 const REFUSAL_RUN: Duration = Duration::from_secs(1);
 
-/// The slots in force with the history of their changes.
+/// The current number of slots with the history of its changes.
 #[derive(Debug)]
 pub(super) struct SlotLimit {
     /// Slots, including a fraction.

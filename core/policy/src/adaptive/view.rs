@@ -47,7 +47,7 @@ pub struct Decision {
 /// State of an adaptive limit, for snapshots and metrics.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LimitView {
-    /// Number of slots in force: the maximum number of calls in flight.
+    /// Current number of slots: the maximum number of calls in flight.
     pub limit: usize,
     /// Maximum number of calls that may await their first token.
     pub awaiting_limit: usize,
@@ -56,7 +56,7 @@ pub struct LimitView {
     /// Whether the limit is in slow start: no excessive level is known yet. Always `false` with the
     /// percentile detector.
     pub slow_start: bool,
-    /// Latency objective in force, or `None` if calls are compared with similar ones. See
+    /// Current latency objective, or `None` if calls are compared with similar ones. See
     /// [`LimitSettings::objective`](super::LimitSettings::objective).
     pub objective: Option<Duration>,
     /// Decaying share of late calls, from 0 to 1, or `None` if no call was evaluated yet.

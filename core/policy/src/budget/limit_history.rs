@@ -20,7 +20,7 @@ const TTL: Duration = Duration::from_secs(3_600);
 #[derive(Debug, Default)]
 pub(super) struct LimitHistory(VecDeque<PreviousLimit>);
 
-/// A limit that was in force until `until`, with the share of it that was usable then (0.01 to 1).
+/// A limit that applied until `until`, with the share of it that was usable then (0.01 to 1).
 #[derive(Clone, Copy, Debug)]
 struct PreviousLimit {
     limit: u64,

@@ -95,20 +95,20 @@ enum Pacer {
 #[derive(Debug)]
 pub(super) struct Quota {
     pub(super) kind: BudgetKind,
-    /// The limit in force, at least 1, in requests or tokens per `window`.
+    /// The current limit, at least 1, in requests or tokens per `window`.
     pub(super) limit: u64,
     pub(super) window: Duration,
     /// The configured limit per minute or day, as [`BudgetKind::window`]. `None` if only headers
     /// announced the limit.
     pub(super) configured: Option<u64>,
-    /// Whether the limit in force was announced by headers.
+    /// Whether the current limit was announced by headers.
     pub(super) from_headers: bool,
-    /// A limit and window above those in force that one response has announced. `None` if there is
-    /// none. See [`Quota::on_limit`].
+    /// A limit and window above the current ones that one response has announced. `None` if there
+    /// is none. See [`Quota::on_limit`].
     pending_increase: Option<(u64, Duration)>,
-    /// The burst in force, as time at the limit's rate.
+    /// The current burst, as time at the limit's rate.
     pub(super) burst: Duration,
-    /// The burst before 429s shortened it.
+    /// The burst before 429s shortened it, as time at the limit's rate.
     max_burst: Duration,
     /// Time without a 429 after which the burst doubles.
     burst_recovery_delay: Duration,
@@ -306,12 +306,12 @@ impl Quota {
         }
     }
 
-    /// Returns `true` if `limit` per `window` is a lower rate than the limit in force.
+    /// Returns `true` if `limit` per `window` is a lower rate than the current limit.
     pub(super) fn is_lower_rate(&self, limit: u64, window: Duration) -> bool {
         limit as f64 * self.window.as_secs_f64() < self.limit as f64 * window.as_secs_f64()
     }
 
-    /// Puts a limit and its window in force. If the window changes, the charges so far are dropped.
+    /// Applies a new limit and its window. If the window changes, the charges so far are dropped.
     fn apply_limit(&mut self, now: Instant, limit: u64, window: Duration) {
         if window != self.window {
             let new = Self::new(self.kind, limit, window, self.max_burst, now);
@@ -337,8 +337,8 @@ impl Quota {
         self.from_headers = true;
     }
 
-    /// Puts the configured limit in force, because the announced one belongs to another window.
-    /// Does nothing if no limit is configured.
+    /// Restores the configured limit, because the announced one belongs to another window. Does
+    /// nothing if no limit is configured.
     pub(super) fn restore_configured(&mut self, now: Instant) {
         if let Some(limit) = self.configured {
             self.apply_limit(now, limit, self.kind.window());

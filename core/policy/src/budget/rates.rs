@@ -51,7 +51,7 @@ pub struct Charge {
 pub struct BudgetView {
     /// The quantity that is limited.
     pub kind: BudgetKind,
-    /// The limit in force, in requests or tokens per `window`.
+    /// The current limit, in requests or tokens per `window`.
     pub limit: u64,
     /// The period of the limit.
     pub window: Duration,
@@ -59,7 +59,7 @@ pub struct BudgetView {
     pub level: u64,
     /// Requests or tokens charged beyond the limit. 0 if there is no debt.
     pub debt: u64,
-    /// Origin of the limit in force: `"configured"` or `"headers"`.
+    /// Origin of the current limit: `"configured"` or `"headers"`.
     pub source: &'static str,
     /// Maximum amount that may be charged at once, as time at the limit's rate.
     pub burst: Duration,

@@ -63,8 +63,8 @@ impl WindowHint {
         self.proven.is_some()
     }
 
-    /// Records the values of a response. Returns the window if enough responses agree on one,
-    /// otherwise `None`.
+    /// Adds the values of a response to the evidence. Returns the window if enough responses agree
+    /// on one, otherwise `None`.
     pub(super) fn observe(&mut self, report: &RateWindow) -> Option<Duration> {
         let window = self.update_guess(report);
         let proof = self.last.filter(|last| last.window == MINUTE && last.agreed >= PROOF_RESPONSES);

@@ -51,10 +51,11 @@ pub struct KeyedCooldowns {
 }
 
 impl KeyedCooldowns {
-    /// Returns `true` and admits a call of the key unless the key is held.
+    /// Returns `true` and admits a call of the key unless the key cools down or its probe is in
+    /// flight.
     ///
-    /// The first call after a cool-down becomes the probe. It holds the key until it succeeds, at
-    /// most for one second.
+    /// The first call after a cool-down becomes the probe. Other calls of the key are refused until
+    /// the probe succeeds, at most for one second.
     pub fn admit(&mut self, now: Instant, key: u64) -> bool {
         let Some(entry) = self.entries.get(&key) else { return true };
         if entry.until > now {
@@ -70,23 +71,24 @@ impl KeyedCooldowns {
         true
     }
 
-    /// Returns the time before which no call of the key is admitted. `None` if the key is not held.
+    /// Returns the time before which no call of the key is admitted. `None` if calls are admitted
+    /// now.
     pub fn until(&self, now: Instant, key: u64) -> Option<Instant> {
         self.entries.get(&key).map(|entry| entry.until).filter(|until| *until > now)
     }
 
-    /// Returns `true` if any key is held.
+    /// Returns `true` if calls of any key are refused now.
     pub fn is_cooling(&self, now: Instant) -> bool {
         self.by_expiry.last().is_some_and(|(until, _)| *until > now)
     }
 
-    /// Holds the key for `delay`, which is the `Retry-After` of an attempt that was sent at `sent`,
-    /// plus jitter. The jitter is `jitter` (uniform in `[0, 1)`) times the sum of 20 ms and a tenth
-    /// of the delay, which counts at most 1 s.
+    /// Refuses calls of the key for `delay`, which is the `Retry-After` of an attempt that was sent
+    /// at `sent`, plus jitter. The jitter is `jitter` (uniform in `[0, 1)`) times the sum of 20 ms
+    /// and a tenth of the delay, which counts at most 1 s.
     ///
     /// Returns `false` if the call must wait for the delay by itself: the delay is longer than a
-    /// day, or the attempt was sent before the probe. In the second case, the key is held until
-    /// `delay` after `sent`.
+    /// day, or the attempt was sent before the probe. In the second case, calls of the key are
+    /// refused until `delay` after `sent`.
     pub fn hold(&mut self, now: Instant, sent: Instant, key: u64, delay: Duration, jitter: f64) -> bool {
         if delay > MAX_DELAY {
             return false;

@@ -315,8 +315,8 @@ impl Cooldown {
         if due <= now { Ok(()) } else { Err(due) }
     }
 
-    /// Records an attempt that is admitted at `now`. `slots_bind` is `true` if the attempt took the
-    /// last slot. Then a ramp ends, because the slots limit the rate.
+    /// Admits an attempt at `now` and returns its record. `slots_bind` is `true` if the attempt
+    /// took the last slot. Then a ramp ends, because the slots limit the rate.
     pub fn admit(&mut self, now: Instant, has_failed: bool, slots_bind: bool) -> Attempt {
         match &mut self.phase {
             Phase::Open | Phase::Cooling { .. } => {}

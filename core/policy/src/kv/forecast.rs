@@ -18,7 +18,7 @@ const POINTS: usize = 32;
 /// The default contains no lengths. The expected output of the call then counts as certain.
 #[derive(Clone, Debug, Default)]
 pub struct Forecast {
-    /// The possible lengths in ascending order.
+    /// The possible lengths of the answer, in tokens, in ascending order.
     lengths: Arc<[u32]>,
     /// Maximum length. `None` if there is none.
     most: Option<u32>,

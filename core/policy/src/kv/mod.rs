@@ -108,13 +108,13 @@ pub struct Kv {
 /// The state of an engine's memory, for snapshots and metrics. All amounts are tokens.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct KvView {
-    /// Memory of the engine.
+    /// Memory of the engine, in tokens.
     pub capacity: u64,
     /// Memory that calls may use: the capacity without the headroom.
     pub usable: u64,
     /// Number of calls in flight.
     pub calls: usize,
-    /// Memory in use now, as far as is observed. Shared prefixes count once.
+    /// Memory in use now, in tokens, as far as is observed. Shared prefixes count once.
     pub held: u64,
     /// Maximum memory use that is predicted for the calls in flight.
     pub peak: u64,

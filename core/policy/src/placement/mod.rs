@@ -123,7 +123,7 @@ pub struct ReplicaView {
     pub is_eligible: bool,
     /// The configured weight.
     pub weight: f64,
-    /// Share of the weight in force, from 0.1 to 1. It is below 1 during slow start and trials.
+    /// Usable share of the weight, from 0.1 to 1. It is below 1 during slow start and trials.
     pub share: f64,
     /// How often the replica was ejected since it joined.
     pub ejections: u64,
@@ -146,7 +146,7 @@ pub struct ReplicaView {
 /// The slots and the KV-cache memory of a replica.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SlotsView {
-    /// Number of slots in force. During slow start, this is a share of the replica's slots.
+    /// Current number of slots. During slow start, this is a share of the replica's slots.
     pub limit: usize,
     /// Number of slots in use.
     pub in_flight: usize,
@@ -376,9 +376,9 @@ impl Placement {
         stranded
     }
 
-    /// Returns the share of the slots in force at the replica at the index `at`, from 0.1 to 1. It
-    /// is below 1 during slow start and trials, and 1 if there is no such replica. State changes
-    /// that time causes are applied by [`Placement::eligible`] only.
+    /// Returns the usable share of the slots of the replica at the index `at`, from 0.1 to 1. It is
+    /// below 1 during slow start and trials, and 1 if there is no such replica. State changes that
+    /// time causes are applied by [`Placement::eligible`] only.
     pub fn share(&self, now: Instant, at: usize) -> f64 {
         self.replica(at).map_or(1.0, |replica| replica.health.share(now))
     }

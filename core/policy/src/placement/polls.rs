@@ -68,8 +68,8 @@ pub(super) struct PollState {
 }
 
 impl PollState {
-    /// Records the answer of a poll. Returns when the last poll of that kind was requested, or
-    /// `None` if none was.
+    /// Marks the pending poll as answered. Returns when the last poll of that kind was requested,
+    /// or `None` if none was.
     pub(super) fn on_answer(&mut self, kind: PollKind) -> Option<Instant> {
         let slot = &mut self.slots[kind as usize];
         slot.is_pending = false;
@@ -81,7 +81,7 @@ impl PollState {
         self.slots[PollKind::Models as usize] = PollSlot::default();
     }
 
-    /// Records that a poll is requested now.
+    /// Marks a poll as requested now and not yet answered.
     fn on_request(&mut self, now: Instant, kind: PollKind, rng: &mut Rng) {
         // Jitter only makes health polls earlier.
         let range = if kind == PollKind::Health { 0.2 } else { 0.4 };

@@ -56,7 +56,7 @@ pub(super) struct Candidate {
     pub(super) index: usize,
     /// Number of calls at the replica, of all clients.
     calls: f64,
-    /// The weight in force: a part of the configured one during slow start.
+    /// The current weight: a part of the configured one during slow start.
     share: f64,
     /// The configured weight. Slow start limits how many calls a replica gets, not how fast it
     /// answers.

@@ -96,8 +96,8 @@ pub(super) struct ReplicaAvailability {
     mask: [Option<u32>; CallClass::MASK_BITS],
     /// The replicas that have a slot, or are treated as if they had one.
     pub(super) open: ReplicaSet,
-    /// The index of the replica whose memory is reserved for an aged call, or `None` if no memory
-    /// is reserved.
+    /// The index of the replica whose memory is reserved for a call that has waited for the ageing
+    /// time. `None` if no memory is reserved.
     pub(super) held: Option<usize>,
 }
 

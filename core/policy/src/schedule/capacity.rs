@@ -34,7 +34,7 @@ pub(super) struct Capacity {
     /// replicas or the tenant tokens that they need.
     is_sized: bool,
     pub(super) in_flight: usize,
-    /// The number of calls in flight in each lane.
+    /// The number of calls in flight in each lane, indexed by lane.
     pub(super) by_lane: [usize; 3],
     /// The maximum of `in_flight` so far.
     pub(super) peak: usize,

@@ -72,7 +72,7 @@ impl<W> Queue<W> {
     }
 
     /// Stops counting an attempt as in flight for its tenant and lane. Refunds the tenant's own
-    /// tokens unless the attempt was `sent`. `slots` is the number of slots in force.
+    /// tokens unless the attempt was `sent`. `slots` is the current number of slots.
     ///
     /// Returns `true` if lines of the tenant in other lanes may become ready by it.
     pub(super) fn release(

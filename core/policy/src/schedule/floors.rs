@@ -20,7 +20,7 @@ pub(super) enum Holder {
 #[derive(Debug)]
 struct Floor {
     holder: Holder,
-    /// The floor as a share of the slots in force, greater than 0 and at most 1.
+    /// The floor as a share of the current number of slots, greater than 0 and at most 1.
     share: f64,
     /// The number of the grant that was last dispatched for this floor, or 0 if there was none.
     last: u64,

@@ -328,9 +328,9 @@ impl Lanes {
         }
     }
 
-    /// Records that a slot was released. If the call `id` was the lane's last early call, the lane
-    /// rests for a time in proportion to how long the call had the slot. `slots` is the number of
-    /// slots in force.
+    /// Updates the lane after a slot was released. If the call `id` was the lane's last early call,
+    /// the lane rests for a time in proportion to how long the call had the slot. `slots` is the
+    /// current number of slots.
     pub(super) fn release(&mut self, now: Instant, lane: Lane, id: GrantId, slots: usize) {
         let lane = self.lane_mut(lane);
         if let Some((_, since)) = lane.early.take_if(|(early, _)| *early == id) {

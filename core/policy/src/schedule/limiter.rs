@@ -16,10 +16,10 @@ const MAX_CHANGES: usize = 64;
 /// A limit counts as saturated if no slot is free and the limit was exceeded within this time.
 const SATURATION_WINDOW: Duration = Duration::from_secs(60);
 
-/// The number of slots in force: a fixed number, or an adaptive limit.
+/// The current number of slots: a fixed number, or an adaptive limit.
 #[derive(Debug)]
 pub(super) struct Limiter {
-    /// The number of slots in force. Cached because each decision reads it.
+    /// The current number of slots. Cached because each decision reads it.
     pub(super) slots: usize,
     /// The maximum number of calls that await their first token. `usize::MAX` if the limit is
     /// fixed.

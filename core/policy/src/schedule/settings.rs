@@ -13,8 +13,8 @@ use tidegate_config::{
 /// target or tool by `From`.
 #[derive(Clone, Debug)]
 pub struct SchedulerSettings {
-    /// The maximum number of slots, that is, of calls in flight. All slots are in force unless the
-    /// limit is adaptive.
+    /// The maximum number of slots, that is, of calls in flight. An adaptive limit may be lower; a
+    /// fixed limit always equals it.
     pub limit: usize,
     /// The settings of the adaptive limit, or `None` if the limit is fixed.
     pub adaptive: Option<adaptive::LimitSettings>,

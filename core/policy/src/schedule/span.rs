@@ -3,18 +3,19 @@
 
 use std::time::{Duration, Instant};
 
-/// The time since when a condition has held without a break. A condition that ends and starts again
-/// at the same moment has not ended: a slot that is given to another call at once was never free.
+/// A record of since when a condition has been true without a break. A condition that ends and
+/// starts again at the same moment has not ended: a slot that is given to another call at once was
+/// never free.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Span {
-    /// When the condition last began, or `None` if it never held.
+    /// When the condition last became true, or `None` if it never was.
     began: Option<Instant>,
-    /// When the condition ended, or `None` if it holds or never held.
+    /// When the condition became false, or `None` if it is true or never was.
     ended: Option<Instant>,
 }
 
 impl Span {
-    /// Records whether the condition holds from `now` on.
+    /// Sets whether the condition is true from `now` on.
     pub(super) fn set(&mut self, now: Instant, holds: bool) {
         if !holds {
             if self.ended.is_none() {
@@ -27,7 +28,7 @@ impl Span {
         }
     }
 
-    /// Returns since when the condition has held, or `None` if it does not hold.
+    /// Returns since when the condition has been true, or `None` if it is false.
     pub(super) fn since(&self) -> Option<Instant> {
         self.began.filter(|_| self.ended.is_none())
     }

@@ -78,7 +78,7 @@ pub(super) struct Admitted<'a> {
 /// The slots of an upstream, and what is short.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Limits {
-    /// The number of slots in force.
+    /// The current number of slots.
     pub(super) slots: usize,
     /// The rule that keeps any other call from being sent, or `None` if there is a free slot.
     pub(super) shortage: Option<Rule>,
@@ -89,7 +89,7 @@ pub(super) struct Limits {
 /// `in_flight` is the number of slots in use. Methods that take `&self` and concern slots or memory
 /// use the values of the last [`Upstream::available`].
 pub(super) trait Upstream: fmt::Debug + Send {
-    /// Returns the slots in force, and what keeps another call from being sent.
+    /// Returns the current number of slots, and what keeps another call from being sent.
     fn limits(&self, in_flight: usize) -> Limits;
 
     /// Sets a fixed number of slots, which replaces the configured or adaptive limit. For a pool,
@@ -245,8 +245,8 @@ pub(super) trait Upstream: fmt::Debug + Send {
     /// Returns since when the upstream has been closed, or `None` if it is open.
     fn closed_since(&self) -> Option<Instant>;
 
-    /// Returns the time before which the cool-down does not end, or `None` if no cool-down is in
-    /// force.
+    /// Returns the time before which the cool-down does not end, or `None` if the target does not
+    /// cool down.
     fn cooling_until(&self) -> Option<Instant> {
         self.cooldown().until()
     }

@@ -10,7 +10,7 @@ use crate::{Lane, adaptive::AdaptiveView, cooldown::CooldownState, kv::KvView};
 /// [`BudgetView`](crate::budget::BudgetView).
 #[derive(Clone, Debug)]
 pub struct SchedulerView {
-    /// The number of slots in force.
+    /// The current number of slots.
     pub limit: usize,
     /// The state of the adaptive limit, or `None` if the limit is fixed or if the upstream is a
     /// pool.

@@ -8,11 +8,12 @@ use serde_json::Value;
 /// The fields of an error body that all providers have in common.
 #[derive(Default)]
 pub(super) struct ErrorFields {
-    /// `error.code` as text, Bedrock's exception, or Gemini's `status`.
+    /// `error.code` as text, Bedrock's exception, or Gemini's `status`. `None` if the body has none
+    /// of them.
     pub(super) code: Option<String>,
-    /// `error.type`, or `error_type`.
+    /// `error.type`, or `error_type`. `None` if the body has neither.
     kind: Option<String>,
-    /// `error.code` or `error.statusCode` as a number.
+    /// `error.code` or `error.statusCode` as a number. `None` if neither is a number.
     number: Option<u16>,
     /// `error.message`, or the whole body if it cannot be parsed. Never returned to callers.
     message: String,

@@ -136,7 +136,8 @@ impl<'a> Sample<'a> {
     }
 }
 
-/// Returns the position of the brace that ends the labels. Braces within values are ignored.
+/// Returns the byte position of the brace that ends the labels, or `None` if there is none. Braces
+/// within values are ignored.
 fn closing(text: &str) -> Option<usize> {
     let mut at = 0;
     loop {
@@ -149,7 +150,8 @@ fn closing(text: &str) -> Option<usize> {
     }
 }
 
-/// Returns the position of the first quote that is not escaped, which ends a label value.
+/// Returns the byte position of the first quote that is not escaped, which ends a label value.
+/// `None` if there is none.
 fn quote(text: &str) -> Option<usize> {
     let mut escaped = false;
     text.bytes().position(|byte| {

@@ -42,7 +42,7 @@ impl Admission {
         self.update(|scheduler, now| scheduler.set_members(now, members));
     }
 
-    /// Records what a poll has observed of the replica `id`.
+    /// Updates the scheduler with what a poll has observed of the replica `id`.
     pub(crate) fn observe(self: &Arc<Self>, id: ReplicaId, observation: Observation) {
         self.update(|scheduler, now| scheduler.observe(now, id, observation));
     }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use crate::error::{Error, ErrorKind, Reason};
 use crate::schedule::{Refusal, Rule};
 
-/// The advice for a call that needs too many tokens.
+/// The advice for a call that needs more tokens than its target allows for one call.
 const SMALLER: &str =
     "shorten the prompt, lower `max_tokens`, or send the call to another target or as a batch";
 

@@ -126,8 +126,8 @@ impl Gate {
         self.0.client.clone()
     }
 
-    /// Returns the mode in force: the one that the environment variable `TIDEGATE` set, or
-    /// otherwise the configured mode.
+    /// Returns the current mode: the one that the environment variable `TIDEGATE` set, or otherwise
+    /// the configured mode.
     pub fn mode(&self) -> Mode {
         self.0.identify.mode()
     }

@@ -10,7 +10,7 @@ use crate::snapshot::LimitSnapshot;
 /// The state of an adaptive limit and its queue at one moment.
 #[derive(Clone, Debug, Serialize)]
 pub struct AdaptiveLimitSnapshot {
-    /// Limit in force, in slots.
+    /// Current limit, in slots.
     pub limit: usize,
     /// The measurements of the limit, and its latest changes. Never `None` in the snapshot of a
     /// layer.

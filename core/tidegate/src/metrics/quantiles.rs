@@ -12,11 +12,11 @@ use serde::Serialize;
 pub struct Quantiles {
     /// Number of measured times.
     pub count: u64,
-    /// Arithmetic mean, in seconds.
+    /// Arithmetic mean, in seconds. `None` without values.
     pub mean: Option<f64>,
-    /// Median, in seconds.
+    /// Median, in seconds. `None` without values.
     pub p50: Option<f64>,
-    /// 99th percentile, in seconds.
+    /// 99th percentile, in seconds. `None` without values.
     pub p99: Option<f64>,
 }
 

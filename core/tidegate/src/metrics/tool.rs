@@ -66,7 +66,7 @@ impl ToolMetrics {
         }
     }
 
-    /// Records how long an admitted task waited for the tool.
+    /// Adds the time for which an admitted task waited for the tool to the metrics.
     pub(crate) fn admitted(&self, waited: Duration) {
         self.wait.observe(waited.as_secs_f64());
     }

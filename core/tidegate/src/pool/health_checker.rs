@@ -29,7 +29,7 @@ const IDLE_TIMEOUT: Duration = Duration::from_secs(10);
 /// the task.
 const MAX_CHECK_INTERVAL: Duration = Duration::from_millis(100);
 
-/// State: no task is running.
+/// Value of [`Shared::state`]: no task is running.
 const STOPPED: u8 = 0;
 /// State: the task is running, and no call has arrived since its last iteration.
 const IDLE: u8 = 1;

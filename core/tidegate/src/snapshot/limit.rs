@@ -10,7 +10,7 @@ use crate::adaptive::Decision;
 /// The state of an adaptive limit at one moment. Durations are in seconds.
 #[derive(Clone, Debug, Serialize)]
 pub struct LimitSnapshot {
-    /// Limit in force, in slots.
+    /// Current limit, in slots.
     pub limit: usize,
     /// Maximum of the limit, in slots: the configured cap.
     pub ceiling: usize,

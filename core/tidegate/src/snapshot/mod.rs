@@ -53,7 +53,7 @@ pub struct Snapshot {
 #[derive(Clone, Debug, Serialize)]
 #[allow(missing_docs)]
 pub struct TargetSnapshot {
-    /// Limit in force, in slots.
+    /// Current limit, in slots.
     pub limit: usize,
     /// The state of the adaptive limit. `None` if the limit is fixed or, in a pool, if each replica
     /// has its own limit.
@@ -119,7 +119,7 @@ pub struct TargetSnapshot {
     pub would: BTreeMap<&'static str, u64>,
     /// Time from sending an attempt to its first token, in seconds.
     pub upstream_ttft: Quantiles,
-    /// Time per output token after the first, in seconds.
+    /// Time per output token after the first, in seconds per token.
     pub tpot: Quantiles,
     /// The tenants, by name. Tenants that are not configured share the counters of the entry
     /// `other`; they have entries of their own only while they use or await slots.
@@ -129,7 +129,7 @@ pub struct TargetSnapshot {
 /// The state of one rate limit in requests or tokens, which is a token bucket.
 #[derive(Clone, Debug, Serialize)]
 pub struct BudgetSnapshot {
-    /// Limit in force, in requests or tokens per `window`.
+    /// Current limit, in requests or tokens per `window`.
     pub limit: u64,
     /// Length of the window, in seconds: for example, 60 for a limit per minute.
     pub window: f64,
@@ -213,7 +213,7 @@ pub struct TenantSnapshot {
 #[derive(Clone, Debug, Serialize)]
 #[allow(missing_docs)]
 pub struct ToolSnapshot {
-    /// Limit in force, in slots.
+    /// Current limit, in slots.
     pub limit: usize,
     /// The state of the adaptive limit. `None` if the limit is fixed.
     pub adaptive: Option<LimitSnapshot>,

@@ -25,11 +25,11 @@ pub struct ReplicaSnapshot {
     /// Configured weight: the share of calls that the replica gets in relation to the other
     /// replicas.
     pub weight: f64,
-    /// Part of its weight and slots that is in force, from 0 to 1. Below 1 only during slow start.
+    /// Usable part of its weight and slots, from 0 to 1. Below 1 only during slow start.
     pub share: f64,
     /// Number of times that the replica got no more calls because it had failed.
     pub ejections: u64,
-    /// Limit in force, in slots. 0 if the slots of single replicas are not tracked.
+    /// Current limit, in slots. 0 if the slots of single replicas are not tracked.
     pub limit: usize,
     /// The state of its adaptive limit. `None` if the limit is fixed.
     pub adaptive: Option<LimitSnapshot>,

@@ -31,9 +31,9 @@ pub(crate) struct Expected {
 
 /// Moving averages of the speed of the target's responses.
 struct Speed {
-    /// Time to the first token, in seconds.
+    /// Mean time to the first token, in seconds.
     ttft: f64,
-    /// Time per further token, in seconds.
+    /// Mean time per further output token, in seconds.
     tpot: f64,
 }
 
@@ -144,9 +144,9 @@ impl Expected {
 /// The time for which an attempt held its slot, counted from when it was sent.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SlotTime {
-    /// Time to the first token. `None` if none arrived.
+    /// Time from sending the attempt to its first token. `None` if no token arrived.
     pub(crate) to_first_token: Option<Duration>,
-    /// Time to the end of the attempt.
+    /// Time from sending the attempt to its end.
     pub(crate) to_end: Duration,
 }
 

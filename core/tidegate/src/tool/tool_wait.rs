@@ -56,14 +56,14 @@ impl ToolWait {
 pub(super) struct ToolWaits(Mutex<HashMap<u64, Arc<ToolWait>>>);
 
 impl ToolWaits {
-    /// Records a wait until the returned guard is dropped.
+    /// Adds a wait to the list of current waits. Dropping the returned guard removes it.
     pub(super) fn enter(self: &Arc<Self>, tool_wait: ToolWait) -> ToolWaitGuard {
         let tool_wait = Arc::new(tool_wait);
         self.0.lock().insert(tool_wait.id, tool_wait.clone());
         ToolWaitGuard { tool_wait, tool_waits: self.clone() }
     }
 
-    /// Returns all waits, in no particular order.
+    /// Returns all current waits, in no particular order.
     pub(super) fn all(&self) -> Vec<Arc<ToolWait>> {
         self.0.lock().values().cloned().collect()
     }

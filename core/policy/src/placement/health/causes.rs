@@ -19,21 +19,22 @@ pub(super) enum Cause {
 /// Consecutive evidence of one cause.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Evidence {
-    /// When the first piece of evidence was sought: for a probe that timed out, when it was sent.
+    /// When the first observation began: for a probe that timed out, the time at which it was sent.
     pub(super) since: Instant,
-    /// When the last piece of evidence was found.
+    /// When the last observation was made.
     pub(super) last: Instant,
-    /// Number of pieces of evidence.
+    /// Number of observations of the cause.
     pub(super) count: u32,
 }
 
-/// The causes that are in force, each with its evidence.
+/// The causes for which a replica is ejected, each with its evidence. An entry is `None` if its
+/// cause does not apply.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Causes([Option<Evidence>; 4]);
 
 impl Causes {
-    /// Adds one piece of evidence of a cause, which was sought at `since` and found now. Returns
-    /// all evidence of the cause.
+    /// Adds an observation of a cause, which began at `since` and was made now. Returns all
+    /// evidence of the cause.
     pub(super) fn add(&mut self, cause: Cause, since: Instant, now: Instant) -> Evidence {
         let evidence = self.0[cause as usize].get_or_insert(Evidence { since, last: now, count: 0 });
         evidence.last = now;
@@ -41,17 +42,17 @@ impl Causes {
         *evidence
     }
 
-    /// Returns the evidence of a cause, or `None` if the cause is not in force.
+    /// Returns the evidence of a cause, or `None` if there is none.
     pub(super) fn get(&self, cause: Cause) -> Option<Evidence> {
         self.0[cause as usize]
     }
 
-    /// Removes a cause. Returns `true` if the cause was in force.
+    /// Removes a cause with its evidence. Returns `true` if there was evidence of the cause.
     pub(super) fn remove(&mut self, cause: Cause) -> bool {
         self.0[cause as usize].take().is_some()
     }
 
-    /// Returns the severity of the worst cause, or `None` if no cause is in force.
+    /// Returns the severity of the worst cause, or `None` if there is no evidence of any cause.
     pub(super) fn worst(&self) -> Option<usize> {
         self.0.iter().rposition(Option::is_some)
     }

@@ -48,7 +48,7 @@ const MAX_FAILURES: usize = 5;
 const WINDOW: Duration = Duration::from_secs(60);
 /// Number of accepted calls per failed call at which failures do not make a replica suspect.
 const ACCEPTED_PER_FAILURE: u64 = 4;
-/// Number of pieces of evidence of one cause that take a replica down.
+/// Number of observations of one cause that take a replica down.
 const MIN_EVIDENCE: u32 = 2;
 /// Number of successes that end a trial.
 const TRIAL_SUCCESSES: u32 = 2;
@@ -60,7 +60,7 @@ const FIRST_PAUSE: Duration = Duration::from_secs(1);
 const MAX_PAUSE: Duration = Duration::from_secs(30);
 /// Delay before a replica with new evidence against it is probed again.
 const PROBE_DELAY: Duration = Duration::from_millis(50);
-/// Minimum share of a replica's weight and slots that is in force during slow start.
+/// Minimum share of its weight and slots that a replica has during slow start.
 const MIN_SHARE: f64 = 0.1;
 
 /// The states of a replica. The [module documentation](self) describes them.
@@ -181,7 +181,7 @@ impl Health {
         self.busy.until(now).is_some() || self.state == HealthState::Trial && self.trial_call.is_some()
     }
 
-    /// Returns the share of the replica's weight and slots in force, from [`MIN_SHARE`] to 1.
+    /// Returns the usable share of the replica's weight and slots, from [`MIN_SHARE`] to 1.
     pub(super) fn share(&self, now: Instant) -> f64 {
         let slow_start = self.settings.slow_start;
         match (self.state, self.starting) {
@@ -242,14 +242,15 @@ impl Health {
         (FIRST_PAUSE * (1 << self.failed_trials.min(5))).min(MAX_PAUSE)
     }
 
-    /// Records that a byte was received. Returns `true` if that cured a cause.
+    /// Updates the health after a byte was received. Returns `true` if that cured a cause.
     pub(super) fn on_alive(&mut self, now: Instant) -> bool {
         self.last_alive = Some(now);
         // Streams continue although no connection is accepted, or probes fail.
         self.cure(&[Cause::Silent])
     }
 
-    /// Records an answer to a call that was sent at `sent`. Returns `true` if that cured a cause.
+    /// Updates the health after an answer to a call that was sent at `sent`. Returns `true` if that
+    /// cured a cause.
     fn on_answer(&mut self, now: Instant, sent: Instant) -> bool {
         self.last_alive = Some(now);
         let is_newer = self.causes.get(Cause::Refused).is_none_or(|refused| refused.last < sent);
@@ -275,8 +276,8 @@ impl Health {
         }
     }
 
-    /// Records a probe that was answered with an error. Ejects the replica, unless failed probes
-    /// are ignored.
+    /// Updates the health after a probe that was answered with an error. Ejects the replica, unless
+    /// failed probes are ignored.
     pub(super) fn on_probe_failed(&mut self, now: Instant) {
         self.last_alive = Some(now);
         if self.probes.on_failed(now) {
@@ -314,7 +315,7 @@ impl Health {
         }
     }
 
-    /// Records an accepted call. Returns `true` if the state may have changed.
+    /// Updates the health after a call was accepted. Returns `true` if the state may have changed.
     pub(super) fn on_accepted(&mut self, now: Instant, call: &PlacedCall) -> bool {
         self.accepted += 1;
         self.busy.consecutive = 0;
@@ -326,7 +327,8 @@ impl Health {
         self.on_first_token(now, call) | on_trial
     }
 
-    /// Records the first token of a call. Returns `true` if the state may have changed.
+    /// Updates the health after the first token of a call. Returns `true` if the state may have
+    /// changed.
     pub(super) fn on_first_token(&mut self, now: Instant, call: &PlacedCall) -> bool {
         let overruled = !self.is_refused && self.probes.overrule(call.sent);
         // The replica was ejected without reason, unless calls failed too.
@@ -336,8 +338,8 @@ impl Health {
         self.on_answer(now, call.sent) | overruled
     }
 
-    /// Records a failed attempt. Returns `false` if the attempt was
-    /// rejected as busy and the rejection is too old to count.
+    /// Updates the health after a failed attempt. Returns `false` if the attempt was rejected as
+    /// busy and the rejection is too old to count.
     pub(super) fn on_failed(&mut self, now: Instant, call: &PlacedCall, fault: Fault, rng: &mut Rng) -> bool {
         self.on_ended(call.number);
         match fault {

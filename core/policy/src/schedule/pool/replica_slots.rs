@@ -20,7 +20,7 @@ const UNKNOWN_SIZE: u64 = 1 << 40;
 pub(super) struct ReplicaSlots {
     pub(super) placed: Placed,
     pub(super) limiter: Limiter,
-    /// The share of the slots that is in force (0 to 1): below 1 after the replica has just become
+    /// The usable share of the slots, from 0 to 1. It is below 1 after the replica has just become
     /// eligible.
     pub(super) share: f64,
     pub(super) in_flight: usize,
@@ -78,7 +78,7 @@ impl ReplicaSlots {
         self.memory.resize(tokens, headroom);
     }
 
-    /// Returns the number of slots in force. At most one more call than now may be in flight at a
+    /// Returns the current number of slots. At most one more call than now may be in flight at a
     /// full replica, as the half-open probe.
     pub(super) fn slots(&self) -> usize {
         let all = self.limiter.slots;

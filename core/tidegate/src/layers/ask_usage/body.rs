@@ -16,7 +16,7 @@ pub(super) struct FilteredBody {
     body: ResponseBody,
     filter: UsageFilter,
     /// The trailers or the error that follow the data that the filter has just released. Returned
-    /// by the next poll.
+    /// by the next poll. `None` if there are none.
     next: Option<Result<Frame<Bytes>, Error>>,
     done: bool,
 }

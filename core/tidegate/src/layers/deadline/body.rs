@@ -33,7 +33,7 @@ struct State {
     /// Why the body was closed. `None` if it was not closed, or if the reader has already got the
     /// error.
     error: Option<Error>,
-    /// Wakes the reader when the body is closed.
+    /// Wakes the reader when the body is closed. `None` if no reader waits.
     waker: Option<Waker>,
 }
 

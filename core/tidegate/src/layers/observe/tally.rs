@@ -17,7 +17,7 @@ use crate::error::{Error, ErrorKind};
 pub(crate) struct Tally {
     call: Call,
     log: Arc<CallLog>,
-    /// How the call ended. `None` until that is known.
+    /// The outcome of the call. `None` until it is known.
     outcome: Option<Outcome>,
     /// The record of the exchange that produced the response. `None` if there was no response.
     exchange: Option<ExchangeRecord>,

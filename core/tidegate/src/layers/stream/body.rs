@@ -42,7 +42,7 @@ pub(super) struct ObservedBody {
     /// Whether the inner body has ended or failed.
     done: bool,
     /// The error of an incomplete response whose last frame was passed on. Returned by the next
-    /// poll.
+    /// poll. `None` if there is no such error.
     wrong_end: Option<Error>,
 }
 

@@ -32,7 +32,8 @@ pub(super) struct ExchangeState {
 /// The part of [`ExchangeState`] that the lock guards.
 #[derive(Default)]
 pub(super) struct State {
-    /// The response head, until the reader takes it.
+    /// The response head, until the reader takes it. `None` before it arrives and after it was
+    /// taken.
     pub(super) head: Option<Response<()>>,
     /// Whether the host has sent the response head.
     pub(super) answered: bool,
@@ -45,9 +46,10 @@ pub(super) struct State {
     pub(super) failure: Option<Error>,
     /// Whether the reader was dropped, or has returned a failure and is not read any further.
     pub(super) gone: bool,
-    /// Wakes the reader, if it waits for the head or a chunk.
+    /// Wakes the reader, if it waits for the head or a chunk. `None` if it does not wait.
     pub(super) reader: Option<Waker>,
-    /// Wakes the host, if it waits in [`Exchange::room`] or [`Exchange::wanted`].
+    /// Wakes the host, if it waits in [`Exchange::room`] or [`Exchange::wanted`]. `None` if it does
+    /// not wait.
     pub(super) writer: Option<Waker>,
     /// Holds the slot of the call. `None` if the call has no slot, or after its release.
     pub(super) release_guard: Option<ReleaseGuard>,
