@@ -102,7 +102,7 @@ describe("a pool", () => {
     const [left] = replicas(gate);
     assert.deepEqual([left.url, left.weight, left.models], [other.url, 2, ["small"]]);
     assert.throws(() => gate.setReplicas("lama", []), UnknownNameError);
-    assert.throws(() => gate.setReplicas("openai", [one.url]), /it is no pool/);
+    assert.throws(() => gate.setReplicas("openai", [one.url]), /it is not a pool/);
     assert.throws(
       () => gate.setReplicas("llama", [{ url: one.url, wieght: 2 }]),
       (error) => error instanceof ConfigError && /wieght: unknown key; did you mean "weight"/.test(error.message),

@@ -150,7 +150,7 @@ async def test_wait_for_a_tools_rate_holds_no_slot(provider: Provider) -> None:
     while (explanation := gate.explain("second")) is None or explanation.tool != "search" or explanation.rule is None:
         await asyncio.sleep(0)
     assert explanation.rule == "requests"
-    assert "its rate is used up" in explanation.text
+    assert "the rate limit of the tool is used up" in explanation.text
     await ask(sdk)  # the only slot is free meanwhile
     second.cancel()
     with pytest.raises(asyncio.CancelledError):

@@ -167,9 +167,9 @@ async def test_slot_is_held_until_the_transport_has_finished(name: str) -> None:
             await first
         await until(lambda: gate.snapshot()["active"] == 0)
         second = asyncio.create_task(http.post(PATH, json=BODY))
-        await until(lambda: gate.snapshot()["active"] == 1)
-        (target,) = gate.snapshot()["targets"].values()
-        assert (target["in_flight"], target["queue_depth"]) == (1, 1), "the first is not over yet"
+        # A call is active shortly before it is queued.
+        await until(lambda: [target["queue_depth"] for target in gate.snapshot()["targets"].values()] == [1])
+        assert in_flight(gate) == 1, "the first is not over yet"
         release.set()
         assert (await second).json() == CHAT
         await until(lambda: in_flight(gate) == 0)

@@ -82,7 +82,7 @@ async def test_rejection_by_all_targets_names_the_first(upstream: Upstream, spar
     )
     sdk = gate.wrap(openai.AsyncOpenAI(base_url=f"{upstream.url}/v1", api_key="sk-first"))
     held = [await sdk.chat.completions.create(model="small", messages=MESSAGES, stream=True) for _ in range(2)]
-    with pytest.raises(openai.RateLimitError, match="because first refused it") as refused:
+    with pytest.raises(openai.RateLimitError, match="because first rejected it") as refused:
         await sdk.chat.completions.create(model="small", messages=MESSAGES)
     assert refused.value.code == "no_slot"
     assert "authorization" not in spare.exchanges[0].headers, "the caller's key is not for another server"

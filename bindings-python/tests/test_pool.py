@@ -149,7 +149,7 @@ async def test_replicas_can_change_while_calls_are_in_flight(servers: list[Upstr
 
     with pytest.raises(tidegate.UnknownNameError, match='did you mean "llama"'):
         gate.set_replicas("lama", [])
-    with pytest.raises(tidegate.ConfigError, match="it is no pool"):
+    with pytest.raises(tidegate.ConfigError, match="it is not a pool"):
         gate.set_replicas("openai", [servers[0].url])
     with pytest.raises(
         tidegate.ConfigError, match=r"replicas\[0\]\.wieght: unknown key; did you mean .weight."
