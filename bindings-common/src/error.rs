@@ -9,7 +9,8 @@ pub fn response_closed() -> Error {
     Error::new(ErrorKind::Transport, "this response was closed before it was read to the end")
 }
 
-/// Returns the error of reading, in a forked child process, a response that the parent received.
+/// Returns the error of using, in a forked child process, a response or a slot of the parent
+/// process.
 pub fn used_after_fork() -> Error {
     Error::new(
         ErrorKind::Transport,

@@ -24,7 +24,7 @@ class Tenant:
 
 @dataclass(frozen=True)
 class Plan:
-    """The load of all tenants."""
+    """The load of the demo: the calls of each tenant, their lengths, the wait, and the time scale."""
 
     tenants: tuple[Tenant, ...]
     prompt_tokens: int

@@ -12,7 +12,10 @@ HERE = ("localhost", "", None)
 
 
 def watch(event: str, args: tuple[object, ...]) -> None:
-    """Checks every name that is resolved and every address that is connected to."""
+    """Ends the process if it resolves another name than localhost or connects to another machine.
+
+    An audit hook. The exit status is 70.
+    """
     if event == "socket.getaddrinfo":
         host = args[0]
     elif event == "socket.connect" and isinstance(args[1], tuple):

@@ -101,7 +101,7 @@ async function readWithPlatform(input: FetchInput, init: FetchInit | undefined, 
   const own = input instanceof Request ? input.signal : undefined;
   const dispatcher = dispatcherOf(request);
   const result: FetchRequest = {
-    url: withoutFragment(request.url, url),
+    url: reuseUrl(request.url, url),
     method: request.method,
     headers: new Headers(request.headers),
     payload: undefined,
@@ -134,6 +134,6 @@ function orAborted<T>(work: Promise<T>, signal: AbortSignal | undefined): Promis
  * Returns `url` if it has the given text, otherwise the URL of the text. Avoids parsing the text
  * again.
  */
-function withoutFragment(text: string, url: URL): URL {
+function reuseUrl(text: string, url: URL): URL {
   return text === url.href ? url : new URL(text);
 }

@@ -6,6 +6,7 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context as TaskContext, Poll, Wake, Waker};
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use tidegate::policy::schedule::Ticket;
@@ -152,8 +153,9 @@ fn gate() -> Fallible<Box<dyn Fn() -> Acquire<tidegate::internals::Permit>>> {
         turn.set(turn.get() + 1);
         let admission = admission.clone();
         let tenant = tenants.get(turn.get() % tenants.len()).cloned().unwrap_or_default();
-        // Without a wait budget, so that no call expires before it is measured on a slow machine.
-        let ticket = Ticket { wait: None, ..ticket(&tenant) };
+        // Without a wait budget and with a late deadline, so that no call is rejected on a slow machine.
+        let deadline = std_now() + Duration::from_secs(24 * 3600);
+        let ticket = Ticket { wait: None, deadline, ..ticket(&tenant) };
         Box::pin(async move { admission.acquire(ticket).await.ok() })
     }))
 }

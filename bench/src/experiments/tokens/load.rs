@@ -19,7 +19,7 @@ use tokio::time::Instant;
 use tower::ServiceExt;
 
 use crate::Fallible;
-use crate::text::{Corpora, Style};
+use crate::prompt_texts::{Corpora, Style};
 use crate::traces::azure;
 use crate::traffic::URL;
 

@@ -2,7 +2,7 @@
 
 use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess};
 
-use super::part::{Piece, Source};
+use super::media_part::{Piece, Source};
 use super::role::{Role, effort};
 use super::{Prompt, media::Media};
 use crate::json::{FromAny, Json, Key, ReadAny, Scalar};

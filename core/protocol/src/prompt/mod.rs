@@ -6,7 +6,7 @@
 
 mod count;
 mod media;
-mod part;
+mod media_part;
 mod role;
 mod task;
 #[cfg(test)]
@@ -14,7 +14,7 @@ mod tests;
 
 use media::Form;
 pub use media::Media;
-use part::Data;
+use media_part::Data;
 pub use role::Role;
 pub use task::Task;
 

@@ -11,7 +11,8 @@ pub fn model_in_path(path: &str) -> Option<Range<usize>> {
     range_of(path, Path::read(path).model?)
 }
 
-/// The facts that the path alone states.
+/// What the URL path of a request says about the request: its dialect and task, and its model if
+/// the path names one.
 pub(super) struct Path<'a> {
     /// The facts without the model and the prompt.
     pub(super) facts: RequestFacts,

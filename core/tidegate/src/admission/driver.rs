@@ -8,7 +8,7 @@ use parking_lot::{Mutex, MutexGuard};
 use super::BudgetSet;
 use super::cancel::CancelSignals;
 use super::handoff::{Receiver, Sender, handoff};
-use super::liveness::LivenessThrottle;
+use super::liveness_throttle::LivenessThrottle;
 use super::permit::Permit;
 use super::pump::Pump;
 use super::rejection::rejection_error;

@@ -13,7 +13,7 @@ mod cancel;
 mod control;
 mod driver;
 pub(crate) mod handoff;
-mod liveness;
+mod liveness_throttle;
 mod permit;
 mod pump;
 mod rejection;

@@ -4,7 +4,7 @@
 
 mod call_group;
 mod chain;
-mod task;
+mod task_id;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use std::time::Duration;
 pub(crate) use call_group::GroupWait;
 pub use call_group::{CallGroup, Waits};
 pub use chain::Chain;
-pub use task::TaskId;
+pub use task_id::TaskId;
 use tokio::time::Instant;
 
 pub use crate::config::Lane;

@@ -2,14 +2,14 @@
 //! it ends.
 
 mod admit;
-mod apply;
+mod apply_outcome;
 mod permit_body;
 mod read_ahead;
 
 use http::Request;
 
 pub(crate) use self::admit::admit;
-pub(crate) use self::apply::apply;
+pub(crate) use self::apply_outcome::apply;
 use self::permit_body::PermitBody;
 use self::read_ahead::readable_ahead;
 use crate::admission::{Permit, ReleaseGuard};

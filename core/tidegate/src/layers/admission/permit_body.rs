@@ -8,7 +8,7 @@ use std::task::{Context, Poll, ready};
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 
-use super::apply::settle;
+use super::apply_outcome::settle;
 use crate::adaptive::Ended;
 use crate::admission::{CancelSignal, Permit, ReleaseGuard};
 use crate::body::ResponseBody;
