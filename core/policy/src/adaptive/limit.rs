@@ -62,6 +62,9 @@ pub struct Limit {
     answers: Evidence,
     /// Evidence from the time between tokens since the last cut.
     pace_evidence: Evidence,
+    /// Bit set of the classes in which calls await their answer. [`Limit::next_wake`] is called with
+    /// each event, and most classes are empty.
+    awaiting_classes: u32,
     /// Time between two tokens, for all calls.
     pace_class: LatencyClass,
     /// The percentile detector, or `None` if the share of late calls is evaluated instead.
@@ -99,6 +102,7 @@ impl Limit {
             first_tokens: Evidence::new(now),
             answers: Evidence::new(now),
             pace_evidence: Evidence::new(now),
+            awaiting_classes: 0,
             pace_class: LatencyClass::new(settings.tpot),
             percentile,
             late_share: None,
@@ -134,7 +138,10 @@ impl Limit {
         // Without an objective, calls that do not stream are compared by their output length, which
         // is known only at the end.
         let can_be_overdue = kind.streams || self.settings.latency.is_some();
-        let queue_number = can_be_overdue.then(|| self.classes[class].awaiting.push(sent));
+        let queue_number = can_be_overdue.then(|| {
+            self.awaiting_classes |= 1 << class;
+            self.classes[class].awaiting.push(sent)
+        });
         Sample { class, output: kind.output, queue_number, judged: false, sent, first_token_at: None }
     }
 
@@ -189,16 +196,30 @@ impl Limit {
     pub fn next_wake(&self) -> Option<Instant> {
         let percentile = self.percentile.as_ref().filter(|_| self.load.in_flight > 0);
         let tick_at = percentile.map(|percentile| percentile.tick_at);
-        self.classes.iter().filter_map(LatencyClass::overdue_at).chain(tick_at).min()
+        self.awaiting_classes().filter_map(|class| self.classes[class].overdue_at()).chain(tick_at).min()
+    }
+
+    /// Returns the classes in which calls await their answer, in ascending order.
+    fn awaiting_classes(&self) -> impl Iterator<Item = usize> + use<> {
+        let classes = self.awaiting_classes;
+        (0..CLASSES).filter(move |class| classes >> class & 1 == 1)
+    }
+
+    /// Removes a class from those in which calls await their answer, if no call does any more.
+    fn on_removed(&mut self, class: usize) {
+        if self.classes[class].awaiting.oldest().is_none() {
+            self.awaiting_classes &= !(1 << class);
+        }
     }
 
     /// Adds the calls that have become overdue to the evidence, and evaluates the percentile
     /// detector if its tick is due. Both may change the limit. Call this at [`Limit::next_wake`].
     pub fn on_tick(&mut self, now: Instant) {
-        for class in 0..CLASSES {
+        for class in self.awaiting_classes() {
             while self.classes[class].overdue_at().is_some_and(|at| at <= now)
                 && let Some(sent) = self.classes[class].awaiting.pop_oldest()
             {
+                self.on_removed(class);
                 self.judge(now, sent, class, OVERDUE_LATENCY);
             }
         }
@@ -363,6 +384,7 @@ impl Limit {
     fn stop_awaiting(&mut self, sample: &mut Sample) -> bool {
         let Some(queue_number) = sample.queue_number.take() else { return false };
         let was_awaiting = self.classes[sample.class].awaiting.remove(queue_number);
+        self.on_removed(sample.class);
         sample.judged |= !was_awaiting;
         was_awaiting
     }
