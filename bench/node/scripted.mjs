@@ -1,4 +1,5 @@
-// An upstream in a process of its own, whose paths select where it stalls and return when each exchange was closed.
+// An upstream in its own process. The path of a request selects where the response stalls, or returns
+// when each exchange was closed.
 //
 //     POST /stall/head/...    never answers
 //     POST /stall/stream/...  streams one chunk and then nothing

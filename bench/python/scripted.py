@@ -1,4 +1,4 @@
-"""An upstream in a process of its own, whose paths select its behaviour and return its statistics.
+"""An upstream in its own process. The path of a request selects its behaviour or its statistics.
 
     POST /slow/MS/...       answers after MS milliseconds
     POST /window/MS/...     answers 429 with Retry-After until MS milliseconds after the first request, then at once

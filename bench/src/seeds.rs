@@ -1,6 +1,8 @@
 //! The seeds that an experiment runs on.
 
+use std::num::ParseIntError;
 use std::ops::RangeInclusive;
+use std::str::FromStr;
 
 /// A range of seeds. Both ends are included.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,6 +24,16 @@ impl Seeds {
 
     pub(crate) fn count(self) -> u64 {
         self.last - self.first + 1
+    }
+}
+
+impl FromStr for Seeds {
+    type Err = ParseIntError;
+
+    /// Reads a range such as `1-4`, or a single seed.
+    fn from_str(text: &str) -> Result<Self, ParseIntError> {
+        let (first, last) = text.split_once('-').unwrap_or((text, text));
+        Ok(Self::new(first.parse()?, last.parse()?))
     }
 }
 

@@ -107,7 +107,7 @@ pub enum RunError {
         "line {0} of the input has changed since it was answered; write to another output, or start again with --overwrite"
     )]
     InputChanged(u64),
-    /// As many consecutive calls failed as [`BatchOptions::max_consecutive_failures`] allows.
+    /// The number of consecutive failed calls reached [`BatchOptions::max_consecutive_failures`].
     #[error(
         "{count} lines in a row failed, the last with: {last}. They are not in the output, and the next run sends them again"
     )]

@@ -14,6 +14,7 @@ use super::scenarios;
 use super::table::table;
 use super::workload::Part;
 use crate::Fallible;
+use crate::seeds::Seeds;
 use crate::virtual_time::time_origin;
 
 /// Options that print scenarios instead of measuring all of them.
@@ -24,7 +25,7 @@ pub(crate) struct Inspect {
     scenario: Option<String>,
     /// First and last seed, for example `1-3`.
     #[arg(long, default_value = "1-4")]
-    seeds: String,
+    seeds: Seeds,
     /// A part of the names of the contenders to print. The oracle is always printed.
     #[arg(long, default_value = "")]
     who: String,
@@ -44,16 +45,11 @@ impl Inspect {
     pub(crate) fn is_requested(&self) -> bool {
         self.scenario.is_some()
     }
-
-    fn seeds(&self) -> Fallible<Vec<u64>> {
-        let (from, to) = self.seeds.split_once('-').unwrap_or((&self.seeds, &self.seeds));
-        Ok((from.parse()?..=to.parse()?).collect())
-    }
 }
 
 /// Prints the selected scenarios. Returns an empty text, because everything was printed already.
 pub(crate) fn inspect(inspect: &Inspect) -> Fallible<String> {
-    let seeds = inspect.seeds()?;
+    let seeds: Vec<u64> = inspect.seeds.into_iter().collect();
     let part = seeds.first().map_or(Part::First, |seed| Part::of(*seed));
     if seeds.iter().any(|seed| Part::of(*seed) != part) {
         return Err("seeds are of those that chose constants (up to 100), or of the others".into());

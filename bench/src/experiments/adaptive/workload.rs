@@ -36,7 +36,7 @@ pub(crate) struct Habits {
     pub(crate) context: u32,
     /// The share of calls, from 0 to 1, with a prompt of 6,000 to 7,800 tokens.
     pub(crate) long: f64,
-    /// The share of calls, from 0 to 1, whose callers leave before the first token.
+    /// The share of calls, from 0 to 1, that are cancelled before their first token.
     pub(crate) leaving: f64,
     /// The share of calls, from 0 to 1, that do not stream.
     pub(crate) whole: f64,

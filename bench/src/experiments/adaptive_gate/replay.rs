@@ -117,7 +117,7 @@ impl Replay {
             });
             runs.sum()
         };
-        // Of equally good caps, the smallest.
+        // If several caps are equally good, the smallest is chosen.
         let best = |mut caps: Vec<usize>| {
             caps.sort_unstable_by(|a, b| b.cmp(a));
             caps.into_iter().max_by_key(|cap| served(*cap)).unwrap_or(1)

@@ -156,7 +156,8 @@ async fn serve(http2: bool, at: At) -> Fallible<Upstream> {
     Ok(Upstream { base, asked, closed })
 }
 
-/// Serves one HTTP/1.1 connection without a server library, whose own delays would be measured too.
+/// Serves one HTTP/1.1 connection without a server library, because the delays of the
+/// library would be measured too.
 async fn serve1(mut stream: TcpStream, at: At, asks: UnboundedSender<()>, closes: UnboundedSender<Instant>) {
     let mut request = Vec::new();
     // The body is one JSON object, and the last thing sent.

@@ -8,6 +8,7 @@ use super::play::{Clients, Fault};
 use super::table::table;
 use super::workload::Workload;
 use crate::Fallible;
+use crate::seeds::Seeds;
 
 /// Options that print some settings instead of measuring all of them.
 #[derive(Args, Debug)]
@@ -23,7 +24,7 @@ pub(crate) struct Inspect {
     load: Vec<u32>,
     /// First and last seed, for example `1-5`. Seeds up to 100 are for choosing constants.
     #[arg(long, default_value = "1-3")]
-    seeds: String,
+    seeds: Seeds,
     /// Prefixes of the choosers' short names (ours, p2c, oracle-1, ...), separated by commas. An
     /// empty text selects all.
     #[arg(long, default_value = "", value_delimiter = ',')]
@@ -40,11 +41,6 @@ impl Inspect {
     /// Returns `true` if a workload to print is given.
     pub(crate) fn is_requested(&self) -> bool {
         self.workload.is_some()
-    }
-
-    fn seeds(&self) -> Fallible<Vec<u64>> {
-        let (from, to) = self.seeds.split_once('-').unwrap_or((&self.seeds, &self.seeds));
-        Ok((from.parse()?..=to.parse()?).collect())
     }
 }
 
@@ -64,7 +60,8 @@ pub(crate) fn inspect(inspect: &Inspect) -> Fallible<String> {
         eprintln!("{}: full at {full:.2} times its speed", workload.name());
         for load in &inspect.load {
             let scene = Scene::new(workload, f64::from(*load) / 100.0, full);
-            let calls = scene.calls(&inspect.seeds()?)?;
+            let seeds: Vec<u64> = inspect.seeds.into_iter().collect();
+            let calls = scene.calls(&seeds)?;
             for count in &inspect.clients {
                 let mut entries = entries(*count);
                 entries.retain(|entry| inspect.who.iter().any(|who| entry.short.starts_with(who.as_str())));

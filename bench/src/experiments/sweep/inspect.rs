@@ -8,6 +8,7 @@ use super::oracle::OracleFile;
 use super::prepared_scenario::PreparedScenario;
 use super::scenarios;
 use super::verdict::Verdict;
+use crate::seeds::Seeds;
 use crate::{Fallible, virtual_time};
 
 /// Options that print some sweeps instead of measuring all of them.
@@ -18,7 +19,7 @@ pub(crate) struct Inspect {
     scenario: Option<String>,
     /// First and last seed, for example `501-510`.
     #[arg(long, default_value = "101-104")]
-    seeds: String,
+    seeds: Seeds,
     /// Print the yield of each measured cap.
     #[arg(long)]
     curve: bool,
@@ -32,17 +33,12 @@ impl Inspect {
     pub(crate) fn is_requested(&self) -> bool {
         self.scenario.is_some()
     }
-
-    fn seeds(&self) -> Fallible<Vec<u64>> {
-        let (from, to) = self.seeds.split_once('-').unwrap_or((&self.seeds, &self.seeds));
-        Ok((from.parse()?..=to.parse()?).collect())
-    }
 }
 
 /// Prints the selected sweeps.
 pub(crate) fn inspect(inspect: &Inspect) -> Fallible<String> {
     let name_part = inspect.scenario.clone().unwrap_or_default();
-    let seeds = inspect.seeds()?;
+    let seeds: Vec<u64> = inspect.seeds.into_iter().collect();
     let mut prepared_scenarios = Vec::new();
     for scenario in scenarios::all().into_iter().filter(|scenario| scenario.name.contains(&name_part)) {
         prepared_scenarios.push(PreparedScenario::new(scenario));
