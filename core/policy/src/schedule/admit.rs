@@ -1,4 +1,5 @@
-//! The decision about a new call: admit it, let it wait, or refuse it. Also creates all refusals.
+//! The decision about a new call: admit it, queue it, or refuse it. All refusals are created here,
+//! too.
 
 use std::time::{Duration, Instant};
 
@@ -15,12 +16,12 @@ pub(super) enum Retry {
     Never,
     /// At this time.
     At(Instant),
-    /// When this many slots were released at the observed pace; or, if first tokens are what calls
-    /// lack, when this many calls got theirs.
+    /// After the expected time in which this many slots are released. If calls lack first tokens
+    /// rather than slots, after the expected time in which this many calls get their first token.
     After(usize),
 }
 
-/// Why a new call may not even wait, with what its refusal reports.
+/// Why a new call may not even be queued, with the details that its refusal reports.
 struct RefusalCause {
     reason: Reason,
     retry: Retry,
@@ -44,11 +45,11 @@ impl<W> Scheduler<W> {
     ///
     /// # Errors
     ///
-    /// Returns the refusal if the call may not even wait.
+    /// Returns the refusal if the call may be neither admitted nor queued.
     pub fn try_admit(&mut self, now: Instant, ticket: &Ticket) -> Result<Option<Grant>, Refusal> {
         self.tick(now);
         let tenant = self.queue.tenant(&ticket.tenant, now);
-        // Without limits, requirements make no difference.
+        // If nothing depends on requirements, they need not be computed.
         let needs =
             if self.capacity.is_sized() { self.capacity.needs(ticket) } else { Requirements::default() };
         let call = Candidate { tenant, ticket, needs };
@@ -92,7 +93,8 @@ impl<W> Scheduler<W> {
     }
 
     /// Returns why the call must be refused, or `None` if it may wait. `oversize` is the rule that
-    /// the call can never satisfy, and the maximum of that rule in tokens.
+    /// the call can never satisfy, and the maximum size that the rule permits, in tokens. `None`:
+    /// there is no such rule.
     fn refusal_cause(
         &mut self,
         now: Instant,
@@ -131,7 +133,8 @@ impl<W> Scheduler<W> {
         self.too_late(now, call)
     }
 
-    /// Returns the cause for a pool in which no replica accepts calls, or `None` if one does.
+    /// Returns the cause of a refusal by a pool in which no replica accepts calls, or `None` if a
+    /// replica does or if the target is not a pool.
     ///
     /// The deadline of the call is not considered, because a replica may return earlier or later
     /// than expected.
@@ -141,8 +144,9 @@ impl<W> Scheduler<W> {
         upstream.has_no_replica().then(|| RefusalCause::new(self.closed_reason(), Retry::At(until())))
     }
 
-    /// Returns the cause for a target that refuses instead of queueing: a rate budget, the memory,
-    /// or a missing slot.
+    /// Returns the cause of a refusal by a target that does not queue calls: [`Reason::NoBudget`]
+    /// if a rate budget, the tenant's own tokens or the memory is short or reserved, otherwise
+    /// [`Reason::NoSlot`].
     fn when_full(&mut self, now: Instant, call: &Candidate<'_>) -> RefusalCause {
         match self.selector(now).first_unmet_rule(call, None) {
             Some((rule, at)) if rule.is_budget() => {
@@ -153,9 +157,9 @@ impl<W> Scheduler<W> {
         }
     }
 
-    /// Returns the cause for a call whose predicted wait exceeds its deadline, its wait budget or
-    /// the latency objective of its lane. Returns `None` if it exceeds none, or if no wait is
-    /// predicted.
+    /// Returns the cause of the refusal if the predicted wait of the call exceeds its deadline, its
+    /// wait budget or the latency objective of its lane. Returns `None` if the wait exceeds none of
+    /// them, or if no wait is predicted.
     fn too_late(&self, now: Instant, call: &Candidate<'_>) -> Option<RefusalCause> {
         let Candidate { tenant, ticket, .. } = *call;
         let mode = self.settings.predict;

@@ -1,9 +1,9 @@
-//! What is available to waiting calls at one moment: the room in what all calls share, and the
-//! replicas that may take a call.
+//! What is available to waiting calls at one moment: the tokens left in the rate budgets, the free
+//! memory, and the replicas with a free slot.
 //!
-//! At a pool, a call fits if some replica of its [class](super::pool) has a slot and memory for it.
-//! For each class, one number summarizes this: the longest prompt for which one of its replicas has
-//! room.
+//! At a pool, a call fits if a replica of its [class](super::pool) has a slot and memory for it.
+//! For each class, one number summarizes this: the longest prompt for which a replica of the class
+//! has both.
 
 use std::sync::Arc;
 
@@ -11,9 +11,9 @@ use super::{CallClass, Requirements};
 use crate::budget::{AvailableBudget, Need};
 use crate::placement::ReplicaSet;
 
-/// The maximum number of calls without room that one decision checks against the engine's memory:
-/// once for floors, and once for the other order. Limits the time of a decision, because a check
-/// takes microseconds.
+/// The maximum number of memory checks without success in one decision. Each check compares one
+/// call with the engine's memory and takes microseconds. The search for calls below floors and the
+/// search for all others may make this number of checks each.
 const MAX_FAILED_CHECKS: u32 = 32;
 
 /// The memory checks that one decision may still make. After half of [`MAX_FAILED_CHECKS`] checks
@@ -45,7 +45,8 @@ impl CheckBudget {
 /// The rate budgets, the memory and the replicas that are available to waiting calls at one moment.
 #[derive(Clone, Debug)]
 pub(super) struct Available {
-    /// The room in what all calls share: the rate budgets, and the memory of a single server.
+    /// The tokens left in the rate budgets, and the free memory of a single server, which all calls
+    /// share.
     pub(super) shared: AvailableBudget,
     /// What the replicas of a pool have, or `None` if the upstream is a single server.
     pub(super) replicas: Option<Arc<ReplicaAvailability>>,
@@ -62,9 +63,10 @@ pub(super) struct Available {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct LongestPrompt {
     longest: u32,
-    /// The index of the replica that has room for it.
+    /// The index of the replica that has a slot and memory for this prompt.
     at: usize,
-    /// The longest prompt, in tokens, for which another replica has room. Zero if there is none.
+    /// The longest prompt, in tokens, for which a replica other than `at` has a slot and memory.
+    /// Zero if there is none.
     but: u32,
 }
 
@@ -120,8 +122,8 @@ impl ReplicaAvailability {
     }
 
     /// Returns the longest prompt, in tokens, for which a replica of the class other than `kept`
-    /// has room. If `class` stands for several classes, returns an upper bound. Returns `None` if
-    /// no replica has a slot.
+    /// has a slot and memory. If `class` stands for several classes, returns an upper bound.
+    /// Returns `None` if no replica has a slot.
     fn longest_for(&self, class: CallClass, kept: Option<usize>) -> Option<u32> {
         if let Some(number) = class.number() {
             return self.classes.get(number).copied().flatten().map(|most| most.without(kept));
@@ -139,8 +141,9 @@ impl Available {
         Self { shared, replicas, kept: None, unfailed_only: false, checks: CheckBudget::ALL }
     }
 
-    /// Returns the room for a call. If `needs` is the minimum over several calls, returns an upper
-    /// bound. Returns `None` if the call is excluded or if no replica of its class has a slot.
+    /// Returns the tokens and the memory that one call may take. If `needs` is the minimum over
+    /// several calls, returns an upper bound. Returns `None` if the call is excluded or if no
+    /// replica of its class has a slot.
     pub(super) fn room_for(&self, needs: &Requirements) -> Option<AvailableBudget> {
         if self.unfailed_only && needs.has_failed {
             return None;
@@ -150,7 +153,8 @@ impl Available {
         Some(AvailableBudget { max_need: Need { kv, ..self.shared.max_need }, ..self.shared })
     }
 
-    /// Returns `true` if there is room for the call, apart from the exact check of its memory.
+    /// Returns `true` if there are enough tokens and memory for the call, apart from the exact
+    /// check of its memory.
     pub(super) fn fits(&self, needs: &Requirements) -> bool {
         self.room_for(needs).is_some_and(|room| needs.need.fits(&room))
     }

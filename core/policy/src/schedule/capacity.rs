@@ -1,5 +1,6 @@
 //! What calls compete for: the slots and the memory of the upstream, and the provider's rate
-//! budgets. Counts the calls in flight, and records since when something has been short.
+//! budgets. Also counts the calls in flight, and records since when slots, memory or budgets have
+//! been short.
 //!
 //! # Invariants
 //!
@@ -21,14 +22,16 @@ use crate::{Lane, adaptive::Ended, kv::Kv, placement::ReplicaSet};
 use tidegate_config::TenantConfig;
 use tidegate_tokens::Demand;
 
-/// The slots, rate budgets and memory of a target, and who has them. See [the module](self).
+/// The slots, rate budgets and memory of a target, and the number of calls that use them. See [the
+/// module](self).
 #[derive(Debug)]
 pub(super) struct Capacity {
     pub(super) upstream: Box<dyn Upstream>,
     pub(super) budgets: Budgets,
     /// Since when each rule has kept the next call from being dispatched, indexed by [`Rule`].
     pub(super) blocked: [Span; Rule::COUNT],
-    /// Whether a tenant has tokens per minute of its own. The queue accounts for them.
+    /// Whether any tenant has its own limit of tokens per minute. The queue accounts for these
+    /// tokens.
     has_tenant_tokens: bool,
     /// Whether calls can differ in what they lack even without rate budgets: by the memory, the
     /// replicas or the tenant tokens that they need.
@@ -94,7 +97,8 @@ impl Capacity {
         self.has_tenant_tokens || self.budgets.is_limiting()
     }
 
-    /// Returns what a call requires. The values are zero where nothing limits the target.
+    /// Returns what a call requires. The requirements are zero if the target limits neither tokens,
+    /// memory nor replicas.
     pub(super) fn needs(&mut self, ticket: &Ticket) -> Requirements {
         let has_failed = ticket.has_failed;
         if !self.is_sized && self.budgets.budgets.is_none() {
@@ -142,8 +146,8 @@ impl Capacity {
         self.budgets.lacking(now, &call.needs.need).map(|(rule, at)| (rule, Some(at)))
     }
 
-    /// Returns when the rate budgets have room for a call if no other call is dispatched before.
-    /// Returns `None` if `room` has too little memory, because time alone does not release memory.
+    /// Returns when the rate budgets permit a call if no other call is dispatched before. Returns
+    /// `None` if `room` has too little memory, because time alone does not release memory.
     pub(super) fn ready_at(&self, now: Instant, need: &Need, room: &AvailableBudget) -> Option<Instant> {
         (need.kv <= room.max_need.kv).then(|| self.budgets.ready_at(now, need))
     }
@@ -154,7 +158,7 @@ impl Capacity {
         if self.upstream.is_down() { Rule::Outage } else { Rule::CoolDown }
     }
 
-    /// Passes the time to the upstream, whose limits may change by it, and updates `limits`.
+    /// Lets the upstream update its time-dependent limits, and updates `limits`.
     pub(super) fn tick(&mut self, now: Instant) {
         self.upstream.tick(now);
         self.refresh_limits(now);
@@ -225,7 +229,7 @@ impl Capacity {
         Some(result)
     }
 
-    /// Updates `limits`, and records since when slots or first tokens have been short.
+    /// Updates `limits`, and records in `blocked` since when slots or first tokens have been short.
     pub(super) fn refresh_and_record(&mut self, now: Instant) {
         self.read_limits();
         for rule in [Rule::Slots, Rule::FirstTokens] {
@@ -233,9 +237,9 @@ impl Capacity {
         }
     }
 
-    /// Records which requirement keeps the first call in order from being dispatched although slots
-    /// are free. `None`: no requirement. `is_held` is `true` if something is reserved for that
-    /// call.
+    /// Records in `blocked` which requirement keeps the first call in order from being dispatched
+    /// although slots are free. `None`: no requirement. `is_held` is `true` if something is
+    /// reserved for that call.
     pub(super) fn record_shortage(&mut self, now: Instant, lack: Option<Rule>, is_held: bool) {
         for rule in Rule::SIZES {
             self.blocked[rule as usize].set(now, lack == Some(rule));
@@ -243,7 +247,7 @@ impl Capacity {
         self.blocked[Rule::Reserved as usize].set(now, is_held);
     }
 
-    /// Updates `limits`. If what is short has changed, also records since when.
+    /// Updates `limits`. If [`Limits::shortage`] has changed, also records since when.
     pub(super) fn refresh_limits(&mut self, now: Instant) {
         let before = self.limits.shortage;
         self.read_limits();
@@ -297,7 +301,7 @@ impl Budgets {
         self.limits.load(Ordering::Acquire)
     }
 
-    /// Locks the budgets. Returns `None` if they do not limit calls now.
+    /// Locks the budgets. Returns `None` if there are none or if they do not limit calls now.
     fn limiting(&self) -> Option<MutexGuard<'_, RateBudgets>> {
         if self.is_limiting() { self.lock() } else { None }
     }
@@ -319,15 +323,15 @@ impl Budgets {
         Some((kind.into(), most))
     }
 
-    /// Returns the budget that has no room for the call now, and when it has room if no other call
-    /// is dispatched before. Returns `None` if all budgets have room.
+    /// Returns the budget that does not permit the call now, and when it will if no other call is
+    /// dispatched before. Returns `None` if all budgets permit the call.
     pub(super) fn lacking(&self, now: Instant, need: &Need) -> Option<(Rule, Instant)> {
         let (kind, at) = self.limiting()?.ready_at(now, need)?;
         Some((kind.into(), at))
     }
 
-    /// Returns when the budgets have room for the call if no other call is dispatched before.
-    /// Returns `now` if they have room now.
+    /// Returns when the budgets permit the call if no other call is dispatched before. Returns
+    /// `now` if they permit it now.
     pub(super) fn ready_at(&self, now: Instant, need: &Need) -> Instant {
         self.lacking(now, need).map_or(now, |(_, at)| at)
     }

@@ -5,9 +5,9 @@ use std::time::Instant;
 use super::{Candidate, Rule, Scheduler, Selector, Ticket, WaitExplanation, WaiterId};
 
 impl<W> Selector<'_, W> {
-    /// Returns the first rule that a call does not satisfy, and when time alone will satisfy it.
-    /// The time is `None` if it depends on other events. Returns `None` if the call is admissible.
-    /// `id` is `None` for a call that is not waiting.
+    /// Returns the first rule that a call does not satisfy, and when time alone will satisfy the
+    /// rule. The time is `None` if that depends on other events. Returns `None` if the call is
+    /// admissible. `id` is `None` for a call that is not waiting.
     ///
     /// The rules are checked in this order: closed upstream, the tenant's own limits, the target's
     /// limits.
@@ -53,8 +53,8 @@ impl<W> Selector<'_, W> {
             Rule::CoolDown | Rule::Outage => self.capacity.upstream.closed_since(),
             rule => self.capacity.blocked[rule as usize].since(),
         };
-        // The front may not lack what a small call lacks. In that case, the call has lacked it
-        // since the last grant.
+        // Rules about sizes are recorded for the front only, which may not lack what a small call
+        // lacks. In that case, the call has lacked it since the last grant.
         since.or(self.capacity.last_grant).unwrap_or(call.ticket.queued_at)
     }
 }
@@ -72,8 +72,9 @@ impl<W> Scheduler<W> {
         Some(self.why(now, &Candidate { tenant, ticket: &ticket, needs }, ahead, Some(id)))
     }
 
-    /// Returns which rule keeps a call waiting that has `ahead_in_line` calls of its own line
-    /// ahead. `id` is `None` for a call that is not waiting.
+    /// Returns which rule keeps a call waiting, since when, and how long it is expected to wait.
+    /// `ahead_in_line` is the number of calls ahead of it in its line. `id` is `None` for a call
+    /// that is not waiting.
     pub(super) fn why(
         &mut self,
         now: Instant,

@@ -12,7 +12,7 @@ use slab::Slab;
 
 use super::{Available, Requirements};
 
-/// In the place of an index: there is no node.
+/// The index that stands for no node.
 const NIL: u32 = u32::MAX;
 
 /// A member of the set, as a node of the tree.
@@ -26,7 +26,7 @@ struct Node<K> {
     left: u32,
     /// The index of the child with greater keys, or [`NIL`].
     right: u32,
-    /// A random number, not less than those of the children.
+    /// A random number, at least as great as the numbers of the children. Keeps the tree balanced.
     priority: u32,
     /// The number of nodes in the subtree, this one included.
     size: u32,
@@ -40,7 +40,8 @@ pub(super) struct FitSet<K> {
     root: u32,
     /// The state of the random number generator.
     seed: u32,
-    /// The nodes above the last change. Kept so that its memory is allocated once.
+    /// Scratch space of changes: the indices of the nodes from the root to the parent of the
+    /// changed node. A field, so that its memory is allocated only once.
     path: Vec<u32>,
 }
 
@@ -73,7 +74,8 @@ impl<K: Copy + Ord> FitSet<K> {
         Some((at.key, at.needs))
     }
 
-    /// Returns the key with `index` smaller keys in the set, or `None` if there are not that many.
+    /// Returns the key at the position `index` in ascending order, counted from 0. Returns `None`
+    /// if the set has too few members.
     pub(super) fn nth(&self, mut index: usize) -> Option<K> {
         let mut at = self.node(self.root)?;
         loop {
@@ -258,8 +260,8 @@ impl<K: Copy + Ord> FitSet<K> {
         }
     }
 
-    /// Joins two subtrees of which all keys of `left` are smaller than those of `right`. Returns
-    /// the root.
+    /// Joins two subtrees into one and returns its root. All keys of `left` must be smaller than
+    /// those of `right`.
     fn merge(&mut self, left: u32, right: u32) -> u32 {
         let (Some(l), Some(r)) = (self.node(left), self.node(right)) else {
             return if left == NIL { right } else { left };

@@ -2,8 +2,8 @@
 //! may borrow unused reserved slots, and return them when they end.
 //!
 //! A floor of less than one slot is rounded up to one. With few slots, such floors could add up to
-//! more than all slots. They are therefore served only every other time, so that other calls get
-//! slots, too.
+//! more than all slots. Therefore, after a waiting call was dispatched for any floor, the next one
+//! is not dispatched for a rounded floor, so that other calls get slots, too.
 
 use super::{TenantId, Tenants};
 use crate::Lane;
@@ -22,7 +22,8 @@ struct Floor {
     holder: Holder,
     /// The floor as a share of the current number of slots, greater than 0 and at most 1.
     share: f64,
-    /// The number of the grant that was last dispatched for this floor, or 0 if there was none.
+    /// The number of the last grant ([`GrantId`](super::GrantId)) that was dispatched for this
+    /// floor, or 0 if there was none.
     last: u64,
 }
 
@@ -30,8 +31,8 @@ struct Floor {
 #[derive(Debug)]
 pub(super) struct Floors {
     floors: Vec<Floor>,
-    /// The holder for whose floor the last call was dispatched, or `None` if it was not dispatched
-    /// for a floor.
+    /// The holder for whose floor the last waiting call was dispatched, or `None` if that call was
+    /// not dispatched for a floor.
     pub(super) last: Option<Holder>,
 }
 
@@ -39,7 +40,8 @@ pub(super) struct Floors {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct UnderFloor {
     pub(super) holder: Holder,
-    /// The number of slots that it could use up to its floor.
+    /// The number of further slots that the holder could use within its floor: at most as many as
+    /// it has waiting calls.
     pub(super) missing: usize,
     /// Whether the floor is less than one slot and was rounded up to one.
     pub(super) rounded: bool,
@@ -68,8 +70,8 @@ impl Floors {
     /// `limit` slots. `of` returns the slots that a holder has, and the number of its waiting
     /// calls.
     ///
-    /// Tenants come before lanes. Within each, the holder with the smallest part of its floor comes
-    /// first; among equals, the one that was not served for longest.
+    /// Tenants come before lanes. Within each, the holder that uses the smallest part of its floor
+    /// comes first; among equals, the one for which a call was dispatched longest ago.
     pub(super) fn under(&self, limit: usize, of: impl Fn(Holder) -> (usize, usize)) -> Vec<UnderFloor> {
         let mut under: Vec<_> = self
             .floors

@@ -1,4 +1,5 @@
-//! Slots of attempts: the charges and the events of an attempt from its admission to its end.
+//! [`Grant`], the slot of one attempt, and the events of the attempt from its admission to the
+//! release of the slot.
 
 use std::time::{Duration, Instant};
 
@@ -28,21 +29,24 @@ pub struct Grant {
     pub(super) slot: UpstreamSlot,
     /// The number of slots in use when this one was granted, itself included.
     pub in_flight: usize,
-    /// The part of its wait budget that the call used for this slot. Time while the target was
-    /// closed is not counted.
+    /// The part of the call's wait budget that was used while the call waited for this slot. Time
+    /// while the target was closed is not counted.
     pub spent: Duration,
     /// Whether the success or failure of the attempt was reported to the upstream.
     pub(super) is_reported: bool,
-    /// Whether the attempt was sent. If `true` on release, its charge to the rate budgets stands
-    /// unless it was settled. The default is `false`.
+    /// Whether the attempt was sent. The driver sets it. If `true` on release, the charge to the
+    /// rate budgets is kept, or stays as settled; otherwise, it is refunded. The default is
+    /// `false`.
     pub sent: bool,
-    /// The outcome that the adaptive limit gets on release. The default is [`Ended::Cancelled`].
+    /// The outcome that is reported to the adaptive limit on release. The default is
+    /// [`Ended::Cancelled`].
     pub outcome: Ended,
 }
 
 impl Grant {
-    /// Returns `true` if the scheduler needs to know the first token of the attempt: its limit is
-    /// adaptive, or it awaits the first token of a replica.
+    /// Returns `true` if the driver must report the first token of the attempt, because its limit
+    /// is adaptive, or because the answer is streamed by a replica of a pool and its first token
+    /// was not reported.
     pub fn is_tracked(&self) -> bool {
         let slot = &self.slot;
         slot.tracked.is_some() || slot.assignment.as_ref().is_some_and(|assignment| assignment.awaits)
@@ -78,7 +82,7 @@ impl<W> Scheduler<W> {
     }
 
     /// Applies the rate headers of a response to the rate budgets. `sent_at` is when the attempt
-    /// was sent, and `limited` is `true` if it was rejected as over a limit.
+    /// was sent, and `limited` is `true` if the attempt was rejected as over a rate limit.
     ///
     /// Call [`Scheduler::next`] afterwards.
     pub fn on_rate_headers(
@@ -94,8 +98,8 @@ impl<W> Scheduler<W> {
         }
     }
 
-    /// Returns `true` if a rate budget has no room now for another call with the same charge.
-    /// Returns `false` if there are no budgets.
+    /// Returns `true` if a rate budget has too little left now for another call with the same
+    /// charge. Returns `false` if there are no budgets.
     pub fn is_spent(&self, now: Instant, grant: &Grant) -> bool {
         let charge = grant.budget.as_deref();
         charge.is_some_and(|charge| self.capacity.budgets.lacking(now, &charge.need).is_some())
@@ -120,7 +124,8 @@ impl<W> Scheduler<W> {
         self.watch_gap(now);
     }
 
-    /// Records the first token of an answer. Another call may then await its first token.
+    /// Records the first token of an answer. The attempt no longer counts among those that await
+    /// their first token, so that another call may be admitted.
     ///
     /// Call [`Scheduler::next`] afterwards.
     pub fn on_first_token(&mut self, now: Instant, grant: &mut Grant) {
@@ -236,7 +241,7 @@ impl<W> Scheduler<W> {
         self.watch_gap(now);
     }
 
-    /// Gives a call a slot and charges it.
+    /// Gives a call a slot and charges the call to its tenant and the rate budgets.
     ///
     /// `kept` is the index of the replica whose memory the call may not use, because it is kept for
     /// the first call of its line. `out_of_turn` is `true` if another line was before the call's in

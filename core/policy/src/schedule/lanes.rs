@@ -1,16 +1,17 @@
-//! The order of lanes, and of lines inside a lane. A line is the waiting calls of one tenant in one
-//! lane. Lanes are ordered by priority and age, and the lines of a lane by start-time fair
+//! The order of lanes, and of the lines inside a lane. A line is the waiting calls of one tenant in
+//! one lane. Lanes are ordered by priority and age, and the lines of a lane by start-time fair
 //! queueing.
 //!
 //! # Ageing
 //!
-//! A lane is *raised* when its oldest call has waited for the ageing time once for each lane above
-//! it that has calls waiting. A raised lane may go *early*, that is, before higher lanes, for at
-//! most an eighth of the capacity ([`EARLY_DIVISOR`]):
+//! A lane is *raised* when its oldest call has waited for `n` times the ageing time, where the
+//! highest lane with waiting calls is `n` lanes above. A raised lane may go *early*, that is,
+//! before higher lanes, for at most an eighth of the capacity ([`EARLY_DIVISOR`]):
 //!
 //! - Slots: the lane may go early while it uses less than an eighth of the slots, or none if there
 //!   are fewer than 16. With fewer than 8 slots, one slot is more than an eighth. In that case, the
-//!   lane rests after each early call until the call has used an eighth of the time of all slots.
+//!   lane *rests* after each early call, that is, dispatches no further call early, until the call
+//!   has used an eighth of the time of all slots.
 //! - Cost, unless the call takes the last slot. If slots are free, tokens, memory or first tokens
 //!   may be what is short. The lane may go early again when higher lanes have been charged seven
 //!   times the cost of its last early call.
@@ -20,8 +21,8 @@
 //!
 //! Inside a lane, the age of calls has no effect, with one exception. A line is *in debt* if its
 //! calls cost more than they were estimated. Such a line goes first if it has waited for the ageing
-//! time and was passed over for eight rounds, each of one dispatch for every line of the lane. See
-//! `docs/design/fair-queueing.md`.
+//! time and was passed over for eight rounds. A round is as many dispatches as the lane has lines.
+//! See `docs/design/fair-queueing.md`.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
@@ -67,7 +68,7 @@ pub(super) struct Head {
     pub(super) cost: f64,
     /// The weight of the tenant in fair queueing.
     pub(super) weight: f64,
-    /// The minimum of each requirement over all calls of the line that may go.
+    /// The minimum of each requirement over all calls of the line.
     pub(super) least: Requirements,
 }
 
@@ -90,7 +91,8 @@ pub(super) struct ReadyLines {
     /// The last call that the lane dispatched early, and when. `None` if there is none, or if the
     /// slot of that call was released.
     early: Option<(GrantId, Instant)>,
-    /// Until when the lane dispatches no call early, or `None` if it has not had to rest yet.
+    /// Until when the lane rests, that is, dispatches no call early. `None` if it has not had to
+    /// rest yet.
     rests_until: Option<Instant>,
     /// The cost that must be charged to higher lanes before the lane may dispatch a call early
     /// while more than one slot is free. Zero or less: it may do so now.
@@ -98,8 +100,8 @@ pub(super) struct ReadyLines {
 }
 
 impl ReadyLines {
-    /// Returns the virtual time from which a line is served that becomes ready now. `share` is the
-    /// cost of its first call divided by the weight of its tenant. See [`VirtualTime::entry`].
+    /// Returns the virtual time at which a line starts if it becomes ready now. `share` is the cost
+    /// of its first call divided by the weight of its tenant. See [`VirtualTime::entry`].
     pub(super) fn entry(&self, share: f64) -> Tag {
         self.time.entry(self.by_tag.first().map(|(key, _)| key.tag), share)
     }
@@ -109,7 +111,7 @@ impl ReadyLines {
         Some(self.by_tag.first()?.0.tenant)
     }
 
-    /// Returns the start tag of the first line that belongs to another tenant, or `None` if there
+    /// Returns the least start tag of the lines of other tenants than `tenant`, or `None` if there
     /// is no such line.
     pub(super) fn first_tag_but(&self, tenant: TenantId) -> Option<Tag> {
         let first = (0..2).filter_map(|at| self.by_tag.nth(at)).find(|key| key.tenant != tenant)?;
@@ -122,8 +124,8 @@ impl ReadyLines {
         self.by_tag.next_fit(after, available, u32::MAX)
     }
 
-    /// Replaces the least requirements of a ready line. Tenant tokens are ignored, because lines
-    /// without them are parked.
+    /// Replaces the least requirements of a ready line (see [`Head::least`]). Tenant tokens are
+    /// ignored, because a line whose tenant lacks tokens is parked.
     pub(super) fn set(&mut self, key: &LineKey, least: Requirements) {
         self.by_tag.set(key, Requirements { tenant_tokens: 0, ..least });
     }
@@ -135,14 +137,15 @@ impl ReadyLines {
         (at <= now).then_some(tenant)
     }
 
-    /// Counts a call that was dispatched from the line.
+    /// Records that the lane has dispatched a call of `line`.
     pub(super) fn count(&mut self, now: Instant, line: &mut Line) {
         self.dispatched += 1;
         (line.passed_since, line.last_dispatch) = (self.dispatched, Some(now));
     }
 
-    /// Returns when the oldest waiting call raises the lane by that many lanes. Returns `None` if
-    /// no line is ready or if ageing is disabled (`aging` is zero).
+    /// Returns when the oldest waiting call of the lane has waited for `lanes` times the ageing
+    /// time, which raises the lane by `lanes` lanes. Returns `None` if no line is ready or if
+    /// ageing is disabled (`aging` is zero).
     fn raised_at(&mut self, lanes: usize, aging: Duration) -> Option<Instant> {
         let (oldest, _) = self.ages.order().first()?;
         oldest.checked_add(aging.checked_mul(lanes as u32)?).filter(|_| !aging.is_zero())
@@ -158,7 +161,7 @@ impl ReadyLines {
     }
 }
 
-/// The turn of one lane in the dispatch order.
+/// One lane in the dispatch order, and whether it goes early.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Turn {
     pub(super) lane: Lane,
@@ -202,7 +205,7 @@ impl Lanes {
         let key = LineKey { tag, age: head.age, tenant };
         line.position = Some(LinePosition { key, since, head });
         match before {
-            // The line has not moved, so that its known least requirements stay valid.
+            // If the line has not moved, its known least requirements stay valid.
             Some(LinePosition { key: old, head: was, .. }) if old == key && was.call == head.call => {
                 if was.least != head.least {
                     self.lane_mut(lane).set(&key, head.least);
@@ -231,7 +234,8 @@ impl Lanes {
     }
 
     /// Removes a line from its lane until `until`. When it becomes ready again, it is treated like
-    /// the line of a new tenant, so that it earns no credit meanwhile.
+    /// the line of a new tenant, so that it gains no advantage from the time in which it was
+    /// parked.
     pub(super) fn park(&mut self, lane: Lane, tenant: TenantId, line: &mut Line, until: Instant) {
         self.leave(lane, tenant, line);
         self.parked.insert((until, lane, tenant));
@@ -312,9 +316,9 @@ impl Lanes {
         changes.flatten().filter(|at| *at > now).min()
     }
 
-    /// Records the dispatch of a waiting call. Its cost is credited to all lower lanes. If its lane
-    /// went early, the lane must wait before it may do so again. `is_last` is `true` if the call
-    /// took the last free slot.
+    /// Records the dispatch of a waiting call. Its cost is deducted from the cost that each lower
+    /// lane has to wait for before it may go early again. If its own lane went early, that lane has
+    /// to wait as well. `is_last` is `true` if the call took the last free slot.
     pub(super) fn on_dispatch(&mut self, now: Instant, turn: Turn, id: GrantId, cost: f64, is_last: bool) {
         for lower in self.lanes.iter_mut().skip(turn.lane as usize + 1) {
             lower.debt = (lower.debt - cost).max(0.0);
@@ -329,8 +333,8 @@ impl Lanes {
     }
 
     /// Updates the lane after a slot was released. If the call `id` was the lane's last early call,
-    /// the lane rests for a time in proportion to how long the call had the slot. `slots` is the
-    /// current number of slots.
+    /// the lane dispatches no call early for a time in proportion to how long the call had the
+    /// slot. `slots` is the current number of slots.
     pub(super) fn release(&mut self, now: Instant, lane: Lane, id: GrantId, slots: usize) {
         let lane = self.lane_mut(lane);
         if let Some((_, since)) = lane.early.take_if(|(early, _)| *early == id) {

@@ -1,5 +1,5 @@
-//! An order of tenants by a value that changes often and is rarely read. It is sorted only when it
-//! is read; a change is only recorded.
+//! An order of tenants by a value that changes often and is rarely read. Changes are only recorded,
+//! and the order is sorted when it is read.
 
 use std::collections::BTreeSet;
 
@@ -73,7 +73,7 @@ mod tests {
     use super::*;
 
     proptest! {
-        /// Equal to a map that is always sorted.
+        /// The order equals that of a map of the same values, sorted at each read.
         #[test]
         fn agrees_with_a_map(steps in prop::collection::vec((0usize..8, prop::option::of(0u8..8), any::<bool>()), 1..200)) {
             let (mut lazy_order, mut map) = (LazyOrder::default(), BTreeMap::new());

@@ -13,7 +13,8 @@ use crate::adaptive::{AdaptiveView, CallKind, Decision, Ended, Limit, LimitSetti
 
 /// The maximum number of limit changes that are kept for the driver. Later ones are dropped.
 const MAX_CHANGES: usize = 64;
-/// A limit counts as saturated if no slot is free and the limit was exceeded within this time.
+/// A limit counts as saturated if no slot is free and too many calls were in flight (see
+/// [`Limit::last_breach`]) within this time.
 const SATURATION_WINDOW: Duration = Duration::from_secs(60);
 
 /// The current number of slots: a fixed number, or an adaptive limit.
@@ -49,7 +50,7 @@ struct AdaptiveLimit {
     last_move: Option<Decision>,
 }
 
-/// A call in flight, as the adaptive limit knows it.
+/// What the adaptive limit tracks about a call in flight.
 #[derive(Debug)]
 pub(super) struct Tracked {
     sample: Sample,
@@ -84,7 +85,8 @@ impl Limiter {
         if in_flight >= self.slots { Some(Rule::Slots) } else { first_tokens }
     }
 
-    /// Counts a call that gets a slot. Returns `None` if the limit is fixed.
+    /// Reports to the adaptive limit that a call got a slot. Returns the call's tracking state for
+    /// later reports, or `None` if the limit is fixed.
     pub(super) fn on_sent(&mut self, now: Instant, ticket: &Ticket) -> Option<Tracked> {
         let demand = &ticket.demand;
         let kind = CallKind { input: demand.input, output: demand.output, streams: ticket.streams };
@@ -106,7 +108,7 @@ impl Limiter {
         self.update(|limit| limit.mark_unobservable(now, &mut tracked.sample, output));
     }
 
-    /// Reports the end of a call to the adaptive limit.
+    /// Reports the end of a call and its outcome `how` to the adaptive limit.
     pub(super) fn on_end(&mut self, now: Instant, mut tracked: Tracked, how: Ended) {
         self.stop_awaiting(&mut tracked);
         self.update(|limit| limit.on_ended(now, tracked.sample, how));

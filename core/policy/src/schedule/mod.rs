@@ -7,11 +7,11 @@
 //!
 //! - the upstream has a free slot, and fewer calls await their first token than the limit allows;
 //! - the tenant is below its own cap and has enough of its own tokens;
-//! - the rate budgets and the engine's memory have room for the call;
+//! - the rate budgets and the engine's memory have enough left for the call;
 //! - no cool-down is in force.
 //!
-//! A call that is larger than a whole budget is admissible when that budget is full. The rest
-//! becomes debt.
+//! A call that needs more tokens than a rate budget holds at once is admissible when the budget is
+//! full, and leaves the budget in debt. A call that could never be admitted is refused.
 //!
 //! # Order
 //!
@@ -23,8 +23,10 @@
 //! 3. inside a lane, tenants by start-time fair queueing on cost;
 //! 4. inside a tenant, the oldest call.
 //!
-//! Other calls may overtake the head of a line that does not fit, until the head is *aged*. From
-//! then on, what the head lacks is *reserved* for it.
+//! A *line* is the waiting calls of one tenant in one lane, and its first call is its *head*. If a
+//! head does not fit, other calls may overtake it until it is *aged*, that is, until it has waited
+//! for [`SchedulerSettings::aging`]. From then on, the resources that the head lacks are *reserved*
+//! for it.
 //!
 //! # Parts
 //!
@@ -32,28 +34,30 @@
 //!
 //! - `queue::Queue`: the waiting calls, in lines by tenant and lane, and what tenants are
 //!   charged.
-//! - `capacity::Capacity`: slots, budgets and memory, and who holds them. Behind it,
-//!   `upstream::Upstream` is a single server or a pool of replicas. The scheduler does not know
-//!   which.
-//! - `select::Order`: the floors, and the reservation for an aged head. `select::Selector`
-//!   applies the order to the queue and the capacity.
-//! - `preempt::Borrowed`: the calls in flight that may be cancelled for a floor.
+//! - `capacity::Capacity`: slots, rate budgets and memory, and the number of calls that use them.
+//!   Behind it, `upstream::Upstream` is a single server or a pool of replicas. The scheduler does
+//!   not know which.
+//! - `select::Order`: the floors (slots reserved for tenants or lanes), and the reservation for an
+//!   aged head. `select::Selector` applies the order to the queue and the capacity.
+//! - `preempt::Borrowed`: the calls in flight that may be cancelled to free a slot for a floor.
 //! - `predict::Paces`: the pace at which slots are released, from which waits are predicted.
 //!
 //! # Invariants
 //!
 //! After every method that takes `now`, followed by [`Scheduler::next`] until it returns `None`:
 //!
-//! - The scheduler is *work-conserving*: no admissible call waits, except for calls that would take
-//!   what is reserved and calls behind an aged head of their line.
-//! - `in flight <= slots in force`, unless the limit was lowered or calls were forced (observe
-//!   mode). Lowering a limit cancels nothing: slots retire as their calls end.
+//! - The scheduler is *work-conserving*: no admissible call waits, except calls that would take
+//!   reserved resources, and calls behind an aged head of their line.
+//! - The calls in flight are at most as many as the slots in force, unless the limit was lowered or
+//!   calls were forced (observe mode). Lowering a limit cancels no call: slots are removed as their
+//!   calls end.
 //! - Each queued call leaves the queue exactly once: dispatched, refused or withdrawn.
-//! - What an attempt was charged is refunded, settled or kept, exactly once.
+//! - Each charge of an attempt is refunded, settled or kept, exactly once.
 //!
 //! A decision takes O(log n) time in the number of waiting calls. The scheduler has no clock and
-//! does no I/O: each method gets `now`, and [`Scheduler::next_wake`] returns when to ask again. `W`
-//! is what the driver needs to answer a waiting call.
+//! does no I/O. Its *driver*, the async code that owns it, passes the current time to each method
+//! and sleeps until the time that [`Scheduler::next_wake`] returns. The type parameter `W` of
+//! [`Scheduler`] is the driver's handle to the caller of a waiting call.
 
 mod admission_request;
 mod admit;

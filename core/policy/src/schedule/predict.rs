@@ -1,9 +1,9 @@
 //! Predictions of waits. Calls whose predicted wait is too long are refused.
 //!
-//! A prediction is computed from the number of calls ahead, the pace at which slots are released
-//! while they are short, and the rate budgets. It is optimistic: it ignores calls of higher lanes
-//! that arrive later, and is one standard deviation below the mean. There is no prediction until
-//! enough releases were observed.
+//! A prediction is computed from the number of calls ahead, the rate budgets, and the pace at which
+//! slots are released while none is free. It is optimistic: it ignores calls of higher lanes that
+//! arrive later, and is one standard deviation below the mean. There is no prediction until enough
+//! releases were observed.
 
 use std::time::{Duration, Instant};
 
@@ -39,7 +39,8 @@ impl<W> Scheduler<W> {
         pace.on_release(now, waits, full_since);
     }
 
-    /// Returns the pace of first tokens if these are what calls lack, otherwise the pace of slots.
+    /// Returns the pace of first tokens if the limit on calls that await theirs is reached,
+    /// otherwise the pace of slots.
     pub(super) fn pace(&self) -> &Pace {
         let lacks_first_tokens = self.capacity.limits.shortage == Some(Rule::FirstTokens);
         if lacks_first_tokens { &self.paces.first_tokens } else { &self.paces.slots }
@@ -69,7 +70,7 @@ impl<W> Scheduler<W> {
         // The release of memory is not predicted: that of a single server is expected at once.
         let is_bounded = budgets.is_limiting() || (upstream.is_sized() && !upstream.can_bypass());
         let rates = is_bounded.then(|| {
-            // Not before a budget has room for the call at all, for example after a used-up day.
+            // Not before each budget permits the call at all, for example after a used-up day.
             let alone = budgets.ready_at(now, &needs.need).saturating_duration_since(now);
             if ahead == 0 {
                 alone
@@ -82,11 +83,11 @@ impl<W> Scheduler<W> {
     }
 }
 
-/// The pace at which something is released while calls lack it. `retry_after` and predicted waits
-/// are computed from it.
+/// The pace at which slots or first tokens become available while calls lack them. `retry_after`
+/// and predicted waits are computed from it.
 ///
-/// Only time in which calls lack it counts. The remaining time between two releases depends on the
-/// callers, not on the upstream.
+/// Only the time in which calls lack a slot or a first token counts. The remaining time between two
+/// releases depends on the callers, not on the upstream.
 #[derive(Debug, Default)]
 pub(super) struct Pace {
     /// When the last release was, or `None` if there was none.
@@ -95,15 +96,15 @@ pub(super) struct Pace {
     waited: bool,
     /// The number of releases that were counted.
     seen: u32,
-    /// The number of releases, where older ones count less.
+    /// The number of counted releases, where older ones count less.
     count: f64,
     /// The time between these releases in seconds, where older times count less.
     seconds: f64,
 }
 
 impl Pace {
-    /// Records a release. `waits` is `true` if calls wait for it. `full_since` is since when
-    /// nothing has been free, or `None` if something was.
+    /// Records a release. `waits` is `true` if calls wait for it. `full_since` is since when no
+    /// slot (or first token) has been available, or `None` if one was.
     ///
     /// The time since the last release counts if calls waited at both releases. Otherwise, only the
     /// part since `full_since` counts.

@@ -2,7 +2,7 @@
 //! driver cancels a borrower's call that has no response head yet, and queues it again without a
 //! new charge.
 //!
-//! No more calls are preempted than slots that floors would use (see [`owed`]), so that no call is
+//! At most as many calls are preempted as floors could use slots (see [`owed`]), so that no call is
 //! cancelled in vain.
 
 use std::collections::BTreeMap;
@@ -30,9 +30,10 @@ impl Borrowed {
         self.preempted.remove(&id);
     }
 
-    /// Returns the call to preempt now, and counts it as preempted: the youngest without a response
-    /// head whose tenant and lane both hold more slots than their floors, while the holder of a
-    /// floor has fewer and waits only for a slot. Returns `None` if there is none.
+    /// Returns the call to preempt now, and lists it as preempted: the most recently admitted call
+    /// without a response head whose tenant and lane both hold more slots than their floors, while
+    /// the holder of a floor has fewer and waits only for a slot. Returns `None` if there is no
+    /// such call.
     pub(super) fn next<W>(&mut self, mut selector: Selector<'_, W>) -> Option<GrantId> {
         let capacity = &mut selector.capacity;
         if !capacity.upstream.may_lack_slots(capacity.in_flight)
@@ -113,7 +114,7 @@ fn owed<W>(selector: &mut Selector<'_, W>) -> Vec<ReplicaSet> {
             }
             continue;
         }
-        // A line that adds no call belongs to a tenant that has been counted.
+        // A line that adds no call belongs to a tenant whose calls were counted before.
         let lines = lines_of(selector, holder, missing + calls.len());
         for (id, lane) in lines {
             let Some(tenant) = selector.queue.tenants.get(id) else { continue };
@@ -130,7 +131,8 @@ fn owed<W>(selector: &mut Selector<'_, W>) -> Vec<ReplicaSet> {
     owed
 }
 
-/// Returns what would be available beside the reservation if each eligible replica had a free slot.
+/// Returns what would be available to calls, apart from the reserved resources, if each eligible
+/// replica had a free slot.
 fn available_with_free_slots<W>(selector: &mut Selector<'_, W>) -> Available {
     let mut available = selector.capacity.available(selector.now);
     available.replicas = selector.capacity.upstream.replicas(None, None);
@@ -141,7 +143,8 @@ fn available_with_free_slots<W>(selector: &mut Selector<'_, W>) -> Available {
     available
 }
 
-/// Returns at most `most` lines whose calls count for the floor of `holder`, in dispatch order.
+/// Returns lines whose calls count for the floor of `holder`, in dispatch order: one for each lane
+/// with waiting calls if the holder is a tenant, or the first `most` lines if it is a lane.
 fn lines_of<W>(selector: &mut Selector<'_, W>, holder: Holder, most: usize) -> Vec<(TenantId, Lane)> {
     match holder {
         Holder::Tenant(tenant) => selector.turns().map(|turn| (tenant, turn.lane)).collect(),

@@ -1,12 +1,13 @@
-//! The waiting calls of a scheduler: one line for each tenant and lane, and the limits of their
-//! number.
+//! The waiting calls of a scheduler, with one line for each tenant and lane, and the maximum
+//! numbers of waiting calls.
 //!
 //! # Shedding
 //!
-//! The number of waiting calls is limited for each tenant, for each lane, and in total. If a call
-//! of a higher lane finds the limit of its tenant or the total reached, a waiting call of a lower
-//! lane is shed: the youngest call of the lowest lane, of the tenant with the most waiting calls
-//! there. Retries, and tenants with `shed = false`, are exempt.
+//! The number of waiting calls is limited for each tenant, for each lane, and in total. If a new
+//! call finds the limit of its tenant or the total reached, the youngest call of the lowest lane
+//! below its own is shed, that is, removed and refused: a call of the same tenant if the tenant's
+//! limit is reached, otherwise a call of the tenant with the most waiting calls in that lane.
+//! Retries, and tenants with `shed = false`, are exempt.
 //!
 //! # Invariants
 //!
@@ -77,7 +78,8 @@ impl<W> Queue<W> {
     }
 
     /// Adds a call to the line of its tenant and lane, and returns its ID. `open` is the total time
-    /// for which the target has been open; the wait budget of the call is counted from it.
+    /// so far for which the target has been open, from which the wait budget of the call is
+    /// counted.
     pub(super) fn enqueue(
         &mut self,
         id: TenantId,
@@ -159,7 +161,7 @@ impl<W> Queue<W> {
         let line = &mut tenant.lines[lane as usize];
         let head = line.calls.first().filter(|_| may_go).and_then(|((_, call), needs)| {
             let least = line.calls.least()?;
-            // The head has not changed, so that its details are known.
+            // If the head has not changed, its details are still known.
             if let Some(head) = line.position.map(|position| position.head).filter(|head| head.call == call) {
                 return Some(Head { least, ..head });
             }
@@ -170,8 +172,8 @@ impl<W> Queue<W> {
         self.lanes.place(lane, id, line, head);
     }
 
-    /// Removes a line from the ready lines of its lane until `until`, when its tenant has tokens of
-    /// its own again.
+    /// Removes a line from the ready lines of its lane until `until`, when its tenant has enough
+    /// tokens of its own again. Such a line is *parked*.
     pub(super) fn park(&mut self, now: Instant, id: TenantId, lane: Lane, until: Instant) {
         if let Some(tenant) = self.tenants.get_mut(id) {
             tenant.out_of_tokens.set(now, true);
@@ -179,7 +181,7 @@ impl<W> Queue<W> {
         }
     }
 
-    /// Makes each parked line ready again whose tenant has tokens of its own by `now`.
+    /// Makes each parked line ready again if its tenant has enough tokens of its own by `now`.
     pub(super) fn unpark(&mut self, now: Instant) {
         while let Some((lane, id)) = self.lanes.due(now) {
             if let Some(tenant) = self.tenants.get_mut(id) {
@@ -254,8 +256,8 @@ impl<W> Queue<W> {
         victim.map_or(QueueSpace::Full, QueueSpace::Replacing)
     }
 
-    /// Updates in `shed_candidates` how many calls of a line may be shed. Does nothing if the
-    /// tenant is exempt from shedding.
+    /// Updates the number of calls of a line that may be shed, in `shed_candidates`. Does nothing
+    /// if the tenant is exempt from shedding.
     fn update_shed_candidate(&mut self, id: TenantId, lane: Lane) {
         if let Some(tenant) = self.tenants.get(id).filter(|tenant| tenant.shed) {
             let fresh = tenant.lines[lane as usize].fresh;
@@ -263,8 +265,8 @@ impl<W> Queue<W> {
         }
     }
 
-    /// Returns the last call of a line that is not a retry. Returns `None` if there is none, or if
-    /// the tenant is exempt from shedding.
+    /// Returns the last call in the order of a line, not counting retries. Returns `None` if there
+    /// is none, or if the tenant is exempt from shedding.
     fn youngest(&self, id: TenantId, lane: Lane) -> Option<WaiterId> {
         let tenant = self.tenants.get(id)?;
         let line = &tenant.lines[lane as usize];
@@ -288,7 +290,8 @@ pub(super) enum QueueSpace {
     Full,
 }
 
-/// The waiting load of one lane.
+/// The number of waiting calls in one lane, the sum of the weights of their tenants, and the sum of
+/// their needs.
 #[derive(Debug, Default)]
 struct LaneLoad {
     waiting: usize,
@@ -304,8 +307,8 @@ struct LaneLoad {
 pub(super) struct Load([LaneLoad; 3]);
 
 impl Load {
-    /// Adds a call to the load of its lane. `of_line` is the number of calls in its line, this one
-    /// included. `weight` is that of its tenant.
+    /// Adds a call to the load of its lane. `of_line` is the number of calls in its line, including
+    /// this one. `weight` is the weight of its tenant.
     pub(super) fn on_enqueue(&mut self, lane: Lane, need: &Need, of_line: usize, weight: f64) {
         let load = &mut self.0[lane as usize];
         load.waiting += 1;
@@ -316,7 +319,7 @@ impl Load {
     }
 
     /// Removes a call from the load of its lane. `of_line` is the number of calls that are left in
-    /// its line. `weight` is that of its tenant.
+    /// its line. `weight` is the weight of its tenant.
     pub(super) fn on_dequeue(&mut self, lane: Lane, need: &Need, of_line: usize, weight: f64) {
         let load = &mut self.0[lane as usize];
         load.waiting -= 1;
@@ -332,8 +335,8 @@ impl Load {
     }
 
     /// Returns the expected number of calls that are dispatched before a call with `ahead_in_line`
-    /// calls of its own line ahead: all calls of higher lanes, and those of other tenants in its
-    /// own lane by their weights.
+    /// calls of its own line ahead: all calls of higher lanes, and calls of its own lane in
+    /// proportion to the weights of their tenants. `weight` is the weight of the call's tenant.
     pub(super) fn ahead(&self, lane: Lane, ahead_in_line: usize, weight: f64) -> usize {
         let higher: usize = self.0.iter().take(lane as usize).map(|load| load.waiting).sum();
         let load = &self.0[lane as usize];

@@ -12,7 +12,7 @@ pub(super) struct Requirements {
     pub(super) need: Need,
     /// The tokens that the call takes from its tenant's own tokens per minute.
     pub(super) tenant_tokens: u32,
-    /// The replicas that may take the call, as a class.
+    /// The class of the call, which stands for the replicas that may take it. See [`CallClass`].
     pub(super) class: CallClass,
     /// See [`Ticket::has_failed`](super::Ticket::has_failed). For several calls, `true` if all of
     /// them have failed.
@@ -29,8 +29,8 @@ pub(super) struct Candidate<'a> {
 
 /// The class of a call at a pool. Calls that the same replicas may take are of one class.
 ///
-/// The value can also stand for several calls: then it has no number, and `mask` has the bits of
-/// all their classes. A class whose bit is not set is not among them.
+/// A value can also stand for the classes of several calls. In that case, it has no number, and
+/// `mask` has the bits of all these classes. A class whose bit is not set is not among them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct CallClass {
     /// The number of the class, or [`CallClass::SEVERAL`].
@@ -42,7 +42,7 @@ pub(super) struct CallClass {
 impl CallClass {
     /// The number of bits of `mask`. If there are more classes, some share a bit.
     pub(super) const MASK_BITS: usize = u32::BITS as usize;
-    /// In the place of a number: the value stands for several classes.
+    /// The value of `number` if the value stands for several classes.
     const SEVERAL: u32 = u32::MAX;
 
     pub(super) fn new(number: u32) -> Self {
@@ -54,12 +54,12 @@ impl CallClass {
         (self.number != Self::SEVERAL).then_some(self.number as usize)
     }
 
-    /// Returns which bit of the mask belongs to a class.
+    /// Returns the index of the bit in `mask` that belongs to the class with this number.
     pub(super) fn mask_bit(number: u32) -> usize {
         number as usize % Self::MASK_BITS
     }
 
-    /// Returns a value that stands for the classes of both.
+    /// Returns a value that stands for the classes of `self` and of `other`.
     fn or(self, other: Self) -> Self {
         let number = if self.number == other.number { self.number } else { Self::SEVERAL };
         Self { number, mask: self.mask | other.mask }
@@ -96,7 +96,8 @@ impl Requirements {
 /// the dispatch order. See [`super::select`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct ReservedResources {
-    /// Whether each part of the room is reserved for it, in the order of [`parts`].
+    /// For each of the four [`parts`] of a need, in that order, whether it is reserved for the
+    /// front.
     is_reserved: [bool; 4],
     /// At a pool, the index of the replica whose memory is reserved. `None`: no memory of a replica
     /// is reserved.
@@ -105,15 +106,15 @@ pub(super) struct ReservedResources {
 
 impl ReservedResources {
     /// Returns the resources that a call with this need lacks in `room`. `memory` is `true` if
-    /// there is memory for the call.
+    /// there is enough memory for the call.
     pub(super) fn lacked_by(need: &Need, room: &AvailableBudget, memory: bool) -> Self {
         let (need, most) = (parts(need), parts(&room.max_need));
         let [tokens, input, output, _] = std::array::from_fn(|part| need[part] > most[part]);
         Self { is_reserved: [tokens, input, output, !memory], at: None }
     }
 
-    /// Returns the reservation with memory reserved at the replica `at` only. `None`: at no
-    /// replica.
+    /// Returns the reservation with the memory of the replica with the index `at` reserved instead
+    /// of the shared memory. `None`: no memory is reserved.
     pub(super) fn at(self, at: Option<usize>) -> Self {
         let [tokens, input, output, _] = self.is_reserved;
         Self { is_reserved: [tokens, input, output, false], at }
@@ -130,7 +131,8 @@ impl ReservedResources {
         parts(need).into_iter().zip(self.is_reserved).any(|(need, is_reserved)| is_reserved && need > 0)
     }
 
-    /// Returns what is left of `room` for other calls: nothing of each reserved part.
+    /// Returns the part of `room` that other calls may use: `room` with zero for each reserved
+    /// part.
     pub(super) fn remaining(&self, room: AvailableBudget) -> AvailableBudget {
         let most = parts(&room.max_need);
         let left = std::array::from_fn(|part| if self.is_reserved[part] { 0 } else { most[part] });

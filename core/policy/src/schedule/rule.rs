@@ -17,19 +17,19 @@ pub enum Rule {
     TenantCap,
     /// The provider's requests per minute are used up.
     Requests,
-    /// The provider's tokens per minute have no room for the call.
+    /// The call needs more tokens than the provider's tokens per minute have left.
     Tokens,
-    /// The provider's input tokens per minute have no room for the call.
+    /// The call needs more input tokens than the provider's input tokens per minute have left.
     InputTokens,
-    /// The provider's output tokens per minute have no room for the call.
+    /// The call needs more output tokens than the provider's output tokens per minute have left.
     OutputTokens,
     /// The provider's requests per day are used up.
     RequestsPerDay,
-    /// The provider's tokens per day have no room for the call.
+    /// The call needs more tokens than the provider's tokens per day have left.
     TokensPerDay,
-    /// The tenant's own tokens per minute (`tpm`) have no room for the call.
+    /// The call needs more tokens than its tenant's own tokens per minute (`tpm`) have left.
     TenantTokens,
-    /// The KV-cache memory of the engine has no room for the call.
+    /// The call needs more memory than is free in the KV cache of the engine.
     Kv,
     /// No replica that may take the call accepts calls and has a free slot, although another
     /// replica does.
@@ -40,15 +40,16 @@ pub enum Rule {
     Outage,
     /// The call is admissible, but other calls are dispatched first.
     Turn,
-    /// There is room for the call, but it is reserved for another call that needs more and has
-    /// waited longer. Its stable name is `held`.
+    /// There are enough resources for the call, but they are reserved for another call that needs
+    /// more and has waited longer. The stable name of the rule is `held`.
     Reserved,
 }
 
 impl Rule {
     /// The number of rules.
     pub(super) const COUNT: usize = 16;
-    /// The rules about what one call requires of the rate budgets, the memory and the replicas.
+    /// The rules that depend on what a call requires of the rate budgets, the memory and the
+    /// replicas.
     pub(super) const SIZES: [Self; 8] = [
         Self::Requests,
         Self::Tokens,
@@ -70,8 +71,8 @@ impl Rule {
         self.texts().1
     }
 
-    /// Returns `true` if a smaller call may satisfy the rule: the rule is about a rate budget, the
-    /// tenant's own tokens, the memory or a reservation.
+    /// Returns `true` if the rule is about a rate budget, the tenant's own tokens, the memory or a
+    /// reservation. These rules may permit a call that needs less.
     pub fn is_budget(self) -> bool {
         match self {
             Rule::TenantTokens | Rule::Reserved => true,
@@ -129,7 +130,8 @@ impl From<BudgetKind> for Rule {
 /// Which rule keeps a call waiting at one moment, and how long the wait is expected to be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WaitExplanation {
-    /// The first rule that the call does not satisfy.
+    /// The first rule that the call does not satisfy, or [`Rule::Turn`] if it satisfies all of
+    /// them.
     pub rule: Rule,
     /// For how long that rule has kept the call waiting. At most `waited`.
     pub since: Duration,

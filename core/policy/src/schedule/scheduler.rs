@@ -1,4 +1,5 @@
-//! The coordinator of the scheduler's parts. See [the parent module](super).
+//! [`Scheduler`], which coordinates the queue, the capacity and the dispatch order. See [the parent
+//! module](super).
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -12,8 +13,8 @@ use crate::Reason;
 
 /// The admission scheduler of one target or tool. See [the module](super).
 ///
-/// `W` identifies the caller of a waiting call to the driver, which gets it back when the call
-/// leaves the queue.
+/// `W` is the driver's handle to the caller of a waiting call. The driver gets it back when the
+/// call is dispatched or refused.
 #[derive(Debug)]
 pub struct Scheduler<W> {
     /// The settings, without the tenants, which are in the queue.
@@ -26,7 +27,8 @@ pub struct Scheduler<W> {
     pub(super) borrowed: Option<Borrowed>,
     pub(super) paces: Paces,
     pub(super) gap: Gap,
-    /// The calls that were shed, until [`Scheduler::expired`] returns them.
+    /// The calls that were shed, that is, removed from a full queue for a call of a higher lane,
+    /// until [`Scheduler::expired`] returns them.
     shed_calls: Vec<(W, Refusal)>,
     /// When the scheduler was created.
     pub(super) started_at: Instant,
@@ -35,13 +37,14 @@ pub struct Scheduler<W> {
 }
 
 impl<W> Scheduler<W> {
-    /// Creates a scheduler that limits slots only.
+    /// Creates a scheduler without limits for the provider's rates or for the memory of a single
+    /// server.
     pub fn new(settings: &SchedulerSettings, now: Instant) -> Self {
         Self::over(settings, None, now)
     }
 
     /// Creates a scheduler that also limits the provider's rates and, if its size is known, the
-    /// memory of the engine.
+    /// memory of a single server.
     pub fn with(settings: &SchedulerSettings, resources: Resources, now: Instant) -> Self {
         Self::over(settings, Some(resources), now)
     }
@@ -67,7 +70,8 @@ impl<W> Scheduler<W> {
     /// its ID.
     ///
     /// If the queue is full, a waiting call of a lower lane is shed; the next
-    /// [`Scheduler::expired`] returns it. `who` is returned when the call leaves the queue.
+    /// [`Scheduler::expired`] returns it. `who` is returned by [`Scheduler::next`] or
+    /// [`Scheduler::expired`] when the call leaves the queue, unless the call is withdrawn.
     pub fn enqueue(&mut self, now: Instant, ticket: Ticket, who: W) -> WaiterId {
         let id = self.queue.tenant(&ticket.tenant, now);
         if ticket.charged.is_none()
@@ -83,8 +87,8 @@ impl<W> Scheduler<W> {
         call
     }
 
-    /// Removes a call from the queue. The next [`Scheduler::expired`] returns it with the reason
-    /// [`Reason::Shed`].
+    /// Removes a waiting call to make room for a call of a higher lane. The next
+    /// [`Scheduler::expired`] returns the removed call with the reason [`Reason::Shed`].
     fn shed(&mut self, now: Instant, call: WaiterId) {
         let position = self.queue.position(call).min(MAX_POSITION);
         let why = self.explain(now, call);
@@ -145,10 +149,11 @@ impl<W> Scheduler<W> {
         self.dequeue(id).is_some()
     }
 
-    /// Removes and returns the calls that leave the queue without a slot: those whose time is over,
-    /// those that were shed, and all calls if the scheduler drains.
+    /// Removes and returns the calls that leave the queue without a slot: calls past their deadline
+    /// or wait budget, calls whose deadline is before the end of a cool-down, calls that were shed,
+    /// and all calls if the scheduler drains.
     ///
-    /// The position of each call is counted before any of them is removed.
+    /// [`Refusal::position`] of each call is counted before any of them is removed.
     pub fn expired(&mut self, now: Instant) -> Vec<(W, Refusal)> {
         self.tick(now);
         // A hanging probe may have reopened the target by now, which lets wait budgets run again.
@@ -238,11 +243,11 @@ impl<W> Scheduler<W> {
     }
 
     /// Returns a call in flight that the driver should cancel and queue again, to free its slot for
-    /// a floor. Returns `None` if there is none, or if preemption is not configured.
+    /// a floor. Returns `None` if there is no such call, or if preemption is not configured.
     ///
-    /// The call is the youngest one without an answer whose tenant and lane both hold more slots
-    /// than their floors, while the holder of a floor has fewer and waits only for a slot. Call
-    /// until `None`; each call is returned once.
+    /// The call is the most recently admitted one without a response head whose tenant and lane
+    /// both hold more slots than their floors, while the holder of a floor has fewer and waits only
+    /// for a slot. Call this method until it returns `None`; each call is returned once.
     pub fn preempt(&mut self, now: Instant) -> Option<GrantId> {
         let Self { queue, capacity, order, borrowed, draining, .. } = self;
         let borrowed = borrowed.as_mut().filter(|_| !*draining)?;
@@ -274,8 +279,8 @@ impl<W> Scheduler<W> {
         self.queue.len() > 0
     }
 
-    /// Continues a cool-down that began at another scheduler of the same upstream. No call is
-    /// admitted before `until`.
+    /// Continues, until `until`, a cool-down that began at another scheduler of the same upstream.
+    /// No call is admitted before that time.
     pub fn resume_cooldown(&mut self, now: Instant, until: Instant) {
         self.capacity.upstream.resume_cooldown(now, until);
     }
@@ -317,14 +322,14 @@ impl<W> Scheduler<W> {
         Some(waiter)
     }
 
-    /// Passes the time to the upstream, whose limits may change by it, and forgives the debts of
-    /// idle lanes.
+    /// Lets the upstream update its time-dependent limits, and forgives the debts in fair queueing
+    /// of lanes that have neither waiting calls nor calls in flight.
     pub(super) fn tick(&mut self, now: Instant) {
         self.queue.end_busy_periods(self.capacity.by_lane);
         self.capacity.tick(now);
     }
 
-    /// Starts to measure a [`Gap`] if a waiting call could be dispatched now.
+    /// Starts to measure a [`Gap`] if a waiting call could be dispatched now and was not.
     pub(super) fn watch_gap(&mut self, now: Instant) {
         let could_go = self.capacity.has_slot() && !self.queue.lanes.is_empty() && self.is_open();
         let could_go = could_go && (!self.capacity.is_sized() || self.selector(now).pick().is_some());

@@ -10,16 +10,17 @@
 //!    lacks is *reserved*: no other call may take it, not even for a floor.
 //!
 //! If the first call of a line is aged, no other call of the line may be dispatched at a single
-//! server. At a pool, the calls behind it may take what it does not lack: any replica if no
-//! eligible replica has a free slot for it, and any but the one that is kept for it if it lacks
-//! only memory. A line whose tenant is out of tokens is parked, and blocks no other line.
+//! server. At a pool, the calls behind it may be dispatched to any replica if no eligible replica
+//! has a free slot for the first call. If the first call lacks only memory, they may be dispatched
+//! to any replica except the one whose memory is kept for it. A line whose tenant is out of tokens
+//! is parked, and blocks no other line.
 //!
 //! If the next call is a probe of a target that was down, calls that have failed at the target are
 //! excluded, unless there are no others.
 //!
 //! # Cost of a decision
 //!
-//! Whether the engine's memory has room for a call is known only after checking that call. One
+//! Whether the engine has enough memory for a call is known only after checking that call. One
 //! decision checks at most [`MAX_FAILED_CHECKS`](super::available) calls that do not fit. After
 //! half of them, it checks only calls with a shorter prompt than all of those. Floors have checks
 //! of their own, so that the front is always checked.
@@ -40,8 +41,8 @@ pub(super) struct HeadReservation {
     pub(super) resources: ReservedResources,
 }
 
-/// The waiting call that is dispatched next, and whether it is dispatched for a floor or in the
-/// turn of its lane.
+/// The waiting call that is dispatched next, and why: for a floor, or because it is the turn of its
+/// lane.
 #[derive(Debug)]
 pub(super) struct Pick {
     pub(super) next: FittingCall,
@@ -68,11 +69,13 @@ enum LineResult {
     /// No call of the line can be dispatched before this time, because the tenant has too few
     /// tokens of its own.
     OutOfTokens(Instant),
-    /// No call fits. Contains the minimum of each requirement over the calls that may go.
+    /// No call fits. Contains the minimum of each requirement over the calls of the line that may
+    /// be dispatched. If what is available does not satisfy it, the line need not be searched
+    /// again.
     NoneFits(Requirements),
 }
 
-/// The first call of a line that may go.
+/// The first call of a line, or, while the target is probed, the first call that has not failed.
 #[derive(Clone, Copy)]
 pub(super) struct LineHead {
     pub(super) call: WaiterId,
@@ -83,7 +86,7 @@ pub(super) struct LineHead {
     pub(super) aged: bool,
 }
 
-/// The state of the dispatch order, apart from the queue and the capacity.
+/// The state that the dispatch order depends on, apart from the queue and the capacity.
 #[derive(Debug)]
 pub(super) struct Order {
     pub(super) floors: Floors,
@@ -131,7 +134,7 @@ impl<W> Selector<'_, W> {
     fn pick_within(&mut self, available: Available) -> Option<Pick> {
         self.order.reservation = self.reserve_for_front(&available);
         let mut available = self.unreserved(available);
-        // Calls looked at for a floor do not count against the front.
+        // Memory checks for floors do not use up the checks for the front.
         if let Some(pick) = self.by_floor(&mut available.clone()) {
             return Some(pick);
         }
@@ -182,15 +185,15 @@ impl<W> Selector<'_, W> {
     }
 
     /// Returns the tenant in debt whose line goes before all others of the lane, because it was
-    /// passed over for long enough. Returns `None` if there is none.
+    /// passed over for long enough (see [`super::lanes`]). Returns `None` if there is none.
     pub(super) fn debtor(&mut self, lane: Lane) -> Option<TenantId> {
         let id = self.queue.lanes.lane_mut(lane).debtor(self.now, self.order.aging)?;
         let account = &self.queue.line(id, lane)?.account;
         self.queue.lanes.lane(lane).time.is_owed(account).then_some(id)
     }
 
-    /// Returns the first call of a lane that fits. Parks the lines on the way whose tenants are out
-    /// of tokens of their own.
+    /// Returns the first call of a lane that fits. If the tenant of a line before it is out of
+    /// tokens of its own, that line is parked.
     pub(super) fn first_fit_in_lane(&mut self, lane: Lane, available: &mut Available) -> Option<FittingCall> {
         if let Some(tenant) = self.debtor(lane)
             && let Some(LineResult::Found(next)) = self.search_line(tenant, lane, available)
@@ -247,12 +250,14 @@ impl<W> Selector<'_, W> {
             }
             available.checks = behind.checks;
         }
-        // If calls can bypass the head, which calls may go changes with what the head lacks.
+        // If calls can bypass the head, the calls that may be dispatched change with what the head
+        // lacks.
         Some(LineResult::NoneFits(if self.capacity.upstream.can_bypass() { all } else { least }))
     }
 
     /// Returns what is available to the calls behind the first call of a line: everything, unless
-    /// that call is aged and does not fit. Returns `None` if only the first call may go.
+    /// the first call is aged and does not fit. Returns `None` if only the first call may be
+    /// dispatched. `tokens` is the number of the tenant's own tokens that one call may take.
     pub(super) fn room_behind(&self, head: &LineHead, within: &Available, tokens: u32) -> Option<Available> {
         let Some(room) = within.room_for(&head.needs).filter(|_| head.aged) else {
             return Some(within.clone());
@@ -275,8 +280,9 @@ impl<W> Selector<'_, W> {
         Some(LineHead { call: head.call, needs: head.needs, aged: self.is_aged(head.age) })
     }
 
-    /// Returns the first call of a line that `within` does not exclude, or the first call if all
-    /// are excluded. Returns `None` if the line is not ready.
+    /// Returns the first call of a line. If `within` excludes failed calls, returns the first call
+    /// that has not failed, or the first call if all have failed. Returns `None` if the line is not
+    /// ready.
     pub(super) fn head_within(&self, tenant: TenantId, lane: Lane, within: &Available) -> Option<LineHead> {
         let head = self.line_head(tenant, lane)?;
         if !(within.unfailed_only && head.needs.has_failed) {
@@ -294,8 +300,8 @@ impl<W> Selector<'_, W> {
         self.now.saturating_duration_since(queued_at) >= self.order.aging
     }
 
-    /// Returns the waiting call that is first in the dispatch order. Parks the lines on the way
-    /// whose tenants are out of tokens of their own. Returns `None` if no line is ready.
+    /// Returns the waiting call that is first in the dispatch order, or `None` if no line is ready.
+    /// If the tenant of a line before it is out of tokens of its own, that line is parked.
     fn front(&mut self) -> Option<LineHead> {
         loop {
             let lane = self.turns().next()?.lane;
@@ -307,8 +313,8 @@ impl<W> Selector<'_, W> {
         }
     }
 
-    /// Returns when the tenant has enough tokens of its own for a call of the line that may go.
-    /// Returns `None` if it has enough now.
+    /// Returns when the tenant has enough tokens of its own for any call of the line that may be
+    /// dispatched. Returns `None` if it has enough now.
     fn out_of_tokens_until(&self, tenant: TenantId, lane: Lane) -> Option<Instant> {
         let head = self.line_head(tenant, lane)?;
         let tokens = self.queue.tenants.get(tenant)?.tokens.as_ref()?;
@@ -344,7 +350,7 @@ impl<W> Selector<'_, W> {
             .then_some(HeadReservation { call: head.call, resources: held })
     }
 
-    /// Returns what is left of `available` after the reservation.
+    /// Returns `available` without the resources that are reserved for the front.
     pub(super) fn unreserved(&self, available: Available) -> Available {
         let Some(HeadReservation { resources: held, .. }) = &self.order.reservation else { return available };
         let shared = held.remaining(available.shared);
@@ -396,14 +402,15 @@ impl<W> Selector<'_, W> {
         self.capacity.fits(call, &available).then_some(available)
     }
 
-    /// Returns what the waiting calls leave to a new call, or `None` if one of them goes first.
+    /// Returns what is available to a new call, without what is reserved for waiting calls. Returns
+    /// `None` if a waiting call goes first.
     fn left_by_waiting(&mut self) -> Option<Available> {
         // While the target is probed, a free slot is not enough.
         if !self.capacity.is_sized() && !self.capacity.upstream.is_probing() {
             return self.queue.lanes.is_empty().then_some(Available::UNBOUNDED);
         }
         self.queue.unpark(self.now);
-        // Waiting calls that may go are dispatched first by the driver. The others may be
+        // If a waiting call is admissible, the driver dispatches it first. The others may be
         // overtaken.
         let alone = self.queue.lanes.is_empty();
         if !alone && self.pick().is_some() {

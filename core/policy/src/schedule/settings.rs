@@ -18,7 +18,8 @@ pub struct SchedulerSettings {
     pub limit: usize,
     /// The settings of the adaptive limit, or `None` if the limit is fixed.
     pub adaptive: Option<adaptive::LimitSettings>,
-    /// The maximum number of waiting calls of each tenant that sets none of its own.
+    /// The maximum number of waiting calls of one tenant, for tenants that do not configure their
+    /// own.
     pub queue: usize,
     /// The maximum number of waiting calls of all tenants together.
     pub backlog: usize,
@@ -26,26 +27,32 @@ pub struct SchedulerSettings {
     /// [`Scheduler::set_members`](super::Scheduler::set_members) sets its replicas. For a pool,
     /// `limit` applies to all replicas together, and `adaptive` to each of them.
     pub pool: Option<PoolConfig>,
-    /// The size of each replica's KV-cache memory in tokens, for replicas that configure none.
-    /// `None`: the size that the replica reports, if it reports one.
+    /// The KV-cache memory of each replica of a pool in tokens, unless the replica configures its
+    /// own. `None`: the size that the replica reports, if it reports one. Ignored for a single
+    /// server: see [`Resources::kv`](super::Resources::kv).
     pub kv_tokens: Option<u64>,
-    /// The share of the memory that is kept free (0 to 1).
+    /// The share of each replica's memory that is kept free (0 to 1). Ignored for a single server.
     pub kv_headroom: f64,
     /// Whether calls are queued or refused when they are not admissible.
     pub on_full: OnFull,
-    /// The wait after which the lane of a call is raised by one, and after which other calls may no
-    /// longer take what the call lacks. Zero disables both.
+    /// The ageing time. Each time the oldest call of a lane has waited this long, the lane is
+    /// raised by one. A lane that is raised to the highest lane with waiting calls may be served
+    /// first, within an eighth of the capacity. Once any call has waited this long, other calls may
+    /// no longer take the resources that it lacks. Zero: lanes are never raised, and these
+    /// resources are reserved at once.
     pub aging: Duration,
-    /// How much later a call is placed in its line for each 1,000 tokens of input and expected
-    /// output. Zero: calls of a line are dispatched in the order of their age.
+    /// The delay that is added to a call's position in its line for each 1,000 tokens of input and
+    /// expected output, so that short calls are preferred. Zero: calls of a line are dispatched in
+    /// the order of their age.
     pub short_bias: Duration,
-    /// Whether calls without an answer may be preempted to free slots for floors. See
+    /// Whether calls without a response head may be preempted to free slots for floors. See
     /// [`Scheduler::preempt`](super::Scheduler::preempt).
     pub reclaim: bool,
-    /// When a call is refused because of its predicted wait.
+    /// Whether a call is refused because of its predicted wait, and which limit that wait must not
+    /// exceed.
     pub predict: Predict,
-    /// How much of its own tokens per minute a tenant may take at once, as the time in which these
-    /// tokens accrue.
+    /// The maximum number of its own tokens that a tenant may take at once, given as the time in
+    /// which that many tokens accrue at its tokens per minute (`tpm`).
     pub burst: Duration,
     /// The floors, queue maxima and latency objectives of the lanes, in the order of
     /// [`Lane::ALL`](crate::Lane::ALL). Wait budgets are ignored, because each
@@ -58,8 +65,8 @@ pub struct SchedulerSettings {
 }
 
 impl SchedulerSettings {
-    /// Creates settings with `limit` slots. All other settings are those of a target without
-    /// configuration.
+    /// Creates settings with a fixed limit of `limit` slots. All other settings are those of a
+    /// target without configuration.
     pub fn limited(limit: usize) -> Self {
         Self { limit, adaptive: None, ..Self::from(&TargetConfig::new("")) }
     }
@@ -112,8 +119,8 @@ fn of_target(target: &TargetConfig) -> Option<adaptive::LimitSettings> {
         let ttft = lane.ttft.or(target.ttft)?;
         let wait =
             if target.on_full == OnFull::Refuse { Some(Duration::ZERO) } else { lane.wait.or(target.wait) };
-        // Of an objective for users, the upstream's part is what remains after the longest wait, and at
-        // least half.
+        // The objective covers the wait and the upstream. The upstream's part is what remains after
+        // the longest wait, and at least half.
         Some(wait.map_or(ttft / 2, |wait| ttft.saturating_sub(wait).max(ttft / 2)))
     });
     Some(adaptive::LimitSettings {

@@ -32,7 +32,7 @@ impl SingleUpstream {
         }
     }
 
-    /// Updates `closed`.
+    /// Records in `closed` whether the cool-down keeps the server closed now.
     fn note_closed(&mut self, now: Instant) {
         self.closed.set(now, self.cooldown.is_closed());
     }

@@ -1,16 +1,16 @@
-//! Times between events: since when a condition has held, and for how long a waiting call could
-//! have been dispatched and was not.
+//! [`Span`] records since when a condition has been true. [`Gap`] measures for how long a waiting
+//! call could have been dispatched and was not.
 
 use std::time::{Duration, Instant};
 
-/// A record of since when a condition has been true without a break. A condition that ends and
-/// starts again at the same moment has not ended: a slot that is given to another call at once was
-/// never free.
+/// Records since when a condition has been true without a break. A condition that becomes false and
+/// true again at the same moment counts as unbroken: a slot that is given to another call at once
+/// was never free.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Span {
     /// When the condition last became true, or `None` if it never was.
     began: Option<Instant>,
-    /// When the condition became false, or `None` if it is true or never was.
+    /// When the condition became false, or `None` if it is true or was never true.
     ended: Option<Instant>,
 }
 
@@ -45,7 +45,8 @@ pub(super) struct Gap {
 }
 
 impl Gap {
-    /// Starts a gap at `now` if `gap` is `true` and no gap is open.
+    /// Starts a gap at `now` if `gap` is `true`, that is, if a waiting call could be dispatched,
+    /// and no gap is open.
     pub(super) fn watch(&mut self, now: Instant, gap: bool) {
         if gap {
             self.since.get_or_insert(now);

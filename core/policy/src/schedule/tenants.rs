@@ -33,7 +33,7 @@ pub(super) struct TenantId(pub(super) usize);
 /// [`Waiter::order`](super::Waiter::order).
 pub(super) type CallKey = (Instant, WaiterId);
 
-/// The waiting calls of one tenant in one lane, and their account in fair queueing.
+/// The waiting calls of one tenant in one lane, and the account of these calls in fair queueing.
 #[derive(Debug, Default)]
 pub(super) struct Line {
     /// The waiting calls with their requirements.
@@ -43,8 +43,8 @@ pub(super) struct Line {
     pub(super) account: Account,
     /// The position of the line in its lane, or `None` if the line is not ready.
     pub(super) position: Option<LinePosition>,
-    /// When the line becomes ready again because its tenant has tokens of its own, or `None` if the
-    /// line is not parked.
+    /// When the line becomes ready again because its tenant has enough tokens of its own, or `None`
+    /// if the line is not parked.
     pub(super) parked: Option<Instant>,
     /// When a call of the line was last dispatched, or `None` if none was.
     pub(super) last_dispatch: Option<Instant>,
@@ -60,9 +60,9 @@ pub(super) struct Line {
 pub(super) struct Tenant {
     pub(super) name: Arc<str>,
     pub(super) weight: f64,
-    /// The maximum number of slots, or `usize::MAX`.
+    /// The maximum number of slots, or `usize::MAX` if the tenant has no cap.
     pub(super) cap: usize,
-    /// The maximum number of waiting calls, not counting retries.
+    /// The maximum number of waiting calls. Retries are queued even if it is reached.
     pub(super) queue: usize,
     /// The share of the slots that is reserved for the tenant (0 to 1).
     pub(super) floor: f64,
@@ -100,7 +100,8 @@ impl Tenant {
         self.tokens.as_ref().map_or(now, |tokens| tokens.ready_at(now, needs.tenant_tokens))
     }
 
-    /// Returns `true` if removing the tenant would forgive it more than its last charge.
+    /// Returns `true` if the tenant has overdrawn its own tokens, or is in debt in fair queueing by
+    /// more than its last charge. Removing the tenant would forgive these debts.
     fn is_owing(&self, now: Instant, lanes: &Lanes) -> bool {
         self.tokens.as_ref().is_some_and(|tenant_tokens| tenant_tokens.bucket.debt(now) > 0)
             || Lane::ALL
@@ -118,17 +119,16 @@ pub(super) struct Tenants {
     ids: HashMap<Arc<str>, TenantId>,
     /// The settings of tenants that are not configured.
     default: TenantConfig,
-    /// The maximum number of waiting calls of tenants that set none of their own.
+    /// The maximum number of waiting calls of each tenant that does not configure its own.
     queue: usize,
-    /// How much of its own tokens per minute a tenant may take at once, as the time in which they
-    /// accrue.
+    /// See [`SchedulerSettings::burst`].
     burst: Duration,
     /// The number of tenants in the table that are not configured.
     unconfigured: usize,
     /// The index that is checked next for an idle tenant.
     next_checked: usize,
-    /// The result of the last lookup, because a call that has to wait is looked up twice. `None`:
-    /// there was no lookup.
+    /// The tenant that the last lookup found, or `None` if there was no lookup. Kept because a call
+    /// that has to wait is looked up twice.
     last: Option<TenantId>,
 }
 
@@ -185,11 +185,11 @@ impl Tenants {
         id
     }
 
-    /// Checks a few table entries, and removes idle tenants. This forgives each of them at most its
-    /// last charge.
+    /// Checks [`IDLE_CHECKS`] table entries, and removes those of idle tenants that are not
+    /// configured. This forgives each of them at most its last charge.
     ///
-    /// Tenants that owe more are kept until they have paid, unless there are more than
-    /// [`FORGET_DEBTORS_ABOVE`].
+    /// Tenants that owe more are kept until they have paid, unless the table has
+    /// [`FORGET_DEBTORS_ABOVE`] or more tenants that are not configured.
     fn forget(&mut self, lanes: &Lanes, now: Instant) {
         for _ in 0..IDLE_CHECKS {
             self.next_checked = (self.next_checked + 1) % self.table_size.max(1);
@@ -233,25 +233,26 @@ impl TenantTokens {
         }
     }
 
-    /// Returns how many tokens one call may take now.
+    /// Returns how many tokens one call of the tenant may take now.
     pub(super) fn room(&self, now: Instant) -> u32 {
         u32::try_from(self.bucket.available(now)).unwrap_or(u32::MAX)
     }
 
-    /// Returns when a call may take `tokens` tokens.
+    /// Returns when one call may take `tokens` tokens: `now` if it may take them now.
     pub(super) fn ready_at(&self, now: Instant, tokens: u32) -> Instant {
         self.bucket.ready_at(now, u64::from(tokens))
     }
 
-    /// Replaces the tokens `charged` to a call by those that it `used`, up to the maximum debt.
-    /// Returns the tokens that it is charged now.
+    /// Replaces the `charged` tokens of a call by the `used` ones, as far as the debt stays within
+    /// its maximum. Returns the tokens that the call is charged now.
     pub(super) fn settle(&mut self, now: Instant, charged: u64, used: u64) -> u64 {
         let used = used.min(charged.saturating_add(self.max_debt.saturating_sub(self.bucket.debt(now))));
         self.bucket.settle(now, charged, used);
         used
     }
 
-    /// Returns the time in which `tokens` more tokens accrue after the debt is paid.
+    /// Returns how long it takes to pay the debt, if there is one, and then to accrue `tokens`
+    /// tokens.
     pub(super) fn time_for(&self, now: Instant, tokens: u64) -> Duration {
         self.bucket.time_for(tokens.saturating_add(self.bucket.debt(now)))
     }

@@ -1,5 +1,5 @@
-//! Tests of the scheduler. The test is the driver: it supplies all events and times, and an oracle
-//! checks the result.
+//! Tests of the scheduler. Each test is the driver: it supplies all events and times. An oracle
+//! checks the results for random events.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -21,7 +21,8 @@ mod shares;
 mod sizes;
 mod unconfigured_tenants;
 
-/// Settings without named tenants and without limits that a test does not set.
+/// Returns settings with `limit` slots and no other limit: no configured tenants, queues for a
+/// million calls, no ageing between lanes, and no refusals because of predicted waits.
 pub(super) fn settings(limit: usize) -> SchedulerSettings {
     SchedulerSettings {
         queue: 1_000_000,
@@ -57,13 +58,13 @@ pub(super) fn ms(ms: u64) -> Duration {
     Duration::from_millis(ms)
 }
 
-/// Queues a call that must wait.
+/// Queues a call and returns its ID. Panics if the scheduler admits or refuses the call.
 pub(super) fn queue<W>(scheduler: &mut Scheduler<W>, now: Instant, ticket: Ticket, who: W) -> WaiterId {
     assert!(matches!(scheduler.try_admit(now, &ticket), Ok(None)), "it was to wait");
     scheduler.enqueue(now, ticket, who)
 }
 
-/// Admits a call that must go at once.
+/// Admits a call and returns its slot. Panics if the call is refused or has to wait.
 pub(super) fn admit<W>(scheduler: &mut Scheduler<W>, now: Instant, ticket: &Ticket) -> Grant {
     scheduler.try_admit(now, ticket).expect("not refused").expect("not queued")
 }

@@ -1,10 +1,10 @@
 //! The upstream behind a target: a [single server](super::single) or a [pool of
 //! replicas](super::pool).
 //!
-//! An upstream has what calls compete for apart from the provider's rate budgets: slots, first
-//! tokens and memory. It also decides whether calls are accepted at all. The scheduler decides
-//! which call is next, and asks the upstream through [`Upstream`] whether the call fits and where
-//! it runs.
+//! An upstream has the resources that calls compete for, apart from the provider's rate budgets:
+//! slots, memory, and the number of calls that may await their first token. It also decides whether
+//! calls are accepted at all. The scheduler decides which call is next, and asks the upstream
+//! through [`Upstream`] whether the call fits and where it runs.
 
 use std::fmt;
 use std::sync::Arc;
@@ -27,9 +27,9 @@ pub type LimitChange = (Option<Arc<str>>, Decision);
 /// What an attempt uses at its upstream from its admission until its slot is released.
 #[derive(Debug)]
 pub(super) struct UpstreamSlot {
-    /// The attempt as the cool-down knows it.
+    /// What the cool-down tracks about the attempt.
     pub(super) attempt: Attempt,
-    /// The attempt as the adaptive limit knows it, or `None` if the limit is fixed.
+    /// What the adaptive limit tracks about the attempt, or `None` if the limit is fixed.
     pub(super) tracked: Option<Tracked>,
     /// The memory that the attempt uses, or `None` if the memory is not accounted for.
     pub(super) memory: Option<Box<MemoryUse>>,
@@ -75,12 +75,12 @@ pub(super) struct Admitted<'a> {
     pub(super) reserved: ReplicaSet,
 }
 
-/// The slots of an upstream, and what is short.
+/// The number of slots of an upstream, and the rule that keeps further calls from being sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Limits {
     /// The current number of slots.
     pub(super) slots: usize,
-    /// The rule that keeps any other call from being sent, or `None` if there is a free slot.
+    /// The rule that keeps any further call from being sent, or `None` if a slot is free.
     pub(super) shortage: Option<Rule>,
 }
 
@@ -89,14 +89,16 @@ pub(super) struct Limits {
 /// `in_flight` is the number of slots in use. Methods that take `&self` and concern slots or memory
 /// use the values of the last [`Upstream::available`].
 pub(super) trait Upstream: fmt::Debug + Send {
-    /// Returns the current number of slots, and what keeps another call from being sent.
+    /// Returns the current number of slots, and the rule that keeps a further call from being sent
+    /// while `in_flight` slots are in use.
     fn limits(&self, in_flight: usize) -> Limits;
 
     /// Sets a fixed number of slots, which replaces the configured or adaptive limit. For a pool,
     /// the number applies to all replicas together.
     fn set_limit(&mut self, limit: usize);
 
-    /// Passes the time, which may change adaptive limits and let replicas accept calls again.
+    /// Updates everything that changes with time alone: adaptive limits, and which replicas accept
+    /// calls.
     fn tick(&mut self, now: Instant);
 
     /// Returns when time alone may change the limits or the replicas, or `None` if it does not.
@@ -113,8 +115,8 @@ pub(super) trait Upstream: fmt::Debug + Send {
     /// known.
     fn memory(&self) -> Option<KvView>;
 
-    /// Returns the limit that counts the attempt with this assignment, or `None` if its replica has
-    /// left the pool.
+    /// Returns the limiter that counts the attempt with this assignment. Returns `None` if the
+    /// replica of the attempt has left the pool. For a single server, the assignment is ignored.
     fn limiter_of(&mut self, assignment: Option<&Assignment>) -> Option<&mut Limiter>;
 
     // What calls require, and what is available.
@@ -134,8 +136,8 @@ pub(super) trait Upstream: fmt::Debug + Send {
         CallClass::default()
     }
 
-    /// Returns the number of waiting calls of a class, which the scheduler counts. Returns `None`
-    /// for a single server.
+    /// Returns the counter of the waiting calls of a class, which the scheduler updates. Returns
+    /// `None` for a single server, or if the class is not known.
     fn waiting_mut(&mut self, _: CallClass) -> Option<&mut usize> {
         None
     }
@@ -146,16 +148,17 @@ pub(super) trait Upstream: fmt::Debug + Send {
     /// Returns the maximum input of one call in tokens if the call exceeds it, otherwise `None`.
     fn oversize(&self, call: &Candidate<'_>) -> Option<u64>;
 
-    /// Measures slots and memory, and returns them together with `shared`, the room in the rate
-    /// budgets.
+    /// Measures slots and memory, and returns them together with `shared`, which is what the rate
+    /// budgets have left.
     fn available(&mut self, in_flight: usize, shared: AvailableBudget) -> Available;
 
     /// Measures the memory only. Does nothing for a single server.
     fn measure_memory(&mut self) {}
 
-    /// Returns what the replicas have for all calls except the one for which the memory of the
-    /// replica `_held` is reserved. If `_in_flight` is `None`, each eligible replica is treated as
-    /// if it had a free slot. Returns `None` for a single server.
+    /// Returns the slots and the memory that the replicas have for calls. The memory of the replica
+    /// with the index `_held` counts as used, because it is reserved for one call. If `_in_flight`
+    /// is `None`, each eligible replica is treated as if it had a free slot. Returns `None` for a
+    /// single server.
     fn replicas(&self, _in_flight: Option<usize>, _held: Option<usize>) -> Option<Arc<ReplicaAvailability>> {
         None
     }
@@ -165,19 +168,20 @@ pub(super) trait Upstream: fmt::Debug + Send {
     fn has_memory(&self, call: &Candidate<'_>, available: &Available) -> bool;
 
     /// Returns the index of the replica whose memory is reserved for a call that lacks memory: the
-    /// one that lacks least for it.
+    /// replica that lacks the least memory for the call.
     ///
     /// Returns `None` for a single server, if a replica has enough memory, or if the call is too
-    /// large for each of them.
+    /// large for each replica.
     fn replica_to_reserve(&self, _call: &Candidate<'_>) -> Option<usize> {
         None
     }
 
-    /// Returns `true` if waiting calls may lack slots that the end of a call in flight would free.
+    /// Returns `true` if waiting calls may lack a slot, and the end of a call in flight would free
+    /// one.
     fn may_lack_slots(&self, in_flight: usize) -> bool;
 
-    /// Returns the replicas where the next released slot would be used by the call, or the empty
-    /// set for a single server.
+    /// Returns the replicas where a call with these requirements would use the next released slot,
+    /// or the empty set for a single server.
     ///
     /// Returns `None` if a slot is free for the call already, or if no released slot would be of
     /// use to it.
@@ -227,7 +231,8 @@ pub(super) trait Upstream: fmt::Debug + Send {
         self.cooldown().until().is_some_and(|until| until > now)
     }
 
-    /// Returns `true` if nothing may be sent. Wait budgets do not run meanwhile.
+    /// Returns `true` if the upstream is cooling down, is being probed, or has no eligible replica.
+    /// Wait budgets do not run meanwhile.
     fn is_closed(&self) -> bool {
         self.cooldown().is_closed()
     }
@@ -245,8 +250,8 @@ pub(super) trait Upstream: fmt::Debug + Send {
     /// Returns since when the upstream has been closed, or `None` if it is open.
     fn closed_since(&self) -> Option<Instant>;
 
-    /// Returns the time before which the cool-down does not end, or `None` if the target does not
-    /// cool down.
+    /// Returns the time before which the cool-down admits no attempt, or `None` if no cool-down is
+    /// in force.
     fn cooling_until(&self) -> Option<Instant> {
         self.cooldown().until()
     }
@@ -263,7 +268,8 @@ pub(super) trait Upstream: fmt::Debug + Send {
         self.cooldown().is_down()
     }
 
-    /// Returns whether the upstream accepts calls, for snapshots.
+    /// Returns the state of the cool-down, for snapshots. A pool returns `Open` if a replica
+    /// accepts calls, otherwise `Cooling`.
     fn state(&self, now: Instant) -> CooldownState {
         self.cooldown().state_at(now)
     }
@@ -273,7 +279,7 @@ pub(super) trait Upstream: fmt::Debug + Send {
 
     // Events of an attempt.
 
-    /// Gives a call a slot and the memory that it needs, even if there is no room for it.
+    /// Gives a call a slot and the memory that it needs, even if too little is free.
     fn admit(&mut self, now: Instant, admitted: Admitted<'_>) -> UpstreamSlot;
 
     /// Records that the response head of an attempt has arrived.

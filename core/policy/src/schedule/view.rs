@@ -6,11 +6,12 @@ use std::time::{Duration, Instant};
 use super::{Rule, Scheduler, floor_slots};
 use crate::{Lane, adaptive::AdaptiveView, cooldown::CooldownState, kv::KvView};
 
-/// The state of a scheduler at one moment. The levels of its rate budgets are in
+/// The state of a scheduler at one moment, without its rate budgets. These are in
 /// [`BudgetView`](crate::budget::BudgetView).
 #[derive(Clone, Debug)]
 pub struct SchedulerView {
-    /// The current number of slots.
+    /// The number of slots in force. For a pool, the sum over its eligible replicas, at most the
+    /// limit of the pool.
     pub limit: usize,
     /// The state of the adaptive limit, or `None` if the limit is fixed or if the upstream is a
     /// pool.
@@ -21,7 +22,7 @@ pub struct SchedulerView {
     pub peak: usize,
     /// The number of waiting calls.
     pub waiting: usize,
-    /// Whether the target accepts calls.
+    /// The state of the target's cool-down, which tells whether the target accepts calls.
     pub state: CooldownState,
     /// The time until the target is expected to accept calls again, or `None` if it accepts them
     /// now or if the time is not known.
@@ -31,7 +32,7 @@ pub struct SchedulerView {
     /// The time since the scheduler was created.
     pub up: Duration,
     /// For how long resources have been reserved for a call that has waited for the ageing time and
-    /// does not fit. `None`: nothing is reserved.
+    /// does not fit. `None`: no resources are reserved.
     pub held_for: Option<Duration>,
     /// The state of the engine's KV-cache memory, summed over the replicas of a pool. `None` if its
     /// size is not known.

@@ -10,9 +10,10 @@ use super::{Candidate, Requirements, TenantId, Ticket};
 /// Identifies a waiting call within its scheduler. Never used again for another call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct WaiterId {
-    /// The number of calls queued before. Calls of the same age are ordered by it.
+    /// The number of calls that were queued before this one. Orders calls that were queued at the
+    /// same time.
     pub(super) number: u64,
-    /// The index in the table, which other calls use again.
+    /// The index in the table. Reused for another call after this one has left the queue.
     pub(super) place: usize,
 }
 
@@ -23,8 +24,8 @@ pub(super) struct Waiter<W> {
     pub(super) tenant: TenantId,
     pub(super) ticket: Ticket,
     pub(super) needs: Requirements,
-    /// The time by which the call is ordered in its line: when it was queued, plus a delay for its
-    /// length.
+    /// The time by which the call is ordered in its line: when it was queued, plus a delay in
+    /// proportion to its tokens.
     pub(super) order: Instant,
     /// The total time for which the target had been open when the call was queued.
     pub(super) since: Duration,
@@ -43,7 +44,7 @@ impl<W> Waiter<W> {
 #[derive(Debug)]
 pub(super) struct Waiters<W> {
     table: Slab<(u64, Waiter<W>)>,
-    /// The number of the next call that is queued.
+    /// The value of [`WaiterId::number`] for the next call that is queued.
     next: u64,
     /// All waiting calls by deadline.
     pub(super) by_deadline: BTreeSet<(Instant, WaiterId)>,

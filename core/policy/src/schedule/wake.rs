@@ -6,11 +6,11 @@ use super::{Available, LineKey, Requirements, Selector, earlier};
 use crate::Lane;
 
 impl<W> Selector<'_, W> {
-    /// Returns when time alone makes a waiting call admissible that is not admissible now, or
-    /// `None` if only other events can.
+    /// Returns when time alone makes a waiting call admissible that is not admissible now. Returns
+    /// `None` if only other events can make a call admissible.
     ///
-    /// The time may be too early if a call becomes aged before it, because other calls may then not
-    /// take what that call lacks.
+    /// The returned time may be too early: if a call becomes aged before it, other calls may no
+    /// longer take what that call lacks.
     pub(super) fn soonest(&mut self) -> Option<Instant> {
         if !self.capacity.is_sized() {
             return None;
@@ -22,7 +22,8 @@ impl<W> Selector<'_, W> {
             let all = self.capacity.available(now);
             best = self.soonest_tokens(all.clone());
             if self.capacity.upstream.is_probing() {
-                // Calls that have failed here hold nothing back from a probe.
+                // Nothing is reserved for calls that have failed here if another call can be the
+                // probe.
                 let unfailed = Available { unfailed_only: true, ..all };
                 let reservation = self.reserve_for_front(&unfailed);
                 let reservation = std::mem::replace(&mut self.order.reservation, reservation);
@@ -38,8 +39,8 @@ impl<W> Selector<'_, W> {
         best
     }
 
-    /// Returns when the first waiting call has the tokens that it lacks, in the rate budgets and of
-    /// its tenant's own. Returns `None` if no call lacks only tokens.
+    /// Returns the earliest time at which a waiting call has all tokens that it lacks, in the rate
+    /// budgets and of its tenant's own. Returns `None` if no call lacks only tokens.
     fn soonest_tokens(&self, available: Available) -> Option<Instant> {
         let less = self.unreserved(available.clone());
         let (now, reservation) = (self.now, self.order.reservation);

@@ -1,4 +1,4 @@
-//! The assignment of calls to replicas, and the slot and the memory that a call uses there.
+//! The assignment of calls to the replicas of a pool.
 
 use std::time::Instant;
 
@@ -14,7 +14,8 @@ pub(in crate::schedule) struct Assignment {
     /// The other replicas where the call may be tried next. Empty if the call had been tried at
     /// this replica before.
     pub(super) others: ReplicaSet,
-    /// Whether the call checks, for all others, whether a full replica has room again.
+    /// Whether the call is the half-open probe of a full replica, that is, the one call that shows
+    /// whether the replica accepts calls again.
     pub(super) is_half_open_probe: bool,
     /// Whether the answer is streamed and its first token has not been reported.
     pub(in crate::schedule) awaits: bool,
@@ -27,11 +28,12 @@ impl Assignment {
 }
 
 impl Pool {
-    /// Assigns a call to a replica, by the last measurement of slots and memory, and takes a slot
-    /// and memory there. Memory that is reserved for other calls is used only if there is no other.
+    /// Assigns a call to a replica, and takes a slot and memory there. The choice uses the last
+    /// measurement of slots and memory. Memory that is reserved for other calls is used only if
+    /// there is no other.
     ///
-    /// A call that was forced may exceed the room of its replica. Returns `None` if the pool has no
-    /// replica.
+    /// A call that was forced may exceed the slots and the memory of its replica. Returns `None` if
+    /// the pool has no replica.
     pub(super) fn assign(
         &mut self,
         now: Instant,
@@ -58,16 +60,22 @@ impl Pool {
         Some((assignment, tracked, memory))
     }
 
-    /// Returns the best nonempty set of replicas for the call, preferring those where it was not
-    /// tried: with a slot and unreserved memory, with a slot and memory, with a slot, eligible,
-    /// those in `may`, or else any replica.
+    /// Returns the replicas among which the call is placed: the first nonempty set of the
+    /// following. In each of them, replicas where the call was not tried are preferred.
+    ///
+    /// 1. Replicas with a slot and with memory that is not reserved.
+    /// 2. Replicas with a slot and memory.
+    /// 3. Replicas with a slot.
+    /// 4. Eligible replicas in `may`.
+    /// 5. Replicas in `may`.
+    /// 6. All replicas.
     fn best_replicas(&self, admitted: &Admitted<'_>, may: ReplicaSet, tried: ReplicaSet) -> ReplicaSet {
         let Admitted { call: Candidate { ticket, .. }, in_flight, reserved, .. } = *admitted;
         let need = u32::try_from(ticket.demand.input).unwrap_or(u32::MAX);
         let among = may.and(self.eligible);
         let forecast = self.forecast(ticket);
         let fits = |at: &usize| self.replica(*at).is_some_and(|replica| replica.fits(ticket, &forecast));
-        // Without this call.
+        // `in_flight` includes this call.
         let with_slot = among.and(self.with_free_slot(in_flight.saturating_sub(1)));
         let open: ReplicaSet = with_slot.iter().filter(fits).collect();
         let free = if need > 0 { open.less(reserved) } else { open };
@@ -86,7 +94,8 @@ impl Grant {
         self.slot.assignment.as_ref().map(|assignment| assignment.placed())
     }
 
-    /// Returns the index of that replica in its pool. See [`Grant::placed`].
+    /// Returns the index in its pool of the replica that the attempt was assigned to. Returns
+    /// `None` if there is none. See [`Grant::placed`].
     pub fn replica_index(&self) -> Option<usize> {
         self.slot.assignment.as_ref().map(|assignment| assignment.placed_call.at)
     }

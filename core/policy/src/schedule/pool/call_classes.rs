@@ -1,6 +1,8 @@
-//! Classes of calls: calls that the same replicas may take are of one class, which has a number.
+//! Classes of calls at a pool. Calls that the same replicas may take are of one class, which has a
+//! number.
 //!
-//! A search among 100,000 waiting calls compares only what is available to each of a few classes.
+//! A search among many waiting calls therefore compares available resources for each class, not for
+//! each call and replica.
 
 use std::collections::HashMap;
 
@@ -45,8 +47,8 @@ impl CallClasses {
         self.table.get(number).map(|(replicas, _)| *replicas)
     }
 
-    /// Returns the number of waiting calls of a class, which the caller updates. Returns `None` if
-    /// the class is not known.
+    /// Returns the counter of the waiting calls of a class, which the caller updates. Returns
+    /// `None` if the class is not known or if the value stands for several classes.
     pub(super) fn waiting_mut(&mut self, class: CallClass) -> Option<&mut usize> {
         self.table.get_mut(class.number()?).map(|(_, waiting)| waiting)
     }

@@ -1,4 +1,5 @@
-//! The outcome of attempts at replicas, and the calls of replicas that go down.
+//! How the pool reacts to the outcome of attempts: accepted calls, failures, and calls whose
+//! replica went down.
 
 use std::time::Instant;
 
@@ -8,7 +9,7 @@ use crate::placement::{Fault, ReplicaId};
 use crate::schedule::{Grant, GrantId, Scheduler};
 
 impl Pool {
-    /// Records that a replica accepted a call. A full replica has room again.
+    /// Records that a replica accepted a call. A replica that was full no longer counts as full.
     pub(super) fn on_accepted(&mut self, now: Instant, assignment: &mut Assignment) {
         if let Some(replica) = self.replica_of(assignment) {
             replica.on_has_room();
@@ -20,8 +21,9 @@ impl Pool {
     /// Records that an attempt failed at its replica, and returns what its call should do.
     ///
     /// If the replica ran nothing of the call, the call is retried at once at another eligible
-    /// replica where it was not tried. A call that has failed at another replica before is no
-    /// evidence against this one.
+    /// replica where it was not tried. If the replica may have run the call, and an earlier attempt
+    /// of the call has failed, too, the failure does not count against the replica, because the
+    /// call itself may be the cause.
     pub(super) fn on_failed(
         &mut self,
         now: Instant,
@@ -46,8 +48,8 @@ impl Pool {
         if fault != Fault::Broke && !assignment.others.and(self.eligible).is_empty() {
             Hold::RetryOther
         } else if !self.is_empty() {
-            // All replicas that may take the call are or were full, and one may be asked again at
-            // once.
+            // All replicas that may take the call are or were full, but an eligible one may be
+            // tried again.
             if matches!(fault, Fault::Full(_)) { Hold::AllFull } else { Hold::No }
         } else if matches!(fault, Fault::Limited(_)) {
             Hold::CoolDown
@@ -58,7 +60,8 @@ impl Pool {
         }
     }
 
-    /// Records that the response head of a call has arrived, or that the call has ended.
+    /// Removes a call from the calls without a response head, because its response head has arrived
+    /// or the call has ended.
     pub(super) fn remove_unanswered(&mut self, id: GrantId) {
         self.unanswered.remove(&id);
         self.stranded.retain(|stranded| *stranded != id);
@@ -71,8 +74,8 @@ impl<W> Scheduler<W> {
     ///
     /// Returns what the call should do:
     ///
-    /// - [`Hold::RetryOther`] if the replica ran nothing and the call was not tried at another
-    ///   eligible replica.
+    /// - [`Hold::RetryOther`] if the replica ran nothing of the call, and another eligible replica
+    ///   may take the call where it was not tried.
     /// - [`Hold::AllFull`] if all replicas that may take the call are full.
     /// - [`Hold::CoolDown`] after a status 429, otherwise [`Hold::Outage`], if no replica is
     ///   eligible any more. The call waits for the first replica that returns.
@@ -87,7 +90,7 @@ impl<W> Scheduler<W> {
         hold
     }
 
-    /// Records that the replica of a call has sent something. Returns `true` if the replica became
+    /// Records that the replica of a call has sent data. Returns `true` if the replica became
     /// eligible by it; the driver must then call [`Scheduler::next`].
     pub fn on_alive(&mut self, now: Instant, grant: &Grant) -> bool {
         let Some(assignment) = &grant.slot.assignment else { return false };

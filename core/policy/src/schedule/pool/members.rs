@@ -1,4 +1,5 @@
-//! The members of a pool, the observations of them, and their state for snapshots.
+//! The replicas of a pool: changes of the set, observations such as probe results, and their state
+//! for snapshots.
 
 use std::time::Instant;
 
@@ -8,8 +9,8 @@ use crate::schedule::{Limiter, Scheduler, Upstream};
 use tidegate_config::ReplicaConfig;
 
 impl Pool {
-    /// Sets the replicas. Replicas that are not in `members` get no new calls, and leave the pool
-    /// when their last call ends.
+    /// Sets the replicas. A replica that is not in `members` gets no new calls, and leaves the pool
+    /// when its last call ends.
     pub(super) fn set_members(&mut self, now: Instant, members: &[ReplicaConfig]) {
         self.tick(now);
         self.placement.set_members(now, members);
@@ -67,7 +68,7 @@ impl Pool {
 impl<W> Scheduler<W> {
     /// Sets the replicas of the pool. Call [`Scheduler::next`] afterwards.
     ///
-    /// Replicas that are not in `members` get no new calls, and leave the pool when their last call
+    /// A replica that is not in `members` gets no new calls, and leaves the pool when its last call
     /// ends. Does nothing if the target is not a pool.
     pub fn set_members(&mut self, now: Instant, members: &[ReplicaConfig]) {
         let set_members = |pool: &mut Pool| pool.set_members(now, members);
@@ -92,12 +93,12 @@ impl<W> Scheduler<W> {
     /// Returns the polls of replicas that are due. Call [`Scheduler::next_stranded`] afterwards,
     /// because a replica that did not answer the last poll in time may be down now.
     ///
-    /// Returns none if the target is not a pool.
+    /// Returns no polls if the target is not a pool.
     pub fn poll_requests(&mut self, now: Instant) -> PollRequests {
         let is_busy = self.is_busy();
         let poll_requests = |pool: &mut Pool| {
             if is_busy {
-                // Waiting calls send nothing, but need fresh observations.
+                // No request is sent while calls only wait, but fresh observations are needed.
                 pool.placement.wake(now);
             }
             pool.placement.poll_requests(now)

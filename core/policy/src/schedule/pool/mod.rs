@@ -1,7 +1,8 @@
 //! A pool of replicas as the upstream. Each replica has slots and memory of its own.
 //!
-//! [`Placement`] decides which replicas are eligible, and which eligible replica with room takes a
-//! call. The pool decides how much room each replica has. Both run under the lock of the scheduler.
+//! [`Placement`] decides which replicas are eligible, and which of those with a slot and memory
+//! takes a call. The pool tracks the slots and the memory of each replica. Both run under the lock
+//! of the scheduler.
 //!
 //! # Invariants
 //!
@@ -35,7 +36,7 @@ pub(super) use assignment::Assignment;
 #[derive(Debug)]
 pub(super) struct Pool {
     placement: Placement,
-    /// The replicas by index. `None`: no replica has the index.
+    /// The replicas by index. `None`: no replica has this index now.
     replicas: Vec<Option<ReplicaSlots>>,
     /// The replicas that accept calls.
     eligible: ReplicaSet,
@@ -49,12 +50,13 @@ pub(super) struct Pool {
     /// The calls without a response head whose replica went down, until
     /// [`Scheduler::next_stranded`] returns them.
     stranded: Vec<GrantId>,
-    /// The total time for which no replica was eligible, up to the last time that one was.
+    /// The total time for which no replica was eligible, without the time since `closed_since`.
     closed: Duration,
     /// Since when no replica has been eligible, or `None` if one is.
     closed_since: Option<Instant>,
-    /// Since when no replica has been eligible, for explanations. In contrast to `closed_since`, a
-    /// pool that opens and closes at the same moment has not been open.
+    /// Since when no replica has been eligible, as reported in explanations of waits. In contrast
+    /// to `closed_since`, it does not start anew if a replica becomes eligible and ineligible at
+    /// the same moment.
     seen_closed: Span,
     /// The cool-down of attempts that were forced while there was no replica.
     cooldown: Cooldown,
@@ -100,7 +102,8 @@ impl Pool {
         })
     }
 
-    /// Updates which replicas are eligible, and for how long none has been.
+    /// Updates `eligible`, the usable share of the slots of each eligible replica, and for how long
+    /// no replica has been eligible.
     fn refresh(&mut self, now: Instant) {
         let eligible = self.placement.eligible(now);
         self.eligible = ReplicaSet::NONE;
@@ -141,8 +144,8 @@ impl Pool {
         avoid.iter().filter_map(|id| self.placement.index_of(*id)).collect()
     }
 
-    /// Returns the context lengths of all models of all replicas in ascending order. Inputs between
-    /// two consecutive lengths may go to the same replicas.
+    /// Returns the context lengths of all models of all replicas in ascending order, without
+    /// duplicates. Inputs between two consecutive lengths may go to the same replicas.
     fn lengths(&self) -> Vec<u64> {
         let models = self.replicas.iter().flatten().filter_map(|replica| replica.models.as_ref()).flatten();
         let mut lengths: Vec<_> = models.filter_map(|model| model.max_tokens).collect();
@@ -169,8 +172,8 @@ impl Pool {
         if sized { ticket.forecast.clone().resolve() } else { Forecast::default() }
     }
 
-    /// Returns the eligible replicas with a free slot. Returns none if `in_flight` calls are as
-    /// many as the pool may have.
+    /// Returns the eligible replicas with a free slot. Returns the empty set if `in_flight` has
+    /// reached the maximum of the pool.
     fn with_free_slot(&self, in_flight: usize) -> ReplicaSet {
         if in_flight >= self.cap {
             return ReplicaSet::NONE;

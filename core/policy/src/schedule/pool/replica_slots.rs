@@ -20,8 +20,8 @@ const UNKNOWN_SIZE: u64 = 1 << 40;
 pub(super) struct ReplicaSlots {
     pub(super) placed: Placed,
     pub(super) limiter: Limiter,
-    /// The usable share of the slots, from 0 to 1. It is below 1 after the replica has just become
-    /// eligible.
+    /// The usable share of the slots, from 0 to 1. It is below 1 for some time after the replica
+    /// has become eligible (slow start).
     pub(super) share: f64,
     pub(super) in_flight: usize,
     /// The memory. Calls are counted in it even while its size is not known, because the size may
@@ -39,9 +39,10 @@ pub(super) struct ReplicaSlots {
     /// [`EngineMetrics::shares_prefixes`](crate::placement::EngineMetrics).
     pub(super) shares_prefixes: bool,
     /// Whether the replica last rejected a call as full or as over a rate limit. While this is
-    /// `true`, one call at a time checks whether there is room again (the half-open probe).
+    /// `true`, one call at a time, the half-open probe, checks whether the replica accepts calls
+    /// again.
     pub(super) is_full: bool,
-    /// The time without a rejection after which a half-open probe counts as accepted.
+    /// How long the half-open probe must go without a rejection to count as accepted.
     probe_wait: Duration,
     /// When the half-open probe in flight was sent, or `None` if none is in flight.
     half_open_probe: Option<Instant>,
@@ -78,8 +79,8 @@ impl ReplicaSlots {
         self.memory.resize(tokens, headroom);
     }
 
-    /// Returns the current number of slots. At most one more call than now may be in flight at a
-    /// full replica, as the half-open probe.
+    /// Returns the current number of slots. At a full replica, these are the slots in use by calls
+    /// other than the half-open probe, plus one for the probe, at most the limit.
     pub(super) fn slots(&self) -> usize {
         let all = self.limiter.slots;
         if self.is_full {
@@ -106,7 +107,7 @@ impl ReplicaSlots {
         self.probe_wait = (took * PROBE_WAIT_FACTOR).max(MIN_PROBE_WAIT);
     }
 
-    /// Records that the replica has room again, or that it is not known to be full any more.
+    /// Records that the replica accepts calls again, or that it is not known to be full any more.
     pub(super) fn on_has_room(&mut self) {
         self.is_full = false;
         self.half_open_probe = None;
@@ -126,7 +127,8 @@ impl ReplicaSlots {
         self.half_open_probe.map(|since| since + self.probe_wait)
     }
 
-    /// Passes the time to the limit, and ends a half-open probe that counts as accepted.
+    /// Lets the limit change with time, and ends a half-open probe that counts as accepted by
+    /// `now`.
     pub(super) fn tick(&mut self, now: Instant) {
         self.limiter.tick(now);
         if self.probe_accepted_at().is_some_and(|at| at <= now) {
@@ -165,7 +167,8 @@ impl ReplicaSlots {
         wants.map(|wants| wants.affinity.prefix.clone()).unwrap_or_default()
     }
 
-    /// Measures the memory. It becomes free as calls end and as their lengths become known.
+    /// Updates [`ReplicaSlots::longest`] from the memory that is free now. Memory becomes free as
+    /// calls end and as their lengths become known.
     pub(super) fn measure(&mut self) {
         let longest = if self.sized { self.memory.max_prompt() } else { u32::MAX };
         // A call needs less memory than its prompt if it shares a prefix. How much less differs by
@@ -178,7 +181,7 @@ impl ReplicaSlots {
         self.sized.then(|| self.memory.view())
     }
 
-    /// Takes memory for a call.
+    /// Takes memory for a call, even if there is too little, and returns what was taken.
     pub(super) fn admit(&mut self, ticket: &Ticket) -> MemoryUse {
         let prefix = self.prefix(ticket);
         MemoryUse::take(&mut self.memory, ticket, prefix)

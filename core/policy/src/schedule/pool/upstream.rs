@@ -14,8 +14,8 @@ use crate::{adaptive::AdaptiveView, budget::AvailableBudget, kv::KvView};
 use tidegate_tokens::Demand;
 
 impl Pool {
-    /// Returns the rule that keeps any other call from being sent, or `None` if an eligible replica
-    /// has a free slot.
+    /// Returns the rule that keeps any further call from being sent while `in_flight` calls are in
+    /// flight in the pool. Returns `None` if an eligible replica has a free slot.
     fn shortage(&self, in_flight: usize) -> Option<Rule> {
         if self.is_empty() {
             return Some(if self.is_down() { Rule::Outage } else { Rule::CoolDown });
@@ -129,7 +129,8 @@ impl Upstream for Pool {
         Some(Arc::new(ReplicaAvailability::new(open, held, classes)))
     }
 
-    /// Memory of a replica that is reserved or kept for one call counts as used for all others.
+    /// Returns `true` if a replica has memory for the call. The memory of a replica that is
+    /// reserved or kept for another call counts as used.
     fn has_memory(&self, call: &Candidate<'_>, available: &Available) -> bool {
         let Candidate { ticket, needs, .. } = call;
         let Some(at) = available.replicas.as_deref() else { return true };
@@ -166,7 +167,8 @@ impl Upstream for Pool {
         if in_flight > self.cap || !eligible.and(self.with_free_slot(in_flight)).is_empty() {
             return None;
         }
-        // Full replicas and those with more calls in flight than slots give the slot to no call.
+        // A slot that is released at a full replica, or at one with more calls than slots, is used
+        // by no call.
         let fits = |replica: &ReplicaSlots| {
             replica.in_flight <= replica.slots() && !replica.is_full && needs.need.kv <= replica.longest
         };

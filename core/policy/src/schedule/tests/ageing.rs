@@ -1,10 +1,11 @@
-//! Ageing between lanes.
+//! Tests of ageing between lanes.
 //!
 //! A lane goes early once its oldest call was raised to the highest lane. With one slot and service
-//! times of `s`, that happens once in `8 * s`, or two service times later if another call holds the
-//! slot and the other lower lane goes early first. Inside the lane, a call with `p` older calls of
-//! its tenant, among `n` tenants of equal weight, goes within `(p + 1) * n` of the lane's
-//! dispatches. A batch call is therefore served within `2 * aging + 10 * (p + 1) * n * s + s`.
+//! times of `s`, a lane goes early once in `8 * s`, or two service times later if another call
+//! holds the slot and the other lower lane goes early first. Inside the lane, a call with `p` older
+//! calls of its tenant, among `n` tenants of equal weight, is dispatched within `(p + 1) * n` of
+//! the lane's dispatches. A batch call is therefore served within
+//! `2 * aging + 10 * (p + 1) * n * s + s`.
 
 use proptest::prelude::*;
 
@@ -44,7 +45,8 @@ impl Counter {
         }
     }
 
-    /// Serves one call and returns it. Five times more calls than that arrive meanwhile.
+    /// Ends the call in flight after [`SERVICE`], queues five new calls in each lane of `floods`,
+    /// and dispatches the next call. Returns its lane, its tenant, and when it was queued.
     fn serve(&mut self) -> (Lane, Arc<str>, Instant) {
         self.scheduler.set_limit(1);
         if let Some(grant) = self.held.take() {
@@ -94,7 +96,7 @@ fn without_ageing_lanes_are_strict() {
 }
 
 /// A new call of a higher lane waits for at most one early call of each lower lane, however old and
-/// long their queues are.
+/// long the queues of the lower lanes are.
 #[test]
 fn aged_backlog_does_not_block_higher_lanes() {
     for (fresh, old) in [
@@ -133,11 +135,11 @@ fn aged_backlog_does_not_affect_fairness_inside_its_lane() {
     }
 }
 
-/// The interactive calls of one simulation.
+/// The waits of the interactive calls in one simulation.
 struct Urgent {
     /// The waits in milliseconds, in ascending order.
     waits: Vec<u64>,
-    /// The number of calls that still wait at the end.
+    /// The number of interactive calls that still wait at the end.
     left: usize,
 }
 
@@ -147,8 +149,9 @@ impl Urgent {
     }
 }
 
-/// Simulates ten minutes of two interactive calls per second, of 200 tokens each. After 30 s, 1,000
-/// batch calls arrive. Service times are in milliseconds.
+/// Simulates ten minutes of two interactive calls per second, of 200 tokens and two seconds each.
+/// After 30 s, 1,000 batch calls of `batch_tokens` tokens and `batch_service` milliseconds each
+/// arrive. Returns the waits of the interactive calls.
 fn play_urgent_beside_old_batch(
     mut scheduler: Scheduler<(Lane, u64)>,
     batch_tokens: u64,
@@ -187,7 +190,8 @@ fn play_urgent_beside_old_batch(
     Urgent { left: came - waits.len(), waits }
 }
 
-/// Batch calls take a minute. Interactive calls take two seconds and need 4 of the 16 slots.
+/// Batch calls take a minute. Interactive calls take two seconds and need 4 of the 16 slots, which
+/// old batch calls must not occupy.
 #[test]
 fn old_batch_calls_leave_slots_for_urgent_calls() {
     let scheduler =
@@ -198,7 +202,7 @@ fn old_batch_calls_leave_slots_for_urgent_calls() {
 }
 
 /// Slots are free, but there are only 1,000 tokens per second, of which interactive calls need 400.
-/// Some of these wait until there are enough tokens for a batch call.
+/// Some interactive calls have to wait until there are enough tokens for a batch call.
 #[test]
 fn old_batch_calls_leave_tokens_for_urgent_calls() {
     let rates = tidegate_config::RateConfig { tpm: Some(60_000), ..Default::default() };
@@ -248,8 +252,9 @@ fn raised_lane_holds_an_eighth_of_the_slots() {
     }
 }
 
-/// The rate budget admits one call per second, and half of them are interactive calls for the floor
-/// of their tenant. If these were not counted, batch calls would get only a sixteenth.
+/// The rate budget admits one call per second, and half of the calls are interactive calls that are
+/// dispatched for the floor of their tenant. If these did not count as calls of a higher lane,
+/// batch calls would get only a sixteenth instead of an eighth.
 #[test]
 fn urgent_calls_dispatched_by_a_floor_count_for_the_share_of_a_raised_lane() {
     use tidegate_config::{Counting, RateConfig};

@@ -1,8 +1,9 @@
-//! Fair queueing on estimated costs, which are corrected when the actual cost is known.
+//! Tests of fair queueing on estimated costs, which are corrected when the actual cost is known.
 //!
-//! Let `D(t) = W_f(t) / w_f - W_g(t) / w_g` over the charges of tenants f and g. A call goes to the
-//! tenant that was charged least, so `D` rises by at most one maximum charge while both are
-//! backlogged. The estimates in flight can add their errors until they are settled.
+//! Let `D(t) = W_f(t) / w_f - W_g(t) / w_g`, where `W` is the sum of the charges of a tenant up to
+//! `t` and `w` is its weight. A call goes to the tenant that was charged least, so `D` rises by at
+//! most one maximum charge while both tenants f and g are backlogged. Until the estimates of calls
+//! in flight are settled, their errors can add to `D`.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +15,8 @@ use tidegate_protocol::Usage;
 
 const NAMES: [&str; 2] = ["f", "g"];
 
-/// The maximum cost of a call. Estimates are 0.3 to 3 times the actual cost.
+/// The maximum cost of a call. Unless estimates are exact, the actual cost is 0.3 to 3 times the
+/// estimate, and at most this.
 const LARGEST: f64 = 100.0;
 
 struct Run {
@@ -139,8 +141,7 @@ fn implausible_costs_do_not_block_a_tenant() {
     scheduler.release(now, grant);
 }
 
-/// A call that was withdrawn before it was sent costs its tenant nothing. A retry is charged,
-/// because it was sent.
+/// A call that is cancelled before it is sent costs its tenant nothing.
 #[test]
 fn calls_never_sent_are_not_charged() {
     let now = epoch();

@@ -1,9 +1,10 @@
-//! Fair queueing over every interval, not only over the whole run.
+//! Tests of fair queueing over every interval, not only over the whole run.
 //!
-//! Let `D(t) = W_f(t) / w_f - W_g(t) / w_g` over the work of tenants f and g dispatched up to `t`.
-//! While both are backlogged, `D` changes by at most `1 / w_f + 1 / w_g` over any interval. While
-//! only g is backlogged, `D` still never *rises* by more: whatever f did before (it was idle, at
-//! its cap, or retried), it has no credit against g.
+//! Let `D(t) = W_f(t) / w_f - W_g(t) / w_g`, where `W` is the number of calls of a tenant that were
+//! dispatched up to `t`, and `w` is its weight. While both tenants f and g are backlogged, `D`
+//! changes by at most `1 / w_f + 1 / w_g` over any interval. While only g is backlogged, `D` still
+//! never *rises* by more: time in which f was idle, at its cap or retrying gives f no advantage
+//! over g.
 
 use std::collections::BTreeMap;
 
@@ -30,11 +31,12 @@ struct Run {
     now: Instant,
     rng: fastrand::Rng,
     waiting: [usize; 3],
-    /// The attempts in flight by their end and number: the tenant, the slot, and the ticket of a
-    /// retry.
+    /// The attempts in flight, by when they end and by number. Each value is the tenant, the slot,
+    /// and the ticket of the call, which a retry reuses.
     running: BTreeMap<(Instant, u64), (usize, Grant, Ticket)>,
     sent: u64,
-    /// The work of each tenant that was dispatched so far, after each dispatch, without retries.
+    /// For each dispatch of a new call, the number of calls of each tenant that were dispatched up
+    /// to then. Retries are not counted.
     work: Vec<[f64; 3]>,
 }
 
@@ -117,7 +119,8 @@ fn bound(habits: &[Habit; 3], f: usize, g: usize) -> f64 {
     1.0 / habits[f].weight + 1.0 / habits[g].weight + 1e-9
 }
 
-/// Returns the maximum rise of the values from any of them to a later one.
+/// Returns the maximum difference between a value and an earlier one, or 0 if no value is greater
+/// than an earlier one.
 fn rise(values: impl Iterator<Item = f64>) -> f64 {
     let (mut least, mut most) = (f64::INFINITY, 0.0f64);
     for value in values {
@@ -140,7 +143,7 @@ fn any_habit() -> impl Strategy<Value = Habit> {
         .prop_map(|(weight, cap, visits, fails)| Habit { weight, cap, visits, fails })
 }
 
-/// Ageing that is disabled, or so short that all waiting calls are aged.
+/// Generates ageing times: zero (disabled), or so short that all waiting calls are aged.
 fn aging() -> impl Strategy<Value = Duration> {
     prop::sample::select(vec![Duration::ZERO, ms(20), ms(200)])
 }
@@ -163,8 +166,8 @@ proptest! {
         }
     }
 
-    /// A tenant that was idle, at its cap, or retried calls gets no more work than a tenant that
-    /// always had waiting calls.
+    /// A tenant that was idle, was at its cap, or retried calls gains no advantage over a tenant
+    /// that always had waiting calls.
     #[test]
     fn idle_or_retrying_tenants_gain_no_credit(
         g in greedy(), f in any_habit(), h in any_habit(), limit in 1usize..9, aging in aging(), seed in any::<u64>(),
@@ -178,7 +181,8 @@ proptest! {
     }
 }
 
-/// The properties above would fail if weights were ignored, because their bound is reached.
+/// If all tenants always have waiting calls, a tenant of weight 4 gets four times the work of a
+/// tenant of weight 1.
 #[test]
 fn four_times_the_weight_is_four_times_the_work() {
     let habit = |weight| Habit { weight, cap: None, visits: false, fails: 0 };
@@ -187,8 +191,8 @@ fn four_times_the_weight_is_four_times_the_work() {
     assert!((f / g - 4.0).abs() < 0.1 && (g - h).abs() <= 2.0, "{f} {g} {h}");
 }
 
-/// One tenant has two calls at a target with one slot, and a new tenant arrives in each service
-/// time.
+/// One tenant has a second call waiting at a target with one slot, and a call of a new tenant
+/// arrives in each service time. The waiting call is dispatched after a few service times.
 #[test]
 fn newcomers_do_not_starve_a_tenant_that_waits() {
     let began = epoch();
@@ -270,8 +274,9 @@ proptest! {
     }
 }
 
-/// Returns the number of attempts that two tenants with waiting calls made at a target with one
-/// slot. Three attempts of each call of the first tenant end with `how` and are retried at once.
+/// Returns the numbers of attempts that two tenants with waiting calls made at a target with one
+/// slot. The first three attempts of each call of the first tenant end with `how` and are retried
+/// at once. `sent` is whether these attempts were sent.
 fn attempts_of_a_failing_tenant(how: crate::adaptive::Ended, sent: bool) -> [usize; 2] {
     let (began, mut now) = (epoch(), epoch());
     let mut scheduler = Scheduler::new(&settings(0), now);
@@ -341,8 +346,8 @@ fn place_of_a_call(scheduler: &mut Scheduler<&'static str>, now: Instant, name: 
     before.count()
 }
 
-/// The actual cost of a large call advances virtual time, but not beyond the tags of waiting
-/// tenants.
+/// The cost of a large call advances virtual time when the call ends. A new tenant does not have to
+/// wait for that cost: it starts close to the tags of the waiting tenants.
 #[test]
 fn newcomers_do_not_wait_for_the_cost_of_one_large_call() {
     let now = epoch();
@@ -360,8 +365,8 @@ fn newcomers_do_not_wait_for_the_cost_of_one_large_call() {
     }
 }
 
-/// The calls of the tenant cost a thousand times their estimate. The tenant waits for at most eight
-/// rounds, or for its whole debt if ageing is disabled.
+/// A call of the tenant has cost more than its estimate. The next call of the tenant waits for at
+/// most eight rounds. If ageing is disabled, it waits until the whole debt is paid.
 #[test]
 fn a_tenant_in_debt_waits_for_eight_rounds_at_most() {
     for (aging, cost, calls) in [(30, 1_000.0, 32..=33), (30, 4.0, 9..=13), (0, 100.0, 290..=300)] {
@@ -385,8 +390,8 @@ fn a_tenant_in_debt_waits_for_eight_rounds_at_most() {
     }
 }
 
-/// The age of its waiting calls gives a tenant no priority. Only a debt for which it was passed
-/// over for eight rounds does.
+/// The age of its waiting calls gives a tenant no priority. Only a tenant in debt that was passed
+/// over for eight rounds gets priority.
 #[test]
 fn the_age_of_a_backlog_does_not_change_the_shares() {
     let began = epoch();

@@ -1,4 +1,5 @@
-//! Changes of the number of slots in force.
+//! Tests of adaptive limits in the scheduler: calls that await their first token, and calls that
+//! the limit does not track.
 
 use super::*;
 use crate::adaptive::{self, Ended};

@@ -1,5 +1,5 @@
-//! The scheduler compared with an oracle that tracks all calls by brute force: whatever happens in
-//! any order, the two must agree.
+//! Property tests that compare the scheduler with an oracle. The oracle tracks all calls by brute
+//! force, and the two must agree after each of a random sequence of events.
 
 mod lazy;
 mod model;
@@ -44,7 +44,7 @@ enum Event {
     Answer {
         which: usize,
     },
-    /// A preempted call is queued again.
+    /// The slot of a preempted call is released, and the call is queued again.
     Back {
         which: usize,
     },
@@ -81,8 +81,8 @@ struct Call {
 struct Oracle {
     scheduler: Scheduler<u64>,
     model: Model,
-    /// The expected order in fair queueing, or `None` if floors or the tenants' own tokens also
-    /// affect the order.
+    /// The expected dispatch order, or `None` if floors or the tenants' own tokens also affect the
+    /// order.
     order: Option<Order>,
     now: Instant,
     waiting: BTreeMap<u64, Call>,
@@ -91,18 +91,21 @@ struct Oracle {
     answered: BTreeSet<u64>,
     /// The numbers of the calls that were preempted and have not been queued again.
     preempted: BTreeSet<u64>,
-    /// When each attempt in flight was admitted, and the value of `changes` then.
+    /// For each call in flight, when its last attempt was admitted, and the value of `changes`
+    /// then.
     admitted: BTreeMap<u64, (Instant, u64)>,
     /// The number of cool-downs that began and of probes that were accepted.
     changes: u64,
     numbers: u64,
     /// The total time for which the target has been open, computed from its reported state.
     open: Duration,
-    /// The latest Retry-After, before which no attempt may be dispatched. For an attempt from
-    /// before the last change of state, it counts from when the attempt was sent.
+    /// The end of the latest Retry-After. No attempt may be dispatched before it. The delay is
+    /// counted from when it was reported, or, for an attempt from before the last change of state,
+    /// from when the attempt was sent.
     floor: Instant,
     draining: bool,
-    /// The number of dispatches after which the driver stops calling `next`. See [`lazy`].
+    /// The number of calls that may leave the queue in one [`Oracle::settle`] before the driver
+    /// stops calling `next`. See [`lazy`].
     patience: usize,
 }
 
@@ -278,7 +281,7 @@ impl Oracle {
                 self.floor = self.floor.max(from + ms(delay.unwrap_or(0)));
                 self.changes +=
                     u64::from(before != CooldownState::Cooling && self.state() == CooldownState::Cooling);
-                // A call that cannot outlast the cool-down is refused at once.
+                // A call whose deadline is before the end of the cool-down is refused at once.
                 self.settle();
             }
             How::Unjudged => {}
@@ -302,7 +305,7 @@ impl Oracle {
         }
     }
 
-    /// Returns the first call of each line whose tenant is below its cap.
+    /// Returns the first waiting call of each line whose tenant is below its cap.
     fn heads(&self) -> BTreeMap<Line, Call> {
         let mut heads: BTreeMap<Line, Call> = BTreeMap::new();
         for call in
@@ -380,9 +383,11 @@ impl Oracle {
         self.model.tick(self.now)
     }
 
-    /// Calls what a driver calls after each event. Returns how many calls left the queue.
+    /// Calls the methods that a driver calls after each event, and checks each call that leaves the
+    /// queue. Returns how many calls left the queue.
     fn settle(&mut self) -> usize {
-        // What was learned at this moment may make other calls late at the same moment.
+        // A latency observed at this moment may make other calls count as late at once, so the
+        // limit is updated first.
         self.model.tick(self.now);
         let mut answered = 0;
         let expired = self.scheduler.expired(self.now);
@@ -456,8 +461,9 @@ impl Oracle {
         answered
     }
 
-    /// Checks each preempted call: its slot is borrowed, it is the youngest one that qualifies, and
-    /// a floor would use the slot.
+    /// Preempts calls until none may be preempted any more. Checks for each of them that its slot
+    /// is borrowed, that it is the most recently admitted one that qualifies, and that a floor
+    /// would use the slot.
     fn call_back(&mut self) {
         let goes = |call: &&Call| self.model.fits(self.now, call);
         let waiting = self.waiting.values().filter(goes).map(|call| (call.tenant, call.ticket.lane));
@@ -547,8 +553,9 @@ impl Oracle {
         Some(format!("{stuck:?}, {why:?}"))
     }
 
-    /// Returns `true` if the call rightly waits: an aged call lacks what it would take, or an aged
-    /// call is ahead of it in its line.
+    /// Returns `true` if the call has to wait although it is admissible: an aged call lacks
+    /// resources that this call would take, or an aged call that cannot go is ahead of this call in
+    /// its line.
     fn excuse(&self, call: &Call) -> bool {
         self.is_held_back(call)
             || self.aged_heads(call).any(|head| {
@@ -563,7 +570,8 @@ impl Oracle {
         })
     }
 
-    /// Returns the first calls of other lines that may not be overtaken any more.
+    /// Returns the aged calls that are first in their lines, except for `call` itself. They may not
+    /// be overtaken any more in their lines.
     fn aged_heads(&self, call: &Call) -> impl Iterator<Item = &Call> {
         let leads = |head: &Call| {
             let before = |other: &Call| same_line(other, head) && self.key(other) < self.key(head);
@@ -597,8 +605,8 @@ impl Oracle {
         self.scheduler.view(self.now).state
     }
 
-    /// Returns `true` if `other` must be the next probe instead of `waiting`, because only
-    /// `waiting` has failed at the target.
+    /// Returns `true` if the target is being probed and `other` must be the probe instead of
+    /// `waiting`, because only `waiting` has failed at the target.
     fn is_left_out_for(&self, waiting: &Call, other: &Call) -> bool {
         self.state() == CooldownState::Probing && waiting.ticket.has_failed && !other.ticket.has_failed
     }
@@ -617,7 +625,7 @@ impl Oracle {
 }
 
 impl How {
-    /// Returns the outcome that is reported to the limit.
+    /// Returns the outcome of the attempt that is reported to the adaptive limit.
     fn outcome(self) -> Ended {
         match self {
             How::Accepted => Ended::Completed { output: 10 },

@@ -1,4 +1,5 @@
-//! Calls that fail wherever they are sent, among others that would be accepted.
+//! Tests of outages that are caused by calls that always fail, while all other calls would be
+//! accepted.
 
 use super::*;
 use crate::cooldown::{CooldownState, Failure};
@@ -19,7 +20,7 @@ struct World {
     slots: usize,
 }
 
-/// Three calls fail after 100 ms each at a target with eight slots. All other calls are accepted
+/// A target with eight slots that fails three calls after 100 ms each, and accepts all other calls
 /// after 100 ms.
 const THREE: World =
     World { failing: 3, shares_tenant: false, fails_after: 100, accepts_after: 100, aging: 0, slots: 8 };
@@ -43,8 +44,9 @@ struct Seen {
     accepted: u32,
 }
 
-/// Simulates a minute of 20 good calls per second beside the failing calls, which all arrive at the
-/// start.
+/// Simulates one minute with 20 good calls per second, and with failing calls that all arrive at
+/// the start and are retried. Returns the longest wait of a good call, and how often and how long
+/// the target was closed.
 fn play(world: World) -> Seen {
     let zero = epoch();
     let settings = SchedulerSettings { aging: ms(world.aging), ..settings(world.slots) };
@@ -165,11 +167,11 @@ fn new_call_is_the_probe_if_only_failed_calls_wait() {
         for (call, grant) in grants.into_iter().enumerate() {
             fail(&mut scheduler, zero, grant, call as u64);
         }
-        // No other call waits, so one of them is the probe.
+        // No other call waits, so one of the failed calls is the probe.
         let now = scheduler.next_wake(zero).expect("it cools");
         let (call, grant) = scheduler.next(now).expect("a probe");
         fail(&mut scheduler, now, grant, call);
-        // The next of them has to wait longer than a new call.
+        // The next failed call has to wait longer than a new call.
         let now = scheduler.next_wake(now).expect("it cools");
         assert!(scheduler.next(now).is_none(), "it has failed here");
         let retries = scheduler.next_wake(now).expect("they come to be the probe");

@@ -1,10 +1,12 @@
-//! Single rules and regressions that the properties do not cover explicitly.
+//! Tests of single rules of the scheduler, and of regressions that the property tests do not cover
+//! explicitly.
 
 use super::*;
 use crate::cooldown::Failure;
 use crate::testing::epoch;
 
-/// Dispatches calls one after the other, releasing each slot at once.
+/// Dispatches the admissible calls one after the other, releasing each slot at once. Returns the
+/// calls in dispatch order.
 fn draw<W>(scheduler: &mut Scheduler<W>, now: Instant) -> Vec<W> {
     let mut drawn = Vec::new();
     while let Some((who, mut grant)) = scheduler.next(now) {
@@ -71,7 +73,8 @@ fn a_forced_call_counts_against_its_tenants_cap() {
     assert_eq!(draw(&mut scheduler, now), [1]);
 }
 
-/// An attempt without a reported result does not prove that the probe was accepted.
+/// A probe that ends without a reported result counts as neither accepted nor failed, and another
+/// probe follows.
 #[test]
 fn probe_without_a_result_is_followed_by_another() {
     let now = epoch();
@@ -146,8 +149,8 @@ fn a_driver_that_does_not_ask_after_a_release_leaves_a_gap() {
     assert_eq!(scheduler.view(now + ms(250)).gap, ms(250));
 }
 
-/// The position of each call that expires is that before any of them left, in whatever order they
-/// leave.
+/// If several calls expire together, the position of each is counted before any of them is removed,
+/// in whatever order they are removed.
 #[test]
 fn calls_that_expire_together_keep_their_positions() {
     let now = epoch();

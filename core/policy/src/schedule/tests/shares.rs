@@ -1,4 +1,5 @@
-//! Floors, borrowed slots and preemption; bounds of the queue and shedding; predicted waits.
+//! Tests of floors, borrowed slots and preemption, of the maximum queue lengths and shedding, and
+//! of predicted waits.
 
 use proptest::prelude::*;
 
@@ -69,8 +70,8 @@ fn the_least_served_floor_is_served_first_and_tenants_before_lanes() {
 }
 
 proptest! {
-    /// Floors of less than one slot add up to more than all slots, and all tenants are still
-    /// served.
+    /// Floors of less than one slot add up to more than all slots. A tenant without a floor is
+    /// still served.
     #[test]
     fn rounded_up_floors_starve_no_tenant(limit in 1usize..4, floors in 1usize..6) {
         let now = epoch();
@@ -99,7 +100,7 @@ proptest! {
     }
 }
 
-/// Virtual time must not advance with a tenant that is served by its floor, because a new tenant
+/// Virtual time must not advance with calls that are dispatched for a floor, because a new tenant
 /// would then wait for all others.
 #[test]
 fn floor_does_not_delay_newcomers() {
@@ -167,7 +168,7 @@ fn youngest_borrower_without_an_answer_is_preempted() {
     drop(vip);
 }
 
-/// Returns how many of the calls in flight are preempted now.
+/// Preempts calls until none may be preempted any more. Returns how many calls were preempted.
 fn preempted<W>(scheduler: &mut Scheduler<W>, now: Instant) -> usize {
     std::iter::from_fn(|| scheduler.preempt(now)).count()
 }
@@ -218,7 +219,8 @@ fn lowered_limit_preempts_nothing() {
     assert_eq!(preempted(&mut scheduler, now), 1);
 }
 
-/// The only slot is the floor of one of two tenants. That tenant is served first every other time.
+/// The only slot is the floor of one of two tenants. The other tenant still gets a third of the
+/// dispatches or more.
 #[test]
 fn preemption_does_not_block_others_from_the_last_slot() {
     let mut now = epoch();
@@ -276,7 +278,8 @@ fn nothing_is_preempted_unless_configured() {
     assert_eq!(scheduler.preempt(now), None);
 }
 
-/// Returns the call that is shed from a full queue for a new call of the lane.
+/// Queues a new call of the tenant and the lane. Returns the waiting call that is shed for it, or
+/// `None` if no call is shed.
 fn displaced(
     scheduler: &mut Scheduler<&'static str>,
     now: Instant,
@@ -340,7 +343,8 @@ fn queue_bounds_apply_independently() {
     queue(&mut scheduler, now, ticket("e", Lane::Standard, now), "e");
 }
 
-/// One slot that is released once per second, and a queue longer than a caller can wait.
+/// One slot is released per second, and the calls ahead in the queue take longer than the deadline
+/// of a new call permits.
 #[test]
 fn call_with_a_predicted_wait_that_is_too_long_is_refused() {
     let mut now = epoch();
@@ -399,7 +403,7 @@ fn call_that_would_miss_its_objective_is_refused_if_configured() {
 }
 
 /// Slots that are released while no call waits show how fast calls arrive, not how fast the target
-/// could serve them.
+/// could serve them, so no wait is predicted from them.
 #[test]
 fn idle_target_predicts_nothing() {
     let mut now = epoch();
@@ -417,7 +421,7 @@ fn idle_target_predicts_nothing() {
     scheduler.release(now, grant);
 }
 
-/// Returns the `retry_after` of a refused call.
+/// Tries to admit a call at a full scheduler, and returns the `retry_after` of the refusal.
 fn hint<W>(scheduler: &mut Scheduler<W>, now: Instant) -> Duration {
     let refusal = scheduler.try_admit(now, &ticket("b", Lane::Standard, now)).expect_err("it is full");
     refusal.retry_after.expect("always said")

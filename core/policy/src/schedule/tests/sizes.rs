@@ -1,4 +1,5 @@
-//! Calls that differ in what they require: overtaking, reservations, and tenants' own tokens.
+//! Tests of calls that differ in what they require: overtaking, reservations, and tenants' own
+//! tokens.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -12,7 +13,8 @@ use tidegate_config::{Counting, RateConfig, TenantConfig};
 use tidegate_protocol::Usage;
 
 /// Creates a scheduler with more slots than needed, an ageing time of ten seconds, and 600 tokens
-/// per minute, of which 60 may be taken at once.
+/// per minute, of which 60 may be taken at once. `change` may change these settings first. Also
+/// returns the rate budgets and the current time.
 fn of_tokens(
     change: impl FnOnce(&mut SchedulerSettings),
 ) -> (Scheduler<&'static str>, Arc<Mutex<RateBudgets>>, Instant) {
@@ -30,7 +32,8 @@ fn sized(tenant: &str, tokens: u64, now: Instant) -> Ticket {
     ticket
 }
 
-/// Dispatches, sends and ends calls at once, so that their tokens are used up.
+/// Dispatches the admissible calls one after the other, and releases each slot at once as sent, so
+/// that the tokens of the call stay used. Returns the calls in dispatch order.
 fn draw<W>(scheduler: &mut Scheduler<W>, now: Instant) -> Vec<W> {
     let mut drawn = Vec::new();
     while let Some((who, grant)) = scheduler.next(now) {
@@ -164,7 +167,7 @@ fn tenant_out_of_tokens_blocks_no_other_tenant() {
     assert_eq!(draw(&mut scheduler, wake), ["poor"]);
 }
 
-/// A provider that reports 10^12 tokens does not block a tenant for years.
+/// A usage of 10^12 tokens, as a provider may report by mistake, does not block a tenant for years.
 #[test]
 fn tenant_debt_is_bounded() {
     let (mut scheduler, _, now) = of_tokens(|settings| settings.default_tenant.tpm = Some(60));
@@ -229,8 +232,8 @@ fn calls_that_do_not_fit_are_not_looked_at() {
     assert_eq!(draw(&mut scheduler, wake), ["small"]);
 }
 
-/// 3,000 calls that need little memory at first and too much later wait ahead of each call that
-/// fits.
+/// 3,000 calls that need little memory at first and too much later wait ahead of each short call
+/// that fits.
 #[test]
 fn short_call_goes_before_many_whose_answers_have_no_room_and_few_of_these_are_looked_at() {
     let now = epoch();
@@ -263,8 +266,8 @@ fn short_call_goes_before_many_whose_answers_have_no_room_and_few_of_these_are_l
     assert_eq!(scheduler.next(now).map(|(who, _)| who), Some("large"));
 }
 
-/// A small call of a tenant in debt overtakes large ones that lack tokens. Its start tag includes
-/// the debt, which new tenants must not wait for.
+/// A small call of a tenant in debt overtakes large calls that lack tokens. Its start tag includes
+/// the debt. A new tenant must not have to wait until virtual time reaches that tag.
 #[test]
 fn overtaking_call_of_a_tenant_in_debt_does_not_hold_up_newcomers() {
     for has_waited in [false, true] {
@@ -297,8 +300,8 @@ fn overtaking_call_of_a_tenant_in_debt_does_not_hold_up_newcomers() {
     }
 }
 
-/// A tenant below its floor has many calls without room. The first call in order belongs to another
-/// tenant, has a longer prompt, and fits.
+/// A tenant below its floor has many waiting calls that do not fit. The first call in order belongs
+/// to another tenant, has a longer prompt, and fits.
 #[test]
 fn calls_below_a_floor_that_have_no_room_do_not_keep_the_front_from_being_looked_at() {
     let now = epoch();
@@ -321,8 +324,8 @@ fn calls_below_a_floor_that_have_no_room_do_not_keep_the_front_from_being_looked
     [long, next].into_iter().for_each(|grant| scheduler.release(now, grant));
 }
 
-/// A decision takes the same time for any number of waiting calls, even if all of them have empty
-/// prompts.
+/// A decision checks only a few of 1,000 waiting calls that do not fit, even if all of them have
+/// empty prompts.
 #[test]
 fn number_of_calls_looked_at_is_bounded_whatever_their_prompts_are() {
     for input in [0, 100] {

@@ -1,4 +1,5 @@
-//! Tenants that are not configured come and go.
+//! Tests of tenants that are not configured: they are added with their first call, and removed when
+//! they are idle.
 
 use super::*;
 use crate::testing::epoch;
@@ -75,7 +76,7 @@ fn tenants_with_calls_are_not_forgotten() {
     assert!(of(&scheduler, "named").is_some(), "the configured stay");
 }
 
-/// After many tenants were busy at once, idle ones take at most a quarter of the table.
+/// After 20,000 tenants were busy at once, idle tenants take at most about a quarter of the table.
 #[test]
 fn many_idle_tenants_are_forgotten() {
     let now = epoch();
@@ -91,7 +92,8 @@ fn many_idle_tenants_are_forgotten() {
     assert!(table(&scheduler) <= 20_002, "and their places are used again");
 }
 
-/// Tenants in debt for their own tokens are kept until they have paid, and the table stays small.
+/// Tenants that have overdrawn their own tokens are kept until they have paid, and the table stays
+/// small.
 #[test]
 fn tenants_in_debt_are_kept_until_they_have_paid() {
     let now = epoch();
@@ -99,7 +101,7 @@ fn tenants_in_debt_are_kept_until_they_have_paid() {
     configured.default_tenant.tpm = Some(60_000);
     let mut scheduler = Scheduler::new(&configured, now);
     let mut call = ticket("", Lane::Standard, now);
-    // A bucket holds 6,000 tokens: this tenant owes 4,000, which take four seconds.
+    // A bucket holds 6,000 tokens. After this call, its tenant owes 4,000, which take four seconds.
     call.demand.input = 10_000;
     let mut most = 0;
     for k in 0..1_000_000u64 {

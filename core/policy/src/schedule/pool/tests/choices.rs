@@ -1,4 +1,5 @@
-//! Which replicas a call may go to, and what is kept there for others.
+//! Tests of which replica a call is assigned to, and of slots and memory that are kept for other
+//! calls.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -35,8 +36,8 @@ fn aged_head_without_memory_keeps_one_replica_from_its_line() {
     assert_empty(&scheduler, now);
 }
 
-/// The first call in order belongs to another tenant, and the memory of one replica is reserved for
-/// it.
+/// Calls of a line wait behind an aged head, while the first call in order belongs to another
+/// tenant. The head keeps the memory of one replica, and the others may be used.
 #[test]
 fn aged_head_of_another_line_keeps_only_one_replica() {
     let now = epoch();
@@ -71,8 +72,8 @@ fn aged_head_of_another_line_keeps_only_one_replica() {
     assert_empty(&scheduler, now);
 }
 
-/// A replica that has just rejected the call may have room by now, in contrast to a replica that is
-/// full of long answers.
+/// A call is sent again to a replica that has rejected it rather than wait: the replica may accept
+/// it by now, in contrast to a replica that is full of long answers.
 #[test]
 fn call_returns_to_a_tried_replica_rather_than_wait() {
     let now = epoch();
@@ -102,7 +103,8 @@ fn forced_call_goes_to_a_replica_that_serves_its_model() {
     assert_empty(&scheduler, now);
 }
 
-/// One poll of the metrics reports the memory without one of several engines.
+/// A replica temporarily reports a smaller memory, because one of its engines is missing in a poll
+/// of its metrics. The calls in flight still count afterwards.
 #[test]
 fn resized_memory_keeps_its_calls() {
     let now = epoch();
@@ -160,8 +162,8 @@ fn slot_free_for_others_does_not_prevent_preemption() {
     assert_empty(&scheduler, now);
 }
 
-/// Two calls wait, each for a different replica. One call is preempted at each replica, not two at
-/// the one with the youngest calls.
+/// Two calls wait, each for a different replica. One call is preempted at each replica, not two
+/// calls at the replica with the most recently admitted calls.
 #[test]
 fn slots_are_preempted_at_replicas_that_the_owner_may_use() {
     let now = epoch();
@@ -248,7 +250,8 @@ fn call_that_all_replicas_rejected_waits() {
     assert_empty(&scheduler, now);
 }
 
-/// Returns a call with four bytes per token, whose first `common` tokens are shared by all.
+/// Returns a call with `input` tokens of four bytes each. The first `common` tokens are the same in
+/// all calls.
 fn beginning_with(common: u64, input: u64, now: Instant) -> Ticket {
     let chunks = (1..=common * 4 / 1_024).map(|nth| (nth, nth * 1_024));
     let affinity = crate::placement::Affinity::from_hashes_with_lengths(None, chunks, input * 4);
@@ -313,7 +316,7 @@ fn call_goes_to_the_replica_that_holds_its_prefix_if_only_that_one_has_memory() 
     assert_empty(&scheduler, now);
 }
 
-/// The first calls are dispatched before a replica has reported its memory size.
+/// Calls that were dispatched before a replica reported its memory size count once it has.
 #[test]
 fn calls_that_go_before_the_size_is_known_are_counted_once_it_is() {
     let now = epoch();
@@ -354,8 +357,8 @@ fn call_whose_forecast_grows_while_it_is_placed_goes_to_a_replica_with_a_slot() 
     assert_empty(&scheduler, now);
 }
 
-/// Time alone does not release memory, so that the next wake time is found without checking each
-/// call that waits for memory.
+/// The next wake time is found without checking each call that waits for memory, because time alone
+/// does not release memory.
 #[test]
 fn few_calls_are_looked_at_for_the_next_wake_time() {
     let now = epoch();

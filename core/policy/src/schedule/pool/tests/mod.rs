@@ -1,4 +1,4 @@
-//! Tests of pools: single rules, and all of them against a brute-force model.
+//! Tests of pools: single rules, and property tests against a brute-force model.
 
 use std::time::{Duration, Instant};
 use tidegate_config::ReplicaConfig;
@@ -16,7 +16,7 @@ mod model;
 mod properties;
 mod rules;
 
-/// Settings for replicas with that many slots each, all in force at once.
+/// Returns the settings of a pool whose replicas have `cap` slots each, without slow start.
 fn of_slots(cap: usize) -> SchedulerSettings {
     let config = PoolConfig { cap, slow_start: None, ..PoolConfig::default() };
     SchedulerSettings {
@@ -60,7 +60,7 @@ fn model(name: &str) -> Model {
     Model { name: name.into(), max_tokens: None, parent: None }
 }
 
-/// Returns the name of the replica that the call was assigned to.
+/// Returns the number in the URL of the replica that the call was assigned to.
 fn at(grant: &Grant) -> usize {
     let url = &grant.placed().expect("placed").url;
     (0..128).find(|name| **url == self::url(*name)).expect("a member")
@@ -71,12 +71,13 @@ fn id_of<W>(scheduler: &Scheduler<W>, name: usize, now: Instant) -> ReplicaId {
     views.iter().find(|view| *view.url == url(name)).expect("a member").id
 }
 
-/// Dispatches all calls that may go now.
+/// Dispatches all admissible waiting calls, and returns them with their slots.
 fn draw<W>(scheduler: &mut Scheduler<W>, now: Instant) -> Vec<(W, Grant)> {
     std::iter::from_fn(|| scheduler.next(now)).collect()
 }
 
-/// Checks that no call left anything behind.
+/// Checks that no call waits or is in flight, and that no call is counted anywhere in the pool any
+/// more.
 fn assert_empty<W>(scheduler: &Scheduler<W>, now: Instant) {
     let pool = scheduler.capacity.upstream.as_pool().expect("a pool");
     assert!(pool.unanswered.is_empty() && pool.stranded.is_empty());

@@ -1,4 +1,5 @@
-//! A brute-force model of a pool: which calls are where, and what that leaves.
+//! A brute-force model of a pool: tracks which calls are at which replica, and computes the slots
+//! and the memory that are left there.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -10,7 +11,7 @@ use crate::placement::{Affinity, EngineMetrics, Fault, Observation};
 use crate::schedule::{GrantId, WaiterId};
 
 pub(super) const MODELS: [&str; 3] = ["a", "b", "c"];
-/// Lengths of answers. Up to 32 tokens, the memory account does not round times.
+/// The lengths of answers in tokens. Up to 32 tokens, the memory account does not round times.
 pub(super) const OUTPUTS: std::ops::Range<u64> = 0..32;
 /// The length of each prefix step, in tokens.
 const BEGINNING: u64 = 64;
@@ -25,7 +26,7 @@ pub(super) enum Event {
         lane: usize,
         tokens: u64,
         output: u64,
-        /// The branch of the prefix, and its depth.
+        /// The branch of the prompt's prefix, and the number of prefix steps.
         begins: (u64, u64),
         model: Option<usize>,
         avoid: usize,
@@ -79,13 +80,16 @@ struct Running {
     grant: Grant,
     ticket: Ticket,
     place: KvReservation,
-    /// What the call takes of its replica's memory: its input, and the tokens it may still produce.
+    /// The tokens that the call takes of its replica's memory: its input, and the tokens that it
+    /// may still produce.
     held: (u64, u64),
-    /// The prefixes that it holds there.
+    /// The hashes of the prefixes that the call holds at its replica. Empty if calls do not share
+    /// prefixes there.
     begins: Arc<[u64]>,
     answered: bool,
-    /// The replicas where the call could have gone instead and was not tried; none if it was tried
-    /// where it went. A new replica at the same index may be tried as well.
+    /// The replicas where the call may be retried: those that may take it and where it was not
+    /// tried. Empty if the call had been tried before at the replica that it was assigned to. A new
+    /// replica at the same index counts as the same.
     others: ReplicaSet,
 }
 
@@ -113,7 +117,8 @@ pub(super) struct PoolModel {
     /// The prefixes in flight at each replica that more than one call has held.
     shared: BTreeSet<(ReplicaId, u64)>,
     numbers: u64,
-    /// The calls at replicas when those went down.
+    /// The calls in flight that [`Scheduler::next_stranded`] has returned, because their replica
+    /// went down.
     preempted: Vec<GrantId>,
 }
 
@@ -298,7 +303,8 @@ impl PoolModel {
         self.fall();
     }
 
-    /// Checks each stranded call: it has no response head, and was not returned before.
+    /// Takes all stranded calls, and checks that each of them has no response head and was not
+    /// returned before.
     fn fall(&mut self) {
         while let Some(id) = self.scheduler.next_stranded() {
             let running = self.running.iter().find(|running| running.grant.id == id).expect("in flight");
@@ -307,7 +313,8 @@ impl PoolModel {
         }
     }
 
-    /// Lets time pass in small steps. Each call that goes must have been announced by then.
+    /// Lets time pass in small steps. Checks that no call is dispatched before the time that
+    /// [`Scheduler::next_wake`] returned.
     fn pass(&mut self, time: Duration) {
         let end = self.now + time;
         while self.now < end {
@@ -323,7 +330,8 @@ impl PoolModel {
         }
     }
 
-    /// Does what a driver does after each event. Returns how many calls went.
+    /// Calls the methods that a driver calls after each event, and checks each call that is
+    /// dispatched. Returns the number of dispatched calls.
     fn settle(&mut self) -> usize {
         let mut went = 0;
         assert!(self.scheduler.expired(self.now).is_empty(), "all have an hour");
@@ -359,7 +367,7 @@ impl PoolModel {
         self.running.push(Running { grant, ticket, place, held, begins, answered: false, others });
     }
 
-    /// Returns the prefixes in flight at a replica.
+    /// Returns the hashes of the prefixes that calls in flight hold at a replica.
     fn begun(&self, id: ReplicaId) -> BTreeSet<u64> {
         let there =
             self.running.iter().filter(|running| running.grant.placed().is_some_and(|at| at.id == id));
@@ -403,8 +411,10 @@ impl PoolModel {
         }
     }
 
-    /// Returns the replica kept for an aged head: one of its replicas has a slot, none enough
-    /// memory, and of those the one with the most.
+    /// Returns the replica whose memory is kept for the aged first call of the line of `ticket`, or
+    /// nothing if none is. A replica is kept if one that may take the first call has a free slot,
+    /// but none has enough memory: the eligible one that has the most memory left for it. `number`
+    /// is the number of the call with this ticket.
     fn kept(&self, number: u64, ticket: &Ticket, room: &AvailableReplicas) -> Vec<ReplicaId> {
         let line = |of: &Ticket| (of.tenant.clone(), of.lane);
         let of_line = self.waiting.iter().filter(|(_, other)| line(&other.ticket) == line(ticket));
@@ -426,8 +436,9 @@ impl PoolModel {
         nearest.filter(|(_, left)| *left < 0.0).map(|(id, _)| id).into_iter().collect()
     }
 
-    /// Returns what is left of a replica's memory with a call at the worst moment, token by token;
-    /// infinite if the size is not known.
+    /// Returns how many tokens of a replica's memory would be left with the call at the moment of
+    /// the highest use, computed token by token. Negative if the call does not fit, infinite if the
+    /// size of the memory is not known.
     fn left(&self, id: ReplicaId, ticket: &Ticket) -> f64 {
         let Some(capacity) = self.sized.get(&id).map(|id| self.memories[id].capacity()) else {
             return f64::INFINITY;
@@ -444,8 +455,8 @@ impl PoolModel {
         let mut shared: BTreeSet<u64> = begins.iter().copied().filter(|hash| begun.contains(hash)).collect();
         shared.extend(self.shared.iter().filter(|(at, _)| *at == id).map(|(_, hash)| hash));
         all.push((in_memory(ticket, capacity), begins));
-        // Once for the prefixes that more than one call has held. The rest is counted for each
-        // call.
+        // Prefixes that more than one call has held are counted once. All other tokens are counted
+        // for each call.
         let at = |t: u64| -> u64 {
             let there = all.iter().filter(|((_, left), _)| *left >= t);
             let alone = |((input, _), begins): &((u64, u64), Arc<[u64]>)| {
@@ -462,7 +473,8 @@ impl PoolModel {
         self.now - ticket.queued_at >= self.aging
     }
 
-    /// Returns the reserved replica: at most one, and only for an aged call.
+    /// Returns the replica whose memory is reserved for the first call in order: at most one, and
+    /// only for an aged call.
     fn held(&mut self) -> Vec<ReplicaId> {
         let _ = self.scheduler.selector(self.now).pick();
         let Some(hold) = self.scheduler.order.reservation else { return Vec::new() };
@@ -493,21 +505,22 @@ impl PoolModel {
         AvailableReplicas { eligible, open }
     }
 
-    /// Returns where the call could go.
+    /// Returns the replicas that may take the call and have a slot and memory for it.
     fn fits(&self, ticket: &Ticket, room: &AvailableReplicas) -> Vec<ReplicaId> {
         let mut fits = self.serving(ticket);
         fits.retain(|id| room.open.contains(id) && self.left(*id, ticket) >= 0.0);
         fits
     }
 
-    /// Returns the same without what is reserved for others.
+    /// Returns the replicas that [`PoolModel::fits`] returns without those in `held`, whose memory
+    /// is reserved for other calls. A call without input needs no memory and may use these, too.
     fn free(&self, ticket: &Ticket, room: &AvailableReplicas, held: &[ReplicaId]) -> Vec<ReplicaId> {
         let mut free = self.fits(ticket, room);
         free.retain(|id| ticket.demand.input == 0 || !held.contains(id));
         free
     }
 
-    /// Returns the replicas that may take the call, healthy or not.
+    /// Returns the replicas that may take the call, whether they are eligible or not.
     fn serving(&self, ticket: &Ticket) -> Vec<ReplicaId> {
         let wants = ticket.wants.as_ref().expect("always");
         let views = self.scheduler.replicas(self.now);
@@ -545,7 +558,7 @@ impl PoolModel {
         self.scheduler.replicas(self.now).iter().find(|view| *view.url == url(name)).map(|view| view.id)
     }
 
-    /// Updates the known replicas and their memories.
+    /// Adds a memory for each new replica, and removes the memories of replicas that have left.
     fn learn(&mut self) {
         let present: Vec<_> = self.scheduler.replicas(self.now).iter().map(|view| view.id).collect();
         self.memories.retain(|id, _| present.contains(id));
@@ -565,20 +578,22 @@ impl PoolModel {
     }
 }
 
-/// Returns the prefixes of a prompt of one byte per token. The first two are the same for all
-/// prompts.
+/// Returns the prefixes of a prompt with `tokens` tokens of one byte. The first two prefixes are
+/// the same for all prompts.
 fn beginning((branch, depth): (u64, u64), tokens: u64) -> Affinity {
     let depth = depth.min(tokens.saturating_sub(1) / BEGINNING);
     let hash = |nth| if nth < 2 { nth } else { 10 * branch + nth };
     Affinity::from_hashes_with_lengths(None, (0..depth).map(|nth| (hash(nth), BEGINNING * (nth + 1))), tokens)
 }
 
-/// Returns what a call takes of a memory of that capacity.
+/// Returns the tokens that a call takes of a memory of this capacity: its input, and its output of
+/// at least one token.
 fn in_memory(ticket: &Ticket, capacity: u64) -> (u64, u64) {
     (ticket.demand.input.min(capacity), ticket.demand.output.max(1))
 }
 
-/// Checks that the call went to a free replica, and to an untried one if there was any.
+/// Checks that the call was assigned to one of the `free` replicas, and to one where it was not
+/// tried if there is any.
 fn assert_well_placed(grant: &Grant, ticket: &Ticket, free: &[ReplicaId]) {
     let at = grant.placed().expect("placed").id;
     assert!(free.contains(&at), "{at:?} was none of {free:?}");

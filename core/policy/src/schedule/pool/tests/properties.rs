@@ -45,7 +45,7 @@ fn event() -> impl Strategy<Value = Event> {
     ]
 }
 
-/// The size of the pool and its limits.
+/// Generates the settings of a pool and its number of replicas.
 fn pool() -> impl Strategy<Value = (SchedulerSettings, usize)> {
     let awaiting = prop::option::of(1usize..3);
     let adaptive =
@@ -79,9 +79,9 @@ fn pool() -> impl Strategy<Value = (SchedulerSettings, usize)> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
 
-    /// Whatever happens in any order: no call waits that fits at a replica which may take it, no
-    /// call goes where it does not fit, everything is released, and at most one replica is reserved
-    /// for one aged call.
+    /// After any sequence of events: no call waits that fits at a replica that may take it, no call
+    /// is assigned to a replica where it does not fit, everything is released in the end, and at
+    /// most one replica is reserved for one aged call.
     #[test]
     fn pool_agrees_with_the_model(events in prop::collection::vec(event(), 1..120), (settings, replicas) in pool()) {
         let mut model = PoolModel::new(&settings, replicas, epoch());

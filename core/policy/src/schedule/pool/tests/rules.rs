@@ -58,7 +58,8 @@ fn call_waiting_for_a_replica_that_serves_it_is_overtaken() {
     assert_empty(&scheduler, now);
 }
 
-/// Calls that go elsewhere take nothing that the aged call lacks.
+/// An aged call waits for a slot at the only replica that serves it. Calls for the other replica
+/// take nothing that it lacks.
 #[test]
 fn aged_call_whose_replicas_have_no_slot_blocks_no_other_call() {
     let now = epoch();
@@ -105,8 +106,8 @@ fn memory_of_replicas_is_not_added_up() {
     assert_empty(&scheduler, now);
 }
 
-/// The order of precedence: the replica's configuration, the target's, and what the replica
-/// reports.
+/// The order of precedence: the size in the replica's configuration, the size in the target's, and
+/// the size that the replica reports.
 #[test]
 fn memory_size_is_configured_or_reported() {
     let now = epoch();
@@ -147,8 +148,8 @@ fn aged_call_without_memory_reserves_one_replica() {
     queue(&mut scheduler, now, of_input(900, now), "large");
     let now = now + ms(100);
     assert!(scheduler.next(now).is_none());
-    // All three replicas have room for these calls. The one with the most free memory is kept for
-    // the large call.
+    // All three replicas have enough memory for these calls. The replica with the most free memory
+    // is kept for the large call.
     let batch = |tokens| Ticket { lane: Lane::Batch, ..of_input(tokens, now) };
     let small: Vec<_> = (0..3).map(|_| admit(&mut scheduler, now, &batch(50))).collect();
     assert!(small.iter().all(|grant| at(grant) != nearest));
@@ -189,8 +190,8 @@ fn full_replica_gets_no_calls_and_rejected_calls_go_elsewhere() {
     assert_empty(&scheduler, now);
 }
 
-/// When the time is up, one call probes. The others follow when it was accepted, or was not
-/// rejected for a second.
+/// When the delay for which a full replica asked is over, one call is sent as the half-open probe.
+/// The others follow when the probe is accepted, or is not rejected for a second.
 #[test]
 fn one_call_probes_a_full_replica() {
     let now = epoch();
@@ -411,8 +412,8 @@ fn first_token_limit_applies_to_each_replica() {
     assert_empty(&scheduler, now);
 }
 
-/// A queue of many classes, of which only the last has a replica with room: the search must not
-/// look at each call.
+/// Calls of five classes wait, and only the replica of the last class gets a free slot. The search
+/// must not check each call.
 #[test]
 fn calls_waiting_for_other_replicas_are_not_looked_at() {
     let now = epoch();
@@ -444,7 +445,8 @@ fn calls_waiting_for_other_replicas_are_not_looked_at() {
     held.into_iter().for_each(|grant| scheduler.release(now, grant));
 }
 
-/// At a pool, three calls that fail wherever they are sent eject no replica.
+/// Calls that fail again after an earlier failure do not make a replica ineligible. Enough first
+/// failures of other calls do.
 #[test]
 fn call_that_failed_elsewhere_is_no_evidence_against_a_replica() {
     let now = epoch();

@@ -1,8 +1,10 @@
-//! The oracle must be able to fail: a scheduler that leaves work undone does not pass.
+//! Tests of the oracle itself: it reports a call as stuck if the driver does not dispatch all
+//! admissible calls.
 
 use super::*;
 
-/// Sends calls faster than tokens arrive, and lets time pass.
+/// Sends calls faster than tokens arrive, and lets time pass. Returns a description of the first
+/// admissible call that is left waiting, or `None` if there is none.
 fn overload(oracle: &mut Oracle) -> Option<String> {
     for k in 0..40 {
         let (tenant, lane) = (k % 4, k % 3);

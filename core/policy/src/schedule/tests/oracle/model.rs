@@ -1,5 +1,5 @@
-//! The state of a target, computed anew each time from the calls in flight: no sums that could
-//! drift, no order that could be stale.
+//! A model of the target for the oracle. Its state is computed anew from the calls in flight at
+//! each query, so that no sum can drift and no order can be stale.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,12 +14,13 @@ use crate::kv::{Forecast, Kv, KvReservation, Prefix, Progress};
 use tidegate_config::{AdaptiveConfig, Counting, LaneConfig, RateConfig};
 use tidegate_protocol::Usage;
 
-/// Tenants with their caps and their own tokens per minute. The fourth is not configured.
+/// The tenants: name, cap, and own tokens per minute. The fourth is not configured.
 pub(super) const TENANTS: [(&str, usize, Option<u64>); 4] =
     [("a", 1, None), ("b", 3, Some(6_000)), ("c", usize::MAX, None), ("d", usize::MAX, None)];
 pub(super) const QUEUE: usize = 4;
 const BURST: Duration = Duration::from_secs(6);
-/// How much later than possible a call may be woken, because times are rounded up.
+/// The maximum time by which a wake-up may be later than the earliest possible moment, because
+/// times are rounded up.
 pub(super) const LATE: Duration = Duration::from_micros(2);
 
 /// The capacity and the settings of a target.
@@ -83,7 +84,8 @@ pub(super) fn weight(tenant: usize) -> f64 {
 }
 
 impl World {
-    /// Many slots and few tokens.
+    /// Returns a target with four slots and `tpm` tokens per minute, at which tenants may also have
+    /// tokens of their own.
     pub(super) fn of_tokens(tpm: u64) -> Self {
         Self {
             limit: 4,
@@ -101,7 +103,8 @@ impl World {
         }
     }
 
-    /// Slots and floors only, with preemption.
+    /// Returns this target with preemption, with floors, and without any limits but the number of
+    /// slots and the tenants' caps.
     pub(super) fn lending(self) -> Self {
         Self {
             limit: self.limit + 2,
@@ -196,7 +199,7 @@ struct Running {
     charge: Charge,
     place: Option<KvReservation>,
     own: u64,
-    /// The sample of the limit, or `None` if there is none.
+    /// What the adaptive limit tracks about the call, or `None` if the limit is fixed.
     sample: Option<Sample>,
     awaits: bool,
 }
@@ -204,19 +207,20 @@ struct Running {
 /// The state of a target. See [the module](self).
 pub(super) struct Model {
     limit: usize,
-    /// A second limit that gets the expected events. It changes like the scheduler's, unless that
-    /// got other events.
+    /// A second adaptive limit that gets the expected events, or `None` if the limit is fixed. It
+    /// differs from the scheduler's limit if that one got other events.
     found: Option<Limit>,
     pub(super) spare_wakes: usize,
     aging: Duration,
     bias: Duration,
     floors: Option<(f64, f64)>,
     reclaims: bool,
-    /// Whether calls may lack more than a slot.
+    /// Whether calls may lack something other than a slot.
     is_sized: bool,
-    /// The scheduler's own budgets. They decide whether a call fits, and are tested elsewhere.
+    /// The budgets that the scheduler uses. They decide whether a call fits, and are tested
+    /// elsewhere.
     shared: Arc<Mutex<RateBudgets>>,
-    /// Second budgets that get the expected events.
+    /// Other budgets that get the expected events. They are compared with `shared`.
     shadow: RateBudgets,
     kv: std::cell::RefCell<Option<Kv>>,
     own: [Option<TokenBucket>; 4],
@@ -238,7 +242,8 @@ impl Holder {
         }
     }
 
-    /// Returns `true` if the call may go before by its tenant's floor, even a rounded one.
+    /// Returns `true` if the call may be dispatched before the calls of this holder: the holder is
+    /// a lane, and the call's tenant has a floor of its own, even if it was rounded up.
     pub(super) fn yields_to(self, call: &Call) -> bool {
         matches!(self, Holder::Lane(_)) && TENANTS[call.tenant].0 == "c"
     }
@@ -279,14 +284,15 @@ impl Model {
         }
     }
 
-    /// Sets a fixed number of slots.
+    /// Replaces the limit by a fixed number of slots.
     pub(super) fn fix(&mut self, limit: usize) {
         self.limit = limit;
         self.found = None;
         self.running.values_mut().for_each(|running| (running.sample, running.awaits) = (None, false));
     }
 
-    /// Lets time pass, as the scheduler does before each event.
+    /// Lets the adaptive limit change with time, as the scheduler does before each event. Returns
+    /// `true` if the limit may have changed.
     pub(super) fn tick(&mut self, now: Instant) -> bool {
         let due = |limit: &&mut Limit| limit.next_wake().is_some_and(|at| at <= now);
         self.found.as_mut().filter(due).map(|limit| limit.on_tick(now)).is_some()
@@ -338,8 +344,8 @@ impl Model {
         }
     }
 
-    /// Checks the levels: they differ unless each charge was made, settled and refunded as
-    /// expected.
+    /// Checks that the tokens left and the debts in the rate budgets equal the expected ones. They
+    /// differ if a charge was not made, settled or refunded as expected.
     pub(super) fn check_levels(&mut self, now: Instant) {
         let (real, shadow) = (self.shared.lock().view(now), self.shadow.view(now));
         for (real, shadow) in real.iter().zip(&shadow).filter(|(real, _)| real.kind == BudgetKind::Tokens) {
@@ -360,8 +366,9 @@ impl Model {
             && self.in_flight(tenant) < TENANTS[tenant].1
     }
 
-    /// Returns `true` if the tenant's own tokens have certainly arrived. A line stays parked for
-    /// [`LATE`] longer, so that rounding does not restore it too early.
+    /// Returns `true` if the tenant certainly has enough tokens of its own for the call. A line
+    /// stays parked for [`LATE`] longer than necessary, so that rounding does not restore it too
+    /// early.
     pub(super) fn is_back(&self, now: Instant, call: &Call) -> bool {
         self.own_fits(now.checked_sub(LATE).unwrap_or(now), call)
     }
@@ -371,7 +378,8 @@ impl Model {
         own.as_ref().is_none_or(|own| own.available(now) >= call.ticket.demand.total())
     }
 
-    /// Returns `true` if no request is left, and which resources are short.
+    /// Returns whether the requests are used up, and which of these the call lacks: tokens, input
+    /// tokens, output tokens, memory.
     fn lacking(&self, now: Instant, call: &Call) -> (bool, [bool; 4]) {
         let (need, room) = (self.need(call), self.shared.lock().available(now));
         let most = room.max_need;
@@ -396,12 +404,13 @@ impl Model {
         need
     }
 
-    /// Returns `true` if the call lacks nothing but tokens of the target's rate budgets or memory.
+    /// Returns `true` if the call lacks something, but neither a slot nor its tenant's own tokens:
+    /// it lacks only requests or tokens of the target's rate budgets, or memory.
     pub(super) fn lacks_only_what_is_shared(&self, now: Instant, call: &Call) -> bool {
         self.has_slot(call.tenant) && self.own_fits(now, call) && !self.admits(now, call)
     }
 
-    /// Returns `true` if one call lacks something that the other would take.
+    /// Returns `true` if the call `one` lacks something that the call `other` would take.
     pub(super) fn is_lacked_and_used(&self, now: Instant, one: &Call, other: &Call) -> bool {
         let need = self.need(other);
         let used = [need.tokens, need.input, need.output, need.kv].map(|need| need > 0);
@@ -414,7 +423,9 @@ impl Model {
         call.ticket.demand.min_input() > most || self.shared.lock().oversize(&call.ticket.demand).is_some()
     }
 
-    /// Returns `true` if the rule really keeps the call waiting.
+    /// Returns `true` if `rule` may be reported as the reason why the call waits. `closed` is
+    /// `true` if the target is not open, and `excused` is `true` if the call may have to wait for
+    /// an aged call.
     pub(super) fn is_so(&self, now: Instant, call: &Call, rule: Rule, closed: bool, excused: bool) -> bool {
         let (no_request, [tokens, input, output, kv]) = self.lacking(now, call);
         match rule {
@@ -437,7 +448,7 @@ impl Model {
         now - call.ticket.queued_at >= self.aging
     }
 
-    /// Returns the sort key of a call in its line.
+    /// Returns the time by which a call is ordered in its line.
     pub(super) fn order(&self, call: &Call) -> Instant {
         call.ticket.queued_at + self.bias.mul_f64(call.ticket.demand.total() as f64 / 1000.0)
     }
@@ -454,13 +465,14 @@ impl Model {
         self.own[tenant].as_ref().map_or(0, |own| own.debt(now))
     }
 
-    /// Returns `true` if a call lacks only a slot, or its tenant's cap.
+    /// Returns `true` if the call lacks nothing but a slot, of the target or within its tenant's
+    /// cap.
     pub(super) fn fits(&self, now: Instant, call: &Call) -> bool {
         self.own_fits(now, call) && self.lacking(now, call) == (false, [false; 4])
     }
 
-    /// Returns `true` if all borrowed slots are preempted at once. If calls may lack more than a
-    /// slot, it is not known how many would go.
+    /// Returns `true` if preemption is configured, all slots are in use, and calls can lack only
+    /// slots. Otherwise, it is not known how many calls must be preempted.
     pub(super) fn reclaims(&self, in_flight: usize) -> bool {
         self.reclaims && !self.is_sized && in_flight == self.slots()
     }
@@ -471,13 +483,14 @@ impl Model {
         self.floors.map(|(tenant, lane)| (slots(tenant), slots(lane)))
     }
 
-    /// Returns the minimum and the maximum number of these calls that go by floors if slots are
-    /// released. Tries every order.
+    /// Returns the minimum and the maximum number of these calls that are dispatched for floors if
+    /// slots are released, over all orders of dispatch.
     pub(super) fn by_floors(&self, mut waiting: Vec<(usize, Lane)>) -> (usize, usize) {
         let (Some((mut of_c, mut of_batch)), Some(shares)) = (self.floors(), self.floors) else {
             return (0, 0);
         };
-        // If floors leave nothing, those of less than one slot take turns with all others.
+        // If the floors add up to all slots, floors of less than one slot take turns with all other
+        // calls.
         if of_c + of_batch >= self.slots() {
             let is_whole = |share: f64| share * self.slots() as f64 + 1e-9 >= 1.0;
             of_c *= usize::from(is_whole(shares.0));
@@ -517,8 +530,8 @@ impl Model {
         unreachable!("calls run out")
     }
 
-    /// Returns `true` if a call in flight holds more than the floors of its tenant and its lane,
-    /// after the preempted calls are released.
+    /// Returns `true` if the slot of a call in flight is borrowed: without the preempted calls, its
+    /// tenant and its lane both hold more slots than their floors.
     pub(super) fn is_lent(&self, call: &Call, preempted: &BTreeSet<u64>) -> bool {
         let (of_c, of_batch) = self.floors().unwrap_or_default();
         let staying = self.running.iter().filter(|(number, _)| !preempted.contains(number));
@@ -531,7 +544,8 @@ impl Model {
             && of_lane > if call.ticket.lane == Lane::Batch { of_batch } else { 0 }
     }
 
-    /// Returns the holders with floors of whole slots that hold fewer.
+    /// Returns the holders that hold fewer slots than their floor. Floors of less than one slot are
+    /// not considered.
     pub(super) fn below_their_floors(&self) -> Vec<Holder> {
         let Some((tenant, lane)) = self.floors else { return Vec::new() };
         let below = |share: f64, held| (held as f64) + 1.0 <= share * self.slots() as f64;

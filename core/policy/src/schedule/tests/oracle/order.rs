@@ -1,5 +1,5 @@
-//! The order of dispatch, computed a second time from plain sums over what happened and all waiting
-//! calls.
+//! The expected dispatch order, computed independently of the scheduler: from sums over all earlier
+//! events, and from all waiting calls.
 
 use std::collections::BTreeMap;
 
@@ -18,13 +18,14 @@ pub(super) type Line = (usize, Lane);
 #[derive(Default)]
 struct Account {
     finish: f64,
-    /// The weighted cost of its last dispatch.
+    /// The cost of the line's last dispatched call, divided by the weight of its tenant.
     charge: f64,
-    /// The virtual time when it started to wait. `None`: no call waits, or its tenant is at its
-    /// cap.
+    /// The virtual time when the line started to wait. `None`: no call of the line waits, or its
+    /// tenant is at its cap.
     since: Option<f64>,
     went: Option<Instant>,
-    /// Calls of the lane dispatched since it was served or started to wait.
+    /// The number of calls that the lane has dispatched since the line last dispatched a call or
+    /// started to wait.
     passed: usize,
 }
 
@@ -42,11 +43,11 @@ struct Early {
     lane: Lane,
     cost: f64,
     at: Instant,
-    /// Whether a call of a higher lane could have gone.
+    /// Whether a call of a higher lane was admissible, so that this dispatch certainly was early.
     is_sure: bool,
     took_last_slot: bool,
     rests_until: Option<Instant>,
-    /// The cost charged to higher lanes since.
+    /// The cost of the calls that higher lanes have dispatched since this dispatch.
     higher: f64,
 }
 
@@ -61,7 +62,7 @@ struct Charge {
 pub(super) struct Moment {
     pub(super) now: Instant,
     pub(super) slots: usize,
-    /// Calls in flight by lane.
+    /// The number of calls in flight in each lane.
     pub(super) in_flight: [usize; 3],
     /// The first call of each line whose tenant is below its cap.
     pub(super) heads: BTreeMap<Line, Call>,
@@ -102,7 +103,8 @@ impl Order {
         Self { aging, accounts, times: Default::default(), early: Vec::new(), charges }
     }
 
-    /// Sets the heads of all lines.
+    /// Updates when each line started to wait. `heads` is the first call of each line that waits
+    /// now.
     pub(super) fn stand(&mut self, heads: &BTreeMap<Line, Call>) {
         for (line, account) in &mut self.accounts {
             account.since = account.since.filter(|_| heads.contains_key(line));
@@ -116,7 +118,7 @@ impl Order {
         }
     }
 
-    /// Returns the virtual time at which a call starts to wait.
+    /// Returns the virtual time at which the line of a call would start to wait now.
     fn entry(&self, call: &Call, heads: &BTreeMap<Line, Call>) -> f64 {
         let time = &self.times[call.ticket.lane as usize];
         let tags = heads.values().filter(|head| head.ticket.lane == call.ticket.lane);
@@ -130,7 +132,8 @@ impl Order {
         account.since.map(|since| head.tag.unwrap_or(account.finish.max(since)))
     }
 
-    /// Ends the busy periods of lanes without waiting and running calls.
+    /// Ends the busy periods of these lanes, which have neither waiting calls nor calls in flight.
+    /// This forgives their debts.
     pub(super) fn end_busy_periods(&mut self, lanes: impl Iterator<Item = Lane>) {
         for lane in lanes {
             let time = &mut self.times[lane as usize];
@@ -139,7 +142,8 @@ impl Order {
         }
     }
 
-    /// Checks a waiting call that goes: by its lane's turn, and by its line's turn in the lane.
+    /// Checks that the dispatch of a waiting call was in order: it was the turn of its lane, and
+    /// the turn of its line in the lane. Panics otherwise.
     pub(super) fn check(&self, call: &Call, moment: &Moment) {
         self.check_lane(call, moment);
         let lane = call.ticket.lane;
@@ -154,7 +158,8 @@ impl Order {
         }
     }
 
-    /// Returns `true` if only the age of a line's debt lets the call go.
+    /// Returns `true` if the call may go before calls of other lines because its line is in debt,
+    /// has waited for the ageing time, and was passed over for eight rounds.
     fn owes(&self, call: &Call, moment: &Moment) -> bool {
         let (account, now) = (&self.accounts[&line(call)], self.times[call.ticket.lane as usize].now);
         let since = account.went.max(Some(moment.heads[&line(call)].ticket.queued_at));
@@ -168,12 +173,12 @@ impl Order {
         let (Some(top), lane) = (moment.heads.keys().map(|(_, lane)| *lane).min(), call.ticket.lane) else {
             return;
         };
-        // A lower lane goes early only where it may.
+        // A lower lane goes early only if it is raised and has not used up its share.
         if moment.free.iter().any(|other| other.ticket.lane < lane) {
             assert!(self.is_raised(lane, top, moment), "{call:?} is not old enough");
             assert!(self.has_share(lane, moment, true), "{call:?}: its lane has had its share");
         }
-        // And it does where it may.
+        // If a lower lane may go early, it does.
         for other in moment.free.iter().filter(|other| other.ticket.lane > lane) {
             let of = other.ticket.lane;
             let has_right = self.is_raised(of, top, moment) && self.has_share(of, moment, false);
@@ -188,8 +193,9 @@ impl Order {
         !self.aging.is_zero() && ages.max().is_some_and(|age| age >= needed)
     }
 
-    /// Returns `true` if a lane had less than its early share: counting only what certainly was
-    /// early, or all that may have been.
+    /// Returns `true` if the lane has not used up its share of early dispatches. If `is_sure` is
+    /// `true`, only the dispatches that certainly were early are counted, otherwise all that may
+    /// have been.
     fn has_share(&self, lane: Lane, moment: &Moment, is_sure: bool) -> bool {
         let early = self.early.iter().filter(|early| early.lane == lane && (early.is_sure || !is_sure));
         let has_rested = |early: &Early| early.rests_until.is_none_or(|until| until <= moment.now);
@@ -201,7 +207,8 @@ impl Order {
             && early.into_iter().all(|early| has_rested(early) && is_paid(early))
     }
 
-    /// Records a dispatch, from the queue or at once.
+    /// Records that a call was dispatched. `has_waited` is `true` if it was waiting, and `false` if
+    /// it was admitted on arrival.
     pub(super) fn dispatch(&mut self, call: &Call, moment: &Moment, has_waited: bool) {
         let (lane, entry) = (call.ticket.lane, self.entry(call, &moment.heads));
         if has_waited {
@@ -243,7 +250,7 @@ impl Order {
         self.charges.insert(call.number, Charge { tag, cost: call.ticket.cost, moves });
     }
 
-    /// Corrects the cost of a call.
+    /// Replaces the estimated cost of a call in flight by `cost`.
     pub(super) fn settle(&mut self, call: &Call, cost: f64) {
         let charge = self.charges.get_mut(&call.number).expect("in flight");
         let more = (cost - std::mem::replace(&mut charge.cost, cost)) / model::weight(call.tenant);
@@ -253,7 +260,9 @@ impl Order {
         time.latest = time.latest.max(account.finish);
     }
 
-    /// Releases a call's slot. Returns the position that a retry keeps.
+    /// Records that the slot of a call was released, and returns the start tag that a retry of the
+    /// call keeps. If `may_have_run` is `false`, the charge is refunded. `slots` is the current
+    /// number of slots.
     pub(super) fn release(&mut self, now: Instant, call: &Call, may_have_run: bool, slots: usize) -> f64 {
         if !may_have_run {
             self.settle(call, 0.0);
