@@ -11,7 +11,7 @@ use crate::experiments as run;
 use crate::report::Report;
 use crate::{Fallible, files};
 
-/// Arguments of `freeze`.
+/// Arguments of the command `freeze`.
 #[derive(Args, Debug)]
 pub(crate) struct Freeze {
     /// Names of the experiments to run. Without names, all run.
@@ -82,8 +82,8 @@ pub(crate) fn freeze(freeze: &Freeze) -> Fallible<String> {
     }
 }
 
-/// Returns all figures, peers' figures and bars (thresholds with their results) of a report, which
-/// is a JSON object, in one map under unique names.
+/// Flattens a report (the JSON object of [`Report`]) into one map. The map has all figures, the
+/// figures of peers, and the bars (thresholds with their results), each under a unique name.
 fn flat(report: &Value) -> Fallible<Map<String, Value>> {
     let mut all = Map::new();
     let mut add = |name: String, value: &Value| match all.insert(name.clone(), value.clone()) {
@@ -133,8 +133,9 @@ fn differences(experiment: &str, recorded: &Map<String, Value>, found: &Map<Stri
     count
 }
 
-/// The contents of `bench/frozen/renamed.toml`: recorded phrases and their replacements, for all
-/// experiments or for one.
+/// The contents of `bench/frozen/renamed.toml`, a table of recorded phrases and their replacements.
+/// Entries at the top level apply to all experiments. Entries in the table of an experiment apply
+/// to that experiment only.
 struct Renamed(toml::Table);
 
 impl Renamed {
@@ -142,8 +143,8 @@ impl Renamed {
         Ok(Self(text.parse()?))
     }
 
-    /// Replaces renamed phrases in names of figures and in values that are texts. Numbers stay the
-    /// same.
+    /// Returns the recorded figures of an experiment with their phrases replaced, in names of
+    /// figures and in values that are texts. Numbers stay the same.
     fn apply(&self, experiment: &str, recorded: Map<String, Value>) -> Map<String, Value> {
         let of_one = self.0.get(experiment).and_then(toml::Value::as_table);
         let phrases: Vec<(&str, &str)> = self

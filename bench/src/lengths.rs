@@ -10,7 +10,7 @@ use crate::Fallible;
 use crate::traces::azure;
 use crate::traffic::URL;
 
-/// The prompt and output lengths of one call, in tokens. The gate never sees `output`.
+/// The prompt and output lengths of one call, in tokens. The gate never reads `output`.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Work {
     pub(crate) prompt: u32,
@@ -78,8 +78,8 @@ impl Work {
     }
 }
 
-/// The conversations and the code completions of the Azure traces, without calls that are too long
-/// for the simulated engine.
+/// The call lengths of Azure's two traces, conversations and code completions, without calls that
+/// are too long for the simulated engine.
 #[derive(Debug)]
 pub(crate) struct Traces {
     conv: Vec<Work>,

@@ -27,40 +27,42 @@ use clap::Parser;
 use experiments as run;
 
 /// The result of a measurement. An error means that the figures could not be measured. A figure
-/// that misses its threshold is not an error.
+/// that misses its bar (the threshold that it is compared with) is not an error.
 pub(crate) type Fallible<T> = Result<T, Box<dyn std::error::Error + Send + Sync>>;
 
 /// Measures the figures that Tidegate claims.
 #[derive(Debug, Parser)]
 enum Command {
-    /// Plays the published noisy-neighbour experiment of three tenants, in virtual time.
+    /// Simulates the published noisy-neighbour experiment of three tenants, in virtual time.
     NoisyNeighbour,
     /// Measures attempts and recovery when an upstream is down for a minute, in virtual time.
     Outage,
     /// Cancels calls at every stage, in virtual time and over real sockets.
     Cancel,
-    /// Measures each tenant's share, beside other policies and a fluid oracle.
+    /// Compares each tenant's share of the tokens with its weight, for our scheduler and for
+    /// others, in virtual time.
     Fairness,
-    /// Measures the longest waits under an hour of floods.
+    /// Measures the longest waits of calls in hours of overload, in virtual time.
     Starvation,
-    /// Counts waiting calls that could have been admitted, by a brute-force check after each event,
-    /// in virtual time.
+    /// Measures the time in which a waiting call could have been admitted, by a brute-force check
+    /// after each event, in virtual time.
     WorkConserving,
-    /// Measures the time of an admission and the memory of a waiting call, with 100,000 calls
-    /// waiting.
+    /// Measures the time of an admission and the memory of a waiting call, while 100,000 calls
+    /// wait.
     Scale,
     /// Prints one memory figure of `scale`. `scale` starts this command as a process of its own.
     #[command(hide = true)]
     ScaleMemory { held: run::scale::Held },
-    /// Measures the time of one admission.
+    /// Measures the wall-clock time in which one call is admitted and released.
     HotPath,
-    /// Sends 40 calls through a cap of 4, over real sockets.
+    /// Sends 40 calls through a gate with a cap of 4, over real sockets.
     Cap,
-    /// Counts the 429s during a window of 429s with Retry-After, in virtual time.
+    /// Counts the 429s that calls receive while the upstream answers each call with 429 and
+    /// Retry-After, in virtual time.
     Cooldown,
     /// Reproduces the faults of a published AIMD controller and their fixes, in virtual time.
     AimdHistory,
-    /// Plays three times the normal traffic for ten minutes, in virtual time.
+    /// Simulates ten minutes of three times the normal traffic, in virtual time.
     Burst,
     /// Compares admission by KV memory with reservation, no reservation and an oracle, in virtual
     /// time.

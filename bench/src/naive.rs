@@ -1,4 +1,5 @@
-//! Clients that retry by themselves: what callers use without a gate.
+//! Clients without a gate that retry failed calls by themselves. They are the peers of several
+//! experiments.
 
 use std::time::Duration;
 
@@ -44,13 +45,14 @@ impl Rule {
         Self { name: "naive, until deadline", attempts: None, jitter: 1.0, deadline }
     }
 
-    /// Returns the name in figure names and tables.
+    /// Returns the name of the rule in figures and tables.
     pub(crate) fn name(&self) -> &'static str {
         self.name
     }
 
     /// Returns a transport that sends each request through `transport`, and retries failures by
-    /// this rule.
+    /// this rule. A call that is still running when its deadline has passed fails with
+    /// [`ErrorKind::Deadline`].
     pub(crate) fn over(self, transport: Transport) -> Transport {
         Transport::new(service_fn(move |request| {
             let transport = transport.clone();

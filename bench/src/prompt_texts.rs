@@ -1,9 +1,9 @@
-//! Texts of a given length in tokens, because the traces contain only lengths.
+//! Generates prompt texts of a given length in tokens, because the traces contain only lengths.
 //!
 //! There are four styles with very different characters per token: English prose and Rust (from
 //! this repository), Chinese (common words in random order), and JSON full of UUIDs and numbers. A
-//! text is a random stretch of the corpus of its style, cut at token boundaries of `o200k`. Its
-//! exact length in tokens is returned with it.
+//! text is a random stretch of the corpus of its style, cut at token boundaries of the tokenizer
+//! `o200k`. Its exact length in tokens is returned with it.
 
 use fastrand::Rng;
 
@@ -20,13 +20,13 @@ impl Style {
     pub(crate) const ALL: [Style; 4] = [Style::English, Style::Rust, Style::Chinese, Style::Json];
 }
 
-/// The texts that prompts are cut from, by style, as tokens of `o200k`.
+/// The corpora that prompts are cut from, one per style, as tokens of the tokenizer `o200k`.
 pub(crate) struct Corpora {
     tokens: [Vec<u32>; 4],
 }
 
-/// Documents and sources of this repository, frozen, because a change of a corpus would change all
-/// figures.
+/// Documents and sources of this repository. They are copies that never change, because a change of
+/// a corpus would change all figures.
 const ENGLISH: &str = include_str!("../corpus/english.txt");
 const RUST: &str = include_str!("../corpus/rust.txt");
 const CHINESE: &[&str] = &[
@@ -36,7 +36,8 @@ const CHINESE: &[&str] = &[
     "发展", "社会", "历史", "文化", "科学", "技术", "研究", "分析", "说明", "建议", "选择", "开始", "结束",
     "，", "。", "的", "了", "是", "在", "和", "有", "不", "也",
 ];
-/// The number of words (Chinese) or records (JSON) in each generated corpus.
+/// The number of words of the generated Chinese corpus. The JSON corpus has a twentieth as many
+/// records.
 const PIECES: usize = 20_000;
 
 impl Corpora {

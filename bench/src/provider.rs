@@ -2,7 +2,7 @@
 //!
 //! The provider counts tokens, rejects calls and reports limits as real providers do, and keeps its
 //! own totals. The true token counts of a call are in its headers `x-true-input` and
-//! `x-true-output`, which the gate does not read.
+//! `x-true-output`, and its `max_tokens` in `x-true-max`. The gate does not read these headers.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -36,7 +36,7 @@ pub(crate) enum Meter {
     Sliding,
 }
 
-/// The quota of a provider, how calls are charged, and what answers report.
+/// The terms of a simulated provider: its quota, how it charges calls, and what its answers report.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Terms {
     pub(crate) tpm: f64,
@@ -44,7 +44,7 @@ pub(crate) struct Terms {
     pub(crate) meter: Meter,
     /// Whether answers carry `x-ratelimit-*` headers.
     pub(crate) headers: bool,
-    /// Tokens per minute that other clients use of the same quota.
+    /// The number of tokens per minute that other clients take from the same quota.
     pub(crate) others: f64,
     /// The limits, in tokens per minute, that the answers announce in turn. These answers do not
     /// announce the remaining tokens, like those of a gateway in front of several backends.
@@ -53,12 +53,13 @@ pub(crate) struct Terms {
     pub(crate) announced: Option<&'static [u64]>,
 }
 
-/// The output, in tokens, that is charged for a call without `max_tokens`.
+/// The `max_tokens`, in tokens, of a request without the header `x-true-max`.
 const MOST_OUTPUT: u64 = 4_096;
 const FIRST_TOKEN: Duration = Duration::from_millis(300);
 const EACH_TOKEN: Duration = Duration::from_millis(15);
 
-/// Calls and tokens that the provider has counted since the last [`Provider::begin`].
+/// The calls and tokens that the provider has counted since the last [`Provider::begin`], or since
+/// its start.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Totals {
     /// Tokens of accepted calls, by the provider's way of counting ([`Counts`]).
@@ -101,7 +102,7 @@ impl Provider {
         }))
     }
 
-    /// Sets the totals to zero. Called at the end of the warm-up.
+    /// Sets the totals to zero. The experiment calls it at the end of the warm-up.
     pub(crate) fn begin(&self) {
         self.state.lock().totals = Totals::default();
     }
@@ -186,7 +187,9 @@ impl Terms {
 }
 
 impl State {
-    /// Refills the bucket, or drops what has left the window, up to the current time.
+    /// Updates `level`, the tokens that are available, to the current time: refills the bucket, or
+    /// drops the charges that are older than the window. Also subtracts what other clients have
+    /// used since the last update.
     fn pass(&mut self, terms: &Terms, began: Instant) {
         let now = Instant::now();
         let per_second = terms.tpm / 60.0;

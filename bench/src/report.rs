@@ -2,8 +2,8 @@
 
 use serde_json::{Map, Value, json};
 
-/// The figures of one experiment, those of its peers, and its bars. A bar is a threshold that a
-/// figure has to meet.
+/// The figures of one experiment, the figures of its peers (what Tidegate is compared with), and
+/// its bars. A bar is a threshold that a figure has to meet.
 #[derive(Debug)]
 pub(crate) struct Report {
     name: &'static str,
@@ -40,7 +40,8 @@ impl Report {
         }
     }
 
-    /// Records whether `value` meets the threshold `bar`. A NaN never does.
+    /// Records whether `value` meets the bar (threshold) `bar`, and prints it. A NaN never meets a
+    /// bar.
     pub(crate) fn bar(&mut self, what: impl Into<String>, value: f64, op: Op, bar: f64) {
         let (sign, ok) = match op {
             Op::AtMost => ("<=", value <= bar),
@@ -49,8 +50,8 @@ impl Report {
         self.push(what.into(), rounded(json!(value)), sign, rounded(json!(bar)), ok);
     }
 
-    /// Records a threshold that is not a plain number comparison. `op` describes the comparison in
-    /// words, and `ok` is whether the value meets it.
+    /// Records a bar (threshold) that is not a plain number comparison. `op` describes the
+    /// comparison in words. `ok` is `true` if the value meets the bar.
     pub(crate) fn bar_as(&mut self, what: impl Into<String>, value: Value, op: &str, bar: Value, ok: bool) {
         self.push(what.into(), rounded(value), op, rounded(bar), ok);
     }
@@ -67,7 +68,7 @@ impl Report {
     }
 }
 
-/// Median, minimum and maximum of a figure over the seeds.
+/// The median, the minimum (`least`) and the maximum (`most`) of a figure over the seeds.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Spread {
     pub(crate) median: f64,

@@ -42,7 +42,7 @@ fn path(file: &str) -> PathBuf {
 /// One call of Mooncake's trace.
 #[derive(Clone, Debug)]
 pub(crate) struct Shared {
-    /// Seconds since the first call.
+    /// Seconds since the start of the trace.
     pub(crate) at: f64,
     /// Prompt tokens.
     pub(crate) input: u32,

@@ -1,4 +1,4 @@
-//! One call, and its result as the caller sees it.
+//! Sends one call, and records its result as the caller sees it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -45,19 +45,21 @@ impl Ask {
     }
 }
 
-/// The result of a call, as the caller sees it. Times are since the call was made.
+/// The result of a call, as the caller sees it. Times count from the moment at which the call was
+/// made.
 #[derive(Clone, Debug)]
 pub(crate) struct Seen {
     /// The time of the first bytes of the body, or `None` if there were none. The simulator's
     /// streams begin with the first token.
     pub(crate) first: Option<Duration>,
-    /// The time at which the call ended, since the call was made.
+    /// The time at which the call ended: its answer was complete, or it failed.
     pub(crate) took: Duration,
     /// The HTTP status, or `None` if there was no response.
     pub(crate) status: Option<u16>,
     /// Whether the answer was complete and successful.
     pub(crate) ok: bool,
-    /// The error text of a failed call. `None` if the call succeeded.
+    /// The text of the error of the call or of its body. `None` without such an error, also if the
+    /// status is an error or the stream is incomplete.
     pub(crate) failure: Option<String>,
 }
 

@@ -1,5 +1,5 @@
-//! Runs experiments in virtual time: 90 s take milliseconds, and the same seed gives the same
-//! figures.
+//! Runs experiments in virtual time, on tokio's paused clock. A simulated period of 90 s takes
+//! milliseconds, and the same seed gives the same figures.
 
 use std::future::Future;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -17,12 +17,8 @@ pub(crate) fn run<T>(seed: u64, what: impl Future<Output = Fallible<T>>) -> Fall
     run_paused(what)?
 }
 
-/// Calls `play` for each seed, on as many threads as there are cores. Returns the results in the
-/// order of the seeds.
-///
-/// # Errors
-///
-/// Returns the first error in the order of the seeds, or an error if a call panicked.
+/// Calls `play`, which simulates one run, for each seed. Uses as many threads as there are cores,
+/// and returns the results in the order of the seeds.
 pub(crate) fn each<T: Send>(
     seeds: impl IntoIterator<Item = u64>,
     play: impl Fn(u64) -> Fallible<T> + Sync,

@@ -1,7 +1,7 @@
-//! Sends 40 calls of 1.5 s through a cap of 4, over real sockets.
+//! Sends 40 calls of 1.5 s through a gate with a cap of 4, over real sockets.
 //!
-//! All calls are answered, at most 4 are in flight at once, and the whole takes at most 1.1 times
-//! the ideal 15 s.
+//! All calls must be answered, at most 4 may be in flight at once, and the whole may take at most
+//! 1.1 times the ideal 15 s.
 
 use std::time::Duration;
 
@@ -74,5 +74,6 @@ fn play(mode: Mode) -> Fallible<Run> {
     })
 }
 
-/// The simulator makes this many short steps instead of each step of [`steady`].
+/// Divisor of the length of the simulator's steps, relative to [`steady`]. The number of steps per
+/// call grows by the same factor.
 const FINE: u32 = 10;

@@ -1,5 +1,5 @@
-//! Counts the 429s that a provider sends although it has asked clients to come back in 3 s, in
-//! virtual time.
+//! Counts the 429s that clients receive after a provider has asked them, with Retry-After, to come
+//! back in 3 s. Runs in virtual time.
 
 use std::time::Duration;
 
@@ -31,7 +31,8 @@ const WINDOW_S: f64 = 3.0;
 #[derive(Clone, Copy)]
 struct Scene {
     round_trip_ms: u64,
-    /// The number of calls before the window. Without any, the gate does not know the target yet.
+    /// The number of calls before the window. With 0, the gate has not had a response of the target
+    /// when the window begins.
     warm: usize,
     /// The value of the Retry-After header. With `None`, it is the rest of the window in whole
     /// seconds.
@@ -46,7 +47,7 @@ impl Scene {
     }
 }
 
-/// Plays all scenes on `seeds`, and returns the report.
+/// Simulates all scenes on `seeds`, and returns the report.
 pub(crate) fn measure(seeds: Seeds) -> Fallible<Report> {
     let mut report = Report::new("cooldown", seeds);
     for round_trip_ms in [5, 50, 300] {
@@ -79,8 +80,8 @@ fn scene(report: &mut Report, seeds: Seeds, scene: Scene) -> Fallible<()> {
 }
 
 const REFUSED: &str = "429s";
-/// The name of the figure that counts 429s of attempts that were sent after the first 429 had
-/// arrived.
+/// The name of the figure that counts the 429s of attempts that were sent after the first 429 had
+/// arrived at the client.
 const BESIDES: &str = "429s besides those in flight at the first";
 const FAILED: &str = "failed calls";
 const LAST: &str = "s from the window's end to the last answer";

@@ -1,4 +1,4 @@
-//! One module per experiment.
+//! The experiments, one module each. `bench/README.md` describes them.
 
 pub(crate) mod adaptive;
 pub(crate) mod adaptive_gate;

@@ -1,9 +1,9 @@
-//! Plays the published experiment on per-tenant caps through the client, in virtual time: three
+//! Simulates the published experiment on per-tenant caps through the client, in virtual time: three
 //! tenants, of which B bursts.
 //!
 //! In run 1, A and C are alone. In run 2, B bursts and the gate is off. Run 3 has the same calls
-//! with caps 64/8/64 and a wait budget of 30 s, after which calls get a 504. No constant was chosen
-//! on run 3.
+//! with caps 64/8/64 and a maximum queue wait of 30 s, after which calls get a 504. No constant was
+//! chosen on run 3.
 
 use std::time::Duration;
 
@@ -27,7 +27,8 @@ use crate::virtual_time;
 pub(crate) const SEEDS: Seeds = Seeds::new(11, 30);
 const NAMES: [&str; 3] = ["A", "B", "C"];
 
-/// Plays the three runs on `seeds` with paced and with Poisson arrivals, and returns the report.
+/// Simulates the three runs on `seeds` with paced and with Poisson arrivals, and returns the
+/// report.
 pub(crate) fn measure(seeds: Seeds) -> Fallible<Report> {
     let mut report = Report::new("noisy-neighbour", seeds);
     // The headline uses paced arrivals, because the post's p99 TTFT of run 1 shows that it used a
@@ -74,8 +75,8 @@ fn arrivals(
     Ok(())
 }
 
-/// Records how close a figure of run 1 or 2 is to `post`, the published one. Medians of TTFT have
-/// no pass criterion.
+/// Records whether a figure of run 1 or 2 is close enough to `post`, the published figure. Medians
+/// of TTFT have no pass criterion.
 fn near(report: &mut Report, key: String, column: &str, ours: Spread, post: f64) {
     let (share, in_range) = match column {
         TTFT_P99 => (0.15, ours.contains(post)),
@@ -109,7 +110,8 @@ fn predicted(report: &mut Report, on: &[Vec<Row>], off: &[Vec<Row>]) {
     report.bar("run 3, A: failures of 240 (worst seed)", failed.most, Op::AtMost, 1.0);
 }
 
-/// Records the p99 TTFT of run 2 divided by that of run 3 on the same seed.
+/// Records the p99 TTFT of run 2 divided by that of run 3 on the same seed, for tenants A and C.
+/// Returns the tenants with these ratios.
 fn gains(
     report: &mut Report,
     prefix: &str,
@@ -134,16 +136,16 @@ fn of<'a>(rows: &'a [Vec<Row>], name: &'a str) -> impl Iterator<Item = &'a Row> 
 pub(super) struct Row {
     pub(super) name: &'static str,
     pub(super) summary: CallSummary,
-    /// The highest number of the tenant's calls at the upstream at once, which is the number of
-    /// slots that it held.
+    /// The highest number of the tenant's calls that were at the upstream at the same time. It is
+    /// the number of slots that the tenant held.
     pub(super) peak_upstream: usize,
 }
 
 const TTFT_MEDIAN: &str = "median TTFT, ms";
 const TTFT_P99: &str = "p99 TTFT, ms";
 const DECODE: &str = "decode, ms a token";
-/// The name of the figure for the highest number of calls between request and end of answer, which
-/// includes waiting calls.
+/// The name of the figure for the highest number of the tenant's open calls. A call is open from
+/// its request to the end of its answer, so waiting calls are included.
 const PEAK: &str = "peak in flight";
 const UPSTREAM: &str = "peak in flight upstream";
 const FAILURES: &str = "failures";
@@ -160,11 +162,11 @@ const COLUMNS: &[(&str, Pick)] = &[
 
 type Columns = &'static [(&'static str, f64)];
 
-/// Returns the published figures of a run, by tenant.
+/// Returns the published figures of the run with the number `run` (1 to 3), by tenant.
 ///
-/// No peaks of run 1 are published. Those of run 3 are compared with the upstream's count,
-/// because B's count at the gateway would be about 440: 450 calls in 15 s that wait up to 30 s
-/// each.
+/// No peaks of run 1 are published. The published peaks of run 3 are compared with the number of
+/// calls at the upstream, because B's number at the gateway would be about 440: 450 calls in 15 s
+/// that wait up to 30 s each.
 fn post(run: usize) -> &'static [(&'static str, Columns)] {
     match run {
         1 => &[
@@ -234,8 +236,8 @@ fn play(run: Run, arrivals: Arrivals, caps: bool, seed: u64) -> Fallible<Vec<Row
     })
 }
 
-/// Plays the calls of a run through a gate in front of `simulator`, and returns the figures of each
-/// tenant.
+/// Simulates the calls of a run through a gate in front of `simulator`, and returns the figures of
+/// each tenant.
 pub(super) async fn through(
     gate: &Gate,
     simulator: &Simulator,

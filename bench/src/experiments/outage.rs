@@ -1,5 +1,5 @@
-//! Measures attempts during an outage of one minute, and how held calls return afterwards, in
-//! virtual time.
+//! Measures, in virtual time, how many attempts are sent during an outage of one minute, and how
+//! quickly calls that the gate held back are sent afterwards.
 
 mod partial_outages;
 
@@ -22,7 +22,8 @@ use crate::traffic::{Ask, URL, call};
 use crate::upstream::{STEADY_TOKENS, steady};
 use crate::virtual_time;
 
-/// The seeds of the reported figures. Seeds 11 to 20 found faults of the core that were then fixed.
+/// The seeds of the reported figures. Runs on seeds 11 to 20 revealed faults of the core, which
+/// were then fixed.
 pub(crate) const SEEDS: Seeds = Seeds::new(31, 40);
 /// Start of the outage, in seconds since the start of the run.
 const DOWN: f64 = 30.0;
@@ -31,7 +32,7 @@ const UP: f64 = 90.0;
 /// End of the arrivals, in seconds since the start of the run.
 const END: f64 = 150.0;
 
-/// A setting of the experiment: load, deadline, and the behaviour of the upstream.
+/// A setting of the experiment: the load, the deadline of calls, and the behaviour of the upstream.
 #[derive(Clone, Copy, Debug)]
 struct Scene {
     mode: OutageMode,
@@ -45,9 +46,11 @@ struct Scene {
     stream: bool,
     /// The share of attempts, from 0 to 1, that fail with a 500 during the whole run.
     errors: f64,
-    /// The number of concurrent calls above which the upstream answers 429. `None` for no limit.
+    /// The number of concurrent calls above which the upstream answers 429. `None` if there is no
+    /// such limit.
     limit: Option<usize>,
-    /// Whether the upstream is down from the first call on.
+    /// Whether the first call arrives at the start of the outage. Otherwise, calls arrive from the
+    /// start of the run.
     cold: bool,
 }
 
@@ -134,7 +137,7 @@ fn scenes() -> Vec<Scene> {
     scenes
 }
 
-/// Plays all settings on `seeds`, and returns the report.
+/// Simulates all settings on `seeds`, and returns the report.
 pub(crate) fn measure(seeds: Seeds) -> Fallible<Report> {
     let mut report = Report::new("outage", seeds);
     partial_outages::measure(&mut report, seeds)?;
@@ -183,10 +186,11 @@ const PER_CALL: &str = "attempts a call";
 /// The name of the figure for attempts per call of calls made during the outage.
 const PER_AFFECTED: &str = "attempts a call made while down";
 const FAILED: &str = "failed calls";
-/// The name of the figure for failed calls that had at least 5 s left when the upstream recovered.
+/// The name of the figure for failed calls whose deadline was at least 5 s after the recovery of
+/// the upstream.
 const NEEDLESS: &str = "failed with 5 s or more to go at recovery";
-/// The name of the figure for the seconds from the recovery until one second has as many accepted
-/// attempts as calls arrive in a second.
+/// The name of the figure for the seconds from the recovery to the first period of one second in
+/// which as many attempts are accepted as calls arrive per second.
 const TO_FULL: &str = "s to full rate";
 const PEAK: &str = "peak of the first second after recovery, of steady";
 const PEAK_FIRST: &str = "peak of the first second after the first accepted, of steady";

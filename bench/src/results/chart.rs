@@ -1,4 +1,4 @@
-//! Charts of the page.
+//! Draws the charts of `bench/RESULTS.md`.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -42,7 +42,7 @@ struct Chart {
     ticks: Vec<(f64, &'static str)>,
 }
 
-/// A bar or dot in a row.
+/// A bar or a dot in a row of a chart.
 struct Mark {
     value: f64,
     color: RGBColor,

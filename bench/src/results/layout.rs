@@ -1,4 +1,5 @@
-//! The layout of the page: which figures it shows (`bench/results/layout.toml`).
+//! The layout of `bench/RESULTS.md`: which figures it shows. It is read from
+//! `bench/results/layout.toml`.
 //!
 //! A pattern is the name of a figure or bar in which each `*` matches any text, usually the name of
 //! the scenario: `*: goodput` matches `one of four replicas lost: goodput`.
@@ -57,14 +58,16 @@ pub(super) struct Row {
     pub(super) count: bool,
     /// Text of the column with the threshold (bar). Default: the threshold of the worst value.
     pub(super) bar: Option<String>,
-    /// Pattern of the name of a figure without a bar (threshold). Used if `bars` is empty.
+    /// Pattern of the name of a figure without a bar (threshold). If it is given, the row shows
+    /// this figure instead of bars.
     pub(super) figure: Option<String>,
-    /// Values in the column beside Tidegate's.
+    /// Values in the column to the right of Tidegate's value.
     #[serde(default)]
     pub(super) beside: Vec<Beside>,
 }
 
-/// A value to compare with: a figure of a peer or of Tidegate, or a contrast.
+/// A value to compare with: a figure of a peer or of Tidegate, or a contrast (the value of a
+/// variant of Tidegate without the feature).
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Beside {
@@ -73,8 +76,8 @@ pub(super) struct Beside {
     pub(super) peer: Option<String>,
     /// Pattern of the figure. Default: `figure` of the row.
     pub(super) figure: Option<String>,
-    /// Pattern of the bars of a variant without the feature. Such a bar counts as met if the variant
-    /// misses the requirement, which shows that the experiment would detect a failure.
+    /// Pattern of the bars of a variant without the feature. Such a bar counts as met if the
+    /// variant misses the requirement, which shows that the experiment would detect a failure.
     pub(super) contrast: Option<String>,
 }
 
@@ -85,10 +88,12 @@ impl Layout {
     }
 }
 
-/// Returns the scenario that a name has under a pattern, or `None` if it does not match.
+/// Returns the part of `name` that names the scenario, or `None` if `name` does not match the
+/// pattern.
 ///
-/// The scenario is the name without the text after the last `*`. If that text is shorter than
-/// [`SUFFIX`], it is what the `*` match, joined by commas. It is empty if the pattern has no `*`.
+/// This part is the name without the text of the pattern after its last `*`. If that text is
+/// shorter than [`SUFFIX`], the part is what each `*` matches, joined by commas. It is empty if the
+/// pattern has no `*`.
 pub(super) fn scenario(pattern: &str, name: &str) -> Option<String> {
     let matched = matches(pattern, name)?;
     let suffix = pattern.rsplit_once('*').map_or("", |(_, suffix)| suffix);
@@ -97,7 +102,8 @@ pub(super) fn scenario(pattern: &str, name: &str) -> Option<String> {
     Some(parts.collect::<Vec<_>>().join(", "))
 }
 
-/// The minimum length, in bytes, of a pattern's last text to be the name of what was measured.
+/// The minimum length, in bytes, of the text after a pattern's last `*`, for this text to be the
+/// name of the measured quantity.
 const SUFFIX: usize = 5;
 
 /// Returns what each `*` of the pattern matches in the name, each as little as possible. Returns

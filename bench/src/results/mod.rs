@@ -1,4 +1,4 @@
-//! Stored results, and the page that is rendered from them.
+//! Stores results, and renders `bench/RESULTS.md` from them.
 //!
 //! `bench/results/NAME.json` has the figures of one experiment and the commit that they were
 //! measured on. `bench/results/layout.toml` lists the tables of `bench/RESULTS.md`, and says which

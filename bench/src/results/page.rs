@@ -1,4 +1,4 @@
-//! Renders the page as Markdown.
+//! Renders `bench/RESULTS.md`, the page with all results, as Markdown.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -102,8 +102,8 @@ fn line(table: &Table, row: &Row, results: &Results) -> Fallible<Option<String>>
     Ok(Some(format!("| {} | `{name}` {} |", cells.join(" | "), result.commit)))
 }
 
-/// Returns the text for the bar with the smallest margin: its value and, if there are several bars,
-/// their number and the scenario.
+/// Returns the text for `worst`, the bar with the smallest margin: its value and, if there are
+/// several bars, their number and the scenario.
 fn worst_of(bars: &[(String, &Bar)], scenario: &str, worst: &Bar) -> String {
     let value = show_against(&worst.value, &worst.bar);
     match bars {
@@ -149,9 +149,9 @@ fn matching<'a>(figures: &'a Map<String, Value>, pattern: &str) -> Vec<&'a Value
     figures.iter().filter(|(key, _)| scenario(pattern, key).is_some()).map(|(_, value)| value).collect()
 }
 
-/// Returns the distance of a value from its bar, divided by the bar. It is negative if the bar is
-/// missed. If the comparison is in words, it is infinite, or negative infinite if the bar is
-/// missed.
+/// Returns by how much a value meets its bar (threshold), divided by the bar. Negative if the bar
+/// is missed. If the comparison is in words, returns infinity if the bar is met and negative
+/// infinity otherwise.
 fn margin(bar: &Bar) -> f64 {
     let (Some(value), Some(limit)) = (bar.value.as_f64(), bar.bar.as_f64()) else {
         return if bar.ok { f64::INFINITY } else { f64::NEG_INFINITY };
@@ -173,8 +173,8 @@ fn sign(op: &str) -> &str {
     }
 }
 
-/// Returns the text of one value, or the minimum and maximum (of medians) of several. Returns an
-/// empty text without values.
+/// Returns the text of one value. For several values, returns the minimum and maximum of their
+/// medians, and without values an empty text.
 fn range(values: &[&Value]) -> String {
     let median = |value: &Value| value.get("median").unwrap_or(value).as_f64();
     let mut numbers: Vec<f64> = values.iter().filter_map(|value| median(value)).collect();

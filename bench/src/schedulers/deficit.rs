@@ -11,10 +11,10 @@ use super::{Call, Policy, Queues};
 pub(crate) struct Deficit {
     queues: Queues,
     weights: Vec<f64>,
-    /// Index of the tenant whose turn it is.
+    /// The index of the tenant whose turn it is.
     turn: usize,
-    /// Calls that each tenant may still send in this round. A tenant without waiting calls has no
-    /// credit.
+    /// For each tenant, its credit: the number of calls, possibly fractional, that it may still
+    /// send in its turn. A tenant without waiting calls loses its credit.
     credit: Vec<f64>,
 }
 

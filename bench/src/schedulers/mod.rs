@@ -1,4 +1,5 @@
-//! Scheduling policies behind one trait, so that each gets the same arrivals on the same server.
+//! The compared scheduling policies, behind one trait, so that each gets the same arrivals on the
+//! same server.
 //!
 //! No policy reads a clock. Numbers of tokens are `f64`, because they are divided by weights.
 
@@ -92,8 +93,8 @@ impl Queues {
 mod tests {
     use super::*;
 
-    /// Returns how many of the first `count` calls are the first tenant's, if both tenants always have
-    /// calls of ten tokens waiting.
+    /// Returns how many of the first `count` dispatched calls are of the first tenant, if both
+    /// tenants always have calls of ten tokens waiting.
     fn share(mut policy: impl Policy, count: usize) -> usize {
         let call =
             |tenant| Call { tenant, arrives: Duration::ZERO, input: 10.0, output: 0.0, estimate: 10.0 };

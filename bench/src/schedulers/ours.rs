@@ -1,4 +1,5 @@
-//! Tidegate's scheduler, driven as the gate drives it: admit, queue, dispatch, settle, release.
+//! Tidegate's scheduler, called in the same way as by the gate: admit, queue, dispatch, settle,
+//! release.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -14,7 +15,8 @@ use tidegate::tokens::Demand;
 use super::{Call, Policy};
 use crate::virtual_time;
 
-/// What a call is charged to its tenant's share.
+/// The cost that a dispatched call adds to its tenant's use, by which the scheduler shares the
+/// slots.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Charging {
     /// The estimated tokens, corrected to the true tokens when the call ends. This is the default.

@@ -1,4 +1,6 @@
-//! The client's own token budget, which the driver applies to every contender, as the gate does.
+//! The token budget of the simulated client, which delays calls that would exceed the provider's
+//! token rate. The driver applies the same budget to each contender (a compared controller), as the
+//! gate does.
 //!
 //! The rate is known from a header, and the remaining tokens from each answer. The depth of the
 //! provider's bucket and the calls of other clients are unknown, and each answer is assumed to have
@@ -6,7 +8,8 @@
 
 use std::time::Duration;
 
-/// A token bucket with the tokens that the client may still send, as far as it knows.
+/// A token bucket whose level is the number of tokens that the client may still send, as far as the
+/// client knows.
 #[derive(Debug)]
 pub(super) struct Budget {
     per_second: f64,

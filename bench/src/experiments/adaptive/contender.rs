@@ -1,4 +1,6 @@
-//! The interface of the compared controllers ("contenders"), fixed limits, and Tidegate's limit.
+//! The trait [`Contender`], a controller of the number of concurrent calls that takes part in the
+//! comparison, and its simplest implementations: fixed limits, scheduled limits, and Tidegate's
+//! limit.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -31,7 +33,8 @@ pub(crate) struct Sent {
     /// The attempt's id, unique in a run. Each attempt of a call has an id of its own.
     pub(crate) id: u64,
     pub(crate) kind: CallKind,
-    /// The time since the call arrived. The user's TTFT is this time plus the upstream's TTFT.
+    /// The time from the arrival of the call until this attempt is sent. The user's TTFT is this
+    /// time plus the upstream's TTFT.
     pub(crate) waited: Duration,
     /// The number of attempts in flight, including this one.
     pub(crate) in_flight: usize,
@@ -90,7 +93,8 @@ impl Contender for Fixed {
     fn ended(&mut self, _now: Instant, _id: u64, _how: Ended) {}
 }
 
-/// Limits that change at given times. The oracle is such a contender.
+/// A contender whose limit changes at times that are set in advance. The oracle takes part as such
+/// a contender.
 #[derive(Clone, Debug)]
 pub(crate) struct Scheduled {
     limit: usize,
@@ -100,8 +104,8 @@ pub(crate) struct Scheduled {
 }
 
 impl Scheduled {
-    /// Creates a schedule. `steps` has times, in increasing order, and the limits that apply from
-    /// then on.
+    /// Creates a schedule from pairs of an instant and the limit that applies from then on, in
+    /// order of time. The first limit applies from the beginning of the run.
     pub(crate) fn new(steps: impl IntoIterator<Item = (Instant, usize)>) -> Self {
         let mut steps: Vec<_> = steps.into_iter().collect();
         steps.reverse();
@@ -132,7 +136,7 @@ impl Contender for Scheduled {
     }
 }
 
-/// Tidegate's adaptive limit, without the rest of the gate.
+/// Tidegate's adaptive limit alone, without the rest of the gate.
 #[derive(Debug)]
 pub(crate) struct Ours {
     limit: Limit,

@@ -1,4 +1,4 @@
-//! All contenders, by name.
+//! The list of all contenders, the controllers that are compared in a scenario.
 
 use std::time::Instant;
 
@@ -33,8 +33,8 @@ pub(crate) enum Role {
     Peer,
 }
 
-/// Returns all contenders of a scenario. Limits of the oracle and the fixed ones come from
-/// `oracle`.
+/// Returns all contenders of a scenario. The oracle applies the limits in `oracle`, and the two
+/// fixed limits are multiples of the first of them.
 pub(crate) fn entries(prepared: &PreparedScenario, oracle: &Oracle) -> Vec<Entry> {
     let first = oracle.limits.first().copied().unwrap_or(1);
     let best = oracle.contender(prepared);

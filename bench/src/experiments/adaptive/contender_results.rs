@@ -1,4 +1,4 @@
-//! The results of a contender in a scenario, over all seeds.
+//! The results of a contender (a compared controller) in a scenario, over all seeds.
 
 use super::contender_list::{Entry, Role};
 use super::figures::{Figures, Share};
@@ -17,7 +17,7 @@ pub(crate) struct ContenderResult {
     pub(crate) runs: Vec<Figures>,
 }
 
-/// Plays all contenders on all seeds, and returns their figures in the order of the contenders.
+/// Simulates each contender on each seed, and returns their results in the order of `entries`.
 pub(crate) fn contender_results(
     prepared: &PreparedScenario,
     oracle: &Oracle,
@@ -45,14 +45,15 @@ pub(crate) fn contender_results(
 }
 
 impl ContenderResult {
-    /// Returns the goodput: the number of calls with a first token in time, divided by that of
-    /// `oracle`, over all seeds together.
+    /// Returns the goodput relative to `oracle`: the number of calls served in time over all seeds,
+    /// divided by that of the oracle.
     pub(crate) fn goodput(&self, oracle: &Self) -> f64 {
         let sum = |of: &Self| of.runs.iter().map(Figures::all_good).sum::<usize>() as f64;
         sum(self) / sum(oracle)
     }
 
-    /// Returns the median and range, over the seeds, of the goodput divided by that of `oracle`.
+    /// Returns the median and range, over the seeds, of the number of calls served in time divided
+    /// by that of `oracle`.
     pub(crate) fn goodputs(&self, oracle: &Self) -> Spread {
         Spread::of(self.runs.iter().zip(&oracle.runs).map(|(a, b)| a.all_good() as f64 / b.all_good() as f64))
     }
@@ -65,7 +66,7 @@ impl ContenderResult {
     }
 
     /// Returns the percentage of calls with a first token in time, over all seeds together. `of`
-    /// selects the calls.
+    /// returns the counts of one run, and so selects which calls are counted.
     pub(crate) fn met(&self, of: fn(&Figures) -> Share) -> f64 {
         self.runs.iter().map(of).fold(Share::default(), Share::plus).percent()
     }
@@ -76,13 +77,14 @@ impl ContenderResult {
         Spread::of(self.runs.iter().map(|run| run.ttft_p99_s))
     }
 
-    /// Returns the mean number of rejected attempts per call.
+    /// Returns the number of attempts per call that the upstream rejected, as the mean over the
+    /// seeds.
     pub(crate) fn turned_away(&self) -> f64 {
         self.runs.iter().map(|run| run.turned_away).sum::<f64>() / self.runs.len() as f64
     }
 
-    /// Returns the median over the seeds of the time to settle, in seconds, for each phase. `None`
-    /// if half of the seeds or more never settled.
+    /// Returns, for each phase, the median over the seeds of the seconds until the limit settled
+    /// ([`Figures::settled_s`]). `None` if half of the seeds or more never settled.
     pub(crate) fn settled_s(&self) -> Vec<Option<f64>> {
         let phases = self.runs.first().map_or(0, |run| run.settled_s.len());
         let of = |phase: usize| {
@@ -98,13 +100,14 @@ impl ContenderResult {
         (0..phases).map(of).collect()
     }
 
-    /// Returns the seconds at the floor ([`Figures::at_floor_s`]) of the worst seed.
+    /// Returns the seconds at the floor ([`Figures::at_floor_s`]) in the seed with the most of
+    /// them.
     pub(crate) fn at_floor_s(&self) -> f64 {
         self.runs.iter().map(|run| run.at_floor_s).fold(0.0, f64::max)
     }
 
-    /// Returns the seconds in which at most one call was allowed to await its first token while
-    /// calls waited, of the worst seed.
+    /// Returns the seconds in which calls waited while at most one call was allowed to await its
+    /// first token, in the seed with the most of them.
     pub(crate) fn one_at_a_time_s(&self) -> f64 {
         self.runs.iter().map(|run| run.one_at_a_time_s).fold(0.0, f64::max)
     }

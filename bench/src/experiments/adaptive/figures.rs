@@ -1,4 +1,4 @@
-//! The figures of a run.
+//! Computes the figures of a run (one contender, one scenario, one seed) from its result.
 //!
 //! A *step* is a change of load or capacity at the beginning of a phase. The oracle's *band* of a
 //! phase has all limits with which about as many calls are served in time as with the best one. The
@@ -17,29 +17,33 @@ use super::workload::Arrival;
 /// The figures of one run.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Figures {
-    /// The number of calls with a first token in time, by phase.
+    /// The number of calls that were served in time: completed, with their first token within the
+    /// objective. One element per phase.
     pub(crate) good: Vec<usize>,
-    /// Calls that went upstream and were answered, broken, given up without a token, or finally
-    /// rejected. Calls that a step excuses are left out.
+    /// The share with a first token in time among the calls that were sent upstream. Left out are
+    /// calls whose caller left before the first token, and calls that a step excuses.
     pub(crate) sent: Share,
-    /// The calls of `sent`, and those that the client rejected. Callers who leave are left out.
+    /// The share with a first token in time among the calls of `sent` and the calls that the client
+    /// rejected. Calls whose callers leave early ([`Arrival::leaves`]) are left out.
     pub(crate) asked: Share,
-    /// p99 of the user's TTFT, in seconds, in the phase where it is highest. Calls that a step
+    /// p99 of the user's TTFT, in seconds, in the phase in which it is highest. Calls that a step
     /// excuses are left out.
     pub(crate) ttft_p99_s: f64,
-    /// Attempts that the upstream rejected, per call.
+    /// The number of attempts that the upstream rejected, divided by the number of calls.
     pub(crate) turned_away: f64,
     /// For each phase, the seconds from its beginning until the limit in force
     /// ([`Second::in_force`]) came near the oracle's band and stayed there. `None` if it never did.
     pub(crate) settled_s: Vec<Option<f64>>,
-    /// Seconds in which calls waited and the limit in force was at the floor.
+    /// The number of seconds in which calls waited because of the limit and the limit in force was
+    /// at the floor. The first 10 s of each phase are left out.
     pub(crate) at_floor_s: f64,
-    /// Seconds in which calls waited, and at most one call was allowed to await its first token.
-    /// Such a second does not prove that more calls would have been served.
+    /// The number of seconds in which calls waited because of the limit and at most one call was
+    /// allowed to await its first token. The first 10 s of each phase are left out. Such a second
+    /// does not prove that more calls would have been served with a higher limit.
     pub(crate) one_at_a_time_s: f64,
 }
 
-/// How many calls had their first token in time, and of how many.
+/// A share of calls: `met` of `of` calls had their first token in time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Share {
     pub(crate) met: usize,
@@ -74,8 +78,8 @@ const NEAR: f64 = 0.1;
 /// ends before.
 const STAYS: usize = 20;
 
-/// The share of the band's lowest limit up to which a limit counts as at the floor. A limit of 1
-/// always counts as at the floor.
+/// A limit counts as at the floor if it is at most this share of the band's lowest limit, or 1. If
+/// 1 belongs to the band, no limit counts as at the floor.
 const FLOOR: f64 = 0.125;
 
 /// Returns the number of calls that arrived in `span` (start and end) and had their first token in
@@ -113,8 +117,8 @@ fn excused(
     phases.iter().any(|(step, _)| arrival.at < *step + AFTER_A_STEP && decided > *step)
 }
 
-/// Returns the seconds until the limit in force came near the band and stayed there. `None` if it
-/// never did.
+/// Returns the seconds from the beginning of the phase until the limit in force came near `band`
+/// and stayed there. `None` if it never did. `seconds` are all seconds of the phase.
 fn settled(seconds: &[Second], band: (usize, usize)) -> Option<f64> {
     let near = band.0 as f64 * (1.0 - NEAR)..=band.1 as f64 * (1.0 + NEAR);
     let means: Vec<bool> = seconds
@@ -149,7 +153,7 @@ impl Figures {
         figures
     }
 
-    /// Adds the calls that arrived in one phase to the figures.
+    /// Adds the calls that arrived in one phase to `sent`, `asked` and `ttft_p99_s`.
     fn judge<'a>(&mut self, inputs: &RunInputs, calls: impl Iterator<Item = (&'a Arrival, &'a CallResult)>) {
         let mut waits = Vec::new();
         for (arrival, result) in calls {
@@ -180,8 +184,8 @@ impl Figures {
         }
     }
 
-    /// Adds the seconds of one phase to the figures. `band` is the oracle's lowest and highest
-    /// limit.
+    /// Adds the seconds of one phase to `settled_s`, `at_floor_s` and `one_at_a_time_s`. `band` is
+    /// the lowest and the highest limit of the oracle's band.
     fn watch(&mut self, seconds: &[Second], band: (usize, usize)) {
         self.settled_s.push(settled(seconds, band));
         let floor = ((band.0 as f64 * FLOOR) as usize).max(1);

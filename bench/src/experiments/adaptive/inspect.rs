@@ -1,4 +1,5 @@
-//! Prints a few seeds of some scenarios, as a table or second by second, to choose constants.
+//! Prints selected scenarios on a few seeds, as tables or second by second. Constants were chosen
+//! with this command.
 
 use std::fmt::Write as _;
 use std::path::PathBuf;
@@ -20,13 +21,14 @@ use crate::virtual_time::time_origin;
 /// Options that print scenarios instead of measuring all of them.
 #[derive(Args, Debug)]
 pub(crate) struct Inspect {
-    /// A part of the names of the scenarios to print. An empty text selects all.
+    /// Print the scenarios whose names contain this text, instead of measuring all of them. An
+    /// empty text selects all.
     #[arg(long)]
     scenario: Option<String>,
     /// First and last seed, for example `1-3`.
     #[arg(long, default_value = "1-4")]
     seeds: Seeds,
-    /// A part of the names of the contenders to print. The oracle is always printed.
+    /// Print only the contenders whose names contain this text. The table always has the oracle.
     #[arg(long, default_value = "")]
     who: String,
     /// Print the state of each contender every fifth second of the first seed.
@@ -35,13 +37,14 @@ pub(crate) struct Inspect {
     /// Print held-out scenarios too.
     #[arg(long)]
     held_out: bool,
-    /// A file that keeps oracles. Oracles missing in it are searched and added.
+    /// File that caches the limits of oracles between runs. Oracles that are missing in it are
+    /// searched for and added.
     #[arg(long)]
     oracles: Option<PathBuf>,
 }
 
 impl Inspect {
-    /// Returns `true` if an option asks for printing.
+    /// Returns `true` if `--scenario` was given, so that scenarios are printed instead of measured.
     pub(crate) fn is_requested(&self) -> bool {
         self.scenario.is_some()
     }

@@ -1,4 +1,5 @@
-//! Measures all scenarios on the reporting seeds: figures, bars, and the committed files.
+//! Measures all scenarios on the seeds of the published figures: the report with its figures and
+//! bars (thresholds), and the tables and charts in `bench/adaptive`.
 
 use std::path::Path;
 
@@ -70,8 +71,8 @@ impl Outcome {
         self.contender_results.iter().filter(move |contender_result| contender_result.role == role)
     }
 
-    /// Returns the goodput of the contender with this role, divided by the oracle's. NaN if no
-    /// contender has it.
+    /// Returns the goodput of the contender with this role: its number of calls served in time,
+    /// divided by the oracle's. NaN if no contender has the role.
     fn goodput(&self, role: Role) -> f64 {
         let oracle = self.of(Role::Oracle).next();
         self.of(role)
@@ -85,8 +86,8 @@ impl Outcome {
         self.of(Role::Peer).map(|peer| peer.goodput(oracle)).fold(0.0, f64::max)
     }
 
-    /// Returns by how many percentage points Tidegate's share is below the oracle's. Negative if it
-    /// is above.
+    /// Returns how many percentage points Tidegate's calls with a first token in time are behind
+    /// the oracle's. Negative if Tidegate is ahead. `of` returns the counts of a run.
     fn behind(&self, of: fn(&Figures) -> Share) -> f64 {
         let met = |role| self.of(role).next().map_or(f64::NAN, |contender_result| contender_result.met(of));
         met(Role::Oracle) - met(Role::Ours)

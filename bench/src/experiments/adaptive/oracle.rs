@@ -13,12 +13,14 @@ use crate::virtual_time::time_origin;
 /// The seeds on which the search compares limits.
 const CALIBRATION: std::ops::RangeInclusive<u64> = 1..=4;
 
-/// A limit belongs to the band of a phase if it serves at most this share less than the best limit.
+/// A limit belongs to the band of a phase if the number of calls that it serves in time is at most
+/// this share lower than the number with the best limit.
 const AS_GOOD: f64 = 0.01;
-/// Limits within this share of the best are equally good. Of these, the smallest is chosen.
+/// Limits whose number of calls served in time is within this share of the highest are equally
+/// good. Of these, the search chooses the smallest.
 const TIE: f64 = 0.001;
 
-/// Factors of the best limit that the search tries next.
+/// Factors by which the search multiplies the best limit found so far, to try its neighbours.
 const FINE: [f64; 10] = [0.7, 0.76, 0.82, 0.88, 0.94, 1.06, 1.13, 1.2, 1.28, 1.4];
 const FINER: [f64; 6] = [0.91, 0.94, 0.97, 1.03, 1.06, 1.09];
 
@@ -79,8 +81,8 @@ fn scheduled(prepared: &PreparedScenario, limits: &[usize]) -> Scheduled {
 struct Search<'a> {
     prepared: &'a PreparedScenario,
     courses: Vec<RunInputs>,
-    /// For each phase, the limits that were tried, with the number of calls served in time over all
-    /// seeds.
+    /// For each phase, the limits that were tried. The values are the numbers of calls served in
+    /// time, over all calibration seeds.
     tried: Vec<BTreeMap<usize, usize>>,
 }
 
@@ -90,9 +92,9 @@ impl<'a> Search<'a> {
         Self { prepared, courses, tried: vec![BTreeMap::new(); prepared.scenario.phases.len()] }
     }
 
-    /// Plays each of `tries` on all calibration seeds, and adds the numbers of calls served in time
-    /// to `tried`. A try has one limit per phase, and the index of the phase that it is counted
-    /// for, or `None` for all phases.
+    /// Simulates each of `tries` on all calibration seeds, and adds the numbers of calls served in
+    /// time to `tried`. A try has one limit per phase, and the index of the phase for which its
+    /// result is recorded, or `None` if it is recorded for all phases.
     fn run(&mut self, tries: Vec<(Vec<usize>, Option<usize>)>) -> Fallible<()> {
         let phases = self.prepared.phases();
         let served = spread_out(&tries, |(limits, _)| {
@@ -129,8 +131,9 @@ impl<'a> Search<'a> {
             .collect()
     }
 
-    /// Returns, for each phase, the ends of the longest run of tried limits around the best one
-    /// that are within [`AS_GOOD`] of it.
+    /// Returns the band of each phase as its lowest and highest limit. The band has the best limit
+    /// and the tried limits next to it on both sides, as long as they serve at most [`AS_GOOD`]
+    /// fewer calls in time.
     fn bands(&self) -> Vec<(usize, usize)> {
         self.tried
             .iter()

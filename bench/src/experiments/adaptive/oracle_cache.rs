@@ -1,8 +1,8 @@
-//! A file with oracles that were found before, so that `adaptive --oracles FILE` need not search
-//! again.
+//! A file that stores oracles (the best fixed limits of a scenario), so that `adaptive --oracles
+//! FILE` need not search for them again.
 //!
-//! The key of an entry is the scenario. A change of the driver or of the engines has no effect on
-//! the key, so reported figures never use this file.
+//! The key of an entry is the scenario and the part of the trace. A change of the driver or of the
+//! simulated engines does not change the key, so reported figures never use this file.
 
 use std::path::Path;
 
@@ -31,8 +31,8 @@ impl OracleCache {
         Ok(std::fs::write(file, serde_json::to_string_pretty(&self.0)?)?)
     }
 
-    /// Returns the prepared scenario and its oracle. If the cache has none, finds them and adds
-    /// them to the file.
+    /// Returns the prepared scenario and its oracle. If the cache does not contain them, searches
+    /// for them and adds them to the cache, but not to the file.
     pub(crate) fn find(&mut self, scenario: Scenario, part: Part) -> Fallible<(PreparedScenario, Oracle)> {
         let key = format!("{scenario:?} {part:?}");
         if let Some((capacity, oracle)) = self.0.get(&key).and_then(known) {

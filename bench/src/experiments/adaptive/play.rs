@@ -1,11 +1,12 @@
-//! One run: open-loop callers, our queue with its wait budget, the contender that limits calls in
-//! flight, and the upstream.
+//! Simulates one run: open-loop callers, the client's queue, the contender (the compared
+//! controller) that limits the calls in flight, and the upstream.
 //!
-//! The queue is first come first served, and rejects calls that wait longer than the wait budget.
-//! Attempts that were rejected or broke before their first token are retried, up to four attempts,
-//! after a jittered backoff. Retries are sent before fresh calls, and without regard to the wait
-//! budget. A Retry-After holds all calls, and so does a token budget that the provider's headers
-//! announce. Meanwhile the wait budget of fresh calls runs on.
+//! The queue is first come first served, and rejects calls that have waited for the maximum queue
+//! wait ([`Terms::wait`](super::contender::Terms::wait)). Attempts that were rejected or broke
+//! before their first token are retried, up to four attempts, after a jittered backoff. Retries are
+//! sent before fresh calls, and the maximum queue wait does not apply to them. No call is sent
+//! during a Retry-After, or while the token budget that the provider's headers announce is
+//! exhausted. Meanwhile the queue wait of fresh calls continues to count.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, BinaryHeap, HashMap, VecDeque};
@@ -21,11 +22,11 @@ use super::upstream::{Change, Event, Rejection, Upstream, What};
 use super::workload::Arrival;
 use crate::virtual_time::time_origin;
 
-/// The time from sending an attempt until a rejection of it arrives.
+/// The time from sending an attempt until the client receives its rejection.
 const ROUND_TRIP: Duration = Duration::from_millis(50);
 const ATTEMPTS: u32 = 4;
 const BACKOFF_S: f64 = 0.5;
-/// The time after which a caller without a first token gives up.
+/// The time since arrival after which a caller without a first token gives up.
 pub(super) const PATIENCE: Duration = Duration::from_secs(30);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -42,7 +43,8 @@ struct Flight {
     turned_away: bool,
 }
 
-/// Plays one run, and returns its results.
+/// Simulates one run, and returns its results. If `notes` is `true`, the results contain the
+/// contender's notes.
 pub(crate) fn play(
     inputs: &RunInputs,
     upstream: &mut dyn Upstream,
@@ -75,7 +77,7 @@ struct Run<'a> {
     changes: &'a [(Duration, Change)],
     held_until: Duration,
     budget: Option<Budget>,
-    /// The number of calls that have arrived and not ended.
+    /// The number of calls that have not ended, including those that have not arrived yet.
     open: usize,
     pressed: bool,
     played: RunResult,
@@ -183,7 +185,7 @@ impl<'a> Run<'a> {
         .map(|at| at.max(self.now))
     }
 
-    /// Advances the time to `at`, and records each second that ends before.
+    /// Advances the time to `at`, and records the state at the end of each second until then.
     fn pass(&mut self, at: Duration) {
         while self.played.seconds.len() < at.min(self.inputs.until).as_secs() as usize {
             let waiting = self.fresh.len() + self.again.len();
@@ -266,17 +268,18 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Takes the remaining tokens from the response headers, if the provider sends them.
+    /// Sets the client's token budget to the remaining tokens that the provider announces in its
+    /// response headers. Does nothing if the provider announces none.
     fn read_headers(&mut self) {
         if let (Some(budget), Some(remaining)) = (&mut self.budget, self.upstream.remaining(self.now)) {
             budget.on_remaining(self.now, remaining);
         }
     }
 
-    /// Cancels an attempt and ends its call, unless its first token exists.
+    /// Cancels an attempt and ends its call, unless the upstream has produced the first token.
     ///
-    /// An answer that does not stream is cancelled on the same condition, although its caller
-    /// cannot see the first token. So all callers are equally patient.
+    /// The same condition applies to an answer that does not stream, although its caller cannot see
+    /// the first token. So all callers are equally patient.
     fn give_up(&mut self, id: u64, ended: Ended, how: CallOutcome) {
         let Some(flight) = self.flights.get(&id).filter(|flight| !flight.has_token) else { return };
         let (call, turned_away) = (flight.call, flight.turned_away);
@@ -287,7 +290,8 @@ impl<'a> Run<'a> {
         self.end(call, how);
     }
 
-    /// Ends an attempt, and ends or retries its call.
+    /// Removes an attempt that has ended, and reports its end to the contender. The caller of this
+    /// function ends or retries the call.
     fn end_attempt(&mut self, id: u64, how: Ended) {
         let Some(flight) = self.flights.remove(&id) else { return };
         let awaits = self.arrival(flight.call).streams && !flight.has_token;

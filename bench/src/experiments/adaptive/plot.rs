@@ -1,4 +1,4 @@
-//! Draws one seed of a scenario: limits, calls served in time, and the user's TTFT.
+//! Draws the runs of a scenario on one seed: limits, calls served in time, and the user's TTFT.
 
 use std::ops::Range;
 use std::time::Duration;
@@ -14,11 +14,12 @@ use super::run::{CallResult, RunInputs, RunResult};
 use super::workload::Arrival;
 use crate::Fallible;
 
-/// A contender's run, and how it is drawn.
+/// A contender's run, and the colour and panels in which it is drawn.
 pub(crate) struct Line {
     pub(crate) name: &'static str,
     pub(crate) color: RGBColor,
-    /// Whether the contender is drawn only in the panel of limits, and not in those of calls and TTFT.
+    /// Whether the run is drawn only in the panel of limits. If `false`, it is drawn in all three
+    /// panels.
     pub(crate) limit_only: bool,
     pub(crate) played: RunResult,
 }
@@ -91,7 +92,8 @@ fn panels(root: &Panel, prepared: &PreparedScenario, inputs: &RunInputs, lines: 
     panel(ttft, "user TTFT, p99 of 10 s, in seconds", until, 0.0..LONGEST_S, &steps, &curves)
 }
 
-/// Returns the highest limit of the oracle, at least 2. Returns 2 if no line is the oracle's.
+/// Returns the highest limit in the oracle's run, but at least 2. Returns 2 if `lines` does not
+/// contain the oracle.
 fn oracle_most(lines: &[Line]) -> f64 {
     let most = |line: &Line| line.played.seconds.iter().map(|second| second.limit).max().unwrap_or(1) as f64;
     lines.iter().find(|line| line.name == "oracle").map_or(1.0, most).max(2.0)

@@ -1,4 +1,4 @@
-//! A scenario whose capacity is known, so that its load can be given as a share of it.
+//! A scenario with its measured capacity. Loads are given as shares of this capacity.
 
 use std::time::Duration;
 
@@ -32,8 +32,8 @@ pub(crate) struct Phase {
     /// The arrival rate, divided by the rate that the servers of the first phase can serve in time.
     pub(crate) load: f64,
     pub(crate) habits: Habits,
-    /// The change of the upstream at the beginning of the phase. A load of other users is relative,
-    /// like `load`.
+    /// The change of the upstream at the beginning of the phase. The load of other users
+    /// ([`Change::Others`]) is a share of the capacity, like `load`.
     pub(crate) change: Change,
 }
 
@@ -54,7 +54,7 @@ const FLOOD: f64 = 40.0;
 /// Start and end of the measurement of the capacity, in seconds since the start of the run.
 const MEASURED: (u64, u64) = (100, 400);
 
-/// The fixed limits among which the search for the capacity and for the oracle begins.
+/// The fixed limits that the searches for the capacity and for the oracle try first.
 pub(crate) const GRID: [usize; 16] = [1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256];
 
 impl PreparedScenario {
@@ -64,7 +64,8 @@ impl PreparedScenario {
         Ok(prepared)
     }
 
-    /// Creates a prepared scenario with a given capacity, in calls per second.
+    /// Creates a prepared scenario with the given capacity, in calls per second, without measuring
+    /// it.
     pub(crate) fn with_capacity(scenario: Scenario, part: Part, capacity: f64) -> Fallible<Self> {
         let source = Source::of(scenario.mix)?;
         Ok(Self { scenario, source, part, capacity })
@@ -145,8 +146,8 @@ impl PreparedScenario {
         }
     }
 
-    /// Plays one run with `contender`. If `notes` is `true`, the results have the contender's
-    /// notes.
+    /// Simulates one run with `contender`. If `notes` is `true`, the results contain the
+    /// contender's notes.
     pub(crate) fn play(&self, inputs: &RunInputs, contender: &mut dyn Contender, notes: bool) -> RunResult {
         play(inputs, self.upstream(inputs.seed).as_mut(), contender, notes)
     }

@@ -1,4 +1,5 @@
-//! The inputs and the results of one run: one contender, one scenario, one seed.
+//! The inputs and the results of one run: one contender (a compared controller) in one scenario on
+//! one seed.
 
 use std::time::Duration;
 
@@ -6,7 +7,7 @@ use super::contender::Terms;
 use super::upstream::Change;
 use super::workload::Arrival;
 
-/// The calls and changes of a run. All contenders of a seed have the same.
+/// The calls and changes of a run. All contenders get the same inputs for a seed.
 #[derive(Debug)]
 pub(crate) struct RunInputs {
     pub(crate) seed: u64,
@@ -16,7 +17,7 @@ pub(crate) struct RunInputs {
     pub(crate) changes: Vec<(Duration, Change)>,
     /// Tokens per minute that the provider's headers announce. `None` without such a header.
     pub(crate) budget: Option<f64>,
-    /// The output, in tokens, that a gate would expect of each answer.
+    /// The output, in tokens, that a gate would expect of each answer: the mean of the workload.
     pub(crate) expected_output: u64,
     /// The end of the last phase. No calls arrive after it, and calls in flight continue to their
     /// ends.
@@ -41,16 +42,16 @@ pub(crate) enum CallOutcome {
     Broken,
 }
 
-/// Times and end of one call.
+/// How one call ended, and its times since the start of the run.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct CallResult {
     pub(crate) how: CallOutcome,
-    /// The time at which the last attempt was sent, since the start of the run. `None` if none was.
+    /// The time at which the last attempt was sent. `None` if no attempt was sent.
     pub(crate) sent: Option<Duration>,
     pub(crate) first_token: Option<Duration>,
 }
 
-/// The state of limit and queue at the end of a second.
+/// The limit, the queue and the calls in flight at the end of one second of a run.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Second {
     pub(crate) limit: usize,
@@ -59,7 +60,8 @@ pub(crate) struct Second {
     pub(crate) in_flight: usize,
     pub(crate) awaiting: usize,
     pub(crate) waiting: usize,
-    /// Whether a Retry-After or the token budget stops all calls, so that the limit has no effect.
+    /// Whether a Retry-After or the token budget stops all calls. While it does, the limit has no
+    /// effect.
     pub(crate) held: bool,
     /// Whether calls waited because of the limit at any moment of the second.
     pub(crate) pressed: bool,

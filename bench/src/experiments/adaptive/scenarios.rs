@@ -1,4 +1,4 @@
-//! The scenarios: upstreams, load, and their changes.
+//! The list of scenarios, each with its upstream, its load, and their changes.
 
 use std::time::Duration;
 
@@ -9,11 +9,11 @@ use super::prepared_scenario::{Phase, Server, TERMS};
 use super::upstream::{Change, FirstToken, Rate};
 use super::workload::{Habits, Mix};
 
-/// Some minutes of load on an upstream, in phases.
+/// A scenario: an upstream, and some minutes of load on it in phases.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Scenario {
     pub(crate) name: &'static str,
-    /// Whether the scenario is held out: no constant was chosen by its results.
+    /// Whether the scenario is held out: no constant was chosen because of its results.
     pub(crate) held_out: bool,
     pub(crate) server: Server,
     pub(crate) mix: Mix,
@@ -23,7 +23,8 @@ pub(crate) struct Scenario {
 
 /// Chats with a mean of 550 prompt tokens and 190 output tokens.
 const CHAT: Mix = Mix::Lengths { prompt: (400.0, 0.8), output: (150.0, 0.7) };
-/// Edits with long prompts and answers of one line, so that the first token takes most of the time.
+/// Edits of code with long prompts and answers of one line. The wait for the first token takes most
+/// of the time of a call.
 const EDITS: Mix = Mix::Lengths { prompt: (1_500.0, 0.9), output: (20.0, 0.8) };
 /// Calls whose answers take about half a minute.
 const LONG: Mix = Mix::Lengths { prompt: (400.0, 0.8), output: (650.0, 0.3) };
@@ -58,7 +59,8 @@ fn with(seconds: u64, load: f64, habits: Habits) -> Phase {
     Phase { habits, ..plain(seconds, load) }
 }
 
-/// Returns calls with `context` more tokens before each prompt, like an agent's.
+/// Returns the habits of callers whose prompts have `context` more tokens at the beginning, as the
+/// prompts of an agent have.
 fn grown(context: u32) -> Habits {
     Habits { context, ..Habits::PLAIN }
 }

@@ -101,7 +101,7 @@ impl Source {
         })
     }
 
-    /// Returns the mean output in tokens, which is what a gate expects of each call.
+    /// Returns the mean output in tokens. A gate expects this output of each call.
     pub(crate) fn mean_output(&self) -> u64 {
         match self {
             Self::Lengths { output: (median, sigma), .. } => (median * (sigma * sigma / 2.0).exp()) as u64,

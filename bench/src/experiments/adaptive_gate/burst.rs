@@ -1,7 +1,9 @@
-//! The published burst of `noisy-neighbour`, without its caps.
+//! The published burst of `noisy-neighbour`, through a gate that adapts its limit instead of using
+//! the published caps.
 //!
-//! The calls are those of `noisy-neighbour`. Nothing is configured except, in some runs, a wait
-//! budget and one objective. Tenants are known only from the calls' context.
+//! The calls are those of `noisy-neighbour`. Nothing is configured except, in some variants, a
+//! maximum queue wait (`wait`) and an objective (`ttft`). The gate knows tenants only from the
+//! context of the calls.
 
 use std::time::Duration;
 
@@ -29,15 +31,15 @@ const SERVED_OF_B: f64 = 150.0;
 /// The maximum p99 TTFT of tenant A, in milliseconds, for the experiment to pass.
 const TTFT_OF_A_MS: f64 = 1_000.0;
 
-/// The wait budget, which is the acquire timeout of the published experiment.
+/// The maximum queue wait, which is the acquire timeout of the published experiment.
 const WAIT: Duration = Duration::from_secs(30);
 const OBJECTIVE: Duration = Duration::from_secs(2);
 
-/// A configuration of the gate, which is compared with others.
+/// One of the compared configurations of the gate.
 struct GateVariant {
     name: &'static str,
-    /// Whether the pass criteria apply to this configuration. They do not apply to the
-    /// configurations that only serve as comparison.
+    /// Whether the pass criteria apply to this configuration. `false` for configurations that only
+    /// serve as a comparison.
     ours: bool,
     config: fn() -> Fallible<Config>,
 }
@@ -81,7 +83,7 @@ const COLUMNS: [(&str, Pick); 4] = [
     ("peak in flight upstream", |row| row.peak_upstream as f64),
 ];
 
-/// Plays the burst with each configuration on `seeds`, and records figures and pass criteria in
+/// Simulates the burst with each configuration on `seeds`, and records figures and pass criteria in
 /// `report`.
 pub(super) fn measure(report: &mut Report, seeds: Seeds) -> Fallible<()> {
     for (arrivals, prefix) in [(Arrivals::Paced, ""), (Arrivals::Poisson, "Poisson, ")] {
@@ -139,8 +141,9 @@ fn play(config: &Config, arrivals: Arrivals, seed: u64, watched: bool) -> Fallib
     })
 }
 
-/// Plays one seed with the first configuration whose name contains `who`. Prints the state of the
-/// gate, and where A's calls that waited long spent their time.
+/// Simulates one seed with the first configuration whose name contains `who`. Prints the state of
+/// the gate each second, the result of each tenant, and for each late call of tenant A the time in
+/// the queue and upstream.
 pub(super) fn inspect(who: &str, arrivals: Arrivals, seed: u64) -> Fallible<()> {
     let variant =
         GATE_VARIANTS.iter().find(|variant| variant.name.contains(who)).ok_or("nobody has that name")?;

@@ -3,8 +3,8 @@
 //!
 //! The first part is the burst of the post on per-tenant caps, with nothing configured and then
 //! with one objective ([`burst`]). The second part replays scenarios of [`super::adaptive`] through
-//! the client ([`replay`]), beside fixed caps in the same gate and the policy alone on the same
-//! arrivals.
+//! the client ([`replay`]). It compares them with fixed caps in the same gate, and with the
+//! adaptive limit alone, without a gate, on the same arrivals.
 
 mod burst;
 mod play;
@@ -22,12 +22,13 @@ use crate::seeds::Seeds;
 /// Options that print one run instead of measuring.
 #[derive(Args, Debug)]
 pub(crate) struct Inspect {
-    /// `burst`, or a part of a scenario's name. Its run is printed with the state of the gate.
+    /// Print a run of `burst`, or of the scenarios whose names contain this text, with the state of
+    /// the gate.
     #[arg(long)]
     scenario: Option<String>,
     #[arg(long, default_value_t = 101)]
     seed: u64,
-    /// A part of the name of the configuration. Only for `burst`.
+    /// Use the first configuration whose name contains this text. Only for `burst`.
     #[arg(long, default_value = "nothing set")]
     who: String,
     /// Use Poisson arrivals instead of paced ones. Only for `burst`.
@@ -36,13 +37,13 @@ pub(crate) struct Inspect {
 }
 
 impl Inspect {
-    /// Returns `true` if a scenario to print is given.
+    /// Returns `true` if `--scenario` was given, so that a run is printed instead of measured.
     pub(crate) fn is_requested(&self) -> bool {
         self.scenario.is_some()
     }
 }
 
-/// Prints the selected run.
+/// Prints the selected run. Returns an empty text, because everything was printed already.
 pub(crate) fn inspect(inspect: &Inspect) -> Fallible<String> {
     let name_part = inspect.scenario.as_deref().unwrap_or_default();
     if name_part == "burst" {
@@ -57,7 +58,8 @@ pub(crate) fn inspect(inspect: &Inspect) -> Fallible<String> {
 pub(crate) const BURST_SEEDS: Seeds = burst::SEEDS;
 pub(crate) const REPLAY_SEEDS: Seeds = replay::SEEDS;
 
-/// Plays the burst and the replayed scenarios, and returns the report.
+/// Simulates the burst on the seeds `burst`, and the replayed scenarios on the seeds `replay`.
+/// Returns the report.
 pub(crate) fn measure(burst: Seeds, replay: Seeds) -> Fallible<Report> {
     let mut report = Report::new("adaptive-gate", burst.into_iter().chain(replay));
     burst::measure(&mut report, burst)?;

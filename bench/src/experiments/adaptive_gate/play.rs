@@ -1,4 +1,4 @@
-//! Plays one run through the client: each arrival is a call.
+//! Simulates one run through the client: each arrival is a call through a gate to the simulator.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,16 +21,16 @@ use crate::experiments::adaptive::run::{CallOutcome, CallResult, RunInputs, RunR
 use crate::experiments::adaptive::workload::Arrival;
 use crate::virtual_time;
 
-/// The time from sending an attempt until a rejection of it arrives, as in `adaptive`.
+/// The time from sending an attempt until the client receives its rejection, as in `adaptive`.
 const ROUND_TRIP: Duration = Duration::from_millis(50);
 const PATIENCE: Duration = Duration::from_secs(30);
 /// The `max_tokens` of each call.
 const MAX_TOKENS: u32 = 4_096;
-/// The interval at which `watched` prints the state of the gate.
+/// The interval at which the state of the gate is printed if `watched` is `true`.
 const WATCHED: Duration = Duration::from_secs(5);
 
-/// Plays the calls through a gate with the given configuration, in front of `server`. If `watched`
-/// is `true`, prints the state of the gate.
+/// Simulates the calls of `inputs` through a gate with the given configuration, in front of
+/// `server`. Returns their results. If `watched` is `true`, prints the state of the gate every 5 s.
 pub(super) fn play(
     server: &Server,
     inputs: &RunInputs,
@@ -144,8 +144,8 @@ async fn ask(
     result
 }
 
-/// A transport that notifies the caller when its call is sent. Callers who leave do so some time
-/// after that.
+/// A transport that notifies the caller of a call when the gate sends the call upstream. Callers
+/// who leave do so some time after that moment.
 #[derive(Clone)]
 struct Bells {
     below: Transport,

@@ -6,7 +6,7 @@ use tidegate::Gate;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, interval};
 
-/// The number of recent changes of the limit that each line has.
+/// The maximum number of recent changes of the limit that are printed per line.
 const MOVES: usize = 4;
 
 /// Starts a task that prints the limit of the gate's first target at each interval `every`, until

@@ -1,5 +1,6 @@
-//! Replays scenarios of `adaptive` through the client: the adaptive limit with an objective and a
-//! wait budget, fixed caps in the same gate, and the limit without the gate.
+//! Replays scenarios of `adaptive` through the client, in three variants: the adaptive limit with
+//! an objective and a maximum queue wait, fixed caps in the same gate, and the limit without a
+//! gate.
 
 use std::ops::RangeInclusive;
 
@@ -31,8 +32,8 @@ const SCENARIOS: [&str; 6] = [
     "half do not stream",
 ];
 
-/// The seeds on which the driver of `adaptive` searches the best fixed cap. Caps around it are then
-/// played through the gate on the reported seeds.
+/// The seeds on which the simulated client of `adaptive` searches for the best fixed cap. Caps near
+/// it then run through the gate on the reported seeds.
 const CALIBRATION: RangeInclusive<u64> = 1..=2;
 const FINE: [f64; 8] = [0.6, 0.7, 0.8, 0.9, 1.1, 1.2, 1.3, 1.5];
 const AROUND: [f64; 3] = [0.75, 1.0, 1.33];
@@ -43,7 +44,7 @@ const GOODPUT: f64 = 0.95;
 /// be below that of the best fixed cap, for the experiment to pass.
 const BEHIND: f64 = 1.0;
 
-/// Plays the scenarios on `seeds`, and records figures and pass criteria in `report`.
+/// Simulates the scenarios on `seeds`, and records figures and pass criteria in `report`.
 pub(super) fn measure(report: &mut Report, seeds: Seeds) -> Fallible<()> {
     for name in SCENARIOS {
         let replay = Replay::new(name, seeds)?;
@@ -53,7 +54,8 @@ pub(super) fn measure(report: &mut Report, seeds: Seeds) -> Fallible<()> {
     Ok(())
 }
 
-/// Plays the scenarios whose name contains `part`, and prints the state of the gate.
+/// Simulates the scenarios whose names contain `part`. Prints the state of the gate, and the number
+/// of calls served in time.
 pub(super) fn inspect(part: &str, seed: u64) -> Fallible<()> {
     for name in SCENARIOS.iter().filter(|name| name.contains(part)) {
         let prepared = prepared(name)?;
@@ -99,7 +101,9 @@ struct Replay {
     seeds: Seeds,
 }
 
-/// Goodput and objective over all seeds together.
+/// The results of one variant over all seeds: the number of calls served in time (`good`), the
+/// share of sent calls with a first token in time, from 0 to 1 (`met`), and the figures of each
+/// seed.
 struct Outcome {
     good: f64,
     met: f64,

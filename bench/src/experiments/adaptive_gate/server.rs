@@ -1,4 +1,4 @@
-//! The upstreams of `adaptive`, as configurations of the simulator.
+//! Converts the upstreams of `adaptive` to configurations of the simulator.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use crate::Fallible;
 use crate::experiments::adaptive::prepared_scenario::Server;
 use crate::experiments::adaptive::upstream::Change;
 
-/// A number of blocks, sequences or tokens that is never reached.
+/// A number of blocks, sequences or tokens that no run reaches.
 const PLENTY: u32 = 1_000_000;
 
 pub(super) fn config(server: &Server) -> SimConfig {
@@ -39,8 +39,8 @@ fn unbound() -> EngineConfig {
     }
 }
 
-/// Returns faults that reject calls above `at_once` concurrent ones with 429 (without Retry-After),
-/// and that delay each first token by about 0.3 s.
+/// Returns faults that answer 429, without Retry-After, to each call above `at_once` concurrent
+/// calls. They also delay each first token by about 0.3 s.
 fn turned_away(at_once: usize) -> Faults {
     Faults {
         concurrency_limit: Some(at_once),

@@ -9,7 +9,8 @@ use super::TARGET;
 use crate::experiments::adaptive::contender::{self, Contender, Sent, Terms};
 use crate::experiments::adaptive::peers::published_aimd::Aimd;
 
-/// A controller of the budget. Times are since the start of the run.
+/// A controller of the budget (the maximum number of calls in flight). Times count from the start
+/// of the run.
 pub(super) trait Controller {
     /// Returns the maximum number of calls in flight at all workers together.
     fn budget(&self) -> usize;
@@ -64,19 +65,19 @@ pub(super) struct Ours {
 impl Ours {
     const CEILING: usize = 256;
 
-    /// Creates the limit with default settings and a target of 2 s, 1 s of which is the wait
-    /// budget.
+    /// Creates the limit with default settings and a TTFT objective of 2 s, of which the gateway's
+    /// queue may take 1 s.
     pub(super) fn new() -> Self {
         Self::with(AdaptiveConfig::default(), Self::CEILING)
     }
 
-    /// Creates the limit with a ceiling of `max` calls.
+    /// Creates the limit with default settings, and a maximum of `max` calls.
     pub(super) fn up_to(max: usize) -> Self {
         Self::with(AdaptiveConfig::default(), max)
     }
 
-    /// Creates the limit with an initial value of `start` calls. The ceiling is raised to `start`
-    /// if it is lower.
+    /// Creates the limit with an initial value of `start` calls. The maximum of the limit is raised
+    /// to `start` if it is lower.
     pub(super) fn starting_at(start: usize) -> Self {
         Self::with(AdaptiveConfig { start, ..AdaptiveConfig::default() }, start.max(Self::CEILING))
     }

@@ -1,5 +1,5 @@
 //! Reproduces the death spiral: the controller reads a p99 that includes the wait at the gateway,
-//! so that each cut of the cap increases the p99.
+//! and so each decrease of the cap increases the p99.
 
 use tidegate::config::AdaptiveConfig;
 
@@ -16,7 +16,8 @@ use crate::experiments::adaptive::peers::published_aimd::{Descent, Post};
 use crate::report::{Op, Report};
 
 const FAULT: &str = "death spiral";
-/// Tidegate's limit behind the queues of the first deployment (16 calls, 30 s).
+/// The prefix of the figures of Tidegate's limit behind the queues of the first deployment (16
+/// calls, 30 s).
 const KEPT: &str = "death spiral, its queues kept";
 const FIGURES: [Figure; 7] = [P99, SERVED, IN_TIME, REFUSED, CAP, LEAST_CAP, BATCH];
 
@@ -40,7 +41,7 @@ fn served(seen: &Seen) -> f64 {
     seen.served
 }
 
-/// Plays the controllers and fixed caps, and records figures and pass criteria in `report`.
+/// Simulates the controllers and fixed caps, and records figures and pass criteria in `report`.
 pub(super) fn measure(report: &mut Report) -> Fallible<()> {
     let first = see(QueueLimits::FIRST, &post(Post::FIRST))?;
     note(report, FAULT, "the post's, as deployed first", &first, &FIGURES);
@@ -134,8 +135,8 @@ pub(super) fn measure(report: &mut Report) -> Fallible<()> {
     Ok(())
 }
 
-/// Returns a constructor of Tidegate's percentile mode, which has the published law on the upstream's
-/// TTFT.
+/// Returns a constructor of Tidegate's limit in percentile mode, which applies the published rule
+/// to the upstream's TTFT.
 fn percentile(post: Post) -> Box<Make> {
     let max = post.max * super::WORKERS;
     Box::new(move || Box::new(Ours::with(post.in_core(), max)))

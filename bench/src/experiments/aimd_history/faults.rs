@@ -1,5 +1,5 @@
-//! Four faults: queues of two, a demand gate that ignores calls in flight, no dead band, and no
-//! cool-down.
+//! Measures four faults of the published controller: queues of two calls, a cap that grows only
+//! while calls are queued, no dead band around the target, and no cool-down between decreases.
 
 use tidegate::config::AdaptiveConfig;
 
@@ -53,8 +53,9 @@ pub(super) fn bursts(report: &mut Report) -> Fallible<()> {
     Ok(())
 }
 
-/// Measures a demand gate that ignores calls in flight: "It read this as no demand, refused to
-/// grow, and got stuck below the operating point even while actively serving."
+/// Measures a controller that increases the cap only while calls are queued, and ignores calls in
+/// flight: "It read this as no demand, refused to grow, and got stuck below the operating point
+/// even while actively serving."
 ///
 /// The load is seven minutes at a rate that 16 calls per worker can just serve, then one minute at
 /// three times that rate.
@@ -103,8 +104,8 @@ pub(super) fn demand(report: &mut Report) -> Fallible<()> {
     Ok(())
 }
 
-/// Measures a controller without a dead band: "p99 jittering near the SLO flipped the direction
-/// every tick."
+/// Measures a controller without a dead band (a range around the target in which the cap stays):
+/// "p99 jittering near the SLO flipped the direction every tick."
 ///
 /// The load exceeds the capacity, with an acquire timeout of 1 s so that the limit does not
 /// collapse. Fifteen minutes at the operating point are measured.
@@ -133,11 +134,11 @@ pub(super) fn thrash(report: &mut Report) -> Fallible<()> {
     Ok(())
 }
 
-/// Measures several cuts of the limit for one event: "The rolling window still contains stale
-/// samples from before the cap dropped".
+/// Measures how many times the limit is decreased because of one event: "The rolling window still
+/// contains stale samples from before the cap dropped".
 ///
-/// The workers have spare capacity at 8 calls per second, and take twenty times as long for three
-/// seconds.
+/// The load is 8 calls per second, below the workers' capacity. For three seconds, the workers take
+/// twenty times as long.
 pub(super) fn compound(report: &mut Report) -> Fallible<()> {
     const FIGURES: [Figure; 5] = [CUTS, LEAST_CAP, REFUSED, IN_TIME, SERVED];
     let load = Load { stall: Some((s(120), s(123), 20.0)), ..Load::steady(s(300), [4.0, 4.0]) };

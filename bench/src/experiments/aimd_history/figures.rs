@@ -30,7 +30,7 @@ pub(super) struct Seen {
     pub(super) least_cap: f64,
     /// The number of decreases of the budget.
     pub(super) cuts: f64,
-    /// The number of times that the budget changed from increasing to decreasing, or back.
+    /// The number of changes of direction, from increases of the budget to decreases or back.
     pub(super) flips: f64,
 }
 

@@ -1,5 +1,5 @@
 //! Simulates the post's gateway in virtual time: a bounded queue per tenant, deficit round robin,
-//! one budget of calls in flight, and calibrated workers.
+//! one budget (the maximum number of calls in flight at all workers), and calibrated workers.
 
 use std::collections::{HashMap, VecDeque};
 use std::time::Duration;
@@ -35,8 +35,8 @@ impl QueueLimits {
 /// The weights of tenant A, which pays, and of tenant B.
 const WEIGHTS: [u32; TENANTS] = [2, 1];
 
-/// A call and its times. If it has neither ended nor been rejected, it was waiting or in flight at
-/// the end of the run.
+/// A call and its times since the start of the run. A call without `finished` that is not `refused`
+/// was waiting or in flight at the end of the run.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Call {
     pub(super) tenant: usize,
@@ -57,7 +57,7 @@ pub(super) struct Played {
     pub(super) budget: Vec<(Duration, usize)>,
 }
 
-/// Plays a load to its end, and returns its calls and budget.
+/// Simulates a load to its end, and returns its calls and the changes of the budget.
 pub(super) fn play(
     load: &Load,
     queue_limits: &QueueLimits,
@@ -110,13 +110,14 @@ struct Gateway<'a> {
     controller: &'a mut dyn Controller,
     calls: Vec<Call>,
     queues: [VecDeque<usize>; TENANTS],
-    /// The tenant whose turn it is, and the number of calls that it may still send in this turn.
+    /// The index of the tenant whose turn it is. `credit` is the number of calls that the tenant
+    /// may still send in this turn.
     turn: usize,
     credit: u32,
     in_flight: usize,
     awaiting: usize,
     budget: Vec<(Duration, usize)>,
-    /// Index of each call in flight, by the engine's id of its sequence.
+    /// The index of each call in flight, by the engine's id of its sequence.
     routes: HashMap<SequenceId, usize>,
 }
 
@@ -204,8 +205,9 @@ impl Gateway<'_> {
         }
     }
 
-    /// Returns the next call by deficit round robin, where each call costs one. An empty queue
-    /// loses its credit. Returns `None` if all queues are empty.
+    /// Removes the next call from its queue by deficit round robin, in which each call costs one,
+    /// and returns its index. A turn ends early if the tenant's queue is empty. Returns `None` if
+    /// all queues are empty.
     fn pick(&mut self) -> Option<usize> {
         for _ in 0..=TENANTS {
             if self.credit > 0

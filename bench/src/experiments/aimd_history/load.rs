@@ -1,4 +1,4 @@
-//! Loads: tenants, arrivals and call lengths.
+//! Defines the loads: tenants, arrivals and call lengths.
 
 use std::time::Duration;
 
@@ -30,10 +30,10 @@ pub(super) struct Arrival {
 pub(super) struct Load {
     pub(super) length: Duration,
     pub(super) phases: Vec<Phase>,
-    /// Start, end and factor of a slowdown of the workers, as if other work ran on them. `None`
-    /// without one.
+    /// The start, the end and the factor of a slowdown of the workers, as if other work ran on
+    /// them. `None` if the speed is constant.
     pub(super) stall: Option<(Duration, Duration, f64)>,
-    /// Prompt tokens of each call, and mean output tokens.
+    /// The prompt tokens of each call, and the mean of its output tokens.
     pub(super) tokens: (u32, u32),
 }
 
@@ -70,8 +70,8 @@ impl Load {
         all
     }
 
-    /// Returns the times at which the workers' speed changes, with the factor of a step's duration
-    /// from then on.
+    /// Returns the times at which the workers' speed changes. Each has the factor by which an
+    /// engine step takes longer from then on.
     pub(super) fn stalls(&self) -> Vec<(Duration, f64)> {
         self.stall.map_or_else(Vec::new, |(from, until, factor)| vec![(from, factor), (until, 1.0)])
     }

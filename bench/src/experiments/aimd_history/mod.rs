@@ -45,7 +45,7 @@ pub(crate) fn measure() -> Fallible<Report> {
     Ok(report)
 }
 
-/// Creates the controller of a run.
+/// A constructor of the controller of a run.
 type Make = dyn Fn() -> Box<dyn Controller> + Sync;
 
 fn post(settings: Post) -> Box<Make> {
@@ -107,7 +107,8 @@ const BATCH: Figure = ("calls with a worker", |seen| seen.batch);
 const CUTS: Figure = ("cuts", |seen| seen.cuts);
 const FLIPS: Figure = ("changes between increase and decrease", |seen| seen.flips);
 
-/// Records the figures of Tidegate (if `who` is empty) or of the peer `who`.
+/// Records the figures in `report` as Tidegate's (if `who` is empty) or as those of the peer `who`,
+/// and prints their medians.
 fn note(report: &mut Report, fault: &str, who: &str, runs: &Runs, figures: &[Figure]) {
     let mut line = format!("{fault}, {}:", if who.is_empty() { "ours" } else { who });
     for (what, of) in figures {

@@ -1,10 +1,10 @@
-//! Short runs from different initial caps: the U-shaped curve of TTFT over the caps, and 64 against
-//! 128.
+//! Short runs from different initial caps. They show the U-shaped curve of TTFT over the caps, and
+//! compare initial caps of 64 and 128.
 //!
-//! The post does not state the lengths of these runs. With the 512 and 128 tokens of the previous
-//! post a worker's memory holds 140 calls, and the knee is there. With twice the tokens it holds
-//! 70, and the knee is where the post saw it, between 64 and 128. Therefore these runs use twice
-//! the tokens.
+//! The post does not state the lengths of its calls. With the 512 prompt and 128 output tokens of
+//! the previous post, a worker's memory holds 140 calls, and the knee is there. With twice the
+//! tokens it holds 70, and the knee is where the post saw it, between 64 and 128. Therefore these
+//! runs use twice the tokens.
 
 use super::controllers::{Controller, Ours};
 use super::gateway::QueueLimits;
@@ -17,7 +17,7 @@ use crate::report::{Op, Report};
 const CAPS: [usize; 7] = [4, 8, 16, 32, 64, 128, 256];
 const FIGURES: [Figure; 4] = [MEDIAN, P99, SERVED, IN_TIME];
 
-/// Plays each controller from seven initial caps, and records figures and pass criteria in
+/// Simulates each controller from seven initial caps, and records figures and pass criteria in
 /// `report`.
 pub(super) fn measure(report: &mut Report) -> Fallible<()> {
     let load = Load { tokens: (1_024, 256), ..Load::steady(s(120), [2.0, 4.0]) };

@@ -1,4 +1,4 @@
-//! The arrivals of a run: normal traffic, ten minutes of three times the traffic, and normal
+//! Draws the arrivals of a run: normal traffic, ten minutes of three times the traffic, and normal
 //! traffic again.
 
 use std::time::Duration;
@@ -25,12 +25,12 @@ const LAST: Duration = Duration::from_secs(840);
 /// The traffic in the burst, as a multiple of the normal traffic.
 const TIMES: f64 = 3.0;
 
-/// Calls per second in normal times, by lane: chats and checkout widgets, retrieval with long
-/// contexts, nightly reports.
+/// Calls per second in normal times, by lane. Interactive calls are chats and checkout widgets,
+/// standard calls are retrieval with long contexts, and batch calls are nightly reports.
 const RATES: [(Lane, f64); 3] = [(Lane::Interactive, 2.0), (Lane::Standard, 0.5), (Lane::Batch, 0.2)];
 
-/// Groups of tenants, from a published guide: prefix of the names, number of tenants, share of the calls, slots
-/// and weight of each.
+/// The tenants of the published guide, by plan: the prefix of the names, the number of tenants,
+/// their share of all calls from 0 to 1, and the slots and the weight of each tenant.
 const TENANTS: [(&str, usize, f64, usize, f64); 3] =
     [("enterprise", 8, 0.5, 12, 4.0), ("pro", 24, 0.35, 4, 2.0), ("free", 80, 0.15, 1, 1.0)];
 

@@ -1,9 +1,9 @@
-//! The guide's burst: three times the normal traffic for ten minutes, on one replica whose memory
-//! long prompts fill.
+//! The burst of a published guide: three times the normal traffic for ten minutes, on one replica
+//! whose memory long prompts fill.
 //!
 //! Lanes, tenants' caps, memory admission and a maximum prompt length keep the interactive lane's
-//! objective. Beside it are the same configuration without memory admission, slots alone, and no
-//! gate.
+//! objective. The experiment compares this configuration with the same one without memory
+//! admission, with slots alone, and with no gate.
 
 mod arrivals;
 mod play;
@@ -33,7 +33,7 @@ const P99: f64 = 2.0;
 /// published result.
 const P95: f64 = 1.1;
 
-/// Plays the burst with each configuration, and returns the report.
+/// Simulates the burst with each configuration, and returns the report.
 pub(crate) fn measure(seeds: Seeds) -> Fallible<Report> {
     let mut report = Report::new("burst", seeds);
     // Prompts of conversations are short. Prompts above the operator's maximum are in the retrieval
@@ -137,9 +137,10 @@ fn in_burst(run: &Played, lane: Lane) -> impl Iterator<Item = &Row> {
     run.rows.iter().filter(move |row| row.lane == lane && burst.contains(&row.at))
 }
 
-/// Returns the quantile `q` of the TTFT in seconds, over the calls that were not rejected.
+/// Returns the quantile `q` of the TTFT in seconds, over the calls of a lane that arrived during
+/// the burst and were answered or left.
 ///
-/// If the caller of a call left, the time until then counts as its TTFT.
+/// A call whose caller left counts with the caller's patience as its TTFT.
 fn ttft(run: &Played, lane: Lane, q: f64) -> f64 {
     let mut seconds: Vec<f64> = in_burst(run, lane)
         .filter_map(|row| match row.end {
@@ -162,8 +163,8 @@ fn share(run: &Played, lane: Lane, is: fn(&End) -> bool) -> f64 {
     f64::from(those) / f64::from(all.max(1))
 }
 
-/// Returns the number of calls of a lane that were rejected during the burst, by reason: the mean
-/// over the runs.
+/// Returns how many calls of a lane were rejected during the burst, by reason, as means over the
+/// runs.
 fn reasons(runs: &[Played], lane: Lane) -> BTreeMap<&'static str, f64> {
     let mut reasons = BTreeMap::new();
     for row in runs.iter().flat_map(|run| in_burst(run, lane)) {

@@ -1,4 +1,4 @@
-//! Plays one run: each arrival is a call through the client, to one simulated replica.
+//! Simulates one run: each arrival is a call through the client, to one simulated replica.
 
 use std::time::Duration;
 
@@ -19,8 +19,9 @@ use crate::virtual_time;
 /// The configuration of the gate in front of the replica.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum GateVariant {
-    /// The configuration of a published guide: slots, tenants' caps, lanes with ageing, admission by memory, a
-    /// maximum prompt length, and immediate rejection of calls that would miss the objective.
+    /// The configuration of a published guide: slots, tenants' caps, lanes with ageing, admission
+    /// by memory, a maximum prompt length, and immediate rejection of calls that would miss the
+    /// objective.
     Whole,
     /// [`GateVariant::Whole`] without admission by memory.
     NoMemory,
@@ -87,7 +88,7 @@ fn config(variant: GateVariant, capacity: u64) -> Fallible<Config> {
     Ok(Config::builder().mode(mode).target(target).build()?)
 }
 
-/// A call and how it ended.
+/// A call: its time since the start of the run, its lane, and how it ended.
 #[derive(Clone, Debug)]
 pub(super) struct Row {
     pub(super) at: Duration,
@@ -99,7 +100,7 @@ pub(super) struct Row {
 pub(super) enum End {
     /// The answer was complete. `ttft` is the time from the call to the first token.
     Answered { ttft: Duration },
-    /// The caller left before the answer was complete.
+    /// The caller left because no token came within the caller's patience.
     Left,
     /// The gate rejected the call for the given reason.
     Refused { reason: &'static str },
@@ -107,7 +108,7 @@ pub(super) enum End {
     Failed,
 }
 
-/// The calls of a run, and the counts of its upstream.
+/// The calls of a run, and the counters of the simulated replica.
 #[derive(Debug)]
 pub(super) struct Played {
     pub(super) rows: Vec<Row>,
@@ -119,7 +120,7 @@ pub(super) struct Played {
     pub(super) pushed_back: u64,
 }
 
-/// Plays the calls of one seed through a gate with the given configuration.
+/// Simulates the calls of one seed through a gate with the given configuration.
 pub(super) fn play(variant: GateVariant, arrivals: &[Arrival], seed: u64) -> Fallible<Played> {
     virtual_time::run(seed, async {
         let replica = replica();

@@ -1,5 +1,5 @@
-//! Cancelled calls, at every stage in virtual time, and as the upstream sees them over real
-//! sockets.
+//! Cancels calls at every stage in virtual time, to find what they leave behind, and over real
+//! sockets, to measure how soon the upstream sees the cancellation.
 
 mod sockets;
 mod stages;

@@ -26,7 +26,7 @@ use crate::traffic::Ask;
 const CALLS: usize = 300;
 const EVENT: &[u8] = b"data: {\"object\":\"chat.completion.chunk\",\"choices\":[{\"index\":0,\"delta\":{\"content\":\"a\"}}]}\n\n";
 
-/// The moment at which the upstream stops sending.
+/// The point of an answer at which the upstream stops sending. The call is cancelled there.
 #[derive(Clone, Copy, PartialEq)]
 enum At {
     Headers,
@@ -40,12 +40,14 @@ enum How {
     Drop,
     /// Aborts the task that awaits the call.
     Abort,
-    /// Drops the handle of the task that awaits the call, which continues. A client that runs
-    /// exchanges in detached tasks does this. It is the comparison without cancellation.
+    /// Drops only the handle of the task that awaits the call, so the task and its call continue.
+    /// Clients that run exchanges in detached tasks behave like this. It is the comparison without
+    /// cancellation.
     Detach,
 }
 
-/// Cancels calls over HTTP/1.1 and HTTP/2, and records times and pass criteria in `report`.
+/// Cancels calls over HTTP/1.1 and HTTP/2. Records the times until the upstream sees it, and the
+/// pass criteria, in `report`.
 pub(super) fn measure(report: &mut Report) -> Fallible<()> {
     let runtime = tokio::runtime::Runtime::new()?;
     for (http2, version) in [(false, "HTTP/1.1"), (true, "HTTP/2")] {

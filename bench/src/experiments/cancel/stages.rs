@@ -1,5 +1,5 @@
 //! Cancels 100,000 calls at random moments, with random errors, stalls and cool-downs, in virtual
-//! time.
+//! time. Checks that no slot, call or retry credit is lost.
 
 use std::collections::BTreeMap;
 use std::pin::pin;
@@ -31,8 +31,8 @@ pub(super) const SEED: u64 = 11;
 const CANCELS: usize = 100_000;
 const CAP: usize = 64;
 
-/// Cancels the calls, checks that nothing is left, and records figures and pass criteria in
-/// `report`.
+/// Cancels the calls, checks that nothing of them is left at the gate or upstream, and records
+/// figures and pass criteria in `report`.
 pub(super) fn measure(report: &mut Report) -> Fallible<()> {
     eprintln!("{CANCELS} cancels");
     let (stages, left) = virtual_time::run(SEED, storm())?;
@@ -53,7 +53,8 @@ pub(super) fn measure(report: &mut Report) -> Fallible<()> {
     Ok(())
 }
 
-/// The current stage of a call, shared between its caller and its transport.
+/// The stage that a call has reached, as an index into [`NAMES`]. The caller and the transport of
+/// the call share it.
 #[derive(Clone, Default)]
 struct Stage(Arc<AtomicU8>);
 
@@ -162,8 +163,8 @@ async fn one(gate: &Gate, stage: Stage) -> Result<(), Error> {
     Ok(())
 }
 
-/// Cancels calls that have been granted a slot before they are polled again. Returns the slots and
-/// the calls that are left over.
+/// Cancels calls that have been granted a slot before they are polled again. Returns how many calls
+/// had been granted a slot, and how many slots and calls are left over at the end.
 async fn at_grant() -> Fallible<(usize, usize)> {
     let settings = SchedulerSettings::limited(1);
     let admission = Admission::new(
@@ -210,8 +211,8 @@ fn ticket() -> Ticket {
     }
 }
 
-/// Cancels calls during their backoff. Returns the retry credits that were charged for retries that
-/// did not happen.
+/// Cancels calls during their backoff. Returns the number of retry credits that were charged for
+/// retries that did not happen.
 async fn credits() -> Fallible<f64> {
     const RESERVE: usize = 1_000;
     let simulator =

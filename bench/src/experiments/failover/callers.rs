@@ -41,7 +41,7 @@ pub(super) enum Caller {
 }
 
 impl Caller {
-    /// Returns the name in figure names and tables.
+    /// Returns the name of the caller in figures and tables.
     pub(super) fn name(self) -> &'static str {
         match self {
             Caller::Ours => "ours",
@@ -79,7 +79,7 @@ impl Caller {
     }
 }
 
-/// Returns a transport that sends each request to the next replica, in turn.
+/// Returns a transport that sends each request to the next of `replicas`, in turn.
 fn in_turn(wire: Transport, replicas: &[String]) -> Transport {
     let replicas: Arc<[String]> = replicas.into();
     let turn = Arc::new(AtomicUsize::new(0));

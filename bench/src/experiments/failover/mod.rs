@@ -39,7 +39,7 @@ const FIGURES: [(&str, Pick); 10] = [
     (LONGEST, |run| run.longest),
 ];
 
-/// Plays both faults with all callers, and returns the report.
+/// Runs both faults with all callers, and returns the report.
 pub(crate) fn measure() -> Fallible<Report> {
     let mut report = Report::new("failover", SEEDS);
     for fault in [Fault::Killed, Fault::Hung] {

@@ -1,4 +1,4 @@
-//! Plays one run: calls arrive while one of four replicas fails and comes back.
+//! Runs one fault with one caller: calls arrive while one of four replicas fails and comes back.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,7 +22,7 @@ use crate::traffic::Ask;
 const RATE: f64 = 40.0;
 /// The time of the fault, since the start of the run.
 const GOES: Duration = Duration::from_secs(3);
-/// Calls arrive until this long after the replica is back.
+/// How long calls continue to arrive after the replica is back.
 const AFTER: Duration = Duration::from_secs(5);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,7 +32,7 @@ pub(super) enum Fault {
 }
 
 impl Fault {
-    /// Returns the fault's name in figure names and tables.
+    /// Returns the name of the fault in figures and tables.
     pub(super) fn name(self) -> &'static str {
         match self {
             Fault::Killed => "killed",
@@ -55,17 +55,19 @@ impl Fault {
 pub(super) struct Run {
     pub(super) calls: f64,
     pub(super) completed: f64,
-    /// Calls in flight at the replica when the fault begins.
+    /// The number of calls in flight at the replica when the fault begins.
     pub(super) hit: f64,
-    /// Failed calls whose callers had not received anything.
+    /// The number of failed calls whose callers had not received any part of an answer.
     pub(super) needless: f64,
-    /// Calls that failed in the middle of their answer with a truncation error.
+    /// The number of calls that failed in the middle of their answer with a truncation error.
     pub(super) truncated: f64,
-    /// Calls that failed in the middle of their answer with another error, or ended without one.
+    /// The number of calls that failed in the middle of their answer with another error, or whose
+    /// answer ended early without an error.
     pub(super) otherwise: f64,
-    /// Slots and calls that are left over at the gate and at the replicas.
+    /// The number of slots and calls that are left over at the gate and at the replicas.
     pub(super) leaked: f64,
-    /// Seconds from the fault to the last call that was sent to the replica.
+    /// Seconds from the fault to the last call that was sent to the replica before its return. 0 if
+    /// there was none.
     pub(super) out: f64,
     /// Seconds from the return of the replica to the first call that was sent to it. Infinite if
     /// there was none.
@@ -74,7 +76,8 @@ pub(super) struct Run {
     pub(super) longest: f64,
 }
 
-/// How a call ended, and when.
+/// How a call ended. `begun` is `true` if the caller received a part of an answer, `truncated` if
+/// the call ended with a truncation error. `took` is the time since the call was made.
 #[derive(Debug)]
 struct Ended {
     ok: bool,
@@ -83,7 +86,7 @@ struct Ended {
     took: Duration,
 }
 
-/// Plays one run, and returns its figures.
+/// Runs one fault with one caller, and returns the figures.
 pub(super) async fn play(caller: Caller, fault: Fault, seed: u64) -> Fallible<Run> {
     let replicas: Vec<Replica> =
         join_all((0..4).map(|_| Replica::start())).await.into_iter().collect::<Fallible<_>>()?;

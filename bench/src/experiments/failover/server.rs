@@ -1,4 +1,5 @@
-//! A replica: a port with a simulator behind it, which can be killed or hang like a process.
+//! A replica that can be killed, restarted and hung, like a process: a simulator behind a port of
+//! its own.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -58,10 +59,10 @@ impl Replica {
         Ok(())
     }
 
-    /// Hangs for `until`, like vLLM after SIGTERM with open requests.
+    /// Hangs for the time `until`, like vLLM after SIGTERM with open requests.
     ///
-    /// New connections are accepted but not answered, and open streams fall silent. Afterwards, new
-    /// calls are answered.
+    /// New connections are accepted but not answered, and open streams send nothing more. After
+    /// that time, new calls are answered.
     pub(super) fn hang(&self, until: Duration) -> Fallible<()> {
         let outage = Outage { from_s: 0.0, until_s: until.as_secs_f64(), mode: OutageMode::Hang };
         self.life.lock().simulator.set_faults(Faults { outages: vec![outage], ..Faults::default() })?;
@@ -80,7 +81,7 @@ fn live(listener: TcpListener) -> Fallible<Life> {
     Ok(Life { simulator, serving })
 }
 
-/// Accepts and serves connections. Dropping the future closes them.
+/// Accepts and serves connections, and never returns. Dropping the future closes the connections.
 async fn serve(listener: TcpListener, simulator: Simulator) {
     let mut connections = JoinSet::new();
     loop {

@@ -1,17 +1,19 @@
-//! Accounts of a run, kept independently of the policy.
+//! Records what each tenant receives in a run, independently of the scheduling policy, and computes
+//! the figures of fairness.
 //!
 //! A *gap* of two tenants over an interval in which both have calls waiting is the difference of
 //! what they received per weight. The figure is the largest gap over all such intervals, which is
-//! the range of the running difference. There is one account of tokens *charged* when a call is
-//! dispatched (and corrected when the call ends), and one of tokens *served*: input at dispatch,
-//! output when it is produced.
+//! the range of the running difference. There are two kinds of gaps. The *charged* gap counts
+//! tokens that are charged when a call is dispatched (and corrected when the call ends). The
+//! *served* gap counts input tokens at dispatch, and output tokens when they are produced.
 
 use std::time::Duration;
 
 use super::processor_sharing::Gps;
 use crate::schedulers::Call;
 
-/// The length of the windows in which shares are compared with those of the oracle.
+/// The length of the windows in which shares are compared with those of the oracle, which serves
+/// all tenants exactly by weight ([`Gps`]).
 const WINDOW: Duration = Duration::from_secs(300);
 
 #[derive(Debug)]
@@ -28,11 +30,11 @@ pub(super) struct Accounts {
     pub(super) most_in_flight: f64,
     pub(super) longest_input: f64,
     window: Window,
-    /// The largest difference between a tenant's share and its share under the oracle, in any
-    /// window, from 0 to 1.
+    /// The largest difference between a tenant's share of the dispatched tokens and its share under
+    /// the oracle, in any window of five minutes, from 0 to 1.
     pub(super) window_error: f64,
-    /// The largest difference between a tenant's share and its share under the oracle, over the
-    /// whole run, from 0 to 1.
+    /// The largest difference between a tenant's share of the dispatched tokens and its share under
+    /// the oracle, over the whole run, from 0 to 1.
     pub(super) share_error: f64,
 }
 
@@ -53,8 +55,8 @@ pub(super) struct Tenant {
     arrivals: std::collections::VecDeque<Duration>,
 }
 
-/// Two tenants, and the range of the difference of what they received since both have had calls
-/// waiting.
+/// Two tenants and their gaps: the ranges of the difference between what the two received per
+/// weight, since both have had calls waiting.
 #[derive(Clone, Debug)]
 pub(super) struct Pair {
     pub(super) one: usize,
@@ -85,7 +87,8 @@ struct Window {
 }
 
 impl Accounts {
-    /// Creates empty accounts. `corrected` says whether charges are corrected when calls end.
+    /// Creates the records of a run before its first call. `corrected` is `true` if charges are
+    /// corrected when calls end.
     pub(super) fn new(weights: &[f64], corrected: bool) -> Self {
         let tenants = weights.len();
         let pairs = (0..tenants).flat_map(|one| (one + 1..tenants).map(move |other| (one, other)));
@@ -167,7 +170,7 @@ impl Accounts {
         self.last = (now, running);
     }
 
-    /// Ends the run at `horizon`. Calls that still wait count with their wait so far.
+    /// Ends the run at `horizon`. Each call that still waits is recorded with its wait so far.
     pub(super) fn close(&mut self, horizon: Duration) {
         self.busy(horizon, 0);
         for tenant in &mut self.tenants {
@@ -190,8 +193,8 @@ impl Accounts {
         self.window = Window { ends: self.window.ends + WINDOW, begun, ideal: self.gps.served() };
     }
 
-    /// Updates the range of each pair. Called after each change of what a tenant has received or
-    /// has waiting.
+    /// Updates the gaps of each pair. Must be called after each change of what a tenant has
+    /// received or has waiting.
     pub(super) fn compare(&mut self) {
         for pair in &mut self.pairs {
             let get = |number: usize| Some((self.tenants.get(number)?, self.weights.get(number)?));
@@ -205,10 +208,11 @@ impl Accounts {
         }
     }
 
-    /// Returns the largest gap, over the pairs, between what two tenants were charged, divided by
-    /// its bound: the largest charge of each of the two tenants, per weight.
+    /// Returns the charged gap divided by its bound, for the pair of tenants in which this is
+    /// highest. At most 1 if the bound is kept.
     ///
-    /// If charges are corrected, the bound includes the errors of the calls in flight.
+    /// The bound is the sum of the two tenants' largest charges, each divided by the tenant's
+    /// weight. If charges are corrected, the bound includes the errors of the calls in flight.
     pub(super) fn charged_gap(&self) -> f64 {
         self.worst(|pair, one, w, other, v| {
             let wrong = if self.corrected { one.most_error / w + other.most_error / v } else { 0.0 };
@@ -216,8 +220,9 @@ impl Accounts {
         })
     }
 
-    /// Returns the largest gap, over the pairs, between what two tenants were served, divided by
-    /// its bound: the bound of the virtual token counter, plus the errors of the calls in flight.
+    /// Returns the served gap divided by its bound, for the pair of tenants in which this is
+    /// highest. The bound is that of the virtual token counter (VTC), plus the errors of the calls
+    /// in flight.
     ///
     /// The bound of the virtual token counter is twice the larger of the longest input and the most
     /// tokens in flight, divided by the lower weight.
@@ -240,14 +245,14 @@ impl Accounts {
         self.tenants.get(number).cloned().unwrap_or_default()
     }
 
-    /// Returns the share of the slots' time up to `horizon` in which a call was running, from 0 to
-    /// 1.
+    /// Returns how much of the slots' time up to `horizon` was used by running calls, from 0 to 1.
     pub(super) fn utilisation(&self, slots: usize, horizon: Duration) -> f64 {
         self.slots_held / (slots as f64 * horizon.as_secs_f64())
     }
 }
 
-/// Returns the largest difference between a tenant's real and ideal share of the total.
+/// Returns the largest difference, over the tenants, between the real and the ideal amount, as a
+/// share of the total of the real amounts.
 fn error(real: &[f64], ideal: &[f64]) -> f64 {
     let total: f64 = real.iter().sum();
     real.iter().zip(ideal).map(|(real, ideal)| (real - ideal).abs()).fold(0.0, f64::max) / total

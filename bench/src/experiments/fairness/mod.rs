@@ -1,9 +1,9 @@
-//! Measures each tenant's share over every interval: the scheduler beside other policies, on the
-//! same arrivals and the same server.
+//! Measures how closely each tenant's share of the tokens follows its weight, under Tidegate's
+//! scheduler and under other policies, with the same arrivals and the same server.
 //!
 //! The server has sixteen slots of constant speed, so only the length of a call decides its service
-//! time, and is simulated event by event. The results are judged by independent accounts
-//! ([`accounts`]) and by a fluid oracle ([`processor_sharing`]).
+//! time, and is simulated event by event. The figures come from records that are independent of the
+//! policies ([`accounts`]), and from a fluid oracle ([`processor_sharing`]).
 
 mod accounts;
 mod processor_sharing;
@@ -100,7 +100,7 @@ impl Outcome {
     }
 }
 
-/// Plays all workloads with all policies on `seeds`, and returns the report.
+/// Simulates all workloads with all policies on `seeds`, and returns the report.
 pub(crate) fn measure(seeds: Seeds) -> Fallible<Report> {
     let mut report = Report::new("fairness", seeds);
     for load in workloads::all()? {
@@ -155,8 +155,9 @@ fn record_bars(report: &mut Report, load: &Workload, runs: &[Outcome]) {
     report.bar(key("slots used"), busy.least, Op::AtLeast, 0.99);
 }
 
-/// Records the light tenant's wait under Tidegate, divided by its wait under another policy on the
-/// same seed.
+/// Records the light tenant's p99 wait under Tidegate, divided by its p99 wait under the policy
+/// `who` on the same seed. Does nothing for workloads without a light tenant, and for policies
+/// other than FIFO and VTC.
 fn compare(report: &mut Report, load: &Workload, ours: &[Outcome], who: Who, theirs: &[Outcome]) {
     if load.light.is_none() || !matches!(who, Who::Fifo | Who::Vtc) {
         return;
@@ -169,7 +170,7 @@ fn compare(report: &mut Report, load: &Workload, ours: &[Outcome], who: Who, the
     }
 }
 
-/// Records the figures of another policy.
+/// Records the figures of another policy than Tidegate's.
 fn record_peer(report: &mut Report, load: &Workload, who: Who, runs: &[Outcome]) {
     let figures: [Figure; 4] = [
         (SERVED, |run| run.served),

@@ -1,4 +1,4 @@
-//! The oracle: exact weighted processor sharing of a fluid.
+//! The oracle of `fairness`: exact weighted processor sharing of a fluid.
 //!
 //! At each moment, each tenant with waiting work is served at a rate in proportion to its weight.
 //! The capacity is the work that the measured server began at the same moment, so both have the
@@ -26,8 +26,8 @@ impl Gps {
         }
     }
 
-    /// Serves `work` tokens, shared by weight among the tenants with waiting work. Work that no
-    /// tenant is waiting for is lost.
+    /// Serves `work` tokens, shared by weight among the tenants with waiting work. If less work is
+    /// waiting, the rest of the capacity is lost.
     pub(super) fn serve(&mut self, mut work: f64) {
         while work > 1e-9 {
             let busy = || self.0.iter().filter(|flow| flow.waiting > 0.0);

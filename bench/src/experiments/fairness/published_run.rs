@@ -36,8 +36,9 @@ fn load(horizon: f64) -> Workload {
     }
 }
 
-/// Tokens served to B and to A, and the share of the slots used, before, during and after the
-/// burst.
+/// The figures of one run, all as shares from 0 to 1: B's share of the tokens before the burst
+/// (`alone`), A's share during the burst, the rejected calls of B and of A, and the used slots
+/// before the burst and in the whole run.
 #[derive(Clone, Copy, Debug)]
 struct Run {
     alone: f64,
@@ -73,7 +74,8 @@ fn run(who: Who, seed: u64) -> Run {
     }
 }
 
-/// Plays the run with each policy on `seeds`, and records figures and pass criteria in `report`.
+/// Simulates the run with each policy on `seeds`, and records figures and pass criteria in
+/// `report`.
 pub(super) fn measure(report: &mut Report, seeds: Seeds) -> Fallible<()> {
     eprintln!("the post's 2:1 run");
     let key = |what: &str| format!("the post's 2:1 run: {what}");

@@ -23,7 +23,7 @@ pub(super) struct Server {
 struct Running {
     id: usize,
     began: Duration,
-    /// The number of output tokens that the policy has been told about.
+    /// The number of output tokens that have been reported to the policy.
     reported: f64,
 }
 
@@ -42,8 +42,8 @@ impl Server {
         (decoding.max(0.0) * self.decode).min(call.output)
     }
 
-    /// Serves `calls`, which are in order of arrival, until the horizon. Records what happens in
-    /// the accounts.
+    /// Simulates the server until `horizon`, and records each event in `accounts`. `policy` chooses
+    /// the next call. `calls` are in order of arrival.
     pub(super) fn serve(
         &self,
         calls: &[Call],

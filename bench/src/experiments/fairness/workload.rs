@@ -1,4 +1,5 @@
-//! Workloads: tenants with weights, arrivals, call lengths, and errors of the estimates.
+//! Defines workloads: tenants with weights, arrivals, call lengths, and errors of the estimated
+//! costs.
 
 use std::time::Duration;
 
@@ -76,8 +77,8 @@ pub(super) struct Workload {
     pub(super) tenants: Vec<Tenant>,
     /// The index of the light tenant, whose wait is a figure. `None` if the workload has none.
     pub(super) light: Option<usize>,
-    /// The variant of Tidegate that has to fail the pass criterion on this workload, which shows
-    /// the effect of the feature that the variant lacks. `None` without one.
+    /// The variant of Tidegate that lacks one feature and has to fail the pass criterion on this
+    /// workload, which shows the effect of the feature. `None` if the workload has no such variant.
     pub(super) without: Option<Who>,
 }
 

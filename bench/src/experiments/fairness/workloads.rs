@@ -1,4 +1,5 @@
-//! The workloads. In each, calls are always waiting, so that one tenant's gain is another's loss.
+//! The list of workloads. In each, calls are always waiting, so one tenant's gain is another's
+//! loss.
 
 use std::time::Duration;
 

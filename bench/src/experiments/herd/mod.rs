@@ -24,7 +24,7 @@ pub(crate) const SEEDS: Seeds = Seeds::new(10_000, 10_999);
 /// The number of calls of each client in the first wave.
 const CALLS: [usize; 5] = [1, 2, 4, 8, 16];
 
-/// Plays all settings with all policies on `seeds`, and returns the report.
+/// Simulates all settings with all policies on `seeds`, and returns the report.
 pub(crate) fn measure(seeds: Seeds) -> Fallible<Report> {
     let mut report = Report::new("herd", [seeds.first, seeds.last]);
     for prompts in [Prompts::Distinct, Prompts::Shared] {
@@ -87,8 +87,8 @@ fn record_figures(report: &mut Report, prompts: Prompts, calls: usize, peer: Pee
     }
 }
 
-/// Returns the number of calls that a replica may have at most, if the mean over the replicas is
-/// `mean`.
+/// Returns the bound: the maximum number of calls that a replica may have, if the mean over the
+/// replicas is `mean`.
 fn bound(mean: f64) -> f64 {
     (1.25 * mean).max(mean + 2.0 * mean.sqrt())
 }

@@ -52,7 +52,8 @@ impl Peer {
     }
 }
 
-/// A client, its policy, and what it knows of the replicas.
+/// A client with a policy, and with what the policy reads: the client's own calls per replica, and
+/// the metrics of the last poll.
 pub(crate) struct Client {
     peer: Peer,
     rng: Rng,
@@ -87,7 +88,8 @@ impl Client {
         }
     }
 
-    /// Takes over the metrics of the replicas, which include the calls of all clients.
+    /// Replaces what the client has seen of the replicas with `metrics`, which include the calls of
+    /// all clients.
     pub(crate) fn poll(&mut self, metrics: &[EngineMetrics; REPLICAS]) {
         self.seen = metrics.map(|standing| standing.running);
         let ids: Vec<ReplicaId> = self.ours.view(self.now).iter().map(|replica| replica.id).collect();

@@ -1,4 +1,5 @@
-//! Simulates the waves: clients, prompts, and calls at each replica.
+//! Simulates two waves of calls: the clients, their prompts, and the number of calls at each
+//! replica.
 
 use tidegate::policy::placement::{EngineMetrics, Work};
 
@@ -41,8 +42,8 @@ fn hash(seed: u64, what: u64) -> u64 {
     fastrand::Rng::with_seed(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ what).u64(..)
 }
 
-/// Returns the number of calls at the fullest replica, after the first wave and after the second
-/// one.
+/// Simulates both waves on one seed, with `calls` calls per client and wave. Returns the number of
+/// calls at the fullest replica after the first wave, and after the second.
 pub(crate) fn play(seed: u64, calls: usize, prompts: Prompts, peer: Peer) -> [usize; 2] {
     let mut rng = fastrand::Rng::with_seed(seed);
     let mut clients: Vec<Client> = (0..CLIENTS).map(|_| Client::new(peer, rng.u64(..))).collect();

@@ -1,4 +1,4 @@
-//! The timed operations, each as a closure that one thread runs.
+//! The timed operations ("contenders"), each as a closure that one thread runs.
 
 use std::collections::HashMap;
 use std::convert::Infallible;
@@ -36,7 +36,7 @@ type Work = Box<dyn FnMut()>;
 pub(super) struct Contender {
     pub(super) name: &'static str,
     pub(super) ours: bool,
-    /// The divisor of the number of operations in a round. It is above 1 for slow operations.
+    /// The divisor of the number of operations per round. It is above 1 for slow operations.
     pub(super) slower: usize,
     /// Creates the closure of one thread. It may share state with the closures of other threads.
     pub(super) make: Box<dyn Fn() -> Work + Sync>,
@@ -51,8 +51,8 @@ fn contender(
     Contender { name, ours, slower, make: Box::new(make) }
 }
 
-/// Returns a configuration with most features in use: named and unnamed tenants with caps, a wait
-/// budget, deadlines, and cool-downs.
+/// Returns a configuration with most features in use: named and unnamed tenants with caps, a
+/// maximum queue wait, deadlines, and cool-downs.
 fn config(mode: Mode) -> Fallible<Config> {
     config_of(Target::new("sim").url(URL).cap(64), mode)
 }
@@ -150,8 +150,8 @@ pub(super) fn contenders() -> Fallible<Vec<Contender>> {
     ])
 }
 
-/// Returns the bare minimum of an admission: three clock reads, two uncontended locks, and two
-/// look-ups by name.
+/// Returns an operation that does the minimum of any admission: three clock reads, two uncontended
+/// locks, and two look-ups by name.
 fn bare() -> impl Fn() -> Work + Sync + 'static {
     || {
         let names: [Arc<str>; 5] = ["a", "b", "c", "d", "e"].map(Arc::from);

@@ -1,8 +1,8 @@
-//! Measures the time of one admission, without contention, with two threads, and with calls
-//! waiting, beside peers in the same run.
+//! Measures the time of one admission: without contention, with two threads, and with calls
+//! waiting. Peers are timed in the same run.
 //!
-//! Contenders take turns round by round, so that a disturbance affects all of them. A figure is the
-//! median over the rounds.
+//! The timed operations take turns round by round, so that a disturbance affects all of them. A
+//! figure is the median over the rounds.
 
 mod contenders;
 mod queue;
@@ -58,7 +58,7 @@ pub(crate) fn measure() -> Fallible<Report> {
     Ok(report)
 }
 
-/// Returns the nanoseconds per operation of each contender, one value per round.
+/// Returns the nanoseconds per operation of each contender (timed operation), one value per round.
 fn rounds(all: &[Contender], threads: usize) -> Vec<Vec<f64>> {
     let mut times = vec![Vec::with_capacity(ROUNDS); all.len()];
     for _ in 0..ROUNDS {

@@ -1,5 +1,5 @@
-//! Measures the cost of queueing among many waiting calls: joining and leaving the queue, and
-//! passing on a released slot.
+//! Measures the cost of queue operations among many waiting calls: joining and leaving the queue,
+//! and passing a released slot to a waiting call.
 
 use std::collections::VecDeque;
 use std::future::Future;
@@ -62,7 +62,7 @@ pub(super) fn measure(report: &mut Report) -> Fallible<()> {
 
 type Acquire<P> = Pin<Box<dyn Future<Output = Option<P>>>>;
 
-/// A limiter whose slots are all taken, with waiting calls.
+/// A limiter whose slots are all taken, with a queue of waiting calls.
 struct Line<P> {
     acquire: Box<dyn Fn() -> Acquire<P>>,
     held: VecDeque<P>,
@@ -124,8 +124,8 @@ impl<P> Line<P> {
         Ok(start.elapsed().as_secs_f64() * 1e9 / BATCH as f64)
     }
 
-    /// Releases a slot, admits the call that gets it, and queues another call, [`BATCH`] times.
-    /// Returns the mean duration of one such operation, in nanoseconds.
+    /// Releases a slot, polls the waiting call that gets it, and queues another call, [`BATCH`]
+    /// times. Returns the mean duration of one such operation, in nanoseconds.
     fn hand_on(&mut self) -> Fallible<f64> {
         let mut context = TaskContext::from_waker(Waker::noop());
         let start = std_now();
@@ -153,7 +153,8 @@ fn gate() -> Fallible<Box<dyn Fn() -> Acquire<tidegate::internals::Permit>>> {
         turn.set(turn.get() + 1);
         let admission = admission.clone();
         let tenant = tenants.get(turn.get() % tenants.len()).cloned().unwrap_or_default();
-        // Without a wait budget and with a late deadline, so that no call is rejected on a slow machine.
+        // Without a maximum queue wait and with a late deadline, so that no call is rejected on a
+        // slow machine.
         let deadline = std_now() + Duration::from_secs(24 * 3600);
         let ticket = Ticket { wait: None, deadline, ..ticket(&tenant) };
         Box::pin(async move { admission.acquire(ticket).await.ok() })

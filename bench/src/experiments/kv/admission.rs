@@ -1,5 +1,5 @@
-//! Admission rules in front of the engine, first come, first served: Tidegate's policy without a
-//! gate, the same with parts switched off, and the rules for comparison.
+//! The compared admission rules in front of the engine, first come, first served: Tidegate's policy
+//! without a gate, the same policy with parts switched off, and simpler rules.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 
@@ -159,7 +159,8 @@ fn exact_peak(mut calls: Vec<Holds>, block: u32) -> u64 {
     peak
 }
 
-/// Prompt and output lengths of the last [`REMEMBERED`] answers.
+/// The output lengths of the last [`REMEMBERED`] answers, and the forecast that is computed from
+/// them.
 #[derive(Default)]
 struct Lengths {
     last: VecDeque<u32>,

@@ -23,10 +23,10 @@ use crate::seeds::Seeds;
 use crate::traffic::{URL, call};
 use crate::virtual_time;
 
-/// The number of calls.
+/// The number of calls in the burst.
 const CALLS: usize = 1_500;
 
-/// The figures of a run.
+/// The figures of one run of the burst.
 #[derive(Clone, Copy, Debug, Default)]
 struct Outcome {
     /// Output tokens of completed calls, divided by the seconds until the last completion.
@@ -46,7 +46,7 @@ impl Outcome {
     }
 }
 
-/// Plays the burst on `seeds` with both cache sizes, and records figures and pass criteria in
+/// Simulates the burst on `seeds` with both cache sizes, and records figures and pass criteria in
 /// `report`.
 pub(super) fn measure(report: &mut Report, seeds: Seeds) -> Fallible<()> {
     for blocks in CACHES {
@@ -73,7 +73,7 @@ pub(super) fn measure(report: &mut Report, seeds: Seeds) -> Fallible<()> {
     Ok(())
 }
 
-/// Plays the calls on the engine with an admission rule in front of it, without a client.
+/// Simulates the calls on the engine with an admission rule in front of it, without a client.
 fn by_itself(engine: &EngineConfig, rule: Rule, calls: Vec<Work>) -> Fallible<Outcome> {
     let mut queue = VecDeque::from(calls);
     let mut engine = Engine::new(engine.clone());
@@ -103,7 +103,7 @@ fn by_itself(engine: &EngineConfig, rule: Rule, calls: Vec<Work>) -> Fallible<Ou
     Ok(Outcome::new(&done, preemptions))
 }
 
-/// Plays the calls through the client, with the simulator as upstream.
+/// Simulates the calls through the client, with the simulator as upstream.
 fn through_gate(engine: &EngineConfig, calls: Vec<Work>, seed: u64) -> Fallible<Outcome> {
     let config = SimConfig { workers: 1, engine: engine.clone(), attempt_log: 0, ..SimConfig::calibrated() };
     let capacity = u64::from(engine.num_blocks) * u64::from(engine.block_size);
@@ -141,5 +141,5 @@ fn through_gate(engine: &EngineConfig, calls: Vec<Work>, seed: u64) -> Fallible<
     })
 }
 
-/// A deadline that no call reaches.
+/// A wait and a deadline that no call reaches.
 const PATIENCE: Duration = Duration::from_secs(3_600);

@@ -1,6 +1,6 @@
-//! Plays the calls of `kv` through the client, with the simulator as upstream. There are enough
-//! callers that the engine is never idle. Each makes the next call of the list when its last call
-//! has ended.
+//! Simulates the calls of `kv` through the client, with the simulator as upstream. There are so
+//! many callers that the engine is never idle. When a caller's call has ended, the caller makes the
+//! next call of the list.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -24,8 +24,8 @@ use crate::virtual_time;
 /// The number of callers. Some always wait, even with the largest cache.
 const CALLERS: usize = 200;
 
-/// The time at the start with only one caller, because a gate reads the metrics of its replicas
-/// from the first call on.
+/// The time at the start in which only one caller makes calls. A gate reads the metrics of its
+/// replicas from the first call on, so it knows them when the other callers begin.
 const ALONE: Duration = Duration::from_secs(2);
 
 /// The pool's only replica.
@@ -40,7 +40,7 @@ pub(super) enum MemorySource {
     Reported,
 }
 
-/// Plays one run through the client, and returns its figures.
+/// Simulates one run through the client, and returns its figures.
 pub(super) fn play(
     engine: &EngineConfig,
     known: MemorySource,

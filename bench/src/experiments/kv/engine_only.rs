@@ -1,5 +1,5 @@
-//! Plays the engine with an admission rule in front of it, without a client. All calls wait from
-//! the start on.
+//! Simulates the engine with an admission rule in front of it, without a client. All calls are
+//! waiting from the start.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use super::{Outcome, Tally, UNTIL};
 use crate::Fallible;
 use crate::lengths::Work;
 
-/// Plays one run on the engine without a client, and returns its figures.
+/// Simulates one run on the engine without a client, and returns its figures.
 pub(super) fn play(
     engine: &EngineConfig,
     rule: Rule,

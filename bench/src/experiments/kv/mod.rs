@@ -1,7 +1,7 @@
-//! Admission by KV memory: an engine whose cache binds, callers with a `max_tokens` far above their
-//! need, and a gate that learns the answers' lengths.
+//! Measures admission by KV memory: an engine whose cache is the bottleneck, callers with a
+//! `max_tokens` far above their need, and a gate that learns the answers' lengths.
 //!
-//! Beside it are an oracle that knows the lengths, reservation of `max_tokens`, no reservation, and
+//! The peers are an oracle that knows the lengths, reservation of `max_tokens`, no reservation, and
 //! the best fixed number of slots. Each workload runs through a target with a configured memory,
 //! and through a pool whose replica reports its memory and its prefix cache. The policy alone also
 //! runs with parts switched off: with the mean length taken as certain, and with shared blocks
@@ -32,7 +32,7 @@ use crate::virtual_time;
 pub(crate) const SEEDS: Seeds = Seeds::new(31, 50);
 const CHOSEN_ON: Seeds = Seeds::new(1, 10);
 
-/// The start of the measurement, one minute after the start of the run.
+/// The start of the measurement, since the start of the run.
 const FROM: Duration = Duration::from_secs(60);
 const UNTIL: Duration = Duration::from_secs(360);
 
@@ -48,7 +48,7 @@ const CALLS: usize = 4_000;
 /// The compared cache sizes, in blocks of 16 tokens. About 25 and 70 calls fit.
 const CACHES: [u32; 2] = [2_048, 5_625];
 
-/// Plays all workloads, cache sizes and rules on `seeds`, and returns the report.
+/// Simulates all workloads, cache sizes and rules on `seeds`, and returns the report.
 pub(crate) fn measure(seeds: Seeds) -> Fallible<Report> {
     let mut report = Report::new("kv", seeds);
     for blocks in CACHES {
@@ -138,8 +138,8 @@ fn compare(
     Ok(())
 }
 
-/// Returns the fixed number of slots with the most output tokens on the search's seeds, regardless
-/// of preemptions.
+/// Returns the fixed number of slots with the most output tokens per second on the seeds
+/// [`CHOSEN_ON`], regardless of preemptions.
 fn best_slots(traces: &Traces, engine: &EngineConfig, workload: Workload) -> Fallible<usize> {
     let mut best = (0.0, 0);
     for slots in [8, 10, 12, 14, 16, 18, 20, 24, 28, 32, 40, 48, 56, 64, 80, 96, 128] {
@@ -186,7 +186,8 @@ fn spread(runs: &[Outcome], oracle: &[Outcome], of: Figure) -> Spread {
     Spread::of(runs.iter().zip(oracle).map(|(run, oracle)| of(run, oracle)))
 }
 
-/// Counts of calls, tokens and preemptions during the measurement.
+/// Counts of completed calls, their output tokens, and preemptions during the measurement. `cold`
+/// is the number of preemptions before the measurement.
 #[derive(Debug, Default)]
 struct Tally {
     calls: u64,

@@ -6,7 +6,7 @@ use tidegate::policy::kv::Prefix;
 
 use crate::lengths::{Traces, Work, log_normal};
 
-/// How prompt and output lengths are drawn.
+/// A workload: how prompt and output lengths are drawn, and which prompts share a prefix.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Workload {
     /// Conversations of the Azure trace.
@@ -23,10 +23,10 @@ pub(super) enum Workload {
     OneLong,
 }
 
-/// The number of groups. All calls of a group begin with the same instructions.
+/// The number of groups of `Shared`. All calls of a group begin with the same instructions.
 const GROUPS: u64 = 4;
 
-/// The length of the instructions, in tokens: whole blocks.
+/// The length of the instructions of a group, in tokens. It is a multiple of the block size.
 const COMMON: u32 = 2_048;
 
 /// The engine's maximum length of a sequence (prompt and output), in tokens.
@@ -35,7 +35,7 @@ const LONGEST: u32 = 8_192;
 /// Bytes per token, as the simulator counts tokens.
 const BYTES: usize = 4;
 
-/// Prompt tokens per prefix hash of the gate, which are 1,024 bytes.
+/// The number of prompt tokens per prefix hash of the gate. They are 1,024 bytes of text.
 const CHUNK: u32 = 256;
 
 impl Workload {

@@ -17,7 +17,7 @@ use crate::traffic::Ask;
 const WARM_UP: usize = 16;
 /// The number of streams that are being opened at the same time.
 const AT_ONCE: usize = 64;
-/// The time from the last event until memory is read.
+/// The time between the last received event of the streams and the reading of the memory.
 const SETTLE: Duration = Duration::from_secs(1);
 
 /// The measured client.
@@ -91,7 +91,8 @@ impl Opener {
     }
 }
 
-/// Opens `streams` streams, keeps them open, and returns the resident KiB per stream as text.
+/// Opens `streams` streams and keeps them open. Returns the growth of the resident memory per
+/// stream, in KiB, as text.
 pub(crate) fn hold(client: Client, url: &str, streams: usize) -> Fallible<String> {
     tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?.block_on(async {
         let opener = client.opener(url, streams)?;
@@ -106,7 +107,8 @@ pub(crate) fn hold(client: Client, url: &str, streams: usize) -> Fallible<String
     })
 }
 
-/// Opens streams with one reader each, and waits until all readers have read the events.
+/// Opens `streams` streams with one reader task each, and waits until each reader has read all
+/// events. Returns the readers, which keep the streams open.
 async fn open(opener: &Opener, url: &str, streams: usize) -> Fallible<JoinSet<Fallible<()>>> {
     let (report, mut begun) = unbounded_channel();
     let mut readers = JoinSet::new();

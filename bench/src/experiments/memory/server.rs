@@ -1,7 +1,7 @@
 //! The upstream of `memory`: answers each request with the head of an event stream and a few
 //! events, and then keeps the stream open.
 //!
-//! It serves HTTP/1.1, or HTTP/2 if the client starts with it.
+//! It serves HTTP/2 on connections that begin with the preface of HTTP/2, and HTTP/1.1 on others.
 
 use std::convert::Infallible;
 use std::time::Duration;
@@ -54,7 +54,7 @@ async fn serve_one(stream: TcpStream) -> std::io::Result<()> {
     answer(stream).await
 }
 
-/// Returns the answer over HTTP/2.
+/// Returns the answer over HTTP/2: an event stream of [`EVENTS`] events that never ends.
 fn streaming() -> http::Response<impl http_body::Body<Data = Bytes, Error = Infallible>> {
     let events = futures_util::stream::iter(0..EVENTS).then(|_| async {
         tokio::time::sleep(GAP).await;

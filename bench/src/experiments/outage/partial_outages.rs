@@ -1,12 +1,12 @@
-//! Partial and apparent outages, in virtual time: poisoned calls, hanging attempts, and the ramp
-//! after a trickle.
+//! Simulates partial and apparent outages in virtual time: poisoned calls, hanging attempts, and
+//! the recovery after a trickle of calls.
 //!
-//! - *Poisoned calls* always fail, and all others are accepted. The figure is the longest time that
-//!   one of the others is held.
-//! - *Hanging*: each attempt fails after 30 s. The figures are the attempts sent within a probe
-//!   interval, and the time from the recovery to the first accepted attempt.
-//! - *Trickle*: calls are held by a Retry-After. The figure is the time until 60 of them are
-//!   accepted, by the traffic before.
+//! - *Poisoned calls* always fail, and all others are accepted. The figure is the longest time for
+//!   which the gate holds back one of the others.
+//! - *Hanging*: each attempt fails after 30 s. The figures are the number of attempts within a
+//!   probe interval, and the time from the recovery to the first accepted attempt.
+//! - *Trickle*: a Retry-After holds back 60 calls. The figure is the time until all of them are
+//!   accepted, after different rates of calls before.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -28,7 +28,7 @@ use crate::virtual_time;
 
 /// The prompt length, in tokens, by which the upstream recognises a poisoned call.
 const POISON: u32 = 13;
-/// The time until an attempt is accepted, or fails, at an upstream that is not slow.
+/// The time until an attempt is answered, successfully or not, if the upstream is not slow.
 const QUICK: Duration = Duration::from_millis(100);
 const DEADLINE: Duration = Duration::from_secs(600);
 
@@ -96,7 +96,8 @@ impl Scripted {
     }
 }
 
-/// The time in seconds at which an attempt was sent, and the status of its answer.
+/// The time at which an attempt was sent, in seconds since the start of the run, and the status of
+/// its answer.
 type Attempt = (f64, StatusCode);
 
 /// The time at which a call is made, since the start of the run, and whether the call is poisoned.
@@ -150,7 +151,8 @@ fn steady(from: f64, until: f64, rate: f64) -> impl Iterator<Item = Made> {
     (0..count).map(move |k| (Duration::from_secs_f64(from + f64::from(k) / rate), false))
 }
 
-/// Plays the three kinds of outages on `seeds`, and records figures and pass criteria in `report`.
+/// Simulates the three kinds of outages on `seeds`, and records figures and pass criteria in
+/// `report`.
 pub(super) fn measure(report: &mut Report, seeds: Seeds) -> Fallible<()> {
     poisoned(report, seeds)?;
     hanging(report, seeds)?;

@@ -1,4 +1,4 @@
-//! All choosers, by name.
+//! The list of all choosers, the replica selection policies that are compared.
 
 use fastrand::Rng;
 
@@ -7,7 +7,7 @@ use super::choosers::{
     Without,
 };
 
-/// What a chooser is compared as.
+/// The role of a chooser in the comparison.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Role {
     Ours,
@@ -20,7 +20,7 @@ pub(crate) enum Role {
 
 type Make = Box<dyn Fn(u64) -> Box<dyn Chooser> + Sync>;
 
-/// A chooser: its names, its role, and its constructor.
+/// A chooser (replica selection policy): its names, its role, and its constructor.
 pub(crate) struct Entry {
     /// The name for `pool --who`.
     pub(crate) short: &'static str,
@@ -54,7 +54,7 @@ const OTHERS: [(&str, &str, f64); 5] = [
 
 pub(crate) const OWN_COUNTS: &str = "power of two on own counts";
 
-/// Returns all choosers, for a run with `clients` clients.
+/// Returns all choosers for a run with `clients` clients.
 pub(crate) fn entries(clients: usize) -> Vec<Entry> {
     let ours = |without: Without| move |seed| Box::new(Ours::new(seed, without)) as Box<dyn Chooser>;
     let all = Without::default();

@@ -1,4 +1,4 @@
-//! The figures of a run.
+//! Computes the figures of a run from its records.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use tidegate_sim::scenario::quantile;
 use super::replicas::{PROMPT_TOKEN_MS, Work};
 use super::workload::Call;
 
-/// A call and when it was answered.
+/// A call, and the time of its first token.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Answered {
     pub(crate) came: Duration,
@@ -34,7 +34,7 @@ impl Answered {
     }
 }
 
-/// Everything that is recorded in a run.
+/// The records of a run, from which its figures are computed.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Run {
     pub(crate) calls: Vec<Answered>,
@@ -50,13 +50,14 @@ pub(crate) struct Run {
 }
 
 impl Run {
-    /// Records `counts`, the number of calls at each replica, at the arrival of a call.
+    /// Adds one sample of the replicas' load: `counts`, the number of calls at each replica when a
+    /// call arrives.
     pub(crate) fn seen(&mut self, counts: impl Iterator<Item = usize> + Clone) {
         self.most += counts.clone().max().unwrap_or_default() as f64;
         self.mean += counts.clone().sum::<usize>() as f64 / counts.count().max(1) as f64;
     }
 
-    /// Adds the work of each engine between two readings.
+    /// Adds the work that each engine did between two readings of the counters, `from` and `to`.
     pub(crate) fn did(&mut self, from: &[Work], to: &[Work]) {
         for (place, to) in to.iter().enumerate() {
             let from = from.get(place).copied().unwrap_or_default();
@@ -97,13 +98,14 @@ pub(crate) struct Figures {
     pub(crate) mean_s: f64,
     /// The cached share of the prompt tokens, from 0 to 1.
     pub(crate) hit_rate: f64,
-    /// Calls at the fullest replica divided by the mean over the replicas, averaged over all
-    /// arrivals.
+    /// The number of calls at the fullest replica, divided by the mean over the replicas. Both are
+    /// first summed over all arrivals.
     pub(crate) spread: f64,
     /// The share of the calls that had their first token in time, from 0 to 1.
     pub(crate) goodput: f64,
-    /// The number of streams that broke. Other figures include them with their first tokens.
+    /// The number of streams that broke. Such a stream counts in the other figures with its first
+    /// token.
     pub(crate) truncated: f64,
-    /// The share of the engines' time that prompts took to compute, from 0 to 1.
+    /// The share of the engines' time in which they computed prompts, from 0 to 1.
     pub(crate) computing: f64,
 }

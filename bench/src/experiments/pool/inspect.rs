@@ -1,4 +1,4 @@
-//! Prints a few seeds of some settings as tables, to choose constants.
+//! Prints selected settings on a few seeds as tables. Constants were chosen with this command.
 
 use clap::Args;
 
@@ -13,7 +13,8 @@ use crate::seeds::Seeds;
 /// Options that print some settings instead of measuring all of them.
 #[derive(Args, Debug)]
 pub(crate) struct Inspect {
-    /// A part of the workloads' names (mooncake, sessions). An empty text selects both.
+    /// Print the workloads whose names contain this text (mooncake, sessions), instead of
+    /// measuring. An empty text selects both.
     #[arg(long)]
     workload: Option<String>,
     /// Numbers of clients, separated by commas.
@@ -38,13 +39,13 @@ pub(crate) struct Inspect {
 }
 
 impl Inspect {
-    /// Returns `true` if a workload to print is given.
+    /// Returns `true` if `--workload` was given, so that settings are printed instead of measured.
     pub(crate) fn is_requested(&self) -> bool {
         self.workload.is_some()
     }
 }
 
-/// Prints the selected settings.
+/// Prints the selected settings. Returns an empty text, because everything was printed already.
 pub(crate) fn inspect(inspect: &Inspect) -> Fallible<String> {
     let fault = match inspect.fault.as_str() {
         "none" => Fault::None,

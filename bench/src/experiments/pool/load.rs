@@ -1,4 +1,4 @@
-//! Workloads whose load is given as a share of the pool's capacity.
+//! Settings of `pool`: a workload, at a load that is given as a share of the pool's capacity.
 
 use std::sync::Arc;
 
@@ -11,26 +11,26 @@ use super::workload::{Call, Workload};
 use crate::Fallible;
 use crate::virtual_time;
 
-/// Each seed with its calls.
+/// The seeds, each with its calls.
 pub(crate) type Courses = Vec<(u64, Arc<[Call]>)>;
 
-/// A workload at a load.
+/// A workload at a given load.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Scene {
     pub(crate) workload: Workload,
     /// The load, as a share of the pool's [`capacity`].
     pub(crate) load: f64,
-    /// How many times as fast as recorded or drawn the calls arrive.
+    /// The factor by which the calls arrive faster than recorded or generated.
     speed: f64,
 }
 
 /// The weight that the oracle gives to the delay of later calls when the capacity is measured.
 const PACE: f64 = 2.0;
-/// The seed that the capacity is measured on. No figures use it.
+/// The seed on which the capacity is measured. No reported figures use it.
 const PACED_ON: u64 = 1_000;
 
-/// Returns how many times as fast as recorded or drawn the calls can arrive at most, so that 99 %
-/// of them have their first token in time with the oracle.
+/// Returns the highest speed of arrivals at which 99 % of the calls have their first token in time
+/// under the oracle. The speed is a multiple of the recorded or generated one.
 ///
 /// The engines' utilisation would not show the capacity: above this speed they compute more for the
 /// same calls, because calls that wait find less in the caches.
@@ -51,8 +51,8 @@ pub(crate) fn capacity(workload: Workload) -> Fallible<f64> {
 }
 
 impl Scene {
-    /// Creates a workload at the given share of the capacity. `capacity` is the result of the
-    /// function of that name.
+    /// Creates a workload at `load`, a share of the capacity. `capacity` is the result of the
+    /// function [`capacity`] for this workload.
     pub(crate) fn new(workload: Workload, load: f64, capacity: f64) -> Self {
         Self { workload, load, speed: load * capacity }
     }
@@ -67,7 +67,9 @@ impl Scene {
         seeds.iter().map(|seed| Ok((*seed, self.workload.draw(*seed, self.speed)?.into()))).collect()
     }
 
-    /// Plays each chooser on each seed, on as many threads as there are cores.
+    /// Simulates each chooser on each seed, on as many threads as there are cores. Returns the
+    /// figures of each chooser, one element per seed. Oracles run with one client that makes all
+    /// calls.
     pub(crate) fn play(
         &self,
         calls: &[(u64, Arc<[Call]>)],

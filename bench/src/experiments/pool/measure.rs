@@ -1,4 +1,5 @@
-//! Measures all settings on the reporting seeds: figures, bars, and the committed files.
+//! Measures all settings on the seeds of the published figures: the report with its figures and
+//! bars (thresholds), and the tables and charts in `bench/pool`.
 
 use std::path::Path;
 
@@ -17,15 +18,15 @@ use crate::seeds::Seeds;
 /// The seeds of the reported figures. Constants were chosen on seeds 1 to 100.
 pub(crate) const SEEDS: Seeds = Seeds::new(101, 105);
 const CLIENTS: [usize; 3] = [1, 8, 64];
-/// The loads, as shares of the pool's capacity. All choosers play the second one, which the charts
-/// show.
+/// The loads, as shares of the pool's capacity. All choosers (replica selection policies) run at
+/// the second load, which the charts show.
 const LOADS: [f64; 3] = [0.5, 0.7, 0.85];
 const DRAWN: f64 = LOADS[1];
 /// The loads of runs with a fault. Seven of the eight replicas can serve them.
 const FAULTY: [f64; 2] = [LOADS[0], LOADS[1]];
-/// Short names of the choosers that play all loads. The others only play the second load.
+/// Short names of the choosers that run at all loads. The others run at the second load only.
 const ALWAYS: [&str; 4] = ["ours", "p2c", "hashing", "tree"];
-/// Short names of the choosers that also play with sessions that stay at one client.
+/// Short names of the choosers that also run with sessions that stay at one client.
 const STICKY: [&str; 3] = ["ours", "p2c", "hashing"];
 
 /// Measures all settings on `seeds`, and returns the report. If `folder` is given, also writes
@@ -86,7 +87,8 @@ struct Setting {
     oracles: Vec<Vec<Figures>>,
 }
 
-/// The figures of some choosers and of the oracles in one setting.
+/// The figures of some choosers in one setting, one element per seed. Without a fault, the oracles
+/// are included.
 struct Played {
     title: String,
     entries: Vec<Entry>,
@@ -155,8 +157,8 @@ impl Played {
         self.entries.iter().zip(&self.runs).filter(move |(entry, _)| selects(entry)).map(|(_, runs)| runs)
     }
 
-    /// Records the pass criteria for p99 TTFT and prefix hits. Each figure is compared with that of
-    /// the oracle that is best in it.
+    /// Records the pass criteria for p99 TTFT and prefix hits. Each figure is compared with the
+    /// best value that an oracle reaches in it.
     fn against_the_oracle(&self, report: &mut Report) {
         let Some(ours) = self.of(|entry| entry.role == Role::Ours).next() else { return };
         let oracles = |of: fn(&Figures) -> f64| {
@@ -169,8 +171,8 @@ impl Played {
         report.bar(key("prefix hits"), median(ours, |run| run.hit_rate) / hits, Op::AtLeast, 0.9);
     }
 
-    /// Records the pass criteria that compare with power of two choices on the client's own calls,
-    /// on the worst seed.
+    /// Records the pass criteria for p99 and mean TTFT, compared with power of two choices on the
+    /// client's own calls. The worst seed counts.
     fn against_own_counts(&self, report: &mut Report) {
         let ours = self.of(|entry| entry.role == Role::Ours).next();
         let peer = self.of(|entry| entry.name == OWN_COUNTS).next();
@@ -182,7 +184,8 @@ impl Played {
         }
     }
 
-    /// Returns the points of the charts.
+    /// Returns the points of the charts: for each chooser, the medians of p99 TTFT and of prefix
+    /// hits.
     fn lines(&self) -> Vec<plot::Point> {
         let all = self.entries.iter().zip(&self.runs);
         all.map(|(entry, runs)| plot::Point {

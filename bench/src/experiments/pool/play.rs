@@ -1,4 +1,4 @@
-//! Plays one run in virtual time: calls arrive, clients choose replicas, and engines answer.
+//! Simulates one run in virtual time: calls arrive, clients choose replicas, and engines answer.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
@@ -43,19 +43,19 @@ impl Fault {
     }
 }
 
-/// The index of the replica with the fault.
+/// The index of the replica that becomes slow or is killed.
 const FAULTY_REPLICA: usize = 3;
 
 /// The number of clients, and how calls are assigned to them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Clients {
     pub(crate) count: usize,
-    /// Whether all calls of a session belong to the same client. Otherwise, each call belongs to a
-    /// random one.
+    /// Whether all calls of a session belong to the same client. If `false`, each call belongs to a
+    /// random client.
     pub(crate) sticky: bool,
 }
 
-/// The inputs of a run: calls, clients, and a fault.
+/// The inputs of a run: the engines' configuration, calls, clients, and a fault.
 pub(crate) struct RunSetting<'a> {
     pub(crate) engine: &'a EngineConfig,
     pub(crate) calls: &'a [Call],
@@ -68,11 +68,12 @@ pub(crate) struct RunSetting<'a> {
 struct Open {
     client: usize,
     at: usize,
-    /// Whether the first token has been sent.
+    /// Whether the replica has sent the first token.
     begun: bool,
 }
 
-/// Plays a run to its end. `make` creates the chooser of each client from a seed.
+/// Simulates a run until all calls have ended, and returns its records. `make` creates the chooser
+/// of each client from a seed.
 pub(crate) fn play(setting: &RunSetting, make: impl Fn(u64) -> Box<dyn Chooser>) -> Run {
     let mut rng = Rng::with_seed(setting.seed ^ 0x7001);
     let of = |call: &Call, rng: &mut Rng| match setting.clients.sticky {
@@ -100,8 +101,8 @@ struct Play<'a> {
     setting: &'a RunSetting<'a>,
     replicas: Replicas,
     choosers: Vec<Box<dyn Chooser>>,
-    /// The times at which clients poll the replicas. An entry that differs from `due` is outdated,
-    /// and is skipped.
+    /// The times at which clients poll the replicas, with the client's index. An entry whose time
+    /// differs from the client's time in `due` is outdated, and is skipped.
     looks: BinaryHeap<Reverse<(Duration, usize)>>,
     due: Vec<Option<Duration>>,
     open: HashMap<SequenceId, Open>,
@@ -178,7 +179,8 @@ impl Play<'_> {
         }
     }
 
-    /// Sends a call. If the chosen replica is down, the client chooses again.
+    /// Sends the call with the index `place`. If the chosen replica is down, the client chooses
+    /// again among the others.
     fn send(&mut self, now: Duration, place: usize, client: usize, mut tried: ReplicaSet) {
         let (Some(call), Some(chooser)) = (self.setting.calls.get(place), self.choosers.get_mut(client))
         else {
@@ -198,7 +200,7 @@ impl Play<'_> {
         self.schedule(client);
     }
 
-    /// Plays all events up to `to`. With `None`, plays until all calls have ended.
+    /// Simulates all events up to the time `to`. With `None`, continues until all calls have ended.
     fn until(&mut self, to: Option<Duration>) {
         let mut events = Vec::new();
         while to.is_some() || !self.open.is_empty() {

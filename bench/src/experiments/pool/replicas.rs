@@ -33,7 +33,7 @@ pub(crate) fn engine(workload: Workload) -> EngineConfig {
     }
 }
 
-/// What an engine has computed so far.
+/// The prompt tokens of an engine's calls since the start of the run.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Work {
     /// Prompt tokens of the calls that it has started.
@@ -77,7 +77,7 @@ impl Replicas {
         (0..self.engines.len()).collect::<ReplicaSet>().less(self.down)
     }
 
-    /// Returns the metrics that a replica reports. `None` if it is down or reports none.
+    /// Returns the metrics that the replica `at` reports. `None` if it is down or reports none.
     pub(crate) fn standing(&self, at: usize) -> Option<EngineMetrics> {
         if let Some(frozen) = &self.frozen {
             return frozen.get(at).copied().flatten();
@@ -100,14 +100,15 @@ impl Replicas {
         self.frozen = Some((0..self.engines.len()).map(|at| self.standing(at)).collect());
     }
 
-    /// Counts a prompt of `prompt` tokens at its first token.
+    /// Adds `prompt` tokens to the prompt tokens that the replica `at` reports. Must be called at
+    /// the first token of a call.
     pub(crate) fn answers(&mut self, at: usize, prompt: u32) {
         if let Some(tokens) = self.prompts.get_mut(at) {
             *tokens += u64::from(prompt);
         }
     }
 
-    /// Sends a call to a replica. Returns `false` if the replica is down.
+    /// Sends a call to the replica `at`. Returns `false` if the replica is down.
     pub(crate) fn send(&mut self, now: Duration, at: usize, id: SequenceId, call: &Call) -> bool {
         let Some(engine) = self.engines.get_mut(at).filter(|_| !self.down.contains(at)) else { return false };
         engine.submit_with(now, id, call.input, call.output, &call.blocks).is_ok()

@@ -1,4 +1,4 @@
-//! Renders the results as Markdown.
+//! Renders the figures of the choosers (replica selection policies) as Markdown tables.
 
 use std::fmt::Write as _;
 

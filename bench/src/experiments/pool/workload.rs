@@ -24,17 +24,17 @@ pub(crate) struct Call {
     pub(crate) input: u32,
     /// Answer tokens.
     pub(crate) output: u32,
-    /// Hashes of the blocks of the prompt, followed by those of the answer if it is known. Engines
-    /// use them for their caches.
+    /// Hashes of the blocks of the prompt. If the answer is known, those of the answer follow.
+    /// Engines use them for their caches.
     pub(crate) blocks: Arc<[u64]>,
-    /// Prefix hashes of the prompt, as in [`tidegate::policy::placement::Affinity::prefixes`]. Clients use
-    /// them to choose a replica.
+    /// Prefix hashes of the prompt, as in [`Affinity::prefixes`]. Clients use them to choose a
+    /// replica.
     pub(crate) prefixes: Arc<[u64]>,
     /// The session that the call belongs to.
     pub(crate) session: u64,
 }
 
-/// Where calls come from.
+/// The source of the calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Workload {
     /// Mooncake's trace: twenty minutes of long prompts.

@@ -1,4 +1,4 @@
-//! The comparison: a policy that reads the counter of each tenant for each decision, like the
+//! A peer of `scale`: a policy that reads the counter of each tenant for each decision, like the
 //! published code of VTC.
 
 use std::time::Duration;
@@ -23,8 +23,8 @@ impl Linear {
         Self { vtc, calls }
     }
 
-    /// Dispatches `times` calls, and queues each again. Returns the number of calls that were
-    /// dispatched.
+    /// Dispatches a call and queues it again, `times` times. Returns the number of dispatched
+    /// calls, or 0 if no call was waiting.
     pub(super) fn hand_on(&mut self, times: usize) -> usize {
         for _ in 0..times {
             let Some(id) = self.vtc.next(Duration::ZERO) else { return 0 };

@@ -44,9 +44,10 @@ pub(crate) struct Load {
     case: Case,
     names: Vec<Arc<str>>,
     held: VecDeque<Grant>,
-    /// For each call, its position in the queue and its tenant.
+    /// For each call, its id in the scheduler and the index of its tenant. `None` if the call is
+    /// not waiting.
     waiting: Vec<Option<(WaiterId, usize)>>,
-    /// For each call, whether it is small. One call in ten is.
+    /// For each call, whether it is small. On average, one call in ten is.
     small: Vec<bool>,
     rng: Rng,
     /// The number of calls dispatched since the target was created.
@@ -79,7 +80,7 @@ impl Load {
         }
     }
 
-    /// Takes all slots, and as many tokens as the case requires.
+    /// Takes all slots, and as many tokens of the budget as the case requires.
     fn fill(&mut self) -> Fallible<()> {
         for number in 0..SLOTS {
             let mut ticket = self.ticket(number, SMALL);
@@ -151,8 +152,8 @@ impl Load {
 
     /// Releases a slot, dispatches the next call, and queues another call of its tenant.
     ///
-    /// The released call was never sent, so that its tokens are returned. If no call fits, the slot
-    /// is taken again.
+    /// The released call was never sent, so its tokens are returned to the budget. If no call fits,
+    /// the slot is taken again.
     pub(crate) fn hand_on(&mut self) {
         self.now += Duration::from_nanos(10);
         if let Some(grant) = self.held.pop_front() {
@@ -193,15 +194,15 @@ impl Load {
         self.scheduler.withdraw(id).then_some(tenant)
     }
 
-    /// Creates a target for calls of ever new tenants. If `budget` is `true`, each tenant has a
-    /// token budget.
+    /// Creates a target with free slots for [`Load::pass`]. If `budget` is `true`, each tenant has
+    /// a token budget.
     pub(crate) fn passing(budget: bool) -> Self {
         let mut target = target();
         target.default_tenant.tpm = budget.then_some(6_000);
         Self::with(Case::Slots, &target, 1)
     }
 
-    /// Admits a call of the new tenant with this number, charges it more than its estimate, and
+    /// Admits a call of a new tenant with this number, charges it ten times its estimate, and
     /// releases it.
     pub(crate) fn pass(&mut self, number: usize) {
         self.now += Duration::from_micros(10);

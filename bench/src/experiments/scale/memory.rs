@@ -1,4 +1,4 @@
-//! Measures resident memory: of the scheduler per waiting call, and after a million tenants have
+//! Measures the scheduler's resident memory: per waiting call, and after a million tenants have
 //! come and gone. Each figure is measured in a new process.
 
 use std::collections::HashMap;
@@ -12,7 +12,7 @@ use crate::report::{Op, Report, Spread};
 
 const ROUNDS: usize = 3;
 /// The number of tenants that have come and gone when memory is read for the first time. The
-/// scheduler remembers fewer.
+/// scheduler keeps data of fewer tenants than this.
 const SETTLED: usize = 100_000;
 const PASSING: usize = 1_000_000;
 
@@ -43,8 +43,9 @@ impl Held {
     }
 }
 
-/// Builds the data in this process, and returns its memory in bytes as text: per call for waiting
-/// calls, otherwise in total.
+/// Builds the data in this process, and returns the growth of the resident memory in bytes, as
+/// text. For waiting calls, this is the growth per call. Otherwise, it is the growth after the
+/// first 100,000 tenants.
 pub(crate) fn hold(held: Held) -> Fallible<String> {
     let bytes = |before: usize, after: usize| (after.saturating_sub(before) * 1024) as f64;
     let queue = |tenants| -> Fallible<f64> {

@@ -1,8 +1,8 @@
-//! Measures the time of an admission with 100,000 calls waiting, of ten tenants and of ten
-//! thousand, and the memory of a waiting call.
+//! Measures the time of an admission while 100,000 calls wait, and the memory of a waiting call.
+//! Each is measured with ten tenants and with ten thousand.
 //!
-//! Rounds of both take turns, so that a disturbance affects both. A figure is the median over the
-//! rounds.
+//! Rounds with few and with many tenants take turns, so that a disturbance affects both. A figure
+//! is the median over the rounds.
 
 mod linear_scan;
 mod load;
@@ -76,8 +76,8 @@ pub(crate) fn measure() -> Fallible<Report> {
     Ok(report)
 }
 
-/// Runs `few` and `many` in turn. Each returns the number of operations that it made. Returns the
-/// nanoseconds per operation of both.
+/// Runs `few` and `many` in turn, `rounds` times each. Each run returns the number of operations
+/// that it made. Returns the nanoseconds per operation, first of `few` and then of `many`.
 fn turns(rounds: usize, mut few: impl FnMut() -> usize, mut many: impl FnMut() -> usize) -> [Spread; 2] {
     let mut times: [Vec<f64>; 2] = Default::default();
     let mut timed = |place: usize, work: &mut dyn FnMut() -> usize| {

@@ -1,4 +1,5 @@
-//! Serves a list of calls on some slots, in the order of Tidegate's scheduler or of another policy.
+//! Simulates slots that serve a list of calls, in the order of Tidegate's scheduler or of another
+//! policy.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap, VecDeque};
@@ -43,12 +44,12 @@ pub(super) trait Order {
     }
 }
 
-/// The time of each call's dispatch. `None` if the call was still waiting at the end, or would have
-/// arrived later.
+/// The time at which each call was dispatched. `None` if the call was still waiting at the end, or
+/// would have arrived after it.
 pub(super) type DispatchTimes = Vec<Option<Duration>>;
 
-/// Serves `calls`, which are in order of arrival. If calls end and arrive at the same time, slots
-/// are released first.
+/// Simulates `slots` slots until `horizon`, and returns the times of dispatch. `calls` are in order
+/// of arrival. If calls end and arrive at the same time, slots are released first.
 pub(super) fn play(mut order: impl Order, calls: &[Call], slots: usize, horizon: Duration) -> DispatchTimes {
     let mut dispatched = vec![None; calls.len()];
     let mut ends: BinaryHeap<Reverse<(Duration, usize)>> = BinaryHeap::new();
@@ -86,7 +87,7 @@ pub(super) fn play(mut order: impl Order, calls: &[Call], slots: usize, horizon:
     }
 }
 
-/// Tidegate's scheduler.
+/// Tidegate's scheduler, as an [`Order`].
 pub(super) struct Ours {
     scheduler: Scheduler<usize>,
     began: Instant,
@@ -169,8 +170,8 @@ impl Order for Strict {
     }
 }
 
-/// Ageing by turns: once its oldest call has waited for `after`, the lowest lane gets each second
-/// dispatch.
+/// A policy with ageing by turns: once the oldest batch call has waited for `after`, every second
+/// dispatch is a batch call.
 pub(super) struct Turns {
     after: Duration,
     urgent: VecDeque<usize>,

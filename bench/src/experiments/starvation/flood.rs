@@ -1,5 +1,5 @@
-//! A target under a flood of calls, simulated event by event. The scheduler is driven as the gate
-//! drives it.
+//! Simulates, event by event, a target under a flood of calls. Calls the scheduler in the same way
+//! as the gate does.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap, VecDeque};
@@ -15,7 +15,7 @@ use tidegate::tokens::Demand;
 
 use crate::virtual_time;
 
-/// When the calls of a stream arrive.
+/// The pattern in which the calls of a stream arrive.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum ArrivalPattern {
     /// This number of calls waits at all times.
@@ -39,7 +39,7 @@ pub(super) struct Stream {
     pub(super) comes: ArrivalPattern,
 }
 
-/// The waits of one stream, and its use of slots.
+/// The records of one stream: the waits of its calls, and its use of slots.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Account {
     pub(super) came: usize,
@@ -51,7 +51,8 @@ pub(super) struct Account {
     /// The longest time, in seconds, during which calls waited although the stream held fewer slots
     /// than its floor.
     pub(super) below_floor: f64,
-    /// The slots that the stream held, times seconds, while it had calls waiting or running.
+    /// Slot-seconds: the sum, over the seconds in which the stream had calls waiting or running, of
+    /// the slots that it held. `wanted` is the number of these seconds.
     pub(super) held: f64,
     pub(super) wanted: f64,
 }
@@ -107,7 +108,7 @@ impl Flood {
         }
     }
 
-    /// Runs until `horizon`, and returns the account of each stream.
+    /// Simulates the streams until `horizon`, and returns the records of each stream.
     pub(super) fn run(mut self, horizon: Duration) -> Vec<Account> {
         let mut next: Vec<Option<Duration>> = Vec::new();
         for stream in self.streams.clone() {
@@ -247,7 +248,8 @@ impl Flood {
         }
     }
 
-    /// Updates the times below the floor. Called after all possible dispatches.
+    /// Updates `below_floor`, `held` and `wanted` of each stream. Must be called after all possible
+    /// dispatches of a moment.
     fn watch(&mut self, now: Duration) {
         let passed = (now - self.seen).as_secs_f64();
         self.seen = now;

@@ -24,7 +24,8 @@ const BATCH_SERVICE: Duration = Duration::from_secs(60);
 /// The time between two interactive calls of two seconds each. They need 4 of the 16 slots.
 const PAUSE: Duration = Duration::from_millis(500);
 const SERVICE: Duration = Duration::from_secs(2);
-/// How long after the calls of the first lane those of the second lane begin to arrive.
+/// The time from the arrival of the first lane's calls until the calls of the second lane begin to
+/// arrive.
 const LATER: Duration = Duration::from_secs(120);
 
 struct Case {
@@ -33,8 +34,8 @@ struct Case {
     batch_first: bool,
     /// The maximum p99 wait of interactive calls, in seconds, for the case to pass.
     ///
-    /// `None` if no order without interruptions and idle slots can guarantee one. Then the p99 wait
-    /// is compared with that of strict priority, the best such order.
+    /// `None` if no policy that neither interrupts calls nor keeps slots free can guarantee a
+    /// maximum. Then the p99 wait is compared with that of strict priority, the best such policy.
     wait: Option<f64>,
 }
 
@@ -118,7 +119,7 @@ fn run<O: Order>(case: &Case, seeds: Seeds, order: impl Fn() -> O + Sync) -> Fal
     })
 }
 
-/// Plays all cases on `seeds`, and records figures and pass criteria in `report`.
+/// Simulates all cases on `seeds`, and records figures and pass criteria in `report`.
 pub(super) fn measure(report: &mut Report, seeds: Seeds) -> Fallible<()> {
     let target = TargetConfig { cap: SLOTS, ..target() };
     let settings = SchedulerSettings::from(&target);

@@ -1,5 +1,6 @@
-//! Large calls among small calls of the same lane. Free capacity fits small calls first, until the
-//! large call has aged. From then on it is reserved for the large call.
+//! Measures the waits of large calls among small calls of the same lane. Free capacity goes to
+//! small calls first, until the large call has aged. From then on, capacity is reserved for the
+//! large call.
 
 use tidegate::Lane;
 use tidegate::config::{RateConfig, TargetConfig};
@@ -19,18 +20,20 @@ struct Case {
     name: &'static str,
     /// Tokens of a large call.
     large: u64,
-    /// Minimum tokens per second that the target starts while calls wait and nothing is reserved.
+    /// The lowest rate, in tokens per second, at which the target dispatches waiting calls while no
+    /// capacity is reserved.
     pace: f64,
-    /// Seconds until a large call fits after capacity is reserved for it.
+    /// Seconds from the reservation of capacity for a large call until the call fits.
     drain: f64,
     target: TargetConfig,
 }
 
 /// Returns the maximum wait of a large call, in seconds.
 ///
-/// The wait has three parts: until the call has aged; until it is the first of its lane; and until
-/// enough capacity is reserved. In the second part, its own tenant sends the calls ahead of it. By
-/// start-time fair queueing, each other tenant sends no more than that and one largest call.
+/// The wait has three parts: until the call has aged, until it is the first of its lane, and until
+/// enough capacity is reserved. In the second part, the calls ahead of it in its own tenant's queue
+/// are dispatched. By start-time fair queueing, each other tenant gets at most as many tokens in
+/// that time, plus one largest call.
 fn bound(case: &Case, ahead: Ahead) -> f64 {
     let others = FLOODING * (ahead.tokens + case.large + SMALL);
     let before = (others + ahead.tokens) as f64 / case.pace;
@@ -62,7 +65,7 @@ fn cases() -> [Case; 2] {
     [budget, memory]
 }
 
-/// Plays both cases on `seeds`, and records figures and pass criteria in `report`.
+/// Simulates both cases on `seeds`, and records figures and pass criteria in `report`.
 pub(super) fn measure(report: &mut Report, seeds: Seeds) -> Fallible<()> {
     for case in cases() {
         eprintln!("{}", case.name);

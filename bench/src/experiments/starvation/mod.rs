@@ -60,14 +60,17 @@ fn batch(tenant: &'static str) -> Stream {
     }
 }
 
-/// Returns the maximum wait of a batch call in seconds.
+/// Returns the maximum wait, in seconds, of a batch call that has `ahead` before it in its tenant's
+/// queue. `tenants` is the number of tenants in the lane.
 ///
 /// The call is raised to the highest lane after twice `aging`. From then on its lane may hold one
-/// of the eight slots before any higher lane, because its oldest call is no younger. If none of its
-/// calls runs, the next slot is the lane's, except for one that another raised lane takes. So one
-/// of its calls is dispatched per longest service time. The call's own tenant sends the calls ahead
-/// of it. Each other tenant of the lane sends, by start-time fair queueing, no more than that cost
-/// and one largest call of each, and each of these calls costs at least the minimum.
+/// of the eight slots before any higher lane, because its oldest call is no younger. If no batch
+/// call runs, the lane gets the next slot that is released, except for one that another raised lane
+/// gets. So one batch call is dispatched per longest service time.
+///
+/// Before the call, the calls ahead of it in its tenant's queue are dispatched. By start-time fair
+/// queueing, each other tenant of the lane gets at most the cost of those calls, plus one largest
+/// call of each of the two tenants. Each of its calls costs at least the minimum.
 fn bound(ahead: Ahead, tenants: usize) -> f64 {
     let (least, most) = (1_000, 3_000);
     let others = (ahead.tokens + 2 * most).div_ceil(least) as usize;
@@ -75,7 +78,7 @@ fn bound(ahead: Ahead, tenants: usize) -> f64 {
     2.0 * AGING.as_secs_f64() + (turns + 1) as f64 * SERVICE
 }
 
-/// Plays all cases on `seeds`, and returns the report.
+/// Simulates all cases on `seeds`, and returns the report.
 pub(crate) fn measure(seeds: Seeds) -> Fallible<Report> {
     let mut report = Report::new("starvation", seeds);
     let above = [Lane::Interactive, Lane::Standard];
@@ -113,7 +116,8 @@ fn play(
     })
 }
 
-/// Records the figures of the three batch streams, with ageing on and off.
+/// Records the figures of the three batch streams with ageing (`on`), and without ageing (`off`) as
+/// those of a peer.
 fn record_batch(report: &mut Report, name: &str, on: &[Vec<Account>], off: &[Vec<Account>]) {
     let key = |what: &str| format!("{name}: {what}");
     let waits = |run: &Vec<Account>, ratio: bool| -> Vec<f64> {
@@ -152,8 +156,8 @@ fn record_batch(report: &mut Report, name: &str, on: &[Vec<Account>], off: &[Vec
     );
 }
 
-/// Measures the floor of a lane and of a tenant whose calls come and go. While they are gone,
-/// others borrow the reserved slots.
+/// Measures the floors (reserved slots) of a lane and of a tenant whose calls come and go. While
+/// they have no calls, others borrow the reserved slots.
 fn floors(report: &mut Report, seeds: Seeds) -> Fallible<()> {
     eprintln!("floors");
     let mut streams = vec![

@@ -27,7 +27,7 @@ fn residents(slots: usize) -> usize {
     2 * slots + 8
 }
 
-/// Returns all calls. Newcomers arrive as fast as the slots can serve them.
+/// Returns all calls. On average, newcomers arrive as fast as the slots can serve them.
 ///
 /// If `regular` is `true`, they arrive at equal intervals and take one second each. Otherwise they
 /// arrive at random and take 0.5 to 1.5 s.
@@ -46,11 +46,13 @@ fn calls(slots: usize, regular: bool, seed: u64) -> Vec<Call> {
     all.into_iter().map(call).collect()
 }
 
-/// Returns the largest ratio, over all calls, of the work that was dispatched while the call was
-/// the first of its tenant, to its bound.
+/// Returns how close the calls come to their bound, as the highest ratio over all calls. At most 1
+/// if the bound is kept.
 ///
-/// The bound is two rounds, and the slots. A round has one longest call for each tenant that waited
-/// at any moment of that time, and one more.
+/// The ratio of a call is the work, in seconds of service time, that was dispatched while the call
+/// was the first waiting call of its tenant, divided by the bound. The bound is `2 (n + 1) + slots`
+/// times the longest service time. Here, `n` is the highest number of tenants that waited at the
+/// same time.
 fn worst(calls: &[Call], dispatched: &DispatchTimes, slots: usize, horizon: Duration) -> f64 {
     // Events in order. At the same moment, arrivals come before dispatches.
     let mut events: Vec<(Duration, bool, usize)> = Vec::new();
@@ -120,7 +122,7 @@ fn run<O: Order>(
     })
 }
 
-/// Plays all cases on `seeds`, and records figures and pass criteria in `report`.
+/// Simulates all cases on `seeds`, and records figures and pass criteria in `report`.
 pub(super) fn measure(report: &mut Report, seeds: Seeds) -> Fallible<()> {
     for (slots, regular) in [(1, true), (16, true), (1, false), (16, false)] {
         let name = format!(

@@ -1,4 +1,5 @@
-//! Reports the answers of sweeps, without the measured truth about the servers.
+//! Reports the answers of sweeps, without a comparison with the truth (the best cap of each
+//! server).
 
 use serde_json::json;
 use tidegate_sweep::SearchSettings;
@@ -9,7 +10,7 @@ use crate::report::Report;
 use crate::seeds::Seeds;
 use crate::{Fallible, virtual_time};
 
-/// Runs a sweep of each scenario on each seed, and reports its answer and its cost.
+/// Runs a sweep of each scenario on each seed, and returns a report of its answer and its cost.
 pub(crate) fn answers(seeds: Seeds) -> Fallible<Report> {
     let mut report = Report::new("sweep", seeds);
     for prepared in scenarios::all().into_iter().map(PreparedScenario::new) {

@@ -1,4 +1,4 @@
-//! The calls that sweeps and peers make.
+//! Draws the calls that sweeps and peers make.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use tidegate::{Lane, RequestBody};
 
 use crate::lengths::Work;
 
-/// How lengths vary around their mean.
+/// How call lengths vary around their mean.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Spread {
     /// Uniformly, by up to a quarter of the mean.
@@ -17,23 +17,23 @@ pub(crate) enum Spread {
     Wide,
 }
 
-/// Mean lengths of a scenario, in tokens.
+/// The mean lengths of the calls of a scenario, in tokens.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Lengths {
     pub(crate) prompt: f64,
     pub(crate) output: f64,
 }
 
-/// The number of different calls. They are repeated in a run.
+/// The number of different calls that are drawn. A run repeats them.
 const DIFFERENT: usize = 400;
 
-/// Draws the calls of a seed.
+/// Draws the calls of a seed independently of one another.
 pub(crate) fn draw(lengths: Lengths, spread: Spread, seed: u64) -> Arc<[Work]> {
     drawn(lengths, spread, seed, |rng, _| rng.f64())
 }
 
 /// Draws the calls of a seed so that their mean is that of the distribution: each quantile once, in
-/// random order. For the measurement of the truth.
+/// random order. Used to measure the truth (the best cap of a server).
 pub(crate) fn draw_evenly(lengths: Lengths, spread: Spread, seed: u64) -> Arc<[Work]> {
     drawn(lengths, spread, seed, |rng, place| (place as f64 + rng.f64()) / DIFFERENT as f64)
 }
@@ -50,7 +50,8 @@ fn drawn(lengths: Lengths, spread: Spread, seed: u64, quantile: fn(&mut Rng, usi
     prompts.into_iter().zip(outputs).map(|(prompt, output)| Work { prompt, output }).collect()
 }
 
-/// Returns the request of a call. `streams` has no effect on the server's work.
+/// Returns the request of a call. If `streams` is `true`, the answer is streamed, which has no
+/// effect on the server's work.
 pub(crate) fn request(work: Work, streams: bool) -> Request<RequestBody> {
     work.ask("sweep", Lane::Standard, work.output, streams)
 }

@@ -7,22 +7,24 @@ use super::verdict::Verdict;
 /// The figures of one scenario, over all seeds.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Figures {
-    /// Median of the goodput with the suggested configuration, divided by that of the best stable
-    /// cap.
+    /// The median, over the seeds, of the goodput with the suggested configuration, divided by that
+    /// of the best stable cap. A cap is stable if at most 1 % of attempts fail with it.
     pub(crate) ratio: f64,
-    /// The tenth percentile, over the seeds, of the ratio of which `ratio` is the median.
+    /// The tenth percentile, over the seeds, of the same ratio.
     pub(crate) ratio_p10: f64,
     /// The share of the answers, from 0 to 1, with which more than 1 % of attempts fail.
     pub(crate) infeasible: f64,
-    /// The share of the answers, from 0 to 1, that name the limit which binds.
+    /// The share of the answers, from 0 to 1, that name the correct binding limit (the limit that
+    /// determines the best cap).
     pub(crate) class_right: f64,
-    /// The share of the answers, from 0 to 1, whose interval contains the right cap.
+    /// The share of the answers, from 0 to 1, whose interval contains the true cap: the smallest
+    /// stable cap within 2 % of the best goodput.
     pub(crate) covers: f64,
     /// The median number of calls of a sweep.
     pub(crate) calls: f64,
     /// The 90th percentile of the number of calls of a sweep.
     pub(crate) calls_p90: f64,
-    /// Median duration of a sweep, in seconds of virtual time.
+    /// The median duration of a sweep, in seconds of virtual time.
     pub(crate) seconds: f64,
 }
 

@@ -1,4 +1,4 @@
-//! Prints a few sweeps step by step, to find out why an answer is wrong.
+//! Prints selected sweeps, if wanted step by step, to find out why an answer is wrong.
 
 use clap::Args;
 use tidegate_sweep::{SearchSettings, StepResult};
@@ -14,28 +14,30 @@ use crate::{Fallible, virtual_time};
 /// Options that print some sweeps instead of measuring all of them.
 #[derive(Args, Debug)]
 pub(crate) struct Inspect {
-    /// A part of the names of the scenarios. An empty text selects all.
+    /// Print the scenarios whose names contain this text, instead of measuring all of them. An
+    /// empty text selects all.
     #[arg(long)]
     scenario: Option<String>,
     /// First and last seed, for example `501-510`.
     #[arg(long, default_value = "101-104")]
     seeds: Seeds,
-    /// Print the yield of each measured cap.
+    /// Print the long-run goodput (calls per second) and failed share of each measured cap, instead
+    /// of sweeps.
     #[arg(long)]
     curve: bool,
-    /// Print each step of each sweep. A single sweep is always printed with its steps.
+    /// Print each step of each sweep. With a single seed, steps are always printed.
     #[arg(long)]
     steps: bool,
 }
 
 impl Inspect {
-    /// Returns `true` if a scenario to print is given.
+    /// Returns `true` if `--scenario` was given, so that sweeps are printed instead of measured.
     pub(crate) fn is_requested(&self) -> bool {
         self.scenario.is_some()
     }
 }
 
-/// Prints the selected sweeps.
+/// Prints the selected sweeps. Returns an empty text, because everything was printed already.
 pub(crate) fn inspect(inspect: &Inspect) -> Fallible<String> {
     let name_part = inspect.scenario.clone().unwrap_or_default();
     let seeds: Vec<u64> = inspect.seeds.into_iter().collect();

@@ -1,4 +1,5 @@
-//! Measures the long-run yield of a configuration, with enough callers that some always wait.
+//! Measures the long-run yield of a configuration: its goodput and failures, with so many callers
+//! that some always wait.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -17,13 +18,14 @@ use crate::{Fallible, virtual_time};
 
 /// The number of calls that are measured after the warm-up.
 const COUNTED: usize = 1_200;
-/// The maximum duration of a measurement. It ends then, whatever the number of calls.
+/// The maximum duration of a measurement, in virtual time. It ends then, even if fewer calls were
+/// measured.
 const LONGEST: Duration = Duration::from_secs(3_000);
 
 /// The name of the configured target, which is also the model name of a sweep.
 pub(crate) const TARGET: &str = "sim";
 
-/// What a configuration yields in the long run.
+/// The long-run yield of a configuration: goodput, failures, and load of the client.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Yield {
     /// Completed calls per second.
@@ -34,21 +36,21 @@ pub(crate) struct Yield {
     pub(crate) busy: f64,
 }
 
-/// The busy share above which the client is overloaded, so that it reads late what has already
-/// arrived. The sweep has the same threshold.
+/// The busy share above which the client counts as overloaded, because it reads answers long after
+/// their arrival. The sweep has the same threshold.
 const HOLDS: f64 = 0.95;
 
 impl Yield {
     /// Returns `true` if at most 1 % of attempts fail and the client is not overloaded.
     ///
-    /// The sweep accepts 0.5 % and rejects 3 %.
+    /// A sweep accepts a cap with 0.5 % of failed attempts, and rejects one with 3 %.
     pub(crate) fn is_stable(&self) -> bool {
         self.failed <= 0.01 && self.busy <= HOLDS
     }
 }
 
-/// Measures a configuration. `lines` is TOML with a target at [`URL`](crate::traffic::URL), and
-/// `cap` is its maximum concurrency.
+/// Measures the long-run yield of a configuration. `lines` is its TOML text, with a target at
+/// [`URL`](crate::traffic::URL). `cap` is the target's maximum concurrency.
 pub(crate) fn measure_yield(
     server: &Server,
     lines: &str,
@@ -95,8 +97,8 @@ pub(crate) fn measure_yield(
     })
 }
 
-/// Makes calls until the saved part of a rate is spent. If the load may only rise slowly, raises it
-/// slowly.
+/// Waits until the server is in its long-run state. With a token rate, this is when the saved
+/// tokens are spent. With a load that may only rise slowly, raises the cap slowly to `cap`.
 async fn warm_up(server: &Server, gate: &Gate, cap: usize) -> Fallible<()> {
     let faults = &server.config.faults;
     if faults.token_rate.is_some() {

@@ -1,4 +1,5 @@
-//! Measures all scenarios on the reporting seeds: figures, bars, and the committed files.
+//! Measures all scenarios on the seeds of the published figures: the report with its figures and
+//! bars (thresholds), and the table and chart in `bench/sweep`.
 
 use tidegate_sweep::SearchSettings;
 
@@ -16,10 +17,10 @@ use crate::{Fallible, virtual_time};
 /// The seeds of the reported figures. The search was developed on seeds 1 to 100, 201 to 212 and
 /// 301 to 330, and was measured once on 401 to 500.
 pub(crate) const SEEDS: Seeds = Seeds::new(501, 600);
-/// The seeds of the peers, whose answers vary little.
+/// The seeds on which the peers run. They are fewer, because the peers' answers vary little.
 const PEERS_SEEDS: Seeds = Seeds::new(501, 520);
 
-/// Runs all sweeps and peers, writes tables and chart, and returns the report.
+/// Runs all sweeps and peers, writes the table and the chart, and returns the report.
 pub(crate) fn measure() -> Fallible<Report> {
     let mut report = Report::new("sweep", SEEDS);
     let prepared_scenarios: Vec<PreparedScenario> =

@@ -1,5 +1,6 @@
-//! Measures the truth about a server: the long-run yield of each cap that could be an answer, in
-//! the server's final state.
+//! Measures the truth about a server, with which the answers of sweeps are compared: the best cap,
+//! found from the long-run yield (goodput and failures) of each cap that could be an answer, in the
+//! server's final state.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -16,29 +17,30 @@ use crate::lengths::Work;
 use crate::traffic::URL;
 use crate::{Fallible, virtual_time};
 
-/// A cap is right if its goodput is at most this share below the best.
+/// A stable cap is right if its goodput is at most this share below the best goodput of all stable
+/// caps.
 const TOLERANCE: f64 = 0.02;
 /// The seed that the measured calls are drawn from.
 const SEED: u64 = 9_999;
 /// The largest cap that is measured, in concurrent calls.
 const MAX_CAP: usize = 160;
 
-/// The long-run yields of one server, by cap. Each is measured at most once.
+/// The long-run yields (goodput and failures) of one server, by cap. Each is measured at most once.
 pub(crate) struct Curve {
     server: Server,
     works: Arc<[Work]>,
-    /// The tokens per minute that a gate for this server is configured with, besides a cap. `None`
-    /// if tokens do not limit the server.
+    /// The tokens per minute that a gate for this server has to be configured with, in addition to
+    /// a cap. `None` if tokens do not limit the server.
     rate: Option<f64>,
     known: Mutex<BTreeMap<usize, Yield>>,
-    /// The yields with a cap and without `rate`, for answers that suggest no rate.
+    /// The yields with a cap but without `rate`, for answers that suggest no rate.
     plain: Mutex<BTreeMap<usize, Yield>>,
     truth: OnceLock<Truth>,
-    /// Scenario, call lengths and server: the key in `oracle.json`.
+    /// The key in `oracle.json`: scenario, call lengths and server.
     pub(crate) key: String,
 }
 
-/// The right answers for one server.
+/// The truth about one server: its right caps, and the best goodput.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Truth {
     /// The smallest right cap: stable, and within [`TOLERANCE`] of the best goodput.
@@ -72,8 +74,8 @@ impl Curve {
         }
     }
 
-    /// Measures the caps that the truth depends on: the caps around the smallest right one, those
-    /// from the largest stable one to the first unstable one, and some others.
+    /// Measures the caps that the truth depends on: those around the smallest right cap, those from
+    /// the largest stable cap to the first unstable one, and some others.
     fn measure(&self) -> Fallible<()> {
         let mut cap = 1;
         let (mut most, mut unstable) = (0.0_f64, 0);
@@ -109,12 +111,13 @@ impl Curve {
         Ok(())
     }
 
-    /// Returns the yield of a cap, together with `rate` if the server needs one.
+    /// Returns the yield with the given cap, and with `rate` configured too if the server needs a
+    /// rate. Measures the yield if it is not known.
     pub(crate) fn at(&self, cap: usize) -> Fallible<Yield> {
         self.cached(&self.known, cap, self.rate)
     }
 
-    /// Returns the yield of a cap without `rate`.
+    /// Returns the yield with the given cap, without `rate`. Measures it if it is not known.
     pub(crate) fn plain(&self, cap: usize) -> Fallible<Yield> {
         if self.has_rates() { self.cached(&self.plain, cap, None) } else { self.at(cap) }
     }
@@ -134,18 +137,18 @@ impl Curve {
         Ok(seen)
     }
 
-    /// Measures the yield of a configuration with the maximum concurrency `cap`.
+    /// Measures the yield of the configuration `lines` (TOML), whose maximum concurrency is `cap`.
     pub(crate) fn lines(&self, lines: &str, cap: usize) -> Fallible<Yield> {
         measure_yield(&self.server, lines, cap, &self.works)
     }
 
-    /// Returns `true` if a gate for this server needs token rates in addition to a cap.
+    /// Returns `true` if a gate for this server needs a token rate in addition to a cap.
     pub(crate) fn has_rates(&self) -> bool {
         self.rate.is_some()
     }
 
-    /// Returns the right answers. They are computed from the yields that are known at the first
-    /// call.
+    /// Returns the truth about the server. It is computed once, from the yields that are known at
+    /// the first call.
     pub(crate) fn truth(&self) -> Truth {
         *self.truth.get_or_init(|| self.read())
     }
@@ -176,10 +179,12 @@ pub(crate) fn folder() -> PathBuf {
     crate::files::folder("sweep")
 }
 
-/// The file `oracle.json` of earlier measurements, because measuring takes longer than all sweeps.
+/// The file `oracle.json`, which stores measured yields, because measuring takes longer than all
+/// sweeps.
 ///
-/// The key of a curve has the values of its server under names of its own. A server with other
-/// values is measured again, and a renamed field of the simulator changes no key.
+/// The key of a curve contains the properties of its server under names of its own. Therefore a
+/// server with other properties is measured again, and a renamed field of the simulator changes no
+/// key.
 pub(crate) struct OracleFile(PathBuf);
 
 impl OracleFile {
@@ -187,7 +192,8 @@ impl OracleFile {
         Self(folder().join("oracle.json"))
     }
 
-    /// Loads the yields of the curves from the file, and measures those that are missing.
+    /// Loads the yields of the curves from the file. Measures those that are missing, and adds them
+    /// to the file.
     pub(crate) fn complete(&self, curves: &[&Curve]) -> Fallible<()> {
         let cached: Value = match std::fs::read_to_string(&self.0) {
             Ok(text) => serde_json::from_str(&text)?,

@@ -26,7 +26,7 @@ pub(crate) enum Peer {
     Doubling,
 }
 
-/// The answer of a method, and what it cost.
+/// The answer of a method, and what it cost: the number of calls, and virtual seconds.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Found {
     pub(crate) cap: usize,

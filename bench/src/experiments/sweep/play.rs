@@ -14,20 +14,20 @@ use crate::lengths::Work;
 use crate::traffic::URL;
 use crate::{Fallible, virtual_time};
 
-/// The number of calls after which a sweep is stopped and counts as endless. [`LONGEST_S`] is the
-/// same in seconds.
+/// The number of calls after which a sweep is stopped. [`LONGEST_S`] is the limit in virtual
+/// seconds. A sweep that reaches one of them counts as endless.
 const MOST_CALLS: usize = 20_000;
 const LONGEST_S: f64 = 7_200.0;
 
-/// The answer of a sweep, and what it cost.
+/// The answer of a sweep with its cost, and the number of calls that the server answered.
 pub(crate) struct SweepResult {
     pub(crate) outcome: SweepOutcome,
     /// The number of calls that the server answered.
     pub(crate) served: u64,
 }
 
-/// Runs a sweep. `engine_metrics` is the option of the command line: `true` for an engine, and
-/// `false` for a provider, which has no metrics.
+/// Runs a sweep against `server`, and returns its answer. `engine_metrics` is the option of the
+/// command line: `true` for an engine, and `false` for a provider, which has no metrics.
 pub(crate) fn play(
     server: &Server,
     works: &Arc<[Work]>,

@@ -1,4 +1,5 @@
-//! Draws each answer of each scenario as a dot: the suggested cap, divided by the right one.
+//! Draws each answer of each scenario as a dot, at the suggested cap divided by the true cap (the
+//! smallest cap with nearly the best goodput).
 
 use plotters::prelude::*;
 
@@ -7,7 +8,7 @@ use super::prepared_scenario::PreparedScenario;
 use super::verdict::Verdict;
 use crate::Fallible;
 
-/// A scenario with the verdicts on Tidegate's answers and on those of the peers.
+/// A scenario, with the answers of Tidegate and of the peers compared with the truth ([`Verdict`]).
 pub(crate) type Row<'a> = (&'a PreparedScenario, &'a [Verdict], &'a [(Peer, Vec<Verdict>)]);
 
 /// Colours that readers with colour blindness can distinguish.
@@ -22,7 +23,8 @@ const WIDTH: i32 = 900;
 const LEFT: i32 = 200;
 const ROW: i32 = 44;
 const TOP: i32 = 56;
-/// Suggested caps from 1/4 to 4 times the right one are drawn. Others are drawn at the edge.
+/// The highest ratio of suggested and true cap that is drawn, and the inverse of the lowest. Dots
+/// beyond are drawn at the edge.
 const SPAN: f64 = 4.0;
 
 /// Draws the rows, and returns the text of an SVG file.

@@ -1,4 +1,5 @@
-//! A scenario whose long-run yields are known, and the sweeps that are run on it.
+//! A scenario whose servers have known long-run yields (goodput and failures by cap), and the
+//! sweeps that are run on it.
 
 use std::collections::BTreeMap;
 
@@ -12,8 +13,8 @@ use super::scenarios::{Scenario, State, Variant};
 use super::verdict::Verdict;
 use crate::Fallible;
 
-/// A scenario, and the long-run yields of its servers by [`Curve::key`]. Several variants may have
-/// the same server.
+/// A scenario, and the curves of long-run yields of its servers by [`Curve::key`]. Several variants
+/// may have the same server.
 pub(crate) struct PreparedScenario {
     pub(crate) scenario: Scenario,
     curves: BTreeMap<String, Curve>,
@@ -38,14 +39,16 @@ impl PreparedScenario {
         self.curves.values()
     }
 
-    /// Returns the curve of a variant after the server's change if `changed` is `true`, and before
-    /// it otherwise. A sweep that ended before the change is compared with the latter.
+    /// Returns the curve of long-run yields of a variant: after the server's change if `changed` is
+    /// `true`, otherwise before it. A sweep that ended before the change is compared with the curve
+    /// before it. `None` if the variant has no such curve.
     pub(crate) fn curve(&self, variant: Variant, changed: bool) -> Option<&Curve> {
         let state = if changed { State::After } else { State::Before };
         self.curves.get(&Curve::of(&self.scenario, variant, state).key)
     }
 
-    /// Runs a sweep on a seed. `on_step` is called after each of its steps.
+    /// Runs a sweep on a seed, and returns its answer. `on_step` is called after each step of the
+    /// sweep.
     pub(crate) fn sweep(
         &self,
         settings: &SearchSettings,
@@ -58,7 +61,8 @@ impl PreparedScenario {
         play(&server, &works, settings, seed, self.scenario.binds == Binding::KvCliff, on_step)
     }
 
-    /// Runs a sweep on a seed, and compares its answer with the truth.
+    /// Runs a sweep on a seed, and returns the comparison of its answer with the truth (the best
+    /// cap). `on_step` is called after each step of the sweep.
     pub(crate) fn ours(
         &self,
         settings: &SearchSettings,
@@ -72,7 +76,8 @@ impl PreparedScenario {
         Verdict::of(&self.scenario, &played, curve, seed)
     }
 
-    /// Runs a peer on a seed, and compares its answer with the server's final state.
+    /// Runs a peer on a seed, and returns the comparison of its answer with the truth about the
+    /// server's final state.
     pub(crate) fn peer(&self, peer: Peer, seed: u64) -> Fallible<Verdict> {
         let variant = self.scenario.variant(seed);
         let server = self.scenario.server(variant, seed, State::Whole);

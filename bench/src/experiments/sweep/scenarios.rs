@@ -1,4 +1,4 @@
-//! The scenarios: servers with known limits.
+//! The list of scenarios of `sweep`: servers with known limits.
 
 use std::time::Duration;
 
@@ -15,15 +15,15 @@ use super::server::Server;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Scenario {
     pub(crate) name: &'static str,
-    /// The limit of the server, which a sweep should name.
+    /// The binding limit, which determines the best cap. A sweep should name it.
     pub(crate) binds: Binding,
-    /// The number of different servers. Seeds use them in turn.
+    /// The number of different servers. Consecutive pairs of seeds use them in turn.
     pub(crate) kinds: usize,
     pub(crate) lengths: Lengths,
     build: fn(ServerInputs) -> SimConfig,
 }
 
-/// What a server's configuration depends on.
+/// The inputs from which the configuration of a server is built.
 #[derive(Clone, Copy, Debug)]
 struct ServerInputs {
     kind: usize,
@@ -37,11 +37,11 @@ struct ServerInputs {
 /// Which state of a server that changes during a sweep is simulated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) enum State {
-    /// The server with its change, which a sweep meets.
+    /// The server changes during the run, as in a sweep.
     Whole,
-    /// The server before its change, for ever.
+    /// The server stays as it is before its change.
     Before,
-    /// The server after its change, for ever.
+    /// The server is as it is after its change, from the start on.
     After,
 }
 

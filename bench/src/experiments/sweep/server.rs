@@ -1,4 +1,4 @@
-//! A server, and the connection to it.
+//! A simulated server that a sweep or a peer measures, and the connection to it.
 
 use std::time::Duration;
 
@@ -24,12 +24,13 @@ pub(crate) struct Server {
 pub(crate) struct Running {
     pub(crate) simulator: Simulator,
     pub(crate) transport: Transport,
-    /// The monitor of the client's processor. `None` unless the client is slow.
+    /// The monitor of the client's processor. `None` if the client is not slow.
     pub(crate) cpu: Option<CpuMonitor>,
 }
 
 impl Server {
-    /// Returns the values that scenarios set, under names that do not depend on the simulator's.
+    /// Returns a description of the server: the values that scenarios set, under names that do not
+    /// depend on the simulator's.
     ///
     /// Two servers have the same description if they have the same long-run yields. A scenario that
     /// sets another value of the simulator has to add it here.

@@ -19,7 +19,8 @@ use tidegate_sweep::CpuMonitor;
 use tokio::time::Instant;
 use tower::{Service, ServiceExt};
 
-/// A transport whose client takes the time `each` to read a chunk, and does nothing else meanwhile.
+/// A transport with a slow client: it takes the time `each` to read a chunk, and does nothing else
+/// meanwhile.
 #[derive(Clone)]
 pub(crate) struct SlowReader {
     inner: Transport,
@@ -33,8 +34,8 @@ impl SlowReader {
         Self { inner, each, worked: Arc::default() }
     }
 
-    /// Returns a monitor that returns the share of time, from 0 to 1, in which the client's
-    /// processor was busy since the previous reading.
+    /// Returns a monitor. Each call of it returns the share of time, from 0 to 1, in which the
+    /// client's processor was busy since the previous call.
     pub(crate) fn cpu(&self) -> CpuMonitor {
         let (worked, mut last) = (self.worked.clone(), (Instant::now(), 0));
         Box::new(move || {

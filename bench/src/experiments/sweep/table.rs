@@ -1,4 +1,4 @@
-//! Renders the results as Markdown.
+//! Renders the figures of sweeps and peers as a Markdown table.
 
 use std::fmt::Write as _;
 
@@ -22,7 +22,7 @@ limit that binds. *Covers*: the interval of the answer contains the smallest sta
 % of the best. The truth was measured with 1,200 calls at each cap that could be an answer \
 (`oracle.json`), on the server in its final state.";
 
-/// Returns one line of the table.
+/// Returns the table row of one contender (`who`: Tidegate's sweep or a peer) in one scenario.
 pub(crate) fn row(scenario: &str, who: &str, figures: &Figures) -> String {
     let percent = |share: f64| format!("{:.0} %", 100.0 * share);
     let (class, covers) = match who {
@@ -40,7 +40,7 @@ pub(crate) fn row(scenario: &str, who: &str, figures: &Figures) -> String {
     )
 }
 
-/// Returns a Markdown list of the answers that fail a pass criterion.
+/// Returns a Markdown list of the answers that fail a pass criterion, with what is wrong in each.
 pub(crate) fn misses(scenario: &str, verdicts: &[Verdict]) -> String {
     let mut text = String::new();
     for v in verdicts {

@@ -1,4 +1,4 @@
-//! Compares the answer of a sweep with the measured truth.
+//! Compares the answers of sweeps and peers with the measured truth (the best cap of the server).
 
 use tidegate_sweep::{Binding, SweepEnd};
 
@@ -8,7 +8,7 @@ use super::play::SweepResult;
 use super::scenarios::Scenario;
 use crate::Fallible;
 
-/// How good the answer of one sweep is.
+/// The answer of one sweep or peer, its cost, and its comparison with the truth.
 #[derive(Clone, Debug)]
 pub(crate) struct Verdict {
     pub(crate) seed: u64,
@@ -16,7 +16,7 @@ pub(crate) struct Verdict {
     pub(crate) interval: Option<(usize, usize)>,
     pub(crate) binding: Option<Binding>,
     pub(crate) true_cap: usize,
-    /// Calls per second in the long run with the suggested configuration, divided by those at the
+    /// The goodput in the long run with the suggested configuration, divided by the goodput at the
     /// best stable cap. 0 if the sweep gave no answer.
     pub(crate) ratio: f64,
     /// Whether more than 1 % of attempts fail in the long run with the suggested configuration.
@@ -31,8 +31,8 @@ pub(crate) struct Verdict {
 }
 
 impl Verdict {
-    /// Judges the answer of a sweep: a configuration with a cap, and with rates if these limit the
-    /// server.
+    /// Compares the answer of a sweep with the truth that `curve` has. The answer is a
+    /// configuration with a cap, and with rates if these limit the server.
     pub(crate) fn of(scenario: &Scenario, played: &SweepResult, curve: &Curve, seed: u64) -> Fallible<Self> {
         let answer = &played.outcome.answer;
         let truth = curve.truth();

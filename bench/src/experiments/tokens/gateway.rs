@@ -1,8 +1,8 @@
-//! A gateway in front of two backends. Its answers announce the limits of both in turn, and it
-//! admits less than either.
+//! Measures a gateway in front of two backends. Its answers announce the limits of both in turn,
+//! and it admits less than either.
 //!
 //! Only its 429s show the true limit. It is compared with a gateway that always announces the same
-//! limit.
+//! limit, which is too high as well.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -27,7 +27,7 @@ const STEADY: &[u64] = &[2 * TPM];
 /// The limits that the other gateway announces in turn, in tokens per minute.
 const IN_TURN: &[u64] = &[2 * TPM, TPM * 6 / 5];
 
-/// Plays both gateways on `seeds`, and records figures and pass criteria in `report`.
+/// Simulates both gateways on `seeds`, and records figures and pass criteria in `report`.
 pub(super) fn measure(report: &mut Report, seeds: Seeds) -> Fallible<()> {
     let loads = virtual_time::each(seeds, |seed| Ok(Arc::new(Load::new("conv", seed)?)))?;
     let mut refusals = Vec::new();
@@ -61,8 +61,8 @@ pub(super) fn measure(report: &mut Report, seeds: Seeds) -> Fallible<()> {
 /// a steady one, for the experiment to pass.
 const MORE: f64 = 1.0;
 
-/// A bucket that refills at a share of the announced limit. The share is decreased by each 429, and
-/// reset to 1 when another limit is announced.
+/// A client with a token bucket that refills at a share of the announced limit. Each 429 decreases
+/// the share. When another limit is announced, the share is reset to 1.
 #[derive(Clone)]
 pub(super) struct Forgetful {
     bucket: Arc<Mutex<Bucket>>,
@@ -80,8 +80,8 @@ struct Bucket {
 }
 
 impl Bucket {
-    /// Takes `cost` tokens. If there are too few, takes none and returns the time until the next
-    /// try.
+    /// Takes `cost` tokens and returns `None`. If there are too few, takes none and returns the
+    /// time until the next try.
     fn take(&mut self, cost: f64) -> Option<Duration> {
         let (now, rate) = (Instant::now(), self.share * self.limit / 60.0);
         self.level = (self.level + rate * (now - self.at).as_secs_f64()).min(rate * DEPTH);
@@ -109,7 +109,7 @@ impl Bucket {
 
 /// The depth of the bucket, in seconds of its rate.
 const DEPTH: f64 = 10.0;
-/// The factor by which a 429 changes the used share.
+/// The factor by which a 429 multiplies the used share.
 const CUT: f64 = 0.9;
 
 impl Forgetful {

@@ -12,7 +12,7 @@ use tower::{ServiceExt, service_fn};
 
 use crate::naive::Rule;
 
-/// Returns the estimated cost of a request, in tokens.
+/// A function that returns the estimated cost of a request, in tokens.
 type Estimate = fn(&Request<RequestBody>) -> f64;
 
 /// Returns the input tokens as the provider counts them, plus all of `max_tokens`.
@@ -35,7 +35,7 @@ fn number(request: &Request<RequestBody>, name: &str) -> f64 {
     request.headers().get(name).and_then(|value| value.to_str().ok()?.parse().ok()).unwrap_or(0.0)
 }
 
-/// The state of the limiter: its bucket, and how it estimates.
+/// A limiter: its bucket, the function that estimates costs, and the transport below it.
 #[derive(Clone)]
 pub(super) struct Local {
     rate: f64,
@@ -45,8 +45,8 @@ pub(super) struct Local {
 }
 
 impl Local {
-    /// Returns a client that limits its requests to `tpm` tokens per minute. Its bucket holds one
-    /// minute's tokens, and is full at first.
+    /// Returns a client that limits its requests to `tpm` tokens per minute. Its bucket holds the
+    /// tokens of one minute, and is full at first.
     pub(super) fn over(transport: Transport, tpm: f64, estimate: Estimate) -> Transport {
         let level = Arc::new(Mutex::new((tpm, Instant::now())));
         let local = Self { rate: tpm / 60.0, estimate, level, transport };

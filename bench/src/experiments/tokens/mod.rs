@@ -1,8 +1,8 @@
-//! Measures the used share of a quota of tokens per minute and the number of 429s, through the
+//! Measures how much of a quota of tokens per minute is used, and the number of 429s, through the
 //! client in virtual time.
 //!
 //! Lengths are from Azure's traces. Texts, tenants and `max_tokens` are generated (see [`load`]).
-//! The provider keeps its own totals ([`crate::provider`]).
+//! The simulated provider ([`crate::provider`]) counts what it has accepted and rejected.
 
 mod gateway;
 mod load;
@@ -35,7 +35,7 @@ pub(crate) const SEEDS: Seeds = Seeds::new(11, 15);
 const PEER_SEEDS: u64 = 2;
 /// The quota, in tokens per minute.
 const TPM: u64 = 400_000;
-/// The time before the measurement, in which the gate learns to estimate.
+/// The time before the measurement, in which the gate learns to estimate the tokens of a call.
 const WARM: Duration = Duration::from_secs(180);
 const MEASURED: Duration = Duration::from_secs(600);
 
@@ -43,9 +43,10 @@ const MEASURED: Duration = Duration::from_secs(600);
 struct Scene {
     name: &'static str,
     terms: Terms,
-    /// Whether quota and counting are configured. They must be if headers do not report them.
+    /// Whether the quota is configured. If `false`, the gate learns it from the response headers.
     configured: bool,
-    /// Whether the counting is configured, although headers would show it.
+    /// Whether the provider's way of counting is configured although headers would show it. Without
+    /// headers, it is always configured.
     counting_configured: bool,
 }
 
@@ -93,7 +94,7 @@ fn scenes() -> Vec<Scene> {
     ]
 }
 
-/// What decides when a call is sent.
+/// A compared client, which decides when a call is sent.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Contestant {
     Tidegate,
@@ -105,8 +106,8 @@ enum Contestant {
     Quarter,
     /// openai's client without a limiter: calls are sent at once, and retried after a 429.
     Nobody,
-    /// A bucket at the announced limit, whose use is decreased by 429s, and reset when another
-    /// limit is announced.
+    /// A bucket that refills at a share of the announced limit. The share is decreased by 429s, and
+    /// reset when another limit is announced.
     Forgetful,
 }
 
@@ -116,7 +117,7 @@ const PEERS: [(Contestant, &str); 3] = [
     (Contestant::Nobody, "openai's rule alone"),
 ];
 
-/// Plays all scenes on `seeds`, and returns the report.
+/// Simulates all scenes on `seeds`, and returns the report.
 pub(crate) fn measure(seeds: Seeds) -> Fallible<Report> {
     let mut report = Report::new("tokens", seeds);
     for trace in ["conv", "code"] {

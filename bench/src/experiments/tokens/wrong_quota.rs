@@ -21,7 +21,7 @@ use crate::virtual_time;
 /// pass.
 const ANSWERS: usize = 3;
 
-/// Plays the cases on `seeds`, and records figures and pass criteria in `report`.
+/// Simulates the cases on `seeds`, and records pass criteria in `report`.
 pub(super) fn measure(report: &mut Report, seeds: Seeds) -> Fallible<()> {
     for (name, configured) in [("half", Some(TPM / 2)), ("double", Some(TPM * 2)), ("absent", None)] {
         let needed = virtual_time::each(seeds, |seed| {
@@ -39,7 +39,8 @@ pub(super) fn measure(report: &mut Report, seeds: Seeds) -> Fallible<()> {
     Ok(())
 }
 
-/// Returns the number of answers until the gate knows the quota. Infinite if ten were not enough.
+/// Returns the number of answers until the gate knows the quota. Infinite if it does not know the
+/// quota after ten.
 async fn answers(terms: Terms, configured: Option<u64>, load: Arc<Load>) -> Fallible<f64> {
     let provider = Provider::new(terms);
     let mut target = Target::new("provider").url(URL);

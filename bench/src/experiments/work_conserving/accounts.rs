@@ -1,5 +1,5 @@
-//! Independent accounts: who holds and waits for what, and what is available. Nothing here asks the
-//! scheduler.
+//! Records which calls run and wait, and computes from this what is left of each limit, to check
+//! the scheduler's decisions. Nothing here reads the scheduler's state.
 //!
 //! The rules are those of the documentation: a call is dispatched if there is a slot, its tenant is
 //! below its cap and has tokens of its own, and each budget and the memory have room for the call.
@@ -42,12 +42,14 @@ pub(super) struct Call {
     pub(super) demand: Demand,
     /// The time at which the call was queued for the first time, in seconds.
     pub(super) queued: f64,
-    /// The call's position in its queue: the time of queueing, shifted by its length, and its
-    /// number.
+    /// The call's position in its queue. The first part is the time of queueing in seconds, plus a
+    /// delay that grows with the call's length if short calls are preferred. The second part is the
+    /// call's number.
     pub(super) place: (f64, u64),
 }
 
-/// What an admitted call has been charged: to each kind of budget, and to the tokens of its tenant.
+/// The tokens or requests that an admitted call has been charged: for each kind of budget, and for
+/// the tokens of its tenant (`own`).
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Charge {
     kinds: [f64; KINDS],
@@ -126,7 +128,7 @@ impl Accounts {
         }
     }
 
-    /// Returns the cost of a call to each kind of budget.
+    /// Returns the cost of a call for each kind of budget, in requests or tokens.
     fn need(&self, demand: &Demand) -> [f64; KINDS] {
         let (input, output) = (demand.input as f64, demand.output as f64);
         let most = demand.max_output.unwrap_or(demand.output) as f64;
@@ -268,7 +270,8 @@ impl Accounts {
         at - call.queued >= self.aging - 1e-6
     }
 
-    /// Returns number and call of the first waiting call of each queue.
+    /// Returns the head (first waiting call) of each queue, with its number. The key is the tenant
+    /// and the lane of the queue.
     fn heads(&self) -> BTreeMap<(usize, usize), (u64, Call)> {
         let mut heads: BTreeMap<_, (u64, Call)> = BTreeMap::new();
         for (number, call) in &self.waiting {
@@ -280,10 +283,11 @@ impl Accounts {
         heads
     }
 
-    /// Returns `true` if a call that fits may be kept waiting in favour of an aged call.
+    /// Returns `true` if the scheduler may keep a call that fits waiting in favour of an aged call.
     ///
-    /// The aged call is the head of the same queue. Or it is the head of another queue whose tenant
-    /// is within its own limits, and it lacks a resource of the target that the call would take.
+    /// The aged call is the head (first call) of the same queue. Or it is the head of another queue
+    /// whose tenant is within its own limits, and it lacks a resource of the target that the given
+    /// call would take.
     pub(super) fn is_held(&self, at: f64, number: u64, call: &Call) -> bool {
         let need = self.need(&call.demand);
         self.heads().into_iter().any(|(line, (head, ahead))| {

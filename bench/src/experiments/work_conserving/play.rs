@@ -1,5 +1,5 @@
-//! Plays one scenario: random events. After each event, takes the steps that every driver of the
-//! scheduler takes, and checks the waiting calls.
+//! Simulates one scenario of random events. After each event, takes the steps that every driver of
+//! the scheduler takes, and checks the waiting calls.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -27,21 +27,21 @@ const EVENTS: usize = 300;
 const PAUSE: f64 = 0.12;
 /// The maximum delay of a timer, in seconds.
 const LATE: f64 = 1e-3;
-/// The time in seconds after a cool-down during which the target may still be recovering.
+/// The time in seconds after a cool-down in which the target may still be recovering from it.
 const WAY_BACK: f64 = 12.0;
 
-/// A defect of the driver. It shows that the check would find one.
+/// A deliberate defect of the driver. The runs with a defect show that the check finds one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Defect {
     /// No defect.
     No,
     /// At most one call is dispatched after each event.
     OneDispatch,
-    /// Dispatching stops at the first head that does not fit.
+    /// Dispatching stops at the first queue whose first call does not fit.
     StopsAtMisfit,
 }
 
-/// Counts and times of a scenario. Times are in seconds.
+/// The counts and times of a scenario. Times are in seconds.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Found {
     /// Time in which calls waited.
@@ -50,15 +50,17 @@ pub(super) struct Found {
     pub(super) gap: f64,
     /// Time in which a call that fits was kept waiting for an aged call.
     pub(super) held: f64,
-    /// Time in which calls waited while a cool-down closed the target.
+    /// Time in which calls waited while the target was closed: a cool-down, or the recovery from
+    /// it, limited all calls.
     pub(super) closed: f64,
-    /// For each of [`RULES`], the time in which it kept the oldest waiting call from being
+    /// For each of [`RULES`], the time in which this rule kept the oldest waiting call from being
     /// dispatched.
     pub(super) bound: [f64; RULES.len()],
     pub(super) dispatched: usize,
-    /// The number of calls dispatched against the rules.
+    /// The number of calls that were dispatched against a rule.
     pub(super) overstepped: usize,
-    /// The number of moments at which the target was closed without a reason.
+    /// The number of times that the target was closed although the last cool-down and the recovery
+    /// from it had to be over.
     pub(super) closed_for_nothing: usize,
     pub(super) overtook: usize,
     pub(super) shed: usize,
@@ -69,7 +71,8 @@ pub(super) struct Found {
     pub(super) cooled: usize,
 }
 
-/// A call that has a slot.
+/// A running call: its grant (the scheduler's record of its slot), whether it was sent upstream,
+/// and the ticket with which it was queued.
 struct Held {
     grant: Grant,
     sent: bool,
@@ -261,7 +264,8 @@ impl Play {
         self.scheduler.release(now, held.grant);
     }
 
-    /// Fails a random call in flight with a 429 and a Retry-After. The call may be retried.
+    /// Lets a random call in flight fail with a 429 and a Retry-After, which starts a cool-down.
+    /// Then retries the call, which the scheduler may reject.
     fn fail(&mut self) {
         let Some(number) = self.one() else { return };
         let Some(mut held) = self.held.remove(&number) else { return };
@@ -323,7 +327,7 @@ impl Play {
         }
     }
 
-    /// Cancels a call that borrowed a slot, and queues it again.
+    /// Cancels the call with the grant `lent`, which borrowed a reserved slot, and queues it again.
     fn preempt(&mut self, lent: GrantId) {
         let Some(number) = self.held.iter().find(|(_, held)| held.grant.id == lent).map(|(n, _)| *n) else {
             return;
@@ -352,7 +356,7 @@ impl Play {
     }
 
     /// Checks for each waiting call whether it could have been dispatched between now and `until`,
-    /// a period without events.
+    /// a period without events. Adds the result to `found`.
     fn check_waiting(&mut self, until: f64) {
         if self.accounts.waiting.is_empty() {
             return;

@@ -1,4 +1,4 @@
-//! Draws a random configuration, in which each policy is in use or not.
+//! Draws a random configuration, in which each policy is either used or not.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ pub(super) struct Scene {
     /// The number of tenants that make calls. They are the first of [`NAMES`], and the last one is
     /// not configured.
     pub(super) tenants: usize,
-    /// The number of events, of ten thousand, that are a Retry-After of the upstream.
+    /// The number of events, per ten thousand, in which the upstream answers 429 with Retry-After.
     pub(super) trouble: u32,
     /// The tokens of the largest call.
     pub(super) largest: u64,

@@ -9,13 +9,14 @@ pub(super) struct TokenBucket {
     at: f64,
     /// Tokens taken since the start of the run.
     taken: f64,
-    /// The maximum amount that may be taken in a window. Runs are shorter than a window.
+    /// The maximum amount that may be taken in a window of one minute. Runs are shorter than a
+    /// minute.
     window: f64,
 }
 
 impl TokenBucket {
     /// Creates a full bucket. `rate` is per second, and `depth` is the maximum level. At most
-    /// `window` may be taken in a window.
+    /// `window` may be taken in the whole run.
     pub(super) fn new(rate: f64, depth: f64, window: f64) -> Self {
         Self { rate, depth, level: depth, at: 0.0, taken: 0.0, window }
     }
@@ -42,7 +43,7 @@ impl TokenBucket {
     }
 
     /// Returns the earliest time at which `cost` is available if nothing else is taken. Returns
-    /// `None` if it is not available within this window.
+    /// `None` if the maximum of the window would be exceeded.
     pub(super) fn ready(&self, at: f64, cost: f64) -> Option<f64> {
         if cost <= 0.0 {
             return Some(at);

@@ -1,15 +1,16 @@
-//! congestion-limiter 0.1.0.
+//! The algorithms of the crate congestion-limiter 0.1.0 as contenders.
 //!
-//! Only the crate's own limiter can create a sample, from a token that it issued and by tokio's
-//! clock. So a limiter with unlimited room passes each sample to the algorithm, on a runtime whose
-//! paused clock is set to `now` before each call. The driver admits by the algorithm's limit.
+//! Only the crate's own limiter can create samples. It needs a token that it issued, and reads
+//! tokio's clock. So each sample goes through a limiter whose own limit is never reached, on a
+//! runtime whose paused clock is advanced to the time of the event. The limiter passes the sample
+//! to the algorithm, and the driver admits calls by the algorithm's limit.
 //!
-//! Its third algorithm, Gradient, cannot take part, windowed or not. After ten samples it panics at
-//! the first one below its average, because it subtracts unsigned durations (a test below shows the
-//! panic).
+//! The crate's third algorithm, Gradient, cannot take part, with or without a window. After ten
+//! samples it panics at the first sample below its average, because it subtracts unsigned durations
+//! (a test below shows the panic).
 //!
-//! The crate has no default start. The start is 10, as in its README. Bounds are its defaults, 1 to
-//! 1,000.
+//! The crate has no default initial limit. It is 10 here, as in the crate's README. The range of
+//! the limit is the crate's default, 1 to 1,000.
 
 use std::collections::HashMap;
 use std::future::Future;
@@ -30,13 +31,13 @@ const START: usize = 10;
 /// A limit that is never reached.
 const ROOM: usize = 1 << 20;
 
-/// Returns AIMD on errors. This algorithm ignores latencies.
+/// Returns AIMD that reacts to errors only. This algorithm ignores latencies.
 pub(super) fn aimd(now: Instant) -> Congestion<Aimd> {
     Congestion::new(now, None, || Aimd::new_with_initial_limit(START))
 }
 
-/// Returns AIMD that counts a first token later than `objective` as a timeout, which is the only
-/// way to report a slow call to it.
+/// Returns AIMD for which a first token later than `objective` is reported as overload. The
+/// algorithm has no other way to learn that a call was slow.
 pub(super) fn aimd_with(objective: Duration, now: Instant) -> Congestion<Aimd> {
     Congestion::new(now, Some(objective), || Aimd::new_with_initial_limit(START))
 }
@@ -85,10 +86,11 @@ pub(super) struct Congestion<A> {
     limiter: DefaultLimiter<Roomy<A>>,
     clock: Runtime,
     now: Instant,
-    /// The TTFT from which on a call counts as overload. `None` if latencies do not.
+    /// The upstream TTFT above which a call is reported as overload. If `None`, no latency is
+    /// reported as overload.
     objective: Option<Duration>,
-    /// For each attempt in flight, the crate's token, and the time of sending until its latency has
-    /// been reported.
+    /// For each attempt in flight, the crate's token and the time at which the attempt was sent.
+    /// The time is `None` once the latency has been reported.
     calls: HashMap<u64, (Token, Option<Instant>)>,
 }
 
@@ -104,8 +106,8 @@ impl<A: LimitAlgorithm + std::fmt::Debug + Send + Sync> Congestion<A> {
         Self { algorithm, limiter, clock, now, objective, calls: HashMap::new() }
     }
 
-    /// Advances the paused clock that the crate reads to the time `passed` after the start of the
-    /// run.
+    /// Advances the paused clock that the crate reads by `passed`, the time since the previous
+    /// event.
     async fn set(passed: Duration) {
         if !passed.is_zero() {
             tokio::time::advance(passed).await;
@@ -118,8 +120,8 @@ impl<A: LimitAlgorithm + std::fmt::Debug + Send + Sync> Congestion<A> {
         passed
     }
 
-    /// Returns a token to the crate's limiter with an outcome, which creates a sample. Without an
-    /// outcome there is no sample.
+    /// Gives a token back to the crate's limiter. With an outcome, the limiter creates a sample.
+    /// With `None`, it creates no sample.
     fn return_token(&mut self, now: Instant, token: Token, outcome: Option<Outcome>) {
         let passed = self.passed(now);
         let Self { clock, limiter, .. } = self;
@@ -209,7 +211,8 @@ mod tests {
         }
     }
 
-    /// The samples are of upstream TTFT, with all attempts in flight, streams included.
+    /// The latency of a sample is the upstream TTFT. Its number in flight includes streams that
+    /// already have their first token.
     #[test]
     fn samples_are_measured_in_virtual_time() {
         let mut vegas = vegas(time_origin());

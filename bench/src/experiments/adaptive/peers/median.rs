@@ -1,12 +1,16 @@
-//! AIMD on the median: the limit is cut when the median latency is over twice its best.
+//! AIMD on the median: decreases the limit when the median latency is over twice its baseline.
 //!
-//! This was the best controller before ours, and so it is the bar. It is a small version of a
-//! common design. Answers of calls sent since the last change are judged, twenty at a time. The
-//! baseline is the lowest median of the last five minutes. The limit doubles until the first cut,
-//! then grows by one if calls used all of it, and is cut by a tenth, as in vector and dialogue,
-//! also for 429, 503 and timeouts. The objective is a bound as well, if it is lower than twice the
-//! baseline. Calls that do not stream are judged separately, without the objective, which is for
-//! first tokens.
+//! This is a small version of a common design, and was the best controller before Tidegate's
+//! adaptive limit. Its rules:
+//!
+//! - A median is computed over each twenty answers of calls that were sent since the last change of
+//!   the limit. The baseline is the lowest median of the last five minutes.
+//! - The limit doubles until the first decrease. Then it grows by one after a median that is not
+//!   too high, if calls used all of the limit.
+//! - The limit is decreased by a tenth, as in vector and dialogue, if the median is over twice the
+//!   baseline or over the objective, and after a 429, a 503 or a timeout.
+//! - Calls that do not stream have medians of their own. The objective is for first tokens, so it
+//!   does not apply to them.
 
 use std::collections::{HashMap, VecDeque};
 use std::time::{Duration, Instant};
@@ -30,8 +34,8 @@ pub(super) struct Median {
     /// For each attempt in flight, when it was sent and whether it streams. `None` once its latency
     /// is known.
     calls: HashMap<u64, Option<(Instant, bool)>>,
-    /// The time of the last change of the limit. Calls sent before are not judged. `None` before
-    /// the first change.
+    /// The time of the last change of the limit. Answers of calls that were sent before are
+    /// ignored. `None` before the first change.
     since: Option<Instant>,
     /// Whether a call was sent since the last change of the limit while the limit was used up.
     pressed: bool,
@@ -49,8 +53,8 @@ struct Group {
 }
 
 impl Group {
-    /// Adds a latency in seconds. After each twentieth, returns the median of the twenty and the
-    /// lowest median of the last five minutes. Otherwise returns `None`.
+    /// Adds a latency in seconds. After each twentieth latency, returns the median of the twenty
+    /// and the lowest median of the last five minutes, in seconds. Otherwise returns `None`.
     fn answered(&mut self, now: Instant, seconds: f64) -> Option<(f64, f64)> {
         self.answers.push(seconds);
         if self.answers.len() < ANSWERS {
@@ -144,8 +148,9 @@ mod tests {
     use super::*;
     use crate::virtual_time::time_origin;
 
-    /// Plays rounds of as many calls as the limit allows, which take `millis` each. Returns the
-    /// limit after each round.
+    /// Simulates `rounds` rounds, one per second from second `from`. A round sends as many calls as
+    /// the limit, but at least 20, and each call takes `millis`. Returns the limit after each
+    /// round.
     fn limits(median: &mut Median, from: u64, rounds: u64, millis: u64) -> Vec<usize> {
         let kind = CallKind { streams: true, ..CallKind::default() };
         let round = |round| {

@@ -1,15 +1,18 @@
-//! Other controllers: published crates with their defaults, and two from published descriptions.
+//! Other controllers: published crates with their defaults, and two controllers after published
+//! descriptions ([`median`], [`published_aimd`]).
 //!
-//! The crates were made for requests and responses. Their layers use the time to the response's
-//! head, or of the whole stream, as the latency, and one of them releases the slot with the head.
-//! Here they are treated better. They are told the upstream TTFT (the whole time of a call that
-//! does not stream) once, when it is known, with the number in flight at that moment. A slot is
-//! held to the end of the stream. A 429, a 503 or a timeout before the first token is an error.
-//! Later events are not reported. A caller who leaves is reported as the crate's interface
-//! provides.
+//! The crates were made for calls that do not stream. Their tower layers take the time to the
+//! response head, or the duration of the whole stream, as the latency, and one of them releases the
+//! slot with the head. Here the algorithms run without these layers, which favours them:
 //!
-//! The algorithms of two of the crates can be called without their layers. The third hides the
-//! constructor of its samples and reads tokio's clock ([`congestion`]).
+//! - A stream is reported once, at its first token, with the upstream's TTFT and the number in
+//!   flight at that moment. A call that does not stream is reported at its end, with its duration.
+//! - A slot is held to the end of the stream.
+//! - A 429, a 503 or a timeout before the first token is an error. Later events are not reported.
+//! - A caller who leaves is reported as the crate's interface provides.
+//!
+//! The algorithms of two of the crates can be called without their layers. The third crate hides
+//! the constructor of its samples and reads tokio's clock ([`congestion`]).
 
 mod congestion;
 mod median;
@@ -25,7 +28,7 @@ use super::contender::{Contender, Ours, Terms};
 /// Creates a controller for a run that starts at the given instant.
 pub(crate) type Begin = fn(&Terms, Instant) -> Box<dyn Contender>;
 
-/// Names in tables, and constructors.
+/// All peers: the name in tables, and the constructor.
 pub(crate) const ALL: [(&str, Begin); 15] = [
     ("AIMD on p99, floor 16", |terms, now| boxed(percentile(terms, 16, now))),
     ("AIMD on p99", |terms, now| boxed(percentile(terms, 1, now))),
@@ -48,8 +51,8 @@ fn boxed(contender: impl Contender + 'static) -> Box<dyn Contender> {
     Box::new(contender)
 }
 
-/// Returns the percentile mode of Tidegate's limit, which has the law of the published AIMD
-/// controller: on upstream TTFT, with halving and the given lowest limit.
+/// Returns Tidegate's limit in percentile mode. This mode follows the rule of the published AIMD
+/// controller, but uses the upstream's TTFT. Here it halves the limit, down to `floor` calls.
 fn percentile(terms: &Terms, floor: usize, now: Instant) -> Ours {
     let settings = published_aimd::Post {
         workers: 1,

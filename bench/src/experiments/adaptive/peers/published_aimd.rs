@@ -1,7 +1,7 @@
 //! The controller of the background post ("Adaptive Concurrency on a Multi-Tenant vLLM Gateway") as
 //! published: AIMD on the p99 of the *user's* TTFT, which includes the wait at the gateway.
 //!
-//! Tidegate's percentile mode has the same law on the upstream's TTFT.
+//! Tidegate's percentile mode applies the same rule to the upstream's TTFT.
 
 use std::collections::{HashMap, VecDeque};
 use std::time::{Duration, Instant};
@@ -21,7 +21,8 @@ pub(crate) enum Descent {
     Step(usize),
 }
 
-/// What the controller takes for demand. It only increases the cap if there is demand.
+/// The condition that the controller regards as demand. It increases the cap only if there is
+/// demand.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Demand {
     /// At least one call is queued.
@@ -48,8 +49,8 @@ impl Post {
     const TICK: Duration = Duration::from_secs(5);
     const WINDOW: Duration = Duration::from_secs(30);
 
-    /// The settings of the first deployment. Its lowest cap is not published, but a climb from 2 is
-    /// mentioned.
+    /// The settings of the first deployment. Its lowest cap was not published, but the post
+    /// mentions a climb from 2.
     pub(crate) const FIRST: Self = Self {
         workers: 2,
         target: Duration::from_secs(2),
@@ -65,8 +66,8 @@ impl Post {
     pub(crate) const FINAL: Self =
         Self { min: 16, band: 0.2, cooldown_ticks: 3, descent: Descent::Step(4), ..Self::FIRST };
 
-    /// Returns the same law as a setting of Tidegate, for all slots together instead of per worker,
-    /// and on the upstream's TTFT.
+    /// Returns the configuration with which Tidegate's adaptive limit follows the same rule. Its
+    /// limits are for all workers together instead of per worker, and it uses the upstream's TTFT.
     pub(crate) fn in_core(&self) -> AdaptiveConfig {
         AdaptiveConfig {
             start: self.cap_per_worker * self.workers,
@@ -110,8 +111,9 @@ pub(crate) struct Aimd {
 }
 
 impl Aimd {
-    /// Returns the exact p99 of the user's TTFT in the rolling window, in seconds. The published
-    /// controller reads a histogram instead. `None` without a first token in the window.
+    /// Returns the exact p99 of the user's TTFT in the rolling window, in seconds. `None` without a
+    /// first token in the window. The published controller estimates the p99 from a histogram
+    /// instead.
     fn p99(&mut self, now: Duration) -> Option<f64> {
         let since = now.saturating_sub(Post::WINDOW);
         while self.seen.front().is_some_and(|&(at, _)| at < since) {
@@ -169,8 +171,9 @@ pub(super) struct AsPosted {
 }
 
 impl AsPosted {
-    /// Creates the final configuration with one worker. The cap is halved, as in a later
-    /// publication, whose wait of at most 1 s applies to all contenders.
+    /// Creates the controller with the post's final settings, for one worker and with the objective
+    /// and the maximum of `terms`. It halves the cap, as in a later publication. That publication
+    /// also has the maximum wait of 1 s that applies to all contenders.
     pub(super) fn new(terms: &Terms, now: Instant) -> Self {
         let settings = Post {
             workers: 1,

@@ -1,4 +1,4 @@
-//! Adapts limiters for requests and responses, which expect one report per call, to streams.
+//! Adapts controllers that expect one latency per call to calls that stream.
 //!
 //! A stream is reported at its first token, with the TTFT as its latency. Other calls are reported
 //! at their end.
@@ -10,12 +10,12 @@ use tidegate::policy::adaptive::Ended;
 
 use super::super::contender::{Contender, Sent};
 
-/// How a call ended, as far as these limiters distinguish.
+/// How a call ended, in the categories that these controllers distinguish.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ReportedOutcome {
     /// The call was answered.
     Answered,
-    /// A 429, 503 or 529, or no token within the caller's patience.
+    /// The call was rejected with 429, 503 or 529, or had no token within the caller's patience.
     Overloaded,
     /// Any other error.
     Failed,
@@ -46,9 +46,9 @@ pub(super) trait LatencyAlgorithm {
 /// Runs a [`LatencyAlgorithm`] as a contender.
 pub(super) struct SingleReport<L> {
     algorithm: L,
-    /// Whether calls that do not stream are reported with a latency of zero. Set for algorithms
-    /// with an objective for first tokens, which would compare it with the duration of a whole
-    /// answer.
+    /// Whether calls that do not stream are reported with a latency of zero. `true` for algorithms
+    /// with an objective for first tokens, which would otherwise apply it to the duration of a
+    /// whole answer.
     streams_only: bool,
     /// For each attempt in flight, when it was sent and whether it streams. `None` once it has been
     /// reported.

@@ -14,8 +14,8 @@ pub(super) fn aimd() -> SingleReport<Resilience> {
     SingleReport::new(Resilience(Algorithm::Aimd(valid(Aimd::builder().build()))))
 }
 
-/// Returns AIMD that halves the limit at a latency above `threshold`, the one setting that its
-/// users have to choose.
+/// Returns AIMD that halves the limit if a latency exceeds `threshold`. This is the one setting
+/// that users of the crate have to choose.
 pub(super) fn aimd_with(threshold: Duration) -> SingleReport<Resilience> {
     let aimd = valid(Aimd::builder().latency_threshold(threshold).build());
     SingleReport::first_tokens(Resilience(Algorithm::Aimd(aimd)))

@@ -1,4 +1,4 @@
-//! Tests of the driver with several contenders.
+//! Tests of [`play`], the simulated client, with several contenders.
 
 use super::*;
 use crate::experiments::adaptive::contender::{Fixed, Terms};

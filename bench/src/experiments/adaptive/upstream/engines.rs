@@ -9,7 +9,7 @@ use super::others::{FIRST_ID, Others};
 use super::{Change, Event, Rejection, Upstream, What};
 use crate::lengths::Work;
 
-/// Simulated engines, one of which can be lost.
+/// An upstream of simulated engines. One of them can be lost at a time.
 #[derive(Debug)]
 pub(crate) struct Engines {
     pool: EnginePool,

@@ -19,14 +19,16 @@ pub(crate) struct Rate {
     pub(crate) others: f64,
 }
 
-/// The depth of the provider's bucket, in seconds of the rate. It is less than the client assumes.
+/// The depth of the provider's token bucket, in seconds of the rate. It is less than the client
+/// assumes.
 const BURST: f64 = 4.0;
-/// Tokens that other users take at once.
+/// The number of tokens that other users take at once.
 const BATCH: f64 = 8_000.0;
 const PROMPT_TOKEN: Duration = Duration::from_micros(20);
 const TOKEN: Duration = Duration::from_millis(20);
 
-/// The time to the first token: log-normal in milliseconds, at any load, plus time for the prompt.
+/// The distribution of the time to the first token, at any load: log-normal, with median and bounds
+/// in milliseconds. The time for the prompt is added to it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct FirstToken {
     median: f64,
@@ -89,7 +91,7 @@ impl Bucket {
             .map_or(Duration::MAX, |wait| self.next_batch.saturating_add(wait));
     }
 
-    /// Returns the tokens in the bucket, after other users have taken theirs.
+    /// Returns the tokens in the bucket at `now`, after other users have taken theirs.
     fn level(&mut self, now: Duration) -> f64 {
         while self.next_batch <= now {
             self.refill(self.next_batch);

@@ -51,7 +51,7 @@ pub(crate) enum What {
     Broken,
 }
 
-/// The status that a submitted attempt was rejected with.
+/// The response with which the upstream rejected an attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Rejection {
     /// 429. `retry_after` is `None` if the response has no Retry-After.

@@ -1,4 +1,4 @@
-//! Other users of the same upstream.
+//! Generates the calls of other users of the same upstream.
 
 use std::time::Duration;
 
@@ -28,7 +28,7 @@ impl Others {
         Self { per_second: 0.0, rng: Rng::with_seed(seed), next: Duration::MAX, id: FIRST_ID }
     }
 
-    /// Sets the calls per second from `now` on.
+    /// Sets the mean number of calls per second from `now` on.
     pub(super) fn rate(&mut self, now: Duration, per_second: f64) {
         self.per_second = per_second;
         self.next = now;
@@ -46,8 +46,8 @@ impl Others {
         self.next
     }
 
-    /// Returns id and lengths of the call that is due at [`Others::next`], and draws the time of
-    /// the one after.
+    /// Returns the id and the lengths of the call that is due at [`Others::next`]. Then draws the
+    /// time of the following call.
     pub(super) fn ask(&mut self) -> (u64, Work) {
         self.id += 1;
         self.wait();

@@ -1,5 +1,5 @@
-//! Choosers by number of calls: the client's own, with or without those of other clients at the
-//! last poll.
+//! Choosers (replica selection policies) that compare the numbers of calls at the replicas: the
+//! client's own calls, with or without the calls of other clients at the last poll.
 
 use std::time::Duration;
 
@@ -26,15 +26,16 @@ impl Known {
         Self { rng, own: [0.0; REPLICAS], then: [0.0; REPLICAS], polls }
     }
 
-    /// Returns the client's own calls at a replica now, plus those of other clients at the last
-    /// poll.
+    /// Returns the number of calls at the replica `at`, as far as the client knows: its own calls
+    /// now, plus those of other clients at the last poll.
     fn load(&self, at: usize) -> f64 {
         let of = |counts: &[f64; REPLICAS]| counts.get(at).copied().unwrap_or_default();
         let seen = self.polls.as_ref().and_then(|polls| polls.seen(at));
         of(&self.own) + seen.map_or(0.0, |seen| (seen - of(&self.then)).max(0.0))
     }
 
-    /// Returns the number of calls of all clients at the last poll.
+    /// Returns the number of calls of all clients at the replica `at`, at the last poll. 0 if it
+    /// has not been polled.
     fn polled(&self, at: usize) -> f64 {
         self.polls.as_ref().and_then(|polls| polls.seen(at)).unwrap_or_default()
     }
@@ -62,7 +63,8 @@ impl Known {
 /// Chooses the replica with the fewest calls. Ties are broken at random.
 pub(crate) struct Argmin {
     known: Known,
-    /// Whether only polled numbers count, without the client's own calls since.
+    /// Whether only the numbers of the last poll count. If `true`, the client's own calls since the
+    /// poll are ignored.
     polled: bool,
 }
 

@@ -1,7 +1,8 @@
 //! Consistent hashing with bounded loads, as in KubeAI.
 //!
-//! The key is the first characters of the prompt. A replica with more than 125 % of the mean number
-//! of requests is skipped for the next on the ring.
+//! The key is the beginning of the prompt. A replica whose load exceeds 125 % of the mean is
+//! skipped, and the next replica on the ring is tried. The load is the number of the client's own
+//! calls.
 
 use std::time::Duration;
 

@@ -36,9 +36,11 @@ pub(crate) struct Ask<'a> {
 }
 
 impl Ask<'_> {
-    /// Returns the indices of the replicas that are up and have not been tried. All choosers but
-    /// Tidegate's use it, and so learn at once which replicas are down, which no health check could
-    /// do better.
+    /// Returns the indices of the replicas that are up and have not refused the call. If all of
+    /// these have refused it, returns all replicas that are up.
+    ///
+    /// All choosers except Tidegate's use this function. They so know at once which replicas are
+    /// down, which is at least as good as any health check.
     pub(crate) fn open(&self) -> Vec<usize> {
         let open = self.replicas.up().less(self.tried);
         let open = if open.is_empty() { self.replicas.up() } else { open };
@@ -46,10 +48,10 @@ impl Ask<'_> {
     }
 }
 
-/// A client's replica selection policy. It sees the client's own calls at once, and those of other
-/// clients only by polls.
+/// A client's replica selection policy. It is told of the client's own calls at once, and of the
+/// calls of other clients only by polls.
 pub(crate) trait Chooser {
-    /// Returns the index of the replica that the call is sent to, and counts the call as sent.
+    /// Chooses the replica for a call, and returns its index. The chooser counts the call as sent.
     fn choose(&mut self, ask: &Ask) -> usize;
     /// Reports that the replica `at` has sent the first token of a call.
     fn first_token(&mut self, _now: Duration, _id: u64, _at: usize) {}
@@ -61,6 +63,6 @@ pub(crate) trait Chooser {
     fn next_poll(&self) -> Option<Duration> {
         None
     }
-    /// Reads the replicas' metrics.
+    /// Polls the replicas: updates what the client knows of them from their metrics.
     fn poll(&mut self, _now: Duration, _replicas: &Replicas) {}
 }

@@ -1,4 +1,4 @@
-//! An oracle that sees cache and queue of every engine.
+//! An oracle that sees the cache and the queue of each engine.
 
 use std::time::Duration;
 

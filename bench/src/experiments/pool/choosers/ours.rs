@@ -1,4 +1,4 @@
-//! Tidegate's replica selection ([`Placement`]), driven as the gate drives it.
+//! Tidegate's replica selection ([`Placement`]), called in the same way as by the gate.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};

@@ -1,4 +1,4 @@
-//! Polls of the replicas' metrics.
+//! Simulates a client's polls of the replicas' metrics.
 
 use std::time::Duration;
 
@@ -41,8 +41,8 @@ impl Polls {
         asked
     }
 
-    /// Returns the number of calls at the replica at the last poll. `None` if it has never reported
-    /// one.
+    /// Returns the number of calls at the replica `at`, at its last poll. `None` if no poll of it
+    /// has returned metrics.
     pub(crate) fn seen(&self, at: usize) -> Option<f64> {
         self.seen.get(at).copied().flatten()
     }

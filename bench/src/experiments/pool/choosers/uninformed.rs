@@ -13,7 +13,7 @@ impl Chooser for Random {
     }
 }
 
-/// Chooses the replicas in turn. Holds a counter that each call increases by one.
+/// Chooses the replicas in turn. The field counts the calls from an initial offset.
 pub(crate) struct RoundRobin(pub(crate) usize);
 
 impl Chooser for RoundRobin {
