@@ -7,12 +7,12 @@ use crate::outcome::{CallOutcomes, Check, CheckResult};
 use crate::result::{StepResult, StepVerdict, SweepAnswer};
 use crate::search::{SearchAction, SearchSettings};
 
-/// Minimum number of calls or attempts for a check.
+/// Minimum number of calls, or of attempts, from which a check draws a conclusion.
 const MIN_CALLS: usize = 30;
-/// Minimum share of the cap that must be in use while calls wait.
+/// The check `work_conserving` passes if at least this share of the cap is in use while calls wait.
 const MIN_CAP_SHARE: f64 = 0.95;
-/// Maximum relative difference between the mean tokens per call of two steps. The check of Little's
-/// law allows twice as much.
+/// The check `mix` passes if the mean tokens per call differ by at most this share between any two
+/// steps. The check of Little's law allows twice as much.
 const MAX_DIFFERENCE: f64 = 0.1;
 /// Timer delay in seconds above which other work on this machine has affected the measurement.
 const MAX_LAG_S: f64 = 0.5;
@@ -43,13 +43,13 @@ struct StepSums {
     counted: usize,
     /// Seconds in which calls waited and no rate limit or cool-down applied.
     cap_limited_s: f64,
-    /// The seconds of `cap_limited_s`, each times the share of the cap in use.
+    /// Integral of the share of the cap in use over the time of `cap_limited_s`, in seconds.
     cap_limited_share_s: f64,
     /// The seconds of `cap_limited_s` in which slots were free.
     gap_s: f64,
-    /// Sum over the slots of the seconds for which each was in use.
+    /// Integral of the number of slots in use over the time of the step, in slot-seconds.
     slot_s: f64,
-    /// Seconds of CPU time used, divided by the number of CPUs.
+    /// Seconds of CPU time that this process used, divided by the number of CPUs.
     cpu_busy_s: f64,
     /// Seconds in which the CPU usage was measured.
     cpu_measured_s: f64,

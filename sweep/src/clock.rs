@@ -30,8 +30,8 @@ impl Clock {
         self.offset_s + at.saturating_duration_since(self.began).as_secs_f64()
     }
 
-    /// Returns the instant at which the clock shows `seconds`, or the start if that has passed.
-    /// Returns `None` if the instant is not representable.
+    /// Returns the instant at which the clock shows `seconds`, or the instant at which the clock
+    /// was created if that is later. Returns `None` if the instant is not representable.
     pub(crate) fn instant_at(&self, seconds: f64) -> Option<Instant> {
         let left = Duration::try_from_secs_f64((seconds - self.offset_s).max(0.0)).ok()?;
         self.began.checked_add(left)

@@ -2,8 +2,8 @@
 //!
 //! The search is pure, so the same observations lead to the same decisions. Resuming replays the
 //! observations and requires that the search repeats its decisions. The entries of a step are
-//! written and synced to disk when the step ends. A step that was cut off is repeated, and only its
-//! cost remains in the journal.
+//! written and synced to disk when the step ends. A step that is interrupted before its end is
+//! repeated, and only its cost remains in the journal.
 
 use std::fs::OpenOptions;
 use std::io::{BufRead, BufReader};
@@ -31,7 +31,8 @@ pub(crate) struct JournalHeader {
     pub(crate) format: u32,
     pub(crate) version: String,
     pub(crate) options: SweepOptions,
-    /// Hash of the file that the mix names, or a constant if the mix names no file.
+    /// Hash of the content of the file that the mix is read from, or a constant if the mix uses no
+    /// file.
     pub(crate) digest: u64,
     /// Maximum number of attempts per call, including the first.
     pub(crate) attempts: u32,
@@ -170,15 +171,15 @@ impl Journal {
 #[derive(Debug)]
 pub(crate) struct SavedJournal {
     pub(crate) header: JournalHeader,
-    /// Entries of complete steps. The entries of a step that was cut off are not included.
+    /// Entries of complete steps. The entries of an interrupted step are not included.
     pub(crate) entries: Vec<JournalEntry>,
     pub(crate) spend: SweepSpend,
     /// Number of times that the sweep was resumed before.
     pub(crate) resumed: u32,
 }
 
-/// Reads the journal in `directory`, and opens it for appending. Removes the entries of a step that
-/// was cut off from the file.
+/// Reads the journal in `directory`, and opens it for appending. Removes the entries of an
+/// interrupted step from the file.
 pub(crate) fn resume(directory: &Path) -> Result<(SavedJournal, Journal), SweepError> {
     let path = directory.join(JOURNAL_FILE);
     let io_error = |error| SweepError::file(&path, error);

@@ -21,11 +21,11 @@
 //! - **Step**: a period in which one cap is in force and more calls wait than slots are free.
 //! - **Position** of an attempt: the number of exchanges that were open just after it was sent,
 //!   including itself.
-//! - **Throughput**: answered calls per second. **Goodput**: those of them that met the latency
-//!   objectives.
+//! - **Throughput**: answered calls per second. **Goodput**: answered calls per second that met the
+//!   latency objectives.
 //! - **Knee**: the smallest cap whose goodput is within the tolerance of the best goodput.
-//! - **Credit**: what a rate limit with a token bucket has saved up, so that a burst is accepted at
-//!   first.
+//! - **Credit**: the unused quota that a rate limit with a token bucket has accumulated, which lets
+//!   a burst pass at first.
 
 mod background_writer;
 mod checks;

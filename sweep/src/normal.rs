@@ -1,4 +1,4 @@
-//! The standard normal distribution.
+//! Random numbers and quantiles of the standard normal distribution.
 
 use fastrand::Rng;
 

@@ -21,7 +21,7 @@ pub struct AttemptObservation {
 /// Failure of an attempt, or of a call's last attempt.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct AttemptFailure {
-    /// Class of the failure, by status or by what went wrong.
+    /// Why the attempt failed.
     pub cause: FailureCause,
     /// HTTP status, or `None` if no response head arrived.
     pub status: Option<u16>,
@@ -86,8 +86,8 @@ pub struct ReportedRate {
 /// A call that has ended, with all its attempts.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct CallObservation {
-    /// Index of the call's work in the mix. Every step sends the works in the order of their
-    /// indices, from 0.
+    /// Index of the call's request in the mix. Every step sends the requests of the mix in order,
+    /// from index 0.
     pub work: usize,
     /// Number of the step in which the call was queued.
     pub step: usize,
@@ -131,11 +131,11 @@ pub struct LoadSample {
     pub in_flight: usize,
     /// Number of calls that wait in the gate.
     pub waiting: usize,
-    /// What keeps the first waiting call from a free slot, or `None` if no call waits or no slot is
-    /// free.
+    /// Why the first waiting call does not get a free slot, or `None` if no call waits or no slot
+    /// is free.
     pub held_by: Option<BlockedBy>,
-    /// Share of the available CPU time that this process used since the previous sample, 0 to 1, or
-    /// `None` if not measured.
+    /// Share of the available CPU time that this process used since the previous measurement, 0 to
+    /// 1, or `None` if not measured.
     pub client_cpu: Option<f64>,
     /// Time in seconds by which the sampling timer fired late, or 0 if an event caused the sample.
     pub client_lag: f64,
@@ -143,7 +143,7 @@ pub struct LoadSample {
     pub engine: Option<EngineObservation>,
 }
 
-/// What keeps waiting calls from free slots.
+/// Why calls wait although slots are free.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum BlockedBy {
@@ -153,7 +153,7 @@ pub enum BlockedBy {
     Tokens,
     /// A cool-down after Retry-After or an outage, or the ramp that follows it.
     CoolDown,
-    /// The configured KV memory of the target.
+    /// The target's configured limit on KV-cache memory.
     Kv,
     /// No limit: the gate is about to send the calls.
     Nothing,

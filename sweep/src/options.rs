@@ -37,8 +37,8 @@ pub struct SweepOptions {
     pub prices: Option<TokenPrices>,
     /// Ceilings on cost, tokens, time and requests. Default: no ceilings.
     pub ceilings: SweepCeilings,
-    /// Whether to poll `/metrics` at the server's origin for preemptions and KV usage. A server
-    /// without vLLM metrics is ignored after three polls. Default `false`.
+    /// Whether to poll `/metrics` at the server's origin for preemptions and KV usage. Polling ends
+    /// after three failed polls in a row. Default `false`.
     pub engine_metrics: bool,
 }
 
@@ -62,8 +62,8 @@ impl Default for SweepOptions {
 
 impl SweepOptions {
     /// Copies the name, URL, model and latency objectives of a configured target into these
-    /// options. Leaves the model unchanged unless the target has exactly one model without a
-    /// wildcard.
+    /// options. The model is the one that the target sets in its requests, or otherwise its only
+    /// model pattern if that has no wildcard. Without either, the model stays unchanged.
     pub fn take_from(&mut self, target: &TargetConfig) {
         self.name = Some(target.name.to_string());
         if let Some(url) = target.matches.urls.first() {

@@ -67,7 +67,7 @@ pub enum SweepEnd {
     Refused,
 }
 
-/// Check of a condition without which the measurement is not valid.
+/// Result of checking one condition that a valid measurement satisfies.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Check {
     /// Name of the check: `work_conserving`, `stability`, `success`, `littles_law`, `client` or

@@ -6,8 +6,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::observation::FailureCause;
 
-/// An estimated value with its confidence interval.
-/// [`SearchSettings::confidence`](crate::SearchSettings::confidence) is the level of the interval.
+/// An estimated value with its confidence interval. The level of the interval is
+/// [`SearchSettings::confidence`](crate::SearchSettings::confidence).
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Estimate {
     /// Best estimate of the value.
@@ -80,13 +80,14 @@ pub enum Purpose {
     Narrow,
     /// To check that a cap that was measured before still behaves the same.
     Reference,
-    /// To use up the saved credit of a rate limit, so that only its refill rate counts.
+    /// To use up the quota that a rate limit has accumulated, so that later steps measure only its
+    /// refill rate.
     Drain,
     /// To confirm the answer, alternating with a higher cap.
     Confirm,
 }
 
-/// Result of a step for its cap.
+/// Whether a step showed that the server serves its cap.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "verdict", content = "why", rename_all = "snake_case")]
 pub enum StepVerdict {
@@ -146,8 +147,8 @@ pub struct StepResult {
     pub forbidden: f64,
 }
 
-/// Quantiles of a duration, in seconds. A quantile is `None` if the samples do not bound it from
-/// above at 95 % confidence.
+/// Quantiles of a duration, in seconds. The 95th and the 99th percentile are `None` if there are
+/// too few samples to bound them from above at 95 % confidence.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct LatencyQuantiles {

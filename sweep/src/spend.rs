@@ -59,7 +59,7 @@ pub enum Ceiling {
     Calls,
 }
 
-/// Prices of tokens, both in the same currency, whatever it is.
+/// Prices of prompt tokens and answer tokens, both in the same currency, which may be any.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TokenPrices {
@@ -151,7 +151,7 @@ impl SpendTracker {
     }
 
     /// Returns a ceiling that one more exchange of this size could exceed after `waiting` unsent
-    /// calls of the same size, or `None` if none could be.
+    /// calls of the same size, or `None` if no ceiling could be exceeded.
     pub(crate) fn ceiling_of_next(&self, input: u64, output: u64, waiting: usize) -> Option<Ceiling> {
         let inner = self.0.lock();
         let waiting = waiting as u64;
@@ -169,7 +169,8 @@ impl SpendTracker {
         self.0.lock().ceiling_hit
     }
 
-    /// Returns the total spent so far, without the time: `seconds` is that of the previous run.
+    /// Returns the total spent so far. Its `seconds` do not include the current run, because this
+    /// tracker reads no clock.
     pub(crate) fn spent(&self) -> SweepSpend {
         self.0.lock().spent
     }

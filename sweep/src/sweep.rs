@@ -82,8 +82,8 @@ impl Sweep {
         })
     }
 
-    /// Continues the sweep whose journal is in `directory`, with the options of the journal after
-    /// `change`. `change` may only modify [`SweepOptions::ceilings`].
+    /// Returns a sweep that continues the one whose journal is in `directory`, with the options of
+    /// the journal. `change` receives these options and may modify only [`SweepOptions::ceilings`].
     ///
     /// # Errors
     ///
@@ -122,7 +122,7 @@ impl Sweep {
         Ok(self)
     }
 
-    /// Uses the retries, rates and timeouts of a configured target for the calls. The sweep
+    /// Sets a configured target whose retries, rates and timeouts apply to the calls. The sweep
     /// overrides the target's cap, limit, queue, tenants, lanes and fallback.
     ///
     /// # Errors
@@ -153,9 +153,9 @@ impl Sweep {
         self
     }
 
-    /// Writes the journal, from which the sweep can be resumed, and the call log into `directory`.
-    /// [`Sweep::run`] creates the directory after the preflight call, and syncs the files to disk
-    /// at the end of each step.
+    /// Makes the sweep write its call log, and the journal from which it can be resumed, into
+    /// `directory`. [`Sweep::run`] creates the directory after the preflight call, and syncs the
+    /// files to disk at the end of each step.
     pub fn keep(mut self, directory: &Path) -> Self {
         self.keep = Some(directory.to_owned());
         self
@@ -171,7 +171,7 @@ impl Sweep {
         &self.endpoint
     }
 
-    /// Estimates the calls, tokens, cost and time of the whole sweep. Sends nothing.
+    /// Returns an estimate of the calls, tokens, cost and time of the whole sweep. Sends nothing.
     pub fn plan(&self) -> Plan {
         let search = &self.options.search;
         let inputs = PlanInputs {
@@ -299,8 +299,8 @@ impl Sweep {
 /// State at the start of [`Sweep::run`]: empty for a new sweep, or restored from a journal.
 struct PriorState {
     session: SearchSession,
-    /// Last decision in the journal and its time in seconds since the sweep began. Its step was cut
-    /// off and is repeated. `None` for a new sweep.
+    /// Last decision in the journal and its time in seconds since the sweep began. Its step was
+    /// interrupted and is repeated. `None` for a new sweep.
     next: Option<(f64, SearchAction)>,
     preflight_result: Option<PreflightResult>,
     spend: SweepSpend,

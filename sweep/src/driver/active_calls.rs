@@ -1,4 +1,4 @@
-//! The calls that have started and not ended.
+//! A collection of the calls that have started and not ended, with their tasks.
 
 use std::collections::{BTreeMap, HashMap};
 use std::future::Future;
@@ -66,13 +66,13 @@ impl ActiveCalls {
         self.all_cancelled = all;
     }
 
-    /// Returns `true` if every call was already marked as cancelled when [`ActiveCalls::cancel`]
-    /// was last called.
+    /// Returns `true` if every call was marked as cancelled at the end of the last call of
+    /// [`ActiveCalls::cancel`]. Calls that were started later are not considered.
     pub(super) fn are_all_cancelled(&self) -> bool {
         self.all_cancelled
     }
 
-    /// Takes all records of ended calls that are available in `records`.
+    /// Moves all available records of ended calls from `records` into this collection.
     pub(super) fn read_records(&mut self, records: &mut broadcast::Receiver<Arc<CallRecord>>) {
         loop {
             match records.try_recv() {
@@ -88,8 +88,9 @@ impl ActiveCalls {
         }
     }
 
-    /// Removes the call with identifier `id`. Returns its state and the gate's record, which is
-    /// `None` if it was missed. Returns `None` if no such call is active.
+    /// Removes the call with identifier `id`. Returns its state and the gate's record of it. The
+    /// record is `None` if it was missed. Returns `None` instead of the pair if no such call is
+    /// active.
     pub(super) fn remove(&mut self, id: u64) -> Option<(Arc<CallState>, Option<Arc<CallRecord>>)> {
         let record = self.records.remove(&id);
         self.calls.remove(&id).map(|(call, _)| (call, record))

@@ -1,4 +1,4 @@
-//! Determines what keeps waiting calls from free slots.
+//! Determines why calls wait although slots are free.
 
 use tidegate::Gate;
 use tidegate::explain::CallStatus;

@@ -15,7 +15,7 @@ pub struct CallLine {
     pub step: usize,
     /// Cap of the step.
     pub cap: usize,
-    /// Index of the call's work in the mix.
+    /// Index of the call's request in the mix.
     pub work: usize,
     /// Time at which the call was queued at the gate, in seconds since the sweep began.
     pub queued_at: f64,
@@ -97,8 +97,8 @@ impl CallTimes {
     }
 }
 
-/// Returns the log line and the observation of an ended call. Returns `None` if no request was
-/// sent, and no observation if the sweep cancelled the call.
+/// Returns the log line and the observation of an ended call. The observation is `None` if the
+/// sweep cancelled the call. Returns `None` instead of the pair if no request of the call was sent.
 pub(super) fn ended_call(
     call: &CallState,
     record: Option<&CallRecord>,

@@ -1,4 +1,4 @@
-//! State of one call.
+//! The state of one call: its attempts, and the times of its response stream.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ pub(super) struct CallState {
     pub(super) id: u64,
     pub(super) step: usize,
     pub(super) cap: usize,
-    /// Index of the call's work in the mix.
+    /// Index of the call's request in the mix.
     pub(super) work: usize,
     /// Estimated number of prompt tokens of the call.
     pub(super) input: u64,
@@ -28,7 +28,7 @@ pub(super) struct CallState {
 #[derive(Clone, Debug, Default)]
 pub(super) struct CallHistory {
     pub(super) attempts: Vec<AttemptLog>,
-    /// Whether an exchange of the call is open.
+    /// Whether a request of the call was sent and its exchange with the server has not ended.
     pub(super) open: bool,
     /// Whether the sweep cancelled the call. Such a call is not an observation of the server.
     pub(super) cancelled_by_sweep: bool,
@@ -46,7 +46,8 @@ pub(super) struct AttemptLog {
     pub(super) failure: Option<AttemptFailure>,
 }
 
-/// Times and usage of a stream. Each field is `None` until the stream has shown it.
+/// Times of the tokens in a response stream, and the usage that it reports. Each field is `None`
+/// until it is known.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct StreamTimes {
     pub(super) first_at: Option<f64>,
@@ -68,8 +69,8 @@ impl CallState {
         Arc::new(Self { id, step, cap, work, input, output, queued_at, history: Mutex::default() })
     }
 
-    /// Records that a request was sent at `sent_at`. Returns `true` if it is the call's first
-    /// request.
+    /// Records a new attempt, which was sent at `sent_at` while `position` exchanges were open,
+    /// including this one. Returns `true` if it is the call's first request.
     pub(super) fn sent(&self, sent_at: f64, position: usize) -> bool {
         let mut history = self.history.lock();
         history.attempts.push(AttemptLog { sent_at, ended_at: None, position, status: None, failure: None });

@@ -10,7 +10,8 @@ use crate::clock::Clock;
 use crate::observation::AttemptObservation;
 use crate::spend::SpendTracker;
 
-/// Event of a call or an exchange, for the driver.
+/// Event of a call, or of an exchange, which is one request with its response. The driver receives
+/// it.
 #[derive(Debug)]
 pub(crate) enum DriverEvent {
     /// A request was sent.
@@ -21,7 +22,8 @@ pub(crate) enum DriverEvent {
     Cancelled,
     /// The call with this identifier has ended.
     Done(u64),
-    /// The server rejects every further call with this key. Contains the status and the error code.
+    /// The server rejects every further call with the sweep's API key. Contains the status and the
+    /// error code.
     Refused(String),
 }
 
@@ -50,8 +52,8 @@ impl EventHub {
         (Arc::new(Self { clock, tracker, dialect, open: Mutex::new(0), events }), receiver)
     }
 
-    /// Records that a request is sent. Returns the time in seconds since the sweep began, and the
-    /// number of open exchanges, including this one.
+    /// Records that a request is sent. Returns the current time in seconds since the sweep began,
+    /// and the number of open exchanges, including this one.
     pub(crate) fn open(&self) -> (f64, usize) {
         let mut open = self.open.lock();
         *open += 1;
@@ -59,8 +61,8 @@ impl EventHub {
         (self.clock.now(), *open)
     }
 
-    /// Records that an exchange has ended, and sends an event to the driver: the one that `event`
-    /// returns for the current time in seconds since the sweep began.
+    /// Records that an exchange has ended. Calls `event` with the current time in seconds since the
+    /// sweep began, and sends the returned event to the driver.
     pub(crate) fn close(&self, event: impl FnOnce(f64) -> DriverEvent) {
         let mut open = self.open.lock();
         *open = open.saturating_sub(1);

@@ -161,8 +161,8 @@ impl Exchange {
         }
     }
 
-    /// Returns the failure of the exchange, or `None` if it was answered completely, and a message
-    /// if the server rejects every further call with this key.
+    /// Returns two values: the failure of the exchange, or `None` if it was answered completely;
+    /// and a message if the server rejects every further call with the API key, otherwise `None`.
     fn classify(&self, how: &ExchangeEnd) -> (Option<AttemptFailure>, Option<String>) {
         let Some(response) = &self.response else {
             let kind = match how {
@@ -201,8 +201,8 @@ impl Exchange {
         (failure, None)
     }
 
-    /// Settles the token reservation: with the server's count, with nothing if the server rejected
-    /// the request, and otherwise in full.
+    /// Settles the token reservation: charges the tokens that the server counted, nothing if the
+    /// server did not run the request, and otherwise all reserved tokens.
     fn settle(&mut self, how: &ExchangeEnd, failure: Option<&AttemptFailure>) {
         let Some(reservation) = self.reservation.take() else { return };
         let nothing_ran = match &self.response {

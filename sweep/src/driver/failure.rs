@@ -12,7 +12,8 @@ pub(super) const MAX_ERROR_BYTES: usize = 16 << 10;
 /// Maximum Retry-After in seconds. A longer one is ignored.
 const MAX_RETRY_AFTER_S: f64 = 86_400.0;
 
-/// Classifies a response with an error status. Also returns the core's classification.
+/// Classifies a response with an error status. Returns the failure for the search, and the
+/// classification by the `tidegate` crate.
 pub(super) fn from_status(status: StatusCode, headers: &HeaderMap, body: &[u8]) -> (AttemptFailure, Verdict) {
     let verdict = tidegate::protocol::classify(status, headers, body, EPOCH);
     let mut failure = from_verdict(&verdict, body);
@@ -22,8 +23,8 @@ pub(super) fn from_status(status: StatusCode, headers: &HeaderMap, body: &[u8]) 
     (failure, verdict)
 }
 
-/// Converts the core's classification of an error into a failure. `body` is searched for the name
-/// of a limit.
+/// Converts a classification by the `tidegate` crate into a failure for the search. `body` is
+/// searched for the name of a limit.
 pub(super) fn from_verdict(verdict: &Verdict, body: &[u8]) -> AttemptFailure {
     let cause = match verdict.class {
         Class::RateLimited => FailureCause::Limited,
@@ -61,7 +62,7 @@ pub(super) fn without_details(cause: FailureCause) -> AttemptFailure {
     AttemptFailure { cause, status: None, retry_after: None, hint: None }
 }
 
-/// Returns `true` if the error means that no further call with this key can succeed.
+/// Returns `true` if the error means that no further call with the API key can succeed.
 pub(super) fn is_final(verdict: &Verdict) -> bool {
     matches!(verdict.class, Class::QuotaExhausted | Class::Unauthorized)
 }
@@ -115,7 +116,8 @@ fn exhausted_budget(headers: &HeaderMap) -> Option<LimitHint> {
     }
 }
 
-/// Returns the rate limits that the response headers report.
+/// Returns the request and token limits that the response headers report, per minute, and how much
+/// of them remains.
 pub(super) fn reported_rates(headers: &HeaderMap) -> ReportedRates {
     let rates = RateHeaders::read(headers, EPOCH);
     let per_minute = |window: tidegate::protocol::rate::RateWindow| {

@@ -1,10 +1,11 @@
-//! Carries out the decisions of a search through the production path.
+//! Carries out the decisions of a search: sends calls through a real gate, and passes the
+//! observations to the search.
 //!
 //! During a step, the driver keeps `cap + max(cap / 4, 8)` calls in a gate with one target, so that
 //! some always wait. The gate enforces the cap. All times are read from tokio's clock, so a whole
 //! sweep can run under the paused clock. Calls in flight at the end of a step continue into the
-//! next one. Calls that only wait are cancelled, because each step sends the works of the mix from
-//! index 0. No exchange is in flight when the driver returns, however the sweep ended.
+//! next one. Calls that only wait are cancelled, because each step sends the requests of the mix
+//! from index 0. No exchange is in flight when the driver returns, however the sweep ended.
 
 mod active_calls;
 mod blocked_by;
@@ -115,8 +116,8 @@ impl<'a> Driver<'a> {
     }
 
     /// Carries out the search's decisions until the search is done or something else ends the
-    /// sweep. `first` is a decision of an earlier run that was cut off, or `None` to start with a
-    /// new decision.
+    /// sweep. `first` is the decision that an interrupted earlier run did not complete, or `None`
+    /// to start with a new decision.
     pub(crate) async fn run(mut self, first: Option<SearchAction>) -> Result<DriverResult, SweepError> {
         let mut next = first;
         let ended = loop {
@@ -223,7 +224,8 @@ impl<'a> Driver<'a> {
         Ok(None)
     }
 
-    /// Starts calls until enough calls wait, or until one more call could exceed a ceiling.
+    /// Starts calls until `cap + max(cap / 4, 8)` calls are active, or until one more call could
+    /// exceed a ceiling.
     fn start_calls(&mut self) {
         let wanted = self.cap + (self.cap / 4).max(8);
         if self.calls.len() >= wanted {

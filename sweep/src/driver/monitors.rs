@@ -1,4 +1,4 @@
-//! Monitors of the client and of the engine.
+//! Monitors of the client's CPU usage and of the engine's metrics.
 
 use crate::observation::EngineObservation;
 

@@ -31,8 +31,8 @@ const TIMEOUT: Duration = Duration::from_secs(300);
 const MAX_BYTES: usize = 1 << 20;
 
 /// Makes the preflight call, and adjusts the prompt lengths of `mix` to the server's token count.
-/// If the server stays busy (429, 503 or 529), returns a result without a count, a duration and a
-/// server.
+/// If the server stays busy (429, 503 or 529), returns a result without a token count, a duration
+/// and a server name.
 ///
 /// # Errors
 ///

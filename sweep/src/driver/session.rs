@@ -1,4 +1,4 @@
-//! The search together with the journal and the sums for the checks, which receive the same events.
+//! Passes each event of a sweep to the search, to the sums for the checks, and to the journal.
 //! Resuming replays a journal through the same functions.
 
 use crate::checks::StepTally;
@@ -70,13 +70,14 @@ impl SearchSession {
         Ok(next)
     }
 
-    /// Writes the entries of the step that has ended and the total cost, and starts to sync them.
+    /// Writes the total cost and all pending entries to the journal, and starts to sync it to disk.
+    /// Called when a step has ended.
     pub(crate) fn sync(&mut self, spend: SweepSpend) -> Result<(), SweepError> {
         self.append(|| JournalEntry::Spend(spend))?;
         self.journal.as_mut().map_or(Ok(()), Journal::sync)
     }
 
-    /// Drops the entries of the step that was cut off, and writes the total cost.
+    /// Drops the journal entries of the interrupted step, and writes the total cost.
     pub(crate) fn discard_step(&mut self, spend: SweepSpend) -> Result<(), SweepError> {
         self.journal.as_mut().map_or(Ok(()), |journal| journal.discard_step(spend))
     }

@@ -19,7 +19,7 @@ pub(crate) enum OutputLimitKey {
     CompletionTokens,
 }
 
-/// Keys that limit the output tokens, of all APIs.
+/// JSON keys that limit the output tokens in any of the APIs.
 const OUTPUT_LIMIT_KEYS: [&str; 3] = ["max_tokens", "max_completion_tokens", "max_output_tokens"];
 
 impl Endpoint {
@@ -52,8 +52,8 @@ impl Endpoint {
         body
     }
 
-    /// Returns the JSON key that limits the output tokens in this API. `key` selects among those of
-    /// chat completions.
+    /// Returns the JSON key that limits the output tokens in this API. For chat completions, `key`
+    /// selects it.
     pub(crate) fn output_limit_key(&self, key: OutputLimitKey) -> &'static str {
         match (self.api, key) {
             (Api::Responses, _) => "max_output_tokens",
@@ -79,8 +79,8 @@ impl Endpoint {
         request
     }
 
-    /// Returns a GET request for an absolute URL with the endpoint's key, or `None` if the URL is
-    /// invalid.
+    /// Returns a GET request for `path`, which is an absolute URL, with the endpoint's key. Returns
+    /// `None` if `path` is not a valid URL.
     pub(crate) fn auxiliary_request(&self, path: &str) -> Option<Request<RequestBody>> {
         let uri: Uri = path.parse().ok()?;
         Some(self.request_to(uri))

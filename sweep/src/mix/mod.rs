@@ -1,9 +1,10 @@
 //! The mix: the sequence of requests that every step sends.
 //!
-//! The work of a call depends only on the seed and on its index, so every step sends the same
-//! works. Generated prompts start with a nonce of seed, step and index. Without it, the server's
-//! prefix cache would serve all steps except the first. The user's own requests are sent unchanged
-//! except for `model`, `stream` and, if the user asks for it, the output limit.
+//! The request of a call depends only on the seed and on its index, so every step sends the same
+//! requests. Only the nonce differs. Generated prompts start with a nonce of seed, step and index.
+//! Without it, the server's prefix cache would serve all steps except the first. The user's own
+//! requests are sent unchanged except for `model`, `stream` and, if the user asks for it, the
+//! output limit.
 
 mod lengths;
 mod prompt_text;
@@ -72,7 +73,7 @@ pub(crate) struct Work {
 /// Assumed output tokens of a request without an output limit.
 const UNBOUNDED_OUTPUT_TOKENS: u64 = 4_096;
 
-/// The requests of a sweep, by index.
+/// The source of the requests of a sweep. Each request is identified by its index.
 #[derive(Clone, Debug)]
 pub(crate) struct Mix {
     source: Source,
@@ -95,8 +96,8 @@ enum Source {
 }
 
 impl Mix {
-    /// Reads the file that `options` names, if any, and checks it. With `exact`, requests contain
-    /// vLLM's keys that force answers to their maximum length.
+    /// Returns the mix that `options` describes. Reads and checks its file, if it has one. With
+    /// `exact`, requests contain vLLM's keys that force answers to their maximum length.
     pub(crate) fn load(
         options: &MixOptions,
         seed: u64,
@@ -138,7 +139,7 @@ impl Mix {
         })
     }
 
-    /// Returns the work at `index`. `step` changes only the nonce of generated prompts.
+    /// Returns the request with this index. `step` changes only the nonce of generated prompts.
     pub(crate) fn work(&self, endpoint: &Endpoint, step: usize, index: usize) -> Work {
         // Seeded by the index alone, so that each step draws the same.
         let mut rng =
@@ -214,7 +215,8 @@ impl Mix {
         self.output_limit_key = output_limit_key;
     }
 
-    /// Returns the mean input tokens and mean output tokens of the first 1,000 requests.
+    /// Returns the mean input tokens and the mean output tokens per request. For a trace or the
+    /// user's requests, these are the means of the first 1,000.
     pub(crate) fn means(&self) -> (f64, f64) {
         const MAX_SAMPLED: usize = 1_000;
         let mean = |lengths: &mut dyn Iterator<Item = (u64, u64)>| {

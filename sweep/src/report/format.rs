@@ -111,7 +111,7 @@ pub(super) fn or_unknown(known: Option<f64>, format: fn(f64) -> String) -> Strin
     known.map_or_else(|| UNKNOWN.to_owned(), format)
 }
 
-/// Returns the name of a binding limit.
+/// Returns the name of the limit that determines the cap.
 pub(super) fn binding(binding: Binding) -> &'static str {
     match binding {
         Binding::ConcurrencyLimit => "concurrency limit",
@@ -124,7 +124,7 @@ pub(super) fn binding(binding: Binding) -> &'static str {
     }
 }
 
-/// Returns a sentence that explains a binding limit.
+/// Returns a sentence that explains the limit that determines the cap.
 pub(super) fn binding_description(binding: Binding) -> &'static str {
     match binding {
         Binding::ConcurrencyLimit => "The server rejects calls above this number of concurrent calls.",

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use crate::outcome::{CallOutcomes, SweepOutcome};
 use crate::result::{Purpose, StepResult, StepVerdict};
 
-/// All steps at one cap, except drain steps.
+/// All steps at one cap, except drain steps ([`Purpose::Drain`]).
 pub(super) struct StepsAtCap<'a> {
     pub(super) cap: usize,
     /// Steps in order of time.
@@ -43,8 +43,9 @@ impl StepsAtCap<'_> {
     }
 }
 
-/// Returns the steps grouped by cap, in ascending order of the caps. Omits drain steps, which
-/// measure the saved credit of a rate limit instead of the throughput.
+/// Returns the steps grouped by cap, in ascending order of the caps. Omits drain steps, whose calls
+/// use up the quota that a rate limit has accumulated, so that they do not show the throughput at
+/// the cap.
 pub(super) fn by_cap(outcome: &SweepOutcome) -> Vec<StepsAtCap<'_>> {
     let mut caps: BTreeMap<usize, Vec<&StepResult>> = BTreeMap::new();
     for step in outcome.steps.iter().filter(|step| step.purpose != Purpose::Drain) {

@@ -10,8 +10,8 @@ use crate::normal;
 use crate::observation::FailureCause;
 use crate::result::{Binding, Estimate, SweepAnswer};
 
-/// If sequences are preempted at a cap of at most this multiple of the answer, full KV memory
-/// counts as the binding limit.
+/// If a cap is unusable because of a cliff or an overload, full KV memory counts as the binding
+/// limit if sequences are preempted at a cap of at most this multiple of the answer.
 const PREEMPTION_RANGE: f64 = 1.4;
 
 /// Returns the answer from the evidence so far.

@@ -13,20 +13,21 @@ const DROP_SHARE: f64 = 0.85;
 const PAUSE_FACTOR: f64 = 5.0;
 /// Minimum length in seconds of a pause that indicates a preempted sequence.
 const MIN_PAUSE_S: f64 = 0.3;
-/// Minimum share of calls with such pauses, and of preemptions per attempt, at a cap with
-/// preemptions.
+/// A cap counts as one with preemptions only if more than this share of its calls have such pauses,
+/// or if it has more preemptions per attempt than this.
 const PAUSED_SHARE: f64 = 0.03;
 /// Minimum change of the natural logarithm of the service time that counts as a change.
 const MIN_CHANGE: f64 = 0.08;
-/// Minimum change in standard errors that counts as a change.
+/// Minimum difference between two measurements, in standard errors, that counts as a change or a
+/// contradiction.
 const EVIDENT_ERRORS: f64 = 3.5;
-/// Thresholds for a suspected change: minimum change of the logarithm, and minimum change in
-/// standard errors.
+/// Thresholds for a change of the service time that a fall of the goodput already suggests: minimum
+/// change of the natural logarithm, and minimum change in standard errors.
 const SUSPECT_CHANGE: (f64, f64) = (0.12, 1.5);
 /// Maximum difference of the natural logarithms of two caps that are compared with each other.
 const NEIGHBOUR_DISTANCE: f64 = 0.4;
-/// Minimum difference of the natural logarithms of a measured goodput and the curve at which the
-/// measurement contradicts the curve.
+/// Minimum difference between the natural logarithms of a measured goodput and of the curve for the
+/// measurement to contradict the curve.
 const OFF_CURVE: f64 = 0.12;
 
 impl Evidence {
@@ -80,8 +81,8 @@ impl Evidence {
         self.points().into_iter().max_by(|a, b| a.goodput.value.total_cmp(&b.goodput.value))
     }
 
-    /// Returns `true` if the goodput at `cap` is below [`DROP_SHARE`] of the best goodput, which a
-    /// lower cap has.
+    /// Returns `true` if the goodput at `cap` is below [`DROP_SHARE`] of the best goodput, and a
+    /// lower cap has the best one.
     pub(super) fn is_goodput_drop(&self, cap: usize) -> bool {
         let at_cap = self.pooled(cap).and_then(|summary| summary.goodput(self.work()));
         at_cap
@@ -91,7 +92,8 @@ impl Evidence {
 
     /// Returns the change of the natural logarithm of the service time since the cap of `summary`
     /// was measured before. Returns `None` if it was not, or if the change is too small for the
-    /// thresholds. `suspected` selects [`SUSPECT_CHANGE`].
+    /// thresholds. The thresholds are [`MIN_CHANGE`] and [`EVIDENT_ERRORS`], or [`SUSPECT_CHANGE`]
+    /// if `suspected`.
     pub(super) fn service_time_change(&self, summary: &StepSummary, suspected: bool) -> Option<f64> {
         let (now, then) =
             (summary.service.at(self.work())?, self.pooled(summary.cap)?.service.at(self.work())?);
@@ -101,10 +103,10 @@ impl Evidence {
         (change.abs() > least && change.abs() > threshold * error).then_some(change)
     }
 
-    /// Returns a measured cap that contradicts the goodput of a step, or `None` if none does.
-    /// Inside a smooth curve, the step contradicts its nearest cap if it is off the curve.
-    /// Otherwise it contradicts a neighbouring cap if the goodput between the two changes more than
-    /// their caps do.
+    /// Returns a measured cap whose goodput is inconsistent with that of the step `summary`, or
+    /// `None` if there is none. If the curve is smooth and covers the cap of the step, this is the
+    /// nearest measured cap if the step is off the curve. Otherwise it is a neighbouring cap if the
+    /// two goodputs differ by a larger factor than the two caps.
     pub(super) fn contradicting_cap(&self, summary: &StepSummary) -> Option<usize> {
         let goodput = summary.goodput(self.work())?;
         let points = self.points();

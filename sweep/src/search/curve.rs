@@ -25,8 +25,8 @@ const NEAR_BEST: f64 = 0.97;
 const SHAPE_RANGE_BELOW: f64 = 6.0;
 /// Caps above the best cap times this factor are ignored in the fit.
 const SHAPE_RANGE_ABOVE: f64 = 2.6;
-/// Maximum residual of a point in standard errors. A residual below `MAX_RESIDUAL_SHARE` of the
-/// value is accepted too.
+/// Maximum residual of a point, in standard errors, for a shape to fit. A residual below
+/// `MAX_RESIDUAL_SHARE` of the value is accepted too.
 const MAX_RESIDUAL_ERRORS: f64 = 3.0;
 /// Residual relative to the value that is always accepted.
 const MAX_RESIDUAL_SHARE: f64 = 0.02;
@@ -37,8 +37,9 @@ pub(super) struct Curve {
     shape: Option<Shape>,
 }
 
-/// Knee of a curve: `cap` is the smallest cap within the tolerance of the highest goodput `best`,
-/// which `best_cap` has.
+/// Knee of a curve: `cap` is the smallest cap whose goodput is within the tolerance of `best`.
+/// `best` is the highest goodput of the curve in calls per second, and `best_cap` the lowest cap
+/// that has it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Knee {
     pub(super) cap: usize,
@@ -93,8 +94,8 @@ impl Curve {
         ((1.0 - share) * left.goodput.value.ln() + share * right.goodput.value.ln()).exp()
     }
 
-    /// Returns the smallest cap whose goodput is at least `1 - tolerance` of the highest. Returns
-    /// `None` without points.
+    /// Returns the knee: the smallest cap whose goodput is at least `1 - tolerance` of the highest.
+    /// Returns `None` without points.
     pub(super) fn knee(&self, tolerance: f64) -> Option<Knee> {
         let (low, high) = (self.points.first()?.cap, self.points.last()?.cap);
         let (best_cap, best) = (low..=high)
@@ -167,8 +168,9 @@ impl Shape {
     }
 }
 
-/// Fits a polynomial of `terms` terms (1 to 3) of the cap to the mean call times. Returns `None` if
-/// the points do not determine it.
+/// Fits a polynomial of `terms` terms (1 to 3) of the cap to the mean call times. Returns its
+/// coefficients in ascending order, with 0 for unused terms, or `None` if the points do not
+/// determine them.
 fn least_squares(points: &[Point], terms: usize) -> Option<[f64; 3]> {
     // Caps are scaled by the highest one to keep the sums in range.
     let scale = points.last()?.cap as f64;
@@ -193,8 +195,9 @@ fn least_squares(points: &[Point], terms: usize) -> Option<[f64; 3]> {
     Some([a, b / scale, c / (scale * scale)])
 }
 
-/// Solves a linear system of three equations by Gaussian elimination with pivoting. Returns `None`
-/// if it is singular.
+/// Returns the solution of a linear system of three equations, by Gaussian elimination with
+/// pivoting. The last number of each row is the right side. Returns `None` if the system is
+/// singular.
 fn solve(mut rows: [[f64; 4]; 3]) -> Option<[f64; 3]> {
     for column in 0..3 {
         let pivot = (column..3).max_by(|&a, &b| rows[a][column].abs().total_cmp(&rows[b][column].abs()))?;

@@ -1,4 +1,5 @@
-//! Evidence from the steps of the current era.
+//! The evidence of the search: the summaries of the steps in the current era, and what follows from
+//! them for a cap.
 //!
 //! A new era begins when the server has changed. Steps of earlier eras remain only in the report.
 
@@ -10,8 +11,8 @@ use super::sprt::Sprt;
 use super::step_summary::{StepEnd, StepSummary};
 use crate::observation::CallObservation;
 
-/// Number of standard errors that are added to the share of failures at low caps when it is used as
-/// the acceptable share.
+/// The share of failures at low caps, plus this many of its standard errors, is the background that
+/// [`Evidence::test`] tolerates.
 const BASELINE_ERRORS: f64 = 1.0;
 
 /// Why the search considers a cap unusable.
@@ -37,8 +38,9 @@ pub(super) struct RejectedCap {
     pub(super) guess: Option<usize>,
     /// Whether to measure the cap just above `guess` after `guess`.
     pub(super) try_next: bool,
-    /// If positions above the highest accepted cap were accepted: that cap, and the highest
-    /// accepted position. Otherwise `None`.
+    /// The highest usable cap, and the highest position at which attempts were accepted in the
+    /// rejected step, if this position is above the cap. Otherwise `None`. The position is the
+    /// number of open exchanges just after an attempt was sent.
     pub(super) edge: Option<(usize, usize)>,
 }
 
@@ -58,7 +60,7 @@ pub(super) struct Evidence {
     pub(super) bad: Option<RejectedCap>,
     /// Sums over all answered calls, from which the mean output tokens per call are computed.
     mix: ServiceTime,
-    /// Total tokens of answered calls: count, sum, and sum of squares.
+    /// Number of answered calls, sum of their total tokens, and sum of the squares of these tokens.
     token_sums: [f64; 3],
     /// Number of calls that have ended since the sweep began.
     pub(super) calls: usize,
@@ -77,8 +79,8 @@ impl Evidence {
         }
     }
 
-    /// Returns the relative standard error of the mean tokens per call in the steps at `cap`. These
-    /// steps sent only the first requests of the mix.
+    /// Returns the relative standard error of the mean tokens per call in the steps at `cap`. The
+    /// error arises because these steps sent only the first requests of the mix.
     pub(super) fn sample_error(&self, cap: usize) -> f64 {
         let [n, sum, squares] = self.token_sums;
         let spread = (n * squares / (sum * sum).max(1.0) - 1.0).max(0.0).sqrt();

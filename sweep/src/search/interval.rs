@@ -1,8 +1,8 @@
 //! Confidence interval of the knee.
 //!
 //! Uses a parametric bootstrap (B. Efron): the measured goodputs are redrawn with their errors, and
-//! each draw has a knee. The random generator is seeded with the measurements, so equal
-//! measurements have equal intervals.
+//! the knee of each draw is computed. The random generator is seeded with the measurements, so
+//! equal measurements have equal intervals.
 
 use fastrand::Rng;
 
@@ -15,8 +15,8 @@ const BOOTSTRAP_DRAWS: usize = 300;
 /// server.
 const MODEL_ERROR: f64 = 0.015;
 
-/// Returns the range, both ends inclusive, of the middle `confidence` (0.5 to 0.999) of the
-/// bootstrapped knees. Returns `None` without points.
+/// Returns the confidence interval of the knee at the level `confidence` (0.5 to 0.999), both ends
+/// inclusive. It contains the middle part of the bootstrapped knees. Returns `None` without points.
 pub(super) fn knee_interval(points: &[Point], tolerance: f64, confidence: f64) -> Option<(usize, usize)> {
     let seed = points.iter().fold(points.len() as u64, |seed, point| {
         seed.rotate_left(7) ^ point.goodput.value.to_bits() ^ point.cap as u64

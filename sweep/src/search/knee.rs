@@ -4,8 +4,8 @@ use super::SearchSettings;
 use super::curve::Curve;
 use super::evidence::Evidence;
 
-/// Relative distance between a usable and an unusable cap at which the search stops to narrow it.
-/// At least one slot.
+/// Relative distance between a usable and an unusable cap at which the search no longer measures
+/// between them. The distance is at least one slot.
 pub(super) const RESOLUTION: f64 = 0.02;
 /// Relative distance between two caps within which a measurement of one also counts for the other.
 pub(super) const NEAR: f64 = 0.06;
@@ -16,7 +16,7 @@ const PAST_PEAK_SHARE: f64 = 0.8;
 const FLAT_GAIN: f64 = 1.15;
 /// Goodput counts as no longer rising if the knee is below this share of the highest measured cap.
 const BENT_SHARE: f64 = 0.85;
-/// Maximum ratio between the knee and the next lower measured cap.
+/// Maximum ratio between the knee and the next lower measured cap for the knee to count as known.
 const MAX_GAP_RATIO: f64 = 1.4;
 
 /// Returns `true` if a measurement at cap `a` also counts for cap `b`.
@@ -25,8 +25,8 @@ fn is_near(a: usize, b: usize) -> bool {
 }
 
 impl Evidence {
-    /// Returns `true` if the last increase of the cap, by more than a third, raised the goodput by
-    /// less than [`FLAT_GAIN`].
+    /// Returns `true` if the highest measured cap is more than a third above the next lower one,
+    /// but its goodput is less than [`FLAT_GAIN`] times as high.
     pub(super) fn is_flattening(&self) -> bool {
         match self.points().as_slice() {
             [.., below, last] => {

@@ -9,15 +9,15 @@
 //!   which it occupies slots.
 //! - An **era** is a period in which the server behaved consistently. Evidence from earlier eras is
 //!   ignored.
-//! - A **reference** step measures a cap again. A **drain** step uses up the saved credit of a rate
-//!   limit.
+//! - A **reference** step measures a cap again. A **drain** step uses up the credit of a rate
+//!   limit, which is the unused quota that it has accumulated.
 //!
 //! # Modules
 //!
 //! - `step_monitor` collects the observations of the current step, and decides when the step is
-//!   complete (`stopping_rules`). It uses a sequential test of failures (`sprt`), the positions of
-//!   failures (`positions`), the service time (`service_time`) and `quantiles`. The result is a
-//!   `step_summary`.
+//!   complete (`step_stopping_rules`). It uses a sequential test of failures (`sprt`), the
+//!   positions of failures (`positions`), the service time (`service_time`) and `quantiles`. The
+//!   result is a `step_summary`.
 //! - `policy` decides the next step from the `evidence`: first upwards, then between a usable and
 //!   an unusable cap or at the `knee` of the `curve`, and finally the confirmation. `consistency`
 //!   detects contradictions, and `recovery` resolves them. If a rate limit applies, `rate_limited`
@@ -56,7 +56,7 @@ use policy::{NextStep, Policy};
 pub use settings::SearchSettings;
 use step_monitor::{StepMonitor, StepTask};
 
-/// What the driver does next, as the search decides.
+/// A decision of the search: what the driver does next.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "move", rename_all = "snake_case")]
 pub enum SearchAction {

@@ -29,21 +29,22 @@ use crate::result::Purpose;
 const MAX_REFERENCES: usize = 4;
 /// Maximum number of steps that only locate the knee.
 const MAX_KNEE_STEPS: usize = 5;
-/// Maximum number of steps between two steps that used up the credit of a rate limit for both to
-/// count.
+/// Two steps that used up the credit of a rate limit show that a rate limit applies only if the
+/// second is at most this number of steps after the first.
 const MAX_EXHAUSTION_DISTANCE: usize = 6;
-/// Number of calls after which the knee is no longer refined and a changed answer no longer
-/// overturns the confirmation.
+/// Number of calls from which on no more steps are made only to locate the knee, and the search
+/// ends even if its confirmation changed the answer.
 const SUFFICIENT_CALLS: usize = 2_000;
 /// Number of calls, plus `MAX_CALLS_PER_SLOT` for each slot of the highest usable cap, after which
 /// the search ends because the server is not stable.
 const MAX_CALLS: usize = 4_000;
 /// Additional calls per slot of the highest usable cap before the search ends.
 const MAX_CALLS_PER_SLOT: usize = 20;
-/// Maximum number of times that the search starts again from a later finding.
+/// Maximum number of times that the search starts again because a later step contradicts its
+/// result.
 pub(super) const MAX_ROUNDS: usize = 6;
 
-/// What the policy does after a step has ended.
+/// The decision of the policy about the next step: measure a cap, or send nothing for a while.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum NextStep {
     Hold { cap: usize, purpose: Purpose, stopping_rule: StoppingRule, mode: StepMode },
@@ -80,8 +81,8 @@ pub(super) struct Policy {
     pub(super) evidence: Evidence,
     /// Number of rejections in a row of caps that should have been usable.
     pub(super) unexpected_failures: usize,
-    /// Highest cap that the last rejection left as usable, or `None` after an accepted step.
-    /// A rejection at or below it is unexpected.
+    /// Highest cap that still counted as usable after the last rejection, or `None` after an
+    /// accepted step. A rejection at or below this cap is unexpected.
     pub(super) expected: Option<usize>,
     /// First cap that failed although it should have been usable, or `None` once the reason is
     /// known.
@@ -90,7 +91,7 @@ pub(super) struct Policy {
     pub(super) slow_rests: usize,
     /// Number of rests made because no cap was accepted any more.
     pub(super) idle_rests: usize,
-    /// Whether the effect of the first rejection on a usable cap has been measured.
+    /// Whether the search has measured how a rejected step affects a usable cap afterwards.
     pub(super) overload_effect_measured: bool,
     /// Number of reference steps so far because of caps that did not fit the curve.
     pub(super) references: usize,
@@ -101,8 +102,8 @@ pub(super) struct Policy {
     pub(super) overload_seconds: Option<f64>,
     pub(super) knee_steps: usize,
     pub(super) rounds: usize,
-    /// Size of the last upward step in slots since a rejection was retracted, or `None` if none
-    /// was.
+    /// Last increase of the cap, in slots, since the search goes upwards again because a cap was
+    /// accepted that had counted as unusable. `None` if this has not happened.
     pub(super) stride: Option<usize>,
     /// Cap of the previous step, or 0 after a rest.
     pub(super) last_cap: usize,
@@ -202,8 +203,8 @@ impl Policy {
         self.queue.push_back(NextStep::Hold { cap, purpose, stopping_rule, mode });
     }
 
-    /// Replaces `step` by an intermediate one, and queues `step` again, if it would raise the cap
-    /// by more than [`Policy::max_rise`].
+    /// Returns `step` if it raises the cap by at most [`Policy::max_rise`]. Otherwise returns an
+    /// intermediate step, and queues `step` again.
     fn limit_rise(&mut self, step: NextStep) -> NextStep {
         let next = match (step, self.max_rise.map(|max_rise| self.last_cap + max_rise)) {
             (NextStep::Hold { cap: wanted, .. }, Some(cap)) if wanted > cap => {
@@ -428,8 +429,8 @@ impl Policy {
     }
 
     /// Returns the time, in seconds since the sweep began, from which a rate limit applies, or
-    /// `None` if none does. A rate limit applies if the gate kept calls waiting for it, if the
-    /// server named it, or if two steps used up its credit.
+    /// `None` if none does. A rate limit applies if the gate kept calls waiting because of it, if
+    /// the server named it, or if two steps used up its credit.
     fn rate_limited_since(&self, summary: &StepSummary) -> Option<f64> {
         let credit_exhausted_at = |summary: &StepSummary| {
             summary.ended == StepEnd::Rejected && summary.credit_exhausted_at.is_some()

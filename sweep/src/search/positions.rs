@@ -26,8 +26,8 @@ pub(super) struct Edge {
     pub(super) failed: usize,
 }
 
-/// Returns the edge with the fewest attempts on the wrong side; the lowest of several. Returns
-/// `None` if no attempt failed.
+/// Returns the edge with the fewest attempts on the wrong side, and the lowest of several such
+/// edges. Returns `None` if no attempt failed.
 pub(super) fn edge<'a>(marks: impl IntoIterator<Item = &'a AttemptMark>) -> Option<Edge> {
     // Position to (accepted, failed).
     let mut counts = std::collections::BTreeMap::<usize, (usize, usize)>::new();

@@ -3,9 +3,9 @@
 //! A rate limit with saved credit (a token bucket) accepts more than its rate at first, so the
 //! share of failures at a cap shows nothing until the credit is used up. The measurement therefore
 //! uses moments without credit: rejections because of the rate, and times at which the gate kept
-//! calls waiting for it. Between two such moments, the accepted amount divided by the time is the
-//! rate, whatever the caps were. Accepted calls are those that have ended plus those that are still
-//! open.
+//! calls waiting because of the rate limit. Between two such moments, the accepted amount divided
+//! by the time is the rate, whatever the caps were. Accepted calls are those that have ended plus
+//! those that are still open.
 
 use crate::observation::{
     AttemptObservation, BlockedBy, CallObservation, FailureCause, LoadSample, ReportedRate,
@@ -16,7 +16,8 @@ const SAME_MOMENT_S: f64 = 0.25;
 /// Maximum number of accepted calls that are recorded. Later calls are ignored.
 const MAX_RECORDED_CALLS: usize = 20_000;
 
-/// Minimum number of calls between two moments whose rate is used for a variance.
+/// Minimum number of calls in a stretch between two moments without credit for
+/// [`RateHistory::variances`] to use it.
 const STRETCH_CALLS: f64 = 20.0;
 
 /// A moment at which the rate limit had no credit left, with the number of open calls.
@@ -35,7 +36,7 @@ struct AcceptedCall {
     tokens: f64,
 }
 
-/// Rate between two moments without credit.
+/// Rates between two moments without credit, and the number of calls accepted between them.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct ObservedRate {
     pub(super) calls: f64,
@@ -132,9 +133,10 @@ impl RateHistory {
         self.tokens / self.accepted.len().max(1) as f64
     }
 
-    /// Returns the relative variances of the calls per second and of the tokens per second between
-    /// moments without credit since `since`. Returns `None` with fewer than six stretches. The rate
-    /// that the server limits has the lower variance.
+    /// Returns the relative variances of the calls per second and of the tokens per second over the
+    /// stretches between two moments without credit since `since`. Returns `None` with fewer than
+    /// six stretches of at least [`STRETCH_CALLS`] calls. The rate that the server limits has the
+    /// lower variance.
     pub(super) fn variances(&self, since: f64) -> Option<(f64, f64)> {
         let mut moments = self.exhaustions.iter().filter(|moment| moment.at >= since);
         let mut from = *moments.next()?;

@@ -1,4 +1,4 @@
-//! The search while a rate limit applies.
+//! Decides the steps of the search while a rate limit of the server applies.
 //!
 //! Every cap above a certain one then has the same throughput, so the answer is the rate, and by
 //! Little's law the cap that uses it up.
@@ -25,7 +25,8 @@ const ROUND_UP_ABOVE: f64 = 0.3;
 const TRUSTED_CALLS: f64 = 100.0;
 /// Minimum number of calls between two moments without credit for a preliminary answer.
 const MIN_CALLS: f64 = 15.0;
-/// Maximum relative change of the answer in a round that counts as stable.
+/// The answer counts as stable in a round, which is a drain step and a step at the answer, if it
+/// changes by at most this share.
 const STABLE_CHANGE: f64 = 0.04;
 /// Number of rounds after which the search ends even if the answer is not stable.
 const MAX_ROUNDS: usize = 12;
@@ -188,8 +189,9 @@ impl Policy {
         sustained_rate(observed.tokens, self.evidence.rate_history.reported_tpm)
     }
 
-    /// Returns the cap to recommend: `held`, or one more if `sustained_calls` exceeds `held` by
-    /// more than [`ROUND_UP_ABOVE`]. If an answer was rejected before, returns `held`.
+    /// Returns the cap to recommend: `held`, or one more if `sustained_calls`, the number of
+    /// concurrent calls that use up the rate, exceeds `held` by more than [`ROUND_UP_ABOVE`]. If an
+    /// answer was rejected before, returns `held`.
     pub(super) fn rounded_cap(
         &self,
         settings: &SearchSettings,
@@ -218,8 +220,9 @@ impl Policy {
     }
 }
 
-/// Returns the lower of the observed rate per second and the `reported` rate per minute. The
-/// observed rate may be too high, because a bucket temporarily accepts more.
+/// Returns the rate per second that the server sustains: the lower of the `observed` rate per
+/// second and the `reported` rate per minute. The observed rate may be too high, because a token
+/// bucket temporarily accepts more than its rate.
 fn sustained_rate(observed: f64, reported: Option<f64>) -> f64 {
     reported.map_or(observed, |reported| observed.min(reported / 60.0))
 }

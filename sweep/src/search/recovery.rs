@@ -1,7 +1,7 @@
 //! Reacts to caps that fail or behave differently than before.
 //!
 //! There are three possible causes. The previous cap may have overloaded the server, which still
-//! fails or is slow. A rate limit may have used up its credit (see `rate_limited`). Or the server
+//! fails or is slow. The credit of a rate limit may be used up (see `rate_limited`). Or the server
 //! has changed: then the earlier evidence is useless, and a new era begins. Measuring the same cap
 //! again after a rest distinguishes the causes. If no cap is accepted at all, the search tries
 //! lower and lower caps.
@@ -52,9 +52,9 @@ impl Policy {
         self.push_plain_step(guess.unwrap_or(bad.cap / 2).max(settings.min_cap), Purpose::Narrow, ACCEPT);
     }
 
-    /// Records `cap` as contradicting. Returns `true` if it was not recorded already. A
-    /// contradiction counts only if it is observed twice in a row, because servers have short
-    /// disturbances.
+    /// Records that the last step at `cap` contradicts earlier evidence. Returns `true` unless the
+    /// previous contradiction was recorded for the same cap. A contradiction counts only if it is
+    /// observed twice in a row, because servers have short disturbances.
     pub(super) fn is_first_contradiction(&mut self, cap: usize) -> bool {
         self.contradicting.replace(cap) != Some(cap)
     }
@@ -133,8 +133,9 @@ impl Policy {
         false
     }
 
-    /// Queues a reference step at the best cap when the goodput at `cap` has fallen for the first
-    /// time. It shows whether the cap, a lasting overload or a change of the server is the cause.
+    /// If the goodput at `cap` is clearly below that of a lower cap for the first time, queues a
+    /// reference step at the cap with the best goodput. The reference step shows whether the cap, a
+    /// lasting overload or a change of the server is the cause.
     pub(super) fn check_goodput_drop(&mut self, cap: usize) {
         let known = self.evidence.bad.is_some_and(|bad| bad.cause == RejectionCause::Overload);
         if self.drop_was_harmless
@@ -150,8 +151,8 @@ impl Policy {
         }
     }
 
-    /// Returns `true` if `cap`, below the cap that is known to overload the server, overloads it
-    /// too. In this case `cap` becomes the unusable cap, and a rest is queued.
+    /// Returns `true` if `cap` overloads the server, although it is below the cap that was known to
+    /// do so. In this case `cap` becomes the unusable cap, and a rest is queued.
     pub(super) fn check_overload(&mut self, cap: usize) -> bool {
         let Some(bad) =
             self.evidence.bad.filter(|bad| bad.cause == RejectionCause::Overload && cap < bad.cap)
@@ -188,8 +189,8 @@ impl Policy {
     /// Updates the evidence after a step was rejected.
     ///
     /// If the rejection was to be expected, `edge` shows which cap to measure next. Otherwise the
-    /// cap is halved until one is accepted, and the unexpected failure is measured again after a
-    /// rest.
+    /// cap is halved until one is accepted, and the cap that failed unexpectedly is measured again
+    /// after a rest.
     pub(super) fn on_rejected(&mut self, cap: usize, edge: Option<Edge>) {
         self.confirmed = false;
         let usable = edge.map_or(cap / 2, |edge| edge.at.min(cap.saturating_sub(1)));
@@ -258,9 +259,10 @@ impl Policy {
         }
     }
 
-    /// Retracts the lowest rejection if `cap` is accepted although it is above the rejection's
-    /// edge: the load had risen too quickly. Later steps raise the cap by no more than was accepted
-    /// at once.
+    /// Called when `cap` was accepted. If `cap` is above the highest position that was accepted in
+    /// the step of the lowest rejected cap, that step failed only because the load rose too
+    /// quickly. In this case, retracts the rejection, and limits later increases of the cap to the
+    /// one that was accepted then.
     pub(super) fn clear_refuted_rejection(&mut self, cap: usize) {
         let Some(bad) = self.evidence.bad.filter(|bad| cap < bad.cap && self.unexpected_failure.is_none())
         else {
@@ -279,8 +281,9 @@ impl Policy {
         }
     }
 
-    /// Queues a rest and the unexpectedly failed cap again after a lower cap was accepted. If that
-    /// cap itself is accepted, records that the server needs time to recover from an overload.
+    /// Called when `cap` was accepted. If `cap` is below a cap that failed unexpectedly, queues a
+    /// rest and then a step at the failed cap. Otherwise the failed cap works again, so records
+    /// that the server needs time to recover from an overload.
     pub(super) fn on_accepted_again(&mut self, cap: usize) {
         let Some(unexpected_failure) = self.unexpected_failure else { return };
         if cap >= unexpected_failure {

@@ -27,15 +27,15 @@ const MIN_RELATIVE_ERROR: f64 = 0.004;
 /// Maximum residual standard deviation, relative to the mean, for which the output length predicts
 /// the duration of a call.
 const REGULAR_RESIDUAL: f64 = 0.2;
-/// Maximum weight of a call.
+/// Maximum weight of an observed call, that is, the number of calls that it represents.
 const MAX_WEIGHT: f64 = 8.0;
 
-/// Relative bias of a window that is as long as a call, per unit of unexplained variance. Falls
-/// with the square of the window's length.
+/// Relative bias of the mean service time from a window that is as long as a call, per unit of
+/// [`ServiceTime::unexplained`]. The bias falls with the square of the window's length.
 const SHORT_WINDOW_BIAS: f64 = 0.35;
 
-/// Relative error of a count of completions in a window that is as long as a call. Falls with the
-/// window's length.
+/// Relative error of the number of completions in a window that is as long as a call. The error is
+/// inversely proportional to the window's length.
 const WAVE_ERROR: f64 = 0.06;
 
 /// A call that started and ended in the evaluated window.
@@ -209,8 +209,8 @@ impl ServiceTime {
     }
 }
 
-/// Returns the mean service time in seconds: the larger of both estimates, because unobserved calls
-/// are longer.
+/// Returns the mean service time in seconds: the larger of the means of `seen` and `all`, because
+/// unobserved calls are longer.
 fn mean_call_time(seen: &ServiceTime, all: &ServiceTime) -> f64 {
     let mean = |service: &ServiceTime| if service.n > 0.0 { service.y / service.n } else { 0.0 };
     mean(seen).max(mean(all))

@@ -28,27 +28,29 @@ const MIN_HELD_SHARE: f64 = 0.95;
 const MAX_CPU: f64 = 0.93;
 /// Timer delay in seconds above which this client may be too slow for the cap.
 const MAX_LAG_S: f64 = 0.1;
-/// Minimum share of the time with late timers or with several free slots at which a step is
-/// invalid.
+/// A step is invalid if, for more than this share of its time, timers are late, or several slots
+/// are free although calls wait and nothing limits them.
 const CLIENT_SHARE: f64 = 0.2;
-/// Minimum share of the time with a free slot at which a step is invalid.
+/// A step is invalid if, for more than this share of its time, one slot is free although calls wait
+/// and nothing limits them.
 const SINGLE_SLOT_SHARE: f64 = 0.5;
-/// Minimum share of the time in which a rate limit keeps calls waiting at which the step is rate
-/// limited.
+/// A step is rate limited if a rate limit keeps calls waiting for more than this share of its time.
 const RATE_LIMITED_SHARE: f64 = 0.1;
 /// Minimum length of a step, in mean call times, if the output length does not predict the duration
 /// of a call.
 const WINDOW_CALL_TIMES: f64 = 2.0;
-/// Minimum number of 429s that show that a rate limit has no credit left.
+/// Minimum number of 429s that show that a rate limit has no credit left. If one of them has a
+/// Retry-After header, a single 429 suffices.
 const MIN_429S: usize = 3;
-/// Time in seconds for which the gate keeps calls waiting for a rate that shows that no credit is
-/// left.
+/// A rate limit has no credit left if the gate keeps calls waiting because of it for more than this
+/// time, in seconds.
 const MIN_HELD_BACK_S: f64 = 1.0;
 /// Minimum number of answered calls for a reported throughput.
 const MIN_REPORTED_CALLS: usize = 8;
 /// Number of calls after which a drain step ends even without a rate limit.
 const MAX_DRAIN_CALLS: usize = 300;
-/// Maximum share of rejected attempts at a cap that the rate limit should sustain.
+/// Maximum share of rejected attempts, at a cap that the rate limit should sustain, before the step
+/// is rejected.
 const MAX_REJECTED_SHARE: f64 = 0.3;
 /// A share of rejected attempts above [`MAX_REJECTED_SHARE`] counts only if there are more attempts
 /// than this number.
@@ -70,7 +72,8 @@ pub(super) struct StoppingRule {
     pub(super) error: f64,
     /// Number of calls at which the step ends even if the error is larger.
     pub(super) most: usize,
-    /// Whether the share of failures must be known to be acceptable.
+    /// Whether the step continues until the share of failures is known to be acceptable or too
+    /// high.
     pub(super) accept: bool,
 }
 
@@ -86,7 +89,7 @@ pub(super) enum StepMode {
     Paced,
 }
 
-/// What the policy asks of a step.
+/// A step that the policy requests: the cap, how the step is evaluated, and when it ends.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct StepTask {
     pub(super) step: usize,
@@ -98,8 +101,8 @@ pub(super) struct StepTask {
     /// be accepted, or 0 if none is known. Attempts up to it are not evidence about this cap.
     pub(super) floor: usize,
     pub(super) test: Sprt,
-    /// Numbers of failed and of successful attempts in earlier steps at this cap. They count for
-    /// the acceptance.
+    /// Numbers of failed and of successful attempts in earlier steps at this cap. They count when
+    /// the test decides whether this step is accepted.
     pub(super) prior_attempts: (usize, usize),
     /// Objectives in seconds for the time to first token and for the time between tokens. `None`:
     /// no objective.
@@ -116,7 +119,7 @@ pub(super) struct StepMonitor {
     last: Option<LoadSample>,
     /// Duration of the evaluation so far, in seconds.
     evaluated_seconds: f64,
-    /// Sum over the slots of the seconds for which each was in use since `evaluated_from`.
+    /// Integral of the number of slots in use since `evaluated_from`, in slot-seconds.
     slot_seconds_held: f64,
     /// Seconds in which slots were free although nothing limited the calls.
     gap: f64,
@@ -315,8 +318,8 @@ impl StepMonitor {
         if self.evaluated_seconds > 0.0 { seconds / self.evaluated_seconds } else { 0.0 }
     }
 
-    /// Returns the rate limit that kept calls waiting for much of the step, or `None`. A cool-down
-    /// does not count.
+    /// Returns the rate limit that kept calls waiting for more than [`RATE_LIMITED_SHARE`] of the
+    /// step, or `None` if none did. A cool-down does not count.
     fn limiting_rate(&self) -> Option<BlockedBy> {
         let of = |name: &str| self.blocked_seconds.get(name).copied().unwrap_or_default();
         let (requests, tokens) = (of("requests"), of("tokens"));

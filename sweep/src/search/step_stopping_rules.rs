@@ -1,4 +1,4 @@
-//! Stopping rules of the kinds of steps.
+//! Stopping rules, one for each kind of step.
 
 use super::step_monitor::StoppingRule;
 

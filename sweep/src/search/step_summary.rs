@@ -11,7 +11,7 @@ pub(super) enum StepEnd {
     Accepted,
     /// Too large a share of the attempts failed.
     Rejected,
-    /// A rate limit kept slots free or used up its credit.
+    /// A rate limit kept slots free, or its credit was used up.
     Rate,
     /// This client did not keep the cap in use.
     Client,
@@ -25,8 +25,9 @@ pub(super) struct StepSummary {
     pub(super) ended_at: f64,
     pub(super) ended: StepEnd,
     pub(super) mode: StepMode,
-    /// Time of the first 429, in seconds since the sweep began, after the full cap had been
-    /// accepted for a while. `None` if failures are not mostly such 429s.
+    /// Time at which the first attempt that got a 429 was sent, in seconds since the sweep began,
+    /// if attempts had been accepted at the full cap before. `None` otherwise, or if most failures
+    /// are not 429s.
     pub(super) credit_exhausted_at: Option<f64>,
     pub(super) service: ServiceTime,
     pub(super) in_flight: f64,

@@ -1,4 +1,5 @@
-// Launches a browser: one that is named, one that is installed, or one from an npm package.
+// Launches a browser: the one that TIDEGATE_BROWSER names, otherwise an installed one or one from an
+// npm package.
 
 import { accessSync, constants, mkdtempSync } from "node:fs";
 import { tmpdir } from "node:os";
@@ -14,7 +15,10 @@ const APPLICATIONS = [
 // The sandbox needs privileges that containers lack. The pages under test are trusted.
 const ARGUMENTS = ["--no-sandbox", "--disable-dev-shm-usage", "--disable-gpu"];
 
-/** Launches a browser. The error of a failure says how to install one. */
+/**
+ * Launches the first browser that starts, and returns it. Otherwise throws an error that says how
+ * to install one.
+ */
 export async function launchBrowser() {
   const failures = [];
   for (const candidate of candidates()) {
@@ -35,7 +39,10 @@ TIDEGATE_BROWSER=/path/to/chrome. Attempts:\n${failures.join("\n")}`,
   );
 }
 
-/** Returns ways to find a browser, in order of preference. */
+/**
+ * Returns functions that each find a browser and return its launch options, in order of
+ * preference.
+ */
 function candidates() {
   const named = process.env.TIDEGATE_BROWSER;
   if (named) {
@@ -46,7 +53,10 @@ function candidates() {
   return process.platform === "linux" ? [...installed, packaged] : installed;
 }
 
-/** Returns Chromium for minimal Linux machines, with the libraries that they lack. */
+/**
+ * Returns launch options for Chromium from an npm package, with the libraries that minimal Linux
+ * machines lack.
+ */
 async function packaged() {
   process.env.AWS_EXECUTION_ENV ??= "AWS_Lambda_nodejs20.x"; // Makes the package unpack those libraries.
   const { default: chromium } = await import("@sparticuz/chromium");

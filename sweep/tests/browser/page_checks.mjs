@@ -1,6 +1,9 @@
 // Checks that run inside a page. Each function returns descriptions of the problems it finds.
 
-/** Finds marks and texts outside of their plot, and overlapping texts. */
+/**
+ * Returns a description of each mark or text that is misplaced in its plot, and of each pair of
+ * overlapping texts.
+ */
 export function findMisplacedMarks() {
   const wrong = [];
   const box = (element) => element.getBoundingClientRect();
@@ -27,7 +30,10 @@ export function findMisplacedMarks() {
   return wrong;
 }
 
-/** Finds elements that overflow the page, or a panel that cannot be scrolled. */
+/**
+ * Returns a description of each element that overflows its panel, and of a page that is wider than
+ * the window.
+ */
 export function findOverflow() {
   const wrong = [];
   const { scrollWidth, clientWidth } = document.documentElement;
@@ -42,7 +48,10 @@ export function findOverflow() {
   return wrong;
 }
 
-/** Counts the colours of a picture, up to 100. A blank page has one or two. */
+/**
+ * Returns the number of colours of a PNG picture in base64, up to 100, and its size in
+ * pixels. A blank page has one or two colours.
+ */
 export async function countColours(picture) {
   const image = new Image();
   image.src = `data:image/png;base64,${picture}`;

@@ -40,7 +40,10 @@ before(async () => {
 });
 after(() => browser?.close());
 
-/** Opens a page without a network, and records its requests, console messages and errors. */
+/**
+ * Opens a page offline. Returns it with a list, `heard`, of its requests, console messages, errors
+ * and dialogs.
+ */
 async function opened(file, { width = 1280, scheme = "light", media = "screen", script = true } = {}) {
   const page = await browser.newPage();
   const heard = [];

@@ -1,4 +1,4 @@
-//! Tests that no request is sent that could exceed a ceiling.
+//! Tests that a sweep sends no request that could exceed a ceiling.
 
 use serde_json::Value;
 use tidegate_sim::Faults;

@@ -1,4 +1,5 @@
-//! Tests of the answers of sweeps, and of the rules that a sweep follows.
+//! Tests of the results of whole sweeps: the answer, the caps in force, the requests that are sent,
+//! and the files that are written.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;

@@ -21,8 +21,8 @@ pub(crate) fn steady(faults: Faults) -> Simulator {
     Simulator::new(constant_steps(10.0, faults)).unwrap()
 }
 
-/// Returns the response to a request, given its number from 0, or `None` to let the simulator
-/// answer.
+/// A function that returns the response to a request, given the number of the request, from 0. If
+/// it returns `None`, the simulator answers.
 type Script = dyn Fn(usize, &Request<Bytes>) -> Option<Response<Bytes>> + Send + Sync;
 
 /// A simulator behind a script, with a log of the requests.

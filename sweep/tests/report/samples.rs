@@ -239,7 +239,8 @@ fn quantiles(n: usize, median: f64) -> LatencyQuantiles {
     }
 }
 
-/// Returns outcomes of calls in which most failed attempts were retried with success.
+/// Returns the call outcomes of a step in which about three quarters of the failed attempts were
+/// retried with success.
 fn call_outcomes(step: &StepResult) -> CallOutcomes {
     let failures: usize = step.failures.values().sum();
     let failed: BTreeMap<_, _> = step.failures.iter().map(|(cause, n)| (*cause, n.div_ceil(4))).collect();

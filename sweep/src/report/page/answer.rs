@@ -9,7 +9,7 @@ use crate::report::format::{
 };
 use crate::result::{Estimate, StepResult, StepVerdict, SweepAnswer};
 
-/// Returns the recommended cap in two words, for the title of the page.
+/// Returns the recommended cap, or that there is none, in two words for the title of the page.
 pub(super) fn headline(answer: &SweepAnswer) -> String {
     answer.cap.map_or_else(|| "No answer".to_owned(), |cap| format!("Cap {cap}"))
 }

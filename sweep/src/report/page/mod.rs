@@ -1,4 +1,4 @@
-//! The HTML page, and the card for a notebook.
+//! Renders the HTML page of a report, and a card with the answer and one plot for a notebook.
 
 mod answer;
 mod figures;

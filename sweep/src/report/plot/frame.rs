@@ -48,7 +48,7 @@ pub(super) struct Area {
     pub(super) right: f64,
     pub(super) top: f64,
     pub(super) bottom: f64,
-    /// Distance of the axis unit above `top`.
+    /// Vertical distance from `top` up to the text with the unit of the left axis.
     pub(super) above: f64,
 }
 

@@ -23,7 +23,7 @@ use crate::outcome::SweepOutcome;
 /// Style sheet of the plots.
 pub(super) const STYLE: &str = include_str!("plot.css");
 
-/// Figure of a report.
+/// A plot that a report can contain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Figure {
     /// Throughput and goodput against the cap, with confidence intervals.
@@ -99,8 +99,8 @@ pub(super) struct Plot {
 }
 
 impl Plot {
-    /// Renders the plot as an `svg` element. `id` must be unique on the page. `style` is included
-    /// if given.
+    /// Renders the plot as an `svg` element. `id` must be unique on the page. If `style` is `Some`,
+    /// this style sheet is included.
     pub(super) fn svg(&self, figure: Figure, id: &str, style: Option<&str>) -> Markup {
         let Area { width, height, .. } = self.area;
         html! {

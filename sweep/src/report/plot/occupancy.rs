@@ -1,4 +1,5 @@
-//! Plot of the slots in use as a share of the cap, with the gap fraction below.
+//! Plot of the slots in use as a share of the cap. Below it is the gap fraction: the share of time
+//! in which calls waited although slots were free and no rate limit or cool-down applied.
 
 use maud::html;
 
@@ -11,7 +12,7 @@ use crate::report::format::{number, share};
 use crate::report::steps_by_cap::StepsAtCap;
 use crate::result::StepResult;
 
-/// Minimum share of the cap in use, which the plot marks with a line.
+/// Share of the cap that is expected to be in use. The plot marks it with a line.
 const MIN_CAP_SHARE: f64 = 0.95;
 
 pub(super) fn plot(outcome: &SweepOutcome, caps: &[StepsAtCap<'_>], width: f64) -> Option<Plot> {

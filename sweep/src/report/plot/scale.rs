@@ -14,6 +14,7 @@ pub(super) struct Scale {
 
 impl Scale {
     /// Returns a linear scale from 0 to at least `most`, with about `ticks` ticks at round numbers.
+    /// `start` and `end` are the positions of its ends, in pixels.
     pub(super) fn from_zero(most: f64, (start, end): (f64, f64), ticks: usize) -> Self {
         let most = clamp_to_plausible(most);
         let step = round_step(most / ticks.max(1) as f64);
@@ -74,8 +75,8 @@ impl Scale {
         Self { ticks, ..Self::ratios(low as f64, high as f64, range, 1) }
     }
 
-    /// Returns a linear scale from 0 if the largest value is at most 20 times the smallest, and a
-    /// logarithmic scale otherwise.
+    /// Returns a scale for positive `values`: linear from 0 if the largest is at most 20 times the
+    /// smallest, otherwise logarithmic.
     pub(super) fn for_durations(values: &[f64], range: (f64, f64), ticks: usize) -> Self {
         let known = values.iter().copied().filter(|value| value.is_finite() && *value > 0.0);
         let most = known.clone().fold(0.0, f64::max);
@@ -119,8 +120,8 @@ fn round_step(wanted: f64) -> f64 {
     step.unwrap_or(10.0) * decade
 }
 
-/// Returns the ticks of a logarithmic scale, from the series of round numbers that has closest to
-/// `wanted` members between `from` and `to`.
+/// Returns the ticks of a logarithmic scale between `from` and `to`. They are a series of round
+/// numbers: the one whose number of members in this range is closest to `wanted`.
 fn round_ratios(from: f64, to: f64, wanted: usize) -> Vec<f64> {
     let inside = |value: &f64| (from..=to).contains(value);
     let decades = |marks: &[f64]| -> Vec<f64> {

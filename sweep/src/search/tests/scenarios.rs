@@ -78,7 +78,8 @@ fn same_events_give_the_same_answer() {
     }
 }
 
-/// A single slow step is measured again, whenever it occurs.
+/// A slow period of 15 s is not taken for a change of the server, whenever it occurs, because a
+/// slow step is measured again.
 #[test]
 fn momentary_slowdown_is_not_a_change_of_the_server() {
     for from in (20..300).step_by(20) {

@@ -15,7 +15,8 @@ pub(crate) struct Hysteresis {
     pub(crate) slower: f64,
 }
 
-/// A token bucket. Its rate is given by the number of concurrent calls that use it up.
+/// A token bucket that limits the server's rate. The rate is the one that `cap` concurrent calls
+/// use up.
 #[derive(Clone, Copy)]
 pub(crate) struct Bucket {
     pub(crate) cap: f64,
@@ -39,18 +40,19 @@ pub(crate) struct World {
     pub(crate) retry_after: Option<f64>,
     /// Time in seconds in which the limit grows from 4 to `limit`. `None`: the limit is constant.
     pub(crate) grows: Option<f64>,
-    /// Calls are rejected if they raise the number of calls in flight above this multiple of its
-    /// maximum in the last 10 s. `None`: the load may rise by any factor.
+    /// A call is rejected if it raises the number of calls in flight above 6 and above this
+    /// multiple of the maximum between 10 s and 2 s ago. `None`: the load may rise by any factor.
     pub(crate) rise: Option<f64>,
-    /// Number of calls above the current load that are accepted at once, and its growth per second.
-    /// `None`: the load may rise at any speed.
+    /// Number of concurrent calls above the current load that the server accepts at once, and the
+    /// speed at which the accepted number follows a rising load, in calls per second. `None`: the
+    /// load may rise at any speed.
     pub(crate) growth: Option<(f64, f64)>,
     pub(crate) bucket: Option<Bucket>,
     /// Number of concurrent calls above which sequences are preempted. `None`: never.
     pub(crate) kv: Option<usize>,
     pub(crate) hysteresis: Option<Hysteresis>,
-    /// Start and end of a period in seconds, and the factor on the duration of calls in it. `None`:
-    /// there is no such period.
+    /// Start and end of a slow period in seconds since the sweep began, and the factor on the
+    /// duration of calls in it. `None`: there is no such period.
     pub(crate) stumble: Option<(f64, f64, f64)>,
     /// Number of calls after which the server changes, and the changed server. `None`: it never
     /// changes.

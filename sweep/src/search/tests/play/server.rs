@@ -14,8 +14,8 @@ impl Play {
         cost <= self.level
     }
 
-    /// Returns the cost of a call with `tokens` output tokens, in seconds of the token bucket's
-    /// rate. 0 if the server has no bucket.
+    /// Returns the cost of a call with `tokens` output tokens: the time in seconds in which the
+    /// token bucket refills this cost. 0 if the server has no bucket.
     pub(super) fn cost(&self, tokens: f64) -> f64 {
         let Some(bucket) = self.world.bucket else { return 0.0 };
         let cap = bucket.cap;
