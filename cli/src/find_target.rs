@@ -1,4 +1,4 @@
-//! Finds the target that a user names.
+//! Finds the target of the configuration that `--target` names.
 
 use tidegate::Config;
 use tidegate::config::TargetConfig;

@@ -5,8 +5,9 @@ use tokio::sync::watch;
 
 use crate::Failure;
 
-/// Starts to count termination signals, and returns their number so far. These are SIGINT and
-/// SIGTERM, or on Windows Ctrl-C and Ctrl-Break. Must be called inside a tokio runtime.
+/// Starts to count termination signals, and returns a receiver that holds their number so far. The
+/// signals are SIGINT and SIGTERM, or Ctrl-C and Ctrl-Break on Windows. Must be called inside a
+/// tokio runtime.
 pub(crate) fn count_signals() -> Result<watch::Receiver<usize>, Failure> {
     let (count, receiver) = watch::channel(0);
     let mut next = TerminationSignals::new()

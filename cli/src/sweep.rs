@@ -19,7 +19,8 @@ use self::progress::ProgressDisplay;
 use crate::Failure;
 use crate::signals::{count_signals, received, stop_flag};
 
-/// Exit code if no cap was found, or if the cap found is not the server's.
+/// Exit code if the sweep ended early, found no cap, or found one that this client limits rather
+/// than the server.
 const EXIT_NO_ANSWER: u8 = 3;
 /// Exit code if the cap is below `--at-least`.
 const EXIT_CAP_TOO_LOW: u8 = 5;
@@ -131,8 +132,8 @@ fn write(directory: &Path, outcome: &SweepOutcome) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Returns a failure with an exit code and a message if the sweep found no cap, or one below
-/// `at_least`.
+/// Returns an error with the exit code and the message if the sweep ended early, found no cap,
+/// found one that this client limits, or found one below `at_least`.
 fn exit_status(outcome: &SweepOutcome, at_least: Option<usize>) -> Result<(), Failure> {
     let answer = &outcome.answer;
     let no_answer = |text: &str| Err(Failure { code: EXIT_NO_ANSWER, text: text.to_owned() });

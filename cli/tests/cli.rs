@@ -170,8 +170,8 @@ fn check_reads_standard_input() {
     assert!(check(vec![b'#'; (16 << 20) + 1]).contains("standard input: is larger than 16 MiB"));
 }
 
-/// The matching code's own tests in `config::matching::cover` show that targets are not compared
-/// pairwise.
+/// A configuration of 20,000 targets is accepted, and the target of a request is found in it. The
+/// tests in `core/config/src/matching/coverage.rs` show that targets are not compared pairwise.
 #[test]
 fn check_takes_twenty_thousand_targets() {
     let budgets: String = (0..20_000).map(|n| format!("b{n} = {{ rpm = 60 }}\n")).collect();
@@ -326,7 +326,7 @@ fn check_prints_the_objective_of_an_adaptive_limit() {
             "limit = { decrease = 0.9, awaiting = 3 }",
             "limit.awaiting 3 calls\nlimit.decrease to 0.9 of the limit\n",
         ),
-        // The README's.
+        // The example in the README.
         (
             "limit = { start = 16, min = 4, decrease = 0.9, detector = \"percentile\" }",
             "limit.start 16 slots\nlimit.min 4 slots\nlimit.awaiting limited adaptively",

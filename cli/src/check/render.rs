@@ -10,7 +10,7 @@ use tidegate::transport::ProxyRules;
 /// Heading of the settings that apply to requests that no configured target matches.
 pub(super) const OTHERS: &str = "any other target (one for each origin, credential and model)";
 
-/// Description of the objective of an adaptive limit that has no configured latency.
+/// Text that describes the objective of an adaptive limit for which no latency is configured.
 const DEFAULT_OBJECTIVE: &str = "three times the latency of calls of the same kind at low load";
 
 pub(super) fn render(config: &Config) -> String {
@@ -72,7 +72,8 @@ fn tool_lines(tool: &ToolConfig) -> Vec<(String, String)> {
     with_objective(tool.settings(), &tool.limit, latency.unwrap_or_else(|| DEFAULT_OBJECTIVE.to_owned()))
 }
 
-/// Adds the objective to the value of the setting `limit`, if the limit is adaptive.
+/// If the limit is adaptive, replaces the value of the setting `limit` by a text that contains the
+/// objective.
 fn with_objective(
     mut lines: Vec<(String, String)>,
     limit: &LimitConfig,

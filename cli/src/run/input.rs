@@ -16,7 +16,7 @@ const MAX_LINE_BYTES: usize = 32 << 20;
 #[derive(Clone)]
 pub(super) struct Input(PathBuf);
 
-/// Reads the lines of a file or of standard input.
+/// A reader of the lines of a file or of standard input.
 pub(super) type Reader = Lines<Box<dyn BufRead + Send>>;
 
 impl Input {

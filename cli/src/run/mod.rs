@@ -24,7 +24,7 @@ use self::provider::Provider;
 use crate::Failure;
 use crate::signals::{count_signals, received, stop_flag};
 
-/// Maximum number of lines, and of records, that wait in the channels between the threads.
+/// Capacity of the channel of input lines, and of the channel of records, in items.
 const CHANNEL_CAPACITY: usize = 256;
 
 const AFTER_HELP: &str = "\
@@ -181,7 +181,8 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     exit_status(args, &progress)
 }
 
-/// Opens the output files, and returns the lines that they already answer.
+/// Opens the output files or standard output. Returns the input lines that the files already
+/// answer, which are none for standard output.
 fn open_output(args: &Args, input: &Input) -> Result<(Sink, AnsweredLines), Failure> {
     if is_stdio(&args.output) {
         if args.errors.is_some() || args.overwrite {

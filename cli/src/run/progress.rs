@@ -8,7 +8,7 @@ use tidegate_batch::{BatchProgress, Prices, Spend};
 
 /// Seconds between two progress lines if standard error is not a terminal.
 const PLAIN_INTERVAL_S: f64 = 10.0;
-/// Length of the window over which the rate is averaged, in seconds.
+/// Length of the window over which the displayed rate of lines is averaged, in seconds.
 const RATE_WINDOW_S: f64 = 60.0;
 
 /// Shows the progress of a run: a bar on a terminal, otherwise one line every [`PLAIN_INTERVAL_S`]
@@ -21,7 +21,8 @@ pub(super) struct ProgressDisplay {
     priced: bool,
     /// Time of the last update that was shown, in seconds since the start of the run.
     shown_at: f64,
-    /// Times of shown updates of the last [`RATE_WINDOW_S`], and the lines with a record by then.
+    /// The updates shown during the last [`RATE_WINDOW_S`] seconds: their time in seconds since the
+    /// start of the run, and the number of records written by then.
     past: VecDeque<(f64, u64)>,
 }
 

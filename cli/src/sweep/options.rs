@@ -55,13 +55,13 @@ pub(super) fn build_sweep(args: &Args) -> Result<Sweep, Failure> {
     }
 }
 
-/// Reads the API key from the environment variable `named`, or without one from the variable that
-/// the provider's SDK uses. Returns `None` if there is no such variable, because an unknown server
-/// may need no key.
+/// Reads the API key from the environment variable `named`. With `None`, reads it from the variable
+/// that the provider's SDK uses. Returns `None` if no such variable is known for the server,
+/// because it may need no key.
 ///
 /// # Errors
 ///
-/// Returns a usage error if the variable is not set or empty.
+/// Returns a usage error if the variable is not set or is empty.
 fn read_key(sweep: &Sweep, named: Option<&str>) -> Result<Option<String>, Failure> {
     let Some(variable) = named.or(sweep.endpoint().usual_key_env()) else { return Ok(None) };
     match std::env::var(variable) {
