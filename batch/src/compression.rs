@@ -27,8 +27,8 @@ pub enum Compression {
 }
 
 impl Compression {
-    /// Returns the compression that the extension of a file name indicates. An extension other than
-    /// `.gz` and `.zst`, in any case, means [`Compression::Plain`].
+    /// Returns the compression that the extension of a file name indicates, whether in upper or
+    /// lower case. Any extension other than `.gz` and `.zst` means [`Compression::Plain`].
     pub fn from_path(path: &Path) -> Self {
         match path.extension().and_then(|extension| extension.to_str()) {
             Some(extension) if extension.eq_ignore_ascii_case("gz") => Self::Gzip,
@@ -64,8 +64,8 @@ impl Compression {
         }
     }
 
-    /// Returns `true` if a piece may start with the bytes `head`. Bytes from the first zero on are
-    /// not compared, because a power failure may leave zeros.
+    /// Returns `true` if a piece may start with the bytes `head`. Only the bytes before the first
+    /// zero are compared, because a power failure may leave zeros.
     pub(crate) fn may_start_with(self, head: &[u8]) -> bool {
         let magic: &[u8] = match self {
             Self::Plain => &[],
@@ -99,8 +99,8 @@ impl Compression {
     }
 }
 
-/// Decompresses consecutive zstd frames, because the decoder itself reads a single frame. Skips
-/// skippable frames.
+/// A reader that decompresses consecutive zstd frames and skips skippable frames. The decoder
+/// itself reads only a single frame.
 struct ZstdFrames<R> {
     file: R,
     decoder: FrameDecoder,

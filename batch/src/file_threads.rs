@@ -1,5 +1,5 @@
-//! Connects blocking files with the asynchronous run. Each function blocks its thread until it
-//! returns.
+//! Reads lines and writes records on threads of their own, because files block a thread. The
+//! functions exchange data with the asynchronous run through channels.
 
 use std::io::{self, BufRead};
 
@@ -9,9 +9,9 @@ use crate::input::{Line, Lines};
 use crate::output::Sink;
 use crate::run::WriteJob;
 
-/// Sends lines into a channel until the lines end, reading fails, `limit` lines were read, or the
-/// receiver is dropped. Sends the error if reading fails. A `limit` of `None` reads all lines.
-/// Blocks the thread.
+/// Reads lines and sends them into the channel `into`. Returns at the end of the input, after a
+/// read error, which is sent too, after `limit` lines, or when the receiver is dropped. A `limit`
+/// of `None` reads all lines. Blocks the thread.
 pub fn read_lines<R: BufRead>(
     mut lines: Lines<R>,
     limit: Option<u64>,
@@ -32,8 +32,8 @@ pub fn read_lines<R: BufRead>(
     }
 }
 
-/// Writes the records of a channel until all its senders are dropped, then syncs the files. Blocks
-/// the thread.
+/// Writes the records received from `jobs` to `sink` until all senders of the channel are dropped,
+/// then syncs the files. Blocks the thread.
 ///
 /// # Errors
 ///

@@ -1,4 +1,5 @@
-//! Sends a file of requests through a gate, with OpenAI's batch format as input and output.
+//! Sends a file of requests to a provider through a [`tidegate::Gate`], with OpenAI's batch format
+//! as input and output.
 //!
 //! [`Lines`] reads the file, [`Batch`] sends the requests, and a [`Sink`] writes the answers.
 //! Memory is bounded even for endless input, except for 16 bytes per line, which are needed to

@@ -1,14 +1,14 @@
-//! The error of one input line.
+//! The error that is recorded for an input line without a response.
 
 use serde::Serialize;
 
-/// Why an input line has no response of a provider.
+/// Why an input line has no response from the provider.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct LineError {
-    /// Code for programs. For an invalid line it is OpenAI's code; otherwise it is the reason or
-    /// the error kind that the gate reported.
+    /// Machine-readable code. For an invalid line, it is OpenAI's code where OpenAI defines one;
+    /// otherwise it is the reason or the error kind that the gate reported.
     pub code: String,
-    /// What is wrong, and where possible what to do, for people.
+    /// Human-readable message: what is wrong and, where possible, what to do.
     pub message: String,
 }
 

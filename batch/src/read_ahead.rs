@@ -6,12 +6,13 @@
 //! starts at 16, doubles when a call is sent and no other waits, and decreases slowly while fewer
 //! calls would suffice. The type does no I/O and reads no clock.
 
-/// Decides how many lines to read ahead of the calls that were sent.
+/// Decides whether to read another input line, based on a target for the number of calls that wait
+/// in the gate.
 #[derive(Clone, Copy, Debug)]
 pub struct ReadAhead {
     target_waiting: usize,
-    /// Minimum number of waiting calls since the last tick. The target if no call was sent since
-    /// then.
+    /// Lowest number of waiting calls since the last tick or the last increase of the target.
+    /// Equals the target if no call was sent since then.
     min_waiting: usize,
 }
 
@@ -41,7 +42,7 @@ impl Default for ReadAhead {
 }
 
 impl ReadAhead {
-    /// Returns `true` if another line should be read now. Always does so if no call is open.
+    /// Returns `true` if another line should be read now. Always returns `true` if no call is open.
     pub fn wants_line(&self, open: &OpenCalls) -> bool {
         open.calls == 0
             || (open.waiting < self.target_waiting
@@ -49,7 +50,8 @@ impl ReadAhead {
                 && open.bytes < MAX_OPEN_BYTES)
     }
 
-    /// Records that a call was sent, after which `waiting` calls wait.
+    /// Updates the target after a call was sent and `waiting` calls remain waiting. If none
+    /// remains, doubles the target, up to 2,048.
     pub fn on_sent(&mut self, waiting: usize) {
         self.min_waiting = self.min_waiting.min(waiting);
         if waiting == 0 {
@@ -59,8 +61,8 @@ impl ReadAhead {
         }
     }
 
-    /// Records that a second has passed. Decreases the target if more calls than half of it waited
-    /// all the time.
+    /// Called once per second. Decreases the target by one eighth, but not below 16, if more than
+    /// half of the target waited during the whole second.
     pub fn on_tick(&mut self) {
         if self.min_waiting > self.target_waiting / 2 {
             self.target_waiting = (self.target_waiting - self.target_waiting / 8).max(MIN_WAITING);
@@ -80,9 +82,9 @@ mod tests {
 
     use super::*;
 
-    /// Simulates a gate that can send `rate` calls per millisecond, but sends them once per `every`
-    /// milliseconds. Returns how many calls were missing in total, and the maximum number of
-    /// waiting calls.
+    /// Simulates a gate that sends up to `rate * every` calls at once, every `every` milliseconds.
+    /// Returns the number of calls that the gate could have sent after the first 3 s but that were
+    /// not read yet, and the maximum number of waiting calls.
     fn starved(rate: usize, every: usize, seconds: usize) -> (usize, usize) {
         let (mut window, mut open) = (ReadAhead::default(), OpenCalls::default());
         let (mut missed, mut max_waiting) = (0, 0);

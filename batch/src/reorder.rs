@@ -16,8 +16,8 @@ impl<T> Default for ReorderBuffer<T> {
 }
 
 impl<T> ReorderBuffer<T> {
-    /// Adds the completed item `number`. Passes every item whose predecessors have all completed to
-    /// `release`, in order.
+    /// Adds the completed item `number`. Calls `release` with each item whose predecessors have all
+    /// completed, in order.
     pub fn push(&mut self, number: u64, item: T, mut release: impl FnMut(T)) {
         self.buffered.insert(number, item);
         while let Some(item) = self.buffered.remove(&self.next) {

@@ -24,8 +24,9 @@ pub struct Survey {
     /// Invalid lines by error code: the number of such lines, and the message of the first one.
     /// Empty if requests were not parsed.
     pub malformed: BTreeMap<String, (u64, String)>,
-    /// Number of requests by model, without those that a previous run answered. Further models than
-    /// 20 are counted together as `others`. Empty if requests were not parsed.
+    /// Number of requests by model, without those that a previous run answered. The first 20 models
+    /// are counted separately, and all further ones together as `others`. Empty if requests were
+    /// not parsed.
     pub models: BTreeMap<String, u64>,
     /// Maximum that the remaining requests can use: input tokens estimated from their bytes, and
     /// the output tokens that they allow, or 1,024 each if they set no maximum. 0 if requests were

@@ -1,4 +1,4 @@
-//! Runs against the simulator, in virtual time.
+//! Tests batch runs against the simulator, in virtual time.
 
 #![allow(clippy::unwrap_used)]
 
@@ -233,7 +233,7 @@ fn broken_response_is_requested_again() {
     });
 }
 
-/// Uses real files. If the output of a run is cut at any position, the next run completes it.
+/// If the output file of a run is cut at any position, the next run completes it. Uses real files.
 #[test]
 fn next_run_completes_a_cut_output() {
     let folder = std::env::temp_dir().join(format!("tidegate-batch-{}", std::process::id()));

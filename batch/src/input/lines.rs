@@ -1,4 +1,5 @@
-//! Reads numbered lines with checksums, up to a maximum length.
+//! Splits the input into numbered lines with checksums. Of lines over a maximum length, only the
+//! number and the checksum are kept.
 
 use std::fmt;
 use std::io::{self, BufRead};
@@ -40,8 +41,8 @@ pub struct Lines<R> {
 const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 
 impl<R: BufRead> Lines<R> {
-    /// Returns a reader that returns the text of lines of at most `max_bytes` bytes. Of a longer
-    /// line it returns only the number and the checksum.
+    /// Returns a reader of the lines in `reader`. For a line that is longer than `max_bytes`, it
+    /// returns the number and the checksum, but not the text.
     pub fn new(reader: R, max_bytes: usize) -> Self {
         Self { reader, max_bytes, number: 0, bytes_read: 0 }
     }
@@ -80,9 +81,9 @@ impl<R: BufRead> Lines<R> {
         }
     }
 
-    /// Reads up to the next LF, or returns `None` at the end of the input. Returns the text and, as
-    /// checksum, 0. If the line is too long, returns `None` instead of the text, and the checksum
-    /// of the text.
+    /// Reads up to the next LF, and returns the text and 0, because the caller computes the
+    /// checksum. If the text is longer than `max_bytes`, returns `None` instead of the text, and
+    /// its checksum. Returns `None` at the end of the input.
     fn read_raw_line(&mut self) -> io::Result<Option<(Option<Vec<u8>>, u32)>> {
         let (mut kept, mut sum, mut any) = (Some(Vec::new()), crc32fast::Hasher::new(), false);
         loop {

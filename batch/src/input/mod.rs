@@ -1,4 +1,4 @@
-//! The input: its lines, and the request in each line.
+//! The input of a batch: splits it into lines, and parses each line as a request.
 
 mod lines;
 mod request;

@@ -137,8 +137,8 @@ pub fn parse_request(
     finish(number, custom_id, path, body, overrides)
 }
 
-/// Returns the path of [`ENDPOINT_PATHS`] that `url` is, with or without `/v1`. Returns `None` if
-/// it is none of them.
+/// Returns the entry of [`ENDPOINT_PATHS`] that equals `url`, which may omit `/v1`. Returns `None`
+/// if no entry does.
 pub(crate) fn endpoint_path(url: &str) -> Option<String> {
     let versioned =
         if url.starts_with("/v1/") { Cow::Borrowed(url) } else { Cow::Owned(format!("/v1{url}")) };

@@ -23,7 +23,7 @@ pub struct AnsweredLines {
     pub good: u64,
     /// Number of lines answered with another status or with an error.
     pub failed: u64,
-    /// Total number of bytes in the torn ends of the files.
+    /// Total number of bytes of incomplete records at the ends of the files.
     pub torn: u64,
 }
 
@@ -36,7 +36,7 @@ pub enum ScanError {
     /// The line of the output with this number was not written by a run.
     #[error("line {0} was not written by a run; choose another file, or start again with --overwrite")]
     Foreign(u64),
-    /// The file was written by a run, and is damaged at this byte, before its end.
+    /// The file was written by a run, but is damaged at this byte offset, and not only at its end.
     #[error("the file is damaged at byte {0}, before its end; restore it, or start again with --overwrite")]
     Damaged(u64),
     /// Two records answer the input line with this number.
@@ -69,7 +69,8 @@ impl AnsweredLines {
         self.lines.keys().copied().max().unwrap_or(0)
     }
 
-    /// Adds the records in a file. Returns the length of the file without its torn end, in bytes.
+    /// Adds the input lines that the records in `file` answer. Returns the length of the complete
+    /// part of the file, in bytes.
     pub(crate) fn scan(&mut self, format: Compression, file: &mut impl BufRead) -> Result<u64, ScanError> {
         let (complete, all) = match format {
             Compression::Plain => self.scan_lines(file)?,
@@ -151,7 +152,7 @@ impl AnsweredLines {
 }
 
 /// Returns `true` if `text` may be what remains of a record after a kill or a power failure: the
-/// start of one, or text with a zero byte.
+/// start of a record, or text with a zero byte.
 fn could_be_torn(text: &[u8]) -> bool {
     let prefix = RECORD_PREFIX.as_bytes();
     let common = prefix.len().min(text.len());
@@ -212,8 +213,8 @@ mod tests {
         Record { line, sum: Checksum(line as u32 * 3), custom_id: format!("id {line}"), outcome }
     }
 
-    /// Returns the output of a run that answered these lines. A compressed output has `every`
-    /// records per piece.
+    /// Returns the content of an output file with one record for each of `lines`. A compressed file
+    /// has `every` records per piece.
     fn written(format: Compression, lines: impl Iterator<Item = u64>, every: usize) -> Vec<u8> {
         let file = crate::output::sink::MemoryFile::default();
         let mut sink = Sink::new(format, Box::new(file.clone()), None);
@@ -234,8 +235,8 @@ mod tests {
     }
 
     proptest! {
-        /// After any number of crashes, each of which may leave a file of any length, each line has
-        /// exactly one record.
+        /// The records are written in several runs. Each run but the last crashes, which cuts its
+        /// output at any length and may append zeros. In the end, each line has exactly one record.
         #[test]
         fn every_line_is_written_once_after_any_crashes(count in 1u64..40, every in 1usize..8, cuts in prop::collection::vec((0.0f64..1.0, 0usize..30), 0..6)) {
             for format in [Compression::Plain, Compression::Gzip, Compression::Zstd] {

@@ -47,9 +47,10 @@ impl Outputs {
         Ok(self.sink(records, errors))
     }
 
-    /// Opens the files of a previous run, removes their torn ends, and returns the lines that they
-    /// answer. With `retry_failed`, empties the file `errors` and does not return its lines, so
-    /// that they are sent again; without a separate file, it has no effect.
+    /// Opens the files of a previous run, removes incomplete records at their ends, and returns the
+    /// input lines that the other records answer. With `retry_failed`, empties the file `errors`
+    /// and does not return its lines, so that they are sent again. If `errors` is `None`,
+    /// `retry_failed` has no effect.
     ///
     /// # Errors
     ///
@@ -79,8 +80,9 @@ impl Outputs {
         Sink::new(Compression::from_path(&self.records), Box::new(records), failed_stream)
     }
 
-    /// Opens and locks a file, creating it if necessary. Truncates it to the length that
-    /// `kept_length` returns, unless it is a pipe or device.
+    /// Opens and locks a file, creating it if necessary. Calls `kept_length` with its content, and
+    /// truncates the file to the number of bytes that `kept_length` returns. Pipes and devices are
+    /// not truncated.
     fn open(
         &self,
         path: &Path,

@@ -1,4 +1,5 @@
-//! The output: one record per line, in files that only grow, and the records of previous runs.
+//! The output of a batch: writes one record per input line to files, and reads the records of
+//! previous runs.
 
 mod answered_lines;
 mod files;

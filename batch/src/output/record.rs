@@ -29,7 +29,7 @@ pub struct Record {
     pub outcome: LineOutcome,
 }
 
-/// What came of an input line.
+/// The result of an input line: the provider's response, or an error.
 #[derive(Clone, Debug)]
 pub enum LineOutcome {
     /// The provider answered, with any HTTP status.
@@ -57,8 +57,8 @@ impl LineOutcome {
 }
 
 impl ProviderResponse {
-    /// Returns a response with the body of an HTTP response. Replaces line ends in it by spaces. A
-    /// body that is not JSON becomes a JSON string.
+    /// Creates a response from the parts of an HTTP response. Line ends in the body are replaced by
+    /// spaces, and a body that is not JSON becomes a JSON string.
     pub fn new(status: u16, request_id: impl Into<String>, body: &Bytes) -> Self {
         Self { status, request_id: request_id.into(), body: one_line(body) }
     }
@@ -95,7 +95,7 @@ struct ResponseJson<'a> {
 }
 
 impl Record {
-    /// Appends the record as one line, with a line end.
+    /// Appends the record to `into` as one line of JSON, including the line end.
     ///
     /// # Errors
     ///

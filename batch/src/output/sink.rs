@@ -1,9 +1,10 @@
 //! Writes records such that a kill loses no written record and leaves at most one line incomplete.
 //!
-//! Plain text is written at once, in one write per batch of records. Compressed text is collected
-//! into pieces that are written after one second or one mebibyte, so a kill loses the answers of at
-//! most that second. Written data survive a kill of the process. They survive a power failure once
-//! they are synced, which happens every five seconds and at the end.
+//! Records of plain files are written by [`Sink::flush`], which the writer calls when no further
+//! records are queued. Records of compressed files are collected into pieces, which are written
+//! after one second or one mebibyte, so a kill loses the answers of at most that second. Written
+//! data survive a kill of the process. They survive a power failure once they are synced, which
+//! happens every five seconds and at the end.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -14,13 +15,13 @@ use crate::compression::Compression;
 
 /// A sink syncs its files at every fifth call of [`Sink::tick`], which is every five seconds.
 pub const SYNC_EVERY: u32 = 5;
-/// Number of pending bytes from which on they are written at once, even to a compressed file.
+/// Size in bytes at which pending records are written at once, even to a compressed file.
 const PIECE_BYTES: usize = 1 << 20;
 
 /// A file that can be synced to disk.
 pub(crate) trait SyncWrite: Write + Send {
-    /// Waits until the data written so far would survive a power failure. Does nothing for standard
-    /// output.
+    /// Blocks until the data written so far are on disk and survive a power failure. Does nothing
+    /// for standard output.
     fn sync(&mut self) -> io::Result<()>;
 }
 
@@ -36,10 +37,11 @@ impl SyncWrite for io::Stdout {
     }
 }
 
-/// Writes records to one or two files, or to standard output. The methods block the thread.
+/// Writes records to one file, to separate files for successful and failed lines, or to standard
+/// output. The methods block the thread.
 pub struct Sink {
     good: OutputStream,
-    /// Destination of failed records. With `None`, they are written to `good`.
+    /// Destination of the records of failed lines. With `None`, they are written to `good`.
     failed: Option<OutputStream>,
     ticks: u32,
 }
@@ -67,8 +69,8 @@ impl Sink {
         Self::new(Compression::Plain, Box::new(io::stdout()), None)
     }
 
-    /// Adds a record to those that the next [`Sink::flush`] or [`Sink::tick`] writes. Writes them
-    /// at once if they exceed one mebibyte.
+    /// Buffers a record. [`Sink::flush`] or [`Sink::tick`] writes it later. If the buffered records
+    /// of a file reach one mebibyte, writes them at once.
     ///
     /// # Errors
     ///
@@ -162,7 +164,7 @@ mod tests {
 
     use super::*;
 
-    /// A file in memory.
+    /// A file in memory. Clones share their content.
     #[derive(Clone, Debug, Default)]
     pub(crate) struct MemoryFile(Arc<Mutex<Vec<u8>>>);
 

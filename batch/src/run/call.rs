@@ -32,12 +32,12 @@ pub(super) struct PreparedRequest {
     pub(super) read_timeout: Duration,
 }
 
-/// What a call returned, and what it used.
+/// The outcome of a call, and the tokens that it used.
 #[derive(Debug)]
 pub(super) struct CallResult {
     pub(super) outcome: LineOutcome,
     pub(super) usage: Option<Usage>,
-    /// Whether tokens may have been used that no response reported.
+    /// `true` if the call may have used tokens that no response reported.
     pub(super) usage_unknown: bool,
 }
 
@@ -64,8 +64,8 @@ impl PreparedRequest {
     }
 
     /// Sends the request and reads the whole response. Sends it again if the response breaks off,
-    /// up to [`MAX_READ_ATTEMPTS`] times in total. `queued` is attached to the first of these
-    /// requests.
+    /// up to [`MAX_READ_ATTEMPTS`] times in total. `queued` counts the call as waiting until the
+    /// first request is sent.
     pub(super) async fn send_until_read(self, client: Client, queued: QueuedCall) -> CallResult {
         let mut queued = Some(queued);
         let mut attempts = 1;

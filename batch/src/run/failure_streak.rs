@@ -34,7 +34,8 @@ impl<T> FailureStreak<T> {
         Self { max_failures, had_success: false, held: Vec::new() }
     }
 
-    /// Adds the record of an ended call, and decides what to do.
+    /// Adds the record of an ended call. Returns whether to write records, to hold this one, or to
+    /// stop the run.
     pub(super) fn push(&mut self, item: T, source: FailureSource) -> StreakDecision<T> {
         let counts = match source {
             FailureSource::None => false,
@@ -61,14 +62,14 @@ impl<T> FailureStreak<T> {
     }
 }
 
-/// What caused a failure.
+/// The probable cause of the failure of a call, or [`FailureSource::None`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum FailureSource {
     /// The call did not fail.
     None,
-    /// Probably the request. Counts as a consecutive failure only until a first call has succeeded.
+    /// The request. Counts as a consecutive failure only until the first call of the run succeeds.
     Request,
-    /// Probably the provider, the key or the account. Counts as a consecutive failure.
+    /// The provider, the key or the account. Counts as a consecutive failure.
     Provider,
 }
 

@@ -40,8 +40,8 @@ const MIN_ATTEMPTS: u32 = 8;
 /// afford many retries, because nobody waits for a single call, and slots and quotas bound the
 /// retries.
 const MIN_RETRY_BUDGET: (f64, u32) = (1.0, 100);
-/// Maximum number of completed records that wait for an earlier one. Beyond it, no more lines are
-/// read.
+/// With [`BatchOptions::ordered`], the maximum number of completed records that are held until
+/// earlier lines complete. At this number, no more lines are read.
 const MAX_EARLY_RECORDS: usize = 4_096;
 
 /// Options of a run.
@@ -266,8 +266,8 @@ struct RunState<'a> {
     tracker: SpendTracker,
     streak: FailureStreak<(u64, Record)>,
     order: ReorderBuffer<Record>,
-    /// Number of lines so far that got a record or a call. It is the number of the next line in
-    /// [`RunState::order`].
+    /// Number of lines read so far that no previous run has answered. The next such line gets this
+    /// number in [`RunState::order`].
     started_lines: u64,
     held: Option<HeldRequest>,
     ids: HashSet<u64>,
@@ -318,7 +318,7 @@ impl<'a> RunState<'a> {
         self.progress.ended.is_some()
     }
 
-    /// Processes the next line. With `None`, which is the end of the input, ends the reading.
+    /// Processes the next line. `None` is the end of the input, after which no more lines are read.
     async fn on_line(&mut self, line: Option<Line>) -> Result<(), RunError> {
         let Some(line) = line else {
             self.progress.ended = Some(BatchEnd::Complete);

@@ -10,7 +10,7 @@ use tidegate::{RequestBody, Transport};
 use tokio::sync::Notify;
 use tower::Service;
 
-/// The number of calls that wait in the gate. Clones count together.
+/// The number of calls that wait in the gate. Clones share one count.
 #[derive(Clone, Debug, Default)]
 pub(super) struct QueueMeter(Arc<Counts>);
 
@@ -20,8 +20,8 @@ struct Counts {
     changed: Notify,
 }
 
-/// A call that waits in the gate. It stops counting when it is sent, or when all its clones are
-/// dropped. It is an extension of its request, so that the transport finds it.
+/// A call that counts as waiting until it is sent, or until all clones of this value are dropped.
+/// It is an extension of its request, so that the transport finds it.
 #[derive(Clone, Debug)]
 pub(super) struct QueuedCall(Arc<QueueEntry>);
 
@@ -32,12 +32,13 @@ struct QueueEntry {
 }
 
 impl QueueMeter {
-    /// Returns a transport that counts each call as sent when it passes, and then uses `transport`.
+    /// Returns a transport that passes each request on to `transport`, and then no longer counts
+    /// its call as waiting.
     pub(super) fn over(&self, transport: Transport) -> Transport {
         Transport::new(WatchedTransport(transport))
     }
 
-    /// Counts one more waiting call.
+    /// Counts one more waiting call, until the returned value is dropped or its request is sent.
     pub(super) fn register_call(&self) -> QueuedCall {
         self.0.waiting.fetch_add(1, Ordering::Relaxed);
         QueuedCall(Arc::new(QueueEntry { meter: self.clone(), sent: AtomicBool::new(false) }))
@@ -47,8 +48,8 @@ impl QueueMeter {
         self.0.waiting.load(Ordering::Relaxed)
     }
 
-    /// Waits until a waiting call is sent or dropped. Returns at once if one was since the last
-    /// call of this method.
+    /// Waits until a waiting call is sent or dropped. Returns at once if that happened since the
+    /// last call of this method.
     pub(super) async fn changed(&self) {
         self.0.changed.notified().await;
     }

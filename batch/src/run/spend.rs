@@ -89,8 +89,8 @@ impl SpendTracker {
         self.reserved.add(max_spend);
     }
 
-    /// Removes the reservation of an ended call, and adds what it used. That is `counted` if the
-    /// provider reported it, `max_spend` if `usage_unknown`, and nothing otherwise.
+    /// Removes the reservation of an ended call, and adds the tokens that it used: `counted` if the
+    /// provider reported them, `max_spend` if `usage_unknown` is `true`, and nothing otherwise.
     pub(crate) fn settle(&mut self, max_spend: &Spend, counted: Option<Usage>, usage_unknown: bool) {
         self.reserved.subtract(max_spend);
         let actual = match counted {

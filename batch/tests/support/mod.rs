@@ -1,4 +1,4 @@
-//! Helpers for runs against the simulator in virtual time.
+//! Helpers that execute batch runs against the simulator in virtual time.
 
 #![allow(clippy::unwrap_used, dead_code)]
 
@@ -18,7 +18,7 @@ use tokio::time::Instant;
 
 pub(crate) const BASE: &str = "http://provider.example/v1";
 
-/// Returns a simulator in which each step takes 20 ms.
+/// Returns a simulator in which each step of the engine takes 20 ms.
 pub(crate) fn simulator(faults: Faults) -> Simulator {
     Simulator::new(constant_steps(20.0, faults)).unwrap()
 }
@@ -31,7 +31,7 @@ pub(crate) fn config(target: impl FnOnce(Target) -> Target) -> Config {
     Config::builder().target(target(Target::new("provider").url("http://provider.example"))).build().unwrap()
 }
 
-/// The result of a run, and its records.
+/// The result of a run, the records that it wrote, and its duration.
 pub(crate) struct Played {
     pub(crate) ran: Result<BatchProgress, RunError>,
     pub(crate) records: Vec<Record>,
