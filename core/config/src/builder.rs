@@ -1,7 +1,8 @@
-//! Configurations written in Rust: the same keys, checks and errors as a file.
+//! Builders, with which a Rust program writes a configuration. They accept the same keys as a file
+//! and report the same errors.
 //!
-//! A builder only records the keys that were set, as the tree that a file would give.
-//! [`ConfigBuilder::build`] reads and checks them.
+//! A builder only records the keys that were set, in the tree of untyped values to which files are
+//! converted as well. [`ConfigBuilder::build`] reads and checks that tree.
 
 use std::time::Duration;
 
@@ -47,7 +48,8 @@ fn text(text: impl Into<String>) -> Value {
     Value::Text(text.into())
 }
 
-/// Declares the setters of builders, each as one call of a method of [`Builder`].
+/// Declares setters of builders. Each setter calls one method of [`Builder`], such as `set` or
+/// `add`, with the given arguments.
 macro_rules! setters {
     ($($Builder:ident {
         $( $(#[doc = $doc:literal])+ $name:ident($($argument:ident: $type:ty),*) => $method:ident($($value:expr),+); )+
@@ -66,8 +68,9 @@ macro_rules! setters {
 setters! {
     ConfigBuilder {
         /// Sets `defaults`: the settings that apply to each target that does not set them itself,
-        /// and to targets that are not configured. `set` receives an empty target. If it sets URLs,
-        /// models or a pool, [`ConfigBuilder::build`] fails.
+        /// and to targets that are not configured. `set` receives a target without any key and
+        /// returns it with the keys to set. If it sets URLs, models or a pool,
+        /// [`ConfigBuilder::build`] fails.
         ///
         /// ```
         /// # use tidegate_config::Config;
@@ -81,11 +84,12 @@ setters! {
         /// the order in which the targets were added.
         target(target: Target) => add("targets", &target.name, target.keys);
 
-        /// Adds the settings of a tenant at all targets to `tenants`. `id` is the tenant id.
+        /// Adds a tenant to the top-level `tenants`: its settings apply at all targets. `id` is the
+        /// tenant id.
         tenant(id: impl Into<String>, tenant: Tenant) => add("tenants", &id.into(), tenant.keys);
 
-        /// Adds rates to `budgets`. The targets that set [`Target::budget`] to this name share
-        /// them.
+        /// Adds rates to `budgets` under `name`. All targets whose [`Target::budget`] is `name`
+        /// share these rates.
         budget(name: impl Into<String>, budget: Budget) => add("budgets", &name.into(), budget.keys);
 
         /// Adds a tool to `tools`: a [`Tool`], or only its cap.
@@ -108,33 +112,37 @@ setters! {
         /// Sets `pool`: the replicas of the target.
         pool(pool: Pool) => set("pool", pool);
 
-        /// Sets `limit` to adaptive, with these settings. The cap is the upper bound of the limit.
+        /// Sets `limit` to adaptive: the gate changes the number of slots in force, up to the cap,
+        /// as these settings state.
         limit(settings: LimitSettings) => set("limit", settings);
 
         /// Sets `limit = "fixed"`: the number of slots always equals the cap.
         fixed() => set("limit", text("fixed"));
 
-        /// Adds the settings of a tenant at this target to `tenants`. `id` is the tenant id.
+        /// Adds a tenant to the `tenants` of this target: its settings apply at this target only.
+        /// `id` is the tenant id.
         tenant(id: impl Into<String>, tenant: Tenant) => add("tenants", &id.into(), tenant.keys);
 
-        /// Adds the settings of a lane to `lanes`.
+        /// Adds the settings of a lane (a priority class of calls) at this target to `lanes`.
         lane(lane: Lane, settings: LaneSettings) => add("lanes", lane.as_str(), settings.keys);
 
-        /// Sets `model`: the model that is requested for calls that fall back to this target. The
-        /// models of other requests are set by [`Target::model`].
+        /// Sets `model`: the model that is requested for calls that fall back to this target.
+        /// [`Target::model`], by contrast, selects the requests that the target takes.
         fallback_model(name: impl Into<String>) => set("model", text(name));
 
         /// Sets `key_env`: the name of the environment variable with the credential for calls that
         /// fall back to this target.
         key_env(variable: impl Into<String>) => set("key_env", text(variable));
 
-        /// Adds the name of a header to `forward_headers`. This header of the caller is forwarded
-        /// with calls that fall back to this target on another server or with [`Target::key_env`].
+        /// Adds the name of a header to `forward_headers`. If a call falls back to this target, and
+        /// the target is on another server or has a [`Target::key_env`], this header of the
+        /// caller's request is forwarded in addition to the standard ones.
         forward_header(name: impl Into<String>) => append("forward_headers", text(name));
     }
 
     Tool {
-        /// Sets `limit` to adaptive, with these settings. The cap is the upper bound of the limit.
+        /// Sets `limit` to adaptive: the gate changes the number of slots in force, up to the cap,
+        /// as these settings state.
         limit(settings: LimitSettings) => set("limit", settings);
 
         /// Sets `limit = "fixed"`: the number of slots always equals the cap.
@@ -158,8 +166,8 @@ setters! {
     }
 
     Replica {
-        /// Adds the full name of a model that the replica serves to `models`. Without any, the
-        /// models are requested from the replica (`/v1/models`).
+        /// Adds the full name of a model that the replica serves to `models`. If no model is added,
+        /// the models are requested from the replica (`/v1/models`).
         model(name: impl Into<String>) => append("models", text(name));
     }
 }

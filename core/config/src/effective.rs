@@ -63,13 +63,15 @@ fn line(key: &str, value: impl Into<String>) -> (String, String) {
     (key.to_owned(), value.into())
 }
 
-/// Returns the line of the key `limit` and, if the limit is adaptive, the lines of its settings.
+/// Returns the key `limit` with `fixed` or `adaptive` and, if the limit is adaptive, the keys and
+/// values of its settings.
 fn limit(limit: &LimitConfig) -> Lines {
     let LimitConfig::Adaptive(settings) = limit else { return vec![line("limit", "fixed")] };
     [vec![line("limit", "adaptive")], settings.lines("limit")].concat()
 }
 
-/// Returns the settings of a pool.
+/// Returns the settings of a pool, including the source of its replicas, as key paths (`pool.cap`)
+/// and values.
 fn pool(pool: &PoolConfig) -> Lines {
     let mut lines = match &pool.source {
         ReplicaSource::Listed(replicas) => {
@@ -90,7 +92,7 @@ fn pool(pool: &PoolConfig) -> Lines {
     lines
 }
 
-/// Returns a replica with its settings on one line.
+/// Returns the URL of a replica, followed by its settings, as one line of text.
 fn replica(ReplicaConfig { url, weight, models, kv_tokens }: &ReplicaConfig) -> String {
     let models = models.iter().map(|models| format!(", models {}", models.join(", ")));
     let kv_tokens = kv_tokens.iter().map(|tokens| format!(", kv_tokens {tokens}"));

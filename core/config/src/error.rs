@@ -14,7 +14,8 @@ pub struct ConfigError {
 /// One problem of a configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConfigProblem {
-    /// The line of the file, from 1. `None` for JSON and builders.
+    /// The line of the problem in the file, counted from 1. `None` if the problem has no line, as
+    /// for JSON and builders.
     pub line: Option<usize>,
     /// The full path of the key (`targets.openai.cap`). Empty if the problem concerns no single
     /// key, as for malformed TOML.
@@ -24,7 +25,7 @@ pub struct ConfigProblem {
 }
 
 impl ConfigError {
-    /// Creates the error of these problems, of which there is at least one, and sorts them by line.
+    /// Creates an error from `problems`, which must not be empty, and sorts them by line.
     pub(super) fn new(mut problems: Vec<ConfigProblem>) -> Self {
         // The sort is stable: problems of the same line stay in the order in which they were found.
         problems.sort_by_key(|problem| problem.line);

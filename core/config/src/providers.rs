@@ -12,7 +12,8 @@ const PROVIDERS: [(&str, &[&str]); 9] = [
     ("deepseek", &["https://api.deepseek.com"]),
 ];
 
-/// Returns the base URLs of the provider called `name`, or `None` if it is not well-known.
+/// Returns the base URLs of the well-known provider called `name`, or `None` if there is none of
+/// that name.
 pub(super) fn base_urls(name: &str) -> Option<&'static [&'static str]> {
     PROVIDERS.iter().find(|(known, _)| *known == name).map(|(_, urls)| *urls)
 }

@@ -1,4 +1,4 @@
-//! Base URLs of targets, and the URLs of requests that are compared with them.
+//! Parses the base URLs of targets, and compares the URLs of requests with them.
 
 use std::fmt;
 use std::ops::Deref;
@@ -12,15 +12,15 @@ use tidegate_protocol::url;
 pub(crate) struct BaseUrl<S = Box<str>> {
     /// Whether the scheme is `https`. Otherwise it is `http`.
     https: bool,
-    /// The host without a final dot, with the brackets of an IPv6 address. In lower case, unless
-    /// this is the URL of a request.
+    /// The host without a final dot. An IPv6 address has brackets. In lower case, unless this is
+    /// the URL of a request.
     host: S,
     port: u16,
     /// The path without a final slash, unless this is the URL of a request. Empty for the root.
     path: S,
 }
 
-/// The URL of a request, in the parts of a [`BaseUrl`].
+/// The URL of a request, split into the same parts as a base URL but not normalized.
 pub(super) type RequestUrl<'a> = BaseUrl<&'a str>;
 
 impl<'a> RequestUrl<'a> {
@@ -82,8 +82,8 @@ impl BaseUrl {
         })
     }
 
-    /// Returns `true` if `url` is this URL or below it. If `url` is a base URL, then every URL
-    /// below `url` is also below this one.
+    /// Returns `true` if `url` equals this URL or is below it. If `url` is itself a base URL,
+    /// `true` means that this URL covers every URL below `url`, too.
     pub(super) fn matches<S: Deref<Target = str>>(&self, url: &BaseUrl<S>) -> bool {
         // Fast path: most clients write the host in lower case.
         self.https == url.https

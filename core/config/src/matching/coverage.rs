@@ -1,30 +1,33 @@
 //! Finds targets that no request can reach, without comparing each pair of targets.
 //!
-//! If rule A matches all requests of rule B, then each URL of B is covered by a URL of A, and each
-//! model of B by a model of A. Therefore earlier rules are indexed by URL and by model. Each URL
-//! and each model of a rule yields a list of candidates, and the rule is compared with the
-//! candidates in the shortest list. The time is nearly linear in the number of targets if their
-//! URLs or models differ. It is quadratic if they share both, and for model patterns that begin and
-//! end with `*`.
+//! A rule is the URLs and model patterns of one target. It covers another rule if it matches all
+//! requests of that rule. If rule A covers rule B, then each URL of B is at or below a URL of A,
+//! and each model pattern of B is covered by one of A. Therefore earlier rules are indexed by URL
+//! and by model. Each URL and each model of a rule yields a list of candidates, and the rule is
+//! compared with the candidates in the shortest list. The time is nearly linear in the number of
+//! targets if their URLs or models differ. It is quadratic if they share both, and for model
+//! patterns that begin and end with `*`.
 
 use std::collections::HashMap;
 
 use super::TargetRule;
 use super::glob::Glob;
 
-/// The rules that were added so far, indexed by the URLs and the models that each of them covers.
+/// The rules that were added so far, indexed by the URLs and by the models that they match.
 #[derive(Debug, Default)]
 pub(crate) struct CoverIndex<'a> {
     rules: Vec<&'a TargetRule>,
-    /// For each pattern, the positions in `rules` of the rules that have it, in ascending order.
+    /// For each pattern, the positions in `rules`, in ascending order, of the rules with a URL or
+    /// model that is indexed under that pattern.
     positions: HashMap<Pattern, Vec<usize>>,
 }
 
-/// What one URL or one model of a rule covers.
+/// A key of the index. It stands for at least the requests that one URL or one model pattern of a
+/// rule matches.
 #[derive(Debug, PartialEq, Eq, Hash)]
 enum Pattern {
     EveryUrl,
-    /// The normal form of a base URL.
+    /// All URLs at or below this base URL, which is in its normal form.
     Url(String),
     EveryModel,
     /// A model that is named in full.
@@ -134,7 +137,8 @@ mod tests {
         }
     }
 
-    /// How many rules are compared for so many targets.
+    /// Returns the number of candidates with which rules are compared while `count` rules are added
+    /// to an index. `make` creates the rule at each position.
     fn compared(count: usize, make: impl Fn(usize) -> TargetRule) -> usize {
         let rules: Vec<TargetRule> = (0..count).map(make).collect();
         let mut index = CoverIndex::default();

@@ -24,8 +24,8 @@ impl Glob {
 
     /// Returns `true` if the pattern matches the whole text.
     ///
-    /// Each part is matched at its leftmost position, which leaves the most text for later parts.
-    /// Therefore the time is linear in the text for each part.
+    /// Each literal part is matched at its leftmost position, which leaves the most text for later
+    /// parts. Therefore the time for each part is linear in the length of the text.
     pub(super) fn matches(&self, text: &str) -> bool {
         let (first, middle, last) = match &*self.parts {
             [] => return false,
@@ -44,7 +44,8 @@ impl Glob {
 
     /// Returns `true` if this pattern matches every text that `other` matches.
     ///
-    /// Only a star of this pattern can match a star of `other`, so `other` is matched as a text.
+    /// `other` is matched as if its stars were ordinary characters: only a star of this pattern can
+    /// match them.
     pub(super) fn covers(&self, other: &Glob) -> bool {
         self.matches(&other.text())
     }
@@ -70,7 +71,8 @@ mod tests {
 
     use super::*;
 
-    /// Matches by the definition, recursively. Takes exponential time.
+    /// Returns `true` if `pattern` matches `text`, computed recursively from the meaning of `*`.
+    /// Takes exponential time.
     fn oracle(pattern: &[u8], text: &[u8]) -> bool {
         match (pattern.split_first(), text.split_first()) {
             (None, None) => true,

@@ -1,17 +1,17 @@
-//! Finds the target of a request: the first target, in the order of the configuration, of which
-//! both a URL and a model match.
+//! Finds the target of a request: the first target in the order of the configuration that has both
+//! a matching URL and a matching model pattern.
 //!
 //! - A base URL matches by scheme, host (ignoring case), port (443 and 80 may be omitted) and whole
 //!   segments of its path: `https://host/v1` matches `/v1` and `/v1/chat`, but not `/v1beta`.
 //! - In a model pattern `*` matches any text, including none. A request whose model is not known
-//!   (without a body, or with one that is not JSON) matches targets without models, and those that
-//!   list `*`.
-//! - A target without URLs matches any URL, and one without models any model. A request that no
-//!   target matches has the default target.
+//!   (without a body, or with one that is not JSON) matches targets without models, and targets
+//!   that list the model `*`.
+//! - A target without URLs matches any URL, and a target without models matches any model. A
+//!   request that no target matches gets the settings of targets that are not configured.
 //! - A target with `url = "none"` matches no request.
 //!
-//! The order decides, not how specific a pattern is. A target that no request can reach is an
-//! error.
+//! Only the order of the targets decides: a more specific pattern has no precedence. A target that
+//! no request can reach is an error.
 
 mod base_url;
 mod coverage;
@@ -106,13 +106,15 @@ impl TargetRule {
         self.covers_urls_of(other) && (self.models.is_empty() || self.covers_models_of(other))
     }
 
-    /// Returns `true` if each URL of `other` is below a URL of this rule.
+    /// Returns `true` if this rule matches every URL that `other` matches: it has no URLs, or each
+    /// URL of `other` is at or below one of its URLs.
     pub(super) fn covers_urls_of(&self, other: &TargetRule) -> bool {
         let is_covered = |theirs| self.urls.iter().any(|ours| ours.matches(theirs));
         self.urls.is_empty() || (!other.urls.is_empty() && other.urls.iter().all(is_covered))
     }
 
-    /// Returns `true` if each model pattern of `other` is covered by a pattern of this rule.
+    /// Returns `true` if the model patterns of this rule cover every model that `other` matches.
+    /// Returns `false` if this rule has no model patterns, although it then matches every model.
     pub(super) fn covers_models_of(&self, other: &TargetRule) -> bool {
         let is_covered = |theirs| self.models.iter().any(|ours| ours.covers(theirs));
         self.models.iter().any(Glob::is_any)

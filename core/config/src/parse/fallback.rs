@@ -1,5 +1,5 @@
-//! Checks fallbacks: each names a target that exists and can serve the calls, and none form a
-//! cycle.
+//! Checks fallbacks, the targets to which rejected calls are sent: each `fallback` names a target
+//! that exists and can serve the calls, and no fallbacks form a cycle.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -13,7 +13,8 @@ use crate::{TargetConfig, providers};
 /// proportional to the number of targets.
 const MAX_PROBLEMS_WITH_ADVICE: usize = 100;
 
-/// Reports fallbacks that are impossible, and sets the `model` of each target that is a fallback.
+/// Reports fallbacks that are impossible. Sets the `model` of each target that is a fallback (see
+/// [`requested_model`]), and removes inherited fallbacks from targets to which they do not apply.
 ///
 /// `base` has the settings of targets that are not configured, and `default_fallback` is the value
 /// of `defaults.fallback`, if given.
@@ -62,10 +63,11 @@ struct FallbackGraph<'a> {
     targets: &'a [ParsedTarget<'a>],
     /// Each target and its index in `targets`, by its name.
     index: HashMap<&'a str, (usize, &'a ParsedTarget<'a>)>,
-    /// The index in `targets` of the fallback of each target. `None`: it has none.
+    /// For each target, the index in `targets` of its fallback. `None` if the target has no
+    /// fallback, or one that does not exist.
     next: Vec<Option<usize>>,
-    /// Whether [`depends_on_caller`] is `true` for any fallback. Otherwise fallbacks of fallbacks
-    /// need no check.
+    /// Whether [`depends_on_caller`] is `true` for any fallback. If `false`, only the first
+    /// fallback of a chain needs a check.
     any_depends_on_caller: bool,
 }
 
@@ -80,14 +82,15 @@ impl<'a> FallbackGraph<'a> {
         Self { targets, index, next, any_depends_on_caller }
     }
 
-    /// Returns the index of the target that `fallback` of the target at the index `at` names.
-    /// `None` if there is none.
+    /// Returns the index of the fallback of the target at index `at`. `None` if the target has no
+    /// fallback, or one that does not exist.
     fn fallback_of(&self, at: usize) -> Option<usize> {
         self.next.get(at).copied().flatten()
     }
 
-    /// Reports why the calls of `target` cannot be sent to its fallback, or to the fallbacks of
-    /// that one. `given` is the value of `fallback`.
+    /// Reports the reasons why calls of `target` cannot be sent to its fallback, or from there to
+    /// the following fallbacks. `given` is the value of `fallback`, at which the problems are
+    /// reported.
     fn check(&self, target: &TargetConfig, given: &Given<'_>) {
         let Some(name) = &target.fallback else { return };
         let Some(&(at, fallback)) = self.index.get(&**name) else {
@@ -115,9 +118,9 @@ impl<'a> FallbackGraph<'a> {
         given.reject(invalid.message(given.value));
     }
 
-    /// Reports why the calls of `target` cannot be sent to the fallbacks after `first`. Each
-    /// fallback receives the request that the caller sent, so each must be able to serve these
-    /// calls.
+    /// Reports the reasons why calls of `target` cannot be sent to the fallbacks that follow its
+    /// own, which has the index `first`. Each fallback receives the request that the caller sent,
+    /// so each must be able to serve these calls.
     fn check_chain(&self, target: &TargetConfig, first: usize, given: &Given<'_>) {
         let count = self.next.len();
         let chain = std::iter::successors(Some(first), |at| self.fallback_of(*at)).take(count + 1);
@@ -137,8 +140,9 @@ impl<'a> FallbackGraph<'a> {
         }
     }
 
-    /// Returns the cycles of fallbacks. The key is the first target of the cycle that sets
-    /// `fallback` itself, and the value lists the targets of the cycle, with that one at both ends.
+    /// Returns the cycles of fallbacks, as indices of targets. The key of a cycle is its first
+    /// target that sets `fallback` itself instead of inheriting it. The value lists the targets of
+    /// the cycle in order, and starts and ends with that target.
     fn cycles(&self) -> HashMap<usize, Vec<usize>> {
         let names_fallback =
             |at: &usize| self.targets.get(*at).is_some_and(|target| target.given.has("fallback"));
@@ -165,7 +169,8 @@ impl<'a> FallbackGraph<'a> {
         cycles
     }
 
-    /// Reports a cycle at `given`, a value of `fallback`. `steps` is as in [`Self::cycles`].
+    /// Reports a cycle of fallbacks at `given`, the value of `fallback` of its first target.
+    /// `steps` lists the targets of the cycle, as in a value of [`Self::cycles`].
     fn reject_cycle(&self, given: &Given<'_>, steps: &[usize]) {
         if let [_, _] = steps {
             return given.reject("a target cannot be its own fallback; name another, or remove the key");
@@ -206,8 +211,8 @@ fn obstacles(target: &TargetConfig, fallback: &TargetConfig) -> Vec<String> {
     obstacles
 }
 
-/// Returns `true` if it depends on the target that falls back whether `fallback` can serve its
-/// calls; see [`obstacles`].
+/// Returns `true` if [`obstacles`] must be called for each target that falls back to `fallback`. If
+/// `false`, `fallback` can serve the calls of every target.
 fn depends_on_caller(fallback: &TargetConfig) -> bool {
     fallback.matches.slots_only || fallback.matches.urls.len() != 1 || requested_model(fallback).is_none()
 }

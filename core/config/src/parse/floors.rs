@@ -1,4 +1,4 @@
-//! Checks the floors, which are the reserved shares of tenants and lanes.
+//! Checks the floors, which are the shares of the slots that are reserved for tenants and lanes.
 
 use crate::schema::{Given, join};
 use crate::{Lane, TargetConfig, TenantConfig};

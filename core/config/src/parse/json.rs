@@ -10,7 +10,8 @@ pub(super) fn read(value: &serde_json::Value) -> Node {
     node(value, 0)
 }
 
-/// Converts a value that is nested in `depth` others. Values nested too deeply become invalid.
+/// Converts a value that is nested in `depth` others. Lists and objects that are nested more deeply
+/// than [`MAX_DEPTH`] become values that no key accepts.
 fn node(value: &serde_json::Value, depth: usize) -> Node {
     use serde_json::Value as Json;
     let value = match value {

@@ -5,13 +5,14 @@ use crate::{AdaptiveConfig, LimitConfig};
 
 const EXPECTED: &str = "\"adaptive\", \"fixed\" or a table with settings of an adaptive limit";
 
-/// What is known of one limit while it is read: of a target, starting with `defaults`, or of a
-/// tool.
+/// The keys of one limit that were read so far. A target starts with those of `defaults`, and a
+/// tool with the default settings.
 #[derive(Clone, Default)]
 pub(super) struct LimitLayers {
     /// Whether `cap` is given. For pools this is the cap of the target, not that of the pool.
     pub(super) cap_given: bool,
-    /// Whether `limit` sets the limit to adaptive or to fixed. `None`: it is not given.
+    /// `true` if `limit` makes the limit adaptive, and `false` if it makes the limit fixed. `None`:
+    /// `limit` is not given.
     pub(super) adaptive: Option<bool>,
     /// The settings that apply if the limit is adaptive.
     pub(super) keys: AdaptiveConfig,
@@ -32,7 +33,7 @@ impl LimitLayers {
         }
     }
 
-    /// Returns the limit of the target or tool that `given` is the table of.
+    /// Returns the limit of a target or tool. `given` is its table.
     ///
     /// If `limit` is not given, the limit is fixed if there is a cap and no objective, and adaptive
     /// otherwise. `objective` is whether there is one: the `ttft` of the target or of one of its
@@ -54,8 +55,8 @@ impl LimitLayers {
         LimitConfig::Adaptive(keys)
     }
 
-    /// Returns the text of the problem with a key that has no effect because the limit is fixed.
-    /// `objective` is the key that would make the limit adaptive.
+    /// Returns the error text for a key that has no effect because the limit is fixed. `objective`
+    /// is the key (`ttft` or `latency`) that would make the limit adaptive.
     pub(super) fn fixed_reason(&self, given: &Given<'_>, objective: &str) -> String {
         if self.adaptive == Some(false) {
             return "has no effect with a fixed limit; set limit = \"adaptive\", or remove it".into();
@@ -67,7 +68,8 @@ impl LimitLayers {
     }
 
     /// Reports a `start` or `min` that is given above the cap, and a given `min` above a given
-    /// `start`. `named` is the key of the cap. Does nothing if the limit is fixed.
+    /// `start`. `named` is the key of the cap (`cap` or `pool.cap`) for errors. Does nothing if the
+    /// limit is fixed.
     pub(super) fn check_order(&self, given: &Given<'_>, cap: usize, named: &str) {
         if self.adaptive == Some(false) {
             return;

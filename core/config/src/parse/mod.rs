@@ -99,7 +99,8 @@ fn read_config(root: &Node, problems: &Problems) -> Config {
     config
 }
 
-/// Reads a tool: its cap, or a table. Returns `None` if a cap alone is invalid.
+/// Reads a tool, which is given as a table or as a number, its cap. Returns `None` if it is neither
+/// a table nor a valid cap.
 fn read_tool(given: &Given<'_>) -> Option<ToolConfig> {
     if !given.is_table() {
         return given.read(|value| usize::read(value, &CAP_RANGE)).map(ToolConfig::with_cap);

@@ -14,7 +14,7 @@ use crate::{ConfigError, MAX_REPLICAS, PoolConfig, ReplicaConfig, ReplicaSource}
 
 /// The keys that list the replicas of a pool. A pool may have at most one of them.
 const SOURCES: [&str; 3] = ["replicas", "dns", "file"];
-/// Each key for an interval, with the key that it requires.
+/// The keys that set an interval, each with the key of [`SOURCES`] that it requires.
 const INTERVALS: [(&str, &str); 2] = [("dns_every", "dns"), ("file_every", "file")];
 
 const EXPECTED_LIST: &str = "a list of replicas";
@@ -36,7 +36,8 @@ pub(super) fn read_pool(given: &Given<'_>) -> PoolConfig {
     pool
 }
 
-/// Reads where the list of replicas of a pool comes from.
+/// Reads the source of a pool's replicas: one of the keys [`SOURCES`], otherwise the program.
+/// Reports a second source, and an interval without its source.
 fn read_source(given: &Given<'_>) -> ReplicaSource {
     let sources: Vec<&str> = SOURCES.into_iter().filter(|key| given.has(key)).collect();
     if let [first, second, ..] = *sources {
@@ -63,7 +64,8 @@ fn read_source(given: &Given<'_>) -> ReplicaSource {
     ReplicaSource::Dynamic
 }
 
-/// Reads the list of replicas of a pool. Reports an empty list.
+/// Reads the list of replicas of a pool. Reports an empty list, and a list of more than
+/// [`MAX_REPLICAS`].
 fn read_replicas(given: &Given<'_>) -> Vec<ReplicaConfig> {
     let members = read_list(given, "a list of base URLs, or of tables with a \"url\"");
     let count = given.items().len();
@@ -74,7 +76,7 @@ fn read_replicas(given: &Given<'_>) -> Vec<ReplicaConfig> {
     members
 }
 
-/// Reports if there are more replicas than [`MAX_REPLICAS`].
+/// Reports a problem if `count`, the number of replicas, is above [`MAX_REPLICAS`].
 fn check_count(given: &Given<'_>, count: usize) {
     if count > MAX_REPLICAS {
         given.reject(format!("{count} replicas are given; a pool has at most {MAX_REPLICAS}"));
@@ -82,7 +84,8 @@ fn check_count(given: &Given<'_>, count: usize) {
 }
 
 /// Reads a list of any number of replicas. Reports invalid replicas and omits them, and reports
-/// replicas with the same URL.
+/// replicas with the same URL. If the value is not a list, the error states that `expected` is
+/// valid.
 fn read_list(given: &Given<'_>, expected: &str) -> Vec<ReplicaConfig> {
     if !matches!(given.value, Value::List(_)) {
         given.reject(InvalidValue::expected(expected).message(given.value));
@@ -121,7 +124,7 @@ fn read_replica(given: &Given<'_>) -> Option<ReplicaConfig> {
     Some(member)
 }
 
-/// The base URL of a replica. A final `/v1` is removed.
+/// Accepts the base URL of a replica. Removes a final `/v1`.
 const URL: TextRule<String> = TextRule {
     expected: "a replica's base URL such as \"http://10.0.0.1:8000\"",
     parse: |text| {
@@ -130,7 +133,7 @@ const URL: TextRule<String> = TextRule {
     },
 };
 
-/// The name of a model that a replica serves, without `*`.
+/// Accepts the name of a model that a replica serves: 1 to 200 bytes without `*`.
 const MODEL: TextRule<Arc<str>> = TextRule {
     expected: "the name of a model that the replica serves, or a list of them",
     parse: |name| match name.len() {
@@ -140,7 +143,7 @@ const MODEL: TextRule<Arc<str>> = TextRule {
     },
 };
 
-/// A URL with scheme `http`, host and port. A final `/v1` is removed.
+/// Accepts a URL with scheme `http`, host and port. Removes a final `/v1`.
 const DNS: TextRule<Arc<str>> = TextRule {
     expected: "scheme, host and port, such as \"http://vllm.internal:8000\"",
     parse: |text| {
@@ -156,14 +159,14 @@ const DNS: TextRule<Arc<str>> = TextRule {
     },
 };
 
-/// The path of a file.
+/// Accepts the path of a file: any text that is not empty and has no NUL.
 const FILE: TextRule<PathBuf> = TextRule {
     expected: "the path of a file that names the replicas",
     parse: |path| if path.is_empty() || path.contains('\0') { Err("") } else { Ok(path.into()) },
 };
 
-/// Returns the base URLs of a pool without `url`: `http://NAME` and `https://NAME`, the URLs of its
-/// replicas, and that of `dns`.
+/// Returns the base URLs of a target that has a pool and no `url`: `http://NAME` and
+/// `https://NAME`, the URLs of its replicas, and that of `dns`.
 ///
 /// # Errors
 /// Returns what to write instead if the name of the target cannot be the host of a URL.

@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use crate::schema::{BUDGET_NAME, Budgets, Given, InvalidValue, RATES, suggest};
 use crate::{Config, RateConfig, TargetConfig};
 
-/// Reports each shared budget that no target names.
+/// Reports each shared budget that no target uses.
 pub(super) fn check_unused(top: &Given<'_>, config: &Config) {
     let targets = config.targets.iter().chain([&config.default_target]);
     let used: HashSet<&str> = targets.filter_map(|target| target.budget.as_deref()).collect();
@@ -17,10 +17,11 @@ pub(super) fn check_unused(top: &Given<'_>, config: &Config) {
     }
 }
 
-/// Reads the rates of a target, and checks the name of its budget, which was read before.
+/// Reads the rates of a target into `into`, and checks the name of its budget, which `into` already
+/// has.
 ///
-/// A budget that the target names removes inherited rates. An unknown budget is reported and
-/// removed. Rates that are given to a target with a budget are reported.
+/// If the target itself names a budget, the rates that it inherits are removed. An unknown budget
+/// is reported and removed. Rates that are given to a target with a budget are reported.
 pub(super) fn read_rates(given: &Given<'_>, into: &mut TargetConfig, budgets: &Budgets) {
     let own_budget = given.get("budget");
     let unknown = into.budget.take_if(|name| own_budget.is_some() && !budgets.contains_key(name));

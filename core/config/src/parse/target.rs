@@ -12,8 +12,8 @@ use crate::schema::{
 };
 use crate::{LimitConfig, TargetConfig, TargetMatch, Tokenizer, providers};
 
-/// Reads the settings of one target, or of `defaults`. The reader of a target is a clone of the one
-/// that has read `defaults`.
+/// Reads the settings of one target, or of `defaults`. The reader of each target starts as a clone
+/// of the reader that has read `defaults`, so the target inherits those settings.
 #[derive(Clone)]
 pub(super) struct TargetReader<'a> {
     pub(super) config: TargetConfig,
@@ -33,8 +33,8 @@ pub(super) struct ParsedTarget<'a> {
 /// Reads `targets`. Returns the targets in the order in which they are given, and the settings of
 /// targets that are not configured.
 ///
-/// `base` has read the value `defaults`. Reports fallbacks that are impossible, and targets that no
-/// request can reach.
+/// `base` is the reader that has read `defaults`. Reports fallbacks that are impossible, and
+/// targets that no request can reach.
 pub(super) fn read_targets(
     given: Option<Given<'_>>,
     defaults: Option<Given<'_>>,
@@ -219,8 +219,9 @@ pub(super) fn read_key_env(given: &Given<'_>, example: &str) -> Option<Arc<str>>
     }
 }
 
-/// Returns `true` if this is a possible name of an environment variable and does not look like a
-/// credential: at least 20 characters with lower-case letters and digits.
+/// Returns `true` if `name` can be the name of an environment variable and does not look like a
+/// credential. Names of at least 20 characters that include lower-case letters and digits look like
+/// one.
 fn is_variable(name: &str) -> bool {
     let plain = name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_');
     let random = name.len() >= 20
@@ -265,17 +266,17 @@ fn read_patterns(given: &Given<'_>, key: &str, rule: &TextRule<String>) -> Vec<S
     rule.read_list(&given)
 }
 
-/// A base URL of a target, in its normal form.
+/// Accepts a base URL of a target, and converts it to its normal form.
 const URL: TextRule<String> =
     TextRule { expected: "a base URL such as \"https://api.openai.com/v1\"", parse: parse_base_url };
 
-/// The name of a model, in which `*` matches any text.
+/// Accepts the name of a model, in which `*` matches any text.
 const MODEL_PATTERN: TextRule<String> = TextRule {
     expected: "the name of a model, in which * matches any text",
     parse: |text| parse_model(text).map(str::to_owned),
 };
 
-/// The name of one model.
+/// Accepts the name of one model, without `*`.
 const MODEL: TextRule<Arc<str>> = TextRule {
     expected: "the name of one model",
     parse: |text| match text.contains('*') {
@@ -284,7 +285,7 @@ const MODEL: TextRule<Arc<str>> = TextRule {
     },
 };
 
-/// The name of a request header that is forwarded.
+/// Accepts the name of a request header that is forwarded, except for [`CONNECTION_HEADERS`].
 const FORWARDED_HEADER: TextRule<HeaderName> = TextRule {
     expected: "the name of a request header such as \"x-tenant-id\"",
     parse: |name| {

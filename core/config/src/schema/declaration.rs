@@ -1,4 +1,5 @@
-//! The declaration of keys.
+//! The macros that declare the keys of the configuration, and the types that describe a declared
+//! key.
 //!
 //! [`settings!`] declares the keys of one table, each with its type, unit, range, default and
 //! documentation. It generates the struct with the values, its defaults, the code that reads and
@@ -90,8 +91,8 @@ pub(crate) fn names(tables: &[&KeyTable]) -> Vec<&'static str> {
     tables.iter().flat_map(|table| table.names()).collect()
 }
 
-/// Returns the default of a key for the reference page: the note about it, if any, otherwise the
-/// value. Empty for tables by name.
+/// Returns the default of a key for the reference page: `note` if there is one, otherwise the
+/// value. Empty if there is no note and the value is a table of tables, such as `tenants`.
 #[cfg(test)]
 pub(crate) fn default_text<T: super::Setting>(default: &T, note: &str) -> String {
     let lines = default.list("", "", "none");
@@ -119,11 +120,12 @@ pub(crate) enum Kind {
     TextOrList(&'static str),
     OrNone(Box<Kind>),
     Table(&'static KeyTable),
-    /// Tables with these keys, by names that the user chooses.
+    /// A map from names that the user chooses to tables with these keys.
     Named(&'static KeyTable),
-    /// Tables of this type, or whole numbers (a cap), by names that the user chooses.
+    /// A map from names that the user chooses to tables of this type, or to whole numbers (a cap).
     NamedOrCap(&'static str),
-    /// Any other type: its description in the reference, and the types in TypeScript and Python.
+    /// Any other type. `reference` describes it in the reference page, and the other fields are its
+    /// types in TypeScript and Python.
     Special {
         reference: &'static str,
         typescript: &'static str,
@@ -241,13 +243,14 @@ macro_rules! settings {
             use $crate::schema::{Given, Lines, Setting, join, on_one_line};
 
             impl $Config {
-                /// Replaces the values of the keys that the table has. Reports invalid values and
+                /// Replaces the value of each key that `given` contains. Reports invalid values and
                 /// leaves the fields of those keys unchanged. Ignores unknown keys.
                 pub(crate) fn read(&mut self, given: &Given<'_>) {
                     $( given.set(stringify!($key), &mut self.$key, &$bounds); )*
                 }
 
-                /// Returns the path and the value of each key. `path` is that of the table.
+                /// Returns the path and the value of each key. Each path starts with `path`, the
+                /// path of this table.
                 pub(crate) fn lines(&self, path: &str) -> Lines {
                     let mut lines = Lines::new();
                     $( {

@@ -1,10 +1,10 @@
-//! Values that were given for a key, with the path of the key.
+//! Reads the untyped values of a configuration, with the path and the line that errors state.
 
 use std::collections::HashSet;
 
 use super::{Entry, InvalidValue, KeyTable, Node, Problems, Scalar, Setting, Value, names, suggest};
 
-/// A value that was given for a key, with what an error about it needs.
+/// An untyped value of the configuration, with the path and the line that errors about it state.
 #[derive(Clone)]
 pub(crate) struct Given<'a> {
     /// The full path of the key, such as `targets.openai.cap`. Empty for the whole configuration.
@@ -12,7 +12,7 @@ pub(crate) struct Given<'a> {
     /// The line of the value in the file, from 1. `None` for JSON and builders.
     pub(crate) line: Option<usize>,
     pub(crate) value: &'a Value,
-    /// Where problems are reported.
+    /// The collection to which problems are reported.
     pub(crate) problems: &'a Problems,
 }
 
@@ -34,7 +34,8 @@ impl<'a> Given<'a> {
     }
 
     /// Reports a problem if the value of `key` is above the value of `bound`, and this table sets
-    /// at least one of them. Values that are both inherited are reported where they are set.
+    /// at least one of them. If both are inherited, the problem is reported at the table that sets
+    /// them.
     pub(crate) fn reject_above<T: Scalar + PartialOrd>(
         &self,
         (key, value): (&str, &T),
@@ -52,8 +53,8 @@ impl<'a> Given<'a> {
         reader(self.value).map_err(|invalid| self.reject(invalid.message(self.value))).ok()
     }
 
-    /// Reads the value of `key` into `setting`. Leaves `setting` unchanged if the key is absent, or
-    /// is invalid, which is reported. `bounds` limits the value.
+    /// Reads the value of `key` into `setting`. Leaves `setting` unchanged if the key is absent or
+    /// its value is invalid. Reports an invalid value. `bounds` limits the value.
     pub(crate) fn set<T: Setting>(&self, key: &str, setting: &mut T, bounds: &T::Bounds) {
         if let Some(given) = self.get(key) {
             setting.overlay(&given, bounds);
@@ -143,8 +144,8 @@ impl<'a> Given<'a> {
     }
 }
 
-/// Checks the name of a target, tenant, budget or tool, which metrics and errors contain. Returns
-/// why it is invalid: empty, above 200 bytes, or with control characters.
+/// Checks the name of a target, tenant, budget or tool: not blank, at most 200 bytes, and without
+/// control characters, because metrics and errors contain it. Otherwise returns why it is invalid.
 fn check_name(name: &str) -> Result<(), &'static str> {
     if name.trim().is_empty() {
         Err("a name must not be empty")

@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::Kind;
 use super::{CAP_RANGE, Given, InvalidValue, Lines, Scalar, Setting, Value, millis, on_one_line, secs};
 
-/// How the number of slots, which the cap limits, is determined.
+/// How the number of slots in force is determined. It is at most the cap.
 #[derive(Clone, Debug, PartialEq)]
 pub enum LimitConfig {
     /// The number of slots always equals the cap.
@@ -66,8 +66,8 @@ settings! {
 /// How the limit detects that first tokens are late.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Detector {
-    /// By a sequential test of the share of calls that exceed the objective, in each class of
-    /// calls. The default.
+    /// By a sequential test of the share of calls that exceed the objective, in each class of calls
+    /// of similar length. The default.
     Exceedance,
     /// By a percentile of the time to first token over a time window.
     Percentile(Percentile),
@@ -199,7 +199,8 @@ impl From<Detector> for Value {
     }
 }
 
-/// Reads a keyword or the table of a percentile, of which only the given keys are replaced.
+/// Reads a keyword, or a table with settings of the percentile detector. Settings that the table
+/// omits keep their values.
 impl Setting for Detector {
     type Bounds = ();
 

@@ -21,13 +21,13 @@ use std::time::Duration;
 pub(crate) use self::{declaration::*, given::*, problems::*, setting::*};
 pub use self::{keywords::*, limit::*, pool::*, target::*, tool::*, tree::*};
 
-/// The range of each number of slots.
+/// The valid range of each key that is a number of slots.
 pub(crate) const CAP_RANGE: RangeInclusive<usize> = 1..=65_536;
-/// The range of each maximum number of queued calls.
+/// The valid range of each key that is a maximum number of queued calls.
 const QUEUE_RANGE: RangeInclusive<usize> = 0..=1_000_000;
-/// The range of each rate of requests.
+/// The valid range of each key that is a rate of requests, per minute or per day.
 const REQUEST_RANGE: RangeInclusive<u64> = 1..=1_000_000_000;
-/// The range of each number of tokens.
+/// The valid range of each key that is a number of tokens or a rate of tokens.
 const TOKEN_RANGE: RangeInclusive<u64> = 1..=1_000_000_000_000;
 
 const fn millis(millis: u64) -> Duration {
@@ -38,7 +38,7 @@ const fn secs(secs: u64) -> Duration {
     Duration::from_secs(secs)
 }
 
-/// Rates that several targets share, by name.
+/// The shared budgets: rates that several targets share, by the name of the budget.
 pub(crate) type Budgets = BTreeMap<Arc<str>, RateConfig>;
 
 builders! {

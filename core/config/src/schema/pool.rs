@@ -14,15 +14,17 @@ use super::{Kind, Setting};
 /// The maximum number of replicas of a pool.
 pub const MAX_REPLICAS: usize = 128;
 
-/// The default and the range of `dns_every`.
+/// The default of `dns_every`.
 pub(crate) const DNS_EVERY: Duration = secs(5);
+/// The valid range of `dns_every`.
 pub(crate) const DNS_EVERY_RANGE: RangeInclusive<Duration> = secs(1)..=secs(3600);
-/// The default and the range of `file_every`.
+/// The default of `file_every`.
 pub(crate) const FILE_EVERY: Duration = secs(1);
+/// The valid range of `file_every`.
 pub(crate) const FILE_EVERY_RANGE: RangeInclusive<Duration> = millis(100)..=secs(3600);
 
 builders! {
-    /// Builds the replicas of a target, for [`Target::pool`](super::Target::pool).
+    /// Builds a pool of replicas, for [`Target::pool`](super::Target::pool).
     ///
     /// ```
     /// use tidegate_config::{Config, Pool, Replica, Target};
@@ -139,7 +141,8 @@ pub struct Replica {
 settings!(@keys Replica);
 
 impl ReplicaConfig {
-    /// Creates a replica at this base URL, with the default settings. Removes final slashes.
+    /// Creates a replica at this base URL, with the default settings. Removes slashes at the end of
+    /// the URL.
     pub fn new(url: &str) -> Self {
         Self { url: url.trim_end_matches('/').into(), ..Self::default() }
     }

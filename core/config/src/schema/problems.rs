@@ -9,7 +9,8 @@ use crate::{ConfigError, ConfigProblem};
 pub(crate) struct Problems(RefCell<Vec<ConfigProblem>>);
 
 impl Problems {
-    /// Adds a problem with the key at a path. `line` is from 1, and `None` for JSON and builders.
+    /// Adds a problem with the key whose full path is `key`. `line` is counted from 1, and is
+    /// `None` if the problem has no line, as for JSON and builders.
     pub(crate) fn add(&self, line: Option<usize>, key: &str, message: impl Into<String>) {
         let problem = ConfigProblem { line, key: key.to_owned(), message: message.into() };
         self.0.borrow_mut().push(problem);

@@ -85,7 +85,7 @@ pub(crate) struct InvalidValue {
 }
 
 impl InvalidValue {
-    /// Creates the error of a value in place of which `expected` is valid, without a hint.
+    /// Creates an error without a hint. `expected` describes the valid values.
     pub(crate) fn expected(expected: impl Into<String>) -> Self {
         Self { expected: expected.into(), hint: String::new() }
     }
@@ -96,7 +96,7 @@ impl InvalidValue {
         self
     }
 
-    /// Adds another valid form to what was expected.
+    /// Appends `form`, another valid form, to the description of the valid values.
     fn also(mut self, form: &str) -> Self {
         self.expected.push_str(form);
         self
@@ -134,7 +134,8 @@ where
     })
 }
 
-/// Makes each integer type a [`Scalar`] with a range, which the given function reads.
+/// Implements [`Scalar`] for integer types: the bounds are a range, and the named function reads
+/// the value.
 macro_rules! whole_numbers {
     ($($type:ty: $read:ident, $Kind:ident;)+) => {$(
         impl Scalar for $type {
@@ -229,8 +230,8 @@ impl Scalar for bool {
     }
 }
 
-/// The range of durations of keys without a narrower one: 1 ms, the resolution of timers, to 30
-/// days.
+/// The range of each duration whose key declares no narrower one: 1 ms, the resolution of timers,
+/// to 30 days.
 pub(crate) const TIME_RANGE: RangeInclusive<Duration> =
     Duration::from_millis(1)..=Duration::from_secs(30 * 24 * 3600);
 
@@ -298,7 +299,7 @@ impl<T: Scalar> Scalar for Option<T> {
     }
 }
 
-/// A text that a [`TextRule`] accepts.
+/// The value of a key that is a text. A [`TextRule`] states which texts are valid.
 pub(crate) type Text = Arc<str>;
 
 /// Which texts a key accepts, and how they are converted to a value.
@@ -327,7 +328,7 @@ impl<T> TextRule<T> {
     }
 }
 
-/// Makes each type a [`Scalar`] that a [`TextRule`] reads.
+/// Implements [`Scalar`] for types that a [`TextRule`] converts from text.
 macro_rules! texts {
     ($($type:ty),+) => {$(
         impl Scalar for $type {

@@ -23,8 +23,9 @@ const LOCATIONS: &[(&str, &KeyTable)] = &[
 
 /// Returns what to write instead of the unknown key `given`, for the end of an error.
 ///
-/// This is, in this order: the key of `valid` for which `given` is a [`synonym`], the table that
-/// `given` belongs to, the most similar key of `valid`, or the list of all keys of `valid`.
+/// The text states the first of these that exists: the key of `valid` for which `given` is a
+/// [`synonym`], the table that `given` belongs to, the key of `valid` that is most similar, or else
+/// all keys of `valid`.
 pub(crate) fn suggest_key(given: &str, valid: &[&str]) -> String {
     // Synonyms first: `limit` is a key of targets, but in a tenant it means `cap`.
     if let Some(key) = synonym(&normalize(given), valid) {
@@ -60,9 +61,9 @@ pub(crate) fn suggest_name(given: &str, names: &[&str], none: &str) -> String {
 
 /// Returns the word of `valid` that `given` probably means, or `None` if no word is similar.
 ///
-/// Similar words are, in this order: a [`synonym`], the word with the smallest edit distance if it
-/// is at most a third of its letters, and a word that starts with `given` or that `given` starts
-/// with. Case, dashes and underscores are ignored.
+/// Similar words are, in this order: a [`synonym`], the word with the smallest edit distance if
+/// that distance is at most a third of the word's length, and a word that starts with `given` or
+/// with which `given` starts. Case, dashes and underscores are ignored.
 pub(crate) fn nearest<'a>(given: &str, valid: &[&'a str]) -> Option<&'a str> {
     // Computing the distance takes time proportional to the product of both lengths.
     if given.len() > 64 {

@@ -16,7 +16,7 @@ use super::{
 use crate::Lane;
 
 builders! {
-    /// Builds how failed attempts are repeated, for [`Target::retry`].
+    /// Builds the settings of retries, for [`Target::retry`].
     Retry;
     /// Builds the settings of a tenant, for [`Target::tenant`] and
     /// [`ConfigBuilder::tenant`](crate::ConfigBuilder::tenant).
@@ -158,9 +158,8 @@ settings! {
         name: Arc<str> = "default".into();
         /// Which requests are sent to the target.
         matches: TargetMatch = TargetMatch::default();
-        /// How many slots are in force: `"fixed"` is as many as the cap allows, and `"adaptive"`, or a
-        /// table that tunes it, is a number that the gate adapts, at most the cap. For pools, the limit of each
-        /// replica.
+        /// Whether the number of slots in force always equals the cap, or is adapted by the gate,
+        /// up to the cap. In a pool, each replica has such a limit.
         limit: LimitConfig = LimitConfig::Adaptive(AdaptiveConfig::default());
         /// The rates that the provider allows. Not used by targets with a `budget`.
         rates: RateConfig = RateConfig::default();
@@ -170,8 +169,8 @@ settings! {
         /// that the caller requested.
         model: Option<Arc<str>> = None;
         /// The environment variable with the credential for calls that fall back to this target.
-        /// `None`: the credential of the caller is sent, but only if scheme, host and port are the
-        /// same.
+        /// `None`: the credential of the caller is sent if scheme, host and port are the same, and
+        /// otherwise only if `forward_headers` lists its header.
         key_env: Option<Arc<str>> = None;
         /// The request headers of the caller that are forwarded, in addition to the standard ones,
         /// with calls that fall back to this target on another server or with `key_env`.
@@ -312,7 +311,8 @@ impl TargetConfig {
     }
 }
 
-/// Tables by names that the user chooses.
+/// A table of tables, by names that the user chooses. Reading it updates the tables that are given,
+/// and keeps the others.
 impl<T: Setting<Bounds = ()> + Default> Setting for BTreeMap<Arc<str>, T> {
     type Bounds = ();
 

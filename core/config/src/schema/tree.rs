@@ -32,7 +32,7 @@ pub(crate) enum Value {
     Time(Duration),
     List(Vec<Node>),
     Table(Table),
-    /// A value that no key accepts, such as a TOML date, by its description for errors.
+    /// A value that no key accepts, such as a TOML date. The text describes the value in errors.
     Other(&'static str),
 }
 

@@ -18,7 +18,8 @@ fn read(config: Value) -> Config {
     Config::from_json(config).unwrap()
 }
 
-/// Returns the limit of a configuration with the one target `openai`.
+/// Reads a configuration whose only target is `openai`, with the settings `target`, and returns the
+/// limit of that target.
 fn limit_of(target: Value) -> LimitConfig {
     read(json!({"targets": {"openai": target}})).targets[0].limit.clone()
 }

@@ -193,7 +193,8 @@ fn floors(target: &TargetConfig) -> f64 {
     tenants.chain(target.lanes.iter().map(|lane| lane.floor)).sum()
 }
 
-/// Returns `true` if the budget and the fallbacks of a target exist, without a cycle of fallbacks.
+/// Returns `true` if the budget of a target exists, and its chain of fallbacks names only existing
+/// targets and has no cycle.
 fn references_are_valid(config: &Config, target: &TargetConfig) -> bool {
     let budget = target.budget.as_ref().is_none_or(|name| config.budgets.contains_key(name));
     let mut at = target;

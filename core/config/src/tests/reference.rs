@@ -61,12 +61,12 @@ fn explanation(key: &Key) -> String {
     text
 }
 
-/// A part of a file that is generated.
+/// A generated part of a file.
 struct Part {
     path: &'static str,
     /// The first characters of the line before the part.
     start: String,
-    /// The line after the part. Empty: the part ends with the file.
+    /// The line after the part. If empty, the part continues to the end of the file.
     end: &'static str,
     text: String,
 }
