@@ -1,8 +1,8 @@
-//! Base URLs, and moving a request from one base URL to another.
+//! Base URLs, and rewriting the URL of a request from one base URL to another.
 //!
 //! The path below the request's own base URL is appended to the new one. Base URLs are written with
-//! a version (`https://host/v1`) or without it (`https://host`): a version that only one of them
-//! has is kept, and one that both have is not repeated.
+//! a version (`https://host/v1`) or without it (`https://host`). The version in the URL of the
+//! request is kept, unless the new base URL has one, which replaces it.
 //!
 //! # Examples
 //!
@@ -19,7 +19,8 @@
 use http::Uri;
 use http::uri::{Authority, PathAndQuery, Scheme};
 
-/// Hosts whose API has a root path, and that path. Base URLs without a path omit it.
+/// Hosts whose API is below a root path, each with that path. It is added to base URLs without a
+/// path.
 const API_ROOTS: [(&str, &str); 2] = [("api.groq.com", "/openai"), ("api.fireworks.ai", "/inference")];
 
 /// A base URL: scheme, host, port and path prefix.
@@ -60,7 +61,8 @@ impl BaseUrl {
     }
 
     /// Returns the URL of a request, rewritten to this base URL. `from` is the base URL that
-    /// contains the request; without it, the whole path is appended.
+    /// contains the request. Without it, the whole path is appended, except for the root path of an
+    /// API such as `/openai` at `api.groq.com`.
     ///
     /// Returns `None` if the result is not a valid URL.
     pub fn rebase(&self, uri: &Uri, from: Option<&BaseUrl>) -> Option<Uri> {

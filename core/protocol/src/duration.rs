@@ -1,11 +1,11 @@
-//! Durations from callers, configurations and providers: their upper limit, and additions that
-//! cannot overflow.
+//! The upper limit of durations from callers, configurations and providers, and additions of such
+//! durations that cannot overflow.
 //!
 //! `Instant + Duration` panics if the sum cannot be represented. Two rules prevent the panic:
 //!
 //! - A duration is limited to [`MAX`] where it enters the process. [`from_secs`] converts numbers.
-//! - The moment at which such a duration ends is computed by [`after`], unless the duration was
-//!   already limited to less.
+//! - The moment at which such a duration ends is computed by [`after`]. The operator `+` is used
+//!   only for durations with a smaller upper limit.
 
 use std::time::{Duration, Instant};
 

@@ -1,7 +1,8 @@
 //! Lenient JSON: a field of the wrong type is read as a missing field, and does not fail the
 //! document.
 //!
-//! A [`ReadAny`] needs one method for all scalars. [`Json`] makes it a visitor and a seed of serde.
+//! A reader of values of any type implements [`ReadAny`], which has one method for all scalars.
+//! [`Json`] adapts it to the `Visitor` and the `DeserializeSeed` of serde.
 
 use std::{borrow::Cow, fmt, marker::PhantomData};
 
@@ -32,7 +33,7 @@ pub(super) trait ReadAny<'de>: Sized {
     fn object<A: MapAccess<'de>>(self, object: A) -> Result<Self::Output, A::Error>;
 }
 
-/// Connects a [`ReadAny`] to serde.
+/// Adapts a [`ReadAny`] to the `Visitor` and the `DeserializeSeed` of serde.
 pub(super) struct Json<R>(pub(super) R);
 
 impl<'de, R: ReadAny<'de>> DeserializeSeed<'de> for Json<R> {
@@ -87,11 +88,13 @@ impl<'de, R: ReadAny<'de>> Visitor<'de> for Json<R> {
 #[derive(Deserialize)]
 pub(super) struct Key<'a>(#[serde(borrow)] pub(super) Cow<'a, str>);
 
-/// A value that can be made from any JSON. Types without a meaning here give the default value.
+/// A type to which any JSON value can be converted. JSON values of an unsuitable type give the
+/// default value.
 pub(super) trait FromAny: Default {
     fn from_scalar(scalar: Scalar<'_>) -> Self;
 
-    /// Makes the value from an array or object whose content is skipped.
+    /// Returns the value for an array or object, whose content is skipped. `_is_empty` is `true` if
+    /// it has no content.
     fn from_nested(_is_empty: bool) -> Self {
         Self::default()
     }
@@ -128,7 +131,7 @@ impl<'de, T: FromAny> ReadAny<'de> for PhantomData<T> {
     }
 }
 
-/// Whether a value is present: anything except `null`, `""`, `[]` and `{}`.
+/// `true` if a JSON value is present and not empty: anything except `null`, `""`, `[]` and `{}`.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Present(pub(super) bool);
 
@@ -180,7 +183,7 @@ pub(super) trait ReadObject<'de>: Sized {
     fn members<A: MapAccess<'de>>(self, members: A) -> Result<Self, A::Error>;
 }
 
-/// Connects a [`ReadObject`] to serde.
+/// Adapts a [`ReadObject`] to the `Visitor` of serde.
 pub(super) struct Object<R>(pub(super) R);
 
 impl<'de, R: ReadObject<'de>> Visitor<'de> for Object<R> {
@@ -208,8 +211,8 @@ pub(super) fn read_object<'de, R: ReadObject<'de>>(
 
 /// Parses a document, or returns `None` if it does not have the form of `T`.
 ///
-/// Invalid UTF-8 is replaced, because providers that split a character between two events have
-/// still sent a token.
+/// Invalid UTF-8 is replaced, because some providers split a character between two events, and both
+/// events contain output.
 pub(super) fn parse<T: DeserializeOwned>(data: &[u8]) -> Option<T> {
     serde_json::from_slice(data).ok().or_else(|| match String::from_utf8_lossy(data) {
         Cow::Owned(repaired) => serde_json::from_str(&repaired).ok(),

@@ -29,9 +29,9 @@ pub struct Object<'a> {
 pub struct Member<'a> {
     /// The key, with escapes resolved.
     pub key: Cow<'a, str>,
-    /// Position of the key's opening quote in the text.
+    /// Byte position of the key's opening quote in the text.
     start: usize,
-    /// Range of the value in the text.
+    /// Byte range of the value in the text.
     value_range: Range<usize>,
     /// The value, as JSON text.
     pub value: &'a str,
@@ -85,7 +85,7 @@ impl<'a> Object<'a> {
     /// commas.
     pub fn without(&self, unwanted: impl Fn(&Member<'a>) -> bool) -> Vec<u8> {
         let mut edits = Vec::new();
-        // End of the member before, once a member is kept.
+        // End of the member before this one. `None` until the first member that stays.
         let mut before = None;
         for (index, member) in self.members.iter().enumerate() {
             let end = member.value_range.end;
@@ -93,8 +93,8 @@ impl<'a> Object<'a> {
                 before = Some(end);
                 continue;
             }
-            // Each member is removed with the comma before it. Those before the first kept member
-            // take the comma after them.
+            // Each member is removed with the comma before it. Before the first member that stays,
+            // members are removed with the comma after them.
             edits.push(match (before, self.members.get(index + 1)) {
                 (Some(before), _) => (before..end, ""),
                 (None, Some(after)) => (member.start..after.start, ""),
@@ -111,15 +111,16 @@ pub fn quoted(text: &str) -> String {
     serde_json::Value::from(text).to_string()
 }
 
-/// Returns the position of `part` in `text`, or `None` if `part` is not a slice of `text`.
+/// Returns the byte range of `part`, a slice of `text`, within `text`. Returns `None` if `part` is
+/// not a slice of `text`.
 pub fn range_of(text: &str, part: &str) -> Option<Range<usize>> {
     let start = (part.as_ptr() as usize).checked_sub(text.as_ptr() as usize)?;
     let range = start..start + part.len();
     (text.get(range.clone())? == part).then_some(range)
 }
 
-/// Returns the text with each range replaced by the text beside it. The ranges must be in ascending
-/// order.
+/// Returns the text with each range in `edits` replaced by its new text. The ranges must be in
+/// ascending order.
 fn edit(text: &str, edits: &[(Range<usize>, &str)]) -> Vec<u8> {
     let mut edited =
         String::with_capacity(text.len() + edits.iter().map(|(_, new)| new.len()).sum::<usize>());

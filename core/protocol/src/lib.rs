@@ -1,12 +1,12 @@
-//! Wire protocols of LLM providers: request facts, rate headers, Retry-After, server-sent events,
-//! errors and the ends of responses.
+//! Reads the wire protocols of LLM providers: the facts of a request (such as its model and size),
+//! rate headers, Retry-After, server-sent events, errors, and whether a response is complete.
 //!
-//! Pure functions and small state machines. Nothing here waits, reads a clock or opens a socket: wall
-//! time is an argument and bytes are slices. All input is untrusted, and invalid input has a documented
-//! meaning and never panics.
+//! The crate consists of pure functions and small state machines. Nothing here waits, reads a clock
+//! or opens a socket: wall time is an argument and bytes are slices. All input is untrusted, and
+//! invalid input has a documented meaning and never panics.
 //!
-//! Prompts and answers are read and not kept. The results are facts: a model's name, the class of an
-//! error, a number of tokens.
+//! Prompts and answers are read and not kept. The results are facts: a model's name, the class of
+//! an error, a number of tokens.
 
 pub mod base_url;
 pub mod classify;

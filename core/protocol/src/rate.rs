@@ -103,9 +103,9 @@ impl RateHeaders {
         windows.filter(|window| window.remaining == Some(0))
     }
 
-    /// Returns the budget that a header is about, and what it states: `limit`, `remaining` or
-    /// `reset`. Returns `None` if the name contains an unknown word. `words` is the name without its
-    /// prefix.
+    /// Returns the budget that a header is about, to be updated, and what the header states:
+    /// `limit`, `remaining` or `reset`. Sets the period of the budget. Returns `None` if the name
+    /// contains an unknown word. `words` is the name without its prefix.
     fn window_for<'a>(&mut self, name: &str, words: &'a str) -> Option<(&mut RateWindow, &'a str)> {
         let mut field = None;
         let mut tokens = name.starts_with("x-ratelimitbysize") || is_together(name);

@@ -91,7 +91,8 @@ mod tests {
         "anthropic-ratelimit-tokens-reset",
     ];
 
-    /// Bytes, and strings that look nearly right.
+    /// Generates header values: arbitrary bytes, and text that resembles numbers, durations and
+    /// dates.
     fn value() -> impl Strategy<Value = Vec<u8>> {
         prop_oneof![
             prop::collection::vec(any::<u8>(), 0..40),

@@ -25,8 +25,8 @@ pub const MAX_EVENT: usize = 1 << 20;
 /// Capacity in bytes above which a buffer is freed after the event that needed it.
 const MAX_KEPT_BUFFER: usize = 64 << 10;
 
-/// Minimum limit in bytes. The start of a line, including a byte order mark, must show which field
-/// it is.
+/// Minimum limit in bytes. The start of a line, with a byte order mark before it, must be long
+/// enough to show which field it is.
 const MIN_LIMIT: usize = 16;
 
 /// A server-sent event. Its `Debug` output contains sizes and no data, because answers must not be
@@ -77,7 +77,8 @@ struct Pending {
     data: Vec<u8>,
     has_data: bool,
     oversized: bool,
-    /// Whether the event is a bare JSON document. All lines up to the empty one then belong to it.
+    /// Whether the event is a bare JSON document. All lines up to the next empty line then belong
+    /// to it.
     is_bare_json: bool,
 }
 
@@ -176,7 +177,8 @@ impl Scanner {
         self.event.overflow(strip_bom(&mem::take(&mut self.line), self.first_line));
     }
 
-    /// Ends a line. `tail` is the part of it that lies in the current chunk.
+    /// Processes a line whose end has arrived: adds its field to the event or, if it is empty,
+    /// reports the event. `tail` is the part of the line that lies in the current chunk.
     fn end_line<'a>(&mut self, tail: &'a [u8], borrowed: &mut Borrowed<'a>, on: &mut impl FnMut(Event<'_>)) {
         if self.line.is_empty() && !self.skipping {
             let line = strip_bom(tail, self.first_line);
@@ -202,7 +204,7 @@ impl Scanner {
 }
 
 impl Pending {
-    /// Adds a line that is not too long.
+    /// Adds the field in a line to the event. The line is within the limit.
     fn add_field<'a>(&mut self, line: &'a [u8], borrowed: &mut Borrowed<'a>) {
         let is_continued = self.has_data || borrowed.data.is_some();
         // No field begins with a brace.

@@ -1,4 +1,4 @@
-//! Test support.
+//! Helpers for the tests of this crate.
 
 use std::time::Instant;
 

@@ -1,5 +1,5 @@
-//! Time formats of providers: durations such as `6m0s`, `12ms`, `1h2m3.5s`, `26 seconds` and `1.5`,
-//! and times in RFC 3339.
+//! Parses the time formats of providers: durations such as `6m0s`, `12ms`, `1h2m3.5s`, `26 seconds`
+//! and `1.5`, and times in RFC 3339.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -41,7 +41,7 @@ pub(super) fn duration_prefix(text: &[u8]) -> Option<(Duration, usize)> {
 }
 
 /// Parses one number with its unit at the start of a text. Returns the number in seconds, and its
-/// length in bytes including the unit. `None` if the text does not start so.
+/// length in bytes including the unit. Returns `None` if the text starts with something else.
 fn duration_part(text: &[u8]) -> Option<(f64, usize)> {
     let digits = text.iter().take_while(|b| b.is_ascii_digit() || **b == b'.').count();
     let value: f64 = std::str::from_utf8(text.get(..digits)?).ok()?.parse().ok()?;

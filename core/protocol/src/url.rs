@@ -62,8 +62,8 @@ pub fn check_host(uri: &Uri, sent: &Url) -> Result<(), &'static str> {
     Err("its host is an address in an unusual form: write it as in 127.0.0.1 or [::1]")
 }
 
-/// Returns `true` for bytes that no URL parser changes. Most URLs consist of such bytes only and
-/// need not be parsed, which takes longer than all other checks of a request.
+/// Returns `true` for bytes that no URL parser changes. Most URLs consist of such bytes only, and
+/// are not parsed: parsing takes longer than all other checks of a request.
 fn is_never_changed(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || b"/-._~%?&=:,+@".contains(&byte)
 }

@@ -58,8 +58,8 @@ impl ErrorFields {
         }
     }
 
-    /// Returns the most specific field that has the form of an identifier, or `None` if there is
-    /// none.
+    /// Returns the first of the error's names that has the form of an identifier (at most 64
+    /// letters, digits, `_`, `-` and `.`, and not only digits), or `None` if there is none.
     pub(super) fn identifier(&self) -> Option<Arc<str>> {
         let allowed = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-' | b'.');
         let is_identifier = |name: &&str| {
@@ -68,7 +68,8 @@ impl ErrorFields {
         self.names().find(is_identifier).map(Arc::from)
     }
 
-    /// Returns the names of the error, the most specific first.
+    /// Returns the code and the type of the error, without those that the body omits. The code
+    /// comes first, because it is more specific.
     fn names(&self) -> impl Iterator<Item = &str> {
         self.code.as_deref().into_iter().chain(self.kind.as_deref())
     }
@@ -80,8 +81,9 @@ impl ErrorFields {
         number.or_else(|| self.names().find_map(status_of))
     }
 
-    /// Returns `true` if a quota, credit or spend limit is exhausted that is not refilled within
-    /// minutes. `status` is the status of the response, or the one that an error event stands for.
+    /// Returns `true` if a quota, credit or spend limit is exhausted, and waiting a few minutes
+    /// does not refill it. `status` is the status of the response, or the one that an error event
+    /// stands for.
     pub(super) fn quota_exhausted(&self, status: u16) -> bool {
         let by_name = self.names().any(|name| match name {
             "insufficient_quota" | "billing_error" | "credit_balance_exhausted" => true,

@@ -96,8 +96,8 @@ impl Class {
 pub struct Verdict {
     /// The kind of failure.
     pub class: Class,
-    /// The HTTP status. For an error under a success status, the status that the error would have
-    /// had as a response.
+    /// The HTTP status. For an error within a response whose status is a success, the status that
+    /// the error would have had as a response.
     pub status: u16,
     /// Whether the same request may succeed later.
     pub retryable: bool,
@@ -108,8 +108,8 @@ pub struct Verdict {
     /// The provider's identifier of the error, such as `rate_limit_exceeded`: at most 64 letters,
     /// digits, `_`, `-` and `.`. `None` if the error has none.
     pub code: Option<Arc<str>>,
-    /// Whether the provider rejected the request before doing any work (429, 503, 529), so that
-    /// sending it again cannot execute it twice. For an error within a stream, this holds only if
+    /// Whether the provider rejected the request before doing any work (429, 503, 529), so sending
+    /// the request again cannot execute it twice. For an error within a stream, this holds only if
     /// no token has been delivered.
     pub never_executed: bool,
 }
@@ -142,9 +142,9 @@ pub fn classify(status: StatusCode, headers: &HeaderMap, body: &[u8], wall: Syst
     decide(status.as_u16(), &fields, should_retry, || retry_after::delay(headers, body, wall))
 }
 
-/// Classifies an error that arrived under a success status, as an event or as the whole body.
-/// `error` is its JSON, with or without the enclosing `{"error": ...}`. An error of unknown type
-/// counts as status 500.
+/// Classifies an error within a response whose status is a success, as an event or as the whole
+/// body. `error` is its JSON, with or without the enclosing `{"error": ...}`. An error of unknown
+/// type counts as status 500.
 pub fn classify_event(error: &[u8]) -> Verdict {
     let fields = ErrorFields::read(error);
     // An error without a type is a server error.
@@ -152,8 +152,9 @@ pub fn classify_event(error: &[u8]) -> Verdict {
     decide(status, &fields, None, || retry_after::in_body(error))
 }
 
-/// Combines the status, the fields of the body and `should_retry`, which is the provider's
-/// `x-should-retry` header. Calls `delay` only if the result uses it.
+/// Returns the verdict for a status and the fields of a body. `should_retry` is the provider's
+/// `x-should-retry` header, or `None` without a valid one. Calls `delay` only if the verdict
+/// contains it.
 fn decide(
     status: u16,
     fields: &ErrorFields,

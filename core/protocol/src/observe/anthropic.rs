@@ -7,7 +7,8 @@ use crate::json::{self, Any, Present};
 use crate::sse::Event;
 
 impl Progress {
-    /// Reads one event of the Messages API.
+    /// Updates the progress of the response from one event of the Messages API, and calls `on` for
+    /// each signal in the event.
     pub(super) fn on_anthropic(&mut self, event: &Event<'_>, on: OnSignal<'_>) {
         match super::kind(event).as_ref() {
             b"content_block_delta" => self.on_delta(on),

@@ -5,7 +5,8 @@ use std::mem;
 
 use crate::sse::Event;
 
-/// The incremental splitter. Buffers at most one object of up to `limit` bytes.
+/// Splits a JSON list into its objects, incrementally. Buffers at most one object of up to `limit`
+/// bytes.
 #[derive(Default)]
 pub(super) struct ElementSplitter {
     limit: usize,
@@ -40,8 +41,8 @@ impl ElementSplitter {
         }
     }
 
-    /// Returns the number of bytes up to the end of the current object, or `None` if it does not
-    /// end in these bytes.
+    /// Returns the number of bytes of `part` up to and including the end of the current object, or
+    /// `None` if the object does not end in `part`.
     fn walk(&mut self, part: &[u8]) -> Option<usize> {
         for (at, byte) in part.iter().enumerate() {
             if mem::take(&mut self.escaped) {

@@ -1,9 +1,10 @@
 //! Events of the Gemini API. Each event is a complete response with further parts and the usage so
 //! far.
 //!
-//! No event marks only the end. A finished candidate has a `finishReason`, and a blocked prompt has
-//! no candidate but a `promptFeedback.blockReason`. Early models name a reason in each event, so a
-//! stream that breaks off after the first event cannot be distinguished from a complete one.
+//! A stream has no event that only marks its end. Instead, a finished candidate has a
+//! `finishReason`, and a blocked prompt has no candidate but a `promptFeedback.blockReason`. Early
+//! models send a `finishReason` in each event, so a stream that breaks off after the first event
+//! cannot be distinguished from a complete one.
 
 use serde::Deserialize;
 
@@ -13,7 +14,8 @@ use crate::json::{self, Any};
 use crate::sse::Event;
 
 impl Progress {
-    /// Reads one event of the Gemini API that is not oversized.
+    /// Updates the progress of the response from one event of the Gemini API that is not oversized,
+    /// and calls `on` for each signal in the event.
     pub(super) fn on_gemini(&mut self, event: &Event<'_>, on: OnSignal<'_>) {
         if is_error(event) {
             return self.on_error(event.data, on);
@@ -71,8 +73,8 @@ struct Feedback {
     block_reason: Any<String>,
 }
 
-/// The usage so far. Thinking tokens are separate from the candidates' tokens, and tool results are
-/// separate from the prompt.
+/// The token counts in an event, which cover the response so far. Thinking tokens are separate from
+/// the candidates' tokens, and tool results are separate from the prompt.
 #[derive(Deserialize, Default)]
 #[serde(default, rename_all = "camelCase")]
 pub(super) struct Metadata {
@@ -94,8 +96,8 @@ impl From<Metadata> for Counts {
     }
 }
 
-/// Whether a part contains output: not only a signature, and not only empty text. For thoughts, a
-/// flag stands beside the text.
+/// Whether a part contains output. A signature or an empty text alone is not output. The text of a
+/// thought is: only a flag beside it distinguishes it from other text.
 type Part = HasOutput<PartKeys>;
 
 struct PartKeys;

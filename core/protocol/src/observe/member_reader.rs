@@ -8,12 +8,12 @@ use memchr::memchr2;
 /// Maximum length in bytes of a key that is compared with the wanted keys, including its quotes.
 const LONGEST_KEY: usize = 32;
 
-/// The incremental reader.
+/// Keeps the wanted top-level members of a JSON document that arrives in pieces.
 #[derive(Default)]
 pub(super) struct MemberReader {
     /// Keys of the wanted members.
     wanted: &'static [&'static str],
-    /// Maximum number of bytes kept.
+    /// Maximum number of bytes of members that are kept.
     limit: usize,
     /// Number of open brackets.
     depth: usize,
@@ -30,7 +30,8 @@ pub(super) struct MemberReader {
     key: Vec<u8>,
     /// The wanted members so far, as an object without its closing brace.
     kept: Vec<u8>,
-    /// Length of `kept` before the current member.
+    /// Length of `kept` in bytes before the current member, to which it is cut if the member is
+    /// dropped.
     member: usize,
 }
 
@@ -88,7 +89,7 @@ impl MemberReader {
         next.unwrap_or(rest.len())
     }
 
-    /// Reads one byte.
+    /// Reads one byte and updates the state of the reader.
     fn step(&mut self, byte: u8) {
         if self.in_string {
             match byte {
@@ -119,7 +120,8 @@ impl MemberReader {
         self.copy(byte);
     }
 
-    /// Starts a member.
+    /// Starts the next member, or an unwanted document. `position` is what the next byte belongs
+    /// to.
     fn begin(&mut self, position: Position) {
         self.key.clear();
         self.position = position;
@@ -139,8 +141,8 @@ impl MemberReader {
         self.kept.push(b':');
     }
 
-    /// Appends a byte to the key or to the kept members. Drops the current member if it exceeds its
-    /// limit.
+    /// Appends a byte to the key or to the kept members. Drops the current member if its key is too
+    /// long, or if the kept members would exceed their limit.
     fn copy(&mut self, byte: u8) {
         match self.position {
             Position::Key if self.key.len() < LONGEST_KEY => self.key.push(byte),
@@ -204,8 +206,8 @@ mod tests {
             };
             let found = read(text.as_bytes().chunks(size), usize::MAX).expect("whole");
             prop_assert_eq!(serde_json::from_slice::<Value>(&found).unwrap(), Value::Object(expected));
-            // Half a document is incomplete, unless it is a number or a literal. An empty one is
-            // not.
+            // Half a document is incomplete, unless it is a number or a literal. An empty half
+            // counts as complete.
             let half = &text.as_bytes()[..at.index(text.len())];
             if half.is_empty() {
                 prop_assert_eq!(read(half.chunks(size), usize::MAX), Some(b"{}".to_vec()));

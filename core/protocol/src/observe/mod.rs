@@ -2,9 +2,9 @@
 //!
 //! The observer reads a copy of the bytes of a 2xx response and never delays them. It answers three
 //! questions that the transport cannot: when the first token arrived (the first content, reasoning
-//! or tool-call delta, but not headers, a role, a ping or `message_start`), what the call cost, and
-//! whether the end of the body is the end of the answer. SDKs take a connection that closes in
-//! mid-answer for a success.
+//! or tool-call delta, but not headers, a role, a ping or `message_start`), how many tokens the
+//! call used, and whether the end of the body is the end of the answer. SDKs treat a connection
+//! that closes in the middle of an answer as a success.
 //!
 //! A response that cannot be read (another content type, a compressed body, a dialect without a
 //! known terminal event) is treated as complete.
@@ -52,7 +52,8 @@ pub use usage::Usage;
 
 /// Members that are read from a response that is one JSON document.
 const MEMBERS: &[&str] = &["error", "error_type", "usage", "usageMetadata"];
-/// Maximum number of bytes of these members that are kept. Members beyond it are dropped.
+/// Maximum number of bytes that are kept of the [`MEMBERS`]. Members beyond this limit are
+/// dropped.
 const MAX_MEMBERS: usize = 64 << 10;
 
 /// A fact about a response, reported while the response is read.
@@ -67,8 +68,9 @@ pub enum Signal {
     /// The provider marked the end of a complete stream. Reported once. `[DONE]` after an error and
     /// `response.failed` are not terminal events.
     Terminal,
-    /// The provider reported an error under a success status, as an event or as a document.
-    /// Reported once. An error before the first token means that the attempt failed.
+    /// The provider reported an error, as an event or as a document, although the status of the
+    /// response is a success. Reported once. An error before the first token means that the attempt
+    /// failed.
     Error(Verdict),
 }
 
@@ -164,8 +166,8 @@ impl Observer {
         }
     }
 
-    /// Ends the body, and calls `on` for each last signal. Call this once, and only if the body
-    /// ended without a transport error. [`Observer::end`] is final afterwards.
+    /// Ends the body, and calls `on` for each signal that its end reveals. Call this once, and only
+    /// if the body ended without a transport error. [`Observer::end`] is final afterwards.
     pub fn finish(&mut self, mut on: impl FnMut(Signal)) {
         match &mut self.body {
             Body::Events(scanner) => scanner.finish(|event| self.progress.on_event(&event, &mut on)),
@@ -215,8 +217,9 @@ impl Observer {
 type OnSignal<'a> = &'a mut dyn FnMut(Signal);
 
 impl Progress {
-    /// Reads one event by the rules of the dialect. Each event with data of an unknown dialect
-    /// counts as a delta, unless it looks like an error.
+    /// Reads one event by the rules of the dialect: updates the progress, and calls `on` for each
+    /// signal. In an unknown dialect, each event is a delta unless it looks like an error, a ping
+    /// or `[DONE]`.
     fn on_event(&mut self, event: &Event<'_>, on: OnSignal<'_>) {
         self.events += 1;
         match self.dialect {
@@ -236,8 +239,8 @@ impl Progress {
         }
     }
 
-    /// Reads the members of a body that was one JSON document. `members` is `None` if the document
-    /// was cut off.
+    /// Reports the usage or the error in a body that was one JSON document. `members` are its
+    /// [`MEMBERS`], or `None` if the document was cut off.
     fn on_document(&mut self, members: Option<Vec<u8>>, on: OnSignal<'_>) {
         #[derive(Deserialize, Default)]
         #[serde(default, rename_all = "camelCase")]
@@ -260,7 +263,7 @@ impl Progress {
         self.terminal = true;
     }
 
-    /// Counts an output delta, and reports the first one.
+    /// Counts an output delta. For the first one, reports [`Signal::FirstToken`].
     fn on_delta(&mut self, on: OnSignal<'_>) {
         self.deltas += 1;
         if self.deltas == 1 {
@@ -268,7 +271,8 @@ impl Progress {
         }
     }
 
-    /// Replaces the counts that are reported, and reports the result. Does nothing for `None`.
+    /// Replaces the token counts that `reported` contains, and reports the resulting usage if input
+    /// or output tokens are among them. Does nothing for `None`.
     fn on_usage(&mut self, reported: Option<impl Into<usage::Counts>>, on: OnSignal<'_>) {
         if reported.is_some_and(|reported| self.usage.update(reported.into())) {
             on(Signal::Usage(self.usage));
@@ -291,9 +295,9 @@ impl Progress {
         }
     }
 
-    /// Decides whether an event that could not be parsed may have contained the end of an answer.
-    /// Complete JSON of an unknown format may have, so truncation is no longer detected. An
-    /// incomplete event did not.
+    /// Stops detecting truncation if an event that could not be parsed may have contained the end
+    /// of an answer. Complete JSON of an unknown format may contain an end, and incomplete JSON
+    /// does not.
     fn on_unknown(&mut self, event: &Event<'_>) {
         self.expects_terminal &= serde_json::from_slice::<IgnoredAny>(event.data).is_err();
     }

@@ -25,12 +25,12 @@ pub(super) struct Choices {
 }
 
 impl Choices {
-    /// Records output of the choice `index`.
+    /// Records that the choice `index` has begun, because it has output.
     pub(super) fn begin(&mut self, index: u64) {
         self.open |= bit(index);
     }
 
-    /// Records the finish reason of the choice `index`.
+    /// Records that the choice `index` has finished, because it has a finish reason.
     pub(super) fn finish(&mut self, index: u64) {
         self.open &= !bit(index);
         self.any_finished = true;
@@ -48,7 +48,8 @@ fn bit(index: u64) -> u64 {
 }
 
 impl Progress {
-    /// Reads one event of chat or legacy completions that is not oversized.
+    /// Updates the progress of the response from one event of chat or legacy completions that is
+    /// not oversized, and calls `on` for each signal in the event.
     pub(super) fn on_openai(&mut self, event: &Event<'_>, on: OnSignal<'_>) {
         if event.data == b"[DONE]" {
             if self.choices.any_finished || !self.expects_terminal {
@@ -115,7 +116,7 @@ struct Choice {
     finish_reason: Present,
 }
 
-/// Whether a delta contains output: not only a role, and not only empty strings.
+/// Whether a delta contains output. A role or empty strings alone are not output.
 type Delta = HasOutput<DeltaKeys>;
 
 struct DeltaKeys;
@@ -175,7 +176,8 @@ mod tests {
     }
 
     proptest! {
-        /// A space after `"choices":` forces parsing, so that both paths can be compared.
+        /// Tests that chunks have the same signals whether [`is_plain`] recognizes them or they are
+        /// parsed. A space after `"choices":` forces parsing.
         #[test]
         fn fast_path_agrees_with_parsing(chunks in prop::collection::vec(chunk(), 0..5)) {
             let parsed: Vec<String> =

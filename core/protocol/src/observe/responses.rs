@@ -7,7 +7,8 @@ use super::{OnSignal, Progress, is_error, usage::WithUsage};
 use crate::{json, sse::Event};
 
 impl Progress {
-    /// Reads one event of the Responses API.
+    /// Updates the progress of the response from one event of the Responses API, and calls `on` for
+    /// each signal in the event.
     pub(super) fn on_responses(&mut self, event: &Event<'_>, on: OnSignal<'_>) {
         let kind = super::kind(event);
         match kind.as_ref() {

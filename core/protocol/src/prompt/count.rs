@@ -7,9 +7,9 @@ use super::role::{Role, effort};
 use super::{Prompt, media::Media};
 use crate::json::{FromAny, Json, Key, ReadAny, Scalar};
 
-/// Counts one JSON value into `prompt` according to its role.
+/// A reader that counts one JSON value into `prompt` according to its role.
 ///
-/// Returns a [`Piece`] with the properties of a media part that only the enclosing object can
+/// Reading returns a [`Piece`]: the properties of a media part that need the enclosing object to be
 /// complete, for example a MIME type without data.
 struct Walk<'a> {
     prompt: &'a mut Prompt,

@@ -79,7 +79,7 @@ impl Media {
     }
 }
 
-/// Properties of the data that change its cost.
+/// Properties of the data of a media part that change its estimated tokens.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Form {
     /// Whether the audio is uncompressed.

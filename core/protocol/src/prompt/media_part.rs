@@ -4,10 +4,12 @@
 use super::Prompt;
 use super::media::{Form, Media};
 
-/// The properties of a part that are known so far, from an object and the objects nested in it.
+/// The properties of a media part that are known so far, from an object and the objects nested in
+/// it.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Piece {
-    /// The most trustworthy statement of the media, or `None` if nothing states it.
+    /// The kind of media, with the most trustworthy source that states it. `None` if nothing states
+    /// it.
     media: Option<(Source, Media)>,
     form: Form,
     data: Option<Data>,
@@ -16,7 +18,7 @@ pub(super) struct Piece {
 /// Where the media of a part was stated, from the most to the least trustworthy source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Source {
-    /// The `data:` prefix of the data.
+    /// The MIME type in the `data:` prefix of the data.
     Prefix,
     /// A MIME type or format beside the data.
     Format,
@@ -37,12 +39,13 @@ pub(super) struct Data {
 }
 
 impl Piece {
-    /// Creates a part of which only the media is known, or nothing if `media` is `None`.
+    /// Creates a part of which only the kind of media is known, as stated by `source`. If `media`
+    /// is `None`, the part is empty.
     pub(super) fn stated(source: Source, media: Option<Media>) -> Self {
         Self { media: media.map(|media| (source, media)), ..Self::default() }
     }
 
-    /// Creates a part from the key that holds it.
+    /// Creates a part from the kind of media that the key of its value implies, if any.
     pub(super) fn under_key(media: Option<Media>) -> Self {
         Self::stated(Source::Key, media)
     }
@@ -58,7 +61,8 @@ impl Piece {
         Self { form: Form { low: detail == "low", wav: false }, ..Self::default() }
     }
 
-    /// Creates a part from base64 data. A `data:`, `http:` or `https:` URL is read as a
+    /// Creates a part from base64 data. `key` is the kind of media that the key of the data
+    /// implies, if any. A `data:`, `http:` or `https:` URL is read as a
     /// [reference](Self::reference).
     pub(super) fn data(text: &str, key: Option<Media>) -> Self {
         if ["data:", "https://", "http://"].iter().any(|scheme| text.starts_with(scheme)) {
@@ -68,8 +72,8 @@ impl Piece {
         Self { data: Some(Data { text: len, bytes: Some(decoded(len)) }), ..Self::under_key(key) }
     }
 
-    /// Creates a part from a URL or id. A `data:` URL contains the data itself; the data of any
-    /// other URL is not available.
+    /// Creates a part from a URL or id. `key` is the kind of media that the key of the URL implies,
+    /// if any. A `data:` URL contains the data itself; the data of any other URL is not available.
     pub(super) fn reference(text: &str, key: Option<Media>) -> Self {
         let len = text.len() as u64;
         let Some(rest) = text.strip_prefix("data:") else {

@@ -107,8 +107,8 @@ impl Prompt {
         self.text_bytes = self.text_bytes.saturating_add(bytes);
     }
 
-    /// Sets the limit that `role` stands for to the larger of `value` and the present limit. `None`
-    /// changes nothing.
+    /// Raises the limit that `role` stands for (maximum output tokens, answers or thinking tokens)
+    /// to `value`, unless it is already larger. `None` changes nothing.
     fn raise(&mut self, role: Role, value: Option<u64>) {
         let limit = match role {
             Role::MaxTokens => &mut self.max_tokens,

@@ -14,7 +14,8 @@ pub(super) fn effort(word: &str) -> Option<u64> {
     })
 }
 
-/// How a JSON value counts, given by its key and the object around it.
+/// How a JSON value in a request counts toward its tokens. The key of the value and the object
+/// around it determine the role.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
     /// Input at the top of the request: a text, token ids, or a list of messages.
@@ -31,8 +32,8 @@ pub enum Role {
     Format,
     /// The level of detail at which the model reads an image.
     Detail,
-    /// Base64 data, or an object around it. The media is used if nothing else states one; `None` if
-    /// the key does not imply a media.
+    /// Base64 data, or an object around it. Contains the kind of media that the key implies, which
+    /// applies if nothing else states a kind, or `None` if the key implies none.
     Data(Option<Media>),
     /// A URL or id of data, or an object around it. The media has the same meaning as in
     /// [`Role::Data`].

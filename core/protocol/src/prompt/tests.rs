@@ -1,4 +1,5 @@
-//! Properties of the count. `tests/vectors/estimate.json` has the count of each format.
+//! Property tests of the tokens that are counted in a request. `tests/vectors/estimate.json` has
+//! the expected counts for each API format.
 
 use http::{HeaderMap, Method, Uri};
 use proptest::prelude::*;
@@ -23,7 +24,7 @@ fn said(content: Value) -> Value {
     json!({"model": "m", "messages": [{"role": "user", "content": content}]})
 }
 
-/// Arbitrary JSON with known keys in unexpected places.
+/// Generates arbitrary JSON with known keys in unexpected places.
 fn anything() -> impl Strategy<Value = Value> {
     let leaf = prop_oneof![
         Just(Value::Null),

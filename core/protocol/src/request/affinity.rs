@@ -7,10 +7,10 @@
 //! the JSON. The hashes follow that order. The hash of a prefix covers everything before its end,
 //! and starts with the model and the cache salt.
 //!
-//! A prefix ends after every [`CHUNK`] bytes of content, and **after the first user message**:
-//! conversations with the same system prompt diverge there, and a short first message after a long
-//! system prompt would otherwise end no prefix. A prompt without any such end has one prefix, the
-//! whole prompt.
+//! Prefixes end after every [`CHUNK`] bytes of content (later in a long prompt, after every two,
+//! four or eight times as many), and **after the first user message**: conversations with the same
+//! system prompt diverge there, and a short first message after a long system prompt would
+//! otherwise end no prefix. A prompt without any such end has one prefix, the whole prompt.
 //!
 //! Only content and roles are hashed. Ids, types and `cache_control` change from turn to turn and
 //! are left out, and a string is equal to a list of one text. Therefore the next turn of a
@@ -35,7 +35,7 @@ use self::chunk_hasher::{ChunkHasher, combine};
 use self::walk::PromptHashes;
 use super::{Prefix, RequestFacts, decompress};
 
-/// Bytes of prompt content between the ends of two prefixes.
+/// Length in bytes of a full chunk of prompt content. Prefixes end at the ends of chunks.
 pub const CHUNK: usize = 1024;
 
 /// What a call has in common with other calls, as hashes. Contains no prompt text.

@@ -4,8 +4,8 @@
 //! escape the limits.
 //!
 //! Decompression runs on the thread that serves the call and takes 8 ms per megabyte, so it is
-//! limited to [`MAX_DECOMPRESSED`]. A body that is longer (compressed or not), cut off, or encoded
-//! in an unknown way is treated as unavailable.
+//! limited to [`MAX_DECOMPRESSED`]. A compressed body is treated as unavailable if it exceeds this
+//! limit before or after decompression, is cut off, or is encoded in an unknown way.
 
 use std::{borrow::Cow, io::Read};
 

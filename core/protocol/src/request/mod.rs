@@ -3,9 +3,9 @@
 //!
 //! # Rationale
 //!
-//! Every POST request that is not known to run no model is treated as inference. Queuing a harmless
-//! request delays it a little, while a model call that bypasses the queue breaks the concurrency
-//! limit. For the same reason, only requests that are known to be safe are repeated.
+//! A POST request is treated as inference, unless its path is known to run no model. Queuing a
+//! harmless request delays it a little, while a model call that bypasses the queue breaks the
+//! concurrency limit. For the same reason, only requests that are known to be safe are repeated.
 //!
 //! Prompts are not stored: only the model's name and the size of the prompt are.
 

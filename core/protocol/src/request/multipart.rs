@@ -48,7 +48,7 @@ pub(super) fn read(headers: &HeaderMap, body: &[u8], task: Task) -> BodyFields {
     fields
 }
 
-/// Estimates the prompt of an upload whose body is unavailable from its `content-length`. The
+/// Estimates the prompt from the `content-length` of an upload whose body is unavailable. The
 /// prompt is `None` if the length is missing or the task takes no audio or image.
 pub(super) fn from_headers(headers: &HeaderMap, task: Task) -> BodyFields {
     let length = headers.get(CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse().ok());
@@ -97,7 +97,7 @@ fn line<'a>(head: &'a str, name: &str) -> Option<&'a str> {
 fn parameter<'a>(value: &'a str, name: &str) -> Option<&'a str> {
     value.split(';').skip(1).find_map(|parameter| {
         let (key, value) = parameter.split_once('=')?;
-        // `filename*` says the same in another alphabet.
+        // `filename*` states the same name in another encoding.
         let key = key.trim().trim_end_matches('*');
         key.eq_ignore_ascii_case(name).then(|| value.trim().trim_matches('"'))
     })

@@ -1,4 +1,4 @@
-//! Reads the facts of a request that its path states.
+//! Reads the facts of a request that its URL path states: route, dialect, task and model.
 
 use std::ops::Range;
 
@@ -52,7 +52,8 @@ impl<'a> Path<'a> {
         self
     }
 
-    /// Reads a path. An unknown path is inference that must not be repeated.
+    /// Returns the facts that a path states. An unknown path is inference that must not be
+    /// repeated.
     pub(super) fn read(path: &'a str) -> Self {
         // The last segments, from the end: gateways add prefixes, never suffixes.
         let mut segments = path.rsplit('/').filter(|segment| !segment.is_empty());
@@ -101,7 +102,7 @@ impl<'a> Path<'a> {
         Self { model: deployment(path).or(found.model), ..found }
     }
 
-    /// Reads a path of Gemini or Vertex AI, which ends in `models/{model}:{verb}`.
+    /// Returns the facts of a path of Gemini or Vertex AI, which ends in `models/{model}:{verb}`.
     fn google(path: &str, model: &'a str, verb: &str) -> Self {
         match verb {
             // Both may stream: the body decides, as with Anthropic itself.

@@ -1,5 +1,5 @@
-//! Forms and compressed bodies, which the vectors cannot express. Plain bodies are in
-//! `tests/vectors`.
+//! Tests of multipart forms and compressed bodies, which the test vectors cannot express. Plain
+//! bodies are tested by the vectors in `tests/vectors`.
 
 use std::io::Write;
 
@@ -51,11 +51,12 @@ fn unhex(hex: &str) -> Vec<u8> {
     digits.map(|pair| u8::from_str_radix(pair, 16).expect("two hexadecimal digits")).collect()
 }
 
-/// By Node's `zlib.brotliCompressSync`: there is no encoder here.
+/// [`BROTLI_OF`] as compressed by Node's `zlib.brotliCompressSync`, in hexadecimal digits. The
+/// crates used here have no Brotli encoder.
 const BROTLI: &str = "1b660050ac0e6c97794c98880857f7dc5b8e27b5c8ded6cd6c93ab6b1d96aebe2d52f635b745d8e4f0a448d89b639c088cdbbade3e08ec01d7aa84548c4b084d100f1830bdee3a4bc0c3d306bf44249eec407c07";
 const BROTLI_OF: &[u8] = br#"{"model":"m","stream":true,"max_tokens":7,"messages":[{"role":"user","content":"hello, hello, hello"}]}"#;
 
-/// 200 MiB of zeros, by the same.
+/// 200 MiB of zeros, compressed and written in the same way as [`BROTLI`].
 const BROTLI_BOMB: &str = include_str!("tests/brotli_bomb.hex");
 
 #[test]
@@ -120,7 +121,7 @@ fn decompression_bombs_are_rejected() {
     }
 }
 
-/// A request of so many bytes.
+/// Returns a request body of `length` bytes.
 fn of_length(length: usize) -> String {
     let frame = r#"{"model":"m","prompt":""}"#;
     frame.replace("\"\"", &format!("\"{}\"", "a".repeat(length - frame.len())))
@@ -139,14 +140,15 @@ fn decompression_is_limited_to_one_mebibyte() {
         );
         assert_eq!(chat(Some(name), &coded(coding, more.as_bytes())), nothing, "{coding}");
     }
-    // What is not compressed is read however long it is, and so is a path.
+    // A body that is not compressed is read at any length, and so is the model in a path.
     let more = of_length(2 * MAX_DECOMPRESSED);
     assert_eq!(chat(Some("identity"), more.as_bytes()).model.as_deref(), Some("m"));
     let body = coded("gzip", more.as_bytes());
     let azure = "/openai/deployments/d/chat/completions";
     let facts = read(azure, &[("content-encoding", "gzip")], Some(&body));
     assert_eq!((facts.model.as_deref(), facts.prompt), (Some("d"), None));
-    // One that is longer as it is sent is not begun: of empty members, a decoder would never see the end.
+    // A compressed body above the limit is not decompressed at all: for a sequence of empty gzip
+    // members, the limit of the output would never be reached.
     let empty = coded("gzip", b"").repeat(MAX_DECOMPRESSED / 20);
     let body = [&empty[..], &coded("gzip", BROTLI_OF)].concat();
     assert!(body.len() > MAX_DECOMPRESSED);
@@ -221,7 +223,7 @@ fn malformed_forms_yield_no_facts() {
         let facts = read("/v1/audio/transcriptions", &[("content-type", kind)], Some(body));
         assert_eq!((facts.model, facts.stream), (None, false), "{kind}");
     }
-    // Cut off in its file: counted as far as it goes, and its model is known.
+    // A form that is cut off within its file counts up to that point, and its model is known.
     let whole = form(&[(MODEL, b"m"), (FILE, &[7; 64_000])]);
     let facts = read("/v1/audio/transcriptions", &[("content-type", FORM)], Some(&whole[..40_000]));
     assert_eq!((facts.model.as_deref(), facts.prompt.expect("a form").media_tokens), (Some("m"), 64));
@@ -245,7 +247,7 @@ proptest! {
         flip in any::<prop::sample::Index>(),
     ) {
         chat(Some(coding), &body);
-        // And what was whole but for one byte.
+        // A valid compressed body in which one byte was changed.
         if coding == "gzip" || coding == "zstd" {
             let mut nearly = coded(coding, BROTLI_OF);
             let at = flip.index(nearly.len());

@@ -2,7 +2,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// An event with owned data.
+/// The name and the data of an event, and whether it is oversized.
 type Shown = (Vec<u8>, Vec<u8>, bool);
 
 fn scan<'a>(pieces: impl IntoIterator<Item = &'a [u8]>, limit: usize) -> Vec<Shown> {
@@ -15,7 +15,8 @@ fn scan<'a>(pieces: impl IntoIterator<Item = &'a [u8]>, limit: usize) -> Vec<Sho
     shown
 }
 
-/// The specification, applied literally to the whole body, and bare JSON.
+/// Returns the events of a whole body: the specification, applied literally, and bare JSON
+/// documents.
 fn oracle(body: &[u8], limit: usize) -> Vec<Shown> {
     let mut lines: Vec<Vec<u8>> = vec![Vec::new()];
     let mut at = 0;

@@ -61,7 +61,7 @@ pub fn parse_metrics(text: &[u8]) -> Option<EngineMetrics> {
         prefix_queries: total("vllm:prefix_cache_queries").or(total("vllm:gpu_prefix_cache_queries")),
         prefix_hits: total("vllm:prefix_cache_hits").or(total("vllm:gpu_prefix_cache_hits")),
         prompt_tokens: total("vllm:prompt_tokens"),
-        // Each of several engines holds a beginning of its own.
+        // Each of several engines has a prefix cache of its own.
         shares_prefixes: caches_prefixes && capacity.is_some_and(|sum| sum.count == 1.0),
     })
 }
@@ -74,8 +74,8 @@ struct Sum {
     count: f64,
 }
 
-/// Returns the name under which a metric is summed: vLLM's, without the suffix `_total`. Returns
-/// `None` for metrics that are not read.
+/// Returns the name under which the values of a metric are summed: the name that vLLM uses, without
+/// the suffix `_total`. Returns `None` for metrics that are not read.
 fn series(metric: &str) -> Option<&str> {
     let name = metric.strip_suffix("_total").unwrap_or(metric);
     Some(match name {

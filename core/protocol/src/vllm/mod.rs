@@ -1,5 +1,5 @@
-//! Metrics and models of self-hosted engines: vLLM's `/metrics` and `/v1/models`, and SGLang's
-//! where they agree.
+//! Reads the metrics and the models of self-hosted engines: `/metrics` and `/v1/models` of vLLM,
+//! and of SGLang as far as its formats agree.
 
 mod metrics;
 mod models;

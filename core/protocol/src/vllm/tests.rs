@@ -1,4 +1,4 @@
-//! Metrics of engines in their original format.
+//! Tests with the output of engines in its original format: metrics, lists of models, and errors.
 
 use proptest::prelude::*;
 
@@ -31,7 +31,7 @@ fn engine_metrics_are_read() {
     assert_eq!(parse_metrics(bare.as_bytes()), Some(expected));
 }
 
-/// Output of vLLM 0.33.0 under load with little memory, without histograms.
+/// The fixture is the output of vLLM 0.33.0 under load with little memory. Histograms were removed.
 #[test]
 fn metrics_of_a_real_engine_are_read() {
     let expected = EngineMetrics {
@@ -166,7 +166,8 @@ proptest! {
         let _ = (parse_metrics(&bytes), parse_models(&bytes));
     }
 
-    /// A valid document that is cut and patched causes no panic.
+    /// Valid metrics and lists of models that are cut off, or into which text is inserted, cause no
+    /// panic.
     #[test]
     fn damaged_metrics_do_not_panic(at in 0..ONE.len(), patch in "[ -~\"{}\\\\\n=é]{0,6}", cut in any::<bool>()) {
         let mut bytes = ONE.to_vec();

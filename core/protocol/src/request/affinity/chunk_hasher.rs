@@ -81,7 +81,8 @@ impl ChunkHasher {
         self.add(&whole.state.to_le_bytes());
     }
 
-    /// Adds a marker that distinguishes values with equal bytes. It has no length.
+    /// Mixes a marker into the hash, to distinguish values with equal bytes. The marker has no
+    /// length.
     pub(super) fn mark(&mut self, mark: u64) {
         self.state = fold_multiply(self.state ^ mark, MULTIPLIER);
     }

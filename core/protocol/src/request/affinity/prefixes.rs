@@ -1,6 +1,6 @@
-//! Choice of the chunk ends that become prefixes: each of the first [`DENSE_PREFIXES`] chunks, then
-//! every second chunk, every fourth, and every eighth, each for another [`DENSE_PREFIXES`]
-//! prefixes.
+//! Chooses the chunk ends at which prefixes end: that of each of the first [`DENSE_PREFIXES`]
+//! chunks, then of every second chunk, every fourth, and every eighth, each for another
+//! [`DENSE_PREFIXES`] prefixes.
 //!
 //! A long prompt therefore has few prefixes, and two prompts that share more than one chunk share a
 //! prefix that covers most of what they share.
@@ -50,7 +50,7 @@ impl Affinity {
     }
 }
 
-/// Returns the number of chunks that prefix `index` covers.
+/// Returns the number of chunks from the start of the prompt to the end of prefix `index`.
 fn chunks_to(index: usize) -> usize {
     let index = index.min(MAX_COUNT - 1);
     let level = index / DENSE_PREFIXES;

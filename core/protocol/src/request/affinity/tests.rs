@@ -98,7 +98,7 @@ fn equivalent_prompts_have_equal_prefixes() {
     let plain = of(&chat(json!([said("user", &long("abc", 2_000))])));
     let cut = json!({"type": "text", "text": long("abc", 2_000), "cache_control": {"type": "ephemeral"}});
     assert_eq!(plain, of(&chat(json!([{"role": "user", "content": [cut]}]))));
-    // Whatever order the members have.
+    // The order of the members does not matter.
     let tools = json!([{"type": "function", "function": {"name": "f", "parameters": {"a": 1}}}]);
     let first = json!({"tools": tools, "model": "m", "messages": [said("user", "x")]});
     let last = json!({"messages": [said("user", "x")], "model": "m", "temperature": 0.5, "tools": tools});
@@ -173,7 +173,7 @@ fn prefixes_are_bounded_and_stable() {
     assert_eq!(known.prefixes[..], [KNOWN], "clients of other versions run beside this one");
 }
 
-/// Of model `m` and prompt `x`.
+/// The expected hash of the only prefix of the prompt `x` for the model `m`.
 const KNOWN: u64 = 18_085_951_905_952_228_121;
 
 proptest! {

@@ -31,7 +31,7 @@ struct Turns {
 }
 
 impl PromptHashes {
-    /// Reads a body. Returns `None` if it is not a JSON object.
+    /// Hashes a body. Returns `None` if it is not a JSON object.
     pub(super) fn read(body: &[u8]) -> Option<Self> {
         let mut hashes = read_object(Deserializer::from_slice(body), Self::default()).ok()?;
         if hashes.parts().iter().all(|part| part.ends.is_empty()) {
@@ -95,8 +95,8 @@ fn is_unread(key: &str) -> bool {
     matches!(key, "cache_control" | "type" | "id" | "status" | "annotations" | "logprobs" | "detail")
 }
 
-/// Hashes one JSON value into `text`. If `keys` is `true`, the keys of objects are hashed too,
-/// because the model reads the value as JSON.
+/// A reader that hashes one JSON value into `text`. If `keys` is `true`, the keys of objects are
+/// hashed too, because the model reads the value as JSON.
 struct Walk<'a> {
     text: &'a mut ChunkHasher,
     keys: bool,
@@ -146,13 +146,13 @@ impl<'de> ReadAny<'de> for &mut Turns {
         }
     }
 
-    /// Reads messages, token ids, or several texts.
+    /// Hashes each element: messages, token ids, or several texts.
     fn array<A: SeqAccess<'de>>(self, mut array: A) -> Result<(), A::Error> {
         while array.next_element_seed(Json(&mut *self))?.is_some() {}
         Ok(())
     }
 
-    /// Reads one message.
+    /// Hashes one message. Ends the current chunk after the first user message.
     #[inline]
     fn object<A: MapAccess<'de>>(self, mut object: A) -> Result<(), A::Error> {
         let (mut is_user, mut instructs) = (false, false);
