@@ -1,4 +1,5 @@
-//! The length of one answer by the task of the call, before responses were learned.
+//! The default length of one answer, by the task of the call. It applies until responses were
+//! learned.
 
 use super::COLD_OUTPUT;
 use tidegate_protocol::prompt::{Prompt, Task};

@@ -4,17 +4,20 @@
 /// with each 138 observations.
 pub(super) const DECAY: f64 = 1.0 - 1.0 / 200.0;
 
-/// The count from which a cold prior has no weight: eight observations, reduced by [`DECAY`].
+/// The [`Average::count`] from which a cold prior has no weight (see [`own_weight`]): that of eight
+/// observations, which is below 8 because [`DECAY`] reduces the older ones.
 pub(super) const WARM_COUNT: f64 = 7.8;
 
-/// The number of observations of a level (class, tenant) that have the same weight as the level
-/// above it.
+/// The number of observations at which the average of a class or tenant has the same weight as its
+/// prior, the average of the model or class that it belongs to.
 const SHRINKAGE: f64 = 5.0;
 
-/// Returns the weight, from 0 to 1, of the average of `count` observations against a prior.
+/// Returns the weight, from 0 to 1, of an average of `count` observations. Its prior, the estimate
+/// without these observations, has the rest of the weight.
 ///
 /// A cold prior is a default, and its weight falls to 0 after eight observations. A prior that was
-/// learned, such as the average of a tenant's model, keeps a weight that approaches 0.
+/// learned, such as the average of a tenant's model, has a weight that approaches 0 but never
+/// reaches it.
 pub(super) fn own_weight(count: f64, prior_is_cold: bool) -> f64 {
     if prior_is_cold {
         (count / WARM_COUNT).min(1.0)

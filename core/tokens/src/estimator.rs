@@ -35,7 +35,8 @@ const MAX_BELIEVED: u64 = 1 << 32;
 ///   distribution per class of calls: the power of four that `max_tokens` falls in, and that of the
 ///   thinking budget. Answers that are in flight or truncated count as at least as long as they are
 ///   ([`LengthSample`]).
-/// - A tenant has the same weight as its model after five calls of the tenant.
+/// - After five calls of a tenant, the values of the tenant have the same weight as those of its
+///   model.
 /// - Before the first response of a model, the estimates are defaults ([`Task`],
 ///   [`COLD_RATIO`](super::COLD_RATIO)), most of which are too high. After eight responses the
 ///   defaults have no weight. The weight of a response halves with each 138 later responses.
@@ -72,12 +73,12 @@ pub struct Estimator {
 struct InputStats {
     /// Tokens of text over bytes of text.
     text: Regression,
-    /// Tokens that images, audio and files were counted as, per estimated token.
+    /// Reported tokens of images, audio and files, per estimated token.
     media: Average,
     /// Tokens of content that the request refers to and does not contain, such as an earlier
     /// response that the provider stores.
     stored: Average,
-    /// Tokens of a whole prompt.
+    /// Tokens of a whole prompt, for calls whose prompt is not known.
     total: Average,
     /// Tokens read from the provider's cache, per input token.
     cached: Average,
@@ -99,7 +100,8 @@ const COLD_INPUT: InputModel =
 
 impl InputModel {
     /// Returns the average of these values and of the values learned in `input`, weighted by the
-    /// number of observations ([`own_weight`](super::average::own_weight)).
+    /// number of observations ([`own_weight`](super::average::own_weight)). `prior_is_cold` is
+    /// `true` if these values are the defaults.
     fn blended_with(self, input: &InputStats, prior_is_cold: bool) -> Self {
         Self {
             text: input.text.blended_with(self.text, prior_is_cold),
@@ -110,8 +112,7 @@ impl InputModel {
         }
     }
 
-    /// Returns the expected input tokens of a prompt, or of a call whose prompt is not known if
-    /// `None`.
+    /// Returns the expected input tokens of a call. `prompt` is `None` if the prompt is not known.
     fn tokens(&self, prompt: Option<&Prompt>) -> f64 {
         let Some(prompt) = prompt else { return self.total };
         let kept = if prompt.has_stored_context { self.stored } else { 0.0 };
@@ -121,13 +122,14 @@ impl InputModel {
     }
 }
 
-/// Returns the tokens of message separators and of token ids, which are counted exactly.
+/// Returns the tokens of message separators and of token ids, which do not depend on learned
+/// values.
 fn framing(prompt: &Prompt) -> f64 {
     prompt.messages as f64 * MESSAGE_TOKENS as f64 + prompt.token_ids as f64
 }
 
 impl Estimator {
-    /// Creates an estimator that returns the defaults for every model.
+    /// Creates an estimator that has learned nothing and returns the defaults for every model.
     pub fn new() -> Self {
         Self::default()
     }
@@ -177,7 +179,8 @@ impl Estimator {
     /// Records that a call has produced `produced` output tokens so far, over all its answers, and
     /// has not ended.
     ///
-    /// Does nothing unless [`LengthSample::is_due`]. `sample` belongs to the attempt.
+    /// Does nothing unless [`LengthSample::is_due`] is `true`. Each attempt of a call has a
+    /// `sample` of its own.
     pub fn observe(&mut self, facts: &RequestFacts, tenant: &str, sample: &mut LengthSample, produced: u64) {
         if sample.is_due(produced) {
             self.learn_output(facts, tenant, sample, produced, false);
@@ -206,7 +209,8 @@ impl Estimator {
         }
         let model = facts.model.as_deref();
         let prompt = facts.prompt.as_ref();
-        // Both levels are compared with the expectation from before this call.
+        // The values of the model and of the tenant are both compared with the expectation from
+        // before this call.
         let before = self.input_model(model, Some(tenant));
         let max = before.tokens(prompt).mul_add(MAX_DEVIATION, MESSAGE_TOKENS as f64 * MAX_DEVIATION);
         let counted = usage.input.min(MAX_BELIEVED) as f64;
@@ -308,14 +312,16 @@ fn round_up(tokens: f64) -> u64 {
     (tokens - ROUNDING * tokens.max(1.0)).ceil() as u64
 }
 
-/// A level of the output statistics: task, model, class and tenant. `None` is for all of them.
+/// The key of an entry of the output statistics: task, model, class and tenant. A class or tenant
+/// of `None` stands for all of them, and a model of `None` is not known.
 type OutputKey<'a> = (Task, Option<&'a str>, Option<OutputClass>, Option<&'a str>);
 
-/// Returns the three levels that a call belongs to: its model, its class and its tenant.
+/// Returns the keys of the three entries that a call belongs to: those of its model, its class and
+/// its tenant.
 fn output_keys<'a>(facts: &'a RequestFacts, tenant: &'a str) -> [OutputKey<'a>; 3] {
     let (task, model) = (facts.task, facts.model.as_deref());
     let prompt = facts.prompt.unwrap_or_default();
-    // Step 1 is 1 to 3 tokens, step 2 is 4 to 15, and so on.
+    // A step is a power of four: step 1 is 1 to 3 tokens, step 2 is 4 to 15, and so on.
     let step = |tokens: Option<u64>| tokens.map_or(0, |tokens| 1 + (tokens.max(1).ilog2() / 2) as u8);
     let class = Some(OutputClass { max_tokens: step(prompt.max_tokens), thinking: step(prompt.thinking) });
     [(task, model, None, None), (task, model, class, None), (task, model, class, Some(tenant))]
@@ -324,9 +330,11 @@ fn output_keys<'a>(facts: &'a RequestFacts, tenant: &'a str) -> [OutputKey<'a>; 
 /// The class of a call: calls with similar limits have answers of similar lengths.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct OutputClass {
-    /// The step of the `max_tokens` of the call. 0: no limit.
+    /// The power of four that the `max_tokens` of the call falls in: 1 for 1 to 3 tokens, 2 for 4
+    /// to 15, and so on. 0: no limit.
     max_tokens: u8,
-    /// The step of the thinking budget. 0: none.
+    /// The power of four that the thinking budget falls in, in the same form. 0: the call states
+    /// none.
     thinking: u8,
 }
 

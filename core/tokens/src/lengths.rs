@@ -23,7 +23,8 @@ pub(super) const MAX_LENGTH: u64 = 1 << 18;
 /// this long.
 const MAX_OUTLIER: f64 = 4.0;
 
-/// The weight from which on a count is set to 0. A single answer reaches it after about 4,000 more.
+/// The weight up to which a count is set to 0. The weight of a single answer falls to it after
+/// about 4,000 more answers.
 const MIN_WEIGHT: f32 = 1e-9;
 
 /// The ratio of the end of a bucket to its start: the fourth root of 2.
@@ -91,10 +92,10 @@ fn bucket(length: u64) -> usize {
 /// counted as at least as long as observed, so the sample of a failed attempt is just dropped.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct LengthSample {
-    /// For each level of the estimator (model, class, tenant), the first bucket in which the
-    /// answers are not counted yet. 0 before the first token.
+    /// The first bucket in which the answers are not counted yet, for each of the three entries of
+    /// the estimator that the call belongs to (model, class, tenant). 0 before the first token.
     pub(super) next: [u8; 3],
-    /// The output tokens of all answers from which on they are in a later bucket.
+    /// The number of output tokens, over all answers, at which the answers reach the next bucket.
     due: u64,
 }
 
@@ -135,7 +136,7 @@ impl LengthCounts {
     /// Counts an answer: up to `length` tokens, and as ended there if `complete`.
     ///
     /// `max` is the maximum tokens of the answer. `next` is the first bucket in which the answer is
-    /// not counted yet, 0 for a new answer; it is advanced.
+    /// not counted yet, or 0 for a new answer. It is updated.
     pub(super) fn learn(&mut self, next: &mut u8, length: u64, max: u64, complete: bool) {
         if *next == 0 {
             self.decay();
@@ -195,8 +196,9 @@ impl LengthCounts {
     /// Returns the product-limit estimate of the distribution.
     ///
     /// The probability that is left beyond the longest observed length is distributed as in
-    /// `prior`. If the prior is cold, a growing part of the probability is instead spread evenly
-    /// over the buckets up to the prior's longest length, and at least over one doubling.
+    /// `prior`. If the prior is cold, a part of that probability, which grows with the number of
+    /// complete answers, is instead spread evenly over the buckets up to the prior's longest
+    /// length, and at least over one doubling.
     fn lengths(&self, prior: &LengthDistribution, prior_is_cold: bool) -> LengthDistribution {
         let mut shares = [0.0; BUCKETS];
         for ((share, reached), ended) in shares.iter_mut().zip(&self.reached).zip(&self.ended) {

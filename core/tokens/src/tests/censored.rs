@@ -70,7 +70,9 @@ fn quantile(lengths: &[u64], probability: f64) -> f64 {
     sorted[(probability * sorted.len() as f64) as usize] as f64
 }
 
-/// Checks the estimates for a burst of calls after a share of them has completed.
+/// Simulates a burst of 400 calls until `share` of them have completed. Returns the estimated
+/// output at that time, and the true lengths of all answers. If `even`, all answers have the same
+/// speed.
 fn burst(seed: u64, in_flight_counts: bool, even: bool, share: f64) -> (Output, Vec<u64>) {
     let lengths = heavy_tailed(seed, 400);
     let mut rng = fastrand::Rng::with_seed(seed);
@@ -108,7 +110,8 @@ fn estimates_during_a_burst_include_unfinished_calls() {
     }
 }
 
-/// The estimates of the other test are far off if only completed answers are passed.
+/// During a burst, the estimated median is far too low if answers in flight are not passed to the
+/// estimator.
 #[test]
 fn completed_answers_alone_underestimate_a_burst() {
     for seed in 1..=6 {
@@ -120,8 +123,8 @@ fn completed_answers_alone_underestimate_a_burst() {
     }
 }
 
-/// Answers in flight have the same weight as the completed ones that began with them, even if the
-/// counts were reduced many times since.
+/// Answers in flight have the same weight as completed answers that began at the same time, even if
+/// many later answers have reduced the counts since.
 #[test]
 fn estimates_hold_with_more_calls_in_flight_than_remembered() {
     let mut noise = Noise(fastrand::Rng::with_seed(3));
@@ -150,7 +153,8 @@ fn estimates_hold_with_more_calls_in_flight_than_remembered() {
     assert!(near(middle(&means), mean, 0.1), "{means:?} for {mean}");
 }
 
-/// Passes an answer to the estimator at each doubling of its length, and at its full length.
+/// Passes an answer to the estimator at each doubling of its length, and at its full length,
+/// without completing it. Returns the sample of the answer.
 fn produce(estimator: &mut Estimator, facts: &tidegate_protocol::RequestFacts, length: u64) -> LengthSample {
     let mut sample = LengthSample::default();
     for doubling in (0..64).map(|bit| 1_u64 << bit).take_while(|tokens| *tokens < length) {
@@ -199,7 +203,8 @@ fn answers_in_flight_do_not_shorten_a_cold_estimate() {
     assert!(expected.quantile(0.9) > 5_000 && expected.quantile(1.0) <= 12_000);
 }
 
-/// The entry of a tenant may be dropped while its answers are in flight.
+/// If the entry of a tenant is dropped while an answer of the tenant is in flight, the rest of the
+/// answer does not distort the estimates.
 #[test]
 fn answer_longer_than_expected_is_censored_at_its_length() {
     let mut estimator = Estimator::new();

@@ -27,7 +27,8 @@ pub(super) fn usage(input: u64, output: u64) -> Usage {
     Usage { input, output, cached_input: 0 }
 }
 
-/// Seeded normal noise, as the sum of twelve uniform numbers.
+/// A seeded generator of normal and lognormal noise. A normal number is the sum of twelve uniform
+/// numbers.
 pub(super) struct Noise(pub(super) fastrand::Rng);
 
 impl Noise {
@@ -411,7 +412,8 @@ proptest! {
         prop_assert!(input(bytes) <= input(bytes + more));
     }
 
-    /// A false report moves a mean by no more than an observation at the clamp does.
+    /// A false report moves an estimate by no more than an observation at the limit for outliers
+    /// does.
     #[test]
     fn one_response_moves_little(lie in any::<u64>(), output in any::<u64>(), sane in 8..300_usize) {
         let mut estimator = Estimator::new();
