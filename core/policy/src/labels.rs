@@ -1,7 +1,7 @@
 //! Enums whose variants have a stable name in metrics, snapshots and errors.
 
-/// Declares an enum with one name for each variant: `Variant = "name"`. If no variant has a value,
-/// the enum has a list `ALL`.
+/// Declares an enum with one name for each variant: `Variant = "name"`. If no variant contains a
+/// value, the enum also gets the constant `ALL`, a list of its variants.
 macro_rules! labelled {
     (@all $name:ident $($variant:ident)+) => {
         impl $name {

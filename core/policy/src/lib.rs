@@ -38,7 +38,7 @@ pub use error_kind::ErrorKind;
 pub use reason::Reason;
 pub use tidegate_config::Lane;
 
-/// Appends `item`. If `queue` contains `max` items, its first one is removed.
+/// Appends `item`. If `queue` already contains `max` items, removes the first one before.
 fn push_bounded<T>(queue: &mut VecDeque<T>, max: usize, item: T) {
     if queue.len() == max {
         queue.pop_front();

@@ -35,8 +35,8 @@ pub struct ExchangeFailure {
     pub kind: ErrorKind,
     /// The side that caused the failure.
     pub cause: FailureCause,
-    /// How long the upstream asked callers to wait. `None` unless a caller that holds a slot
-    /// without a request of the gate reports it.
+    /// How long the upstream asked callers to wait. Set only if a caller uses a slot for a request
+    /// that it sends itself, and reports the failure of that request.
     pub retry_after: Option<Duration>,
 }
 
@@ -47,10 +47,10 @@ pub enum FailureCause {
     Upstream,
     /// The host of the upstream refused the connection, because no server listens there.
     ConnectRefused,
-    /// A timeout of the caller's client that is shorter than the target's own limit. It says
-    /// nothing about the upstream, because another caller would have waited longer.
+    /// A timeout of the caller's client that is shorter than the target's own limit. The failure
+    /// says nothing about the upstream, because another caller would have waited longer.
     CallerTimeout,
-    /// This process. It says nothing about the upstream.
+    /// This process. The failure says nothing about the upstream.
     Local,
 }
 

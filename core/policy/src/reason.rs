@@ -14,7 +14,7 @@ labelled! {
         /// The call was queued for as long as its wait budget allows.
         WaitBudget = "wait_budget",
         /// The deadline of the call passed while it was queued, or a cool-down of the target ends
-        /// after it.
+        /// after the deadline.
         Deadline = "deadline",
         /// The provider asked callers to wait (`Retry-After`) for longer than the call can wait.
         CoolDown = "cool_down",

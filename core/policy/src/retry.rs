@@ -6,8 +6,8 @@ use crate::outcome::{AttemptOutcome, FailureCause};
 use crate::{backoff, cooldown::Hold, labels::labelled};
 use tidegate_config::RetryConfig;
 
-/// Maximum pause of a call after all replicas have rejected it because they are full. About as long
-/// as no call is sent to a full replica that named no `Retry-After`.
+/// Maximum pause of a call after all replicas have rejected it because they are full. A full
+/// replica that named no `Retry-After` is sent no call for about as long.
 const ALL_FULL_PAUSE: Duration = Duration::from_millis(100);
 
 /// The properties of a failed attempt that the retry decision depends on.
@@ -22,7 +22,7 @@ pub struct FailedAttempt {
     pub repeatable: bool,
     /// How long the provider asked callers to wait. `None` if it named no delay.
     pub retry_after: Option<Duration>,
-    /// What the failure means for the target, and so for where the call waits.
+    /// Whether the target admits attempts after this failure, which decides how the call waits.
     pub hold: Hold,
     /// Attempts of the call that count against `attempts` in the configuration, this one included.
     pub attempts: u32,
@@ -31,10 +31,11 @@ pub struct FailedAttempt {
 }
 
 impl FailedAttempt {
-    /// Derives the properties from the outcome of an attempt that failed.
+    /// Returns the properties of an attempt that failed with this outcome.
     ///
-    /// `attempts` is the number of earlier attempts that count. This attempt counts too, unless it
-    /// did not run and the target is full or down.
+    /// `attempts` is the number of earlier attempts of the call that count. This attempt counts
+    /// too, unless it was not processed and `hold` says that the target is down or its replicas are
+    /// full.
     pub fn from_outcome(
         outcome: &AttemptOutcome,
         hold: Hold,

@@ -14,20 +14,21 @@ pub(super) struct AwaitingCalls {
     /// Oldest first. A removed call leaves `None` behind until all older calls are removed; the
     /// front is never `None`.
     calls: VecDeque<Option<Sent>>,
-    /// Number of the call at the front.
+    /// Number that [`AwaitingCalls::push`] returned for the call at the front. For an empty queue,
+    /// the number that it returns next.
     first_number: u64,
 }
 
 impl AwaitingCalls {
-    /// Adds a call that has just been sent. Returns the number that [`AwaitingCalls::remove`]
-    /// takes.
+    /// Adds a call that has just been sent. Returns the number that identifies the call in
+    /// [`AwaitingCalls::remove`].
     pub(super) fn push(&mut self, sent: Sent) -> u64 {
         self.calls.push_back(Some(sent));
         self.first_number + self.calls.len() as u64 - 1
     }
 
-    /// Removes the call with this number, because it was answered or has ended. Returns `false` if
-    /// [`AwaitingCalls::pop_oldest`] removed the call before.
+    /// Removes the call with this number, because it was answered or has ended. Returns `true`, or
+    /// `false` if [`AwaitingCalls::pop_oldest`] removed the call before.
     pub(super) fn remove(&mut self, number: u64) -> bool {
         let index = number.checked_sub(self.first_number).and_then(|index| usize::try_from(index).ok());
         let Some(call) = index.and_then(|index| self.calls.get_mut(index)) else { return false };
@@ -48,7 +49,7 @@ impl AwaitingCalls {
         oldest
     }
 
-    /// Drops removed calls from the front of the queue.
+    /// Drops the `None` entries of removed calls from the front of the queue.
     fn drop_removed(&mut self) {
         while let Some(None) = self.calls.front() {
             self.calls.pop_front();

@@ -1,22 +1,26 @@
 //! First-token limit: bounds the calls that await their first token.
 //!
+//! A call is *in time* if it is not late (see [`super::latency_class`]).
+//!
 //! # Rationale
 //!
-//! A stream keeps its slot until it ends, so fewer slots take the lifetime of a stream to act.
-//! Calls that await their first token are the upstream's own queue. By Little's law their number is
-//! the rate of first tokens times the time that each call waits, so bounding the number bounds the
-//! time.
+//! A stream keeps its slot until it ends, so a lower number of slots takes the lifetime of a stream
+//! to have an effect. The first-token limit acts at once, because the calls that await their first
+//! token are the upstream's own queue. By Little's law, their number is the rate of first tokens
+//! times the time that each call waits, so bounding the number bounds the time.
 
-/// Maximum share of a learned limit that a cut leaves.
+/// Factor by which a cut lowers a learned limit, unless the sustainable number of calls is lower
+/// still.
 const MAX_CUT_FACTOR: f64 = 0.7;
 
 /// The maximum number of calls that may await their first token.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum FirstTokenLimit {
-    /// A configured number. `usize::MAX` is no limit besides the slots.
+    /// A configured number of calls. `usize::MAX` means that only the slots bound the calls.
     Fixed(usize),
-    /// A learned number: `value`, including a fraction, is at least 1. In slow start each call in
-    /// time raises the limit by one, and after the first cut one round of calls does.
+    /// A number of calls that is learned from their latencies. `value` is the limit including a
+    /// fraction, at least 1. In slow start each call in time raises the limit by one. After the
+    /// first cut it takes as many calls in time as the limit to raise it by one.
     Adaptive { value: f64, slow_start: bool },
 }
 
@@ -34,16 +38,17 @@ impl FirstTokenLimit {
         }
     }
 
-    /// Raises a learned limit, but not above `ceiling`. Call this after a call in time if the limit
-    /// was reached while that call was in flight.
+    /// Raises a learned limit, but not above `ceiling`: by one call in slow start, otherwise by a
+    /// fraction of a call. Call this after a call in time if the limit was reached while that call
+    /// was in flight.
     pub(super) fn on_in_time(&mut self, ceiling: usize) {
         if let FirstTokenLimit::Adaptive { value, slow_start } = self {
             *value = (*value + if *slow_start { 1.0 } else { 1.0 / *value }).min(ceiling as f64);
         }
     }
 
-    /// Restarts the slow start of a learned limit, because the last cut was wrongly attributed to
-    /// congestion.
+    /// Puts a learned limit back into slow start. Call this if the last cut was wrongly attributed
+    /// to congestion. Does nothing for a configured limit.
     pub(super) fn restart_slow_start(&mut self) {
         if let FirstTokenLimit::Adaptive { slow_start, .. } = self {
             *slow_start = true;

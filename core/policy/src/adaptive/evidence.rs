@@ -1,70 +1,70 @@
-//! Evidence that too many calls are late, or that they have headroom.
+//! Evidence from the latencies of calls: decides whether the limit must be cut because too many
+//! calls are late, and whether it may be raised because calls have *headroom*.
 //!
 //! # Algorithm
 //!
-//! The test is Page's CUSUM (Biometrika, 1954) on the log-likelihood ratio of two shares of late
-//! calls: a tolerated share and a breach. Three late calls in a row are a breach. One percent of
-//! late calls never is, nor is a share that the class also has on an uncongested upstream (for
-//! example because some prompts are cached).
+//! Page's CUSUM test (Biometrika, 1954) compares two assumptions about the share of late calls: the
+//! tolerated share, and a larger share, the *breach*. Each call adds the logarithm of the ratio of
+//! the two likelihoods to a sum that does not fall below 0. The limit is cut when the sum reaches
+//! [`CUT_THRESHOLD`]. Three late calls in a row suffice. One late call in a hundred never does, nor
+//! does a share that the class also has on an uncongested upstream (for example because some
+//! prompts are cached).
 //!
-//! *Headroom* implements a dead band: the limit is raised only while the mean normalized latency
-//! exceeds the usual one by at most [`HEADROOM`].
-//!
-//! # Rationale
-//!
-//! A share is more robust than a quantile. If calls are either fast or slow, and slightly more of
-//! them become slow, a quantile jumps from one mode to the other, while the share changes only
-//! slightly.
+//! Calls have headroom while their mean normalized latency exceeds the usual one by at most
+//! [`HEADROOM`]. Between headroom and a breach lies a dead band in which the limit stays as it is.
 
 use std::time::Instant;
 
-/// Tolerated share of late calls, unless the usual share is larger.
+/// Tolerated share of late calls, unless the usual share of the latency class is larger.
 const TOLERATED_SHARE: f64 = 0.01;
-/// Excess over the tolerated share of late calls that is a breach.
+/// Difference between the share of late calls in a breach and the tolerated share.
 const BREACH_MARGIN: f64 = 0.14;
-/// Upper limit of the usual share of late calls that is tolerated.
+/// Largest share of late calls that is tolerated because it is usual for the latency class.
 const MAX_USUAL_SHARE: f64 = 0.5;
-/// Log-likelihood ratio of a breach against a tolerated share of late calls at which the limit is
-/// cut.
+/// Value of `Evidence::log_likelihood` at which the limit is cut.
 const CUT_THRESHOLD: f64 = 6.0;
 /// Maximum excess of the mean normalized latency over the usual one at which the limit may be
-/// raised. The distance from a class's baseline to its threshold is 1.0.
+/// raised. Normalized latency is 0.0 at the baseline of a class and 1.0 at its threshold.
 const HEADROOM: f64 = 0.1;
-/// Weight of a call in the mean normalized latency.
+/// Weight of each new call in the exponentially decaying mean of the normalized latency.
 const MEAN_WEIGHT: f64 = 0.2;
-/// Upper limit of the normalized latency of one call in the mean.
+/// Upper bound on the normalized latency with which one call enters the mean.
 const MAX_NORMALIZED_LATENCY: f64 = 2.0;
 
-/// What is usual for a latency class on an uncongested upstream.
+/// The statistics that a latency class has on an uncongested upstream.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct UsualLatency {
     /// Share of late calls, from 0 to 1.
     pub(super) late_share: f64,
-    /// Mean normalized latency that the deviation from the baseline causes.
+    /// Mean normalized latency that results from the usual deviation from the baseline, if calls
+    /// faster than the baseline count as 0.
     pub(super) normalized_latency: f64,
 }
 
-/// The evidence that calls are late, from the calls sent since a change of the limit.
+/// Evidence for cutting or raising the limit, from the calls sent since the limit last changed.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Evidence {
     /// Calls sent before this time are not counted, because they were sent under the previous
     /// limit.
     since: Instant,
-    /// Log-likelihood ratio of a breach against a tolerated share of late calls, at least 0.
+    /// Sum of the logarithms of the likelihood ratios of the calls, at least 0. Late calls increase
+    /// it, and other calls decrease it.
     log_likelihood: f64,
-    /// Decaying mean of the excess of the normalized latency over the usual one.
+    /// Decaying mean of the differences between the normalized latency of a call and the usual one
+    /// of its class.
     mean: f64,
-    /// Number of calls added.
+    /// Number of calls added by [`Evidence::observe`].
     pub(super) judged: u32,
 }
 
 impl Evidence {
-    /// Creates empty evidence from calls sent at or after `since`.
+    /// Creates empty evidence, to which only calls sent at or after `since` may be added.
     pub(super) fn new(since: Instant) -> Self {
         Self { since, log_likelihood: 0.0, mean: 0.0, judged: 0 }
     }
 
-    /// Returns `true` if a call sent at `sent_at` counts as evidence.
+    /// Returns `true` if a call sent at `sent_at` counts as evidence, because it was not sent under
+    /// the previous limit.
     pub(super) fn applies_to(&self, sent_at: Instant) -> bool {
         sent_at >= self.since
     }
@@ -88,8 +88,8 @@ impl Evidence {
         self.log_likelihood >= CUT_THRESHOLD
     }
 
-    /// Adds an overload response or a timeout: half of the evidence that a cut needs. Returns
-    /// `true` if the evidence suffices for a cut.
+    /// Adds an overload response or a timeout, which counts as half of the evidence that a cut
+    /// needs. Returns `true` if the evidence suffices for a cut.
     pub(super) fn on_overload(&mut self) -> bool {
         self.log_likelihood += CUT_THRESHOLD / 2.0;
         self.log_likelihood >= CUT_THRESHOLD
@@ -111,7 +111,8 @@ mod tests {
     use super::*;
     use crate::testing::epoch;
 
-    /// Returns after how many calls a breach is detected if every `of`-th call is late.
+    /// Returns the number of calls after which a breach is found if every `of`-th call is late and
+    /// `usual` is the usual share of late calls. Returns `None` if `most` calls do not suffice.
     fn until(of: u32, usual: f64, most: u32) -> Option<u32> {
         let mut evidence = Evidence::new(epoch());
         (1..=most).find(|n| {

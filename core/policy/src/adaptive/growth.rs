@@ -1,6 +1,11 @@
-//! Growth of the slots: by how much each call in time raises them.
+//! Growth of the slots: by how much each call in time raises them. A call is *in time* if it is not
+//! late.
+//!
+//! After slow start, slots grow additively or in *trials*. A trial raises the slots a little. It
+//! succeeds after some calls in time, and the raise stays. It fails if calls lose their headroom or
+//! become late, and the raise is taken back.
 
-/// Number of calls in time between the finding of an excessive level and the first trial. It
+/// Number of calls in time between the cut that ends slow start and the first trial. The number
 /// doubles with each failed trial, because a failed trial makes one or two calls late.
 const FIRST_WAIT: u32 = 64;
 /// Maximum number of calls in time between a failed trial and the next one.
@@ -14,30 +19,31 @@ const MIN_PROOF: u32 = 8;
 /// more than [`MIN_PROOF`].
 const PROOF_SHARE: f64 = 0.125;
 
-/// How the slots grow, depending on whether an excessive level is known.
+/// How the slots grow. The variant changes when the slots are first found to be too many.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Growth {
     /// Slow start: each call that is not late raises the slots by one, so that they double within
-    /// the latency of a call. With a first-token limit this is safe later as well, because a raise
-    /// then only makes room for the call whose first token just arrived.
+    /// the latency of a call. Slow start continues after cuts of the first-token limit, until
+    /// lowering that limit no longer suffices: each raise then only makes room for a call whose
+    /// first token has just arrived.
     SlowStart,
-    /// Additive increase, after the first cut of a limit with a `decrease` by factor or step: as
-    /// many calls in time as there are slots raise the slots by one.
+    /// Additive increase, used after the first cut if `decrease` is a factor or a step. It takes as
+    /// many calls in time as there are slots to raise the slots by one.
     Additive,
-    /// Growth in trials, after the first cut of other limits: an excessive level is known, and
-    /// trials find out whether it is still excessive.
+    /// Growth in trials, used after the first cut if `decrease` is `Served`. The previous slots
+    /// were too many, and each trial tests whether that is still so.
     Probing(Probing),
 }
 
-/// The state of consecutive trials, in each of which the slots are raised for a while. After a
-/// failed trial the next one waits longer. After each success the next one raises by more, so that
-/// recovered capacity is found in a few trials.
+/// The state of growth in trials. After a failed trial, the wait before the next one is longer.
+/// After each success, the next trial raises the slots by more, so that recovered capacity is found
+/// in a few trials.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Probing {
-    /// Calls in time that are left until the next trial begins, or until the current trial has
-    /// succeeded.
+    /// Number of calls in time that are left until the next trial begins or, during a trial, until
+    /// the trial has succeeded.
     calls_left: u32,
-    /// Calls in time between a failed trial and the next one.
+    /// Number of calls in time between the last cut or failed trial and the next trial.
     wait: u32,
     /// Slots by which the next trial raises the limit.
     step: f64,
@@ -46,8 +52,8 @@ pub(super) struct Probing {
 }
 
 impl Growth {
-    /// Returns the growth after an excessive level was found: a wait before the next trial, which
-    /// is doubled if a trial has just failed.
+    /// Returns the growth to continue with after the slots were found to be too many: a wait before
+    /// the next trial. The wait is doubled if a trial was running, because that trial has failed.
     pub(super) fn on_overload(self) -> Self {
         let wait = match self {
             Growth::Probing(probing) if probing.trial > 0.0 => (probing.wait * 2).min(MAX_WAIT),
@@ -77,9 +83,9 @@ impl Growth {
 }
 
 impl Probing {
-    /// Counts a call in time during which all slots were used. Returns by how many slots to raise
-    /// the limit for the next trial, or 0 if none begins. The parameters are those of
-    /// [`Growth::on_in_time`].
+    /// Counts a call in time, given that all slots were used while it was in flight. Returns by how
+    /// many slots to raise the limit for the next trial, or 0 if none begins. The parameters are
+    /// those of [`Growth::on_in_time`].
     fn on_in_time(&mut self, slots: f64, sent_since_raise: bool) -> f64 {
         let on_trial = self.trial > 0.0;
         if on_trial && !sent_since_raise {
@@ -105,7 +111,8 @@ impl Probing {
 mod tests {
     use super::*;
 
-    /// Returns the number of calls in time until the next raise, and that raise.
+    /// Counts calls in time until one raises the limit. Returns the number of calls, and the raise
+    /// in slots.
     fn next(growth: &mut Growth, slots: f64) -> (u32, f64) {
         (1..).map(|n| (n, growth.on_in_time(slots, true, true))).find(|(_, by)| *by > 0.0).unwrap()
     }

@@ -22,37 +22,41 @@ const OUTPUT_CLASSES: usize = 12;
 /// Total number of classes.
 pub(super) const CLASSES: usize = PROMPT_CLASSES + OUTPUT_CLASSES;
 
-/// Number of calls after which the baseline of a class is known. These calls update it at any load,
-/// and without an objective they are never late.
+/// Number of calls after which the baseline of a class is known. These first calls update the
+/// baseline at any load, and without an objective they are never late.
 const MIN_SAMPLES: u32 = 8;
-/// Number of calls of a class without an objective that count as uncongested until the first cut,
-/// because the calls that are answered first are few and the fastest.
+/// Number of first calls of a class that count as uncongested at any load, if the class has no
+/// objective and the limit was never cut. The first answers are few and come from the fastest
+/// calls, so a baseline learned from them alone would be too low.
 const WARMUP_SAMPLES: u32 = 48;
-/// Weight in the baseline of a call that was faster than the baseline, and weight of each call in
-/// the deviation.
+/// Weight that a call faster than the baseline has in the baseline, and that each call has in the
+/// deviation.
 const FASTER_WEIGHT: f64 = 0.1;
-/// Weight in the baseline of a call that was slower than the baseline.
+/// Weight that a call slower than the baseline has in the baseline.
 const SLOWER_WEIGHT: f64 = 0.15;
 /// Weight of a call in the mean of recent latencies.
 const RECENT_WEIGHT: f64 = 0.1;
-/// Ratio of the recent mean to the baseline below which the recent mean becomes the baseline.
+/// The mean of recent latencies becomes the baseline if it falls below this multiple of the
+/// baseline.
 const RECENT_RATIO: f64 = 0.8;
-/// Weight of a call in the usual share of late calls.
+/// Weight of an uncongested call in the usual share of late calls.
 const LATE_SHARE_WEIGHT: f64 = 0.05;
 /// Upper limit of a latency that updates the baseline, as a multiple of the baseline. Longer
 /// latencies are shortened to it.
 const MAX_SAMPLE_RATIO: f64 = 6.0;
-/// Upper limit of the baseline as a share of the objective, unless the class is slow.
+/// Upper limit of the baseline as a share of the objective, unless the class is slow (see
+/// [`MIN_QUEUE_SHARE`]).
 const MAX_OBJECTIVE_SHARE: f64 = 0.9;
 /// Threshold without an objective, as a multiple of the baseline.
 const DEFAULT_MULTIPLE: f64 = 3.0;
 /// Minimum threshold without an objective, in seconds.
 const MIN_THRESHOLD: f64 = 0.25;
-/// Number of mean deviations above the baseline up to which a call is not late, without an
-/// objective or in a slow class.
+/// Number of mean deviations by which a call may exceed the baseline without being late. Applies to
+/// classes that have no objective or are slow.
 const DEVIATIONS: f64 = 3.0;
-/// A class is slow if its baseline exceeds this share of the objective. Its threshold is then at
-/// least this share above the baseline, because a lower limit does not make a slow class faster.
+/// A class is slow if its baseline exceeds this share of the objective. The threshold of a slow
+/// class is at least the baseline plus this share of the objective, because a lower limit does not
+/// make a slow class faster.
 const MIN_QUEUE_SHARE: f64 = 0.5;
 
 /// Returns the index of the latency class that a call belongs to, below [`CLASSES`]. The classes of
@@ -87,13 +91,13 @@ pub(super) struct LatencyClass {
     deviation: f64,
     /// Mean latency of recent calls, at any load, in seconds.
     recent: f64,
-    /// Number of latencies recorded.
+    /// Number of latencies recorded since the class was created.
     samples: u32,
-    /// Whether the baseline takes more than half of the objective.
+    /// Whether the baseline exceeds half of the objective.
     is_slow: bool,
     /// Share of late calls on an uncongested upstream, from 0 to 1.
     usual_late_share: f64,
-    /// The calls of the class that await their response.
+    /// The calls of the class that have not been answered and are not overdue.
     pub(super) awaiting: AwaitingCalls,
 }
 
@@ -141,14 +145,15 @@ impl LatencyClass {
         }
     }
 
-    /// Returns the position of a latency of `took` seconds between baseline (0.0) and threshold
-    /// (1.0): the call is late above 1.0. Returns `None` if the threshold is not known.
+    /// Returns a latency of `took` seconds on the scale from the baseline (0.0) to the threshold
+    /// (1.0). Above 1.0, the call is late. Returns `None` if the threshold is not known.
     pub(super) fn normalized_latency(&self, took: f64) -> Option<f64> {
         let baseline = self.baseline();
         self.threshold().map(|threshold| (took - baseline) / (threshold - baseline).max(1e-6))
     }
 
-    /// Returns what is usual for the class on an uncongested upstream.
+    /// Returns the share of late calls and the mean normalized latency that the class has on an
+    /// uncongested upstream.
     pub(super) fn usual(&self) -> UsualLatency {
         let baseline = self.baseline();
         let by_deviation = |threshold: f64| 0.5 * self.deviation / (threshold - baseline).max(1e-6);
@@ -156,10 +161,11 @@ impl LatencyClass {
         UsualLatency { late_share: self.usual_late_share, normalized_latency }
     }
 
-    /// Updates whether the baseline takes more than half of the objective.
+    /// Updates whether the class is slow, which it is if the baseline exceeds half of the
+    /// objective.
     ///
-    /// Returns `true` if that has just become so: late calls were then wrongly attributed to
-    /// congestion.
+    /// Returns `true` if the class was not slow before and is slow now: earlier late calls were
+    /// then wrongly attributed to congestion.
     pub(super) fn update_is_slow(&mut self) -> bool {
         let exceeds = |objective| self.is_known() && self.baseline > MIN_QUEUE_SHARE * objective;
         let is_slow = self.objective.is_some_and(exceeds);
@@ -167,7 +173,8 @@ impl LatencyClass {
         is_slow && !was_slow
     }
 
-    /// Records a latency of `took` seconds. Only uncongested samples move a known baseline upwards.
+    /// Records a latency of `took` seconds. `is_uncongested` is `true` if the call met no
+    /// congestion caused by this client. Only such calls raise a known baseline.
     pub(super) fn observe(&mut self, took: f64, is_uncongested: bool) {
         self.samples = self.samples.saturating_add(1);
         if self.samples <= MIN_SAMPLES {
@@ -190,13 +197,14 @@ impl LatencyClass {
         }
     }
 
-    /// Updates the usual share of late calls with one call that an uncongested upstream served.
+    /// Updates the usual share of late calls with one call that met no congestion caused by this
+    /// client.
     pub(super) fn observe_late(&mut self, is_late: bool) {
         self.usual_late_share += LATE_SHARE_WEIGHT * (f64::from(is_late) - self.usual_late_share);
     }
 
-    /// Returns when the oldest awaiting call becomes late, or `None` if no call awaits its response
-    /// or the threshold is not known.
+    /// Returns when the oldest unanswered call becomes late, or `None` if no call of the class is
+    /// unanswered or the threshold is not known.
     pub(super) fn overdue_at(&self) -> Option<Instant> {
         let sent_at = self.awaiting.oldest()?.at;
         sent_at.checked_add(Duration::try_from_secs_f64(self.threshold()?).ok()?)
@@ -211,7 +219,7 @@ mod tests {
         class_of(CallKind { input, output: 0, streams: true })
     }
 
-    /// A class whose calls all take this many seconds.
+    /// Returns a class to which 20 uncongested calls of `took` seconds were reported.
     fn class_of_one(took: f64, objective: Option<Duration>) -> LatencyClass {
         let mut class = LatencyClass::new(objective);
         (0..20).for_each(|_| class.observe(took, true));

@@ -1,4 +1,5 @@
-//! The controller: evaluates the events of calls, and adjusts the limit.
+//! The adaptive limit: receives the events of calls, and raises or cuts the slots and the
+//! first-token limit.
 
 mod cut;
 
@@ -16,12 +17,14 @@ use super::{awaiting_limit::FirstTokenLimit, growth::Growth, percentile::Percent
 const OVERDUE_LATENCY: f64 = 1.5;
 /// Weight of a call in the reported share of late calls.
 const LATE_SHARE_WEIGHT: f64 = 0.05;
-/// Minimum output tokens of a call whose token rate is evaluated.
+/// Minimum number of output tokens of a call from which the time between its tokens is checked.
 const MIN_PACE_TOKENS: u64 = 8;
-/// Number of output tokens that take as long as the time before the first token. Calls that do not
-/// stream are compared by their latency per output token.
+/// Number of output tokens that are assumed to take as long as the time before the first token. It
+/// is added to the output length when the latency of a call that does not stream is divided by its
+/// number of tokens.
 const PREFILL_TOKENS: f64 = 32.0;
-/// Output length to which the latency of a call that does not stream is normalized, in tokens.
+/// Output length, in tokens, to which the latency of a call that does not stream is scaled before
+/// it is compared with other calls.
 const REFERENCE_OUTPUT: f64 = 128.0;
 
 /// Settings of an adaptive limit.
@@ -29,9 +32,9 @@ const REFERENCE_OUTPUT: f64 = 128.0;
 pub struct LimitSettings {
     /// Maximum number of slots: the configured cap.
     pub max: usize,
-    /// Upstream's share of the objective for the time to first token (TTFT): the maximum time from
-    /// sending a call to its first token. `None`: three times what similar calls take on an
-    /// uncongested upstream.
+    /// The part of the objective for the time to first token (TTFT) that the upstream may use: the
+    /// maximum time from sending a call to its first token. `None`: three times what similar calls
+    /// take on an uncongested upstream.
     pub objective: Option<Duration>,
     /// Maximum time from sending a call that does not stream to its end. `None`: three times what
     /// similar calls take on an uncongested upstream.
@@ -62,23 +65,24 @@ pub struct Limit {
     answers: Evidence,
     /// Evidence from the time between tokens since the last cut.
     pace_evidence: Evidence,
-    /// Bit set of the classes in which calls await their answer. [`Limit::next_wake`] is called with
-    /// each event, and most classes are empty.
+    /// Bit set of the indices of the classes in which calls await their answer. It keeps
+    /// [`Limit::next_wake`] fast, which is called with each event: most classes are empty.
     awaiting_classes: u32,
-    /// Time between two tokens, for all calls.
+    /// Statistics of the time between two tokens, over the streaming calls of all classes.
     pace_class: LatencyClass,
     /// The percentile detector, or `None` if the share of late calls is evaluated instead.
     percentile: Option<Percentile>,
-    /// Slots when the last run of 429s began. The run cuts to a share of them at most.
+    /// Recently used slots when the last run of 429s began. All cuts of one run together leave at
+    /// least half of them.
     slots_before_refusals: f64,
-    /// Recent share of late calls, from 0 to 1, or `None` if no call was evaluated.
+    /// Decaying share of late calls, from 0 to 1, or `None` before the first call is evaluated.
     late_share: Option<f64>,
-    /// Last time that too many calls were in flight, or `None` if that never happened.
+    /// Time at which too many calls in flight were last detected, or `None` if that never happened.
     last_breach_at: Option<Instant>,
 }
 
 impl Limit {
-    /// Creates a limit without samples.
+    /// Creates a limit with the configured initial slots and without evidence.
     pub fn new(settings: &LimitSettings, now: Instant) -> Self {
         let adaptive = &settings.adaptive;
         let slots = SlotLimit::new(adaptive.start, adaptive.min, settings.max);
@@ -127,9 +131,10 @@ impl Limit {
         self.load.in_flight < self.slots() && self.load.awaiting < self.first_token_limit()
     }
 
-    /// Counts a call that is sent. Returns its sample, for the later events of the call.
+    /// Counts a call as in flight. Call this when the call is sent. Returns the sample that
+    /// identifies the call in its later events.
     ///
-    /// Calls beyond the limit are counted too.
+    /// A call that exceeds the limit is counted too.
     pub fn on_sent(&mut self, now: Instant, kind: CallKind) -> Sample {
         let class = class_of(kind);
         self.load.on_sent(now, kind.streams);
@@ -145,8 +150,9 @@ impl Limit {
         Sample { class, output: kind.output, queue_number, judged: false, sent, first_token_at: None }
     }
 
-    /// Evaluates the time to the first token of a call, which may raise or cut the limit. Does
-    /// nothing if the call does not stream, or if its first token was already reported.
+    /// Records that the first token of a call has arrived at `now`, and raises or cuts the limit if
+    /// the evidence suffices. Does nothing if the call does not stream, or if its first token was
+    /// already reported.
     pub fn on_first_token(&mut self, now: Instant, sample: &mut Sample) {
         if !sample.awaits_first_token() {
             return;
@@ -170,8 +176,8 @@ impl Limit {
         sample.output = output;
     }
 
-    /// Evaluates the end of a call, which may raise or cut the limit, and removes the call from the
-    /// calls in flight.
+    /// Removes a call from the calls in flight, and raises or cuts the limit if the end of the call
+    /// (`how`) is sufficient evidence.
     pub fn on_ended(&mut self, now: Instant, mut sample: Sample, how: Ended) {
         self.update_full(now);
         if let Ended::Completed { output } = how {
@@ -205,15 +211,16 @@ impl Limit {
         (0..CLASSES).filter(move |class| classes >> class & 1 == 1)
     }
 
-    /// Removes a class from those in which calls await their answer, if no call does any more.
+    /// Removes a class from the set of classes with awaiting calls if its last awaiting call was
+    /// removed.
     fn on_removed(&mut self, class: usize) {
         if self.classes[class].awaiting.oldest().is_none() {
             self.awaiting_classes &= !(1 << class);
         }
     }
 
-    /// Adds the calls that have become overdue to the evidence, and evaluates the percentile
-    /// detector if its tick is due. Both may change the limit. Call this at [`Limit::next_wake`].
+    /// Adds the calls that have become overdue to the evidence, and runs the tick of the percentile
+    /// detector if it is due. Both may change the limit. Call this at [`Limit::next_wake`].
     pub fn on_tick(&mut self, now: Instant) {
         for class in self.awaiting_classes() {
             while self.classes[class].overdue_at().is_some_and(|at| at <= now)
@@ -226,7 +233,7 @@ impl Limit {
         self.tick_percentile(now);
     }
 
-    /// Returns the last time that too many calls were in flight, even if the limit was already at
+    /// Returns when too many calls in flight were last detected, even if the limit was already at
     /// its minimum. Returns `None` if that never happened.
     pub fn last_breach(&self) -> Option<Instant> {
         self.last_breach_at
@@ -256,8 +263,9 @@ impl Limit {
         }
     }
 
-    /// Evaluates a complete response: the time between its tokens if the first token was observed,
-    /// or else its whole latency.
+    /// Adds a complete response to the statistics and the evidence, which may raise or cut the
+    /// limit. Uses the time between its tokens if the first token was observed, otherwise its whole
+    /// latency. `output` is the number of output tokens, or 0 if unknown.
     fn on_completed(&mut self, now: Instant, sample: &mut Sample, output: u64) {
         if let Some(first) = sample.first_token_at {
             return self.on_token_pace(now, sample.sent, first, output);
@@ -274,8 +282,8 @@ impl Limit {
         self.on_answer(now, sample, class, took);
     }
 
-    /// Evaluates a latency of `took` seconds: updates the statistics of the latency class, and adds
-    /// the call to the evidence unless it was added before as overdue.
+    /// Records a latency of `took` seconds in the latency class, and adds the call to the evidence
+    /// unless it was added before as overdue.
     fn on_answer(&mut self, now: Instant, sample: &mut Sample, class: usize, took: f64) {
         let latencies = &mut self.classes[class];
         let is_young = self.slots.count(false) == 0 && latencies.is_young();
@@ -300,8 +308,10 @@ impl Limit {
         }
     }
 
-    /// Evaluates the mean time between two tokens of a complete response whose first token arrived
-    /// at `first`. Does nothing without an objective for that time, or if the response is short.
+    /// Adds the mean time between two tokens of a complete response to the evidence, and cuts the
+    /// slots if that suffices. `first` is the time at which the first token arrived, and `output`
+    /// the number of output tokens. Does nothing without an objective for the time between tokens,
+    /// or if the response is short.
     fn on_token_pace(&mut self, now: Instant, sent: Sent, first: Instant, output: u64) {
         if self.settings.tpot.is_none() || output < MIN_PACE_TOKENS {
             return;
@@ -317,7 +327,7 @@ impl Limit {
         }
     }
 
-    /// Adds a call to the evidence, and raises or cuts the limit if that suffices.
+    /// Adds a call to the evidence, and raises or cuts the limit if the evidence suffices.
     ///
     /// `normalized_latency` is that of [`LatencyClass::normalized_latency`]: above 1.0, the call is
     /// late.
@@ -356,7 +366,10 @@ impl Limit {
         }
     }
 
-    /// Raises the limits after a call in time that was sent at `sent_at`, if they were full since.
+    /// Counts a call that was sent at `sent_at` and was in time. Raises the slots and, if the call
+    /// `streams`, the first-token limit. Each of them is raised only if it was full at some time
+    /// after `sent_at`.
+    ///
     /// `since_raise` is `true` if the call was sent after the last raise.
     fn on_in_time(&mut self, now: Instant, sent_at: Instant, streams: bool, since_raise: bool) {
         if streams && self.load.was_first_token_limit_full_since(sent_at) {
@@ -374,13 +387,14 @@ impl Limit {
         }
     }
 
-    /// For each limit that is full, sets the time at which it was last full to `now`.
+    /// If all slots are used, records `now` as the last time at which they were. Does the same for
+    /// the first-token limit.
     fn update_full(&mut self, now: Instant) {
         self.load.update_full(now, self.slots(), self.first_token_limit.limit());
     }
 
     /// Removes a call from the awaiting calls of its class. Returns `true` if the call was among
-    /// them. A call that was removed before as overdue is marked as judged.
+    /// them. If the call was removed before as overdue, marks it as already counted as evidence.
     fn stop_awaiting(&mut self, sample: &mut Sample) -> bool {
         let Some(queue_number) = sample.queue_number.take() else { return false };
         let was_awaiting = self.classes[sample.class].awaiting.remove(queue_number);

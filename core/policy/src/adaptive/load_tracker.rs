@@ -7,18 +7,20 @@ use std::time::{Duration, Instant};
 use super::sample::Sent;
 use crate::push_bounded;
 
-/// Length of a span. A [`RecentMax`] covers the current and the previous span.
+/// Length of one span of a [`RecentMax`], which covers the current and the previous span.
 const RECENT_SPAN: Duration = Duration::from_secs(5);
 /// Maximum number of first tokens that are remembered.
 const MAX_EVENTS: usize = 64;
 /// Factor by which the peak of calls in flight decays with each call that is sent.
 const PEAK_DECAY: f64 = 0.9995;
-/// Factor on the peak of calls in flight per cut that would go below [`CALM_SHARE`] of the peak.
+/// Factor by which the recorded peak of calls in flight is lowered at each cut that would go below
+/// [`CALM_SHARE`] of the peak.
 const PEAK_CUT_FACTOR: f64 = 0.75;
-/// Share of the peak of calls in flight up to which a call meets no congestion that this client
-/// causes.
+/// If at most this share of the peak of calls in flight is in flight, a call is assumed to meet no
+/// congestion caused by this client.
 const CALM_SHARE: f64 = 0.25;
-/// Number of calls in flight up to which a call meets no congestion that this client causes.
+/// If at most this number of calls is in flight, a call is assumed to meet no congestion caused by
+/// this client.
 pub(super) const FEW_CALLS: usize = 2;
 
 /// Counts of the calls in flight, their recent maxima, and the times at which the limits were full.
@@ -32,13 +34,14 @@ pub(super) struct LoadTracker {
     /// Time since which at least one call has been awaiting its first token, or `None` if no call
     /// is.
     awaiting_since: Option<Instant>,
-    /// Maximum number of calls in flight, decaying with each call.
+    /// Maximum number of calls in flight. It decays with each call that is sent.
     peak: f64,
-    /// Recent maximum of the calls in flight when a call was sent.
+    /// Recent maximum of the calls in flight, counted whenever a call is sent.
     pub(super) recent_in_flight: RecentMax,
     /// Recent maximum of [`LoadTracker::served_now`].
     recent_served: RecentMax,
-    /// Recent maximum of the calls in flight when an accepted call was sent.
+    /// Recent maximum of the number of calls that were in flight when a call was sent that the
+    /// upstream later accepted.
     pub(super) recent_accepted: RecentMax,
     pub(super) first_token_rate: FirstTokenRate,
     /// Last time at which all slots were used, or `None` if they never were.
@@ -65,7 +68,8 @@ impl LoadTracker {
         self.awaiting_since = self.awaiting_since.filter(|_| self.awaiting > 0);
     }
 
-    /// Counts the first token of a call that awaited it.
+    /// Moves a call from those that await their first token to those that have received it, and
+    /// records `now` in the rate of first tokens.
     pub(super) fn on_first_token(&mut self, now: Instant) {
         self.first_token_rate.on_first_token(now);
         self.on_awaiting_ended();
@@ -79,8 +83,8 @@ impl LoadTracker {
         self.decoding -= usize::from(had_first_token);
     }
 
-    /// Records `now` as the last time that each limit was full, if the limit is full. Call this
-    /// after a call is sent and before a call ends.
+    /// If all `slots` are used, records `now` as the last time at which they were. Does the same
+    /// for the `first_token_limit`. Call this after a call is sent and before a call ends.
     pub(super) fn update_full(&mut self, now: Instant, slots: usize, first_token_limit: usize) {
         if self.in_flight >= slots {
             self.slots_full_at = Some(now);
@@ -126,30 +130,31 @@ impl LoadTracker {
         self.awaiting_since.map_or(Duration::ZERO, |since| now.saturating_duration_since(since))
     }
 
-    /// Returns the number of calls that the upstream serves now: those past their first token.
+    /// Returns the number of calls that the upstream serves now, as opposed to queueing them.
     ///
-    /// Of the calls whose first token cannot be observed, the same share is counted. Returns `None`
-    /// if no streaming call is in flight.
+    /// Streaming calls count as served after their first token. Of the calls whose first token
+    /// cannot be observed, the same share is assumed to be served. Returns `None` if no streaming
+    /// call is in flight.
     pub(super) fn served_now(&self) -> Option<usize> {
         (self.in_flight * self.decoding).checked_div(self.awaiting + self.decoding)
     }
 
-    /// Returns the recent maximum of calls served at once, or `None` if no streaming call is in
-    /// flight now.
+    /// Returns the recent maximum of [`LoadTracker::served_now`], or `None` if no streaming call is
+    /// in flight now.
     pub(super) fn recent_served(&mut self, now: Instant) -> Option<usize> {
         let recent = self.recent_served.max(now);
         self.served_now().map(|served| served.max(recent))
     }
 }
 
-/// Maximum of a number over the last one to two [`RECENT_SPAN`]s.
+/// The maximum of a number over the last one to two spans of [`RECENT_SPAN`].
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct RecentMax {
     /// Start of the current span, or `None` before the first use.
     since: Option<Instant>,
-    /// Maximum over the span before the current one.
+    /// Maximum of the numbers observed in the span before the current one.
     previous: usize,
-    /// Maximum over the current span.
+    /// Maximum of the numbers observed in the current span.
     current: usize,
 }
 
@@ -176,7 +181,7 @@ impl RecentMax {
     }
 }
 
-/// The rate of first tokens, from the times of the last ones.
+/// The times of the most recent first tokens, from which their rate is computed.
 #[derive(Debug, Default)]
 pub(super) struct FirstTokenRate(VecDeque<Instant>);
 

@@ -7,7 +7,7 @@
 //! similar calls on an uncongested upstream. The limit has two bounds:
 //!
 //! - The *first-token limit* (`first_token_limit`) bounds the streaming calls that await their
-//!   first token. These calls are the upstream's own queue. By Little's law (`N = rate * time`),
+//!   first token. Such calls are the upstream's own queue. By Little's law (`N = rate * time`),
 //!   their number divided by the rate of first tokens is the time that each of them waits. This
 //!   bound acts at once.
 //! - The *slots* (`slot_limit`) bound all calls in flight. A stream keeps its slot until it ends,
@@ -29,15 +29,16 @@
 //!   the local queue is not part of a call's latency: a limit that reacted to it with a cut would
 //!   lengthen that queue and cut again.
 //! - **One cut per epoch**: only calls sent after the last cut are evidence.
-//! - **Growth** (`growth`) needs calls in time that were sent or answered *while the limit was
-//!   full*: a limit that nobody reaches proves nothing. Growth is slow start until an excessive
-//!   level is known. After that the slots grow in trials, of one slot at first and of more after
-//!   each success.
+//! - **Growth** (`growth`) needs calls that were not late and were in flight *while the limit was
+//!   full*: other calls show nothing about a higher limit. Growth is slow start until the slots are
+//!   first found to be too many. After that they grow in trials, of one slot at first and of more
+//!   after each success.
 //! - **Inherent variance** is not congestion: each class learns its usual deviation and its usual
 //!   share of late calls while there is room.
 //! - **Recovery**: a cut halves the recent number of calls at most, and stops at a quarter of the
-//!   recent peak first, where calls refresh their class's baseline. Calls that are nearly alone are
-//!   no evidence, so a slow upstream is not treated as a congested one forever.
+//!   recent peak first, where calls refresh their class's baseline. Late calls that were sent while
+//!   at most two calls were in flight are not evidence, so a slow upstream is not treated as a
+//!   congested one forever.
 //!
 //! # Rationale
 //!

@@ -49,8 +49,8 @@ impl Percentile {
         push_bounded(&mut self.window, MAX_SAMPLES, (now, class, multiple));
     }
 
-    /// Drops the responses that are older than the window, evaluates the rest, and schedules the
-    /// next tick. Missed ticks are skipped.
+    /// Drops the responses that are older than the window, compares the percentile of the others
+    /// with the dead band, and schedules the next tick. Missed ticks are skipped.
     pub(super) fn tick(&mut self, now: Instant) -> PercentileVerdict {
         self.tick_at = duration::after(now, self.settings.tick.max(Duration::from_millis(1)));
         let age = |at: Instant| now.saturating_duration_since(at);

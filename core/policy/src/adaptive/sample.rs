@@ -1,4 +1,5 @@
-//! Calls as the adaptive limit sees them: their kind, their sample while in flight, and their end.
+//! Descriptions of a call for the adaptive limit: its kind, its sample while it is in flight, and
+//! how it ended.
 
 use std::time::Instant;
 

@@ -56,8 +56,8 @@ impl SlotLimit {
     }
 
     /// Sets the slots. Records a decision if the number of whole slots has changed or the
-    /// first-token limit has decreased, and merges the decision with the last one if it continues
-    /// that one.
+    /// first-token limit has decreased. Raises for the same cause, and cuts in one run of 429s, are
+    /// merged with the previous decision.
     fn set(&mut self, now: Instant, value: f64, cause: DecisionCause, [before, awaiting]: [usize; 2]) {
         let from = self.slots();
         self.value = value;

@@ -1,4 +1,4 @@
-//! The limit against simulated upstreams, and against random events.
+//! Tests of the adaptive limit with simulated upstreams and with random events.
 
 use std::time::{Duration, Instant};
 
@@ -21,7 +21,7 @@ fn settings(objective_ms: Option<u64>) -> LimitSettings {
     }
 }
 
-/// A limit and the current time.
+/// A limit under test, together with the simulated current time.
 struct Run {
     limit: Limit,
     now: Instant,
@@ -42,7 +42,8 @@ impl Run {
         self.now = end;
     }
 
-    /// Sends all calls that may be sent, `most` at most.
+    /// Sends calls of `kind` until the limit is full or `most` calls were sent. Returns their
+    /// samples.
     fn fill(&mut self, kind: CallKind, most: usize) -> Vec<Sample> {
         let mut sent = Vec::new();
         while sent.len() < most && self.limit.has_room() {
@@ -51,7 +52,8 @@ impl Run {
         sent
     }
 
-    /// Sends calls whose first token arrives after `ms` milliseconds, and ends them.
+    /// Sends at most `most` calls of `kind`. After `ms` milliseconds, reports the first token and
+    /// the end of each of them.
     fn round(&mut self, kind: CallKind, most: usize, ms: u64) {
         let mut calls = self.fill(kind, most);
         self.pass(ms);
@@ -332,12 +334,12 @@ proptest! {
     }
 }
 
-/// An upstream without congestion: latencies are random and independent of load. Calls arrive
-/// evenly and queue if there is no room.
+/// A simulated upstream without congestion: latencies are random and independent of load. Calls
+/// arrive evenly and queue in front of the limit while it is full.
 struct UncongestedUpstream {
     run: Run,
     rng: fastrand::Rng,
-    /// Draws the seconds to the first token.
+    /// Draws the time from the sending of a call to its first token, in seconds.
     takes: fn(&mut fastrand::Rng) -> f64,
     stream_s: f64,
     flying: Vec<(Instant, bool, Sample)>,
@@ -345,7 +347,8 @@ struct UncongestedUpstream {
     served: usize,
 }
 
-/// Draws from a log-normal distribution with this median.
+/// Draws a number from a log-normal distribution with this median. `sigma` is the standard
+/// deviation of its logarithm.
 fn spread(rng: &mut fastrand::Rng, median: f64, sigma: f64) -> f64 {
     let normal = (0..12).map(|_| rng.f64()).sum::<f64>() - 6.0;
     median * (sigma * normal).exp()
@@ -385,7 +388,8 @@ impl UncongestedUpstream {
         }
     }
 
-    /// Returns the calls served per second in the last two of four minutes.
+    /// Runs the simulation for four minutes, in which `a_second` calls arrive per second. Returns
+    /// the number of calls served per second in the last two minutes.
     fn rate(mut self, a_second: f64) -> f64 {
         let mut due = 0.0;
         for step in 0..24_000 {
@@ -457,7 +461,7 @@ fn few_bad_samples_cut_idle_upstream_little() {
     }
 }
 
-/// How the engine's calls are answered.
+/// Whether the calls to the simulated engine stream, do not stream, or alternate.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Answers {
     Streamed,
@@ -465,10 +469,12 @@ enum Answers {
     Mixed,
 }
 
-/// Runs a limit against a model engine with an endless backlog: of the calls sent, the engine runs
-/// `places` at once, first come first served, each for 1.05 s with its first token after 0.05 s.
-/// Returns the mean number in flight over the second half of the time, and checks that each counted
-/// cut lowered the slots or the first-token bound.
+/// Runs a limit against a simulated engine with an endless backlog of calls. The engine runs
+/// `places` calls at once, first come first served. It runs each for 1.05 s, with the first token
+/// after 0.05 s. The other calls that the limit permits wait in the engine.
+///
+/// Returns the mean number of calls in flight over the second half of `seconds`. Checks that each
+/// counted cut lowered the slots or the first-token limit.
 fn mean_in_flight(settings: &LimitSettings, answers: Answers, places: usize, seconds: u64) -> f64 {
     const STEP: u64 = 10;
     let mut run = Run::new(settings);
@@ -514,9 +520,12 @@ fn mean_in_flight(settings: &LimitSettings, answers: Answers, places: usize, sec
     sum as f64 / (seconds * 500 / STEP) as f64
 }
 
-/// The right limit is the engine's capacity plus the calls that can wait for half a call's latency.
-/// An engine that runs a quarter of the initial limit is tested with the percentile detector only:
-/// the other detector learns its initial latency as the baseline.
+/// Expects between one and one and a half times as many calls in flight as the engine runs at once,
+/// within a further factor of 1.5. Calls that wait in the engine for up to half a call's latency
+/// still meet the objective.
+///
+/// An engine that runs a quarter of the initial limit is tested with the percentile detector only,
+/// because the other detector learns its initial latency as the baseline.
 #[test]
 fn each_detector_and_decrease_finds_engine_capacity() {
     let percentile = Detector::Percentile(Percentile::default());

@@ -23,7 +23,7 @@ labelled! {
         Refused = "refused",
         /// The upstream rejected calls for lack of capacity (503 or 529).
         Overloaded = "overloaded",
-        /// Calls got no response or no first token in time.
+        /// Calls got no response, or no first token, before their timeout.
         TimedOut = "timed_out",
     }
 }
@@ -53,8 +53,8 @@ pub struct LimitView {
     pub awaiting_limit: usize,
     /// Number of streaming calls that await their first token.
     pub awaiting: usize,
-    /// Whether the limit is in slow start: no excessive level is known yet. Always `false` with the
-    /// percentile detector.
+    /// Whether the limit is in slow start: the slots have not yet been found to be too many. Always
+    /// `false` with the percentile detector.
     pub slow_start: bool,
     /// Current latency objective, or `None` if calls are compared with similar ones. See
     /// [`LimitSettings::objective`](super::LimitSettings::objective).

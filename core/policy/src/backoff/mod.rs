@@ -22,8 +22,8 @@ pub fn bound(base: Duration, max: Duration, failures: u32) -> Duration {
         .unwrap_or(max)
 }
 
-/// Returns `floor + bound * random`. `random` is uniform in `[0, 1)`, and values outside of it are
-/// clamped to `[0, 1]`.
+/// Returns the delay `floor + bound * random`. Pass a `random` that is uniform in `[0, 1)`. Values
+/// outside of `[0, 1]` are clamped to it.
 ///
 /// # Examples
 ///

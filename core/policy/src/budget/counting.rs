@@ -6,14 +6,14 @@ use tidegate_config::Counting;
 use tidegate_protocol::{observe::Usage, request::Dialect};
 use tidegate_tokens::Demand;
 
-/// The counting rules in use. [`Counting::Auto`] is resolved to one of them.
+/// The counting rules under which calls are charged. [`Counting::Auto`] is resolved to one of them.
 pub(super) const RULES: [Counting; 4] = [Counting::Sum, Counting::Larger, Counting::Actual, Counting::Input];
 
 /// An amount under each counting rule, in the order of [`RULES`].
 pub(super) type PerRule = [i64; 4];
 
-/// Returns the counting rule of the provider that defined the dialect. [`Counting::Sum`] if it is
-/// not known.
+/// Returns the counting rule of the provider that defined the dialect, or [`Counting::Sum`] if its
+/// rule is not known.
 pub(super) fn rule_of_dialect(dialect: Dialect) -> Counting {
     match dialect {
         Dialect::AnthropicMessages => Counting::Actual,
@@ -26,12 +26,13 @@ pub(super) fn rule_of_dialect(dialect: Dialect) -> Counting {
 /// is what was charged in between.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Tally {
-    /// Totals of requests, all tokens, input tokens and output tokens.
+    /// Totals of requests, all tokens, input tokens and output tokens, in this order, each under
+    /// every counting rule.
     charged: [PerRule; 4],
 }
 
 impl Tally {
-    /// Returns the amounts of a single call.
+    /// Returns the amounts that a single call with this demand is charged, as totals.
     pub(super) fn from_demand(demand: &Demand) -> Self {
         let demand = &uncached(demand);
         let tokens = RULES.map(|rule| i64::from(tokens(rule, demand)));
@@ -79,8 +80,8 @@ fn uncached(demand: &Demand) -> Demand {
     Demand { input: demand.input.saturating_sub(free), cached: 0, ..*demand }
 }
 
-/// Returns the demand with the tokens that the provider counted instead of the estimates. `None` if
-/// `usage` contains no tokens.
+/// Returns the demand of a call after the provider has counted its tokens (`usage`), which replace
+/// the estimates. Returns `None` if `usage` contains no tokens.
 ///
 /// `max_output` is kept, because some providers charge it when the request arrives and do not
 /// refund unused tokens.
@@ -95,8 +96,8 @@ pub(super) fn actual_demand(demand: &Demand, usage: &Usage) -> Option<Demand> {
     Some(Demand { input, output: usage.output, max_output, cached: 0, ..*demand })
 }
 
-/// Returns the sum of tokens that a call is charged under a counting rule. [`Counting::Auto`]
-/// counts as [`Counting::Sum`].
+/// Returns the tokens that a counting rule charges a call under a limit of all tokens.
+/// [`Counting::Auto`] counts as [`Counting::Sum`].
 fn tokens(rule: Counting, demand: &Demand) -> u32 {
     let most = demand.max_output.unwrap_or(demand.output);
     saturate(match rule {

@@ -28,8 +28,8 @@ labelled! {
 }
 
 impl BudgetKind {
-    /// Returns the period in the name of the kind: a day or a minute. A provider may announce
-    /// another one.
+    /// Returns the period that the kind is named after: one minute or one day. A provider may
+    /// announce a limit of this kind over another period.
     pub(super) fn window(self) -> Duration {
         if matches!(self, Self::RequestsPerDay | Self::TokensPerDay) { DAY } else { MINUTE }
     }
@@ -45,8 +45,8 @@ impl BudgetKind {
         self.select([None, Some(&mut need.tokens), Some(&mut need.input), Some(&mut need.output)])
     }
 
-    /// Returns the value of the quantity that this kind limits. `values` are those of requests, all
-    /// tokens, input tokens and output tokens.
+    /// Returns the element of `values` that belongs to the limited quantity. `values` are those of
+    /// requests, all tokens, input tokens and output tokens, in this order.
     pub(super) fn select<T>(self, values: [T; 4]) -> T {
         let [requests, tokens, input, output] = values;
         match self {

@@ -1,8 +1,8 @@
 //! The usable share of each limit that a provider announced within the last hour.
 //!
 //! A gateway in front of several backends announces the limit of one backend now and the limit of
-//! another later. 429s reduce the usable share of one limit only, because a small backend may reject
-//! a rate that a large one serves.
+//! another later. 429s reduce the usable share of one limit only, because a small backend may
+//! reject a rate that a large one serves.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -16,7 +16,7 @@ const MAX_LIMITS: usize = 16;
 /// How long a limit is stored after it was replaced. A reduced share has recovered by then.
 const TTL: Duration = Duration::from_secs(3_600);
 
-/// The previous limits, the last one at the end.
+/// The limits that were in force earlier. The one that was replaced last is at the end.
 #[derive(Debug, Default)]
 pub(super) struct LimitHistory(VecDeque<PreviousLimit>);
 

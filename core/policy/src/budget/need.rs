@@ -1,4 +1,4 @@
-//! The tokens that a call needs, and those that are available to it.
+//! Amounts of tokens: what one call needs, and what the limits of a target still admit.
 
 /// Tokens that one call takes from each limit of a target. Larger numbers become `u32::MAX`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -28,7 +28,8 @@ impl Need {
     /// The largest possible need, `u32::MAX` in each field.
     pub const UNBOUNDED: Self = Self { tokens: u32::MAX, input: u32::MAX, output: u32::MAX, kv: u32::MAX };
 
-    /// Returns the minimum of each field. If that does not fit, neither `self` nor `other` fits.
+    /// Returns a need with the smaller value of each field. If the result does not fit, neither
+    /// `self` nor `other` fits.
     pub fn least(self, other: Self) -> Self {
         Self {
             tokens: self.tokens.min(other.tokens),
@@ -45,6 +46,6 @@ impl Need {
 }
 
 impl AvailableBudget {
-    /// Admits any call.
+    /// A budget that admits any call.
     pub const UNBOUNDED: Self = Self { has_requests: true, max_need: Need::UNBOUNDED };
 }

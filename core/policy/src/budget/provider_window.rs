@@ -22,7 +22,7 @@ use std::time::{Duration, Instant};
 use super::counting::PerRule;
 use super::token_bucket::{after, seconds};
 
-/// Time constant, in seconds, with which the measured refill rate follows new samples.
+/// Time constant of the exponential smoothing of the measured refill rate, in seconds.
 const REFILL_TIME_CONSTANT: f64 = 8.0;
 /// Minimum time, in seconds, between two reports that are used to measure the refill rate. Over
 /// shorter times, rounding in the headers hides the rate.
@@ -33,28 +33,31 @@ const MIN_SAMPLES: u32 = 40;
 /// Fraction of the limit above which a `remaining` value counts as nearly full. A nearly full
 /// budget refills at the whole rate, so the difference to the limit shows how calls are counted.
 const NEAR_FULL: f64 = 0.8;
-/// Maximum prediction error of a predictor that replaces another one, as a fraction of the error of
-/// the replaced one.
+/// A predictor replaces another one only if its prediction error is below this fraction of the
+/// other one's error.
 const MAX_ERROR_RATIO: f64 = 0.7;
-/// Number of reports in which a counting rule must have predicted better, minus those in which it
-/// did not, before it is adopted.
+/// Number of reports in which a counting rule must have predicted clearly better than the rule in
+/// use, minus those in which it did not, before it is adopted.
 const MIN_WINS: u32 = 30;
-/// Maximum number of times that [`MIN_WINS`] is multiplied by 4: once for each 429 under a learned
-/// counting rule. Each [`EVIDENCE_DECAY`] without a 429 removes one factor.
+/// Maximum number of times that [`MIN_WINS`] is multiplied by 4. Each 429 under a learned counting
+/// rule adds a factor, and each [`EVIDENCE_DECAY`] without such a 429 removes one.
 const MAX_DISTRUST: u32 = 3;
-/// Time without a 429 after which a new counting rule needs a quarter of the wins.
+/// Time without a 429 under a learned counting rule after which the number of wins that a new rule
+/// needs is divided by 4.
 const EVIDENCE_DECAY: Duration = Duration::from_secs(1_800);
-/// Weight of a report below the estimated maximum of `remaining` in that estimate.
+/// Weight with which a reported `remaining` below the estimated maximum of `remaining` lowers that
+/// estimate.
 const MAX_DECAY: f64 = 0.02;
 /// Minimum refill per window, as a fraction of the limit, that is assumed if announced resets did
 /// not refill the budget.
 const PROBE_REFILL: f64 = 0.25;
-/// Assumed time that a request travels to the provider.
+/// Assumed time from sending a request to its arrival at the provider.
 const NETWORK_DELAY: Duration = Duration::from_millis(250);
 /// Number of counting rules, from the first of [`RULES`](super::counting::RULES), that can be
 /// learned. Providers that use the last one, which counts only input, send no headers.
 const LEARNABLE_RULES: usize = 3;
-/// Number of samples that confirm the counting rule in use. Fewer than for a change of the rule.
+/// Minimum number of samples that confirm the counting rule in use. It is lower than the number for
+/// a change of the rule.
 const CONFIRMING_SAMPLES: u32 = MIN_SAMPLES / 2;
 /// Index of the first counting rule that counts output tokens when they are generated. The rules
 /// before it count all tokens when the request arrives.
@@ -62,16 +65,17 @@ const FIRST_LATE_RULE: usize = 2;
 /// Fraction of the limit by which the predicted amount may be too high, in addition to a fifth of
 /// the charges in flight, if the provider counts each call when it arrives.
 const UNCERTAIN_FRACTION: f64 = 0.03;
-/// Age of the last report above which it does not justify a boost.
+/// Age of the last report above which its prediction is too uncertain to boost the rate of charges
+/// (see `quota.rs`).
 const MAX_REPORT_AGE: Duration = Duration::from_secs(30);
 /// Minimum weight of the newest value in a [`Mean`].
 const MIN_WEIGHT: f64 = 0.03;
-/// Fraction of the limit that is never used.
+/// Fraction of the limit that is never used, as a safety margin.
 const MARGIN: f64 = 0.005;
 /// Like [`MARGIN`], while other clients use the same limit. Their use is reported late.
 const SHARED_MARGIN: f64 = 0.05;
 
-/// A point in time, and the total that was charged until then.
+/// A point in time, and the total that was charged until then under each counting rule.
 pub(super) type ChargedAt = (Instant, PerRule);
 
 /// A `remaining` value of a response, with the state of the budget at that time.
@@ -81,13 +85,14 @@ pub(super) struct Report {
     /// Time from the response until the budget is full again. `None` if the response did not
     /// announce it.
     pub(super) reset: Option<Duration>,
-    /// When the request was sent. The charge of the request is included.
+    /// Time at which the request was sent, and the total charged until then, including this
+    /// request.
     pub(super) sent: ChargedAt,
-    /// When the response was received.
+    /// Time at which the response was received, and the total charged until then.
     pub(super) received: ChargedAt,
     pub(super) limit: f64,
     pub(super) window: Duration,
-    /// The limit per second.
+    /// The limit, in requests or tokens per second.
     pub(super) rate: f64,
     /// Amount that this process charged within the last window.
     pub(super) own_usage: f64,
@@ -116,14 +121,15 @@ struct Predictor {
     charged: i64,
     /// Measured refill per second. Negative if other clients use more than is refilled.
     refill_rate: f64,
-    /// Absolute difference between predicted and reported `remaining`.
+    /// Mean absolute difference between predicted and reported `remaining`.
     error: Mean,
-    /// Absolute difference between predicted and reported `remaining`, for samples that began above
-    /// [`NEAR_FULL`] of the limit.
+    /// Mean absolute difference between predicted and reported `remaining`, over samples that began
+    /// above [`NEAR_FULL`] of the limit.
     near_full_error: Mean,
-    /// Refill minus the limit's rate times the elapsed time, for samples below 90 % of the limit.
+    /// Mean difference between the measured refill of a sample and the refill at the limit's rate,
+    /// over samples below 90 % of the limit.
     surplus: Mean,
-    /// Amount charged during each sample that `surplus` includes.
+    /// Mean amount charged during a sample, over the samples that `surplus` includes.
     spent: Mean,
 }
 
@@ -145,7 +151,7 @@ pub(super) struct ProviderWindow {
     max_remaining: f64,
     /// Until when other clients are assumed to use the limit. `None` if they never did.
     shared_until: Option<Instant>,
-    /// Lower bound on the assumed refill per second. `None` while announced resets prove right.
+    /// Lower bound on the assumed refill per second. `None` unless announced resets proved wrong.
     min_refill_rate: Option<f64>,
     /// Number of announced resets that refilled the budget minus those that did not, from -4 to 4.
     reset_score: i8,
@@ -154,7 +160,7 @@ pub(super) struct ProviderWindow {
     /// Time of the last 429. Samples that began before it are not used, because the provider may
     /// not have counted the rejected calls. `None` if there was no 429.
     pub(super) last_refused_at: Option<Instant>,
-    /// The counting rule with the smallest error, and its wins as in [`MIN_WINS`].
+    /// Index of the counting rule that may replace the one in use, and its wins as in [`MIN_WINS`].
     candidate: (usize, u32),
     /// How often [`MIN_WINS`] is multiplied by 4, from 0 to [`MAX_DISTRUST`].
     distrust: u32,
@@ -162,8 +168,8 @@ pub(super) struct ProviderWindow {
 }
 
 impl ProviderWindow {
-    /// Removes all reports because the limit has changed. The counting rule and its evidence are
-    /// kept.
+    /// Removes all reports because the limit has changed. Keeps the counting rule in use, and how
+    /// many wins another rule needs to replace it.
     pub(super) fn clear(&mut self) {
         let Self { rule, distrust, distrusted_at, .. } = *self;
         *self = Self { rule, distrust, distrusted_at, ..Self::default() };
@@ -205,7 +211,7 @@ impl ProviderWindow {
     }
 
     /// Divides the wins that a new counting rule needs by 4 if [`EVIDENCE_DECAY`] has passed since
-    /// the last 429 under a learned rule or the last division.
+    /// the last such division and since the last 429 under a learned rule.
     pub(super) fn decay_evidence(&mut self, now: Instant) {
         if self.distrusted_at.is_some_and(|at| now.saturating_duration_since(at) >= EVIDENCE_DECAY) {
             self.distrust = self.distrust.saturating_sub(1);
@@ -265,8 +271,10 @@ impl ProviderWindow {
         }
     }
 
-    /// Updates `reset_score` if the expected reset is over. `is_visible` is `false` if so little
-    /// was used before that a reset cannot be seen.
+    /// Updates `reset_score` and forgets the expected reset once it is decided whether it took
+    /// place. `has_reset` is `true` if the last report showed a reset, and `sent` is when its
+    /// request was sent. `is_visible` is `false` if so little was used before that a reset cannot
+    /// be seen.
     fn score_reset(&mut self, sent: Instant, has_reset: bool, is_visible: bool) {
         let Some(expected_reset) = self.expected_reset else { return };
         if has_reset || sent.saturating_duration_since(expected_reset) > NETWORK_DELAY {
@@ -294,8 +302,9 @@ impl ProviderWindow {
         }
     }
 
-    /// Returns the amount that may be charged now. Negative if too much was charged. `None` if
-    /// there was no report, or if the budget has been full again since.
+    /// Returns the amount that may be charged now. Negative if too much was charged. `None` if the
+    /// reports do not limit it: there was none, or the budget has been full again since the last
+    /// one.
     pub(super) fn available(&self, now: Instant, charged: &PerRule, limit: f64) -> Option<f64> {
         if now >= self.full_at? {
             return None;
@@ -364,7 +373,7 @@ impl ProviderWindow {
         (0.9 * self.max_remaining - self.margin(now, limit)).max(1.0)
     }
 
-    /// Returns the amount that is never used.
+    /// Returns the amount that is never used, as a safety margin.
     fn margin(&self, now: Instant, limit: f64) -> f64 {
         let margin = if self.is_shared(now) { SHARED_MARGIN } else { MARGIN };
         (margin * limit).min(0.25 * self.max_seen)
@@ -375,13 +384,14 @@ impl ProviderWindow {
         self.shared_until.is_some_and(|until| now < until)
     }
 
-    /// Returns the assumed refill per second.
+    /// Returns the refill per second that the predictor measured, or the assumed lower bound if
+    /// that is more.
     fn refill_rate(&self, predictor: &Predictor) -> f64 {
         self.min_refill_rate.map_or(predictor.refill_rate, |min| predictor.refill_rate.max(min))
     }
 
-    /// Returns the predictor of the counting rule in use with the smaller error. `None` until the
-    /// first report.
+    /// Returns the more accurate of the two predictors of the counting rule in use. `None` until
+    /// the first report.
     fn predictor(&self) -> Option<&Predictor> {
         let [sent, received] = &self.predictors.as_ref()?[self.rule];
         // The predictor of the sending time is the more cautious one, because it subtracts the
@@ -422,10 +432,12 @@ impl Predictor {
         self.remaining - charged.wrapping_sub(self.charged) as f64 + refill_rate * passed
     }
 
-    /// Replaces the last report and learns from the difference, unless `is_countable` is `false`.
+    /// Replaces the last report by a report that was measured at `at`. Also learns from the
+    /// difference between the two, unless `is_countable` is `false`.
     ///
-    /// Returns `None` if the report was measured before the last one. Otherwise returns whether
-    /// more was refilled in between than the rate explains, that is, whether the window was reset.
+    /// Returns `Some(true)` if more was refilled in between than the rate explains, because the
+    /// window was reset, and otherwise `Some(false)`. Returns `None` if the report was measured
+    /// before the last one.
     fn update(&mut self, report: &Report, at: Instant, charged: i64, is_countable: bool) -> Option<bool> {
         let Report { remaining, limit, rate, .. } = *report;
         let passed = at.checked_duration_since(self.at)?.as_secs_f64();

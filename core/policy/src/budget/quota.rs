@@ -13,15 +13,16 @@
 //!    according to its headers, including the use of other clients.
 //!
 //! The first two bounds need no headers. For windows below an hour, each bound is loose enough not
-//! to bind if the provider enforces another one. Windows of an hour or more use only the provider
-//! window while its state is known: a day that begins at midnight is full again long before the
-//! last 24 hours of charges expire. When the announced reset of a long window has passed, the first
-//! two bounds start again.
+//! to delay calls if the provider enforces only another one. Windows of an hour or more use only
+//! the provider window while its state is known: a day that begins at midnight is full again long
+//! before the last 24 hours of charges expire. When the announced reset of a long window has
+//! passed, the first two bounds start again.
 //!
 //! If the provider is known to be a token bucket
-//! ([`WindowHint::is_token_bucket`](super::window_inference::WindowHint::is_token_bucket)), the window
-//! usage is ignored, because tokens that accrued during a pause may be used. The pacer then doubles
-//! its rate (the *boost*) while the provider has more left than is uncertain.
+//! ([`WindowHint::is_token_bucket`](super::window_inference::WindowHint::is_token_bucket)), the
+//! window usage is ignored, because tokens that accrued during a pause may be used. The pacer then
+//! doubles its rate (the *boost*) while the amount that the provider has left exceeds the possible
+//! error of its prediction.
 //!
 //! # Reaction to 429s
 //!
@@ -56,32 +57,32 @@ const MIN_BURST: Duration = Duration::from_millis(250);
 /// Length from which a window is long. The charges of a long window are not smoothed: a daily limit
 /// may be used as soon as there is work.
 const LONG_WINDOW: Duration = Duration::from_secs(3_600);
-/// Factor on the usable share after a 429 without an explanation, if no response has reported
-/// `remaining`.
+/// Factor by which the usable share is multiplied after a 429 that the headers do not explain, if
+/// no response has reported `remaining`.
 const CUT_FACTOR: f64 = 0.9;
 /// Like [`CUT_FACTOR`], if a response has reported `remaining`.
 const CUT_FACTOR_WITH_HEADERS: f64 = 0.98;
 /// Time between two increases of a cut share.
 const RECOVERY_INTERVAL: Duration = Duration::from_secs(60);
-/// Factor on the share per [`RECOVERY_INTERVAL`] until [`SLOW_RECOVERY_PERIOD`] after the cut. If
-/// the cut was right, each complete recovery costs a 429 for all calls in flight.
+/// Factor by which a cut share grows per [`RECOVERY_INTERVAL`] during the [`SLOW_RECOVERY_PERIOD`]
+/// after the cut. If the cut was right, each complete recovery costs a 429 for all calls in flight.
 const SLOW_RECOVERY_FACTOR: f64 = 1.01;
 /// Like [`SLOW_RECOVERY_FACTOR`], after that period. A share of 1 % recovers within an hour.
 const FAST_RECOVERY_FACTOR: f64 = 1.1;
-/// Time after a cut during which the share recovers slowly.
+/// Time after a cut in which the share recovers slowly.
 const SLOW_RECOVERY_PERIOD: Duration = Duration::from_secs(11 * 60);
-/// Initial time without a 429 after which a shortened burst doubles. The time doubles whenever a
-/// lengthened burst causes a 429, and is reset when that burst has caused none for four times as
-/// long.
+/// Initial time without a 429 after which a shortened burst doubles. This time doubles whenever a
+/// lengthened burst causes a 429. It returns to the initial value when a lengthened burst has
+/// caused no 429 for four times as long.
 const BURST_RECOVERY_DELAY: Duration = Duration::from_secs(15 * 60);
-/// Maximum of the time in which a shortened burst doubles.
+/// Maximum time without a 429 after which a shortened burst doubles.
 const MAX_BURST_RECOVERY_DELAY: Duration = Duration::from_secs(86_400);
-/// Factor on the pacer's rate while a provider that is a token bucket has a surplus.
+/// Factor by which the boost multiplies the pacer's rate (see the [module documentation](self)).
 const BOOST_FACTOR: f64 = 2.0;
 /// Fraction of the limit by which the available amount must exceed its uncertainty for a boost to
 /// start.
 const MIN_BOOST_SURPLUS: f64 = 0.02;
-/// Time without a boost after a 429 that the headers explain.
+/// Time after a 429 that the headers explain in which the pacer's rate is not boosted.
 const BOOST_PENALTY: Duration = Duration::from_secs(60);
 
 /// The limiter that smooths charges: of requests or of tokens.
@@ -103,8 +104,8 @@ pub(super) struct Quota {
     pub(super) configured: Option<u64>,
     /// Whether the current limit was announced by headers.
     pub(super) from_headers: bool,
-    /// A limit and window above the current ones that one response has announced. `None` if there
-    /// is none. See [`Quota::on_limit`].
+    /// An announced limit and window whose rate is above the current one. They apply if the next
+    /// response confirms them (see [`Quota::on_limit`]). `None` if no increase is pending.
     pending_increase: Option<(u64, Duration)>,
     /// The current burst, as time at the limit's rate.
     pub(super) burst: Duration,
@@ -122,7 +123,7 @@ pub(super) struct Quota {
     history: LimitHistory,
     /// Time of the last reduction of the burst or the share. `None` if there was none.
     last_cut_at: Option<Instant>,
-    /// Time up to which the recovery of the share is calculated.
+    /// Time until which the recovery of the share is already included in `share`.
     last_recovery_at: Instant,
     pacer: Pacer,
     window_usage: SlidingWindow,
@@ -145,8 +146,8 @@ pub(super) struct Quota {
 }
 
 impl Quota {
-    /// Creates an unused limit of `limit` per `window`. `burst` is the time at the limit's rate
-    /// that may be used at once; it is ignored for long windows.
+    /// Creates an unused limit of `limit` per `window`. `burst` determines how much may be charged
+    /// at once, as time at the limit's rate. It is ignored for long windows.
     pub(super) fn new(kind: BudgetKind, limit: u64, window: Duration, burst: Duration, now: Instant) -> Self {
         let limit = limit.max(1);
         let burst = if window >= LONG_WINDOW { window } else { burst.clamp(MIN_BURST.min(window), window) };
@@ -200,8 +201,8 @@ impl Quota {
         pacer.min(left.map_or(u64::MAX, |left| left as u64)).min(known)
     }
 
-    /// Returns the earliest time, not before `now`, at which a call fits if nothing else is
-    /// charged.
+    /// Returns the earliest time, not before `now`, at which a call with this need fits if nothing
+    /// else is charged.
     pub(super) fn ready_at(&mut self, now: Instant, tally: &Tally, need: &Need) -> Instant {
         let cost = self.kind.cost(need);
         if cost == 0 {
@@ -436,7 +437,8 @@ impl Quota {
         self.update_rate(now);
     }
 
-    /// Lets the burst and the usable share recover, because a response was not a 429.
+    /// Lengthens a shortened burst and raises a cut share if enough time has passed. Call this for
+    /// each response that is not a 429.
     pub(super) fn on_success(&mut self, now: Instant) {
         self.provider_window.decay_evidence(now);
         let before = (self.share, self.burst);

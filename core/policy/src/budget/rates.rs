@@ -40,7 +40,7 @@ pub struct Charge {
     /// The counting rule in use when the charge was made.
     rule: Counting,
     demand: Demand,
-    /// Total charged when this charge was made, including it.
+    /// Totals of all charges when this charge was made, including it.
     tally: Tally,
     /// Whether the charge was replaced by the actual amount.
     settled: bool,
@@ -147,7 +147,8 @@ impl RateBudgets {
         self.has_limits.store(!self.quotas.is_empty(), Ordering::Release);
     }
 
-    /// Returns the tokens that a call will be charged, under the counting rule of its provider.
+    /// Returns the tokens that a call is charged on admission, under the counting rule of its
+    /// provider.
     pub fn need(&self, demand: &Demand) -> Need {
         counting::need(self.rule(demand), demand)
     }
@@ -201,7 +202,8 @@ impl RateBudgets {
         self.quotas.iter().map(|quota| quota.time_for(cost(quota))).max().unwrap_or_default()
     }
 
-    /// Charges an admitted call its estimated tokens. A call that does not fit leaves a debt.
+    /// Charges an admitted call its estimated tokens, and returns the charge. If the call does not
+    /// fit, the missing tokens become debt.
     pub fn charge(&mut self, now: Instant, demand: &Demand) -> Charge {
         self.dialect = demand.dialect.or(self.dialect);
         let rule = self.rule(demand);
@@ -312,8 +314,8 @@ impl RateBudgets {
         shown.or(demand.dialect.map(counting::rule_of_dialect)).unwrap_or(Counting::Sum)
     }
 
-    /// Applies the values that one header announced. Returns `true` if they explain a 429: less was
-    /// left than the call needs.
+    /// Applies the limit and the `remaining` value that one header announced. Returns `true` if the
+    /// header explains a 429, because less was left than the call needs.
     fn on_window(
         &mut self,
         now: Instant,
@@ -363,8 +365,8 @@ impl RateBudgets {
         remaining < u64::from(kind.cost(&charge.need))
     }
 
-    /// Returns the kind and the window of an announced limit. A header for requests or tokens may
-    /// announce a limit per day.
+    /// Returns the kind and the window of a limit that a header announced as being of `kind`. A
+    /// header for requests or tokens may announce a limit per day.
     fn resolve_window(
         &mut self,
         now: Instant,

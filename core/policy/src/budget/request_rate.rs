@@ -2,15 +2,15 @@
 //!
 //! # Algorithm
 //!
-//! The limiter is the generic cell rate algorithm (GCRA): one request accrues per period, up to the
-//! burst, and a single time records the state, the time at which the whole burst has accrued. Three
+//! The limiter is the generic cell rate algorithm (GCRA). One request accrues per period, up to the
+//! burst. The state is a single time: the time at which the whole burst will have accrued. Three
 //! operations are added:
 //!
-//! - A check reserves the request that it grants, so that checks without a request do not raise the
-//!   rate. A refund is a reserved request as well. Reserved and accrued requests together never
-//!   exceed the burst.
-//! - A request that is taken although none is available is recorded as debt, in time. The requests
-//!   that accrue until the debt ends are discarded.
+//! - A check for availability reserves the request that it grants. Further checks grant the same
+//!   request until it is taken. A refunded request is reserved as well. Reserved and accrued
+//!   requests together never exceed the burst.
+//! - A request that is taken although none is available becomes debt. The debt is stored as a time,
+//!   and requests that accrue until then are discarded.
 //! - A change of the rate creates a new limiter that starts with the level of the old one.
 
 use std::time::{Duration, Instant};
@@ -28,13 +28,13 @@ pub(super) struct RequestRate {
     full_at: Instant,
     /// Number of requests that were granted by a check or refunded, and not taken since.
     reserved: u32,
-    /// Until when all accruing requests repay debt. `None` without debt.
+    /// Time until which all accruing requests repay debt. `None` without debt.
     debt_until: Option<Instant>,
 }
 
 impl RequestRate {
-    /// Creates a limit of `rate` requests per second with the whole burst available: `burst` worth
-    /// of the rate, at least one request.
+    /// Creates a limit of `rate` requests per second. The requests that accrue within `burst`, at
+    /// least one, may be sent at once and are available from the start.
     pub(super) fn new(rate: f64, burst: Duration, now: Instant) -> Self {
         // The period is between 1 ns and about 30 years.
         let period = Duration::from_nanos((1e9 / rate).ceil().clamp(1.0, 1e18) as u64);
@@ -76,7 +76,7 @@ impl RequestRate {
         }
     }
 
-    /// Returns one request that was taken and never sent.
+    /// Makes a request that was taken and never sent available again, or reduces the debt by it.
     pub(super) fn refund(&mut self, now: Instant) {
         let debt_until = self.debt_until.and_then(|until| until.checked_sub(self.period));
         self.debt_until = debt_until.filter(|until| *until > now);
@@ -117,21 +117,22 @@ impl RequestRate {
         None
     }
 
-    /// Takes `count` accrued requests.
+    /// Takes `count` of the accrued requests.
     fn spend(&mut self, now: Instant, count: u32) {
         let from = self.full_at.max(now);
         let took = self.period.checked_mul(count).unwrap_or(MAX_DELAY).min(MAX_DELAY);
         self.full_at = from.checked_add(took).unwrap_or(from);
     }
 
-    /// Returns the number of accrued requests, without reserved ones.
+    /// Returns the number of accrued requests, not including reserved ones.
     fn grantable(&self, now: Instant) -> u32 {
         let missing = self.full_at.saturating_duration_since(now).as_nanos();
         let missing = missing.div_ceil(self.period.as_nanos().max(1));
         self.burst - u32::try_from(missing).unwrap_or(u32::MAX).min(self.burst)
     }
 
-    /// Drops the reserved requests that exceed the burst together with the accrued ones.
+    /// Drops reserved requests until the reserved and the accrued ones together do not exceed the
+    /// burst.
     fn trim_reserved(&mut self, now: Instant) {
         self.reserved = self.reserved.min(self.burst - self.grantable(now));
     }

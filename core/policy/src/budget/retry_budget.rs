@@ -69,7 +69,7 @@ impl RetryBudget {
         bin.calls = bin.calls.saturating_add(1);
     }
 
-    /// Charges one retry. `None` if the budget is used up.
+    /// Charges one retry. Returns `None`, and charges nothing, if the budget is used up.
     pub fn withdraw(&mut self, now: Instant) -> Option<RetryToken> {
         if self.balance(now) < 1.0 {
             return None;
@@ -79,7 +79,7 @@ impl RetryBudget {
         Some(RetryToken { second })
     }
 
-    /// Returns the charge of a retry that was not sent. Does nothing if the charge is older than
+    /// Takes back the charge of a retry that was not sent. Does nothing if the charge is older than
     /// ten seconds.
     pub fn refund(&mut self, token: RetryToken) {
         if let Some(bin) = self.bins.iter_mut().find(|bin| bin.second == token.second) {
@@ -103,7 +103,8 @@ impl RetryBudget {
         WINDOW + now.saturating_duration_since(self.origin).as_secs()
     }
 
-    /// Returns the bin of `second`. An expired bin in its place is reset.
+    /// Returns the bin that counts the calls and retries of `second`. If its place holds an older
+    /// second, that is cleared first.
     fn bin_mut(&mut self, second: u64) -> &mut Bin {
         let bin = &mut self.bins[(second % WINDOW) as usize];
         if bin.second != second {

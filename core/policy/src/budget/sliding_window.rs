@@ -18,8 +18,8 @@ use std::time::{Duration, Instant};
 /// Number of bins per window. Charges expire a whole bin at a time, so up to 1/120 of a limit stays
 /// unused.
 const BINS: u64 = 120;
-/// Number of bins in the sum: those of the window, the one that expires at the moment, and one for
-/// the time that a request travels.
+/// Number of bins that the sum includes: those of the window, the one that is about to expire, and
+/// one for the time that a request travels to the provider.
 const TOTAL_BINS: u64 = BINS + 2;
 
 /// The sum of what was charged within the last window. All amounts are requests or tokens.

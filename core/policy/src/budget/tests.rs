@@ -1,4 +1,4 @@
-//! The budgets against models of providers, closed loop, in virtual time.
+//! Tests of the rate budgets with simulated providers and response headers, in virtual time.
 
 mod closed_loop;
 mod gateways;

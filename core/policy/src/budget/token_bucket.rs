@@ -71,12 +71,12 @@ impl TokenBucket {
         if cost == 0 || missing <= 0.0 { now } else { after(now, missing / self.rate) }
     }
 
-    /// Takes `cost` tokens, into debt if they exceed the level.
+    /// Takes `cost` tokens from the bucket. If it contains fewer, the missing tokens become debt.
     pub fn take(&mut self, now: Instant, cost: u64) {
         self.settle(now, 0, cost);
     }
 
-    /// Puts `cost` tokens that were taken back into the bucket, up to its depth.
+    /// Puts back `cost` tokens that were taken before, but not more than fit into the bucket.
     pub fn refund(&mut self, now: Instant, cost: u64) {
         self.settle(now, cost, 0);
     }
@@ -94,7 +94,7 @@ impl TokenBucket {
         (-self.level(now)).ceil() as u64
     }
 
-    /// Returns the time in which `cost` tokens accrue.
+    /// Returns the time in which `cost` tokens accrue, whatever the current level.
     pub fn time_for(&self, cost: u64) -> Duration {
         seconds(cost as f64 / self.rate)
     }
@@ -109,8 +109,8 @@ impl TokenBucket {
         (self.level + passed * self.rate).min(self.depth)
     }
 
-    /// Changes the rate and the burst. The level is kept, but limited to the new depth and to a
-    /// debt of `most` tokens.
+    /// Changes the rate and the burst. The tokens in the bucket are kept up to the new depth, and a
+    /// debt up to `most` tokens.
     pub(super) fn update_rate(&mut self, now: Instant, rate: f64, burst: Duration, most: f64) {
         let level = self.level(now);
         (self.rate, self.depth) = (rate, depth(rate, burst));
@@ -119,7 +119,7 @@ impl TokenBucket {
     }
 }
 
-/// Returns the maximum number of tokens in a bucket, at least 1.
+/// Returns the number of tokens that accrue within `burst` at `rate` tokens per second, at least 1.
 fn depth(rate: f64, burst: Duration) -> f64 {
     (rate * burst.as_secs_f64()).max(1.0)
 }

@@ -27,8 +27,8 @@ const MIN_USAGE_RATIO: f64 = 1.5;
 /// Number of responses in a row that must suggest a window of one second.
 const SECOND_MIN_AGREEING: u32 = 10;
 
-/// Number of responses in a row after which the provider counts as a token bucket if they agree,
-/// and no longer if they do not.
+/// Number of responses in a row that must suggest a window of a minute before the provider counts
+/// as a token bucket. After as many responses in a row that suggest no window, it no longer does.
 const PROOF_RESPONSES: u32 = 20;
 
 /// The window of one limit, as inferred from the responses so far.
@@ -36,8 +36,8 @@ const PROOF_RESPONSES: u32 = 20;
 pub(super) struct WindowHint {
     /// The window that the last responses suggest. `None` if the last one suggested none.
     last: Option<Guess>,
-    /// Number of responses in a row that contradict a token bucket. `None` if the provider does not
-    /// count as one.
+    /// If the provider counts as a token bucket, the number of responses in a row that contradict
+    /// this. Otherwise `None`.
     proven: Option<u32>,
     /// Whether the header announces a limit per day.
     pub(super) is_daily: bool,
@@ -46,7 +46,7 @@ pub(super) struct WindowHint {
 /// A window that one or more responses in a row suggest.
 #[derive(Clone, Copy, Debug)]
 struct Guess {
-    /// Length in seconds.
+    /// Length of the window, in seconds.
     window: u64,
     /// Smallest amount used, in requests or tokens, in the responses that suggest this window.
     least: u64,
@@ -57,8 +57,8 @@ struct Guess {
 }
 
 impl WindowHint {
-    /// Returns `true` if the provider is a token bucket per minute, as shown by [`PROOF_RESPONSES`]
-    /// responses.
+    /// Returns `true` if at least [`PROOF_RESPONSES`] responses have shown that the provider is a
+    /// token bucket that refills within a minute.
     pub(super) fn is_token_bucket(&self) -> bool {
         self.proven.is_some()
     }

@@ -1,18 +1,24 @@
-//! Cool-downs of the credentials and models that share one target.
+//! Cool-downs of a target that several credentials or models share: one per credential and model,
+//! which together are a *key*.
 //!
-//! Each other target has one [`Cooldown`](super::Cooldown). Here, a Retry-After must hold only the
-//! credential and model that received it, so each key has an entry in a bounded table.
+//! Every other target has a single [`Cooldown`](super::Cooldown). Here, a Retry-After must delay
+//! only the calls with the credential and model that received it, so each key has an entry in a
+//! bounded table.
 //!
-//! - A Retry-After holds its key until it has passed. A later time replaces an earlier one.
-//! - Then one call of the key is admitted as the probe. The key opens when the probe succeeds, or
-//!   when it has not failed for one second. If it fails with another Retry-After, that holds the key.
-//! - A Retry-After of an attempt that was sent before the probe is counted from when that attempt was
-//!   sent. If it has passed, it concerns its call alone, and so does a delay of more than a day.
-//! - Outages are not detected: failures without a Retry-After leave the key open, and each call
-//!   backs off by itself.
+//! - After a Retry-After, no call of the key is admitted until it has passed. A later time replaces
+//!   an earlier one.
+//! - Then one call of the key is admitted as the probe. The other calls of the key are admitted
+//!   when the probe succeeds, or when it has not failed for one second. If the probe fails with
+//!   another Retry-After, the key cools down again.
+//! - A Retry-After of an attempt that was sent before the probe is counted from when that attempt
+//!   was sent. If it has passed, it delays only the call that received it. The same applies to a
+//!   delay of more than a day.
+//! - Outages are not detected. After a failure without a Retry-After, other calls of the key are
+//!   still admitted, and each call backs off by itself.
 //!
-//! The table holds [`CAPACITY`] keys in about 2 MiB, opened ones too. The key that expires first is evicted to make
-//! room, and is open from then on. Operations take O(log n).
+//! The table holds [`CAPACITY`] keys in about 2 MiB, including keys whose cool-down is over. The
+//! key that expires first is evicted to make room, and its calls are then admitted. Operations take
+//! O(log n).
 
 use std::collections::{BTreeSet, HashMap};
 use std::time::{Duration, Instant};
@@ -25,14 +31,14 @@ const CAPACITY: usize = 16_384;
 /// Time after which a probe that has not failed counts as a success.
 const MAX_PROBE: Duration = Duration::from_secs(1);
 
-/// The state of one key.
+/// Whether calls of a key are admitted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum EntryState {
     /// The key cools down: no call of the key is admitted before `until`.
     Held,
     /// The probe is in flight. `until` is when it counts as a success.
     Probing,
-    /// The key has been open since `until`.
+    /// Calls of the key have been admitted without a limit since `until`.
     Open,
 }
 
@@ -51,8 +57,8 @@ pub struct KeyedCooldowns {
 }
 
 impl KeyedCooldowns {
-    /// Returns `true` and admits a call of the key unless the key cools down or its probe is in
-    /// flight.
+    /// Admits a call of the key and returns `true`. If the key cools down or its probe is in
+    /// flight, does not admit the call and returns `false`.
     ///
     /// The first call after a cool-down becomes the probe. Other calls of the key are refused until
     /// the probe succeeds, at most for one second.
@@ -77,18 +83,19 @@ impl KeyedCooldowns {
         self.entries.get(&key).map(|entry| entry.until).filter(|until| *until > now)
     }
 
-    /// Returns `true` if calls of any key are refused now.
+    /// Returns `true` if calls of at least one key are refused now.
     pub fn is_cooling(&self, now: Instant) -> bool {
         self.by_expiry.last().is_some_and(|(until, _)| *until > now)
     }
 
-    /// Refuses calls of the key for `delay`, which is the `Retry-After` of an attempt that was sent
-    /// at `sent`, plus jitter. The jitter is `jitter` (uniform in `[0, 1)`) times the sum of 20 ms
-    /// and a tenth of the delay, which counts at most 1 s.
+    /// Refuses calls of the key for `delay` plus jitter. `delay` is the `Retry-After` of an attempt
+    /// that was sent at `sent`. The jitter is `jitter` (uniform in `[0, 1)`) times the sum of 20 ms
+    /// and a tenth of the delay (at most 1 s).
     ///
-    /// Returns `false` if the call must wait for the delay by itself: the delay is longer than a
-    /// day, or the attempt was sent before the probe. In the second case, calls of the key are
-    /// refused until `delay` after `sent`.
+    /// Returns `true` if calls of the key are refused for the whole delay. Returns `false` if the
+    /// rejected call must wait for the delay by itself, because the delay is longer than a day
+    /// (then no other call is refused), or because the attempt was sent before the probe (then
+    /// calls of the key are refused until `delay` after `sent`).
     pub fn hold(&mut self, now: Instant, sent: Instant, key: u64, delay: Duration, jitter: f64) -> bool {
         if delay > MAX_DELAY {
             return false;
@@ -109,8 +116,9 @@ impl KeyedCooldowns {
         !asked_since
     }
 
-    /// Opens the key if its probe is in flight, and returns `true` in that case. A success does not
-    /// end a `Retry-After`.
+    /// Records that a call of the key succeeded. If the probe of the key is in flight, admits all
+    /// calls of the key from now on and returns `true`. Otherwise returns `false` and changes
+    /// nothing: a success does not end a `Retry-After`.
     pub fn on_success(&mut self, now: Instant, key: u64) -> bool {
         let is_probing = self.entries.get(&key).is_some_and(|entry| entry.state == EntryState::Probing);
         if is_probing {

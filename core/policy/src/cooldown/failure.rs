@@ -1,4 +1,4 @@
-//! Derives the failure of a target from the outcome of an attempt.
+//! Conversion of the outcome of an attempt into the failure that counts against the target.
 
 use tidegate_protocol::Class;
 
@@ -7,7 +7,7 @@ use crate::outcome::AttemptOutcome;
 
 impl Failure {
     /// Returns the failure that counts against the target. `None` if the target accepted the
-    /// attempt, or rejected it because of the request itself.
+    /// attempt or rejected it because of the request itself, and if the attempt was cancelled.
     ///
     /// `waits_for_outage` is `true` if the caller set a deadline. Calls are then queued while the
     /// target is not reachable, even if it has never worked.

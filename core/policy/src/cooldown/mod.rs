@@ -6,6 +6,9 @@
 //!
 //! # Algorithm
 //!
+//! A target in the state Open admits all attempts, Cooling none, Probing single ones, and Ramping a
+//! growing number per second.
+//!
 //! ```text
 //!            Retry-After, or an outage                 time is up
 //!   Open  ---------------------------->  Cooling  ---------------->  Probing  --+ the last probe hangs:
@@ -20,29 +23,30 @@
 //! ```
 //!
 //! - **Retry-After** is a lower bound: no attempt is admitted before it, and jitter is added to it.
-//! - **Outage**: three *witnesses* of failure in a row, without a success in between. A witness is a
-//!   distinct call that failed, because one invalid call is no outage. At a target that has worked
-//!   before, each attempt that was rejected unread is a witness as well. During an outage, the target
-//!   cools down for short, growing intervals. A target that has never worked (for example because of
-//!   a mistyped URL) does not cool down, so that its callers get the error at once, unless the call
-//!   or the target has a deadline.
-//! - **Probe**: a call that has not failed here before, if one waits, because a failure may be the
-//!   call's own fault. A call that fails again is no new witness. If it was the probe, the next
-//!   call that has not failed here follows after the shortest interval. If that call is accepted,
-//!   and only calls of their own fault have failed, there was no outage, and the target opens at
-//!   once.
+//! - **Outage**: three *witnesses* of failure in a row, without a success in between. A witness is
+//!   a distinct call that failed, because one invalid call is no outage. At a target that has
+//!   worked before, each attempt that was not processed (no connection, 503 or 529) is a witness as
+//!   well. During an outage, the target cools down for short, growing intervals. A target that has
+//!   never worked (for example because of a mistyped URL) does not cool down, so that its callers
+//!   get the error at once, unless the call or the target has a deadline.
+//! - **Probe**: a single attempt after a cool-down. If possible, it is of a call that has not
+//!   failed here before, because a failure may be the call's own fault. A call that fails again is
+//!   no new witness. If it was the probe, a call that has not failed here may follow after the
+//!   shortest interval. If that call is accepted, and every failure so far may have been the fault
+//!   of its call, there was no outage, and all attempts are admitted at once.
 //! - **Hanging probe**: while a probe has neither succeeded nor failed, another one is admitted per
 //!   interval. The target counts as accepting after no probe has failed for several times the usual
-//!   failure time.
-//! - **Ramp**: the target reopens at the rate of the last good ten seconds, which doubles every two
-//!   seconds, so that the calls that were queued for a minute are not sent at once. If that rate is
-//!   unknown, the ramp starts at a share of the limit. A ramp with a known rate admits each attempt
-//!   at most one second later than a ramp with an unknown rate.
+//!   failure time (its *patience*).
+//! - **Ramp**: attempts are first admitted at the rate of successes in the ten seconds before the
+//!   cool-down. The rate doubles every two seconds, so calls that were queued for a minute are not
+//!   sent all at once. If the rate is unknown, the ramp starts at a share of the limit. A ramp with
+//!   a known rate admits each attempt at most one second later than a ramp with an unknown rate.
+//!   The ramp ends after ten seconds, or when an attempt takes the last slot (*slots bind*).
 //! - **Epoch**: each cool-down and each successful probe starts a new epoch. Only attempts of the
 //!   current epoch change the state, so late failures of earlier attempts neither prolong nor start
-//!   a cool-down. A late Retry-After prolongs a running cool-down. After the cool-down it is
-//!   counted from when its attempt was sent, and if that time has passed, it applies to its call
-//!   alone.
+//!   a cool-down. A late Retry-After prolongs a running cool-down. After the cool-down, the
+//!   Retry-After is counted from when its attempt was sent. If it has then passed already, it
+//!   delays only the call of that attempt.
 //!
 //! # Rationale
 //!
@@ -78,7 +82,7 @@ const MAX_HANGING_PROBES: u32 = 8;
 /// Maximum duration of a ramp.
 const MAX_RAMP: Duration = Duration::from_secs(10);
 /// Maximum `Retry-After` that applies to the target. A longer one applies to the rejected call
-/// only, because one absurd header must not close the target until the process restarts.
+/// only, because one absurd header must not block the target until the process restarts.
 const MAX_DELAY: Duration = Duration::from_secs(24 * 3600);
 /// Assumed maximum delay of a timer.
 const TIMER_SLACK: Duration = Duration::from_millis(50);
@@ -116,12 +120,12 @@ enum Phase {
     },
 }
 
-/// The probes in flight.
+/// The times of the probes that are in flight.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Probes {
-    /// When the last probe was sent.
+    /// When the most recent probe was sent.
     last_sent: Instant,
-    /// When the first probe was sent, or when a probe last failed.
+    /// When the first of the probes was sent, or when a probe last failed if that is later.
     unfailed_since: Instant,
 }
 
@@ -152,7 +156,7 @@ labelled! {
     }
 }
 
-/// What the failure of an attempt means for its call.
+/// How the call of a failed attempt continues if it is retried.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Hold {
     /// The target admits attempts. The call is retried after a backoff.
@@ -161,7 +165,7 @@ pub enum Hold {
     /// a backoff.
     CoolDown,
     /// The attempt did not run, and another replica may admit the call. The call is queued at once,
-    /// and the attempt does not count.
+    /// and the attempt does not count towards the maximum number of attempts.
     RetryOther,
     /// All replicas that the call may be sent to are full. The call is queued again after a short
     /// pause, and the attempt does not count if it did not run.
@@ -207,7 +211,7 @@ pub enum Failure {
 pub struct Cooldown {
     phase: Phase,
     epoch: u64,
-    /// Successes per second before the first failure, at which the next ramp starts. `None` if
+    /// Successes per second before the last cool-down, at which the next ramp starts. `None` if
     /// unknown.
     steady_rate: Option<f64>,
     successes: Throughput,
@@ -238,7 +242,8 @@ struct Evidence {
     is_confirmed: bool,
     /// Number of probe intervals since the outage began.
     intervals: u32,
-    /// Usual time from sending an attempt to its failure. `None` if no attempt has failed.
+    /// Usual time from sending an attempt to its failure. `None` if no attempt has failed since the
+    /// last success.
     failure_time: Option<Duration>,
 }
 
@@ -360,11 +365,11 @@ impl Cooldown {
         }
     }
 
-    /// Records a failure after which the same request may succeed. Returns what the failure means
-    /// for the call.
+    /// Records the failure of an attempt, which may start or prolong a cool-down. Only failures
+    /// after which the same request may succeed are recorded. Returns how the call continues.
     ///
-    /// `call` identifies the call, `delay` is the `Retry-After` of the provider, and `jitter` is
-    /// uniform in `[0, 1)`.
+    /// `call` identifies the call, and `delay` is the `Retry-After` of the provider. A `delay` of
+    /// more than a day is ignored. `jitter` is uniform in `[0, 1)`.
     pub fn on_failure(
         &mut self,
         now: Instant,
@@ -435,7 +440,8 @@ impl Cooldown {
         self.cool(now, if repeats { next.min(after(MIN_PROBE_INTERVAL)) } else { next }, true);
     }
 
-    /// Returns the next probe interval with jitter, and lengthens the one after it.
+    /// Returns the current probe interval with jitter. The next call returns a longer one, up to
+    /// [`MAX_PROBE_INTERVAL`].
     fn next_interval(&mut self, jitter: f64) -> Duration {
         let interval = (MIN_PROBE_INTERVAL * (1 << self.evidence.intervals.min(10))).min(MAX_PROBE_INTERVAL);
         self.evidence.intervals += 1;
@@ -473,8 +479,8 @@ impl Cooldown {
     }
 
     /// Starts a cool-down until `until`, or prolongs the current one. `is_current` is `true` if an
-    /// attempt of the current epoch caused it; only then does a prolonged cool-down start a new
-    /// epoch.
+    /// attempt of the current epoch caused it. A prolonged cool-down starts a new epoch only in
+    /// that case.
     fn cool(&mut self, now: Instant, until: Instant, is_current: bool) {
         // Prolonging a cool-down does not begin a new one.
         let begins = is_current || self.until().is_none();
@@ -489,14 +495,15 @@ impl Cooldown {
         }
     }
 
-    /// Starts a ramp at the rate before the outage. `limit` is the number of slots of the target.
+    /// Starts a ramp at the rate of successes before the cool-down, or at a share of `limit` if
+    /// that rate is unknown. `limit` is the number of slots of the target.
     fn start_ramp(&mut self, now: Instant, limit: usize) {
         let ramp = Ramp::new(self.steady_rate, (limit as f64 * COLD_START_SHARE).max(1.0));
         // The probe counts as the first attempt of the ramp.
         self.reopen(now, Phase::Ramping { since: now, ramp, admitted: 1 });
     }
 
-    /// Changes the phase and ends the closed period.
+    /// Ends the closed period and enters `phase`, in which attempts are admitted.
     fn reopen(&mut self, now: Instant, phase: Phase) {
         self.phase = phase;
         self.retries_from = None;
@@ -505,7 +512,8 @@ impl Cooldown {
         }
     }
 
-    /// Ends the cool-down, the wait for hanging probes, or the ramp if its time is over.
+    /// Enters the next phase if the time of the current one is over: of a cool-down, of the wait
+    /// for hanging probes, or of a ramp.
     fn advance(&mut self, now: Instant, limit: usize) {
         match self.phase {
             Phase::Cooling { until } if until <= now => self.phase = Phase::Probing { in_flight: None },

@@ -7,7 +7,7 @@ fn secs(s: f64) -> Duration {
     Duration::from_secs_f64(s)
 }
 
-/// Returns the state as of the last event.
+/// Returns the state that the last event left, whatever time has passed since.
 fn recorded_state(target: &Cooldown) -> CooldownState {
     match target.phase {
         Phase::Open => CooldownState::Open,
@@ -23,7 +23,7 @@ fn at(target: &Cooldown, sent: Instant) -> Attempt {
 }
 
 /// Returns a target at which three calls failed, each `took` seconds after it was sent, and the
-/// time at which it went down.
+/// time of these failures. They start an outage.
 fn down(took: f64) -> (Cooldown, Instant) {
     let (mut target, sent) = healthy(epoch());
     let (attempt, now) = (at(&target, sent), sent + secs(took));
@@ -34,7 +34,8 @@ fn down(took: f64) -> (Cooldown, Instant) {
     (target, now)
 }
 
-/// Admits the next attempt as soon as the target is ready.
+/// Advances `now` until the target is ready for an attempt, and admits the attempt. `has_failed` is
+/// as in [`Attempt::has_failed`].
 fn next(target: &mut Cooldown, mut now: Instant, has_failed: bool) -> Attempt {
     while let Err(due) = target.ready(now, LIMIT, has_failed) {
         assert!(due > now);
@@ -43,7 +44,8 @@ fn next(target: &mut Cooldown, mut now: Instant, has_failed: bool) -> Attempt {
     target.admit(now, has_failed, false)
 }
 
-/// Returns a target with 20 successes per second for ten seconds.
+/// Returns a target with 20 successes per second for ten seconds from `start`, and the end of that
+/// time.
 fn healthy(start: Instant) -> (Cooldown, Instant) {
     let mut target = Cooldown::default();
     for k in 0..200 {
@@ -53,7 +55,8 @@ fn healthy(start: Instant) -> (Cooldown, Instant) {
     (target, start + secs(10.0))
 }
 
-/// Admits all attempts that are allowed between two times. Returns when each was admitted.
+/// Admits each attempt between two times as soon as it is allowed. Returns when each was admitted,
+/// as time since `from`.
 fn let_in(target: &mut Cooldown, from: Instant, until: Instant) -> Vec<Duration> {
     let mut now = from;
     let mut times = Vec::new();
@@ -278,8 +281,8 @@ fn repeated_failures_do_not_close_a_target_accepted_by_silence() {
     assert_eq!(recorded_state(&target), CooldownState::Cooling, "but by its probe");
 }
 
-/// The target counts as accepting because a probe hangs. Nothing there holds up a call that fails
-/// again, so the call itself has to wait between its attempts.
+/// A target that counts as accepting because its probe hangs admits a call that fails again and
+/// again. The result [`Hold::No`] makes that call back off between its attempts.
 #[test]
 fn call_that_fails_again_at_a_target_accepted_by_silence_backs_off() {
     let (mut target, now) = down(0.1);
@@ -477,8 +480,8 @@ fn absurd_retry_after_does_not_close_the_target() {
     assert_eq!(target.until(), Some(now + MAX_DELAY), "a day is believed");
 }
 
-/// A Retry-After of an attempt of an earlier epoch arrives late and closes an open target. An
-/// attempt that was in flight then is not the probe.
+/// A Retry-After of an attempt of an earlier epoch arrives late and starts a cool-down of an open
+/// target. The attempts that were in flight at that time are not probes of this cool-down.
 #[test]
 fn cool_down_begun_by_late_failure_has_its_own_epoch() {
     let (mut target, now) = healthy(epoch());

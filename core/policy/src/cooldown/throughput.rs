@@ -8,12 +8,13 @@ const SECONDS: usize = 10;
 /// Minimum number of events within [`SECONDS`] for a known rate. Fewer events say more about the
 /// demand than about the target.
 const MIN_KNOWN: u32 = 8;
-/// Time in which the rate of a ramp doubles.
+/// Time in which the rate of admitted attempts doubles during a ramp.
 const DOUBLING: Duration = Duration::from_secs(2);
-/// Maximum time by which a ramp with a known rate is behind one with an unknown rate.
+/// Maximum delay of an attempt in a ramp with a known rate, compared with a ramp with an unknown
+/// rate.
 const MAX_LAG: Duration = Duration::from_secs(1);
 
-/// Counts events per second over the last ten seconds.
+/// A counter of events, such as successes, over the last ten seconds.
 #[derive(Debug, Default)]
 pub(crate) struct Throughput {
     origin: Option<Instant>,
@@ -55,9 +56,11 @@ impl Throughput {
 /// The rate at which attempts are admitted after a cool-down. It doubles every [`DOUBLING`].
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Ramp {
-    /// The known start rate in events per second. `None` if unknown or not below `cold`.
+    /// The known start rate in events per second. `None` if the start rate is unknown or at least
+    /// `cold`.
     known: Option<f64>,
-    /// The start rate in events per second without `known`, and from [`MAX_LAG`] on with it.
+    /// The start rate in events per second if `known` is `None`. Otherwise, each event is due at
+    /// most [`MAX_LAG`] later than in a ramp that starts at this rate.
     cold: f64,
 }
 
@@ -65,7 +68,8 @@ impl Ramp {
     /// Creates a ramp that starts at the `known` rate, or at `cold` if that is unknown. Both are in
     /// events per second.
     ///
-    /// After [`MAX_LAG`], a lower known rate is replaced by `cold`.
+    /// If the known rate is lower than `cold`, each event is due at most [`MAX_LAG`] later than in
+    /// a ramp that starts at `cold`.
     pub(crate) fn new(known: Option<f64>, cold: f64) -> Self {
         Self { known: known.filter(|known| *known < cold), cold: known.unwrap_or(cold).max(cold) }
     }

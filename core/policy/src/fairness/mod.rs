@@ -1,25 +1,28 @@
-//! Start-time fair queueing: which tenant's call is dispatched next within one lane.
+//! Start-time fair queueing: decides which tenant's call is dispatched next within one lane.
 //!
-//! Each call of a tenant has a start tag `S = max(V, F)`. `F` is the finish tag of the tenant's last
-//! call, and `V` is the lane's virtual time when the tenant last began to wait. The call with the
-//! least start tag is dispatched first. Dispatching a call sets `F = S + cost / weight` and moves `V` forward to `S`. For two
-//! tenants that always have calls waiting, the work received over any interval differs, per weight,
-//! by at most one largest cost each (Goyal, Vin, Cheng: Start-time Fair Queueing, 1996). A tenant
-//! that was away starts at `V`: being idle has earned it nothing.
+//! Each waiting call has a start tag `S = max(V, F)`. `F` is the finish tag of the tenant's last
+//! dispatched call, and `V` is the lane's virtual time when the tenant last began to wait. The call
+//! with the least start tag is dispatched first. The dispatch sets `F = S + cost / weight` and
+//! advances the virtual time to `S`. For two tenants that always have calls waiting, the work
+//! received over any interval, divided by the weight, differs by at most the largest cost of one
+//! call of each, also divided by the weight (Goyal, Vin, Cheng: Start-time Fair Queueing, 1996). A
+//! tenant that was idle starts at the current virtual time, so idle time earns no credit.
 //!
-//! The first call of a tenant that has just come starts at `V`, so its dispatch does not move `V`;
-//! nor does a retry's. A stream of such calls would hold `V` still and starve every tenant with a
-//! higher tag. So `V` moves by their work when they end, at the pace at which ideal sharing would
-//! serve those who wait: by the final cost, divided by the weights of the waiting tenants and of the
-//! call's own (as in WF2Q+: Bennett, Zhang, 1996). See `docs/design/fair-queueing.md`.
+//! The first call of a tenant that begins to wait has the current virtual time as its start tag, so
+//! its dispatch does not advance the virtual time. A retry does not advance it either. A stream of
+//! such calls would stop the virtual time and starve every tenant with a higher tag. Therefore
+//! their work advances the virtual time when they end: by the final cost, divided by the sum of the
+//! weights of the waiting tenants and of the call's own tenant. This is the pace of ideal sharing
+//! (as in WF2Q+: Bennett, Zhang, 1996). See `docs/design/fair-queueing.md`.
 //!
-//! A retry keeps its order, that is, the start tag of its first dispatch. Each attempt is charged.
-//! When nothing waits or runs, `V` moves to the greatest finish tag: debts end with the busy period.
+//! A retry keeps its place in the order, that is, the start tag of its first dispatch. Each attempt
+//! is charged. When no call waits or runs, the virtual time advances to the greatest finish tag,
+//! which ends all debts.
 //!
-//! Tags are taken when a call comes to the head of its tenant's queue, not when it arrives, so that
-//! a cancelled call charges nobody. Costs are estimates, put right in `F` once they are known
-//! ([`VirtualTime::correct`]): the bound then holds for what was charged in the end, plus the error
-//! of the estimates in flight.
+//! A start tag is determined when a call reaches the head of its tenant's queue, not when it
+//! arrives, so that no tenant is charged for a cancelled call. Costs are estimates, which are
+//! corrected in `F` once the actual costs are known ([`VirtualTime::correct`]). The bound then
+//! holds for the corrected costs, plus the error of the estimates in flight.
 
 use std::cmp::Ordering;
 
@@ -45,7 +48,7 @@ impl Ord for Tag {
 /// The virtual time of one lane. See the [module documentation](self).
 #[derive(Debug, Default)]
 pub struct VirtualTime {
-    /// Greatest start tag of a call that was dispatched in its turn.
+    /// Greatest start tag of the calls that were dispatched in order of their tags.
     started: Tag,
     /// Current virtual time: `started` or later.
     now: Tag,
@@ -62,39 +65,41 @@ pub struct Account {
     last: f64,
 }
 
-/// The tags of a call that is dispatched.
+/// The tags that determine how the dispatch of a call is charged and advances the virtual time.
 #[derive(Clone, Copy, Debug)]
 pub struct DispatchOrder {
     /// Start tag of the call. For a retry, the start tag of the first dispatch.
     pub tag: Tag,
     /// Virtual time at which the tenant began to wait.
     pub since: Tag,
-    /// The least start tag of the other waiting tenants, if the call is dispatched out of turn (for
-    /// a reserved share, or because its tenant is in debt). `None` if it is dispatched in turn or
-    /// no other tenant waits.
+    /// The least start tag of the other waiting tenants, if the call is dispatched before its turn
+    /// (for a reserved share, or because its tenant is in debt). `None` if it is dispatched in turn
+    /// or no other tenant waits.
     pub first: Option<Tag>,
 }
 
 impl VirtualTime {
-    /// Returns the virtual time at which a tenant begins to wait.
+    /// Returns the virtual time to record for a tenant that begins to wait now.
     ///
-    /// `share` is the cost of its first call divided by its weight. `least` is the least start tag
-    /// of the tenants that wait already, or `None` if no tenant waits. The result is at most
-    /// `share` after the later of `least` and the start tag of the last call dispatched in turn, so
-    /// that a single large cost of another call does not delay the tenant. Tags of retries may be
-    /// far in the past and are not counted.
+    /// `share` is the cost of the tenant's first call divided by its weight. `least` is the least
+    /// start tag of the tenants that wait already, or `None` if no tenant waits. The result is the
+    /// current virtual time, but at most `share` after the later of `least` and the start tag of
+    /// the last call dispatched in turn. The bound keeps a single large cost of another call from
+    /// delaying the tenant. A `least` far in the past, such as the tag of a retry, does not lower
+    /// it.
     pub fn entry(&self, least: Option<Tag>, share: f64) -> Tag {
         least.map_or(self.now, |least| self.now.min(Tag(self.started.max(least).0 + share)))
     }
 
-    /// Charges a dispatched call `cost / weight`, and advances virtual time to its start tag.
+    /// Charges the account `cost / weight` for a dispatched call, and advances virtual time to the
+    /// call's start tag.
     ///
     /// Returns `true` if the start tag does not include the earlier work of the tenant: the call is
-    /// a retry, or the first one since the tenant began to wait. The caller must then pass the call
-    /// to [`VirtualTime::serve`] when it ends.
+    /// a retry, or the first one since the tenant began to wait. The caller must then pass the
+    /// call's cost to [`VirtualTime::serve`] when it ends.
     ///
-    /// A call that is dispatched out of turn does not advance virtual time beyond the least waiting
-    /// tag.
+    /// A call that is dispatched before its turn does not advance virtual time beyond the least
+    /// start tag that waits.
     pub fn dispatch(&mut self, account: &mut Account, order: DispatchOrder, cost: f64, weight: f64) -> bool {
         let start = account.start(order.since);
         let moves_by_work = order.tag < start || account.finish <= order.since;
@@ -106,8 +111,8 @@ impl VirtualTime {
         moves_by_work
     }
 
-    /// Advances virtual time by the work of a call that has ended. `weights` is the sum of the
-    /// weights of the waiting tenants and of the tenant of the call.
+    /// Advances virtual time by `cost / weights`, the work of a call that has ended. `weights` is
+    /// the sum of the weights of the waiting tenants and of the tenant of the call.
     pub fn serve(&mut self, cost: f64, weights: f64) {
         self.now = Tag(self.now.0 + cost / weights);
     }
@@ -118,7 +123,7 @@ impl VirtualTime {
         self.latest = self.latest.max(account.finish);
     }
 
-    /// Advances virtual time to the greatest finish tag, which forgives all debts. Called when no
+    /// Advances virtual time to the greatest finish tag, which cancels all debts. Called when no
     /// call of the lane waits or runs.
     pub fn end_busy_period(&mut self) {
         self.now = self.now.max(self.latest);
@@ -133,8 +138,8 @@ impl VirtualTime {
 }
 
 impl Account {
-    /// Returns the start tag of the next call of a tenant that began to wait at the virtual time
-    /// `since`.
+    /// Returns the start tag of the next call of this tenant. `since` is the virtual time at which
+    /// the tenant began to wait.
     pub fn start(&self, since: Tag) -> Tag {
         since.max(self.finish)
     }

@@ -1,5 +1,5 @@
-//! The cost of a call as KV-cache memory over time. Fair queueing charges this cost if memory is the
-//! bottleneck.
+//! The cost of a call as KV-cache memory over time. Fair queueing charges this cost if memory is
+//! the bottleneck.
 
 use std::time::Duration;
 
@@ -13,8 +13,8 @@ pub fn expected_cost(input: u64, output: u64, ttft: f64, tpot: f64) -> f64 {
     input * seconds(ttft) + output * seconds(tpot) * (input + output / 2.0)
 }
 
-/// Returns the actual cost of an attempt in token-seconds. Both times count from sending the
-/// attempt.
+/// Returns the actual cost of an attempt in token-seconds. `to_first_token` and `to_end` are the
+/// times from sending the attempt to its first token and to its end.
 ///
 /// If `to_first_token` is `None`, the output counts as growing evenly from the start.
 pub fn actual_cost(input: u64, output: u64, to_first_token: Option<Duration>, to_end: Duration) -> f64 {
@@ -32,7 +32,7 @@ fn seconds(time: f64) -> f64 {
 mod tests {
     use super::*;
 
-    /// Returns the cost as a sum over the output tokens.
+    /// Returns the expected cost in token-seconds, summed token by token.
     fn step_by_step(input: u64, output: u64, ttft: f64, tpot: f64) -> f64 {
         // Midway between two tokens, half of the next one counts: the area under a line.
         let decoded: f64 = (0..output).map(|k| (input as f64 + k as f64 + 0.5) * tpot).sum();

@@ -12,19 +12,20 @@ const POINTS: usize = 32;
 
 /// Possible lengths of an answer in tokens, all equally likely, with a maximum.
 ///
-/// Lengths that the answer has exceeded are ignored. If it has exceeded all of them, as many tokens
-/// are expected as it already has, as is typical of a heavy tail.
+/// Lengths that the answer has exceeded are ignored. If the answer has exceeded all of them, as
+/// many more tokens are expected as it already has, as is typical of a heavy tail.
 ///
-/// The default contains no lengths. The expected output of the call then counts as certain.
+/// The default contains no lengths. Then the expected output of the call is its only possible
+/// length.
 #[derive(Clone, Debug, Default)]
 pub struct Forecast {
     /// The possible lengths of the answer, in tokens, in ascending order.
     lengths: Arc<[u32]>,
-    /// Maximum length. `None` if there is none.
+    /// Upper bound on the lengths, in tokens. `None` if there is none.
     most: Option<u32>,
     /// Whether the answer arrives in one piece, so that its progress is not observed.
     pub(super) non_streaming: bool,
-    /// Number of prompt tokens, if it is known better than from the estimate made on arrival,
+    /// Number of prompt tokens, if a better number than the estimate made on arrival is known,
     /// otherwise `None`.
     pub(super) input: Option<u64>,
     /// Creates the forecast that replaces this one at admission. `None` if this one is final.
@@ -108,7 +109,7 @@ impl Forecast {
         sum / (self.lengths.len().max(1)) as f64
     }
 
-    /// Returns the forecast, with the single length `tokens` if it contains none.
+    /// Returns this forecast. If it contains no lengths, `tokens` becomes its single length.
     pub(super) fn or_exact(mut self, tokens: u64) -> Self {
         if self.is_empty() {
             self.lengths = Arc::new([saturate(tokens)]);
@@ -141,13 +142,12 @@ impl From<&Output> for Forecast {
     }
 }
 
-/// Returns the mean, rounded down. `None` if the group is empty.
+/// Returns the mean of a group of lengths, rounded down. `None` if the group is empty.
 fn mean(group: &[u32]) -> Option<u32> {
     let sum: u64 = group.iter().copied().map(u64::from).sum();
     u32::try_from(sum.checked_div(group.len() as u64)?).ok()
 }
 
-/// Converts a number of tokens to `u32`. Larger numbers become `u32::MAX`.
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -19,7 +19,8 @@ const FINE: u32 = 16;
 pub(super) struct Horizon {
     /// The decrease of memory use at each step.
     steps: Vec<Change>,
-    /// Memory of the calls whose progress is not observed, for as long as they run.
+    /// Memory that stays constant: that of shared prefixes, and of calls whose progress is not
+    /// observed, for as long as they run.
     constant: f64,
     /// Variance of `constant`.
     constant_variance: f64,
@@ -33,11 +34,12 @@ struct Change {
     calls: f64,
     /// Expected tokens that the ending calls hold now.
     held: f64,
-    /// Variance of whether a call is still running, summed over the calls.
+    /// Decrease of the variance of the number of calls that are still running.
     variance: f64,
-    /// The variances of `variance`, each times the tokens that the call holds now.
+    /// Like `variance`, with the variance of each call multiplied by the tokens that it holds now.
     variance_held: f64,
-    /// The variances of `variance`, each times the square of the tokens that the call holds now.
+    /// Like `variance`, with the variance of each call multiplied by the square of the tokens that
+    /// it holds now.
     variance_held_squared: f64,
 }
 
@@ -91,8 +93,8 @@ impl Horizon {
         self.change_constant(1.0, other.constant, other.constant_variance);
     }
 
-    /// Returns the maximum over all steps of the memory use of both horizons: the mean plus
-    /// `caution` standard deviations, in tokens.
+    /// Returns the peak of the memory use of both horizons together, in tokens: the maximum over
+    /// all steps of the mean plus `caution` standard deviations.
     pub(super) fn peak_with(&self, other: &Self, caution: f64) -> f64 {
         let (constant, constant_variance) =
             (self.constant + other.constant, self.constant_variance + other.constant_variance);
@@ -112,8 +114,8 @@ impl Horizon {
         peak
     }
 
-    /// Returns the memory use after each call has produced one more token, in tokens, with
-    /// `caution` standard deviations of the constant part.
+    /// Returns the memory use in tokens after each call has produced one more token, plus `caution`
+    /// standard deviations of the constant part.
     pub(super) fn next_step(&self, caution: f64) -> f64 {
         let held: f64 = self.steps.iter().map(|change| change.held + change.calls).sum();
         self.constant + held + caution * self.constant_variance.max(0.0).sqrt()

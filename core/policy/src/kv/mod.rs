@@ -8,10 +8,10 @@
 //! call in flight give the memory that all calls will use at each future step at which one of them
 //! may end. The peak is the maximum over these steps.
 //!
-//! Lengths are known only as distributions. The paper draws one length per call. Here, memory use is
-//! a sum of independent lengths with a mean and a standard deviation, and the peak is the mean plus
-//! `CAUTION` standard deviations. Deviations of many calls cancel out, so no call is charged its own
-//! worst case. The headroom covers errors that all forecasts share.
+//! Lengths are known only as distributions. The paper draws one length per call. Here, memory use
+//! is a sum of independent lengths with a mean and a standard deviation, and the peak is the mean
+//! plus `CAUTION` standard deviations. Deviations of many calls cancel out, so no call is charged
+//! its own worst case. The headroom covers errors that all forecasts share.
 //!
 //! # Rationale
 //!
@@ -41,12 +41,13 @@
 //!
 //! - Calls of other clients of the same engine are not known. Give each client its share of
 //!   `kv_tokens`.
-//! - The progress of an answer that arrives in one piece is not known: its prompt expected length
+//! - The progress of an answer that arrives in one piece is not known: its whole expected length
 //!   counts from the start.
 //!
-//! Checking a call takes one pass over about a hundred steps. [`Kv::available`] is an upper bound of the
-//! prompts that fit, which saves that pass for most calls that do not fit. Calls are surveyed again
-//! when they have produced `MAX_UNSURVEYED` tokens each.
+//! Checking whether a call fits takes one pass over about a hundred steps. [`Kv::available`] is an
+//! upper bound of the prompts that fit, which saves that pass for most calls that do not fit. The
+//! memory use is calculated again when the calls have produced `MAX_UNSURVEYED` tokens each, on
+//! average.
 
 mod cost;
 mod forecast;
@@ -95,13 +96,13 @@ pub struct Kv {
     calls: Slab<Call>,
     /// The prefixes of the prompts of all calls in flight, by hash.
     prefixes: HashMap<u64, HeldPrefix>,
-    /// Tokens of the prefixes that more than one call has held.
+    /// Sum of the tokens of all prefixes that a second call has held, each counted once.
     shared: u64,
     /// Memory use of all calls in flight at each future step.
     horizon: Horizon,
     /// Tokens that the calls in flight had produced when `horizon` was last calculated.
     surveyed: u64,
-    /// Result of [`Kv::available`] for the current `horizon`. `None` if it was not calculated.
+    /// The result of [`Kv::available`] for the current `horizon`. `None` if not calculated yet.
     max_available: Option<u32>,
 }
 
@@ -132,17 +133,17 @@ struct HeldPrefix {
     owner: Option<usize>,
 }
 
-/// The changes that the admission of a call makes.
+/// The changes to the state of a [`Kv`] that the admission of a call makes.
 struct Admission {
     call: Call,
-    /// Calls whose prefixes become shared, with the number of tokens that their own memory use no
-    /// longer includes.
+    /// Calls whose prefixes become shared: the index of each call, and the number of tokens that
+    /// its own memory use no longer includes.
     relieved: Vec<(usize, u64)>,
     /// The memory use that the admission adds.
     horizon: Horizon,
 }
 
-/// A call in flight.
+/// A call in flight, with what is needed to predict its memory use.
 #[derive(Clone, Debug)]
 struct Call {
     /// Prompt tokens without the shared prefixes.
@@ -157,8 +158,8 @@ struct Call {
 }
 
 impl Kv {
-    /// Creates an idle engine that holds `capacity` tokens. The fraction `headroom` (0 to 1) of it
-    /// is not used.
+    /// Creates the memory of an idle engine that can hold `capacity` tokens. The fraction
+    /// `headroom` (0 to 1) of it is left unused.
     pub fn new(capacity: u64, headroom: f64) -> Self {
         let mut kv = Self::default();
         kv.resize(capacity, headroom);
@@ -190,8 +191,8 @@ impl Kv {
         *self.max_available.get_or_insert_with(|| saturate((free() + ROUNDING).max(0.0) as u64))
     }
 
-    /// Returns `true` if a call with this forecast fits, given the memory use when it was last
-    /// calculated. An idle engine admits any call up to its capacity.
+    /// Returns `true` if a call with this forecast and prefix fits. Uses the memory use as last
+    /// calculated by [`Kv::available`]. An idle engine admits any call up to its capacity.
     pub fn fits(&self, demand: &Demand, forecast: &Forecast, prefix: &Prefix) -> bool {
         self.slack(demand, forecast, prefix) >= 0.0
     }
@@ -221,13 +222,15 @@ impl Kv {
         self.survey();
     }
 
-    /// Returns the maximum tokens of one call, which an idle engine can hold.
+    /// Returns the number of tokens that the engine can hold, which is also the maximum for one
+    /// call on an idle engine.
     pub fn capacity(&self) -> u64 {
         self.capacity
     }
 
-    /// Reserves memory for a call. `forecast` is limited to the maximum output of `demand`, and
-    /// `progress` counts the output tokens. The caller decides whether the call fits.
+    /// Reserves memory for a call, without a check whether the call fits. `forecast` is limited to
+    /// the maximum output of `demand`, and `progress` counts the output tokens that are produced
+    /// later.
     pub fn admit(
         &mut self,
         demand: &Demand,

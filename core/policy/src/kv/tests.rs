@@ -37,8 +37,9 @@ fn kv_with(capacity: u64, calls: &[InFlight]) -> (Kv, Vec<KvReservation>) {
     (kv, reservations)
 }
 
-/// Returns the peak by simulation: for each step, the mean over all combinations of lengths plus
-/// `CAUTION` standard deviations. Steps are counted `slack` (a fraction) later than they are.
+/// Returns the exact peak, calculated for each step over all combinations of lengths: the mean plus
+/// `CAUTION` standard deviations. With a `slack` above 0, the output at each step counts as larger
+/// by this fraction, as after rounding of steps.
 fn simulated_peak(calls: &[InFlight], slack: f64) -> f64 {
     let worlds = calls.iter().fold(vec![Vec::new()], |worlds: Vec<Vec<u64>>, (_, produced, lengths)| {
         let possible: Vec<u64> = lengths.iter().copied().filter(|length| length > produced).collect();
@@ -68,10 +69,11 @@ fn simulated_peak(calls: &[InFlight], slack: f64) -> f64 {
     peak
 }
 
-/// Tokens by which each prefix is longer than the previous one.
+/// Number of tokens by which each prefix of a test prompt is longer than the previous one.
 const CHUNK: u64 = 64;
 
-/// Returns the prefixes of a prompt of `input` tokens with one byte each.
+/// Returns the prefixes of a prompt of `input` tokens, each of one byte. Each hash stands for
+/// [`CHUNK`] more tokens.
 fn prefix(hashes: &[u64], input: u64) -> Prefix {
     let ends = (1..=hashes.len() as u32).map(|nth| nth * CHUNK as u32).collect();
     Prefix::new(hashes.into(), ends, input)
@@ -264,7 +266,7 @@ fn shared_prefix_stays_counted_after_its_first_call_ends() {
 }
 
 /// Two prompts begin with the same 256 bytes, and the rest of the second one has more tokens per
-/// byte. The second call saves at most what the first one was counted for.
+/// byte. Sharing the prefix saves at most the tokens that it counts for in the first call.
 #[test]
 fn shared_prefix_saves_at_most_what_it_was_counted_for() {
     let hashes = [1, 2, 3, 4];
@@ -378,7 +380,8 @@ fn learned_forecast_keeps_mean_and_maximum() {
     assert_eq!(forecast.remaining(0).next(), Some(900));
 }
 
-/// A call may have been queued since before anything was learned about its target.
+/// A call may be queued before anything is learned about its target. Its forecast is computed when
+/// it is admitted, so it uses what is known by then.
 #[test]
 fn forecast_is_taken_at_admission() {
     let known = Arc::new(AtomicU64::new(4_096));

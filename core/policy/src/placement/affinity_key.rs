@@ -4,8 +4,8 @@
 //! A prefix that is too short is shared by all calls (a system prompt) and would send all of them
 //! to one replica. A prefix that is too long is not shared by the next turn. The key is the
 //! shortest prefix whose share of the traffic is at most half of what one replica should carry,
-//! learned from decayed counts. A session that the caller names precedes all prefixes, under the
-//! same rule.
+//! learned from decayed counts. Shorter prefixes are *common*. A session that the caller names is
+//! preferred to all prefixes, under the same rule.
 //!
 //! A new client has no counts, and if all of its calls start alike, their common prefix looks like
 //! one conversation. A key is therefore used only if its share of the calls so far is at most
@@ -28,12 +28,13 @@ const DECAY_CALLS: f64 = 32.0;
 /// Maximum number of prefixes and sessions with a count. The least recently used ones are dropped.
 const MAX_COUNTED: usize = 16_384;
 
-/// Decayed counts of calls and of their prefixes.
+/// Decayed counts of calls and of their prefixes, from which the affinity key of a call is chosen.
 #[derive(Clone, Debug)]
 pub(super) struct Counts {
     /// Number of calls, times `scale`.
     calls: f64,
-    /// The weight of the last call. It grows with each call instead of decaying all counts.
+    /// Weight with which the last call was counted. It grows with each call, which has the same
+    /// effect as decaying all earlier counts.
     scale: f64,
     /// Number of calls with each prefix or session, by hash, times `scale`.
     counts: HashLru<f64>,
@@ -44,9 +45,9 @@ impl Counts {
         Self { calls: 0.0, scale: 1.0, counts: HashLru::unbounded_with_hasher(Default::default()) }
     }
 
-    /// Returns the key of a call in a pool of `replicas` replicas: the session, or else the
-    /// shortest prefix, that is not common. Returns `None` if all are common or too few calls were
-    /// counted.
+    /// Returns the key of a call in a pool of `replicas` replicas: the first hash that is not
+    /// common, where the session is checked before the prefixes, and short prefixes before long
+    /// ones. Returns `None` if all are common or too few calls were counted.
     pub(super) fn key(&self, affinity: &Affinity, replicas: usize) -> Option<u64> {
         // Half of the share that one replica should carry.
         let rare = 0.5 / replicas.max(1) as f64;

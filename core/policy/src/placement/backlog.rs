@@ -1,23 +1,23 @@
 //! The prompt tokens that an engine has scheduled but not computed yet, from its own counters.
 //!
-//! vLLM counts a prompt as looked up when it is first scheduled, and as processed when its first
-//! token is produced; both times the whole prompt. The difference between the counters is in
-//! progress, for all clients. It shows long prompts, which are one call among many in the number of
-//! running calls.
+//! vLLM counts the whole prompt of a call twice: as looked up when the call is first scheduled, and
+//! as processed when its first token is produced. The difference between the two counters is the
+//! prompt tokens in progress, of all clients. Unlike the number of running calls, it shows how long
+//! the prompts are.
 //!
-//! Prompts of calls aborted before their first token are never processed, so the difference keeps
-//! them. Prompts that are not looked up in the cache are processed only. The difference is
-//! therefore measured from its recent minimum, and from its value when nothing runs. The recent
-//! miss rate of lookups gives the part that has to be computed.
+//! A call that is aborted before its first token is never counted as processed, so its prompt stays
+//! in the difference. A prompt that is not looked up in the cache is counted only as processed. The
+//! difference is therefore measured from its recent minimum, and from its value when nothing runs.
+//! The recent share of lookups that found nothing gives the part that has to be computed.
 //!
 //! The backlog is unknown if a counter is missing, or if prompts are processed but none was looked
 //! up, because the cache is off.
 
 use tidegate_protocol::vllm::EngineMetrics;
 
-/// Length of a period in polls. The minimum covers the current and the previous period.
+/// Number of polls in a period. The recent minimum covers the current and the previous period.
 const PERIOD_POLLS: u32 = 64;
-/// Factor on the weight of older lookups per poll.
+/// Factor by which the weight of older lookups decays with each poll.
 const DECAY: f64 = 0.8;
 
 /// The prompt tokens that one engine has scheduled but not computed.
@@ -65,8 +65,8 @@ impl Counters {
 }
 
 impl Backlog {
-    /// Applies the metrics of a load poll. Returns the prompt tokens of scheduled calls, of all
-    /// clients, that still have to be computed, or `None` if they are unknown.
+    /// Updates the backlog with the metrics of a load poll. Returns the prompt tokens of scheduled
+    /// calls, of all clients, that still have to be computed, or `None` if they are unknown.
     pub(super) fn observe(&mut self, metrics: &EngineMetrics) -> Option<f64> {
         let Some(now) = Counters::read(metrics) else {
             *self = Self::default();

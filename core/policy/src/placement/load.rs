@@ -1,8 +1,8 @@
-//! The work before a new call at a replica, in prompt tokens.
+//! The load of a replica: the work that its engine does before the first token of a new call, in
+//! prompt tokens.
 //!
-//! A first token waits for prompt tokens: the uncached part of the prompts whose first token is
-//! awaited. A call past its first token adds one token to each step of the engine, which is almost
-//! nothing.
+//! Most of that work is the uncached part of the prompts of all calls that await their first token.
+//! A call past its first token adds one token to each step of the engine, which is almost nothing.
 //!
 //! The load of this client is known. For other clients, it is estimated from the last poll: running
 //! and waiting calls, minus this client's calls at that moment, and the [backlog](super::backlog)
@@ -45,7 +45,7 @@ pub(super) struct Load {
     stale_after: Duration,
     /// Number of this client's calls without a first token.
     pub(super) awaiting: usize,
-    /// Prompt tokens to be computed for these calls.
+    /// Prompt tokens to be computed for the calls that `awaiting` counts.
     pub(super) awaiting_tokens: u64,
     /// Number of this client's calls after their first token.
     pub(super) answering: usize,
@@ -56,13 +56,14 @@ pub(super) struct Load {
     pub(super) backlog: Backlog,
     /// The result of the last load poll, or `None` if there was none.
     seen: Option<Seen>,
-    /// The replica's count of computed tokens at the last poll, or `None` before the first.
+    /// The replica's counter of computed prompt tokens at the last poll, or `None` before the first
+    /// poll.
     counted: Option<f64>,
-    /// Tokens computed between the first and the last poll.
+    /// Prompt tokens computed for all clients between the first and the last poll.
     computed: f64,
-    /// This client's part of the computed tokens.
+    /// Prompt tokens computed for this client since the first poll, counted when a call is sent.
     sent: f64,
-    /// Other clients' part: the maximum of `computed - sent` so far.
+    /// Prompt tokens computed for other clients: the maximum of `computed - sent` so far.
     displaced: f64,
 }
 
@@ -74,7 +75,7 @@ struct Seen {
     kv_usage: Option<f64>,
 }
 
-/// Returns a cache name that was never used before.
+/// Returns a cache name that was never used before in this process.
 fn unused_name() -> u64 {
     static LAST: AtomicU64 = AtomicU64::new(0);
     LAST.fetch_add(1, Ordering::Relaxed)
@@ -135,11 +136,11 @@ impl Load {
         self.cache.capacity = capacity.or(self.cache.capacity);
     }
 
-    /// Applies `count`, the replica's counter of computed prompt tokens. What exceeds this client's
-    /// own tokens was computed for other clients and fills the cache.
+    /// Updates the cache from `count`, the replica's counter of computed prompt tokens. Tokens
+    /// beyond those of this client were computed for other clients and fill the cache.
     ///
-    /// This client's tokens are counted when a call is sent but computed later, so the maximum of
-    /// the difference over all polls counts.
+    /// This client's tokens are counted when a call is sent but computed later. Therefore the
+    /// maximum of the difference over all polls counts.
     fn on_computed(&mut self, count: f64) {
         match self.counted {
             Some(before) if count >= before => self.computed += count - before,

@@ -9,10 +9,11 @@ use super::{health::Health, replica::Replica};
 impl Placement {
     /// Sets the pool's members. Returns the indices of the replicas that joined.
     ///
-    /// A replica whose URL is a member's stays, with its new configuration. A replica that is no
-    /// longer a member drains: it gets no more calls and leaves when its last one ends. If it
-    /// becomes a member again before that, it continues. Of more than [`MAX_REPLICAS`] replicas,
-    /// draining ones included, the last do not join; see [`Placement::take_pending`].
+    /// A replica that has the URL of a member stays, with the member's configuration. A replica
+    /// that is no longer a member drains: it gets no more calls and leaves when its last one ends.
+    /// If it becomes a member again before that, it continues. There are at most [`MAX_REPLICAS`]
+    /// replicas, including draining ones. Members at the end of the list that exceed this number do
+    /// not join yet; see [`Placement::take_pending`].
     pub fn set_members(&mut self, now: Instant, members: &[ReplicaConfig]) -> ReplicaSet {
         for replica in self.replicas.iter_mut().flatten() {
             replica.draining = !members.iter().any(|member| member.url == replica.member.url);
@@ -70,11 +71,11 @@ impl Placement {
 
     /// Returns the replicas that could serve a call, healthy or not.
     ///
-    /// They are not draining, are known to serve its model, have a context length for an input of
-    /// `least_input` tokens as far as is known, and are not among those that the call avoids. A
-    /// condition that no replica satisfies is dropped, because the replica itself is the source of
-    /// truth: first the replicas to avoid, then the length, then the model (replicas whose models
-    /// are unknown come before those known not to serve it).
+    /// They are not draining, are known to serve the call's model, have a context for an input of
+    /// `least_input` tokens as far as is known, and are not among the replicas that the call
+    /// avoids. A condition that no replica satisfies is dropped, because only the replica itself
+    /// knows for certain. The replicas to avoid are dropped first, then the context length, then
+    /// the model (replicas whose models are unknown are preferred to those known not to serve it).
     pub fn serving(&self, wants: Option<&Wants>, least_input: u64) -> ReplicaSet {
         let members = self.members();
         let model = wants.and_then(|wants| wants.model.as_deref());

@@ -53,13 +53,13 @@ use tidegate_protocol::duration;
 pub use tidegate_protocol::request::Affinity;
 pub use tidegate_protocol::vllm::{EngineMetrics, Model};
 
-/// Decay of the means, in calls: each call has a weight of one in this number.
+/// Reciprocal of the weight that a new value has in the decaying means.
 const SPAN: f64 = 32.0;
 
 /// The selection policy of one pool. See [the module](self).
 #[derive(Clone, Debug)]
 pub struct Placement {
-    /// The replicas by index. `None`: the replica has left, and the index is free.
+    /// The replicas by index. `None` if the replica of an index has left and the index is free.
     replicas: Vec<Option<Replica>>,
     /// Last [`ReplicaId`] assigned, or 0 if none was.
     ids: u64,
@@ -131,10 +131,12 @@ pub struct ReplicaView {
     pub requests: usize,
     /// Prompt tokens plus expected output tokens of these calls.
     pub tokens: u64,
-    /// Number of other clients' calls at the last poll, or `None` if there was no poll lately.
+    /// Number of other clients' calls at the last poll, or `None` if there was no poll or the last
+    /// one is stale.
     pub others: Option<f64>,
-    /// Used share of the KV-cache memory at the last poll, from 0 to 1. `None` if there was no poll
-    /// lately, or if it did not report the share. See [`EngineMetrics::kv_usage`].
+    /// Used share of the KV-cache memory at the last poll, from 0 to 1. `None` if there was no
+    /// poll, or if the last one is stale or did not report the share. See
+    /// [`EngineMetrics::kv_usage`].
     pub kv_usage: Option<f64>,
     /// Names of the models that the replica serves, or `None` if they are not known.
     pub models: Option<Vec<Arc<str>>>,
@@ -377,8 +379,8 @@ impl Placement {
     }
 
     /// Returns the usable share of the slots of the replica at the index `at`, from 0.1 to 1. It is
-    /// below 1 during slow start and trials, and 1 if there is no such replica. State changes that
-    /// time causes are applied by [`Placement::eligible`] only.
+    /// below 1 during slow start and trials, and 1 if there is no such replica. This method does
+    /// not apply state changes that time alone causes. [`Placement::eligible`] does.
     pub fn share(&self, now: Instant, at: usize) -> f64 {
         self.replica(at).map_or(1.0, |replica| replica.health.share(now))
     }
@@ -414,8 +416,9 @@ impl Placement {
         self.known().map(view).collect()
     }
 
-    /// Applies the changes that time alone causes, then schedules probes, clears the caches of
-    /// ended processes, and updates which ejected replicas are exempt.
+    /// Applies the changes that time alone causes. Then schedules probes, clears the caches of
+    /// ended processes, and updates which replicas are exempt, that is, stay eligible although they
+    /// are ejected.
     fn settle(&mut self, now: Instant) {
         for replica in self.replicas.iter_mut().flatten() {
             replica.health.tick(now);

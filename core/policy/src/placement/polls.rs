@@ -12,7 +12,7 @@ use fastrand::Rng;
 
 use super::{HealthState, Placed, PollKind, PollRequest, PollRequests, Replica};
 
-/// How long polling continues after the last call was sent or waited.
+/// How long polling continues after a call was last sent, or last waited in the queue.
 const ACTIVE_FOR: Duration = Duration::from_secs(10);
 /// Time without a byte from a replica with calls of this client until its health is polled.
 const SILENT_INTERVAL: Duration = Duration::from_millis(300);
@@ -61,7 +61,8 @@ impl PollSlot {
 pub(super) struct PollState {
     /// The polls of each [`PollKind`].
     slots: [PollSlot; 3],
-    /// When to poll health at the latest, whatever the interval. `None`: after the interval.
+    /// Time by which health is polled even if the interval is not over, or `None` if only the
+    /// interval counts.
     pub(super) urgent: Option<Instant>,
     /// Whether the last answered model poll returned models.
     pub(super) knows_models: bool,
@@ -97,7 +98,7 @@ impl PollState {
 pub(super) struct PollSchedule {
     /// Interval between load polls, or `None` if the load is not polled.
     pub(super) poll: Option<Duration>,
-    /// When a call was last sent or waited, or `None` if none ever did.
+    /// When a call was last sent, or last waited in the queue. `None` if neither ever happened.
     pub(super) active_at: Option<Instant>,
     /// When a call last asked for a model that no replica is known to serve, or `None` if none
     /// ever did.
@@ -105,8 +106,8 @@ pub(super) struct PollSchedule {
 }
 
 impl PollSchedule {
-    /// Returns the polls that are due and when the next one is, and records the due ones as
-    /// pending. Returns none if the pool is not used.
+    /// Returns the polls that are due and the time of the next one, and marks the due ones as
+    /// pending. The result is empty if the pool is not used.
     pub(super) fn due(&self, now: Instant, replicas: &mut [Option<Replica>], rng: &mut Rng) -> PollRequests {
         let mut requests = PollRequests::default();
         let is_active = self.active_at.is_some_and(|last| now <= last + ACTIVE_FOR);

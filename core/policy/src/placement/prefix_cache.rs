@@ -15,7 +15,7 @@ use lru::LruCache;
 /// Maximum number of prefixes and sessions that are remembered.
 const MAX_PREFIXES: usize = 32_768;
 
-/// The prefix cache of one process. A restarted replica has another one.
+/// The prefix cache of one engine process. A restarted replica has another one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct EngineCache {
     /// Identifies the cache among those of all replicas and processes.
@@ -35,7 +35,8 @@ struct Mark {
     filled: u64,
     /// Length of the prompt up to the end of the prefix, in tokens.
     tokens: u64,
-    /// Number of the call that sent the prefix.
+    /// Number of the first call that sent the prefix to the cache, not counting calls before the
+    /// prefix was last evicted.
     by: u64,
 }
 
@@ -60,8 +61,8 @@ impl PrefixCache {
         Self(HashLru::unbounded_with_hasher(Default::default()))
     }
 
-    /// Sets, for each cache with a value of 0, how many tokens of a prompt with these prefixes it
-    /// has cached.
+    /// For each cache in `caches` that has the value 0, sets the value to the number of tokens that
+    /// the cache holds of a prompt with these prefixes.
     ///
     /// `prefixes` are hashes, the shortest prefix first. `tokens` returns the prompt tokens up to
     /// the end of the prefix at an index.

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use super::{Model, Placed, ReplicaConfig, ReplicaId};
 use super::{health::Health, load::Load, polls::PollState, rendezvous};
 
-/// A replica of the pool.
+/// A replica of the pool, with everything that is known about it.
 #[derive(Clone, Debug)]
 pub(super) struct Replica {
     pub(super) placed: Placed,
@@ -61,8 +61,9 @@ impl Replica {
     }
 
     /// Returns `true` if a prompt of `input` tokens and one token of output fit into the context of
-    /// the model, as far as is known. An adapter without a length has that of its parent. Without a
-    /// model, or for an unknown one, the longest context counts if all are known.
+    /// the model, as far as is known. An adapter without a context length has the length of its
+    /// parent model. If `model` is `None` or not known, the longest context of all models is used,
+    /// if all are known.
     pub(super) fn takes(&self, model: Option<&str>, input: u64) -> bool {
         let Some(models) = &self.models else { return true };
         let find = |name: &str| models.iter().find(|known| *known.name == *name);

@@ -3,14 +3,15 @@
 //! # Algorithm
 //!
 //! 1. Exclude replicas whose load exceeds the [load bound](super::load_bound). A conversation with
-//!    its own key may exceed it by [`AFFINITY_SLACK`]: it cannot overload a replica by itself, few
-//!    long prompts are uneven, and moving it would compute its whole prompt again.
+//!    its own key may exceed it by [`AFFINITY_SLACK`]: it cannot overload a replica by itself, the
+//!    load by a few long prompts is uneven anyway, and moving it would compute its whole prompt
+//!    again.
 //! 2. Sample candidates: the replica with the longest cached prefix, and the first two in the
 //!    [rendezvous] order of the [key](super::affinity_key). Without a key, draw
 //!    two in proportion to their weights. Sometimes add a replica that is in slow start and has no
-//!    calls. Cached prefixes are those that [this client sent](super::prefix_cache). The owner of
-//!    the key is credited with the prompt in proportion to other clients' share of the traffic,
-//!    because what they sent is not known otherwise.
+//!    calls. Cached prefixes are those that [this client sent](super::prefix_cache). Because it is
+//!    not known what other clients sent, the owner of the key (the first in the order) is assumed
+//!    to hold a part of the prompt that equals their share of the traffic.
 //! 3. Choose the candidate with the lowest cost: the [work](super::load) before the call, plus
 //!    uncached prompt tokens times (1 + [`UNCACHED_FACTOR`]), divided by the replica's
 //!    [speed](super::speed) and weight. The factor is above one because later calls wait for those
@@ -33,7 +34,7 @@ use super::{load::Others, speed::PoolSpeed};
 ///
 /// Other clients send the prefix to its owner only, so a copy elsewhere is evicted earlier.
 const NON_OWNER_DISCOUNT: f64 = 0.5;
-/// Number of replicas sampled from the rendezvous order of a key.
+/// Number of replicas sampled from the start of the rendezvous order of a key.
 const PREFERRED: usize = 2;
 /// Additional cost of an uncached prompt token, in prompt tokens.
 const UNCACHED_FACTOR: f64 = 2.0;
@@ -129,8 +130,8 @@ impl Placement {
         candidates
     }
 
-    /// Returns the mean load by other clients over those of the `open` replicas where it is known,
-    /// or no load if it is known nowhere. The mean is assumed for the rest.
+    /// Returns the mean of other clients' load over those `open` replicas at which it is known. If
+    /// it is known at none, returns no load. The mean is assumed for the other replicas.
     fn mean_of_others(&self, now: Instant, open: ReplicaSet) -> Others {
         let open = self.known().filter(|(index, _)| open.contains(*index));
         let known: Vec<Others> = open.filter_map(|(_, replica)| replica.load.others(now)).collect();
@@ -168,9 +169,9 @@ impl Placement {
         self.cheapest(&candidates, work).map(|candidate| candidate.index)
     }
 
-    /// Credits the owner of the key, the first of `order`, with the prompt in proportion to other
-    /// clients' traffic. Discounts what the others have cached. Does nothing without a key, for
-    /// which `order` is empty.
+    /// Raises the cached tokens of the key's owner, the first of `order`, to at least the part of
+    /// the prompt that equals other clients' share of the traffic. Lowers the cached tokens of the
+    /// other candidates. Does nothing if `order` is empty, because the call has no key.
     fn credit_owner(&self, work: Work, order: &[usize], candidates: &mut [Candidate]) {
         let Some(owner) = order.first() else { return };
         for (position, candidate) in candidates.iter_mut().enumerate() {
@@ -248,8 +249,8 @@ impl Placement {
     }
 }
 
-/// Removes the candidates above `slack` times the load bound. If there are candidates, at least one
-/// remains.
+/// Removes the candidates whose calls exceed `slack` times the load bound. If there are candidates,
+/// at least one remains.
 fn within_bound(candidates: &mut Vec<Candidate>, slack: f64) {
     let calls = candidates.iter().map(|candidate| candidate.calls).sum::<f64>() + 1.0;
     let shares = candidates.iter().map(|candidate| candidate.share).sum::<f64>();

@@ -10,7 +10,8 @@ use std::time::{Duration, Instant};
 
 /// Half-life of observations. Old ones are forgotten so that a slow replica is tried again.
 const HALF_LIFE: Duration = Duration::from_secs(60);
-/// Factor on the weight of older calls per call: the mean covers about ten calls.
+/// Factor by which the weight of older calls decays with each call, so that the mean covers about
+/// ten calls.
 const DECAY: f64 = 0.9;
 /// Number of assumed calls at the pool's speed that each replica starts with.
 const PRIOR_CALLS: f64 = 2.0;
@@ -20,9 +21,9 @@ const MAX_RATIO: f64 = 8.0;
 /// The speed of one replica, as decayed sums of time and work.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Speed {
-    /// Times to first token.
+    /// Sum of the times to first token, in seconds.
     seconds: f64,
-    /// Work before these first tokens, in prompt tokens.
+    /// Sum of the work before these first tokens, in prompt tokens.
     work: f64,
     /// When the sums were last updated, or `None` if nothing was observed.
     at: Option<Instant>,
@@ -50,7 +51,7 @@ impl Speed {
 pub(super) struct PoolSpeed {
     /// Seconds per prompt token of work.
     rate: f64,
-    /// Work of the calls that each replica starts with, in prompt tokens.
+    /// Work of the [`PRIOR_CALLS`] calls that each replica starts with, in prompt tokens.
     prior_work: f64,
 }
 
@@ -67,8 +68,8 @@ impl PoolSpeed {
         (rate.is_finite() && rate > 0.0).then_some(Self { rate, prior_work })
     }
 
-    /// Returns the time that a replica takes for some work, as a multiple of the pool's mean time
-    /// for it: above 1 for slow replicas.
+    /// Returns the time that a replica with the speed `of` takes for some work, as a multiple of
+    /// the pool's mean time for the same work: above 1 for slow replicas.
     pub(super) fn slowness(&self, now: Instant, of: Speed) -> f64 {
         let of = of.decayed(now);
         let own = (of.seconds + self.rate * self.prior_work) / (of.work + self.prior_work);

@@ -12,15 +12,17 @@ const QUEUE_SHARE: f64 = 0.25;
 const MIN_CUT_SHARE: f64 = 0.5;
 /// Share of the recently used slots that a cut leaves if the number of served calls is unknown.
 const DEFAULT_CUT_FACTOR: f64 = 0.9;
-/// Longest window over which the rate of first tokens is measured.
+/// Window for the rate of first tokens if the window computed from the threshold is too long to be
+/// represented.
 const MAX_RATE_WINDOW: Duration = Duration::from_secs(60);
-/// Minimum share of the recently accepted number of calls that is in flight when a 429 for
-/// concurrency is sent. A 429 at a lower load has another reason.
+/// A 429 for concurrency cuts the slots only if, when the rejected call was sent, at least this
+/// share of the recent maximum of accepted calls was in flight. A 429 at a lower load has another
+/// reason.
 const REFUSED_SHARE: f64 = 0.8;
 
 impl Limit {
-    /// Cuts the slots, and the first-token limit if it is learned, after late calls of a latency
-    /// class. During a trial, takes the trial's raise back instead.
+    /// Cuts the slots, and the first-token limit if it is learned, because calls of a latency class
+    /// were late. During a trial, only takes back the raise of the trial.
     pub(super) fn on_late(&mut self, now: Instant, class: usize) {
         let trial = self.growth.trial_slots();
         if trial > 0.0 {
@@ -47,8 +49,8 @@ impl Limit {
         self.cut(now, to, DecisionCause::Late);
     }
 
-    /// Ends slow start or the current trial, because the current number of slots was found to be
-    /// too high.
+    /// Ends slow start or the current trial, and starts the next phase of growth, because the
+    /// current number of slots was found to be too high.
     fn on_limit_found(&mut self) {
         let is_probing = self.settings.adaptive.decrease == Decrease::Served;
         self.growth = if is_probing { self.growth.on_overload() } else { Growth::Additive };
@@ -76,8 +78,9 @@ impl Limit {
         self.cut_both(now, to, DecisionCause::Late, previous_limit);
     }
 
-    /// Evaluates a 429 that is not about a rate. If many calls were in flight when the call was
-    /// sent, cuts the slots to the calls that are still in flight: the upstream has accepted them.
+    /// Cuts the slots after a 429 that is not about a rate, if many calls were in flight when the
+    /// rejected call was sent. Cuts to the number of calls that are still in flight, because the
+    /// upstream has accepted them, or to half of the recently used slots if that is more.
     pub(super) fn on_refused(&mut self, now: Instant, sample: &Sample) {
         let accepted = self.load.recent_accepted.max(now);
         if accepted == 0 || (sample.sent.in_flight as f64) < REFUSED_SHARE * accepted as f64 {
@@ -93,7 +96,8 @@ impl Limit {
         }
     }
 
-    /// Evaluates an overload response or a timeout, and cuts the slots if the evidence suffices.
+    /// Adds an overload response or a timeout to the evidence, and cuts the slots if the evidence
+    /// suffices.
     pub(super) fn on_overloaded(&mut self, now: Instant, sample: &Sample, cause: DecisionCause) {
         let evidence = if is_streaming(sample.class) { &mut self.first_tokens } else { &mut self.answers };
         // Overdue calls were already evaluated, and a call that was nearly alone did not cause the
@@ -104,8 +108,9 @@ impl Limit {
         }
     }
 
-    /// Evaluates the percentile detector and applies its verdict. Does nothing if another detector
-    /// is configured or the tick is not due.
+    /// Runs the tick of the percentile detector if it is due. Depending on its verdict, raises the
+    /// slots by one, cuts the limit, or changes nothing. Does nothing if another detector is
+    /// configured.
     pub(super) fn tick_percentile(&mut self, now: Instant) {
         let due = self.percentile.as_mut().filter(|percentile| percentile.tick_at <= now);
         match due.map(|percentile| percentile.tick(now)) {
@@ -119,8 +124,9 @@ impl Limit {
         }
     }
 
-    /// Returns the slots used recently, which a cut starts from. If few were used, the cut starts
-    /// from the configured start value.
+    /// Returns the number of slots that a cut starts from: the recent maximum of calls in flight.
+    /// If few calls were in flight, the result is based on the configured start value. It never
+    /// exceeds the current slots.
     fn recent_slots(&mut self, now: Instant) -> f64 {
         let start = self.settings.adaptive.start as f64 / DEFAULT_CUT_FACTOR;
         let in_flight = self.load.recent_in_flight.max(now).max(self.load.in_flight) as f64;
@@ -139,7 +145,8 @@ impl Limit {
         self.cut_both(now, to, cause, self.first_token_limit());
     }
 
-    /// Cuts the slots to `to` and starts a new epoch: calls sent before it are no evidence.
+    /// Cuts the slots to `to`, and discards the evidence, so that only calls sent from now on
+    /// count. Except after a 429, a single cut does not go below a quarter of the recent peak.
     ///
     /// `previous_limit` is the first-token limit before the current event.
     fn cut_both(&mut self, now: Instant, to: f64, cause: DecisionCause, previous_limit: usize) {

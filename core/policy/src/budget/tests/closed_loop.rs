@@ -14,7 +14,7 @@ use tidegate_protocol::observe::Usage;
 use tidegate_protocol::rate::{RateHeaders, RateWindow};
 use tidegate_tokens::Demand;
 
-/// The parameters of a simulation.
+/// The parameters of one simulation: the provider, its clients, and the configuration.
 #[derive(Clone, Copy, Debug)]
 struct Scene {
     policy: Policy,
@@ -24,7 +24,7 @@ struct Scene {
     configured: Option<f64>,
     headers: bool,
     header_policy: HeaderPolicy,
-    /// Share of the quota that other clients take, in bursts.
+    /// Share of the quota that other clients use, in bursts of about one second.
     others: f64,
     /// Whether `remaining` is measured when the call is answered instead of when it arrives.
     at_answer: bool,
@@ -32,7 +32,7 @@ struct Scene {
     largest: f64,
     /// Mean time to the response headers, in seconds.
     latency: f64,
-    /// Whether no calls are made for a while from time to time.
+    /// Whether the client pauses at random times, for 5 to 45 s each.
     pauses: bool,
     minutes: f64,
     warm: f64,
@@ -54,14 +54,14 @@ const SCENE: Scene = Scene {
     warm: 4.0,
 };
 
-/// Results of a simulation after its first minutes.
+/// Results of a simulation. The warm-up is not included unless a field says so.
 #[derive(Clone, Copy, Debug, Default)]
 struct Outcome {
     /// Fraction of the quota used by this client and others.
     used: f64,
     refused: usize,
     calls: usize,
-    /// Number of refusals including the warm-up.
+    /// Number of calls refused during the warm-up.
     cold_refused: usize,
     rule: Counting,
 }
@@ -219,8 +219,8 @@ fn play(scene: &Scene, seed: u64) -> Outcome {
     outcome
 }
 
-/// Returns a call with its estimate (input off by up to 15 %, output known only by its mean) and
-/// its actual usage.
+/// Returns a random call: its estimated demand and its actual usage. The estimated input is wrong
+/// by up to 15 %, and the estimated output is always the mean.
 fn call(rng: &mut Rng, largest: f64) -> (Demand, Usage) {
     let size = largest * LIMIT * rng.f64() * rng.f64();
     let share = 0.2 + 0.6 * rng.f64();
@@ -232,7 +232,8 @@ fn call(rng: &mut Rng, largest: f64) -> (Demand, Usage) {
     (demand, Usage { input, output, cached_input: 0 })
 }
 
-/// Returns the lowest use of the quota and all refusals over several seeds.
+/// Runs a simulation once per seed. Returns the lowest use of the quota in any of them, and the
+/// total number of calls and refusals of all.
 fn worst(scene: Scene, seeds: u64) -> Outcome {
     let all = (0..seeds).map(|seed| play(&scene, seed));
     all.reduce(|a, b| Outcome {
@@ -255,8 +256,8 @@ const POLICIES: [Policy; 7] = [
     Policy::Sliding,
 ];
 
-/// Asserts that each provider policy has at least `used` of its quota used and at most `refused` of
-/// the calls refused, over several seeds.
+/// Asserts, for each provider policy, that at least the fraction `used` of the quota is used with
+/// any seed, and that at most the fraction `refused` of the calls is refused.
 fn holds(name: &str, scene: Scene, policies: &[Policy], used: f64, refused: f64) {
     for policy in policies {
         let worst = worst(Scene { policy: *policy, ..scene }, 2);
@@ -265,7 +266,7 @@ fn holds(name: &str, scene: Scene, policies: &[Policy], used: f64, refused: f64)
     }
 }
 
-/// Policies whose headers show everything they enforce.
+/// Policies whose headers describe all limits that they enforce.
 const OPEN: [Policy; 5] =
     [Policy::Bucket(60.0), Policy::Bucket(10.0), Policy::Bucket(1.0), Policy::Fixed, Policy::Sliding];
 

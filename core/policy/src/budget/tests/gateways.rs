@@ -17,11 +17,11 @@ const TRUTH: f64 = 50_000.0;
 const MINUTES: usize = 120;
 const SEVEN: [u64; 7] = [100_000, 90_000, 80_000, 70_000, 60_000, 52_000, 110_000];
 
-/// Which announced limit a response carries, by the second of its arrival.
+/// How the gateway chooses the backend of a call, whose limit the response announces.
 #[derive(Clone, Copy, Debug)]
 enum Routing {
     Random,
-    /// Each backend in turn, for this many seconds.
+    /// Each backend in turn, for this many seconds at a time.
     Slow(f64),
 }
 
@@ -32,9 +32,11 @@ struct Minute {
     refused: usize,
 }
 
-/// Sends the gateway calls of random sizes, always more than fit. `truth` maps the limit that a
-/// backend announces to the limit it enforces. Returns the totals of each minute and the budgets at
-/// the end.
+/// Simulates a client that always has calls waiting, of random sizes, and sends those that its
+/// budgets admit. `truth` maps the limit that a backend announces to the limit that the gateway
+/// enforces. If `tells_remaining` is `true`, responses also announce `remaining`.
+///
+/// Returns the totals of each minute, and the budgets at the end.
 fn play(
     limits: &[u64],
     truth: fn(u64) -> f64,
@@ -80,7 +82,8 @@ fn play(
     (minutes, budgets)
 }
 
-/// Returns the 429s per minute in the last hour, and the share of the enforced limit that was used.
+/// Runs [`play`] with [`TRUTH`] as the enforced limit. Returns the mean number of 429s per minute
+/// in the second hour, and the share of the enforced limit that was used in both hours.
 fn settled(limits: &[u64], routing: Routing, tells_remaining: bool) -> (f64, f64) {
     let (minutes, _) = play(limits, |_| TRUTH, routing, tells_remaining, 1);
     let late = &minutes[MINUTES / 2..];

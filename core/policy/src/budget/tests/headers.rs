@@ -24,7 +24,7 @@ fn window(limit: u64, remaining: u64, reset: u64) -> RateWindow {
     RateWindow { limit: Some(limit), remaining: Some(remaining), reset, period: None }
 }
 
-/// Makes `calls` sequential calls, each answered with these headers.
+/// Charges `calls` calls one after the other, and answers each with these headers for tokens.
 fn answer(budgets: &mut RateBudgets, now: Instant, tokens: RateWindow, calls: usize) {
     for _ in 0..calls {
         let charge = budgets.charge(now, &CALL);
@@ -257,8 +257,8 @@ prop_compose! {
 }
 
 proptest! {
-    /// Arbitrary headers in any order cause no panic and no wait longer than two windows, and a
-    /// call fits at its ready time.
+    /// Arbitrary headers in any order cause no panic. After each step a call either fits or has a
+    /// later ready time. At the end, a call fits after fewer than ten waits for its ready time.
     #[test]
     fn arbitrary_headers_never_block_for_two_windows(
         rpm in prop::option::of(1u64..1_000),

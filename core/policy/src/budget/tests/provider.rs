@@ -12,7 +12,8 @@ const WINDOW: f64 = 60.0;
 pub(super) enum Policy {
     /// A token bucket that holds this many seconds of the rate.
     Bucket(f64),
-    /// A token bucket like `Bucket` whose headers describe a whole minute.
+    /// A token bucket that holds this many seconds of the rate. The headers describe another
+    /// bucket, which is enforced as well and holds a whole minute.
     HiddenBucket(f64),
     /// A counter that restarts every minute.
     Fixed,
@@ -33,13 +34,14 @@ pub(super) struct Provider {
     pub(super) policy: Policy,
     pub(super) rule: Rule,
     pub(super) limit: f64,
-    /// Level of the bucket. `HiddenBucket` also has the level of the minute.
+    /// Tokens in the bucket. For `HiddenBucket`, `minute` is the content of the bucket that the
+    /// headers describe.
     level: f64,
     minute: f64,
     at: f64,
     counted: VecDeque<(f64, f64)>,
     sum: f64,
-    /// Start of the minutes, in seconds.
+    /// Time at which the first fixed window starts, in seconds.
     phase: f64,
 }
 

@@ -17,8 +17,8 @@ fn silent() -> RateConfig {
     RateConfig { tpm: Some(60_000), headers: HeaderPolicy::Follow, ..RateConfig::default() }
 }
 
-/// Makes all calls that fit, ten times per second, answered without headers. Returns the tokens
-/// used.
+/// Makes all calls that fit, ten times per second for `seconds`. The responses have no headers, and
+/// all are 429s if `limited` is `true`. Returns the tokens charged.
 fn drive(budgets: &mut RateBudgets, from: Instant, seconds: u64, limited: bool) -> f64 {
     let mut used = 0;
     for tenth in 0..10 * seconds {
@@ -73,8 +73,8 @@ fn burst_recovery_delay_doubles_after_each_mistake() {
     assert_eq!(call(186, false), Some(6_000), "it had held for long: as at first");
 }
 
-/// A provider that counts actual usage, with a nearly full budget and a call every two seconds,
-/// from which `Actual` is learned.
+/// A client that makes a call every two seconds, and a simulated provider that counts actual usage.
+/// From the `remaining` values of the nearly full budget, the client learns the rule `Actual`.
 struct Learning {
     budgets: RateBudgets,
     left: u64,
@@ -89,7 +89,8 @@ impl Learning {
         Self { budgets: RateBudgets::new(&config, epoch()), left: Self::LIMIT, now: epoch() }
     }
 
-    /// Makes calls until the rule is `Actual`. Returns their number.
+    /// Makes calls until the learned rule is `Actual`. Returns the number of calls before the last
+    /// one, or `None` if 3,000 calls do not suffice.
     fn learn(&mut self) -> Option<usize> {
         (0..3_000)
             .find(|n| {

@@ -1,4 +1,4 @@
-//! Inference of the window of a limit.
+//! Tests of the inference of a limit's window, such as a minute or a day, from response headers.
 
 use std::time::{Duration, Instant};
 

@@ -1,4 +1,4 @@
-//! Memory that requests with common prefixes share.
+//! Tests of how much memory requests with common prompt prefixes share.
 
 use http::{HeaderMap, Method, Uri};
 use serde_json::{Value, json};

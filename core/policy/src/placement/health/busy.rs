@@ -30,9 +30,9 @@ pub(super) struct BusyPeriod {
 }
 
 impl BusyPeriod {
-    /// Extends the busy period after a rejection of an attempt that was sent at `sent`. `asked` is
-    /// the delay that the replica asked for, or zero if it asked for none. Returns `false` if the
-    /// rejection is too late to have an effect.
+    /// Starts or extends the busy period after a rejection of an attempt that was sent at `sent`.
+    /// `asked` is the delay that the replica asked for, or zero if it asked for none. Returns
+    /// `false` if the rejection is too late to have an effect.
     pub(super) fn extend(&mut self, now: Instant, sent: Instant, asked: Duration, rng: &mut Rng) -> bool {
         let asked = asked.min(MAX_RETRY_AFTER);
         let is_late = self.consecutive == 0 && self.until.is_some_and(|until| sent < until && until <= now);

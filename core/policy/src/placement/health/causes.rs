@@ -2,10 +2,12 @@
 
 use std::time::Instant;
 
-/// Why a replica is ejected, the least bad cause first.
+/// Why a replica is ejected, the least bad cause first. A cause is *cured* by an observation that
+/// contradicts it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Cause {
-    /// Calls fail. Cured by calls that succeed.
+    /// Calls fail. No observation cures this cause: it ends when a trial begins, in which only
+    /// accepted calls count as successes.
     CallsFail,
     /// Health probes are answered with an error. Cured by a successful probe.
     ProbesFail,
@@ -16,7 +18,7 @@ pub(super) enum Cause {
     Refused,
 }
 
-/// Consecutive evidence of one cause.
+/// The observations of one cause since it was last cured.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Evidence {
     /// When the first observation began: for a probe that timed out, the time at which it was sent.
@@ -52,7 +54,8 @@ impl Causes {
         self.0[cause as usize].take().is_some()
     }
 
-    /// Returns the severity of the worst cause, or `None` if there is no evidence of any cause.
+    /// Returns the severity of the worst cause, where a larger number is worse, or `None` if there
+    /// is no evidence of any cause.
     pub(super) fn worst(&self) -> Option<usize> {
         self.0.iter().rposition(Option::is_some)
     }

@@ -5,7 +5,7 @@
 //!  ^------'  ^--------------'
 //! ```
 //!
-//! - **in**: eligible. During slow start, with a share of its weight that grows with time.
+//! - **in**: healthy and eligible. The usable share of its weight grows during slow start.
 //! - **suspect**: ejected, that is, not eligible. Entered on one refused connection, one probe that
 //!   fails or times out, or [`MAX_FAILURES`] failed calls within [`WINDOW`].
 //! - **down**: ejected, and its unanswered calls are cancelled. Entered on a second piece of
@@ -14,11 +14,11 @@
 //! - **trial**: half open: eligible for one call at a time. Ends after [`TRIAL_SUCCESSES`]
 //!   successes: accepted calls, and successful probes unless calls failed while probes succeeded.
 //!
-//! A replica is ejected by a set of [causes](causes::Cause), and returns when all of them are
-//! cured. Without trusted probes, time alone opens a trial: after 1 s, and after twice the time
-//! with each failed trial, up to [`MAX_PAUSE`]. Two kinds of replicas return without a trial: those
-//! that stayed eligible because too many were ejected, and those that return while no other replica
-//! is healthy.
+//! A replica is ejected for one or more [causes](causes::Cause). When all of them are cured, a
+//! trial begins. Without trusted probes, time alone begins a trial: after 1 s, and after twice the
+//! time with each failed trial, up to [`MAX_PAUSE`]. Three kinds of replicas return without a
+//! trial: suspect ones that have not failed a trial, those that stayed eligible because too many
+//! were ejected, and those that return while no other replica is healthy.
 //!
 //! Probes may take another route than calls (a proxy, a certificate, a path that nobody serves). If
 //! no probe ever succeeded and a call is accepted, failed probes are ignored until one succeeds.
@@ -60,7 +60,7 @@ const FIRST_PAUSE: Duration = Duration::from_secs(1);
 const MAX_PAUSE: Duration = Duration::from_secs(30);
 /// Delay before a replica with new evidence against it is probed again.
 const PROBE_DELAY: Duration = Duration::from_millis(50);
-/// Minimum share of its weight and slots that a replica has during slow start.
+/// Share of its weight and slots that a replica has during a trial and at the start of slow start.
 const MIN_SHARE: f64 = 0.1;
 
 /// The states of a replica. The [module documentation](self) describes them.
@@ -96,9 +96,10 @@ pub(super) struct Health {
     pub(super) last_alive: Option<Instant>,
     /// When evidence against the replica was last found, or `None` if none ever was.
     last_evidence: Option<Instant>,
-    /// When the replica was last ejected or failed a trial.
+    /// When the replica was last ejected or failed a trial, or `None` if neither ever happened.
     ejected_at: Option<Instant>,
-    /// The last failed calls: when each failed, and the number of calls accepted before it.
+    /// The last failed calls, at most [`MAX_FAILURES`]: when each failed, and the number of calls
+    /// accepted before it.
     faults: VecDeque<(Instant, u64)>,
     /// Number of calls accepted since the replica joined.
     accepted: u64,
@@ -108,23 +109,25 @@ pub(super) struct Health {
     failed_trials: u32,
     /// Number of successes of the current trial.
     trial_successes: u32,
-    /// Whether only accepted calls, and not probes, count as successes of a trial.
+    /// Whether only accepted calls, and not probes, count as successes of a trial, because calls
+    /// failed while probes succeeded.
     by_calls: bool,
     /// Number of the call in flight for the current trial, or `None` if no call is.
     trial_call: Option<u64>,
-    /// How often the replica was ejected. A failed trial continues the ejection before it.
+    /// How often the replica was ejected. A failed trial does not count as another ejection.
     pub(super) ejections: u64,
     /// Whether the replica went down since the pool last cancelled the calls of such replicas.
     pub(super) went_down: bool,
-    /// Whether connections are certainly refused: by more than one connection, and not only by
-    /// probes that never succeeded.
+    /// Whether connections are certainly refused: at least two were, the last of them for a call,
+    /// or for a probe after earlier probes had succeeded.
     is_refused: bool,
     /// Whether the process has ended, and with it its cache, since the pool last checked.
     pub(super) process_ended: bool,
-    /// Delay of a probe that new evidence requires. The pool takes it when it schedules the probe.
+    /// Delay until a probe that new evidence requires, or `None` if none is required. The pool
+    /// takes it when it schedules the probe.
     pub(super) probe_in: Option<Duration>,
-    /// Whether the replica stays eligible if it is ejected, because too many replicas are. Set by
-    /// the pool.
+    /// Whether the replica stays eligible if it is ejected, because too many replicas are ejected.
+    /// Set by the pool.
     pub(super) is_exempt: bool,
     /// Whether no other replica is in the state `in` after slow start. Set by the pool.
     pub(super) is_alone: bool,
@@ -225,8 +228,8 @@ impl Health {
         enough.map(|evidence| duration::after(evidence.since, self.settings.down_after)).min()
     }
 
-    /// Returns when time alone opens a trial, or `None` if the replica is not ejected. Trusted
-    /// probes are awaited for longer.
+    /// Returns when time alone opens a trial, or `None` if the replica is not ejected. If probes
+    /// are trusted, the time is later, because a successful probe is expected to open the trial.
     fn reopens_at(&self) -> Option<Instant> {
         if !self.is_ejected() {
             None
@@ -384,8 +387,8 @@ impl Health {
     /// Adds evidence of a cause, and ejects the replica if it is not ejected yet. Returns all
     /// evidence of the cause.
     ///
-    /// `since` is when the evidence was sought. `again` is the delay until the next probe if the
-    /// cause is new.
+    /// `since` is when the observation began, for example when the probe was sent. `again` is the
+    /// delay until the next probe if the cause is new.
     fn suspect(&mut self, now: Instant, cause: Cause, since: Instant, again: Duration) -> Evidence {
         self.last_evidence = Some(now);
         if self.causes.get(cause).is_none() {
@@ -403,7 +406,8 @@ impl Health {
         self.causes.add(cause, since, now)
     }
 
-    /// Takes the replica down. Its unanswered calls are cancelled once per ejection.
+    /// Enters the state `down`. If the replica was not down before, its unanswered calls are to be
+    /// cancelled.
     fn go_down(&mut self) {
         self.went_down |= self.state != HealthState::Down;
         self.state = HealthState::Down;
@@ -427,7 +431,7 @@ impl Health {
         if self.is_exempt || self.is_alone { self.reinstate() } else { self.open_trial() }
     }
 
-    /// Ends the ejection or the trial: the replica is in again.
+    /// Ends the ejection or the trial: the replica returns to the state `in`.
     fn reinstate(&mut self) {
         self.enter(HealthState::In);
         self.failed_trials = 0;
@@ -449,8 +453,8 @@ impl Health {
         self.trial_call = None;
     }
 
-    /// Counts a success of the current trial. The last one ends the trial and, if other replicas
-    /// are healthy, begins slow start.
+    /// Counts a success of the current trial. The last required one ends the trial and, if
+    /// other replicas are healthy, begins slow start.
     fn on_trial_success(&mut self, now: Instant) {
         self.trial_successes += 1;
         if self.trial_successes >= TRIAL_SUCCESSES {

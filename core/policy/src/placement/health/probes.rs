@@ -28,7 +28,7 @@ impl Probes {
         *self != Self::Ignored
     }
 
-    /// Records that a call succeeded that was sent at `sent`. Returns `true` if failed probes are
+    /// Records the success of a call that was sent at `sent`. Returns `true` if failed probes are
     /// ignored from now on because of this call.
     pub(super) fn overrule(&mut self, sent: Instant) -> bool {
         let overruled = matches!(self, Self::Failing(since) if sent > *since);

@@ -1,4 +1,4 @@
-//! Tests of the pool's policy, with all events supplied by hand.
+//! Tests of the pool's policy in which each event is given explicitly, and their common helpers.
 
 mod health;
 mod members;
@@ -43,7 +43,8 @@ fn wants(prefixes: &[u64]) -> Wants {
 }
 
 impl Placement {
-    /// Sends a call to any replica that is eligible.
+    /// Sends a call to the replica that the policy chooses among those that are eligible and can
+    /// serve the call. Returns `None` if there is no such replica.
     fn place(&mut self, now: Instant, wants: Option<&Wants>, work: Work) -> Option<PlacedCall> {
         let open = self.eligible(now).and(self.serving(wants, work.input));
         let at = self.choose(now, wants, work, open)?;
@@ -51,26 +52,28 @@ impl Placement {
         self.on_sent(now, at, wants, work)
     }
 
-    /// Sends a call that is accepted.
+    /// Sends a call to the replica at the index `at`. The replica accepts it, and the call ends.
     fn accept(&mut self, now: Instant, at: usize) {
         let Some(mut call) = self.on_sent(now, at, None, work(1)) else { return };
         self.on_accepted(now, &mut call);
         let _ = self.on_ended(call);
     }
 
-    /// Sends a call that fails.
+    /// Sends a call to the replica at the index `at`. The call fails with this fault and ends.
     fn fault(&mut self, now: Instant, at: usize, fault: Fault) {
         let Some(call) = self.on_sent(now, at, None, work(1)) else { return };
         self.on_failed(now, &call, fault);
         let _ = self.on_ended(call);
     }
 
-    /// Reports successful probes of all replicas, so that failed ones count.
+    /// Reports a successful probe of each replica, so that probes are trusted and later failures
+    /// count.
     fn probe_all_ok(&mut self, now: Instant) {
         (0..self.replicas.len()).for_each(|at| self.observe_at(now, at, Observation::ProbeOk));
     }
 
-    /// Reports refused probes until the replica is down.
+    /// Reports two refused probes of the replica at an index, which take it down if probes are
+    /// trusted.
     fn take_down(&mut self, now: Instant, at: usize) {
         (0..2).for_each(|_| self.observe_at(now, at, Observation::ConnectRefused));
     }

@@ -2,7 +2,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// An event at a pool.
+/// A random event that the test applies to a pool.
 #[derive(Clone, Debug)]
 enum Event {
     Call { conversation: u64, turns: u64, input: u64 },
