@@ -1,7 +1,7 @@
 //! Wraps any tower service in the adaptive limit, without a gate, and prints how the limit adapts.
 //!
-//! Run it with `cargo run -p tidegate --example adaptive_limit`. The service is local: it answers
-//! four calls at a time in 20 ms each, and the others wait inside it.
+//! Run it with `cargo run -p tidegate --example adaptive_limit`. The service runs in this process.
+//! It serves four calls at a time in 20 ms each, and further calls wait inside it.
 
 use std::convert::Infallible;
 use std::sync::Arc;

@@ -1,5 +1,5 @@
-//! The calls of a gate that are in progress: their number, so that the gate can wait for the last
-//! one to end, and the calls themselves, so that the gate can explain them.
+//! Tracks the calls of a gate that are in progress. The gate waits here until the last call has
+//! ended, and looks calls up to explain them.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -9,7 +9,8 @@ use tokio::sync::watch;
 
 use crate::call::Call;
 
-/// Number of locks. The number of a call selects its lock, so concurrent calls rarely contend.
+/// Number of shards, each with its own lock. The number of a call selects its shard, so concurrent
+/// calls rarely contend for a lock.
 const SHARDS: usize = 16;
 
 /// The calls of one gate that are in progress.
@@ -22,8 +23,8 @@ pub(crate) struct Active {
 #[derive(Debug, Default)]
 struct Count {
     calls: usize,
-    /// Number of calls that may still be sent to a fallback target. While such a call is in
-    /// progress at a target, `calls` counts it too.
+    /// Number of calls that may still be sent to a fallback target. A call in progress that may
+    /// still fall back is counted in both `calls` and this field.
     in_fallback: usize,
 }
 
@@ -34,8 +35,8 @@ pub(crate) struct ActiveCall {
     id: u64,
 }
 
-/// Keeps [`Active::none`] from resolving until dropped, while a call may be sent to a fallback
-/// target.
+/// The guard of a call that may still be sent to a fallback target. [`Active::none`] resolves only
+/// after this guard is dropped.
 #[derive(Debug)]
 pub(crate) struct FallbackInProgress(Arc<Active>);
 
@@ -48,8 +49,8 @@ impl Active {
         ActiveCall { active: self.clone(), id }
     }
 
-    /// Keeps [`Active::none`] from resolving until the returned guard is dropped. Does not count as
-    /// a call.
+    /// Delays [`Active::none`] until the returned guard is dropped, because a call may still be
+    /// sent to a fallback target. [`Active::count`] does not change.
     pub(crate) fn in_fallback(self: &Arc<Self>) -> FallbackInProgress {
         self.count.send_modify(|count| count.in_fallback += 1);
         FallbackInProgress(self.clone())
@@ -60,7 +61,7 @@ impl Active {
         self.count.borrow().calls
     }
 
-    /// Resolves when no call is in progress.
+    /// Resolves when no call is in progress and no call may still be sent to a fallback target.
     ///
     /// # Cancel safety
     /// Dropping the future has no effect.
@@ -83,7 +84,8 @@ impl Active {
         found
     }
 
-    /// Returns the part of the calls that contains the call with the number `id`.
+    /// Returns the locked map that holds the call with the number `id` while the call is in
+    /// progress.
     fn shard(&self, id: u64) -> &Mutex<HashMap<u64, Call>> {
         &self.calls[id as usize % SHARDS]
     }

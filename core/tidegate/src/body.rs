@@ -1,7 +1,7 @@
-//! Request and response bodies.
+//! The bodies of requests and responses.
 //!
-//! A request body in memory can be sent again for a retry; a streamed one cannot. Response bodies
-//! are not buffered.
+//! A request body in memory can be sent again for a retry. A streamed request body cannot. Response
+//! bodies are not buffered.
 
 mod declared_length;
 
@@ -37,17 +37,17 @@ enum Kind {
     Stream(BoxBody<Bytes, Error>, UploadProgress),
 }
 
-/// The progress of a streamed request body: whether it was sent completely or abandoned, and its
-/// failure. Timeouts for the response start only when the upload has ended. Clones refer to the
-/// same body.
+/// Tracks a streamed request body: whether it was sent completely or abandoned, and whether it
+/// failed. Timeouts for the response start only when the upload has ended. Clones refer to the same
+/// body.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct UploadProgress(Arc<Upload>);
 
 #[derive(Debug, Default)]
 struct Upload {
-    /// Whether the body was sent completely or abandoned.
+    /// `true` once the body was sent completely or abandoned.
     over: watch::Sender<bool>,
-    /// The first error of the body, if it failed.
+    /// The first error that the body returned. Empty if the body has not failed.
     failure: OnceLock<Error>,
 }
 
@@ -61,8 +61,8 @@ impl UploadProgress {
         let _ = self.0.over.subscribe().wait_for(|taken| *taken).await;
     }
 
-    /// Returns the first error that the body itself returned, or `None` if it has not failed.
-    /// Needed because an HTTP/2 connection reports only a reset.
+    /// Returns the first error that the body itself returned, or `None` if the body has not failed.
+    /// The error of an HTTP/2 connection is only a reset, which does not contain this cause.
     pub(crate) fn failure(&self) -> Option<Error> {
         self.0.failure.get().cloned()
     }
@@ -91,11 +91,11 @@ impl RequestBody {
         Self(Kind::Stream(body.boxed(), UploadProgress::default()))
     }
 
-    /// Declares the length of the body in bytes. A streamed body of another length then fails when
-    /// it is read.
+    /// Declares the length of the body in bytes. A streamed body whose length differs fails when it
+    /// is read.
     ///
     /// # Errors
-    /// `Request` if the body is in memory and has another length.
+    /// `Request` if the body is empty or in memory and its length differs.
     pub(crate) fn declare_length(&mut self, declared: u64) -> Result<(), Error> {
         let length = match &mut self.0 {
             Kind::Empty => 0,
@@ -108,7 +108,7 @@ impl RequestBody {
         if length == declared { Ok(()) } else { Err(mismatch(declared, &format!("has {length}"))) }
     }
 
-    /// Returns the progress of a streamed body. `None` if the body is empty or in memory.
+    /// Returns the tracker of a streamed body's upload. `None` if the body is empty or in memory.
     pub(crate) fn upload_progress(&self) -> Option<UploadProgress> {
         match &self.0 {
             Kind::Stream(_, taken) => Some(taken.clone()),
@@ -136,8 +136,8 @@ impl RequestBody {
 }
 
 impl Drop for RequestBody {
-    /// Marks a streamed body as ended, because a transport that has read the declared length need
-    /// not poll for the end.
+    /// Marks a streamed body as sent or abandoned. Needed because a transport that has read the
+    /// declared length may drop the body without polling for its end.
     fn drop(&mut self) {
         if let Kind::Stream(_, taken) = &self.0 {
             taken.end();

@@ -1,8 +1,8 @@
-//! A call, as all layers see it: its identity and its state.
+//! A call, as all layers of the client see it: its identity and its state.
 //!
-//! The identity (who calls which target, with which deadline) does not change. The state changes
-//! with each attempt (`state.rs`). The outcome of an attempt is not stored here: each layer returns
-//! it to the layer above (`result.rs`).
+//! The identity (which tenant calls which target, with which deadline) does not change. The state
+//! changes with each attempt (`state.rs`). The outcome of an attempt is not stored here: each layer
+//! returns it to the layer above (`result.rs`).
 
 mod attempt;
 mod hedge;
@@ -49,22 +49,23 @@ struct Inner {
     queued_at: Instant,
     /// When the whole call must have ended, its stream included.
     deadline: Instant,
-    /// Whether the caller or the configuration has set the deadline. Otherwise it is the default.
+    /// `true` if the caller or the configuration has set the deadline, `false` if the deadline is
+    /// the default.
     has_own_deadline: bool,
-    /// Name of the target that rejected the call, if the call came to this target as a fallback,
-    /// otherwise `None`.
+    /// Name of the target that rejected the call before the call came to this target as a fallback.
+    /// `None` if this is the call's first target.
     refused_by: Option<Arc<str>>,
-    /// Whether this is a hedge: a second attempt of a call, which only takes a slot that is free at
-    /// once at another replica.
+    /// `true` if this is a hedge: a second attempt that runs in parallel to the first one. A hedge
+    /// never waits: it only takes a slot that is free at once at another replica.
     is_hedge: bool,
     state: Mutex<CallState>,
-    /// The hedge that produced the first token, if one did. From then on, the call uses the state
-    /// of that hedge.
+    /// The hedge that produced the first token before the call's own attempt. Empty if none did.
+    /// Once set, the call uses the state of that hedge.
     winner: OnceLock<Call>,
 }
 
 impl Inner {
-    /// Returns a copy of the call with another state. The copy is not a hedge.
+    /// Returns a copy of the call with the state `state`. The copy is not marked as a hedge.
     fn with_state(&self, state: CallState) -> Self {
         Self {
             identity: self.identity.clone(),
@@ -86,8 +87,8 @@ impl Inner {
 pub(crate) struct Identity {
     pub(crate) mode: Mode,
     pub(crate) target: Arc<Target>,
-    /// Identifies the credential and the model of the call. `None` if the target is not shared
-    /// between several.
+    /// Hash of the origin, credential and model of the request, by which a shared target
+    /// distinguishes its calls. `None` if the target is not shared.
     pub(crate) shared_key: Option<u64>,
     pub(crate) facts: RequestFacts,
     pub(crate) tenant: Arc<str>,
@@ -97,13 +98,14 @@ pub(crate) struct Identity {
     /// The caller's deadline. `None` if the caller set none, so that the target's `deadline`
     /// applies.
     pub(crate) deadline: Option<Instant>,
-    /// The caller's label, for the call log. `None` if it has none.
+    /// The caller's label, by which the call log and explanations name the call. `None` if the
+    /// caller set none.
     pub(crate) label: Option<Arc<str>>,
-    /// The slots that the tasks of the gate hold, and the task that makes the call. `None` if no
-    /// tools are configured, or if the caller is in no task.
+    /// The registry of the slots that the gate's tasks hold, and the task that makes the call.
+    /// `None` if no tools are configured, or if no task makes the call.
     pub(crate) task_slots: Option<(Arc<TaskSlots>, TaskId)>,
-    /// What the prompt has in common with other prompts, for the selection of a replica. `None` if
-    /// the target is not a pool.
+    /// The part of the prompt that other prompts may share, which selects the replica with the best
+    /// prefix cache. `None` if the target is not a pool.
     pub(crate) affinity: Option<Affinity>,
     /// The group of calls that the call belongs to. `None` if it is in no group.
     pub(crate) group: Option<CallGroup>,
@@ -118,8 +120,9 @@ pub(crate) fn number() -> u64 {
 impl Call {
     /// Creates a call that is made `now`.
     ///
-    /// Its deadline is the caller's, but at most the target's `deadline` from now. If the target's
-    /// `deadline` has its default value, a longer read timeout of the client replaces it.
+    /// The call must end at the caller's deadline, and at most the target's `deadline` after `now`.
+    /// If the target's `deadline` has its default value and the client's read timeout is longer,
+    /// the read timeout replaces it.
     pub(crate) fn new(mut identity: Identity, now: Instant) -> Self {
         identity.timeouts = identity.timeouts.limited();
         let (target, own) = (&identity.target, identity.deadline);
@@ -140,9 +143,10 @@ impl Call {
         }))
     }
 
-    /// Creates the same call for the fallback target `target`, after its own target rejected it.
-    /// `model` replaces the model of the call, unless it is `None`. The call keeps its age, its
-    /// deadline, and the rest of its client's wait budget.
+    /// Creates the call that is sent to the fallback target `target` after its own target rejected
+    /// the call. `model` replaces the model of the call, or `None` keeps it. The time at which the
+    /// call was made and its deadline stay the same. The time waited so far is subtracted from the
+    /// client's `pool` timeout.
     pub(crate) fn for_fallback(&self, target: Arc<Target>, model: Option<Arc<str>>, now: Instant) -> Self {
         target.on_call();
         let mut call = self.0.with_state(CallState::default());
@@ -162,8 +166,8 @@ impl Call {
         Self(Arc::new(call))
     }
 
-    /// Returns the number of the call, which is unique in this process. A hedge and a fallback have
-    /// the number of their call.
+    /// Returns the number of the call, which is unique in this process. The hedges of a call, and
+    /// the same call at a fallback target, have the same number.
     pub fn id(&self) -> u64 {
         self.0.id
     }
@@ -172,19 +176,19 @@ impl Call {
         &self.0.identity.target
     }
 
-    /// Returns the cool-downs of a shared target, and the key of this call among them. `None` if
-    /// the target is not shared.
+    /// Returns the cool-downs of a shared target, and the key of this call in them. `None` if the
+    /// target is not shared.
     pub(crate) fn shared(&self) -> Option<(&SharedCooldowns, u64)> {
         self.target().shared().zip(self.0.identity.shared_key)
     }
 
-    /// Returns the facts that were read from the request.
+    /// Returns what was read from the request, such as the model and whether the response streams.
     pub fn facts(&self) -> &RequestFacts {
         &self.0.identity.facts
     }
 
-    /// Returns the name of the target that rejected the call, if the call came to this target as a
-    /// fallback, otherwise `None`.
+    /// Returns the name of the target that rejected the call before the call came to this target as
+    /// a fallback. `None` if this is the call's first target.
     pub(crate) fn refused_by(&self) -> Option<&Arc<str>> {
         self.0.refused_by.as_ref()
     }
@@ -204,14 +208,14 @@ impl Call {
         self.0.identity.label.as_ref()
     }
 
-    /// Returns the slots that the tasks of the gate hold, and the task of the call. `None` if no
-    /// tools are configured, or if the caller is in no task.
+    /// Returns the registry of the slots that the gate's tasks hold, and the task that makes the
+    /// call. `None` if no tools are configured, or if no task makes the call.
     pub(crate) fn task_slots(&self) -> Option<(&Arc<TaskSlots>, TaskId)> {
         self.0.identity.task_slots.as_ref().map(|(slots, task)| (slots, *task))
     }
 
-    /// Counts the call as waiting in its group until the returned guard is dropped. Returns `None`
-    /// if the call is in no group.
+    /// Counts the call as waiting in its [group](CallGroup) until the returned guard is dropped.
+    /// Returns `None` if the call is in no group.
     pub(crate) fn begin_group_wait(&self) -> Option<GroupWait> {
         self.0.identity.group.as_ref().map(CallGroup::begin_wait)
     }
@@ -261,7 +265,7 @@ impl Call {
     }
 
     /// Returns the maximum time to wait for the next sign of progress of the call: the time left
-    /// until its deadline or, if that is shorter, the longest silence that its timeouts allow.
+    /// until its deadline or, if it is shorter, the longest pause that its timeouts allow.
     pub fn patience(&self) -> Duration {
         let left = self.0.deadline.saturating_duration_since(clock::now());
         match (self.head_limit(), self.idle_limit()) {
@@ -276,8 +280,9 @@ impl Call {
         earlier(own.filter(|_| self.is_enforced()), self.timeouts().read)
     }
 
-    /// Creates the ticket with which the next attempt asks for a slot. A retry keeps the age of its
-    /// call and its position in the queue.
+    /// Creates the ticket with which the next attempt is queued for a slot, and stores the expected
+    /// tokens of the attempt in the call's state. A retry keeps the age of the call and its
+    /// position in the queue.
     pub(crate) fn ticket(&self) -> Ticket {
         let (identity, target) = (&self.0.identity, self.target());
         let config = target.config();
@@ -314,8 +319,8 @@ impl Call {
         self.target().replicas_known(left).await;
     }
 
-    /// Returns the current estimate of the tokens that the call takes. If its input tokens were
-    /// counted, the count replaces their estimate.
+    /// Returns the current estimate of the input and output tokens of the call. If the input tokens
+    /// were counted, the count replaces their estimate.
     fn demand(&self) -> Demand {
         let demand = self.target().expected().demand(self.facts(), self.tenant());
         match self.exact_input() {
@@ -344,8 +349,8 @@ impl std::fmt::Debug for Call {
     }
 }
 
-/// Returns the maximum duration of a call: the target's `deadline` or, if that has its default
-/// value, the client's `read` timeout if it is longer.
+/// Returns the maximum duration of a call: the target's `deadline`. If `deadline` has its default
+/// value, the client's `read` timeout replaces it if it is longer.
 fn longest(deadline: Duration, read: Option<Duration>) -> Duration {
     if deadline == DEFAULT_DEADLINE { deadline.max(read.unwrap_or_default()) } else { deadline }
 }

@@ -39,8 +39,8 @@ use crate::transport::Transport;
 use crate::transport::foreign::{Foreign, OverridableTransport};
 use tidegate_protocol::url;
 
-/// Builds the stack of layers, outermost first. `transport` sends the attempts, and `own` sends the
-/// gate's counting requests.
+/// Builds the stack of layers, outermost first. `transport` sends the attempts. `own` sends the
+/// requests by which the gate itself counts prompt tokens.
 fn compose(
     transport: OverridableTransport,
     own: Transport,
@@ -170,8 +170,8 @@ impl Client {
     }
 }
 
-/// Checks that a request can be sent as it is, and removes the headers that concern the caller's
-/// connection.
+/// Checks that the transport can send the request unchanged, and removes the headers that concern
+/// only the caller's connection.
 ///
 /// # Errors
 /// `Request` if the URL would change on its way, if the declared length of the body is wrong, or if

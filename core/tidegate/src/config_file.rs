@@ -42,7 +42,7 @@ pub fn read_from(source: impl Read, name: &str) -> Result<Config, Error> {
     parse(name, files::read_text(source, MAX_BYTES))
 }
 
-/// Parses the text that was read from the source `name`, or returns the error of reading it, with
+/// Parses `text`, which was read from the source `name`. If reading failed, returns the error with
 /// the name of the source.
 fn parse(name: &str, text: Result<String, String>) -> Result<Config, Error> {
     let text = text.map_err(|why| Error::config(format!("{name}: {why}")))?;

@@ -1,4 +1,4 @@
-//! A credential from an environment variable, and the header in which a request carries it.
+//! A secret key read from an environment variable, and the request header that carries it.
 //!
 //! Used for calls that are sent to a fallback target, and for polling the replicas of a pool.
 
@@ -11,7 +11,7 @@ const X_API_KEY: HeaderName = HeaderName::from_static("x-api-key");
 const X_GOOG_API_KEY: HeaderName = HeaderName::from_static("x-goog-api-key");
 const API_KEY: HeaderName = HeaderName::from_static("api-key");
 
-/// Returns `true` if the scheme, host and port of both URLs are equal, so that both may receive the
+/// Returns `true` if both URLs have the same scheme, host and port, so that both may receive the
 /// same credential. The case of the host is ignored. A missing port is the default of the scheme.
 pub(crate) fn same_server(one: &Uri, other: &Uri) -> bool {
     let host = |uri: &Uri| uri.host().map(str::to_ascii_lowercase);
@@ -39,22 +39,22 @@ impl Credential {
     /// Reads a credential from the environment variable named `variable`.
     ///
     /// # Errors
-    /// What is wrong with the variable, as the end of a sentence that begins with its name: it is
-    /// not set, or no header can carry its value. Never contains the value.
+    /// Returns text that completes a sentence beginning with the name of the variable: it is not
+    /// set, or no header can carry its value. The text never contains the value.
     pub(crate) fn from_env(variable: &str) -> Result<Self, &'static str> {
         let value = std::env::var_os(variable).ok_or("is not set in the environment")?;
         value.to_str().and_then(Self::new).ok_or("has a value that no header can carry")
     }
 
-    /// Returns the value `Bearer KEY` for the header `authorization`. Never `None`, because
+    /// Returns the value `Bearer KEY` for the header `authorization`. Always `Some`, because
     /// [`Credential::new`] has checked the key.
     pub(crate) fn bearer(&self) -> Option<HeaderValue> {
         self.value("Bearer ")
     }
 
-    /// Sets the header from which the API of this dialect reads its key. An existing header of this
-    /// name is replaced. `uri` tells Azure OpenAI, which reads `api-key`, from other APIs of the
-    /// same dialect.
+    /// Sets the header from which APIs of `dialect` read their key, and replaces an existing header
+    /// of this name. `uri` is the URL of the request: it distinguishes Azure OpenAI, which reads
+    /// `api-key`, from other APIs of the same dialect.
     pub(crate) fn write(&self, headers: &mut HeaderMap, uri: &Uri, dialect: Dialect) {
         let (name, scheme) = match dialect {
             Dialect::AnthropicMessages => (X_API_KEY, ""),
@@ -67,8 +67,8 @@ impl Credential {
         }
     }
 
-    /// Returns `scheme` and the key as a header value that is not logged. Never `None`, because
-    /// `new` has checked the key.
+    /// Returns `scheme` followed by the key as a header value that is excluded from logs. Always
+    /// `Some`, because `new` has checked the key.
     fn value(&self, scheme: &str) -> Option<HeaderValue> {
         let mut value = HeaderValue::try_from(format!("{scheme}{}", self.0)).ok()?;
         value.set_sensitive(true);
@@ -76,8 +76,8 @@ impl Credential {
     }
 }
 
-/// Returns `true` if the URL belongs to Azure OpenAI, by its host or, if it is reached through
-/// another host, by the path `/openai/deployments/`.
+/// Returns `true` if the URL is one of Azure OpenAI: by its host, or by the path
+/// `/openai/deployments/` if another host forwards to it.
 fn is_azure(uri: &Uri) -> bool {
     let host = uri.host().unwrap_or_default().to_ascii_lowercase();
     host == "openai.azure.com"

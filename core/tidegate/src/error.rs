@@ -90,8 +90,8 @@ impl Error {
         self.with_note(format_args!("the last attempt failed: {class}"))
     }
 
-    /// Appends to the message that the list of the replicas of the pool is missing or out of date,
-    /// because of `problem`.
+    /// Appends to the message that the gate's list of the pool's replicas is missing or out of
+    /// date, and the `problem` that caused this.
     pub(crate) fn with_discovery_problem(self, problem: &str) -> Self {
         self.with_note(format_args!("the replicas of the pool are not known: {problem}"))
     }
@@ -113,8 +113,8 @@ impl Error {
         self
     }
 
-    /// Changes the kind to `Truncated`, because a part of the response had already arrived, and
-    /// prepends `why` to the message.
+    /// Changes the kind to [`ErrorKind::Truncated`], because a part of the response had already
+    /// arrived, and puts `why` in front of the message.
     pub(crate) fn into_truncated(mut self, why: &str) -> Self {
         self.0.kind = ErrorKind::Truncated;
         self.0.message.insert_str(0, why);
@@ -288,8 +288,8 @@ impl Error {
 }
 
 impl From<&Error> for ExchangeFailure {
-    /// Derives the cause of a failed exchange from the kind of the error, [`Error::is_local`] and
-    /// [`Error::is_connect_refused`].
+    /// Creates the description of a failed exchange from its error. The cause depends on
+    /// [`Error::is_local`] and [`Error::is_connect_refused`].
     fn from(error: &Error) -> Self {
         let cause = if error.is_local() {
             FailureCause::Local

@@ -80,22 +80,23 @@ pub struct Explanation {
     /// Name of the rule that keeps the call waiting, for example `tenant_cap`. `None` if no rule
     /// does.
     pub rule: Option<&'static str>,
-    /// The explanation in words, as one sentence.
+    /// What the call is doing and why it waits, as one sentence in English.
     pub text: String,
     /// Time since the call was made, or since the tool was requested, in seconds.
     pub waited: f64,
-    /// Time for which `rule` has kept the call waiting, in seconds. If `rule` is `None`, the time
-    /// since the current phase began.
+    /// If `rule` is set: the time for which that rule has kept the call waiting, in seconds.
+    /// Otherwise: the time since the current phase began, in seconds.
     pub since: f64,
-    /// Expected time until the call is admitted or, if it backs off, queued again, in seconds.
-    /// `None` if it is unknown, and for calls in flight.
+    /// Expected time in seconds until the call is admitted or, if it backs off, until it is queued
+    /// again. `None` if the time is unknown, and for calls in flight.
     pub expected: Option<f64>,
     /// Number of calls ahead in the queue. `None` if the call is not queued.
     pub ahead: Option<usize>,
 }
 
 impl Explanation {
-    /// Creates an explanation of a call in flight, without a text.
+    /// Creates an explanation whose status is in flight and whose text is empty, for the caller to
+    /// complete. `waited` is the time since the call was made.
     fn new(call: u64, tenant: &Arc<str>, lane: Lane, waited: Duration) -> Self {
         Self {
             call,
@@ -114,7 +115,7 @@ impl Explanation {
         }
     }
 
-    /// Explains a call in progress.
+    /// Creates the explanation of a call in progress, with times measured until `now`.
     pub(crate) fn from_call(call: &Call, now: Instant) -> Self {
         let passed = |at: Instant| now.saturating_duration_since(at);
         let name = call.target().name();
@@ -161,8 +162,9 @@ impl Explanation {
         explanation
     }
 
-    /// Explains a wait for a tool. `why` is the rule that keeps the task waiting, or `None` if the
-    /// task is not queued: it is about to be queued, or has just been admitted.
+    /// Creates the explanation of a wait for a tool, with times measured until `now`. `why` is the
+    /// rule that keeps the task waiting, or `None` if the task is not queued: it is about to be
+    /// queued, or has just been admitted.
     pub(crate) fn from_tool_wait(tool_wait: &ToolWait, why: Option<WaitExplanation>, now: Instant) -> Self {
         let waited = now.saturating_duration_since(tool_wait.queued_at);
         let mut explanation = Self {
@@ -183,9 +185,10 @@ impl Explanation {
         explanation
     }
 
-    /// Describes a wait for `what`, a slot or a tool. `why` is the rule that keeps the call
-    /// waiting, or `None` if the call is not queued: it is about to be queued, or has just been
-    /// admitted. `queued` is the time since the call was queued.
+    /// Adds the reason of a wait to the explanation. `what` names what the call waits for, a slot
+    /// or a tool. `why` is the rule that keeps the call waiting, or `None` if the call is not
+    /// queued: it is about to be queued, or has just been admitted. `queued` is the time since the
+    /// call was queued.
     fn set_wait(&mut self, what: &str, why: Option<WaitExplanation>, queued: Duration) {
         self.since = queued.as_secs_f64();
         self.text = format!("waits for {what}");
@@ -207,13 +210,13 @@ impl Explanation {
 pub struct Obstacle {
     /// Name of the rule, for example `tenant_cap`.
     pub rule: &'static str,
-    /// The rule as a sentence, for people.
+    /// What the rule means, as one sentence in English.
     pub text: &'static str,
     /// Time for which the rule had kept the call waiting, in seconds.
     pub since: f64,
     /// Total time for which the call had waited, in seconds.
     pub waited: f64,
-    /// Time that the call would still have waited, in seconds, as predicted. `None` if unknown.
+    /// Predicted time in seconds that the call would still have waited. `None` if unknown.
     pub expected: Option<f64>,
     /// Number of calls that were ahead in the queue when the call was rejected.
     pub ahead: usize,
@@ -232,15 +235,15 @@ impl From<&WaitExplanation> for Obstacle {
     }
 }
 
-/// A call in progress or a wait for a tool, which can be explained.
+/// Something that can be explained: a call in progress, or a wait for a tool.
 pub(crate) enum Subject {
     Call(Call),
     ToolWait(Arc<ToolWait>),
 }
 
 impl Subject {
-    /// Returns a key that sorts waiting calls and waits for tools before other calls, and the
-    /// oldest first within both groups.
+    /// Returns the sort key of explanations: waiting calls and waits for tools come before other
+    /// calls, and the oldest comes first within both groups.
     pub(crate) fn urgency(&self) -> (bool, Instant, u64) {
         match self {
             Subject::Call(call) => (!(call.is_inference() && call.is_waiting()), call.queued_at(), call.id()),

@@ -11,8 +11,8 @@ use std::path::Path;
 /// Returns the text of a regular file of at most `limit` bytes.
 ///
 /// # Errors
-/// What is wrong, as the end of a sentence that begins with the path: the file cannot be read, is
-/// not a regular file, is not UTF-8, or is larger than `limit` bytes.
+/// Text that completes a sentence beginning with the path: the file cannot be read, is not a
+/// regular file, is not UTF-8, or is larger than `limit` bytes.
 pub(crate) fn read(path: &Path, limit: u64) -> Result<String, String> {
     check_regular(&std::fs::metadata(path).map_err(unreadable)?)?;
     let file = open(path).map_err(unreadable)?;
@@ -33,7 +33,7 @@ pub(crate) fn read_text(source: impl Read, limit: u64) -> Result<String, String>
     }
 }
 
-/// Returns the error text for a failed operation on a file or source.
+/// Returns the error text for a file or source that could not be opened or read.
 fn unreadable(error: io::Error) -> String {
     format!("cannot be read: {error}")
 }
@@ -41,7 +41,7 @@ fn unreadable(error: io::Error) -> String {
 /// Returns `Ok` if the metadata are those of a regular file.
 ///
 /// # Errors
-/// A text that names what the path is instead, for example a directory.
+/// Text that states what the path is instead, for example a directory.
 fn check_regular(metadata: &Metadata) -> Result<(), String> {
     if metadata.is_file() {
         return Ok(());
@@ -64,7 +64,8 @@ fn open(path: &Path) -> io::Result<File> {
     OpenOptions::new().read(true).open(path)
 }
 
-/// Returns what the path of an irregular file is, for error messages: for example, `a directory`.
+/// Returns the type of a path that is not a regular file, for error messages: for example, `a
+/// directory`.
 #[cfg(unix)]
 fn kind(file: FileType) -> &'static str {
     use std::os::unix::fs::FileTypeExt;

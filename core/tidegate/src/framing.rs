@@ -97,8 +97,8 @@ fn declared_length(headers: &HeaderMap) -> Result<Option<u64>, Error> {
     }
 }
 
-/// Returns the error, of the kind `Request`, that the URL of a request cannot be sent because of
-/// `why`. The message omits the URL, which may contain a key.
+/// Returns the error, of the kind `Request`, for a request whose URL cannot be sent. `why` is the
+/// reason. The message omits the URL, which may contain a key.
 pub(crate) fn url_rejection(why: &'static str) -> Error {
     rejection(&format!("the URL cannot be sent as it is written: {why}"))
 }

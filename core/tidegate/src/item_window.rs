@@ -24,9 +24,9 @@ use crate::context::Waits;
 
 /// Minimum size of the window in items, and minimum goal for the number of waiting calls.
 const MIN_SIZE: usize = 8;
-/// One call should wait for this many running items that do not wait.
+/// The goal is one waiting call for this many running items that do not wait.
 const ITEMS_PER_WAITING: usize = 4;
-/// Number of items that end, while too many calls wait, for each item by which the window shrinks.
+/// Number of items that must end, while too many calls wait, before the window shrinks by one item.
 const ENDS_PER_SHRINK: usize = 4;
 
 /// Controls how many items of one batch run at the same time. The window starts with 8 items.
@@ -44,12 +44,12 @@ pub struct ItemWindow {
     size: usize,
     max_size: usize,
     running: usize,
-    /// Number of items that ended while too many calls waited, and that have not shrunk the window
-    /// yet.
+    /// Number of items that ended while too many calls waited and that have not been used to shrink
+    /// the window yet. The window shrinks by one for each [`ENDS_PER_SHRINK`] of them.
     ended: usize,
     /// Value of [`Waits::admitted`] when the window last grew.
     counted: u64,
-    /// When [`ItemWindow::begin`] may succeed after it returned `false`.
+    /// What has to happen before [`ItemWindow::begin`] can succeed again after it returned `false`.
     retry_when: BeginCondition,
 }
 
@@ -57,11 +57,12 @@ pub struct ItemWindow {
 /// item has ended.
 #[derive(Clone, Copy, Debug)]
 enum BeginCondition {
-    /// More calls of the batch than this have been admitted in total.
+    /// The total number of admitted calls of the batch exceeds this number.
     Admitted(u64),
-    /// Fewer calls of the batch than this wait.
+    /// The number of waiting calls of the batch is below this number.
     Waiting(usize),
-    /// None: the window has its maximum size, so only the end of an item makes room.
+    /// No condition: the window has its maximum size, so another item can begin only after one has
+    /// ended.
     Never,
 }
 
@@ -128,7 +129,7 @@ impl ItemWindow {
     }
 }
 
-/// Returns the number of calls that should wait if `others` running items do not wait.
+/// Returns how many calls should wait in the gate while `others` running items do not wait.
 fn waiting_goal(others: usize) -> usize {
     (others / ITEMS_PER_WAITING).max(MIN_SIZE)
 }
@@ -141,8 +142,9 @@ mod tests {
 
     use super::*;
 
-    /// Simulates an endless batch at a gate with a cap. The call of an item reaches the gate after
-    /// `before` turns, and holds its slot for `call` turns.
+    /// A simulated batch with infinitely many items, at a gate with the limit `cap`. The call of an
+    /// item reaches the gate `before` turns after the item begins, and holds its slot for `call`
+    /// turns.
     struct Batch {
         window: ItemWindow,
         cap: usize,

@@ -1,4 +1,4 @@
-//! Pools in a build without the feature `pool`: no target has one.
+//! Replaces the module `pool` in a build without the feature `pool`: no target is a pool.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,7 +11,8 @@ use crate::config::{PoolConfig, TargetConfig};
 use crate::error::Error;
 use crate::transport::Transport;
 
-/// The pool of a target. Has no values, because the configuration rejects pools in this build.
+/// The pool of a target. This type has no values, because the configuration rejects pools in this
+/// build.
 pub(crate) enum TargetPool {}
 
 impl TargetPool {

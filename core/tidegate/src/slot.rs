@@ -1,8 +1,8 @@
-//! Slots for calls that are not sent through the gate's client: gRPC, boto3, websockets.
+//! Slots for calls that the application sends itself, such as calls over gRPC, boto3 or websockets.
 //!
-//! Limits, queue and metrics are the same as for other calls. The holder makes the exchange, so the
-//! holder reports how it went. A slot that is dropped without a report does not affect the state of
-//! its target.
+//! Limits, queue and metrics are the same as for other calls. The application makes the exchange,
+//! so it also reports how the exchange ended. A slot that is dropped without a report does not
+//! affect the state of its target.
 //!
 //! The gate cannot repeat the exchange, so there is one attempt and no retry. The gate cannot end
 //! the exchange either: the deadline limits only the wait, and the slot is held until it is
@@ -45,15 +45,15 @@ struct AcquiredSlot {
     permit: Permit,
     exchange: ExchangeRecord,
     is_reported: bool,
-    /// Records that the task of the caller holds this slot, for the warning when the task waits for
-    /// a tool. `None` if no tools are configured or the task is unknown.
+    /// The guard that lists this slot among those of the caller's task, for the warning when the
+    /// task waits for a tool. `None` if no tools are configured or the task is unknown.
     _task_slot: Option<TaskSlotGuard>,
     // Dropped after the permit: the call is recorded when the slot is released.
     tally: Tally,
 }
 
 impl Slot {
-    /// Creates a slot that limits and reports nothing, for mode `off`.
+    /// Creates a slot for mode `off`, which takes no capacity and whose reports have no effect.
     pub(crate) fn empty() -> Self {
         Self(None)
     }
@@ -87,7 +87,7 @@ impl Slot {
         self.0.as_ref()?.permit.placed().map(|placed| &*placed.url)
     }
 
-    /// Reports that the upstream accepted the call. Ignored after another report.
+    /// Reports that the upstream accepted the call. Has no effect if a report was already made.
     pub fn succeeded(&mut self) {
         if let Some((call, held)) = self.first_report() {
             held.exchange.update(|record| record.is_complete = true);
@@ -96,9 +96,9 @@ impl Slot {
         }
     }
 
-    /// Reports that the call failed: with this HTTP status or, if `status` is `None`, because the
-    /// connection broke. Returns `true` if the same call may succeed later. Only the return value
-    /// matters after another report.
+    /// Reports that the call failed: with the HTTP status `status` or, if it is `None`, because the
+    /// connection broke. Returns `true` if the same call may succeed later. If a report was already
+    /// made, only returns this value.
     ///
     /// The failure is classified as any other. A transient failure such as 429, 503 or 529 can
     /// start a cool-down of the target, during which no call is sent to it. `retry_after` is the
@@ -133,8 +133,8 @@ impl Slot {
         outcome.is_retryable()
     }
 
-    /// Marks the slot as reported, and returns the call and the contents of the slot. `None` if an
-    /// earlier report was made, or in mode `off`.
+    /// Marks the slot as reported. Returns its call and its contents if this is the first report.
+    /// Returns `None` if a report was already made, or in mode `off`.
     fn first_report(&mut self) -> Option<(Call, &mut AcquiredSlot)> {
         let held = self.0.as_mut()?;
         let is_reported = std::mem::replace(&mut held.is_reported, true);

@@ -1,8 +1,9 @@
-//! The error for the name of a target or tool that is not configured, with a suggestion.
+//! The error for a target or tool that is not configured, with a suggestion for the name.
 
 use crate::error::{Error, ErrorKind};
 
-/// Returns the error, of the kind `Unknown`, that no `what` ("target" or "tool") is named `name`.
+/// Returns the error, of the kind `Unknown`, for a target or tool `name` that is not configured.
+/// `what` is "target" or "tool".
 ///
 /// The message suggests the most similar of the `known` names, or lists all of them if none is
 /// similar. If `known` is empty, the message ends with `advice`.

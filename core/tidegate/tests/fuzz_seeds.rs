@@ -1,4 +1,5 @@
-//! Checks the property of the fuzz target on its seeds, without a fuzzer.
+//! Checks on the seed inputs of the fuzz target that event streams are parsed equally however they
+//! are split into chunks. Runs without a fuzzer.
 
 #[path = "../../../fuzz/property.rs"]
 mod property;

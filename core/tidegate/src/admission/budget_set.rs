@@ -1,4 +1,4 @@
-//! Rate budgets that one or more targets draw on.
+//! A set of rate budgets (requests and tokens per time) that one or more targets share.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
@@ -15,25 +15,27 @@ use crate::config::RateConfig;
 pub struct BudgetSet {
     /// The budgets of requests and tokens. They admit every call if no rate is configured.
     pub(crate) rates: Arc<Mutex<RateBudgets>>,
-    /// Whether any rate is limited now. Readable without locking the budgets.
+    /// `true` while at least one rate is limited, by the configuration or by the headers of a
+    /// response. Readable without locking the budgets.
     bounds: Arc<AtomicBool>,
-    /// The targets that share the budgets, and dropped ones that the next call of `add` removes.
+    /// The targets that share the budgets. Targets that were dropped stay in the list until the
+    /// next call of `add`.
     members: Mutex<Vec<Weak<Admission>>>,
 }
 
 impl BudgetSet {
-    /// Creates the budgets of a configuration. They are full at `now`.
+    /// Creates the budgets of the configuration `rates`, full at `now`. No target shares them yet.
     pub fn new(rates: &RateConfig, now: Instant) -> Arc<Self> {
         Self::from_budgets(RateBudgets::new(rates, now))
     }
 
-    /// Creates a set without targets from budgets.
+    /// Creates a set with these budgets. No target shares them yet.
     pub fn from_budgets(budgets: RateBudgets) -> Arc<Self> {
         let bounds = budgets.has_limits();
         Arc::new(Self { rates: Arc::new(Mutex::new(budgets)), bounds, members: Mutex::default() })
     }
 
-    /// Returns `true` if any rate is limited now. Takes no lock.
+    /// Returns `true` while at least one rate is limited. Takes no lock.
     pub(super) fn bounds_anything(&self) -> bool {
         self.bounds.load(Ordering::Acquire)
     }

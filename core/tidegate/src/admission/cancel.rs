@@ -15,7 +15,8 @@ use tidegate_policy::outcome::Cancellation;
 #[derive(Debug, Default)]
 pub(crate) struct CancelSignal {
     cancelled: Notify,
-    /// Whether the cause is that the replica went down. Otherwise the slot was reclaimed.
+    /// `true` if the attempt was cancelled because its replica went down, `false` if it was
+    /// cancelled because its borrowed slot was reclaimed. Not meaningful before the cancellation.
     is_replica_down: AtomicBool,
 }
 
@@ -28,8 +29,8 @@ impl CancelSignal {
     }
 }
 
-/// The signals of all attempts of a target that can be cancelled. `None` if the target neither
-/// lends reserved slots nor is a pool, so that it cancels no attempt.
+/// The cancel signals of all attempts of a target that can be cancelled, by attempt. `None` if the
+/// target cancels no attempts, because it neither lends reserved slots nor is a pool.
 #[derive(Debug)]
 pub(super) struct CancelSignals(Option<Mutex<HashMap<GrantId, Arc<CancelSignal>>>>);
 
@@ -43,14 +44,15 @@ impl CancelSignals {
         self.0.is_some()
     }
 
-    /// Returns the signal of an admitted attempt. `None` if attempts of the target cannot be
-    /// cancelled.
+    /// Returns the cancel signal of an admitted attempt, and creates it if necessary. `None` if
+    /// attempts of the target cannot be cancelled.
     pub(super) fn register(&self, id: GrantId) -> Option<Arc<CancelSignal>> {
         let signals = self.0.as_ref()?;
         Some(signals.lock().entry(id).or_default().clone())
     }
 
-    /// Cancels an attempt. If the attempt registers later, its signal resolves at once.
+    /// Cancels an attempt, which receives `cause` through its signal. If the attempt has not
+    /// registered its signal yet, the signal resolves as soon as it has.
     pub(super) fn cancel(&self, id: GrantId, cause: Cancellation) {
         if let Some(signals) = &self.0 {
             let mut signals = signals.lock();

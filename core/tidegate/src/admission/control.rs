@@ -1,4 +1,5 @@
-//! The control of a target's admission from outside: snapshots, limits, replicas and draining.
+//! The operations of [`Admission`] that concern the whole target instead of one call: snapshots,
+//! the limit, the replicas, and draining.
 
 use crate::config::ReplicaConfig;
 use std::sync::Arc;
@@ -10,13 +11,13 @@ use crate::placement::{Observation, Placed, PollRequests, ReplicaId, ReplicaView
 use crate::schedule::{SchedulerView, WaitExplanation, WaiterId};
 
 impl Admission {
-    /// Returns `true` if a new call would have to wait for a cool-down.
+    /// Returns `true` if the target is in a cool-down, during which new calls have to wait.
     pub fn is_cooling(&self) -> bool {
         self.state.lock().scheduler.is_cooling(now())
     }
 
-    /// Continues a cool-down until `until`. Used when a target that began the cool-down is replaced
-    /// by this one.
+    /// Starts this target in a cool-down that ends at `until`. Used if this target replaces a
+    /// target that is in a cool-down.
     pub(crate) fn resume_cooldown(&self, until: Instant) {
         self.state.lock().scheduler.resume_cooldown(now(), until);
     }
@@ -31,8 +32,8 @@ impl Admission {
         self.state.lock().scheduler.explain(now(), waiter)
     }
 
-    /// Sets the number of slots, and stops adapting it. Calls in flight beyond a lower limit
-    /// continue.
+    /// Sets the limit to `slots`, and stops adapting it. Attempts in flight continue even if they
+    /// are more than `slots`.
     pub(crate) fn set_limit(self: &Arc<Self>, slots: usize) {
         self.update(|scheduler, _| scheduler.set_limit(slots));
     }
@@ -42,14 +43,16 @@ impl Admission {
         self.update(|scheduler, now| scheduler.set_members(now, members));
     }
 
-    /// Updates the scheduler with what a poll has observed of the replica `id`.
+    /// Passes the result of a poll of the replica `id` to the scheduler, and then admits the
+    /// waiting calls that can be admitted.
     pub(crate) fn observe(self: &Arc<Self>, id: ReplicaId, observation: Observation) {
         self.update(|scheduler, now| scheduler.observe(now, id, observation));
     }
 
-    /// Returns the polls of replicas that are due now, and when the next are due. A replica that
-    /// has not responded for too long counts as down from this call on, and its attempts without a
-    /// response are cancelled.
+    /// Returns the polls of replicas that are due now, and when the next polls are due.
+    ///
+    /// Also marks replicas as down that have not responded for too long, and cancels their attempts
+    /// whose response has not begun.
     pub(crate) fn poll_requests(&self) -> PollRequests {
         let mut state = self.state.lock();
         let poll_requests = state.scheduler.poll_requests(now());
@@ -67,7 +70,8 @@ impl Admission {
         self.state.lock().scheduler.replicas(now())
     }
 
-    /// Chooses a replica for a request that needs no slot. `None` if no replica can take requests.
+    /// Chooses a replica for a request that needs no slot, because the request does not run a
+    /// model. `None` if no replica can take requests.
     pub(crate) fn pick_without_slot(&self) -> Option<Placed> {
         self.state.lock().scheduler.pick_without_slot(now())
     }

@@ -21,8 +21,8 @@ use crate::schedule::{
 };
 use tidegate_policy::outcome::Cancellation;
 
-/// What the scheduler stores for a waiting call: the channel for the answer, and when the call was
-/// made.
+/// What the scheduler stores for a waiting call: the channel that receives the permit or the
+/// rejection, and when the call was made.
 pub(super) struct Waiting {
     answer: Sender<Result<Permit, Refusal>>,
     queued_at: Instant,
@@ -31,12 +31,13 @@ pub(super) struct Waiting {
 /// The state that the lock of an [`Admission`] guards.
 pub(super) struct State {
     pub(super) scheduler: Scheduler<Waiting>,
-    /// When the timer task ([`Pump`]) wakes next. `None` if no time is set.
+    /// When the timer task ([`Pump`]) wakes next. `None` if no wake-up is scheduled.
     armed: Option<Instant>,
 }
 
 impl State {
-    /// Returns `true` if a wait or a cool-down ends before the timer task ([`Pump`]) wakes.
+    /// Returns `true` if the timer task ([`Pump`]) would wake too late: a wait or a cool-down ends
+    /// before its next wake-up.
     fn is_late(&mut self, now: Instant) -> bool {
         let wake = self.scheduler.next_wake(now);
         wake.is_some_and(|wake| self.armed.is_none_or(|armed| wake < armed))
@@ -48,24 +49,26 @@ impl State {
 /// The lock is held for one decision, and never across an await.
 pub struct Admission {
     name: Arc<str>,
-    /// Advice for too few slots: what to change. The message of each rejection for lack of slots
-    /// ends with it.
+    /// What users should change if this target or tool has too few slots. The last sentence of each
+    /// error message for a call that is rejected because no slot is free.
     wait_hint: &'static str,
     pub(super) state: Mutex<State>,
-    /// The timer task, which answers waiting calls when a wait or a cool-down ends.
+    /// The timer task, which admits or rejects waiting calls when a wait or a cool-down ends.
     pump: Arc<Pump>,
     pub(crate) budgets: Arc<BudgetSet>,
     pub(super) cancel_signals: CancelSignals,
-    /// Limits how often a replica is reported alive. `None` if the target is not a pool.
+    /// Limits how often a replica is reported as alive to the scheduler. `None` if the target is
+    /// not a pool.
     pub(super) liveness: Option<LivenessThrottle>,
 }
 
 impl Admission {
     /// Creates the admission control of a target or tool.
     ///
-    /// `kv` is the KV memory of the target. `None` if it is not accounted for, or is learned from
-    /// replicas. `wait_hint` says what to change if there are too few slots. The message of each
-    /// rejection for lack of slots ends with it.
+    /// `kv` is the KV-cache memory of the target, or `None` if the gate does not account for it or
+    /// learns its size from the replicas. `wait_hint` states what users should change if there are
+    /// too few slots, and ends the error message of each call that is rejected because no slot is
+    /// free.
     pub fn new(
         name: Arc<str>,
         settings: &SchedulerSettings,
@@ -184,8 +187,9 @@ impl Admission {
         }
     }
 
-    /// Acquires a slot even if none is free (mode `observe`). Also returns what the rules would
-    /// have decided: `None` to admit the call, `wait`, or the reason of a rejection.
+    /// Acquires a slot even if none is free (mode `observe`). Also returns the decision that mode
+    /// `enforce` would have made: `None` to admit the call at once, `Some("wait")` to queue it, or
+    /// the reason of a rejection.
     pub fn force(self: &Arc<Self>, ticket: &Ticket) -> (Permit, Option<&'static str>) {
         let now = now();
         let (grant, verdict) = self.state.lock().scheduler.force(now, ticket);
@@ -206,7 +210,7 @@ impl Admission {
         self.budgets.notify_others(self);
     }
 
-    /// Cancels attempts on borrowed slots while the owners of those slots wait.
+    /// Cancels attempts that run on borrowed slots, one for each slot that a waiting owner needs.
     fn reclaim(&self) {
         if !self.cancel_signals.is_enabled() {
             return;
@@ -235,14 +239,14 @@ impl Admission {
         }
     }
 
-    /// Admits or rejects the waiting calls that can be answered now.
+    /// Admits or rejects the waiting calls for which a decision is possible now.
     pub(super) fn refresh(self: &Arc<Self>) {
         self.update(|_, _| {});
     }
 
-    /// Changes the scheduler, and then admits or rejects the waiting calls that can be answered.
-    /// Starts or wakes the timer task ([`Pump`]) if it would wake too late for the others. Returns
-    /// the result of `change`.
+    /// Applies `change` to the scheduler, then admits or rejects the waiting calls for which a
+    /// decision is possible. Starts or wakes the timer task ([`Pump`]) if it would wake too late
+    /// for the calls that remain. Returns the result of `change`.
     pub(super) fn update<R>(
         self: &Arc<Self>,
         change: impl FnOnce(&mut Scheduler<Waiting>, Instant) -> R,
@@ -257,9 +261,9 @@ impl Admission {
         result
     }
 
-    /// Admits or rejects the waiting calls that can be answered at `now`, and releases the lock
-    /// `state`. Returns `true` if the timer task ([`Pump`]) would wake too late for the other
-    /// waiting calls.
+    /// Admits or rejects the waiting calls for which a decision is possible at `now`. Releases the
+    /// lock `state`. Returns `true` if the timer task ([`Pump`]) would wake too late for the calls
+    /// that remain.
     fn answer_waiting<'a>(self: &'a Arc<Self>, mut state: MutexGuard<'a, State>, mut now: Instant) -> bool {
         loop {
             let scheduler = &mut state.scheduler;
@@ -300,8 +304,8 @@ impl Admission {
         }
     }
 
-    /// Admits or rejects the waiting calls that can be answered now. Returns when to call this
-    /// function again, or `None` if no wait and no cool-down ends at a known time.
+    /// Admits or rejects the waiting calls for which a decision is possible now. Returns when to
+    /// call this function again, or `None` if no wait and no cool-down ends at a known time.
     pub(super) fn tick(self: &Arc<Self>) -> Option<Instant> {
         self.answer_waiting(self.state.lock(), now());
         let mut state = self.state.lock();
@@ -321,7 +325,8 @@ impl Admission {
         }
     }
 
-    /// Returns the scheduler's rejection as an error, with the `wait_hint` of this target.
+    /// Converts a rejection by the scheduler to an error. Its message ends with the `wait_hint` of
+    /// this target if slots were missing.
     pub(crate) fn rejection_error(&self, refusal: Refusal) -> Error {
         rejection_error(&self.name, self.wait_hint, &refusal)
     }

@@ -19,7 +19,7 @@ use parking_lot::Mutex;
 
 /// The state of a channel.
 enum State<T> {
-    /// No value was sent. Has the waker of the receiver, if the receiver was polled.
+    /// No value was sent yet. Contains the waker of the receiver once the receiver was polled.
     Waiting(Option<Waker>),
     /// A value was sent and not yet received.
     Given(T),
@@ -46,8 +46,8 @@ impl<T> Cell<T> {
 /// The sending end of a [`handoff`] channel.
 pub struct Sender<T>(Arc<Cell<T>>);
 
-/// The receiving end of a [`handoff`] channel: a future that resolves with the value. Once closed,
-/// it never resolves.
+/// The receiving end of a [`handoff`] channel: a future that resolves with the value. After
+/// [`Receiver::close`], the future never resolves.
 ///
 /// # Cancel safety
 /// Call [`Receiver::close`] before dropping the receiver. Otherwise a value that was sent is
@@ -72,7 +72,7 @@ impl<T> Sender<T> {
     /// Sends the value and wakes the receiver.
     ///
     /// # Errors
-    /// Returns the value if the receiver is closed.
+    /// Gives the value back as `Err` if the receiver is closed.
     pub fn send(self, value: T) -> Result<(), T> {
         let waker = self.0.with(|state| match state {
             State::Waiting(waker) => {

@@ -1,21 +1,21 @@
-//! Limits how often a replica is reported alive. Each chunk of each stream shows that its replica
-//! is alive, but each report takes the scheduler's lock.
+//! Limits how often the gate reports to the scheduler that a replica is alive. Each chunk of each
+//! stream shows that its replica is alive, but each report takes the scheduler's lock.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::placement::MAX_REPLICAS;
 
-/// Minimum time between two reports of one replica: 100 ms. A replica is not polled for a silence
-/// that is shorter.
+/// Minimum time between two reports of one replica: 100 ms. The scheduler does not poll a replica
+/// that has been silent for less than this time.
 const INTERVAL: Duration = Duration::from_millis(100);
 
-/// When each replica was last reported alive.
+/// Stores when each replica of one pool was last reported alive.
 #[derive(Debug)]
 pub(super) struct LivenessThrottle {
     created: Instant,
-    /// The time of the last report of each replica, by index, in milliseconds since `created`. 0
-    /// before the first report.
+    /// The time of the last report of each replica, in milliseconds since `created`, by the index
+    /// of the replica. 0 before the first report.
     reported: Box<[AtomicU64]>,
 }
 
@@ -24,8 +24,8 @@ impl LivenessThrottle {
         Self { created: now, reported: (0..MAX_REPLICAS).map(|_| AtomicU64::new(0)).collect() }
     }
 
-    /// Returns `true` if the replica with this index should be reported alive now. If several
-    /// threads ask at the same time, only one of them gets `true`.
+    /// Returns `true` if the replica with this index should be reported alive now, and counts this
+    /// as its last report. If several threads ask at the same time, only one of them gets `true`.
     pub(super) fn is_due(&self, index: usize, now: Instant) -> bool {
         let now = u64::try_from(now.saturating_duration_since(self.created).as_millis()).unwrap_or(u64::MAX);
         let Some(reported) = self.reported.get(index) else { return false };

@@ -1,4 +1,5 @@
-//! The permit: the right to have one attempt in flight.
+//! The permit of an attempt: it holds one slot, and reports what happens to the attempt to the
+//! scheduler.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -39,8 +40,8 @@ impl Permit {
         Self { admission, grant: Some(grant), queued_at, admitted_at }
     }
 
-    /// Returns the fair-queueing tag of the call, which a retry reuses to keep its position in the
-    /// queue.
+    /// Returns the position of the call in the fair queue. A retry reuses this tag, so that it is
+    /// not queued behind newer calls.
     pub fn charged(&self) -> Option<Tag> {
         self.grant.as_ref().map(Grant::charged)
     }
@@ -50,8 +51,8 @@ impl Permit {
         self.grant.as_ref().and_then(Grant::placed)
     }
 
-    /// Returns the part of the call's wait budget that this wait has used. Time during a cool-down
-    /// or an outage does not count.
+    /// Returns how much of the call's wait budget (its maximum time in the queue) this wait has
+    /// used. Time during a cool-down or an outage does not count.
     pub fn used_wait(&self) -> Duration {
         self.grant.as_ref().map(|grant| grant.spent).unwrap_or_default()
     }
@@ -99,24 +100,24 @@ impl Permit {
     }
 
     /// Reports an observation of the attempt to the scheduler. Does nothing, and takes no lock, if
-    /// nothing depends on it: the limit is fixed, and the replica does not await its first
-    /// response.
+    /// the limit is fixed and no replica awaits the first token of this attempt, because nothing
+    /// depends on the observation then.
     fn update_limit(&mut self, observe: impl FnOnce(&mut Scheduler<Waiting>, Instant, &mut Grant)) {
         if let Some(grant) = self.grant.as_mut().filter(|grant| grant.is_tracked()) {
             self.admission.update(|scheduler, now| observe(scheduler, now, grant));
         }
     }
 
-    /// Sets how the attempt ended, which the adaptive limit learns when the slot is released.
-    /// Without it, the attempt counts as cancelled.
+    /// Stores how the attempt ended. The adaptive limit learns it when the slot is released. An
+    /// attempt for which this function is not called counts as cancelled.
     pub fn set_ended(&mut self, ended: Ended) {
         if let Some(grant) = &mut self.grant {
             grant.outcome = ended;
         }
     }
 
-    /// Returns `true` if the rate budgets do not suffice now for another call with the same demand
-    /// as this one.
+    /// Returns `true` if the rate budgets do not contain enough requests or tokens now for another
+    /// call like this one.
     pub(crate) fn is_budget_exhausted(&self) -> bool {
         let Some(grant) = &self.grant else { return false };
         self.admission.state.lock().scheduler.is_spent(now(), grant)
@@ -137,17 +138,18 @@ impl Permit {
         }
     }
 
-    /// Records that the upstream did no work for the attempt. The rate budgets are then not
-    /// charged.
+    /// Records that the upstream did no work for the attempt. Releasing the slot then refunds the
+    /// charge to the rate budgets.
     pub fn mark_unsent(&mut self) {
         if let Some(grant) = &mut self.grant {
             grant.sent = false;
         }
     }
 
-    /// Applies the rate headers of a response to the rate budgets, and admits the calls for which
-    /// they have grown. Called for every response, also for those without such headers. `sent_at`
-    /// is when the attempt was sent. `limited` is `true` if the response is a rate-limit rejection.
+    /// Updates the rate budgets from the rate-limit headers of a response, and admits waiting calls
+    /// if the budgets have grown. Must be called for each response, also for those without such
+    /// headers. `sent_at` is when the attempt was sent. `limited` is `true` if the response is a
+    /// rate-limit rejection.
     pub fn on_rate_headers(&mut self, sent_at: Instant, headers: &RateHeaders, limited: bool) {
         let (admission, Some(grant)) = (&self.admission, &self.grant) else { return };
         let shows_limit = limited || !headers.is_empty();
@@ -163,8 +165,8 @@ impl Permit {
         }
     }
 
-    /// Settles the tokens and the time that the attempt took, which corrects the charges to its
-    /// tenant and to the budgets.
+    /// Replaces the estimated tokens and cost of the attempt by the actual ones, which corrects the
+    /// charges to its tenant and to the rate budgets.
     pub fn settle(&mut self, settled: &Settled) {
         if let Some(grant) = &mut self.grant {
             // The release follows at once, and admits calls for which there is capacity then.
@@ -172,8 +174,8 @@ impl Permit {
         }
     }
 
-    /// Returns the counter of output tokens that the scheduler reads. The caller must update it as
-    /// tokens arrive.
+    /// Returns the counter of output tokens of the attempt. The caller must increase it as tokens
+    /// arrive, because the scheduler reads it.
     pub fn progress(&self) -> Progress {
         self.grant.as_ref().and_then(Grant::progress).cloned().unwrap_or_default()
     }
@@ -193,9 +195,9 @@ impl Permit {
         }
     }
 
-    /// Records that the upstream failed the attempt of the call with the number `call`. The target
-    /// may start to cool down: for `delay` if the upstream stated it, otherwise for a computed
-    /// time. Returns whether the call must wait before a retry.
+    /// Records that the upstream failed the attempt of the call with the number `call`. This may
+    /// put the target into a cool-down: for `delay` if the upstream stated a delay, otherwise for a
+    /// computed time. Returns what the call must wait for before a retry.
     pub fn on_failure(&mut self, call: u64, failure: Failure, delay: Option<Duration>) -> Hold {
         let Some(grant) = &mut self.grant else { return Hold::No };
         let mut state = self.admission.state.lock();
@@ -208,8 +210,8 @@ impl Permit {
         hold
     }
 
-    /// Records that the replica failed the attempt. Returns whether the call must wait or change
-    /// its replica before a retry.
+    /// Records that the replica failed the attempt. Returns what the call must wait for before a
+    /// retry, and whether the retry should use another replica.
     pub fn on_replica_fault(&mut self, fault: Fault) -> Hold {
         let Some(grant) = &mut self.grant else { return Hold::No };
         // Calls that only this replica can serve are rejected, and calls whose response it has not
@@ -217,8 +219,8 @@ impl Permit {
         self.admission.update(|scheduler, now| scheduler.on_replica_failure(now, grant, fault))
     }
 
-    /// Records that a part of the response arrived, which shows that the replica is alive. Takes
-    /// the scheduler's lock at most every 100 ms per replica.
+    /// Records that a part of the response arrived, so the replica is alive. Takes the scheduler's
+    /// lock at most once per 100 ms and replica.
     pub(crate) fn on_alive(&self) {
         let (admission, Some(grant)) = (&self.admission, &self.grant) else { return };
         let Some((liveness, at)) = admission.liveness.as_ref().zip(grant.replica_index()) else { return };
@@ -229,8 +231,8 @@ impl Permit {
         }
     }
 
-    /// Removes the slot from the permit without releasing it. Dropping the permit then does
-    /// nothing.
+    /// Takes the slot out of the permit without releasing it, so that dropping the permit has no
+    /// effect. `None` only if the slot was already taken.
     pub(super) fn into_grant(mut self) -> Option<Grant> {
         self.grant.take()
     }

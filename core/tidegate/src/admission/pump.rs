@@ -17,7 +17,8 @@ use super::Admission;
 #[derive(Debug, Default)]
 pub(super) struct Pump {
     running: AtomicBool,
-    /// Notified when the next wake-up may have become earlier.
+    /// Notified when the task must compute its next wake-up again, because it may have become
+    /// earlier.
     earlier: Notify,
     /// Notified when the task ends.
     stopped: Notify,
@@ -49,10 +50,10 @@ impl Pump {
     }
 }
 
-/// Marks the task as running until dropped.
+/// Marks the timer task as running until dropped.
 ///
-/// If a runtime shuts down and drops the task, a call that waits on another runtime, or the next
-/// call, starts the task there.
+/// If a runtime shuts down and drops the task, the waiting calls of other runtimes are notified and
+/// start the task again. Without such calls, the next call that waits starts it.
 struct Running(Arc<Pump>);
 
 impl Drop for Running {
@@ -62,8 +63,8 @@ impl Drop for Running {
     }
 }
 
-/// Wakes the scheduler at each time at which a wait or a cool-down ends. Returns when none is left,
-/// or when the admission control is dropped.
+/// Runs the timer task: wakes the scheduler each time a wait or a cool-down ends. Returns when no
+/// wait and no cool-down is left, or when the admission control is dropped.
 async fn run(running: Running, admission: Weak<Admission>) {
     let pump = &running.0;
     loop {

@@ -1,4 +1,4 @@
-//! The messages of rejections: why a call was rejected, and what to do about it.
+//! The error messages of rejected calls: why the call was rejected, and what users can do about it.
 
 use std::fmt::Write;
 use std::sync::Arc;
@@ -10,8 +10,8 @@ use crate::schedule::{Refusal, Rule};
 const SMALLER: &str =
     "shorten the prompt, lower `max_tokens`, or send the call to another target or as a batch";
 
-/// Returns the scheduler's rejection as an error. `hint` is the advice if the target has too few
-/// slots.
+/// Converts a rejection by the scheduler to an error. `hint` states what users should change if the
+/// target has too few slots.
 pub(super) fn rejection_error(target: &Arc<str>, hint: &str, refusal: &Refusal) -> Error {
     let mut text = cause(refusal);
     let rule = refusal.why.map(|why| why.rule);
@@ -78,8 +78,8 @@ fn cause(refusal: &Refusal) -> String {
     }
 }
 
-/// Returns `true` if a longer wait or more capacity would have helped, so that the message ends
-/// with advice.
+/// Returns `true` if the message of a rejection for `reason` ends with advice, because a longer
+/// wait or more capacity would have helped.
 fn has_advice(reason: Reason) -> bool {
     matches!(
         reason,

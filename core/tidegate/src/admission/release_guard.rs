@@ -15,11 +15,11 @@ use super::Permit;
 #[derive(Clone)]
 pub struct ReleaseGuard(Arc<Slot>);
 
-/// The permit that the clones of a guard share. `None` while the attempt is in progress.
+/// The permit that the clones of a guard share. `None` until the attempt has ended.
 struct Slot(Mutex<Option<Permit>>);
 
 impl ReleaseGuard {
-    /// Creates a guard that keeps no permit yet.
+    /// Creates a guard without a permit. [`ReleaseGuard::keep`] stores the permit later.
     pub(crate) fn new() -> Self {
         Self(Arc::new(Slot(Mutex::new(None))))
     }

@@ -1,8 +1,9 @@
-//! The slots that tasks hold, which are looked up when a task asks for a tool.
+//! Records which model slots each task holds. They are looked up when a task requests a slot of a
+//! tool.
 //!
-//! A slot has an entry only if tools are configured, and only from the response of its call until
-//! the slot is released. Before the response, the task waits for the call and cannot ask for a
-//! tool. So there are never more entries than slots in use.
+//! A slot is recorded only if tools are configured, and only from the response of its call until
+//! the slot is released. Before the response, the task awaits its call and cannot request a tool.
+//! So there are never more records than slots in use.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Weak};
@@ -11,7 +12,7 @@ use parking_lot::Mutex;
 
 use crate::context::TaskId;
 
-/// The slots that the tasks of a gate hold.
+/// The model slots that the tasks of a gate hold, by task.
 #[derive(Default)]
 pub(crate) struct TaskSlots(Mutex<Entries>);
 
@@ -19,24 +20,26 @@ pub(crate) struct TaskSlots(Mutex<Entries>);
 struct Entries {
     /// The slots that each task holds. Tasks without slots have no entry.
     held: HashMap<TaskId, Vec<TaskSlot>>,
-    /// The number of the next entry.
+    /// The number that the next recorded slot gets ([`TaskSlot::number`]).
     next: u64,
 }
 
-/// A slot that a task holds.
+/// A model slot that a task holds.
 #[derive(Clone)]
 pub(crate) struct TaskSlot {
-    /// Number of the entry, unique in its [`TaskSlots`].
+    /// Number of the recorded slot, unique in its [`TaskSlots`].
     number: u64,
     /// Name of the target that the slot belongs to.
     pub(crate) target: Arc<str>,
-    /// The response that holds the slot. `None` if it cannot be read ahead.
+    /// The response that holds the slot. `None` if the response cannot be read ahead
+    /// ([`ReadAhead`]).
     response: Option<Weak<dyn ReadAhead>>,
 }
 
 impl TaskSlots {
-    /// Adds a slot of `target` that a task holds, until the returned guard is dropped. `response`
-    /// is the response that holds the slot. `None` if it cannot be read ahead.
+    /// Records that `task` holds a slot of `target`, until the returned guard is dropped.
+    /// `response` is the response that holds the slot, or `None` if the response cannot be read
+    /// ahead.
     pub(crate) fn enter(
         self: &Arc<Self>,
         task: TaskId,
@@ -57,21 +60,22 @@ impl TaskSlots {
 }
 
 impl TaskSlot {
-    /// Reads the rest of the response ahead until the returned guard is dropped. Returns `None` if
-    /// no response that can be read ahead holds the slot.
+    /// Starts to buffer the rest of the response that holds the slot, until the returned guard is
+    /// dropped. Returns `None` if the response is gone or cannot be read ahead.
     pub(crate) fn read_ahead(&self) -> Option<ReadAheadGuard> {
         let response = self.response.as_ref()?.upgrade()?;
         response.clone().start();
         Some(ReadAheadGuard(response))
     }
 
-    /// Returns `true` if a response that can be read ahead holds the slot.
+    /// Returns `true` if a response that can be read ahead holds the slot. `false` for a
+    /// [`Slot`](crate::Slot), which no response holds.
     pub(crate) fn is_stream(&self) -> bool {
         self.response.is_some()
     }
 }
 
-/// Keeps the entry of a slot until dropped.
+/// Removes the record of a slot when it is dropped.
 pub(crate) struct TaskSlotGuard {
     slots: Arc<TaskSlots>,
     task: TaskId,
@@ -90,16 +94,18 @@ impl Drop for TaskSlotGuard {
     }
 }
 
-/// A response that can be read ahead of its reader, so that its slot is released earlier.
+/// A response that can be read into memory before its reader asks for the data, so that its slot is
+/// released earlier.
 pub(crate) trait ReadAhead: Send + Sync {
-    /// Starts to read ahead. May be called several times.
+    /// Starts to read ahead. May be called several times; each call must be paired with one call of
+    /// [`ReadAhead::stop`].
     fn start(self: Arc<Self>);
 
-    /// Undoes one call of [`ReadAhead::start`]. Stops reading ahead after the last of them.
+    /// Undoes one call of [`ReadAhead::start`]. Reading ahead stops when all calls are undone.
     fn stop(&self);
 }
 
-/// Keeps a response being read ahead until dropped.
+/// Calls [`ReadAhead::stop`] when it is dropped.
 pub(crate) struct ReadAheadGuard(Arc<dyn ReadAhead>);
 
 impl Drop for ReadAheadGuard {

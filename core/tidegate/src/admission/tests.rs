@@ -1,5 +1,5 @@
-//! Tests of the driver with real tasks under the paused clock. After the calls of each
-//! test, no slot is held and no call waits.
+//! Tests of the admission driver with tokio tasks under the paused clock. At the end of most tests,
+//! no slot is held and no call waits ([`assert_settled`]).
 
 use std::future::Future;
 use std::sync::Arc;
@@ -55,7 +55,8 @@ fn ms(ms: u64) -> Duration {
     Duration::from_millis(ms)
 }
 
-/// Polls the future once, as a task does that is cancelled before it is woken.
+/// Polls the future exactly once. Dropping the future afterwards simulates a task that is cancelled
+/// before it is woken.
 fn poll_once<F: Future>(future: std::pin::Pin<&mut F>) -> Poll<F::Output> {
     future.poll(&mut Context::from_waker(Waker::noop()))
 }

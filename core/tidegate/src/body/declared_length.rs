@@ -1,4 +1,4 @@
-//! A streamed request body whose length was declared.
+//! A streamed request body that is checked against its declared length.
 
 use std::collections::VecDeque;
 use std::pin::Pin;
@@ -13,17 +13,17 @@ use crate::error::{Error, ErrorKind};
 /// A streamed body that fails if its length differs from the declared length.
 ///
 /// The last chunk is withheld until the inner body has ended. Otherwise a transport, which stops
-/// reading at the declared length, would send the beginning of a longer body as if it were the
-/// whole.
+/// reading at the declared length, would send the beginning of a too long body as if it were the
+/// complete body.
 #[derive(Debug)]
 pub(super) struct DeclaredLengthBody {
     body: BoxBody<Bytes, Error>,
     declared: u64,
-    /// Bytes of the declared length that have not arrived yet.
+    /// Number of bytes of the declared length that the inner body has not produced yet.
     left: u64,
     /// Frames held back until `body` ends: the last chunk and the trailers.
     withheld: VecDeque<Frame<Bytes>>,
-    /// Whether `body` has ended.
+    /// `true` once `body` has ended.
     ended: bool,
 }
 
@@ -78,8 +78,8 @@ impl Body for DeclaredLengthBody {
     }
 }
 
-/// Returns the error, of the kind `Request`, for a body whose length is not `declared` bytes.
-/// `body` completes the sentence "the body ..." in the message, for example `is longer`.
+/// Returns the error for a body whose length is not `declared` bytes, of the kind `Request`. `body`
+/// completes the sentence "the body ..." in the message, for example `is longer`.
 pub(super) fn mismatch(declared: u64, body: &str) -> Error {
     let message = format!(
         "content-length declares {declared} bytes, but the body {body}; correct or remove the header"

@@ -14,14 +14,14 @@ use tidegate_protocol::Usage;
 pub(crate) struct Attempt {
     /// When the attempt was queued for a slot. Admission writes this field and the next four.
     pub(crate) queued_at: Instant,
-    /// When the attempt got a slot. `None` if it has none yet, or was rejected.
+    /// When the attempt got a slot. `None` if the attempt waits for a slot or was rejected.
     pub(crate) admitted_at: Option<Instant>,
-    /// Number of slots of the target in use just after the attempt was admitted, its own included.
-    /// `None` if it was not admitted.
+    /// Number of slots of the target in use just after the attempt was admitted, including its own.
+    /// `None` if the attempt was not admitted.
     pub(crate) in_flight: Option<usize>,
     /// The replica of the slot. `None` before the admission, and if the target is not a pool.
     pub(crate) placed: Option<Placed>,
-    /// When the slot was released. `None` if the attempt still holds it, or had none.
+    /// When the slot was released. `None` if the attempt still holds its slot or never had one.
     pub(crate) released_at: Option<Instant>,
     /// The record of the exchange with the upstream. `None` before the request was sent. Written by
     /// the stream layer.
@@ -56,13 +56,15 @@ impl Attempt {
         self.exchange.as_ref()?.first_token_at()
     }
 
-    /// Returns what was observed of the response so far. Empty if the request was not sent.
+    /// Returns what was observed of the response so far, apart from the first token. The default,
+    /// without values, if the request was not sent.
     pub(crate) fn seen(&self) -> Seen {
         self.exchange.as_ref().map(ExchangeRecord::seen).unwrap_or_default()
     }
 }
 
-/// The record of one exchange with the upstream. Clones share one record.
+/// The record of one exchange of a request and its response with the upstream. Clones share one
+/// record.
 ///
 /// The stream layer writes the record and attaches it to the response. The layers above read it
 /// while the response body is read.
@@ -74,7 +76,7 @@ struct Inner {
     /// When the request was handed to the transport.
     sent_at: Instant,
     first_token_at: OnceLock<Instant>,
-    /// Number of output deltas that have arrived so far.
+    /// Number of output deltas (stream events with content) that have arrived so far.
     tokens: AtomicU64,
     seen: Mutex<Seen>,
 }
@@ -86,11 +88,11 @@ pub(crate) struct Seen {
     pub(crate) status: Option<u16>,
     /// The token usage that the provider reported. `None` if it has reported none yet.
     pub(crate) usage: Option<Usage>,
-    /// Number of output deltas of the whole body. 0 until the body has ended.
+    /// Number of output deltas in the whole response body. 0 until the body has ended.
     pub(crate) deltas: u64,
-    /// Whether the provider's terminal event was received.
+    /// `true` once the event that ends the provider's stream was received.
     pub(crate) is_complete: bool,
-    /// Whether an error event was received.
+    /// `true` once an error event was received.
     pub(crate) is_failed: bool,
 }
 
@@ -110,7 +112,7 @@ impl ExchangeRecord {
         self.0.sent_at
     }
 
-    /// Records that the first token arrived `now`. Has an effect only once.
+    /// Records that the first token arrived `now`. Later calls have no effect.
     pub(crate) fn on_first_token(&self, now: Instant) {
         self.0.first_token_at.get_or_init(|| now);
     }
@@ -141,7 +143,7 @@ impl ExchangeRecord {
         *self.0.seen.lock()
     }
 
-    /// Changes what was observed of the response.
+    /// Changes what was observed of the response by calling `write` under a lock.
     pub(crate) fn update(&self, write: impl FnOnce(&mut Seen)) {
         write(&mut self.0.seen.lock());
     }

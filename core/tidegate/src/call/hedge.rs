@@ -1,7 +1,8 @@
-//! Hedging: a second attempt of a call while its first attempt is in flight.
+//! Hedging: a second attempt of a call that runs while the first attempt is in flight.
 //!
 //! Both attempts share the identity of the call. Each has its own state, because each holds and
-//! settles its own slot. When the hedge is over, its attempts are added to the records of the call.
+//! settles its own slot. When the hedge has ended, its attempts are added to the records of the
+//! call.
 
 use std::sync::Arc;
 
@@ -30,13 +31,14 @@ impl Call {
         self.0.is_hedge
     }
 
-    /// Returns `true` if a hedge has produced the first token. The call is not hedged again.
+    /// Returns `true` if a hedge of this call has produced the first token. The call then uses the
+    /// state of that hedge and is not hedged again.
     pub(crate) fn was_hedged(&self) -> bool {
         self.0.winner.get().is_some()
     }
 
-    /// Adds the admitted attempts of a hedge that lost to the records of this call, before the
-    /// current attempt. Called when the hedge is over.
+    /// Inserts the records of a losing hedge's admitted attempts into this call, before the current
+    /// attempt. Called when the hedge has ended.
     pub(crate) fn add_lost_hedge(&self, hedge: &Self) {
         let theirs = hedge.state().attempts.clone();
         let mut state = self.state();
@@ -44,8 +46,8 @@ impl Call {
         state.attempts.splice(at..at, theirs.into_iter().filter(was_admitted));
     }
 
-    /// Makes the call use the state of a hedge that won, and adds the attempts of the call to it.
-    /// Called when the call's own attempt is over.
+    /// Makes the call use the state of the winning hedge `hedge`, and moves the attempts of the
+    /// call into that state. Called when the call's own attempt has ended.
     pub(crate) fn continue_as(&self, hedge: &Self) {
         let mut ours = self.take_attempts();
         {

@@ -1,5 +1,5 @@
-//! How the outcome of an attempt is passed from layer to layer: in the extensions of the response
-//! or of the error.
+//! Passes the outcome of an attempt from a layer to the layer above it, in the extensions of the
+//! response or of the error.
 
 use http::{Extensions, Response};
 
@@ -32,8 +32,8 @@ pub(crate) fn outcome_of_error(error: &Error) -> AttemptOutcome {
     attached.unwrap_or_else(|| AttemptOutcome::Failed(ExchangeFailure::from(error)))
 }
 
-/// Returns whether the call must wait or change its replica before a retry, as admission attached
-/// it to the result. [`Hold::No`] if nothing is attached.
+/// Returns what the call must wait for before a retry, which admission attached to the result.
+/// [`Hold::No`] if nothing is attached.
 pub(crate) fn hold_of(result: &AttemptResult) -> Hold {
     let extensions = match result {
         Ok(response) => response.extensions(),
@@ -42,7 +42,7 @@ pub(crate) fn hold_of(result: &AttemptResult) -> Hold {
     extensions.get().copied().unwrap_or(Hold::No)
 }
 
-/// Attaches to a result whether the call must wait or change its replica before a retry.
+/// Attaches to a result what the call must wait for before a retry.
 pub(crate) fn set_hold(result: &mut AttemptResult, hold: Hold) {
     let extensions: &mut Extensions = match result {
         Ok(response) => response.extensions_mut(),

@@ -1,29 +1,32 @@
-//! The retry budget of a call, and the count of its failed attempts. Used by retry and by hedging.
+//! The charges of a call to the retry budget of its target, and the record of its failed attempts.
+//! Used by retry and by hedging.
 
 use super::Call;
 use crate::budget::RetryToken;
 use crate::clock;
 use tidegate_policy::outcome::AttemptOutcome;
 
-/// A request extension that marks requests which a layer above can send again.
+/// A request extension: the layer above admission can send this request again.
 ///
-/// The gate cancels only attempts with this mark when it needs their slots.
+/// Only attempts whose request has this mark may be cancelled when the gate needs their slots.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct CanReplay;
 
 /// The charge of one additional attempt to the retry budget of its target.
 ///
-/// Dropping it refunds the charge, unless the call has sent an attempt since.
+/// Dropping the charge refunds it, unless the call has sent another attempt since the charge was
+/// made.
 pub(crate) struct RetryCharge {
     call: Call,
     /// Number of attempts that the call had sent when it was charged.
     sent_attempts: usize,
-    /// The charge. `None` once it cannot be refunded any more.
+    /// The charge. `None` once it is final and can no longer be refunded.
     token: Option<RetryToken>,
 }
 
 impl RetryCharge {
-    /// Charges one more attempt of the call. Returns `None` if the retry budget is exhausted.
+    /// Charges one more attempt of the call to the retry budget of its target. Returns `None` if
+    /// the budget is exhausted.
     pub(crate) fn withdraw(call: &Call) -> Option<Self> {
         let token = call.target().retries().lock().withdraw(clock::now())?;
         Some(Self { call: call.clone(), sent_attempts: call.sent_attempts(), token: Some(token) })
@@ -44,8 +47,8 @@ impl Drop for RetryCharge {
 }
 
 impl Call {
-    /// Counts a failed attempt, and stores its class for error messages. Does nothing if the
-    /// upstream did not cause the failure.
+    /// Counts a failed attempt in the metrics, and stores its failure class for error messages.
+    /// Does nothing if the upstream did not cause the failure.
     pub(crate) fn on_failed_attempt(&self, outcome: &AttemptOutcome) {
         if let Some(class) = outcome.failure_class() {
             self.state().last_failure = Some(class);

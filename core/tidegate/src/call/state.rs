@@ -1,4 +1,4 @@
-//! The mutable state of a call.
+//! The part of a call that changes: its attempts, its position in the queue, and its failures.
 
 use std::time::{Duration, Instant};
 
@@ -19,30 +19,32 @@ const REMEMBERED: usize = 100;
 pub(super) struct CallState {
     /// The records of the attempts, oldest first. Admission adds them.
     pub(super) attempts: Vec<Attempt>,
-    /// What admission stores of the call between two attempts. Written by admission.
+    /// What admission needs to know at the next attempt. Written by admission.
     pub(super) queue: QueueState,
-    /// The class of the last failed attempt, for error messages. `None` if no attempt has failed.
-    /// Written by retry and hedging.
+    /// The failure class of the attempt that failed last, for error messages. `None` if no attempt
+    /// has failed. Written by retry and hedging.
     pub(super) last_failure: Option<&'static str>,
-    /// The replicas that failed the call, which its next attempt avoids. Written by retry and
-    /// hedging.
+    /// The replicas at which attempts of the call failed. The next attempt avoids them. Written by
+    /// retry and hedging.
     pub(super) tried: Vec<ReplicaId>,
     /// Number of input tokens, if the counting layer has counted them, otherwise `None`.
     pub(super) exact_input: Option<u64>,
 }
 
-/// What admission stores of a call between two attempts.
+/// What admission remembers about a call from one attempt to the next.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct QueueState {
-    /// The fair-queueing tag of the call, which a retry reuses to keep its position in the queue.
-    /// `None` before the first attempt was admitted.
+    /// The position of the call in the fair queue, which a retry reuses. `None` before the first
+    /// attempt was admitted.
     pub(crate) charged: Option<Tag>,
     /// The id of the call in the queue of its target, from its latest wait. `None` if it has not
     /// been queued.
     pub(crate) waiter: Option<WaiterId>,
-    /// The part of the wait budget that earlier waits have used. All attempts share one budget.
+    /// How much of the wait budget (the maximum time in the queue) earlier waits have used. All
+    /// attempts of a call share one budget.
     pub(crate) used_wait: Duration,
-    /// Whether an attempt failed in a way that the call itself may have caused.
+    /// `true` if an attempt failed in a way that the call itself may have caused, for example
+    /// because its request makes the server crash.
     pub(crate) has_failed: bool,
     /// The tokens that the latest attempt was expected to take when it was queued. `None` before
     /// the first attempt.
@@ -54,7 +56,7 @@ impl Call {
         self.state().queue
     }
 
-    /// Changes what admission stores of the call.
+    /// Changes what admission remembers about the call, by calling `write` under a lock.
     pub(crate) fn update_queue(&self, write: impl FnOnce(&mut QueueState)) {
         write(&mut self.state().queue);
     }
@@ -69,15 +71,16 @@ impl Call {
         attempts.push(Attempt::queued(now));
     }
 
-    /// Changes the record of the current attempt. Does nothing if the call has made no attempt.
+    /// Changes the record of the current attempt by calling `write`. Does nothing if the call has
+    /// made no attempt.
     pub(crate) fn update_attempt(&self, write: impl FnOnce(&mut Attempt)) {
         if let Some(attempt) = self.state().attempts.last_mut() {
             write(attempt);
         }
     }
 
-    /// Returns what the call waits for, in the queue or for the end of a cool-down. `None` if it
-    /// does not wait.
+    /// Returns why the call waits: the rule that keeps it in the queue, or its cool-down. `None` if
+    /// the call does not wait.
     pub(crate) fn why(&self) -> Option<WaitExplanation> {
         if let Some(why) = self.shared().and_then(|(shared, key)| shared.explain(key, self.queued_at())) {
             return Some(why);
@@ -106,17 +109,19 @@ impl Call {
         last.is_none_or(|attempt| attempt.admitted_at.is_none() || attempt.released_at.is_some())
     }
 
-    /// Returns when the current attempt was sent. `None` if it was not sent.
+    /// Returns when the request of the current attempt was handed to the transport. `None` if it
+    /// was not.
     pub(crate) fn current_sent_at(&self) -> Option<Instant> {
         self.state().attempts.last().and_then(Attempt::sent_at)
     }
 
-    /// Returns when the current attempt was sent or, if it was not sent, when the call was made.
+    /// Returns when the request of the current attempt was handed to the transport. If it was not,
+    /// returns when the call was made.
     pub(crate) fn sent_at(&self) -> Instant {
         self.current_sent_at().unwrap_or(self.queued_at())
     }
 
-    /// Returns the number of attempts that were sent.
+    /// Returns the number of attempts whose request was handed to the transport.
     pub(crate) fn sent_attempts(&self) -> usize {
         self.state().attempts.iter().filter(|attempt| attempt.exchange.is_some()).count()
     }
@@ -143,8 +148,8 @@ impl Call {
         self.state().exact_input
     }
 
-    /// Returns the class of the last failed attempt, as in metrics. `None` if no attempt has
-    /// failed.
+    /// Returns the failure class of the attempt that failed last, as in metrics. `None` if no
+    /// attempt has failed.
     pub(crate) fn last_failure(&self) -> Option<&'static str> {
         self.state().last_failure
     }
@@ -155,7 +160,7 @@ impl Call {
         self.state().attempts.last()?.placed.clone()
     }
 
-    /// Returns the replicas that failed the call.
+    /// Returns the replicas at which attempts of the call failed.
     pub(crate) fn tried(&self) -> Vec<ReplicaId> {
         self.state().tried.clone()
     }
@@ -181,8 +186,8 @@ impl Call {
     }
 }
 
-/// Returns the token usage that the provider reported for the last admitted attempt. `None` if it
-/// reported none.
+/// Returns the token usage that the provider reported for the last attempt that was admitted.
+/// `None` if it reported none, or if no attempt was admitted.
 pub(crate) fn usage_of(attempts: &[Attempt]) -> Option<Usage> {
     let last = attempts.iter().rev().find(|attempt| attempt.admitted_at.is_some())?;
     last.seen().usage

@@ -28,13 +28,14 @@ struct Inner {
     parent: Option<CallGroup>,
 }
 
-/// The counters of a [`CallGroup`]. Calls of its nested groups are included.
+/// The counters of a [`CallGroup`]. They include the calls of nested groups.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Waits {
     /// Number of calls of the group that wait for a slot now. Calls that sleep before a retry are
     /// not counted.
     pub waiting: usize,
-    /// Number of slots granted to calls of the group since its creation: one for each attempt.
+    /// Number of slots granted to calls of the group since the group was created. A call that is
+    /// retried gets one slot for each attempt.
     pub admitted: u64,
 }
 
@@ -50,7 +51,7 @@ impl CallGroup {
         *self.0.waits.borrow()
     }
 
-    /// Resolves when `holds` returns `true` for the counters. Resolves at once if it already does
+    /// Waits until `holds` returns `true` for the counters of the group. Returns at once if it does
     /// so for the current counters.
     ///
     /// # Cancel safety
@@ -77,12 +78,12 @@ impl CallGroup {
     }
 }
 
-/// A guard that counts one call of a group as waiting until it is dropped.
+/// A guard that counts one call as waiting, in its group and the groups above, until it is dropped.
 #[derive(Debug)]
 pub(crate) struct GroupWait(CallGroup);
 
 impl GroupWait {
-    /// Counts a granted slot, and ends the wait of the call.
+    /// Counts a granted slot, and stops counting the call as waiting.
     pub(crate) fn admitted(self) {
         self.0.update(|waits| waits.admitted += 1);
     }

@@ -5,14 +5,15 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 static NEXT: AtomicU64 = AtomicU64::new(0);
 
-/// The tool slots that one task holds, the most recently acquired first. Clones are cheap.
+/// The tool slots that one task holds, as a linked list with the most recently acquired slot first.
+/// Clones are cheap.
 ///
 /// Get the chain from [`ToolPermit::chain`](crate::ToolPermit::chain), and pass it on in
 /// [`Context::holds`](crate::Context::holds). The gate uses it to detect deadlocks between tools.
 #[derive(Clone, Debug)]
 pub struct Chain(Arc<Link>);
 
-/// One slot, and the slots that the task had acquired before it.
+/// One tool slot in the list, with the slots that the task acquired before it.
 #[derive(Debug)]
 struct Link {
     id: u64,
@@ -21,8 +22,8 @@ struct Link {
 }
 
 impl Chain {
-    /// Adds a new slot of `tool` to the slots `outer`. `None` means that the task held no slot
-    /// before.
+    /// Returns a chain with a new slot of `tool` in front of the slots in `outer`. `outer` is
+    /// `None` if the task held no slot before.
     pub(crate) fn link(outer: Option<Chain>, tool: Arc<str>) -> Self {
         Self(Arc::new(Link { id: NEXT.fetch_add(1, Ordering::Relaxed), tool, outer }))
     }

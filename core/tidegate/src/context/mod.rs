@@ -45,8 +45,8 @@ pub struct Context {
     /// ([`ToolPermit::chain`](crate::ToolPermit::chain)). With them, the gate rejects a wait for a
     /// tool that could never end. `None` (default): no slots.
     pub holds: Option<Chain>,
-    /// The task that makes the call. It lets the gate detect that a task waits for a tool while it
-    /// holds a model slot. `None` (default): the current tokio task, if there is one.
+    /// The task that makes the call. With it, the gate detects that a task waits for a tool while
+    /// it holds a model slot. `None` (default): the current tokio task, if there is one.
     pub task: Option<TaskId>,
     /// A label for the call, by which [`Gate::explain`](crate::Gate::explain) finds it, and which
     /// the log of calls contains. Longer labels than 200 bytes are truncated. `None` (default): no
@@ -56,7 +56,7 @@ pub struct Context {
     pub group: Option<CallGroup>,
 }
 
-/// Maximum length of names and labels that callers choose, in bytes.
+/// Maximum length in bytes of the tenant names and call labels that callers choose.
 const MAX_NAME_BYTES: usize = 200;
 
 /// Returns the name, truncated to at most [`MAX_NAME_BYTES`] bytes at a character boundary.

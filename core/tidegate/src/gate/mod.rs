@@ -171,12 +171,13 @@ impl Gate {
         self.acquire_tool_at(Location::caller(), name, context, false)
     }
 
-    /// Waits for a slot of a tool, and meanwhile reads this task's streaming responses ahead.
+    /// Waits for a slot of a tool, and meanwhile reads this task's streaming responses into memory,
+    /// so that their model slots are released early.
     ///
     /// While the task waits for the tool and holds it, up to 1 MiB and one chunk of each response
-    /// is buffered, so that the model slot is released when the provider has sent the end. The
-    /// reader then gets the same bytes. No generation is ended early. A response that is longer
-    /// keeps its slot, and so does a [`Slot`]. Otherwise as [`Gate::acquire_tool`].
+    /// is buffered. A model slot is released when the provider has sent the end of the response.
+    /// The reader then gets the same bytes. No generation is ended early. A longer response keeps
+    /// its slot, and so does a [`Slot`]. Otherwise as [`Gate::acquire_tool`].
     ///
     /// # Cancel safety and errors
     ///
@@ -190,9 +191,9 @@ impl Gate {
         self.acquire_tool_at(Location::caller(), name, context, true)
     }
 
-    /// Waits for a slot of a tool, as [`Gate::acquire_tool`]. `site` is the location in the
-    /// caller's code that a warning names. `yield_slot` is `true` for
-    /// [`Gate::acquire_tool_yielding`].
+    /// Waits for a slot of a tool as [`Gate::acquire_tool`] does, or as
+    /// [`Gate::acquire_tool_yielding`] does if `yield_slot` is `true`. `site` is the location in
+    /// the caller's code that a warning names.
     async fn acquire_tool_at(
         &self,
         site: &'static Location<'static>,
@@ -211,7 +212,7 @@ impl Gate {
     /// [`PendingToolPermit::granted`] to get the slot. This is the first half of
     /// [`Gate::acquire_tool`], for callers that log their own warnings.
     ///
-    /// With `yield_slot`, the streaming responses of the task are read ahead, as by
+    /// If `yield_slot` is `true`, the streaming responses of the task are read into memory, as by
     /// [`Gate::acquire_tool_yielding`].
     ///
     /// # Errors
@@ -429,14 +430,14 @@ impl Gate {
         self.explained(subjects, 1).pop()
     }
 
-    /// Explains at most `limit` of the calls in progress and waits for tools: first those that
-    /// wait, oldest first, then the others, oldest first.
+    /// Returns the explanations of at most `limit` of the calls in progress and waits for tools.
+    /// Those that wait come before the others, and the oldest come first within both groups.
     pub fn explain_all(&self, limit: usize) -> Vec<Explanation> {
         self.explained(self.subjects(|_| true, |_| true), limit)
     }
 
-    /// Returns the calls in progress for which `calls` returns `true`, and the waits for tools for
-    /// which `tool_waits` does.
+    /// Returns the calls in progress for which the filter `calls` returns `true`, and the waits for
+    /// tools for which the filter `tool_waits` returns `true`.
     fn subjects(
         &self,
         calls: impl Fn(&Call) -> bool,
@@ -447,7 +448,7 @@ impl Gate {
         calls.chain(tool_waits.map(Subject::ToolWait)).collect()
     }
 
-    /// Explains at most `limit` of the subjects, in the order of [`Subject::urgency`].
+    /// Returns the explanations of the first `limit` subjects in the order of [`Subject::urgency`].
     fn explained(&self, mut subjects: Vec<Subject>, limit: usize) -> Vec<Explanation> {
         let now = clock::now();
         subjects.sort_by_cached_key(Subject::urgency);
@@ -485,10 +486,11 @@ impl Gate {
         self.0.active.count()
     }
 
-    /// Finds the target of a request, and puts the facts that the layers need into its extensions.
+    /// Finds the target of a request, and stores what the layers need to know about the call in the
+    /// extensions of the request.
     ///
-    /// [`Client`] does this itself. Needed only if the layers of this crate are used without a
-    /// [`Client`].
+    /// Only needed if the layers of this crate are used without a [`Client`]: a client does this
+    /// itself.
     ///
     /// # Errors
     ///

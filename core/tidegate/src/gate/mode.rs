@@ -1,4 +1,4 @@
-//! The operating mode that the environment variable `TIDEGATE` sets.
+//! Reads the operating mode of the gate from the environment variable `TIDEGATE`.
 
 use std::env;
 use std::ffi::OsStr;
@@ -18,7 +18,7 @@ pub(super) fn from_env() -> Result<Option<Mode>, Error> {
 }
 
 /// Parses the value of `TIDEGATE`, ignoring case and surrounding white space. `enforce` is an alias
-/// of `on`.
+/// of `on`. Returns `None` for an empty value.
 ///
 /// # Errors
 /// `Config` if the value is none of the known words. The message does not contain values that look

@@ -1,5 +1,4 @@
-//! Identification: reads a request once, finds its target, and creates the [`Call`] that the layers
-//! of the client use.
+//! Finds the target of a request, and creates the [`Call`] that the layers of the client use.
 
 mod registry;
 
@@ -22,12 +21,12 @@ use crate::placement::Affinity;
 use crate::target::Target;
 use tidegate_protocol::request::{RequestFacts, affinity};
 
-/// Finds the targets of requests, and creates calls to them.
+/// Finds the targets of requests and creates the calls to them, for all requests of one gate.
 pub(crate) struct Identify {
     mode: Mode,
     registry: Registry,
     default_tenant: Arc<str>,
-    /// Whether new calls are rejected, because the gate drains.
+    /// `true` once the gate drains. New calls are then rejected.
     draining: AtomicBool,
     /// The model slots that each task holds. `None` if no tools are configured, because only tools
     /// need them.
@@ -104,8 +103,8 @@ impl Identify {
         self.registry.has_pools()
     }
 
-    /// Replaces the URL of a request to a pool with the address of one of its replicas, which are
-    /// selected in turn. Other requests are unchanged. Used in mode `off`.
+    /// Replaces the URL of a request to a pool with the address of one of its replicas, which take
+    /// turns. Requests to other targets are not changed. Used in mode `off`.
     ///
     /// If the replicas have not been discovered yet, waits for the discovery until the deadline of
     /// the call.

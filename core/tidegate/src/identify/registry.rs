@@ -32,8 +32,9 @@ use crate::unknown_name::unknown_name;
 /// they describe one credential.
 const MAX_UNCONFIGURED: usize = 256;
 
-/// Time without calls after which an unconfigured target may be replaced by another. With a shorter
-/// time, keys and models that alternate would replace the targets of each other with each call.
+/// Time without calls after which an unconfigured target may be replaced by another. If this time
+/// were much shorter, alternating keys and models would replace each other's targets with each
+/// call.
 const EVICTABLE_AFTER: Duration = Duration::from_secs(60);
 
 /// Key of the shared target `others`. A request whose hash happens to be 0 also uses it.
@@ -69,8 +70,8 @@ impl UnconfiguredTarget {
         Self { target, used: AtomicU64::default() }
     }
 
-    /// Records a call at `now`, in milliseconds since the registry was created, and returns the
-    /// target.
+    /// Stores `now` as the time of the last call, in milliseconds since the registry was created.
+    /// Returns the target.
     fn touch(&self, now: u64) -> Arc<Target> {
         self.used.store(now, Ordering::Relaxed);
         self.target.clone()
@@ -83,8 +84,8 @@ impl UnconfiguredTarget {
     }
 }
 
-/// Returns the shared rate budgets that the configuration of the target names or, if it names none,
-/// new budgets of the target itself.
+/// Returns the shared rate budgets that the target names in its configuration. If it names none,
+/// creates budgets of its own, which are full at `now`.
 fn budget_set(
     shared: &BTreeMap<Arc<str>, Arc<BudgetSet>>,
     target: &TargetConfig,

@@ -1,8 +1,9 @@
-//! The tower service that all layers of the stack share.
+//! The building blocks of the layers of the stack: the trait that a layer implements, and the tower
+//! service that runs it.
 //!
-//! A layer is a type that implements [`Middleware`], and [`tower_layer!`] makes a tower layer of
-//! it. The tower service of each layer is [`Layered`], which passes on unchanged each request that
-//! carries no [`Call`] or to whose call the layer does not apply.
+//! A layer is a type that implements [`Middleware`]. [`tower_layer!`] makes it a tower layer, whose
+//! service is [`Layered`]. A request that carries no [`Call`], or to whose call the layer does not
+//! apply, is passed to the inner service unchanged.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -18,11 +19,12 @@ use crate::error::Error;
 type CallRequest = Request<RequestBody>;
 type Answer = Response<ResponseBody>;
 
-/// The future that each service of the stack returns. Resolves with the response or with the error
-/// of the call.
+/// The future of a response, which each service of the stack returns. Resolves with the response or
+/// with the error of the call.
 pub(crate) type ResponseFuture = Pin<Box<dyn Future<Output = Result<Answer, Error>> + Send>>;
 
-/// A cloneable service from requests to responses, which a layer of the stack can wrap.
+/// The requirements on a service that a layer of the stack wraps: it turns requests into responses
+/// and can be cloned.
 pub trait InnerService:
     Service<CallRequest, Response = Answer, Error = Error, Future: Send + 'static> + Clone + Send + 'static
 {
@@ -36,10 +38,10 @@ impl<S> InnerService for S where
 {
 }
 
-/// What a layer does with the requests of calls. `S` is the service below the layer.
+/// The behaviour of one layer of the stack. `S` is the service below the layer.
 pub trait Middleware<S: InnerService>: Clone {
-    /// Returns `true` if the layer acts on requests of the call. Otherwise [`Layered`] passes them
-    /// unchanged to the inner service.
+    /// Returns `true` if the layer processes the requests of this call. Otherwise [`Layered`]
+    /// passes them to the inner service unchanged.
     fn applies_to(&self, _call: &Call) -> bool {
         true
     }
@@ -95,8 +97,8 @@ macro_rules! tower_layer {
 }
 pub(crate) use tower_layer;
 
-/// Returns `inner`, which is ready for one request, and leaves a clone in its place. The clone may
-/// not be ready.
+/// Returns `inner`, which is ready for one request, and replaces it with a clone, which may not be
+/// ready.
 pub(crate) fn take_ready<S: Clone>(inner: &mut S) -> S {
     let clone = inner.clone();
     std::mem::replace(inner, clone)

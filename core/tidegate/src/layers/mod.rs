@@ -21,8 +21,8 @@ pub(crate) use self::no_pool::{HedgeLayer, PoolLayer};
 #[cfg(feature = "pool")]
 pub(crate) use self::{hedge::HedgeLayer, pool::PoolLayer};
 
-/// Returns the size hint, in bytes, of a body that yields `read` bytes and then a body with the
-/// size hint `rest`.
+/// Returns the size hint, in bytes, of a body that consists of `read` bytes followed by a body with
+/// the size hint `rest`.
 fn size_hint_after(read: u64, rest: &SizeHint) -> SizeHint {
     let mut hint = SizeHint::new();
     hint.set_lower(read + rest.lower());

@@ -1,4 +1,4 @@
-//! The tower layer that addresses requests to the replicas of pools.
+//! The pool layer: addresses each request to a pool to one of the pool's replicas.
 
 use http::Request;
 
@@ -8,11 +8,12 @@ use crate::error::Error;
 use crate::layers::middleware::{InnerService, Middleware, ResponseFuture, take_ready, tower_layer};
 use crate::placement::Placed;
 
-/// Replaces the address in a request to a pool by the address of the replica that serves the call.
+/// Replaces the address in a request to a pool with the address of the replica that serves the
+/// call.
 ///
-/// *Default*: acts on requests that carry a [`Call`] to a target that is a pool. It must be below
-/// the admission layer, which chooses the replica. Calls that run no model need no slot, so this
-/// layer chooses their replica.
+/// *Default*: acts on requests that carry a [`Call`] to a target that is a pool. The layer must be
+/// below the admission layer, which selects the replica together with the slot. Calls that run no
+/// model need no slot, so this layer selects their replica.
 ///
 /// # Cancel safety
 ///

@@ -5,8 +5,8 @@
 //! a call, one retry budget limits the retries per target, and each failure that is returned to the
 //! caller has the header `x-should-retry: false`.
 //!
-//! The slot of a failed attempt is released before the backoff. A retry is queued with the age and
-//! the start tag of its call, even if the queue is full.
+//! The slot of a failed attempt is released before the backoff. A retry keeps the age of its call
+//! and its position in the fair queue, and is queued even if the queue is full.
 
 use http::{HeaderValue, Request};
 
@@ -122,9 +122,10 @@ async fn make_attempts<S: InnerService>(
     }
 }
 
-/// Returns the result of the last attempt as the caller gets it. In mode `enforce`, counts why no
-/// retry follows, and adds the header `x-should-retry: false` to an error response. A rejection by
-/// admission gets the class of the last upstream failure, if there was one.
+/// Returns the failure of the last attempt to the caller. `why` is the reason why no retry follows.
+/// In mode `enforce`, counts that reason and adds the header `x-should-retry: false` to an error
+/// response. If admission rejected a retry, adds the class of the last upstream failure to the
+/// error.
 fn return_failure(call: &Call, result: AttemptResult, why: GiveUpReason) -> AttemptResult {
     if call.is_enforced() {
         call.target().metrics().gave_up(why);

@@ -1,4 +1,5 @@
-//! The response body behind an adaptive limit. It holds the slot of its call.
+//! The response body of a service behind an adaptive limit. It holds the slot of its call until it
+//! ends.
 
 use std::fmt;
 use std::pin::Pin;

@@ -14,8 +14,8 @@ use crate::error::Error;
 #[must_use = "the builder limits nothing before `build`"]
 pub struct AdaptiveLimitBuilder<J = HttpJudge> {
     target: Target,
-    /// The objective of calls that do not stream. `None` if it is not set, `Some(None)` if it is
-    /// set to none.
+    /// The latency objective of calls that do not stream: `None` if the setting was not made,
+    /// `Some(None)` if it was set to no objective.
     latency: Option<Option<Duration>>,
     judge: J,
 }
@@ -60,8 +60,8 @@ impl<J: Judge> AdaptiveLimitBuilder<J> {
         self.map(|target| target.cap(slots))
     }
 
-    /// Sets how the limit adapts, and replaces the settings of earlier calls of this method.
-    /// Default: [`LimitSettings::new`].
+    /// Sets how the limit adapts. A later call of this method replaces all settings of an earlier
+    /// one. Default: [`LimitSettings::new`].
     pub fn limit(self, settings: LimitSettings) -> Self {
         self.map(|target| target.limit(settings))
     }
@@ -79,7 +79,7 @@ impl<J: Judge> AdaptiveLimitBuilder<J> {
         self.map(|target| target.wait(longest))
     }
 
-    /// Sets how requests and responses are interpreted. Default: [`HttpJudge`].
+    /// Sets how requests, responses and errors are interpreted. Default: [`HttpJudge`].
     pub fn judge<K: Judge>(self, judge: K) -> AdaptiveLimitBuilder<K> {
         AdaptiveLimitBuilder { target: self.target, latency: self.latency, judge }
     }

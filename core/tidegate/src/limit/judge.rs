@@ -1,4 +1,5 @@
-//! Judges, which interpret requests, responses and errors for the limit.
+//! Interprets requests, responses and errors for the adaptive limit: the trait [`Judge`] and its
+//! default for HTTP.
 
 use std::error::Error as StdError;
 use std::io;
@@ -13,17 +14,18 @@ use crate::clock;
 use crate::error::{Error, ErrorKind};
 use tidegate_protocol::{Class, RateHeaders, classify};
 
-/// Body bytes per prompt token. An estimate suffices, because calls are compared within classes of
-/// prompt sizes that are a factor of two wide.
+/// Assumed number of body bytes per prompt token. An estimate suffices, because calls are only
+/// compared with calls whose prompt has up to twice the size.
 const BYTES_PER_TOKEN: u64 = 4;
 
 /// Interprets requests, responses and errors for the limit.
 ///
-/// The default methods apply HTTP's own meaning ([`HttpJudge`]). Override those for which more is
-/// known. All methods are called while a call is processed, and must not block.
+/// The default methods use the meaning of HTTP statuses and headers ([`HttpJudge`]). Override a
+/// method if more is known about the upstream. All methods are called while a call is processed,
+/// and must not block.
 pub trait Judge: Send + Sync + 'static {
-    /// Returns the kind of call that a request makes. Latencies are compared within a kind. Called
-    /// once, before the call waits.
+    /// Returns the kind of call that a request makes: its size, and whether it streams. The limit
+    /// compares latencies within a kind only. Called once, before the call waits.
     ///
     /// *Default*: the [`CallKind`] in the request's extensions. Otherwise a streaming call, whose
     /// prompt has one token for each four bytes of a body of known length.
@@ -33,7 +35,8 @@ pub trait Judge: Send + Sync + 'static {
         known.unwrap_or_else(|| CallKind { input: bytes() / BYTES_PER_TOKEN, output: 0, streams: true })
     }
 
-    /// Classifies a response by its head.
+    /// Classifies a response by its head: whether its body is a stream, or how the call has ended
+    /// already.
     ///
     /// *Default*: by status and headers, as described in [the module](crate::limit).
     fn head<B>(&self, response: &Response<B>) -> Head {
@@ -52,8 +55,8 @@ pub trait Judge: Send + Sync + 'static {
         })
     }
 
-    /// Returns `true` if stream data contains the first token. Called for each frame until it does.
-    /// A frame may contain any part of the stream.
+    /// Returns `true` if `data` contains the first token of a stream. Called for each frame of the
+    /// body until it returns `true`. A frame may begin and end anywhere in the stream.
     ///
     /// *Default*: `true` if the data is not empty.
     fn is_first_token<D: Buf>(&self, data: &D) -> bool {
@@ -74,8 +77,8 @@ pub trait Judge: Send + Sync + 'static {
     }
 }
 
-/// What a response head shows about its call. [`Head::Streams`] and [`Head::Whole`] are equivalent
-/// for calls whose [`CallKind`] does not stream.
+/// What the head of a response shows about the rest of its call. [`Head::Streams`] and
+/// [`Head::Whole`] are equivalent for calls whose [`CallKind`] does not stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Head {
     /// The response is a stream: its first token arrives in the body.
@@ -111,8 +114,9 @@ fn is_event_stream(headers: &HeaderMap) -> bool {
     kind.get(..EVENTS.len()).is_some_and(|start| start.eq_ignore_ascii_case(EVENTS))
 }
 
-/// Returns `Some(true)` if the error is a timeout, `Some(false)` if it is another error of a known
-/// type, and `None` if its type is not known. Connection timeouts count as other errors.
+/// Returns whether an error is a timeout: `Some(true)` if it is, `Some(false)` if it is another
+/// error of a known type, and `None` if its type is not known. A connection timeout does not count
+/// as a timeout.
 fn is_timeout(error: &(dyn StdError + 'static)) -> Option<bool> {
     if error.is::<tower::timeout::error::Elapsed>() || error.is::<tokio::time::error::Elapsed>() {
         return Some(true);

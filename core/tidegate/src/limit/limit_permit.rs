@@ -1,4 +1,4 @@
-//! The permit of one call, through which the limit observes the response.
+//! The permit of one call, which reports the response to the adaptive limit.
 
 use std::sync::Arc;
 
@@ -13,19 +13,19 @@ use crate::admission::Permit;
 
 /// A slot that a call holds. Dropping it releases the slot.
 ///
-/// Drop the exchange with the upstream first. Otherwise the next call would begin while the
-/// upstream still works on this one. When the slot is released, the limit uses the reported end of
-/// the call as a sample. A call without a report counts as cancelled.
+/// The exchange with the upstream must be dropped before the permit. Otherwise the next call would
+/// begin while the upstream still works on this one. When the slot is released, the limit uses the
+/// reported end of the call as a sample. A call without a report counts as cancelled.
 pub(super) struct LimitPermit<J> {
     permit: Permit,
     state: Arc<LimitState<J>>,
-    /// Whether the first token is reported separately and has not arrived yet. `false` for calls
-    /// whose [`CallKind`] does not stream.
+    /// `true` until the first token was reported to the limit. Always `false` for calls whose
+    /// [`CallKind`] does not stream.
     awaits_token: bool,
-    /// Whether the response is a stream, by the judge's reading of its head.
+    /// `true` if the judge has classified the response as a stream.
     streams: bool,
-    /// Whether the response head has shown how the call ended, as for a rejection. Later reports
-    /// are then ignored.
+    /// `true` if the response head has shown how the call ended, for example because it is a
+    /// rejection. Later reports about the end are then ignored.
     ended_by_head: bool,
 }
 
@@ -46,7 +46,8 @@ impl<J: Judge> LimitPermit<J> {
         }
     }
 
-    /// Reports a chunk of the response body to the limit. Has no effect after the first token.
+    /// Reports the first token to the limit if `data`, a chunk of the response body, contains it.
+    /// Has no effect afterwards, and for responses that are not streams.
     pub(super) fn on_data<D: Buf>(&mut self, data: &D) {
         if self.streams && self.awaits_token && self.state.judge.is_first_token(data) {
             self.on_first_token();

@@ -30,9 +30,14 @@ use super::{AdaptiveLimitSnapshot, HttpJudge, Judge, LimitedBody};
 /// # Errors
 ///
 /// A [`tidegate::Error`](crate::Error) of kind `Refused`, available by `downcast`, which also tells
-/// when to retry. Its reason is `QueueFull`; `WaitBudget` (or `Deadline` after 10 minutes, without
-/// a wait budget); or `PredictedWait` if the slot is predicted to come later than that. All other
-/// errors are those of the inner service.
+/// when to retry. Its reason is one of these:
+///
+/// - `QueueFull`: the queue is full.
+/// - `WaitBudget`: the slot was not free within the wait budget.
+/// - `Deadline`: without a wait budget, the slot was not free within 10 minutes.
+/// - `PredictedWait`: the wait for the slot is predicted to be longer than that.
+///
+/// All other errors are those of the inner service.
 pub struct AdaptiveLimit<S, J = HttpJudge> {
     pub(super) inner: S,
     pub(super) state: Arc<LimitState<J>>,

@@ -12,14 +12,14 @@ use crate::snapshot::LimitSnapshot;
 pub struct AdaptiveLimitSnapshot {
     /// Current limit, in slots.
     pub limit: usize,
-    /// The measurements of the limit, and its latest changes. Never `None` in the snapshot of a
+    /// The measurements of the limit, and its latest changes. Always `Some` in the snapshot of a
     /// layer.
     pub adaptive: Option<LimitSnapshot>,
     /// Number of slots in use now.
     pub in_flight: usize,
     /// Maximum number of slots that were in use at the same time since the limit was created.
     pub peak_in_flight: usize,
-    /// Number of calls that wait for a slot.
+    /// Number of calls that wait for a slot now.
     pub queue_depth: usize,
 }
 

@@ -21,18 +21,19 @@ const HINT: &str = "the adaptive limit is what the upstream serves in time; rais
 /// The limit and queue of one layer, and its judge.
 pub(super) struct LimitState<J> {
     admission: Arc<Admission>,
-    /// Name of the tenant of all calls, because a limit has only one tenant.
+    /// Name of the only tenant, which all calls of the limit have.
     tenant: Arc<str>,
-    /// The wait budget. `None` if only `longest` applies.
+    /// The wait budget, from [`AdaptiveLimitBuilder::wait`](super::AdaptiveLimitBuilder::wait).
+    /// `None` if only `longest` limits the wait.
     wait: Option<Duration>,
-    /// The maximum wait of a call.
+    /// The maximum time that a call waits, whatever the wait budget is.
     longest: Duration,
     pub(super) judge: J,
 }
 
 impl<J> LimitState<J> {
-    /// Creates the state of a limit. `latency` is the objective of calls that do not stream: `None`
-    /// means that of the first token, `Some(None)` means no objective.
+    /// Creates the state of a limit. `latency` is the latency objective of calls that do not
+    /// stream: `None` uses the objective of the first token, `Some(None)` sets no objective.
     pub(super) fn new(config: &TargetConfig, latency: Option<Option<Duration>>, judge: J) -> Arc<Self> {
         let mut settings = SchedulerSettings::from(config);
         if let Some(adaptive) = &mut settings.adaptive {

@@ -14,7 +14,7 @@ const SECONDS: &[f64] = &[
     0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.2, 0.35, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0, 5.0, 7.5, 10.0,
     15.0, 20.0, 30.0, 45.0, 60.0, 120.0, 300.0, 600.0,
 ];
-/// Histogram buckets in seconds per token, from 1 ms to 5 s.
+/// Histogram buckets for times per output token, in seconds, from 1 ms to 5 s.
 const TOKEN_SECONDS: &[f64] = &[
     0.001, 0.0025, 0.005, 0.01, 0.015, 0.02, 0.03, 0.04, 0.05, 0.06, 0.08, 0.1, 0.15, 0.2, 0.3, 0.5, 1.0,
     2.0, 5.0,
@@ -23,8 +23,9 @@ const TOKEN_SECONDS: &[f64] = &[
 /// Names of the histograms with the labels target, tenant and lane, without the prefix `tidegate_`.
 const BY_LANE: [&str; 3] = ["queue_wait_seconds", "ttft_seconds", "call_seconds"];
 
-/// Declares the metric families of a gate: the field, its type, how it is created, the name without
-/// the prefix `tidegate_`, the help text, and the labels.
+/// Declares the metric families of a gate. Each line has the name of the field, its type, the
+/// function that creates its options, the metric name without the prefix `tidegate_`, the help
+/// text, and the labels.
 macro_rules! families {
     ($($field:ident: $type:ident = $opts:ident($name:expr, $help:literal, $labels:expr);)*) => {
         /// All metric families of a gate, and the registry that exports them. A family is a metric
@@ -46,7 +47,7 @@ macro_rules! families {
             }
 
             /// Removes each series that has all of these labels, given as pairs of name and value.
-            /// Values that are added to a removed series afterwards are not exported.
+            /// Values that another thread adds to a removed series afterwards are not exported.
             pub(super) fn remove(&self, labels: &[(&str, &str)]) {
                 $(remove(&self.$field, labels);)*
             }
@@ -150,13 +151,13 @@ impl Families {
         Self::register().map_err(|error| Error::config(format!("metrics: {error}")))
     }
 
-    /// Adds the name of a tool, for [`Families::tools`].
+    /// Adds `tool` to the names that [`Families::tools`] returns.
     pub(super) fn add_tool(&self, tool: &str) {
         self.tools.lock().push(tool.to_owned());
     }
 
-    /// Returns the names of the tools added so far. Each target has one series of slots held for
-    /// each tool.
+    /// Returns the names of the tools added so far. For each of them, each target counts how often
+    /// a task held one of its slots while requesting the tool.
     pub(super) fn tools(&self) -> Vec<String> {
         self.tools.lock().clone()
     }
@@ -178,8 +179,9 @@ impl Families {
     }
 }
 
-/// Returns the counts above 0 in the series of `owner`, a target or tool, by the value of the
-/// second label. Only the values in `labels` are looked up.
+/// Returns the values above 0 of a counter with two labels, by the value of the second label. The
+/// first label is `owner`, the name of a target or tool. Only the second labels in `labels` are
+/// looked up.
 pub(super) fn nonzero(
     family: &IntCounterVec,
     owner: &str,
@@ -208,7 +210,7 @@ fn opts(name: &str, help: &str) -> Opts {
 /// Registers the family, and returns it.
 ///
 /// # Errors
-/// If a family with this name is registered already.
+/// Fails if a family with this name is registered already.
 fn registered<C: Collector + Clone + 'static>(registry: &Registry, family: C) -> prometheus::Result<C> {
     registry.register(Box::new(family.clone()))?;
     Ok(family)

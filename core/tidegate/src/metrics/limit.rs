@@ -1,4 +1,4 @@
-//! The series of an adaptive limit of a target or tool. Fixed limits have no such series.
+//! The metrics of the adaptive limit of a target or tool. Fixed limits have no such metrics.
 
 use prometheus::{Gauge, GaugeVec, IntCounter, IntCounterVec};
 
@@ -8,11 +8,11 @@ use crate::adaptive::{AdaptiveView, DecisionCause};
 /// The Prometheus series of one adaptive limit. They are created and looked up once, when the gate
 /// is created.
 pub(super) struct LimitMetrics {
-    /// Changes of the limit, by cause, in the order of [`DecisionCause::ALL`].
+    /// Number of changes of the limit, by cause, in the order of [`DecisionCause::ALL`].
     moves: [IntCounter; DecisionCause::ALL.len()],
     saturated: Gauge,
-    /// The number of calls that await their first token, and its maximum. `None` for tools, whose
-    /// requests have no first token.
+    /// The number of calls that await their first token, and the maximum of that number. `None` for
+    /// tools, whose requests have no first token.
     first_tokens: Option<[Gauge; 2]>,
 }
 
@@ -35,7 +35,7 @@ impl LimitMetrics {
         }
     }
 
-    /// Sets the series to the values in `view`. Called before each export.
+    /// Sets the series to the values in `view`. Called before the metrics are exported.
     pub(super) fn set(&self, view: &AdaptiveView) {
         for (counter, total) in self.moves.iter().zip(view.limit.moves) {
             counter.inc_by(total.saturating_sub(counter.get()));

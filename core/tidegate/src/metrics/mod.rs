@@ -53,14 +53,15 @@ impl Metrics {
         TargetMetrics::new(self.0.clone(), config)
     }
 
-    /// Creates the series of a tool. Call this before [`Metrics::target`], because each target
-    /// creates its series of slots held for each known tool.
+    /// Creates the series of a tool. All tools must be created before the targets
+    /// ([`Metrics::target`]), because each target creates one series of held slots for each tool.
     pub(crate) fn tool(&self, name: &str, config: &ToolConfig) -> ToolMetrics {
         ToolMetrics::new(&self.0, name, config)
     }
 
-    /// Sets the gauges of the targets to the values in the views, and returns all series in the
-    /// Prometheus text format. The budgets and replicas of a target may be empty.
+    /// Sets the gauges of the targets to the values in `views`, and returns all series in the
+    /// Prometheus text format. Each element has the metrics of a target, its scheduler, its rate
+    /// budgets and its replicas. The last two may be empty.
     pub(crate) fn text<'a>(
         &self,
         views: impl Iterator<Item = (&'a TargetMetrics, SchedulerView, Vec<BudgetView>, Vec<ReplicaView>)>,

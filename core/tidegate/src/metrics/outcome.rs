@@ -11,11 +11,11 @@ pub(crate) enum Outcome {
     Refused,
     /// The caller dropped the future of the call, or its response body before the end.
     Cancelled,
-    /// The response ended without the provider's terminal event.
+    /// The response ended without the event that ends the provider's stream.
     Truncated,
     /// A deadline or timeout of the call passed, or the caller stopped reading the response.
     TimedOut,
-    /// The exchange with the upstream failed; for example, because the connection broke.
+    /// The exchange with the upstream failed, for example because the connection broke.
     Broken,
 }
 

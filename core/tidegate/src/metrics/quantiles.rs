@@ -1,22 +1,20 @@
-//! Quantiles of Prometheus histograms, for snapshots. They are interpolated linearly within a
-//! bucket.
+//! Estimates quantiles from Prometheus histograms, for snapshots.
 
 use prometheus::Histogram;
 use prometheus::core::Metric;
 use serde::Serialize;
 
-/// Count, mean and quantiles of measured times, in seconds. Mean and quantiles are `None` if
-/// nothing was measured. Quantiles are estimates: they are interpolated linearly between bucket
-/// bounds.
+/// The count, the mean and two quantiles of a set of measured times, in seconds. The quantiles are
+/// estimates: they are interpolated linearly between the bounds of histogram buckets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Quantiles {
     /// Number of measured times.
     pub count: u64,
-    /// Arithmetic mean, in seconds. `None` without values.
+    /// Arithmetic mean, in seconds. `None` if nothing was measured.
     pub mean: Option<f64>,
-    /// Median, in seconds. `None` without values.
+    /// Median, in seconds. `None` if nothing was measured.
     pub p50: Option<f64>,
-    /// 99th percentile, in seconds. `None` without values.
+    /// 99th percentile, in seconds. `None` if nothing was measured.
     pub p99: Option<f64>,
 }
 
@@ -45,9 +43,9 @@ impl Quantiles {
     }
 }
 
-/// Returns the quantile at `share` (0 to 1) of `count` values. `cumulative` contains the upper
-/// bound of each bucket, in ascending order, and the number of values up to it. Values above the
-/// last bound count as equal to it.
+/// Returns the estimated quantile at `share` (0 to 1) of `count` values. `cumulative` contains, for
+/// each bucket in ascending order, its upper bound and the number of values up to that bound.
+/// Values above the last bound count as equal to it.
 fn quantile(cumulative: &[(f64, u64)], count: u64, share: f64) -> f64 {
     let rank = share * count as f64;
     let (mut lower, mut below) = (0.0, 0);

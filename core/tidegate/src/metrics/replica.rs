@@ -1,4 +1,4 @@
-//! The series of the replicas of a pool. The series of a replica are removed when it leaves the
+//! The metrics of the replicas of a pool. The metrics of a replica are removed when it leaves the
 //! pool.
 
 use std::collections::HashMap;
@@ -10,8 +10,9 @@ use prometheus::{Gauge, IntCounter};
 use super::families::Families;
 use crate::placement::ReplicaView;
 
-/// Label values for the causes of failed attempts at a replica, each with its failure classes.
-/// Failures that the request itself caused have no cause and are not counted for the replica.
+/// The causes of failed attempts at a replica, which are label values, each with the failure
+/// classes that it covers. Failures that the request itself caused have no cause and are not
+/// counted for the replica.
 const CAUSES: [(&str, &[&str]); 5] = [
     ("full", &["overloaded"]),
     ("limited", &["rate_limited"]),
@@ -23,7 +24,7 @@ const CAUSES: [(&str, &[&str]); 5] = [
 /// The Prometheus series of one replica. They are looked up once, not with each call.
 struct ReplicaMetrics {
     calls: IntCounter,
-    /// Failed attempts by cause, in the order of [`CAUSES`].
+    /// Number of failed attempts by cause, in the order of [`CAUSES`].
     failures: [IntCounter; CAUSES.len()],
     hops: IntCounter,
     ejections: IntCounter,
@@ -74,7 +75,8 @@ pub(super) struct ReplicaSeries {
 }
 
 impl ReplicaSeries {
-    /// Creates the series of a target whose configuration lists the replicas `listed`.
+    /// Creates the series of a target. The series of the replicas `listed`, which the configuration
+    /// lists, exist from the start.
     pub(super) fn new<'a>(
         families: &Arc<Families>,
         target: &Arc<str>,
@@ -90,22 +92,23 @@ impl ReplicaSeries {
         self.count(replica, |metrics| Some(&metrics.calls));
     }
 
-    /// Counts a failed attempt at the replica. `class` is the failure class, which determines the
-    /// cause by [`CAUSES`].
+    /// Counts a failed attempt at the replica by the cause that covers `class`, its failure class
+    /// (see [`CAUSES`]). Does nothing if no cause covers it.
     pub(super) fn failed(&self, replica: &Arc<str>, class: &str) {
         let Some(cause) = CAUSES.iter().position(|(_, classes)| classes.contains(&class)) else { return };
         self.count(replica, |metrics| metrics.failures.get(cause));
     }
 
-    /// Counts an attempt that the replica rejected before starting it, and that another replica got
-    /// at once.
+    /// Counts an attempt that the replica rejected before running it, after which the call was
+    /// retried at another replica at once.
     pub(super) fn hopped(&self, replica: &Arc<str>) {
         self.count(replica, |metrics| Some(&metrics.hops));
     }
 
-    /// Increments the counter that `counter` selects from the series of the replica. Creates the
-    /// series if they do not exist, because the replica joined or left the pool after the last
-    /// export. If it left, the next export removes them.
+    /// Increments the counter that `counter` selects from the series of the replica.
+    ///
+    /// Creates the series if they do not exist, because the replica joined or left the pool after
+    /// the last export. If the replica left, the next export removes the series.
     fn count(&self, replica: &Arc<str>, counter: impl Fn(&ReplicaMetrics) -> Option<&IntCounter>) {
         let mut known = self.known.lock();
         if !known.contains_key(replica) {
@@ -121,7 +124,7 @@ impl ReplicaSeries {
     }
 
     /// Sets the gauges of the current replicas of the pool, and removes the series of replicas that
-    /// have left. Called before an export.
+    /// have left. Called before the metrics are exported.
     pub(super) fn set(&self, views: &[ReplicaView]) {
         let mut known = self.known.lock();
         known.retain(|replica, _| {

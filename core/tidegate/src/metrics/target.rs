@@ -1,4 +1,4 @@
-//! The series of one target.
+//! The metrics of one target.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -26,17 +26,18 @@ pub(crate) const DEFAULT_TENANT: &str = "default";
 /// The tenant label of all tenants that are not configured.
 const OTHER: &str = "other";
 
-/// Retry cause: the attempt used a slot borrowed from another tenant or lane, and was cancelled
-/// because the owner of the slot needed it.
+/// Label value for a retry whose previous attempt used a slot borrowed from another tenant or lane,
+/// and was cancelled because the owner needed the slot.
 pub(crate) const RECLAIMED: &str = "called_back";
-/// Retry cause: the replica rejected the call before starting it, and another replica was tried at
-/// once.
+/// Label value for a retry at another replica at once, because a replica rejected the previous
+/// attempt before running it.
 pub(crate) const RETRIED_ELSEWHERE: &str = "elsewhere";
-/// Retry cause: the replica went down before it sent a response head.
+/// Label value for a retry because the replica of the previous attempt went down before it sent a
+/// response head.
 pub(crate) const REPLICA_DOWN: &str = "replica_down";
 
-/// Label values for failure classes and for causes of retries: classes of error responses, kinds of
-/// failed exchanges, then the retry causes above.
+/// Label values for failure classes and for the causes of retries. First the classes of error
+/// responses, then the kinds of failed exchanges, then the retry causes above.
 const CLASSES: &[&str] = &[
     "rate_limited",
     "overloaded",
@@ -67,22 +68,22 @@ const GIVE_UP_REASONS: &[GiveUpReason] = &[
     GiveUpReason::Deadline,
 ];
 
-/// Label values for cool-downs: one that the provider requested with `Retry-After`, and one after
-/// repeated failures.
+/// Label values for the causes of cool-downs: the provider requested one with `Retry-After`, or
+/// attempts failed repeatedly.
 const HOLDS: [&str; 2] = ["retry_after", "outage"];
 
-/// Returns the label values for what mode `observe` would have done with a call: `wait`, and the
-/// name of each reason of a rejection.
+/// Returns the label values for the decisions that mode `enforce` would have made about calls in
+/// mode `observe`: `wait`, and the name of each reason of a rejection.
 pub(super) fn decisions() -> impl Iterator<Item = &'static str> {
     std::iter::once("wait").chain(Reason::ALL.map(Reason::as_str))
 }
 
-/// Returns the reasons of rejections after which a call is sent to its fallback target.
+/// Returns the rejection reasons after which a call may be sent to a fallback target.
 fn fallback_reasons() -> impl Iterator<Item = Reason> {
     Reason::ALL.into_iter().filter(Reason::can_fall_back)
 }
 
-/// The Prometheus series of one target. Those that each call uses are looked up once.
+/// The Prometheus series of one target. The series that each call uses are looked up only once.
 pub(crate) struct TargetMetrics {
     name: Arc<str>,
     families: Arc<Families>,
@@ -148,12 +149,12 @@ impl TargetMetrics {
         }
     }
 
-    /// Records the time from sending an attempt to its first token.
+    /// Records the time from sending an attempt until its first token arrived.
     pub(crate) fn upstream_ttft(&self, seconds: Duration) {
         self.upstream_ttft.observe(seconds.as_secs_f64());
     }
 
-    /// Records the time per output token after the first, in seconds.
+    /// Records the mean time per output token of a response, without its first token, in seconds.
     pub(crate) fn tpot(&self, seconds: f64) {
         self.tpot.observe(seconds);
     }
@@ -179,8 +180,8 @@ impl TargetMetrics {
         self.count(TargetCounter::GaveUp, why.as_str());
     }
 
-    /// Counts a failure that started a cool-down of the target, or occurred during one. Other
-    /// values of `hold` are not counted.
+    /// Counts a failure that started a cool-down of the target or occurred during one. `hold`
+    /// states which kind of cool-down; other values are not counted.
     pub(crate) fn cooled(&self, hold: Hold) {
         match hold {
             Hold::No | Hold::RetryOther | Hold::AllFull => {}
@@ -189,8 +190,9 @@ impl TargetMetrics {
         }
     }
 
-    /// Counts an attempt that the replica `from` rejected before starting it, and that another
-    /// replica got at once. `None` (the target is not a pool) is not counted.
+    /// Counts an attempt that the replica `from` rejected before running it, after which the call
+    /// was retried at another replica at once. Does nothing if `from` is `None`, because the target
+    /// is not a pool.
     pub(crate) fn hopped(&self, from: Option<&Placed>) {
         if let Some(placed) = from {
             self.replicas.hopped(&placed.url);
@@ -203,24 +205,25 @@ impl TargetMetrics {
         self.count(TargetCounter::Fallbacks, reason.as_str());
     }
 
-    /// Counts an outcome of a hedge, which is a second attempt for a call whose first token is
-    /// late.
+    /// Counts an outcome of a hedge, which is a second attempt of a call whose first token is late.
     pub(crate) fn hedged(&self, how: HedgeOutcome) {
         self.count(TargetCounter::Hedges, how.as_str());
     }
 
-    /// Counts what mode `observe` would have done with a call. `decision` is one of [`decisions`].
+    /// Counts the decision that mode `enforce` would have made about a call in mode `observe`.
+    /// `decision` is one of [`decisions`].
     pub(crate) fn would(&self, decision: &str) {
         self.count(TargetCounter::Would, decision);
     }
 
-    /// Returns the label and the series of each configured tenant, of the default tenant, and of
-    /// the label `other`.
+    /// Returns the series of each configured tenant, of the default tenant, and of the label
+    /// `other`, each with its label.
     pub(crate) fn all_tenants(&self) -> impl Iterator<Item = (&str, &TenantMetrics)> {
         self.tenants.iter().map(|(name, tenant)| (&**name, &**tenant)).chain([(OTHER, &*self.other)])
     }
 
-    /// Returns the counts above 0 of a counter, by the value of its second label.
+    /// Returns the values above 0 of `counter` for this target, by the value of the counter's
+    /// second label.
     pub(crate) fn counts(&self, counter: TargetCounter) -> BTreeMap<&'static str, u64> {
         nonzero(counter.family(&self.families), &self.name, counter.labels(self.is_pool))
     }
@@ -229,7 +232,8 @@ impl TargetMetrics {
         counter.family(&self.families).with_label_values(&[&*self.name, label]).inc();
     }
 
-    /// Sets the gauges to the values in `view` and `budgets`. Called before each export.
+    /// Sets the gauges to the values in `view` and `budgets`. Called before the metrics are
+    /// exported.
     pub(super) fn set(&self, view: &SchedulerView, budgets: &[BudgetView]) {
         let (families, name) = (&*self.families, &*self.name);
         families.limit.with_label_values(&[name]).set(view.limit as f64);
@@ -263,8 +267,8 @@ impl TargetMetrics {
         }
     }
 
-    /// Sets the gauges of the replicas of a pool to the values in `views`. Called before each
-    /// export.
+    /// Sets the gauges of the replicas of a pool to the values in `views`. Called before the
+    /// metrics are exported.
     pub(super) fn set_replicas(&self, views: &[ReplicaView]) {
         self.replicas.set(views);
     }
@@ -280,7 +284,7 @@ fn listed(config: &TargetConfig) -> impl Iterator<Item = &Arc<str>> {
     listed.iter().map(|member| &member.url)
 }
 
-/// A counter of a target with a second label, whose possible values are known in advance.
+/// A counter that each target has, with a second label whose possible values are known in advance.
 #[derive(Clone, Copy)]
 pub(crate) enum TargetCounter {
     Retries,
@@ -315,8 +319,8 @@ impl TargetCounter {
         }
     }
 
-    /// Returns the possible values of the second label. `is_pool` is `true` if the target is a
-    /// pool; only pools have hedges.
+    /// Returns the possible values of the counter's second label. `is_pool` is `true` if the target
+    /// is a pool, because only pools have hedges.
     fn labels(self, is_pool: bool) -> Box<dyn Iterator<Item = &'static str>> {
         match self {
             Self::Retries | Self::Failures => Box::new(CLASSES.iter().copied()),

@@ -1,4 +1,4 @@
-//! The series of one tenant at one target.
+//! The metrics of one tenant at one target.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use crate::context::Lane;
 use crate::error::Reason;
 use crate::metrics::Outcome;
 
-/// The Prometheus series of one tenant at one target. They are looked up once, not with each call.
+/// The Prometheus series of one tenant at one target. They are looked up only once.
 pub(crate) struct TenantMetrics {
     pub(crate) queue_wait: [Histogram; 3],
     pub(crate) ttft: [Histogram; 3],
@@ -65,14 +65,14 @@ impl TenantMetrics {
         self.outcomes[outcome as usize].inc();
     }
 
-    /// Records the time from the start of a call, including its time in the queue, to its first
-    /// token.
+    /// Records the time to the first token of a call, from when the call was made, so that its time
+    /// in the queue is included.
     pub(crate) fn ttft(&self, lane: Lane, seconds: Duration) {
         self.ttft[lane as usize].observe(seconds.as_secs_f64());
     }
 
     /// Records the duration of a completed call, including its time in the queue. `met` is `true`
-    /// if the call met the TTFT objective of the target.
+    /// if the call met the target's objective for the time to the first token (`ttft`).
     pub(crate) fn completed(&self, lane: Lane, duration: Duration, met: bool) {
         self.duration[lane as usize].observe(duration.as_secs_f64());
         if met {

@@ -1,4 +1,4 @@
-//! The series of one tool.
+//! The metrics of one tool.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -21,8 +21,8 @@ pub(crate) enum HeldSlotUse {
     Got,
     /// The task waited for the tool, and kept the model slot meanwhile.
     Waited,
-    /// The response is read ahead while the task waits for the tool and holds it, so that the model
-    /// slot can be released early.
+    /// The response is read into memory while the task waits for the tool and holds it, so that the
+    /// model slot can be released early.
     Yielded,
 }
 
@@ -38,7 +38,7 @@ impl HeldSlotUse {
     }
 }
 
-/// The Prometheus series of one tool. They exist from the start.
+/// The Prometheus series of one tool. They exist before the first request for the tool.
 pub(crate) struct ToolMetrics {
     name: Arc<str>,
     families: Arc<Families>,
@@ -66,7 +66,7 @@ impl ToolMetrics {
         }
     }
 
-    /// Adds the time for which an admitted task waited for the tool to the metrics.
+    /// Records the time that a task waited for the tool until its request was admitted.
     pub(crate) fn admitted(&self, waited: Duration) {
         self.wait.observe(waited.as_secs_f64());
     }
@@ -76,8 +76,8 @@ impl ToolMetrics {
         self.families.tool_refused.with_label_values(&[&*self.name, reason.as_str()]).inc();
     }
 
-    /// Counts what mode `observe` would have done with a request for the tool: `wait`, or the name
-    /// of a [`Reason`] for a rejection.
+    /// Counts the decision that mode `enforce` would have made about a request for the tool in
+    /// another mode: `wait`, or the name of a [`Reason`] for a rejection.
     pub(crate) fn would(&self, decision: &str) {
         self.families.tool_would.with_label_values(&[&*self.name, decision]).inc();
     }
@@ -88,8 +88,8 @@ impl ToolMetrics {
         self.families.held.with_label_values(&[target, &self.name, how.as_str()]).inc();
     }
 
-    /// Returns how often tasks requested the tool while they held a slot of one of `targets`, by
-    /// target and then by label of [`HeldSlotUse`]. Omits zeros.
+    /// Returns how often tasks requested the tool while they held a slot of one of `targets`. The
+    /// keys are the name of the target, and then the label of a [`HeldSlotUse`]. Omits zeros.
     pub(crate) fn held_slots<'a>(
         &self,
         targets: impl Iterator<Item = &'a Arc<str>>,
@@ -115,13 +115,12 @@ impl ToolMetrics {
         nonzero(&self.families.tool_refused, &self.name, Reason::ALL.map(Reason::as_str))
     }
 
-    /// Returns what mode `observe` would have done with requests for the tool, by decision as in
-    /// [`ToolMetrics::would`]. Omits zeros.
+    /// Returns how often [`ToolMetrics::would`] was called, by decision. Omits zeros.
     pub(crate) fn observed_decisions(&self) -> BTreeMap<&'static str, u64> {
         nonzero(&self.families.tool_would, &self.name, decisions())
     }
 
-    /// Sets the gauges to the values in `view`. Called before each export.
+    /// Sets the gauges to the values in `view`. Called before the metrics are exported.
     pub(crate) fn set(&self, view: &SchedulerView) {
         let set = |family: &GaugeVec, value| family.with_label_values(&[&*self.name]).set(value as f64);
         set(&self.families.tool_in_flight, view.in_flight);

@@ -1,5 +1,5 @@
-//! Request URLs for replicas: the part of the path below the pool's base URL is placed below the
-//! replica's base URL.
+//! Rewrites request URLs for replicas: the part of the path below the pool's base URL is placed
+//! below the replica's base URL.
 //!
 //! Base URLs are parsed once, so that each call only compares a few of them and builds one URL. A
 //! replica's base URL is parsed and stored when the first call is sent to the replica.
@@ -14,19 +14,22 @@ use crate::config::TargetConfig;
 use crate::placement::MAX_REPLICAS;
 use tidegate_protocol::base_url::BaseUrl;
 
-/// The base URLs of a pool and of its replicas.
+/// The parsed base URLs of a pool and of its replicas.
 #[derive(Debug)]
 pub(super) struct Addresses {
-    /// The pool's own base URLs, longest path first, because the most specific match applies.
+    /// The pool's own base URLs, longest path first. The first one that contains the URL of a
+    /// request applies.
     of_pool: Vec<BaseUrl>,
-    /// The base URLs of replicas that calls were sent to, oldest first. At most [`MAX_REPLICAS`].
+    /// The base URLs of the replicas that calls were sent to, oldest first. At most
+    /// [`MAX_REPLICAS`]; one more replaces the oldest.
     of_replicas: RwLock<Vec<(Arc<str>, BaseUrl)>>,
     /// The value that the next call of `next_turn` returns.
     turns: AtomicUsize,
 }
 
 impl Addresses {
-    /// Parses the base URLs of a target. A target without URLs gets the base URL `http://NAME`.
+    /// Parses the base URLs in the configuration of a pool. A pool without URLs gets the base URL
+    /// `http://NAME`.
     pub(super) fn new(config: &TargetConfig) -> Self {
         let mut of_pool: Vec<BaseUrl> =
             config.matches.urls.iter().filter_map(|url| BaseUrl::parse(url)).collect();
@@ -37,8 +40,8 @@ impl Addresses {
         Self { of_pool, of_replicas: RwLock::default(), turns: AtomicUsize::new(0) }
     }
 
-    /// Returns the URL of a request at a replica. Returns `None` if `replica` is not a URL, or if
-    /// the path of the request cannot be placed below it.
+    /// Returns the URL under which the replica `replica` gets the request to `uri`. Returns `None`
+    /// if `replica` is not a URL, or if the path of the request cannot be placed below it.
     pub(super) fn at(&self, uri: &Uri, replica: &Arc<str>) -> Option<Uri> {
         let to = self.base(replica)?;
         let there = self.of_pool.iter().find(|base| base.contains(uri)).cloned();
@@ -49,7 +52,8 @@ impl Addresses {
         to.rebase(uri, there.as_ref())
     }
 
-    /// Returns a counter that grows with each call of this function, for round-robin selection.
+    /// Returns a number that is larger by one at each call of this function, for round-robin
+    /// selection.
     pub(super) fn next_turn(&self) -> usize {
         self.turns.fetch_add(1, Ordering::Relaxed)
     }

@@ -14,7 +14,7 @@ use tokio::time::timeout;
 /// Maximum duration of one lookup: 5 s.
 const LOOKUP_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// The future of a lookup. Resolves with the addresses of a host.
+/// The future of a DNS lookup. Resolves with the addresses of a host.
 pub(super) type Addresses = Pin<Box<dyn Future<Output = io::Result<Vec<IpAddr>>> + Send>>;
 
 /// A resolver of host names.
@@ -36,7 +36,7 @@ impl Resolve for System {
     }
 }
 
-/// A host name and port. Each address of the host is one replica.
+/// A replica source: a host name and port. Each address of the host is one replica.
 #[derive(Clone)]
 pub(super) struct Dns {
     host: Arc<str>,
@@ -53,11 +53,12 @@ impl Dns {
         Self { host: host.into(), port: uri.port_u16().unwrap_or(80), resolve }
     }
 
-    /// Looks up the current replicas, sorted by address. If the host has IPv4 addresses, its IPv6
-    /// addresses are ignored.
+    /// Looks up the current replicas, and returns them sorted by address. If the host has IPv4
+    /// addresses, its IPv6 addresses are ignored.
     ///
     /// # Errors
-    /// Why the lookup failed: an error of the resolver, a timeout, or a host without addresses.
+    /// The reason why the lookup failed: an error of the resolver, a timeout, or a host without
+    /// addresses.
     pub(super) async fn look_up(&self) -> Result<Vec<ReplicaConfig>, String> {
         let host = &self.host;
         let mut found = match timeout(LOOKUP_TIMEOUT, self.resolve.addresses(host)).await {

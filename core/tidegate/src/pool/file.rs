@@ -18,11 +18,12 @@ const MAX_FILE_BYTES: u64 = 1 << 20;
 /// Time between the two reads that must return the same text: 50 ms.
 const SETTLE: Duration = Duration::from_millis(50);
 
-/// Reads the file on a blocking thread. Returns its new text, or `None` if the text equals `last`
-/// or is still being written. `last` is the text that was read before. `None` if there was none.
+/// Reads the file at `path` on a blocking thread. `last` is the text that was read before, or
+/// `None` if none was. Returns the new text, or `None` if the text equals `last` or is still being
+/// written.
 ///
 /// # Errors
-/// Why the file cannot be read.
+/// The reason why the file cannot be read.
 pub(super) async fn look_up(path: PathBuf, last: Option<String>) -> Result<Option<String>, String> {
     let read = async || {
         let path = path.clone();
@@ -39,15 +40,16 @@ pub(super) async fn look_up(path: PathBuf, last: Option<String>) -> Result<Optio
     Ok((first == second).then_some(second))
 }
 
-/// Reads the file. Blocks the thread meanwhile.
+/// Returns the text of the file. Blocks the thread while reading.
 ///
 /// # Errors
-/// Why the file cannot be read.
+/// The reason why the file cannot be read.
 pub(super) fn read(path: &Path) -> Result<String, String> {
     files::read(path, MAX_FILE_BYTES).map_err(|why| format!("{}: {why}", path.display()))
 }
 
-/// Parses the replicas in `text`, the content of the file at `path`, which only errors name.
+/// Parses the replicas in `text`, which was read from the file at `path`. Only error messages use
+/// `path`.
 ///
 /// # Errors
 /// The invalid parts of the file, one per line.

@@ -23,24 +23,26 @@ use crate::error::Error;
 use crate::placement::{Observation, ReplicaId};
 use crate::transport::Transport;
 
-/// How long the task continues after the last call: 10 s.
+/// Time after the last call after which the task ends: 10 s.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(10);
-/// Maximum time between two checks for due polls: 100 ms. A call can make a poll due without waking
-/// the task.
+/// Maximum time between two checks whether polls are due: 100 ms. The task must check regularly,
+/// because a call can make a poll due without waking the task.
 const MAX_CHECK_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Value of [`Shared::state`]: no task is running.
 const STOPPED: u8 = 0;
-/// State: the task is running, and no call has arrived since its last iteration.
+/// Value of [`Shared::state`]: the task is running, and no call has arrived since its last
+/// iteration.
 const IDLE: u8 = 1;
-/// State: the task is running, and a call has arrived since its last iteration.
+/// Value of [`Shared::state`]: the task is running, and a call has arrived since its last
+/// iteration.
 const CALLED: u8 = 2;
 
-/// Discovers and polls the replicas of one pool, in a task that runs while calls arrive. Dropping
-/// the checker aborts the task.
+/// Discovers and polls the replicas of one pool in a background task. The task starts with a call
+/// and ends when no call has arrived for [`IDLE_TIMEOUT`]. Dropping the checker aborts the task.
 pub(super) struct HealthChecker {
     shared: Arc<Shared>,
-    /// The task that was started last. `None` before the first call.
+    /// The handle of the latest task, which may have ended. `None` before the first call.
     task: Mutex<Option<AbortHandle>>,
 }
 
@@ -48,22 +50,22 @@ pub(super) struct HealthChecker {
 struct Shared {
     admission: Weak<Admission>,
     poller: Poller,
-    /// Where the replicas are looked up. `None` if they are listed in the configuration or set by
-    /// the program.
+    /// Where the replicas are looked up (DNS or a file). `None` if they are listed in the
+    /// configuration or set by the program.
     source: Option<Arc<Source>>,
-    /// One of [`STOPPED`], [`IDLE`] and [`CALLED`].
+    /// Whether the task is running: [`STOPPED`], [`IDLE`] or [`CALLED`].
     state: AtomicU8,
-    /// Whether the first lookup has finished, successfully or not. Always `true` if the replicas
-    /// are not discovered by DNS.
+    /// `true` once the first DNS lookup has finished, successfully or not. Always `true` if the
+    /// replicas are not discovered by DNS.
     first_lookup_done: watch::Sender<bool>,
 }
 
 impl HealthChecker {
-    /// Creates the checker of the pool behind `admission`. If the replicas are listed in a file,
-    /// reads the file at once.
+    /// Creates the checker of the pool that `admission` admits calls to. If the replicas are listed
+    /// in a file, reads the file at once.
     ///
-    /// `acting` is `true` if the mode is `enforce`. Otherwise a missing key is logged instead of
-    /// returned as an error, and models are polled without a key.
+    /// `acting` is `true` if the mode is `enforce`. In other modes, a missing key is not an error:
+    /// it is logged, and models are polled without a key.
     ///
     /// # Errors
     /// `Config` if `acting` is `true` and the environment variable named by `key_env` has no usable
@@ -84,7 +86,8 @@ impl HealthChecker {
         Ok(Self::resolving(admission, pool, transport, key, Arc::new(System)))
     }
 
-    /// Creates the checker with a key for polls of models, if one is needed, and with a resolver.
+    /// Creates the checker. `key` is the `authorization` header for polls of models, or `None` to
+    /// send none. `resolve` looks up host names.
     pub(super) fn resolving(
         admission: &Arc<Admission>,
         pool: &PoolConfig,
@@ -108,8 +111,7 @@ impl HealthChecker {
     }
 
     /// Records that a call has arrived, and starts the task if it is not running. Costs one atomic
-    /// load if another call has just arrived. Does nothing outside a tokio runtime, where no call
-    /// can be made either.
+    /// load if another call has just arrived. Outside a tokio runtime, does not start the task.
     pub(super) fn on_call(&self) {
         let state = &self.shared.state;
         let set_called =
@@ -125,8 +127,8 @@ impl HealthChecker {
         }
     }
 
-    /// Waits until the first lookup of the replicas has finished, at most `max_wait`. Returns at
-    /// once if the source needs no lookup.
+    /// Waits until the first DNS lookup of the replicas has finished, at most `max_wait`. Returns
+    /// at once if the replicas are not discovered by DNS.
     ///
     /// # Cancel safety
     /// Dropping the future has no effect.
@@ -139,8 +141,8 @@ impl HealthChecker {
         }
     }
 
-    /// Returns why the last lookup of the replicas failed, or `None` if it succeeded. After a
-    /// failure, the replicas known before remain in use.
+    /// Returns why the latest lookup of the replicas failed. `None` if it succeeded, or if replicas
+    /// are not looked up. After a failure, the replicas known before remain in use.
     pub(super) fn problem(&self) -> Option<String> {
         self.shared.source.as_ref()?.problem()
     }
@@ -154,8 +156,9 @@ impl Drop for HealthChecker {
     }
 }
 
-/// Sets the state to [`STOPPED`] if a runtime shuts down and drops the task. The next call then
-/// starts a task on its own runtime. `None` if the task has set the state itself.
+/// The guard of the running task. If a runtime shuts down and drops the task, sets the state to
+/// [`STOPPED`], so that the next call starts a task on its own runtime. `None` once the task has
+/// set the state itself.
 struct Running(Option<Arc<Shared>>);
 
 impl Drop for Running {
@@ -166,14 +169,15 @@ impl Drop for Running {
     }
 }
 
-/// The result of a poll of a replica, or of a lookup of the replicas.
+/// The result of one unit of work: a poll of a replica, or a lookup of the replicas.
 enum TaskResult {
     Polled(ReplicaId, Option<Observation>),
     LookedUp(Lookup),
 }
 
-/// Starts the polls and lookups that are due, and applies their results. Returns when no call has
-/// arrived for [`IDLE_TIMEOUT`] and none is in progress, or when the gate is dropped.
+/// Runs the task: starts the polls and lookups that are due, and applies their results. Returns
+/// when no call has arrived for [`IDLE_TIMEOUT`] and none is in progress, or when the gate is
+/// dropped.
 async fn run(mut running: Running) {
     let Some(shared) = running.0.clone() else { return };
     let mut in_progress: JoinSet<TaskResult> = JoinSet::new();
@@ -227,8 +231,8 @@ async fn run(mut running: Running) {
 }
 
 impl Shared {
-    /// Applies the result of a poll or a lookup. After a lookup, sets `next_lookup` to the time of
-    /// the next one. Does nothing if the gate was dropped.
+    /// Passes the result of a poll or a lookup to the gate. After a lookup, sets `next_lookup` to
+    /// the time of the next one. Does nothing if the gate was dropped.
     fn apply(&self, result: TaskResult, next_lookup: &mut Option<Instant>) {
         let Some(admission) = self.admission.upgrade() else { return };
         match result {

@@ -36,7 +36,7 @@ pub(crate) struct TargetPool {
     admission: Arc<Admission>,
     source: ReplicaSource,
     addresses: Addresses,
-    /// Discovers and polls the replicas. Empty before [`TargetPool::start`].
+    /// The task that discovers and polls the replicas. Empty before [`TargetPool::start`].
     health_checker: OnceLock<HealthChecker>,
 }
 
@@ -51,8 +51,8 @@ impl TargetPool {
         Some(Self { admission: admission.clone(), source, addresses, health_checker: OnceLock::new() })
     }
 
-    /// Discovers and polls the replicas over `transport` from now on, while calls arrive. `acting`
-    /// is `true` in mode `enforce`.
+    /// Enables the discovery and polling of the replicas over `transport`, which run while calls
+    /// arrive. `acting` is `true` in mode `enforce`.
     ///
     /// # Errors
     /// `Config` if `acting` is `true` and the environment variable of the pool's `key_env` has no
@@ -69,15 +69,16 @@ impl TargetPool {
         Ok(())
     }
 
-    /// Records that a call was made, so that the replicas are polled.
+    /// Records that a call was made, which starts the discovery and polling of replicas if
+    /// necessary.
     pub(crate) fn on_call(&self) {
         if let Some(checker) = self.health_checker.get() {
             checker.on_call();
         }
     }
 
-    /// Waits until the first lookup of the replicas has finished, at most `timeout`. Returns at
-    /// once if the replicas need no lookup.
+    /// Waits until the first DNS lookup of the replicas has finished, at most `timeout`. Returns at
+    /// once if the replicas are not discovered by DNS.
     ///
     /// # Cancel safety
     /// Dropping the future has no effect.
@@ -87,14 +88,14 @@ impl TargetPool {
         }
     }
 
-    /// Returns why the last lookup of the replicas failed, or `None` if it succeeded. After a
-    /// failure, the replicas found before stay in use.
+    /// Returns why the latest lookup of the replicas failed. `None` if it succeeded, or if replicas
+    /// are not looked up. After a failure, the replicas found before stay in use.
     pub(crate) fn problem(&self) -> Option<String> {
         self.health_checker.get()?.problem()
     }
 
-    /// Adds to a rejection why no replica of the pool is known. Returns the rejection unchanged if
-    /// replicas are known and the last lookup succeeded.
+    /// Adds to a rejection why the replicas of the pool are unknown or out of date. Returns the
+    /// rejection unchanged if replicas are known and the latest lookup succeeded.
     pub(crate) fn explain_rejection(&self, rejection: Error) -> Error {
         match self.problem() {
             Some(problem) => rejection.with_discovery_problem(&problem),
@@ -105,13 +106,13 @@ impl TargetPool {
         }
     }
 
-    /// Returns the URL of a request at a replica. Returns `None` if the path of the request cannot
-    /// be placed below the replica's base URL.
+    /// Returns the URL under which the replica `replica` gets the request to `uri`. Returns `None`
+    /// if the path of the request cannot be placed below the replica's base URL.
     pub(crate) fn url_at(&self, uri: &Uri, replica: &Arc<str>) -> Option<Uri> {
         self.addresses.at(uri, replica)
     }
 
-    /// Replaces the address in a request by the address of a replica.
+    /// Replaces the address in a request with the address of a replica.
     ///
     /// # Errors
     /// `Request` if the URL cannot be placed below the replica's base URL.
@@ -125,8 +126,9 @@ impl TargetPool {
         Ok(())
     }
 
-    /// Replaces the address in a request by the address of the next replica in turn, whatever its
-    /// health. Used in mode `off`, in which calls are not queued, polled or counted.
+    /// Replaces the address in a request with the address of the next replica in turn, whether the
+    /// replica is healthy or not. Used in mode `off`, in which calls are not queued, polled or
+    /// counted.
     ///
     /// If the replicas must be looked up first, waits for the first lookup, at most `timeout`.
     ///
@@ -159,7 +161,7 @@ impl TargetPool {
         }
     }
 
-    /// Returns the rejection of a call for which the pool has no replica that can take it.
+    /// Returns the error for a call that no replica of the pool can take now.
     pub(crate) fn no_replica(&self) -> Error {
         let text = match (self.admission.replicas().is_empty(), &self.source) {
             (true, ReplicaSource::Dynamic) => {

@@ -23,24 +23,24 @@ const METRICS_TIMEOUT: Duration = Duration::from_secs(1);
 /// Maximum length of a response with metrics or models, in bytes: 4 MiB. Engines send some hundred
 /// kilobytes of metrics.
 const MAX_RESPONSE_BYTES: usize = 4 << 20;
-/// Maximum length of a health response that is read to its end, in bytes: 64 KiB. Its content is
-/// ignored.
+/// Maximum length of a health response that is read to its end, in bytes: 64 KiB. The body is
+/// ignored; reading it allows the connection to be reused.
 const MAX_DRAINED_BYTES: usize = 64 << 10;
 
-/// Polls replicas over a transport.
+/// Sends polls to the replicas of one pool.
 pub(super) struct Poller {
     pub(super) transport: Transport,
     /// Path of the health endpoint. `None` means `/health`. See
     /// [`PoolConfig::health`](crate::config::PoolConfig::health).
     pub(super) health: Option<Arc<str>>,
-    /// The `authorization` header of polls of models. `None` sends none. See
-    /// [`PoolConfig::key_env`](crate::config::PoolConfig::key_env).
+    /// The value of the `authorization` header for polls of models. `None` sends no such header.
+    /// See [`PoolConfig::key_env`](crate::config::PoolConfig::key_env).
     pub(super) key: Option<HeaderValue>,
 }
 
 impl Poller {
-    /// Polls a replica. Returns what was observed, or `None` if the poll says nothing about the
-    /// replica.
+    /// Polls a replica as `poll_request` states. Returns what was observed, or `None` if the poll
+    /// shows nothing about the replica, for example because it failed on this machine.
     pub(super) async fn poll(&self, poll_request: &PollRequest) -> Option<Observation> {
         match poll_request.kind {
             PollKind::Health => self.health(&poll_request.url).await,
@@ -58,8 +58,8 @@ impl Poller {
         }
     }
 
-    /// Probes the health of a replica. Returns `None` after a failure on this machine, such as a
-    /// lack of file descriptors.
+    /// Probes the health of the replica with the base URL `replica`. Returns `None` after a failure
+    /// on this machine, such as a lack of file descriptors.
     async fn health(&self, replica: &str) -> Option<Observation> {
         let path = self.health.as_deref().unwrap_or("/health");
         match timeout(HEALTH_TIMEOUT, self.get(replica, path, None)).await {
@@ -85,8 +85,8 @@ impl Poller {
         }
     }
 
-    /// Returns the body of a response with status 200. Returns `None` after any other response or
-    /// failure.
+    /// Requests `path` from a replica, and returns the body of a response with status 200. Returns
+    /// `None` after any other response or failure. `key` is as for [`Self::get`].
     async fn read(&self, replica: &str, path: &str, key: Option<&HeaderValue>) -> Option<Bytes> {
         let exchange = async {
             let response = self.get(replica, path, key).await.ok()?;
@@ -97,7 +97,8 @@ impl Poller {
         timeout(METRICS_TIMEOUT, exchange).await.ok().flatten()
     }
 
-    /// Sends a GET request to a replica. `key` is the value of its `authorization` header, if any.
+    /// Sends a GET request to a replica. `key` is the value of its `authorization` header, or
+    /// `None` to send no such header.
     async fn get(
         &self,
         replica: &str,

@@ -1,5 +1,5 @@
-//! Replica sources: where the replicas of a pool are discovered, and the results of the lookups so
-//! far.
+//! Where the replicas of a pool are discovered (DNS or a file), and the result of the latest
+//! lookup.
 
 use crate::config::ReplicaConfig;
 use std::path::PathBuf;
@@ -14,10 +14,12 @@ use crate::admission::Admission;
 use crate::config;
 use crate::placement::MAX_REPLICAS;
 
-/// The result of a lookup: the replicas, `None` if nothing has changed, or why the lookup failed.
+/// The result of a lookup: the replicas, `Ok(None)` if nothing has changed, or the reason why the
+/// lookup failed.
 pub(super) type Lookup = Result<Option<Vec<ReplicaConfig>>, String>;
 
-/// A source of replicas that is looked up at regular intervals, with the result of the last lookup.
+/// A source of replicas that is looked up at regular intervals, with the result of the latest
+/// lookup.
 pub(super) struct Source {
     /// Name of the target, for log messages.
     name: Arc<str>,
@@ -27,22 +29,22 @@ pub(super) struct Source {
     last: Mutex<LastLookup>,
 }
 
-/// Where the replicas are listed.
+/// The place that lists the replicas.
 enum ListedIn {
     Dns(Dns),
     File(PathBuf),
 }
 
-/// The results of the lookups so far.
+/// What the latest lookups have found.
 #[derive(Default)]
 struct LastLookup {
-    /// The text of the file that was read last, valid or not. `None` before the first read.
+    /// The latest text of the file, valid or not. `None` before the first read, and for DNS.
     text: Option<String>,
-    /// The replicas that the last successful lookup found. `None` before it.
+    /// The replicas that the latest successful lookup found. `None` before the first one.
     members: Option<Vec<ReplicaConfig>>,
-    /// Why the last lookup failed. `None` if it succeeded.
+    /// Why the latest lookup failed. `None` if it succeeded.
     problem: Option<String>,
-    /// Whether a warning about too many replicas has been logged.
+    /// `true` once a warning about too many replicas has been logged.
     too_many: bool,
 }
 
@@ -62,8 +64,8 @@ impl Source {
         Some(Self { name: name.clone(), listed_in, interval, last: Mutex::default() })
     }
 
-    /// Reads the replicas if they are listed in a file. A host name is resolved when the first call
-    /// arrives.
+    /// Reads the replicas if they are listed in a file. Does nothing for a host name, which is
+    /// looked up when the first call arrives.
     pub(super) fn open(&self, admission: &Arc<Admission>) {
         if let ListedIn::File(path) = &self.listed_in {
             let result = file::read(path).and_then(|text| self.parse(text));
@@ -71,7 +73,7 @@ impl Source {
         }
     }
 
-    /// Looks up the replicas once.
+    /// Looks up the replicas once, and returns the result without storing it ([`Source::apply`]).
     pub(super) async fn look_up(&self) -> Lookup {
         match &self.listed_in {
             ListedIn::Dns(dns) => dns.look_up().await.map(Some),
@@ -85,8 +87,8 @@ impl Source {
         }
     }
 
-    /// Parses a new text of the file. Stores the text even if it is invalid, so that it is not
-    /// parsed and reported again.
+    /// Returns the replicas in `text`, a new text of the file. Also stores the text, even if it is
+    /// invalid, so that the same text is not parsed and reported again.
     fn parse(&self, text: String) -> Lookup {
         let ListedIn::File(path) = &self.listed_in else { return Ok(None) };
         let result = file::members(path, &text);
@@ -128,7 +130,7 @@ impl Source {
         admission.set_members(&members);
     }
 
-    /// Returns why the last lookup failed, or `None` if it succeeded.
+    /// Returns why the latest lookup failed. `None` if it succeeded.
     pub(super) fn problem(&self) -> Option<String> {
         self.last.lock().problem.clone()
     }

@@ -18,14 +18,14 @@ pub struct LimitSnapshot {
     pub awaiting: usize,
     /// Maximum number of calls that may await their first token at the same time.
     pub awaiting_limit: usize,
-    /// Whether the limit is still in slow start: it has never been decreased, and each call that
-    /// meets the objective increases it by one. Always false with a percentile objective.
+    /// `true` while the limit is in slow start: it has never been decreased, and each call that
+    /// meets the objective increases it by one. Always `false` with a percentile objective.
     pub slow_start: bool,
-    /// The part of the TTFT objective that the upstream may use, in seconds. `None` without an
-    /// objective.
+    /// The part of the objective for the time to the first token (TTFT) that the upstream may use,
+    /// in seconds. `None` without an objective.
     pub objective: Option<f64>,
-    /// Share of the recent calls that missed the objective, from 0 to 1. `None` if no recent call
-    /// could be compared with it.
+    /// Share of the recent calls that missed the objective, from 0 to 1. `None` if there is no
+    /// recent call that can be compared with the objective.
     pub late: Option<f64>,
     /// Evidence that the objective is missed, from 0. The limit is decreased when it reaches 1.
     /// With a percentile objective: the measured quantile, divided by the upper bound of the
@@ -35,8 +35,8 @@ pub struct LimitSnapshot {
     pub cuts: u64,
     /// Number of increases since the limit was created.
     pub raises: u64,
-    /// Whether calls need more slots than the limit, although the limit was too high within the
-    /// last minute. If so, the upstream needs more replicas. Also true at the minimum of the limit.
+    /// `true` if calls need more slots than the limit, although the limit was too high within the
+    /// last minute. The upstream then needs more replicas. Also `true` at the minimum of the limit.
     pub saturated: bool,
     /// The latest changes of the limit, oldest first.
     pub decisions: Vec<DecisionSnapshot>,

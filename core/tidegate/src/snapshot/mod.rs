@@ -39,7 +39,7 @@ use crate::target::{SharedCooldowns, Target};
 pub struct Snapshot {
     /// Mode of the gate: `enforce`, `observe` or `off`.
     pub mode: &'static str,
-    /// Whether new calls are rejected because [`Gate::drain`](crate::Gate::drain) was called.
+    /// `true` if new calls are rejected, because [`Gate::drain`](crate::Gate::drain) was called.
     pub draining: bool,
     /// Number of calls in progress, including queued calls and calls that wait for a retry.
     pub active: usize,
@@ -58,7 +58,7 @@ pub struct TargetSnapshot {
     /// The state of the adaptive limit. `None` if the limit is fixed or, in a pool, if each replica
     /// has its own limit.
     pub adaptive: Option<LimitSnapshot>,
-    /// Slots in use now.
+    /// Number of slots in use now.
     pub in_flight: usize,
     /// Maximum number of slots that were in use at the same time since the target was created.
     pub peak_in_flight: usize,
@@ -83,10 +83,10 @@ pub struct TargetSnapshot {
     /// Number of retries that the retry budget allows now. The fractional part counts toward the
     /// next retry.
     pub retry_budget: f64,
-    /// Rate budgets by kind of limit: those configured, and those learned from the rate headers of
-    /// the provider. Empty if there are none.
+    /// The rate budgets, by kind of limit. They are configured, or learned from the rate-limit
+    /// headers of the provider. Empty if there are none.
     pub budgets: BTreeMap<&'static str, BudgetSnapshot>,
-    /// KV memory of the inference engine. `None` if its size is unknown.
+    /// The KV-cache memory of the inference engine. `None` if its size is unknown.
     pub kv: Option<KvSnapshot>,
     /// The replicas of the pool. Empty if the target is not a pool.
     pub replicas: Vec<ReplicaSnapshot>,
@@ -95,31 +95,32 @@ pub struct TargetSnapshot {
     pub replicas_problem: Option<String>,
     /// The lanes, by name: `interactive`, `standard` and `batch`.
     pub lanes: BTreeMap<&'static str, LaneSnapshot>,
-    /// Number of attempts sent to the upstream.
+    /// Number of attempts sent to the upstream since the target was created.
     pub attempts: u64,
-    /// Retries, by failure class of the failed attempt or by another cause. Causes without retries
-    /// are omitted.
+    /// Number of retries by cause: the failure class of the failed attempt, or another cause.
+    /// Causes without retries are omitted.
     pub retries: BTreeMap<&'static str, u64>,
-    /// Attempts that failed, by failure class. Classes without failures are omitted.
+    /// Number of failed attempts by failure class. Classes without failures are omitted.
     pub failed_attempts: BTreeMap<&'static str, u64>,
-    /// Failures that were returned to the caller, by the reason why no retry was made. Reasons
-    /// without failures are omitted.
+    /// Number of failures that were returned to the caller, by the reason why no retry was made.
+    /// Reasons without failures are omitted.
     pub gave_up: BTreeMap<&'static str, u64>,
-    /// Failures that started a cool-down or occurred during one, by kind: `retry_after` (requested
-    /// by the provider) or `outage` (repeated failures).
+    /// Number of failures that started a cool-down or occurred during one, by kind: `retry_after`
+    /// (requested by the provider) or `outage` (repeated failures).
     pub cool_downs: BTreeMap<&'static str, u64>,
-    /// Rejected calls that were sent to the fallback target, by the reason of the rejection. Empty
-    /// if there is no fallback target.
+    /// Number of rejected calls that were sent to the fallback target, by the reason of the
+    /// rejection. Empty if there were none.
     pub fallbacks: BTreeMap<&'static str, u64>,
-    /// Second attempts for calls whose first token was late, by outcome: `sent`, `won` (produced
-    /// the first token), `no_slot` and `no_budget` (not sent). Empty if the target is not a pool.
+    /// Number of second attempts (hedges) for calls whose first token was late, by outcome: `sent`,
+    /// `won` (the hedge produced the first token), `no_slot` and `no_budget` (the hedge was not
+    /// sent). Empty if the target is not a pool.
     pub hedges: BTreeMap<&'static str, u64>,
-    /// What mode `observe` would have done with calls: `wait`, or the reason of a rejection. Calls
-    /// that it would have admitted at once are not counted.
+    /// Number of calls in mode `observe` that mode `enforce` would have queued (`wait`) or rejected
+    /// (the reason), by that decision.
     pub would: BTreeMap<&'static str, u64>,
-    /// Time from sending an attempt to its first token, in seconds.
+    /// Times from sending an attempt to its first token, in seconds.
     pub upstream_ttft: Quantiles,
-    /// Time per output token after the first, in seconds per token.
+    /// Mean times per output token of the responses, without their first tokens, in seconds.
     pub tpot: Quantiles,
     /// The tenants, by name. Tenants that are not configured share the counters of the entry
     /// `other`; they have entries of their own only while they use or await slots.
@@ -135,38 +136,39 @@ pub struct BudgetSnapshot {
     pub window: f64,
     /// Number of requests or tokens that may be sent now. 0 if there is a debt.
     pub level: u64,
-    /// Number of requests or tokens by which calls exceeded their estimates. New calls wait until
-    /// the debt is repaid.
+    /// Number of requests or tokens by which calls have exceeded the budget. New calls wait until
+    /// the debt is repaid over time.
     pub debt: u64,
     /// Source of the limit: `configured`, or `headers` of the provider's responses.
     pub source: &'static str,
-    /// Maximum burst: the time, in seconds, whose quota may be used at once.
+    /// Maximum burst, in seconds: the quota of so much time may be used at once.
     pub burst: f64,
-    /// How the tokens of a call are counted: `sum`, `larger`, `actual` or `input`.
+    /// How the tokens of a call are counted: `sum`, `larger`, `actual` or `input` (see
+    /// [`Counting`](crate::config::Counting)).
     pub counting: &'static str,
 }
 
-/// The KV memory (key-value cache) of an inference engine, in tokens.
+/// The KV-cache memory (key-value cache) of an inference engine, in tokens.
 #[derive(Clone, Debug, Serialize)]
 pub struct KvSnapshot {
     /// Size of the memory, in tokens.
     pub capacity: u64,
     /// Tokens that calls may use: the capacity minus the configured headroom.
     pub usable: u64,
-    /// Tokens that the calls in flight occupy now, as far as observed.
+    /// Number of tokens that the calls in flight occupy now, as far as the gate has observed.
     pub held: u64,
-    /// Maximum number of tokens that the calls in flight are expected to occupy at the same time.
+    /// Predicted maximum number of tokens that the calls in flight will occupy at the same time.
     pub peak: u64,
 }
 
 /// The state of one lane, which is a priority class, of a target.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct LaneSnapshot {
-    /// Slots of the target in use by calls of the lane.
+    /// Number of slots of the target in use by calls of the lane.
     pub in_flight: usize,
     /// Number of calls of the lane that wait for a slot.
     pub queue_depth: usize,
-    /// Slots of the current limit that are reserved for the lane. 0 if none are.
+    /// Number of slots of the current limit that are reserved for the lane. 0 if none are.
     pub floor: usize,
 }
 
@@ -175,37 +177,38 @@ pub struct LaneSnapshot {
 #[derive(Clone, Debug, Default, Serialize)]
 #[allow(missing_docs)]
 pub struct TenantSnapshot {
-    /// Slots of the target in use by calls of the tenant.
+    /// Number of slots of the target in use by calls of the tenant.
     pub in_flight: usize,
     /// Maximum number of slots that calls of the tenant used at the same time since the target was
     /// created.
     pub peak_in_flight: usize,
     /// Number of calls of the tenant that wait for a slot.
     pub queue_depth: usize,
-    /// Slots of the current limit that are reserved for the tenant. 0 if none are.
+    /// Number of slots of the current limit that are reserved for the tenant. 0 if none are.
     pub floor: usize,
     /// Number of tokens by which calls of the tenant exceeded the token limit of the tenant. 0 if
     /// there is no such limit.
     pub debt: u64,
     /// Number of attempts that were granted a slot.
     pub admitted: u64,
-    /// Number of completed calls that met the TTFT objective of the target. 0 without an objective.
+    /// Number of completed calls that met the target's objective for the time to the first token
+    /// (`ttft`). 0 without an objective.
     pub objective_met: u64,
-    /// Calls that have ended, by outcome. The outcomes are those of
+    /// Number of calls that have ended, by outcome. The outcomes are those of
     /// [`CallRecord::outcome`](crate::CallRecord::outcome).
     pub outcomes: BTreeMap<&'static str, u64>,
-    /// Calls rejected by admission, by reason. Reasons without rejections are omitted.
+    /// Number of calls that admission rejected, by reason. Reasons without rejections are omitted.
     pub refused: BTreeMap<&'static str, u64>,
     /// Number of input tokens that the provider reported.
     pub input_tokens: u64,
     /// Number of output tokens that the provider reported.
     pub output_tokens: u64,
-    /// Time that admitted attempts waited in the queue, in seconds.
+    /// Times that admitted attempts waited in the queue, in seconds.
     pub queue_wait: Quantiles,
-    /// Time from the start of a call to its first token, including the time in the queue, in
+    /// Times from the start of a call to its first token, including the time in the queue, in
     /// seconds.
     pub ttft: Quantiles,
-    /// Duration of completed calls, including the time in the queue, in seconds.
+    /// Durations of completed calls, including the time in the queue, in seconds.
     pub duration: Quantiles,
 }
 
@@ -217,27 +220,27 @@ pub struct ToolSnapshot {
     pub limit: usize,
     /// The state of the adaptive limit. `None` if the limit is fixed.
     pub adaptive: Option<LimitSnapshot>,
-    /// Slots in use now.
+    /// Number of slots in use now.
     pub in_flight: usize,
     /// Maximum number of slots that were in use at the same time since the gate was created.
     pub peak_in_flight: usize,
     /// Number of tasks that wait for a slot of the tool.
     pub queue_depth: usize,
-    /// Time that admitted tasks waited for the tool, in seconds.
+    /// Times that admitted tasks waited for the tool, in seconds.
     pub wait: Quantiles,
-    /// Waits for the tool that were rejected, by reason. Reasons without rejections are omitted.
+    /// Number of rejected requests for the tool, by reason. Reasons without rejections are omitted.
     pub refused: BTreeMap<&'static str, u64>,
-    /// What mode `observe` would have done with requests for the tool: `wait`, or the reason of a
-    /// rejection. Requests that it would have admitted at once are not counted.
+    /// Number of requests for the tool in other modes that mode `enforce` would have queued
+    /// (`wait`) or rejected (the reason), by that decision.
     pub would: BTreeMap<&'static str, u64>,
-    /// Model slots that tasks held when they requested this tool, by target and then by result:
-    /// `got` (the tool was free), `waited` (the task kept the slot while it waited), or `yielded`
-    /// (the slot could be released early).
+    /// Number of model slots that tasks held when they requested this tool, by target and then by
+    /// result: `got` (the tool was free), `waited` (the task kept the slot while it waited), or
+    /// `yielded` (the slot could be released early).
     pub slot_held: BTreeMap<Arc<str>, BTreeMap<&'static str, u64>>,
 }
 
 impl TargetSnapshot {
-    /// Returns the current state of a target.
+    /// Returns the state of a target at `now`.
     pub(crate) fn from_target(target: &Target, now: Instant) -> Self {
         let view = target.admission().view();
         let metrics = target.metrics();
@@ -281,9 +284,9 @@ impl TargetSnapshot {
     }
 }
 
-/// Returns the tenants of a target: the counters of each label, joined with the state of the
-/// scheduler by name. Tenants without a label of their own are included only while they use or
-/// await slots.
+/// Returns the state of each tenant of a target, by name: its counters from `metrics`, joined with
+/// its slots and queue from `view`. Tenants that share the counters of `other` are included only
+/// while they use or await slots.
 fn tenants(metrics: &TargetMetrics, view: &SchedulerView) -> BTreeMap<String, TenantSnapshot> {
     let mut tenants: BTreeMap<String, TenantSnapshot> =
         metrics.all_tenants().map(|(name, tenant)| (name.to_owned(), tenant.into())).collect();
@@ -349,7 +352,8 @@ impl From<&TenantMetrics> for TenantSnapshot {
 }
 
 impl ToolSnapshot {
-    /// Returns the state of a tool. `targets` are all targets of the gate, for `slot_held`.
+    /// Returns the state of a tool at `now`. `targets` are the names of all targets of the gate,
+    /// which `slot_held` needs.
     pub(crate) fn from_view<'a>(
         view: &SchedulerView,
         metrics: &ToolMetrics,

@@ -27,7 +27,7 @@ pub struct ReplicaSnapshot {
     pub weight: f64,
     /// Usable part of its weight and slots, from 0 to 1. Below 1 only during slow start.
     pub share: f64,
-    /// Number of times that the replica got no more calls because it had failed.
+    /// Number of times that the replica was taken out of use because it had failed.
     pub ejections: u64,
     /// Current limit, in slots. 0 if the slots of single replicas are not tracked.
     pub limit: usize,
@@ -35,16 +35,17 @@ pub struct ReplicaSnapshot {
     pub adaptive: Option<LimitSnapshot>,
     /// Slots of the replica in use now.
     pub in_flight: usize,
-    /// KV memory of its inference engine. `None` if its size is unknown.
+    /// The KV-cache memory of its inference engine. `None` if its size is unknown.
     pub kv: Option<KvSnapshot>,
     /// Number of requests of this gate at the replica, including those that need no slot.
     pub requests: usize,
-    /// Estimated number of tokens of those requests.
+    /// Estimated number of tokens of the requests that `requests` counts.
     pub tokens: u64,
     /// Number of requests of other clients at the replica, from the latest poll of its metrics.
     /// `None` if there was no recent poll.
     pub others: Option<f64>,
-    /// Share of its KV memory in use, from 0 to 1, as the replica reports it. `None` if unknown.
+    /// Share of the KV-cache memory in use, from 0 to 1, as the replica reports it. `None` if
+    /// unknown.
     pub kv_usage: Option<f64>,
     /// Names of the models that the replica serves, including adapters. `None` if unknown.
     pub models: Option<Vec<Arc<str>>>,

@@ -1,5 +1,5 @@
-//! Estimates of the tokens, the KV memory and the cost of a call to a target, learned from the
-//! calls before it.
+//! Estimates of the tokens, the KV-cache memory and the cost of a call to a target, learned from
+//! the calls before it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,18 +12,18 @@ use tidegate_protocol::Usage;
 use tidegate_protocol::request::RequestFacts;
 use tidegate_tokens::{Demand, Estimator, LengthSample};
 
-/// Weight of the previous average in a moving average over about 16 responses.
+/// Weight of the previous average in a moving average, which covers about the last 16 responses.
 const DECAY: f64 = 15.0 / 16.0;
-/// Assumed time to the first token before the first response, in seconds.
+/// Time to the first token, in seconds, that is assumed before the first response.
 const TTFT: f64 = 0.2;
-/// Assumed time per further token before the first response, in seconds.
+/// Time per further output token, in seconds, that is assumed before the first response.
 const TPOT: f64 = 0.03;
 
-/// The estimates of one target: the tokens, the memory and the cost of a call.
+/// The learned estimates of one target: the tokens, the KV-cache memory and the cost of a call.
 pub(crate) struct Expected {
-    /// The unit of costs. Never `Auto`.
+    /// The rule by which costs are computed. Never `Auto`, which is resolved at creation.
     rule: CostRule,
-    /// Whether KV memory is accounted for, now or as soon as its size is known.
+    /// `true` if KV-cache memory is accounted for, even if its size is not known yet.
     has_memory: bool,
     estimator: Mutex<Estimator>,
     speed: Mutex<Speed>,
@@ -33,7 +33,7 @@ pub(crate) struct Expected {
 struct Speed {
     /// Mean time to the first token, in seconds.
     ttft: f64,
-    /// Mean time per further output token, in seconds.
+    /// Mean time per output token after the first, in seconds.
     tpot: f64,
 }
 
@@ -55,14 +55,14 @@ impl Expected {
         }
     }
 
-    /// Returns the tokens that a call is expected to take.
+    /// Returns the numbers of input and output tokens that a call is expected to take.
     pub(crate) fn demand(&self, facts: &RequestFacts, tenant: &Arc<str>) -> Demand {
         self.estimator.lock().demand(facts, tenant)
     }
 
-    /// Returns a forecast of the KV memory that the call will use, which is computed when the call
-    /// is admitted. `exact` is the number of input tokens, if it was counted. The forecast is empty
-    /// if KV memory is not accounted for.
+    /// Returns a forecast of the KV-cache memory that the call will use, which is computed only
+    /// when the call is admitted. `exact` is the number of input tokens if it was counted,
+    /// otherwise `None`. The forecast is empty if KV-cache memory is not accounted for.
     pub(crate) fn forecast(
         self: &Arc<Self>,
         facts: &RequestFacts,
@@ -81,13 +81,14 @@ impl Expected {
         })
     }
 
-    /// Returns the estimated cost of a call before it runs, as used by fair queueing.
+    /// Returns the estimated cost of a call before it runs, which fair queueing charges to its
+    /// tenant. The unit depends on the cost rule: calls, tokens, or KV-cache memory times time.
     pub(crate) fn cost(&self, demand: &Demand) -> f64 {
         self.charged(demand.input, demand.output, None)
     }
 
-    /// Returns the cost of a call with these numbers of tokens, as used by fair queueing. `held` is
-    /// the time for which the call held its slot. If it is `None`, the time is estimated.
+    /// Returns the cost of a call with these numbers of tokens, which fair queueing charges to its
+    /// tenant. `held` is the time for which the call held its slot, or `None` to use an estimate.
     pub(crate) fn charged(&self, input: u64, output: u64, held: Option<SlotTime>) -> f64 {
         match self.rule {
             CostRule::Calls => 1.0,
@@ -107,7 +108,8 @@ impl Expected {
         }
     }
 
-    /// Records that a response has at least `produced` output tokens.
+    /// Learns that a response that is not complete has at least `produced` output tokens. `sample`
+    /// states what was already learned about this response.
     pub(crate) fn observe(
         &self,
         facts: &RequestFacts,
@@ -121,7 +123,8 @@ impl Expected {
         }
     }
 
-    /// Records a complete response: the tokens that it took and, if `held` is given, its speed.
+    /// Learns from a complete response: the tokens in `usage` and, if `held` is not `None`, its
+    /// speed. `sample` states what was already learned about this response.
     pub(crate) fn learn(
         &self,
         facts: &RequestFacts,
@@ -150,7 +153,7 @@ pub(crate) struct SlotTime {
     pub(crate) to_end: Duration,
 }
 
-/// Returns the moving average after one more value. `previous` is the average before.
+/// Returns the moving average after the new value `value`. `previous` is the average before it.
 fn moving_average(previous: f64, value: f64) -> f64 {
     previous * DECAY + value * (1.0 - DECAY)
 }
@@ -167,8 +170,8 @@ mod tests {
         RequestFacts { prompt: Some(prompt), task: Task::Text, stream: true, ..RequestFacts::unknown() }
     }
 
-    /// Returns the peak KV memory of one call, learned from responses of 10 tokens and one in ten
-    /// of 2,000.
+    /// Returns the peak of KV-cache memory, in tokens, that is planned for one call after 200
+    /// responses. One in ten of the responses has 2,000 output tokens, the others have 10.
     fn planned_peak(config: &TargetConfig) -> u64 {
         let (expected, tenant) = (Arc::new(Expected::new(config)), Arc::from("a"));
         for round in 0..200 {

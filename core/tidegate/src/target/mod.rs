@@ -21,9 +21,11 @@ use crate::transport::Transport;
 pub(crate) use expected::{Expected, SlotTime};
 pub(crate) use shared::SharedCooldowns;
 
-/// The advice in rejections for lack of slots.
+/// What users should change if a target that is not a pool has too few slots. Ends the error
+/// message of calls that are rejected because no slot is free.
 const HINT: &str = "raise `cap` if the provider can serve more calls, raise `wait` or the deadline if the call can wait longer, or send fewer calls";
-/// The advice in rejections for lack of slots at a pool.
+/// What users should change if a pool has too few slots. Ends the error message of calls that are
+/// rejected because no slot is free.
 const POOL_HINT: &str = "add a replica, raise `pool.cap` if each replica can serve more calls, raise `wait` or the deadline if the call can wait longer, or send fewer calls";
 
 /// A destination of model calls with its own capacity, such as a provider or a pool of servers.
@@ -35,8 +37,8 @@ pub(crate) struct Target {
     /// The replicas. `None` if the target is not a pool.
     pool: Option<TargetPool>,
     metrics: TargetMetrics,
-    /// The cool-downs of each credential and model. `None` if the target is not shared between
-    /// several.
+    /// The cool-downs of each credential and model. `None` if the target is not shared by several
+    /// of them.
     shared: Option<SharedCooldowns>,
 }
 
@@ -51,7 +53,8 @@ impl Target {
         Arc::new(Self::build(config, budgets, metrics, now))
     }
 
-    /// Creates a target whose slots and queue are shared between several credentials and models.
+    /// Creates a target that several credentials and models share: its slots and queue are common,
+    /// and each credential and model has its own cool-down.
     pub(crate) fn new_shared(
         config: TargetConfig,
         budgets: Arc<BudgetSet>,
@@ -62,7 +65,7 @@ impl Target {
         Arc::new(Self { shared, ..Self::build(config, budgets, metrics, now) })
     }
 
-    /// Creates a target that is not shared between several credentials and models.
+    /// Creates a target that several credentials and models do not share.
     fn build(config: TargetConfig, budgets: Arc<BudgetSet>, metrics: TargetMetrics, now: Instant) -> Self {
         let kv = config.kv_tokens.map(|tokens| Kv::new(tokens, config.kv_headroom));
         let admission = Admission::new(
@@ -78,13 +81,13 @@ impl Target {
         Self { config, admission, retries, expected, pool, metrics, shared: None }
     }
 
-    /// Returns the replicas. `None` if the target is not a pool.
+    /// Returns the pool of the target, with its replicas. `None` if the target is not a pool.
     pub(crate) fn pool(&self) -> Option<&TargetPool> {
         self.pool.as_ref()
     }
 
-    /// Starts to poll the replicas if the target is a pool. `acting` is `true` in mode `enforce`.
-    /// See [`TargetPool::start`].
+    /// Enables the discovery and polling of the replicas over `transport` if the target is a pool.
+    /// `acting` is `true` in mode `enforce`. See [`TargetPool::start`].
     ///
     /// # Errors
     /// `Config` if the environment variable of the pool's `key_env` has no usable key, or if the
@@ -100,23 +103,24 @@ impl Target {
         }
     }
 
-    /// Records that a call was made, so that the replicas of a pool are polled.
+    /// Records that a call was made, which starts the polling of a pool's replicas if necessary.
     pub(crate) fn on_call(&self) {
         if let Some(pool) = &self.pool {
             pool.on_call();
         }
     }
 
-    /// Waits for the first lookup of the pool's replicas, at most `timeout`. Returns at once if the
-    /// target is not a pool, or if the replicas are already known.
+    /// Waits until the first DNS lookup of the pool's replicas has finished, at most `timeout`.
+    /// Returns at once if the target is not a pool, or if its replicas are not discovered by DNS.
     pub(crate) async fn replicas_known(&self, timeout: Duration) {
         if let Some(pool) = &self.pool {
             pool.replicas_known(timeout).await;
         }
     }
 
-    /// Adds to a rejection why no replica of the pool is known. Returns it unchanged if the target
-    /// is not a pool, or if replicas are known.
+    /// Adds to a rejection why the replicas of the pool are unknown or out of date. Returns the
+    /// rejection unchanged if the target is not a pool, or if replicas are known and the latest
+    /// lookup succeeded.
     pub(crate) fn explain_rejection(&self, rejection: Error) -> Error {
         match &self.pool {
             Some(pool) => pool.explain_rejection(rejection),
@@ -124,7 +128,7 @@ impl Target {
         }
     }
 
-    /// Returns the name, as used in metrics and errors.
+    /// Returns the name of the target, as used in metrics and errors.
     pub(crate) fn name(&self) -> &Arc<str> {
         &self.config.name
     }
@@ -137,13 +141,14 @@ impl Target {
         &self.admission
     }
 
-    /// Returns the cool-downs of each credential and model. `None` if the target is not shared
-    /// between several.
+    /// Returns the cool-downs of each credential and model. `None` if the target is not shared by
+    /// several of them.
     pub(crate) fn shared(&self) -> Option<&SharedCooldowns> {
         self.shared.as_ref()
     }
 
-    /// Returns `true` if the target or any key of a shared target cools down.
+    /// Returns `true` if the target is in a cool-down or, if it is shared, any of its credentials
+    /// and models is.
     pub(crate) fn is_cooling(&self) -> bool {
         self.admission.is_cooling() || self.shared.as_ref().is_some_and(SharedCooldowns::is_cooling)
     }
@@ -161,7 +166,8 @@ impl Target {
         }
     }
 
-    /// Returns the retry budget, which limits how many retries follow recent calls.
+    /// Returns the retry budget, which limits the number of retries in relation to the recent
+    /// calls.
     pub(crate) fn retries(&self) -> &Mutex<RetryBudget> {
         &self.retries
     }
@@ -171,7 +177,7 @@ impl Target {
         self.admission.budgets.rates.lock().view(now)
     }
 
-    /// Returns the estimates of what calls take.
+    /// Returns the learned estimates of the tokens, memory and cost of calls.
     pub(crate) fn expected(&self) -> &Arc<Expected> {
         &self.expected
     }

@@ -1,8 +1,9 @@
-//! Cool-downs for each of the credentials and models that share a target.
+//! Separate cool-downs for each credential and model that share a target.
 //!
-//! A call whose key cools down waits here before it is queued for a slot. Calls of other keys do
-//! not wait behind it, and this time does not count against the wait budget of the call. At most
-//! `backlog` calls wait here, in addition to the queued ones.
+//! A key identifies a credential and a model. A call whose key is in a cool-down waits here before
+//! it is queued for a slot. Calls of other keys do not wait behind it, and this time does not count
+//! against the wait budget of the call. At most `backlog` calls wait here, in addition to the
+//! queued ones.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
@@ -22,9 +23,9 @@ pub(crate) struct SharedCooldowns {
     cooldowns: Mutex<KeyedCooldowns>,
     /// Maximum number of calls that wait for a cool-down at the same time.
     backlog: usize,
-    /// Whether calls are queued or rejected if they would have to wait.
+    /// Whether a call that would have to wait does wait, or is rejected at once.
     on_full: OnFull,
-    /// Number of calls that wait for a cool-down.
+    /// Number of calls that wait for the end of a cool-down now.
     held: AtomicUsize,
     draining: AtomicBool,
     /// Wakes the waiting calls when a cool-down ends early, or when the target drains.
@@ -43,8 +44,9 @@ impl SharedCooldowns {
         }
     }
 
-    /// Waits until the cool-down of the key ends. Returns at once if the key does not cool down, or
-    /// if the target drains, because the queue then rejects the call.
+    /// Waits until the cool-down of the key ends. Returns at once if the key is not in a cool-down,
+    /// or if the target drains, because the queue then rejects the call. The call was made at
+    /// `queued_at` and must end by `deadline`.
     ///
     /// # Errors
     /// Rejects the call if the cool-down ends after `deadline`, if the target does not queue calls
@@ -84,16 +86,16 @@ impl SharedCooldowns {
         }
     }
 
-    /// Admits a call that has a slot. Returns `false` if its key cools down. The first call that is
-    /// admitted after a cool-down is a probe, during which the key admits no other call for up to 1
-    /// s.
+    /// Returns `true` if a call of the key that has got a slot may be sent, and `false` if the key
+    /// is in a cool-down. The first call that may be sent after a cool-down is a probe. Until the
+    /// probe has ended, but for at most 1 s, no other call of the key may be sent.
     pub(crate) fn admit(&self, key: u64) -> bool {
         self.cooldowns.lock().admit(clock::now(), key)
     }
 
     /// Records the failure of an attempt that was sent at `sent`. `delay` is the time after which
-    /// the upstream allows a retry, if it stated one. Returns [`Hold::CoolDown`] if the key now
-    /// cools down, otherwise [`Hold::No`].
+    /// the upstream allows a retry, or `None` if it stated none. Returns [`Hold::CoolDown`] if the
+    /// key is now in a cool-down, otherwise [`Hold::No`].
     pub(crate) fn on_failure(&self, key: u64, sent: Instant, delay: Option<Duration>) -> Hold {
         let mut cooldowns = self.cooldowns.lock();
         let now = clock::now();
@@ -105,7 +107,7 @@ impl SharedCooldowns {
     }
 
     /// Records that an attempt of the key succeeded. If the attempt was the probe of the key, ends
-    /// the cool-down and wakes the held calls. Otherwise has no effect.
+    /// the cool-down and wakes the waiting calls. Otherwise has no effect.
     pub(crate) fn on_success(&self, key: u64) {
         let is_opened = self.cooldowns.lock().on_success(clock::now(), key);
         if is_opened {
@@ -113,48 +115,49 @@ impl SharedCooldowns {
         }
     }
 
-    /// Returns why a call of the key waits that was made at `queued_at`. `None` if the key does not
-    /// cool down.
+    /// Returns why a call of the key that was made at `queued_at` waits. `None` if the key is not
+    /// in a cool-down.
     pub(crate) fn explain(&self, key: u64, queued_at: Instant) -> Option<WaitExplanation> {
         let now = clock::now();
         self.cooldowns.lock().until(now, key).map(|until| held_since(now, queued_at, until))
     }
 
-    /// Returns the end of the key's cool-down. `None` if the key does not cool down.
+    /// Returns the end of the key's cool-down. `None` if the key is not in a cool-down.
     pub(crate) fn until(&self, key: u64) -> Option<Instant> {
         self.cooldowns.lock().until(clock::now(), key)
     }
 
-    /// Returns `true` if any key cools down.
+    /// Returns `true` if any key is in a cool-down.
     pub(crate) fn is_cooling(&self) -> bool {
         self.cooldowns.lock().is_cooling(clock::now())
     }
 
-    /// Returns the number of calls that wait for a cool-down.
+    /// Returns the number of calls that wait for the end of a cool-down now.
     pub(crate) fn held(&self) -> usize {
         self.held.load(Ordering::Relaxed)
     }
 
-    /// Lets the waiting calls continue to the queue, which rejects them.
+    /// Ends the waits of all calls, which then continue to the queue and are rejected there.
     pub(super) fn drain(&self) {
         self.draining.store(true, Ordering::Release);
         self.changed.notify_waiters();
     }
 }
 
-/// Returns the explanation of a call that waits for a cool-down until `until`.
+/// Returns the explanation, at `now`, of a call that was made at `queued_at` and waits for a
+/// cool-down until `until`.
 fn held_since(now: Instant, queued_at: Instant, until: Instant) -> WaitExplanation {
     let waited = now.saturating_duration_since(queued_at);
     let expected = Some(until.saturating_duration_since(now));
     WaitExplanation { rule: Rule::CoolDown, since: waited, waited, ahead: 0, expected }
 }
 
-/// Counts one call that waits for a cool-down until dropped.
+/// Counts one call as waiting for the end of a cool-down, until dropped.
 struct HeldCall<'a>(&'a AtomicUsize);
 
 impl<'a> HeldCall<'a> {
-    /// Counts one more call in `held`. Returns `None`, and counts nothing, if `max` calls are
-    /// counted already.
+    /// Increments the counter `held` until the returned guard is dropped. Returns `None`, and
+    /// counts nothing, if `held` is `max` or more.
     fn new(held: &'a AtomicUsize, max: usize) -> Option<Self> {
         let call = Self(held);
         (held.fetch_add(1, Ordering::Relaxed) < max).then_some(call)

@@ -2,8 +2,9 @@
 //!
 //! The algorithm is a graph reduction for resources with several units (Coffman, Elphick, Shoshani:
 //! System Deadlocks, 1971). A holder that waits for nothing will release its slots. Therefore a
-//! wait can end if its tool has a slot whose holder does not wait, or whose holder's waits can all
-//! end. Such waits are removed until no more can be removed; the remaining waits are a deadlock.
+//! wait can end if one slot of its tool has a holder that does not wait, or a holder whose waits
+//! can all end. Such waits are removed until no more can be removed. The remaining waits are a
+//! deadlock.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
@@ -17,7 +18,7 @@ pub(super) struct Holdings {
     next: u64,
 }
 
-/// A wait for `tool` by a task that holds the slots `holds`.
+/// A wait for a slot of `tool` by a task that holds the tool slots `holds`.
 #[derive(Debug)]
 struct Waiting {
     tool: String,
@@ -25,20 +26,20 @@ struct Waiting {
 }
 
 impl Holdings {
-    /// Records that the slot with this number, of the tool, was acquired.
+    /// Records that the slot number `slot`, a slot of `tool`, was acquired.
     pub(super) fn on_acquired(&mut self, tool: &Arc<str>, slot: u64) {
         self.held.entry(tool.clone()).or_default().insert(slot);
     }
 
-    /// Records that the slot with this number, of the tool, was released.
+    /// Records that the slot number `slot`, a slot of `tool`, was released.
     pub(super) fn on_released(&mut self, tool: &Arc<str>, slot: u64) {
         if let Some(slots) = self.held.get_mut(tool) {
             slots.remove(&slot);
         }
     }
 
-    /// Records that the holder of the slots `holds` waits for a slot of `tool`. Returns the number
-    /// of the wait, for [`Holdings::end_wait`].
+    /// Records that the task that holds the slots `holds` waits for a slot of `tool`. Returns the
+    /// number of the wait, for [`Holdings::end_wait`].
     ///
     /// # Errors
     ///

@@ -13,19 +13,20 @@ use crate::admission::{ReadAheadGuard, TaskSlot, TaskSlots};
 use crate::context::TaskId;
 use crate::metrics::{HeldSlotUse, ToolMetrics};
 
-/// Maximum number of source locations for which a warning is logged, once for each. Bounds the
-/// memory.
+/// Maximum number of source locations for which a warning is logged, once for each location. Limits
+/// the memory for these locations.
 const MAX_WARNED_SITES: usize = 1024;
 
 /// The model slots that a task keeps while it waits for a tool, from
-/// [`PendingToolPermit::while_holding`](crate::PendingToolPermit::while_holding). Slots that are
+/// [`PendingToolPermit::while_holding`](crate::PendingToolPermit::while_holding). Slots that may be
 /// released during the wait are not included.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HeldSlots {
     tool: Arc<str>,
     targets: BTreeSet<Arc<str>>,
-    /// Whether [`Gate::acquire_tool_yielding`](crate::Gate::acquire_tool_yielding) could have
-    /// released all of the slots. It cannot release a [`Slot`](crate::Slot).
+    /// `true` if [`Gate::acquire_tool_yielding`](crate::Gate::acquire_tool_yielding) could have
+    /// released all of the slots. `false` if one of them is a [`Slot`](crate::Slot), which it
+    /// cannot release.
     streams: bool,
 }
 
@@ -40,9 +41,9 @@ impl HeldSlots {
         self.targets.iter().map(|target| &**target)
     }
 
-    /// Returns a warning that states the problem and its remedy. `option` is how the caller's
-    /// language spells the option that releases the slots during the wait, for example
-    /// `yield_slot=True`. The text is the same for equal values.
+    /// Returns the text of a warning that states the problem and its remedy. `option` is how the
+    /// caller's language spells the option that releases the slots during the wait, for example
+    /// `yield_slot=True`. Equal values have the same text.
     pub fn advice(&self, option: &str) -> String {
         let (tool, held) = (&self.tool, self.targets().collect::<Vec<_>>().join(" and "));
         let first = format!(
@@ -67,14 +68,15 @@ pub(super) struct HeldModelSlots {
 }
 
 impl HeldModelSlots {
-    /// Returns the model slots that `task` holds now. Empty if `task` is `None`. `yield_slot`
-    /// allows to release them while the task waits for the tool and holds it.
+    /// Returns the model slots that `task` holds now. Empty if `task` is `None`. If `yield_slot` is
+    /// `true`, the slots of streaming responses may be released while the task waits for the tool
+    /// and holds it.
     pub(super) fn new(task_slots: &TaskSlots, task: Option<TaskId>, yield_slot: bool) -> Self {
         Self { slots: task.map(|task| task_slots.held_by(task)).unwrap_or_default(), yield_slot }
     }
 
     /// Counts each of the slots in the metrics of the tool. `waits` is `true` if the task has to
-    /// wait for the tool.
+    /// wait for the tool, and `false` if it gets the tool at once.
     pub(super) fn count(&self, metrics: &ToolMetrics, waits: bool) {
         for slot in &self.slots {
             let how = match (self.is_yielded(slot), waits) {
@@ -86,14 +88,15 @@ impl HeldModelSlots {
         }
     }
 
-    /// Reads the responses of the slots that may be yielded ahead, so that their slots are released
-    /// early. Reading ahead stops when the guards are dropped.
+    /// Starts to read the responses of the slots that may be released early into memory. Reading
+    /// ahead stops when the returned guards are dropped.
     pub(super) fn release_yielded(&self) -> Vec<ReadAheadGuard> {
         let handed = self.slots.iter().filter(|slot| self.is_yielded(slot));
         handed.filter_map(|slot| slot.read_ahead()).collect()
     }
 
-    /// Returns the slots that the task keeps while it waits for `tool`. `None` if there are none.
+    /// Returns the slots that stay in use while the task waits for `tool`. `None` if there are
+    /// none.
     pub(super) fn idle(&self, tool: &Arc<str>) -> Option<HeldSlots> {
         let idle: Vec<_> = self.slots.iter().filter(|slot| !self.is_yielded(slot)).collect();
         (!idle.is_empty()).then(|| HeldSlots {
@@ -110,13 +113,13 @@ impl HeldModelSlots {
     }
 }
 
-/// The source locations for which a warning has been logged.
+/// The source locations for which a warning about a held slot has been logged.
 #[derive(Default)]
 pub(super) struct WarnedSites(Mutex<HashSet<&'static Location<'static>>>);
 
 impl WarnedSites {
-    /// Logs a warning about `held` for the source location `site`, unless one was logged for it
-    /// before.
+    /// Logs a warning about `held` for the source location `site`. Does nothing if a warning was
+    /// logged for this location before, or if [`MAX_WARNED_SITES`] locations have one.
     pub(super) fn warn_once(&self, site: &'static Location<'static>, held: &HeldSlots) {
         let mut warned = self.0.lock();
         let is_first = warned.len() < MAX_WARNED_SITES && warned.insert(site);

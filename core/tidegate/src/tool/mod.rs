@@ -1,5 +1,5 @@
-//! Tools: named resources other than models, each with its own cap. A slow tool therefore never
-//! occupies a model slot.
+//! Tools: named resources other than models, each with its own limit and queue, so that waiting for
+//! a slow tool needs no model slot.
 //!
 //! A tool may call another tool through the same gate. Two tasks that each hold one tool and wait
 //! for the tool of the other would wait forever. Such a cycle is detected before the wait begins,
@@ -45,10 +45,10 @@ use crate::target::Target;
 use crate::unknown_name::unknown_name;
 use tidegate_tokens::Demand;
 
-/// Maximum wait, 24 h, of a request whose context has no deadline.
+/// Maximum wait of a request for a tool whose context has no deadline: 24 h.
 const MAX_WAIT: Duration = Duration::from_secs(24 * 3600);
 
-/// The tools of a gate, the waits for them, and the slots that tasks hold.
+/// The tools of a gate, the requests that wait for them, and the slots that tasks hold.
 #[derive(Default)]
 pub(crate) struct Tools {
     tools: BTreeMap<String, Tool>,
@@ -59,8 +59,8 @@ pub(crate) struct Tools {
     warned: WarnedSites,
 }
 
-/// One tool: its limit and queue, its metrics, and the maximum wait for it. Without a maximum, only
-/// the deadline of the request applies.
+/// One tool: its limit and queue, its metrics, and the maximum wait for it. If `wait` is `None`,
+/// only the deadline of the request limits the wait.
 struct Tool {
     admission: Arc<Admission>,
     metrics: ToolMetrics,
@@ -68,7 +68,8 @@ struct Tool {
 }
 
 impl Tool {
-    /// Counts a rejection by its reason. Errors of other kinds are not counted.
+    /// Counts a rejection of a request for the tool in the metrics, by reason. Does nothing if
+    /// `error` is not a rejection.
     fn refused(&self, error: &Error) {
         error.reason().into_iter().for_each(|reason| self.metrics.refused(reason));
     }
@@ -87,8 +88,8 @@ impl Tools {
         Self { tools: tools.collect(), ..Self::default() }
     }
 
-    /// Returns the record of the model slots that each task holds. `None` if no tools are
-    /// configured, because only tools need it.
+    /// Returns the registry of the model slots that tasks hold. `None` if no tools are configured,
+    /// because only tools need it.
     pub(crate) fn task_slots(&self) -> Option<&Arc<TaskSlots>> {
         (!self.tools.is_empty()).then_some(&self.task_slots)
     }
@@ -96,8 +97,8 @@ impl Tools {
     /// Acquires a free slot of the tool `name` or, if there is none, queues for one. In modes
     /// `observe` and `off`, a slot is granted at once.
     ///
-    /// `yield_slot` allows to release the model slots of the task while it waits for the tool and
-    /// holds it.
+    /// If `yield_slot` is `true`, model slots that streaming responses of the task hold may be
+    /// released while the task waits for the tool and holds it.
     ///
     /// # Errors
     ///
@@ -154,8 +155,8 @@ impl Tools {
         Ok(PendingToolPermit(State::Queued(self.clone(), Box::new(request))))
     }
 
-    /// Logs a warning that the code at `site` waits for a tool while it holds a model slot. Each
-    /// location is warned about once.
+    /// Logs the warning `held`: the code at `site` waits for a tool while it holds a model slot.
+    /// Only the first warning for each location is logged.
     pub(crate) fn warn_once(&self, site: &'static Location<'static>, held: &HeldSlots) {
         self.warned.warn_once(site, held);
     }
@@ -180,8 +181,9 @@ impl Tools {
         Ok(self.issue(tool, permit, holds, yielded).into_used())
     }
 
-    /// Creates the permit for an acquired slot, and records the slot for deadlock detection.
-    /// `holds` are the tool slots that the task held before.
+    /// Creates the permit for an acquired slot of `tool`, and records the slot for deadlock
+    /// detection. `holds` are the tool slots that the task held before, or `None` if it held none.
+    /// `yielded` are the guards that the permit keeps until it is dropped.
     fn issue(
         &self,
         tool: &Tool,
@@ -200,8 +202,8 @@ impl Tools {
         self.tool_waits.all()
     }
 
-    /// Returns the rule that keeps a request waiting. `None` if the request is not queued: it is
-    /// about to be queued, or has just been admitted.
+    /// Returns the rule that keeps a request for a tool waiting. `None` if the request is not
+    /// queued: it is about to be queued, or has just been admitted.
     pub(crate) fn why(&self, tool_wait: &ToolWait) -> Option<WaitExplanation> {
         self.tools.get(&*tool_wait.tool)?.admission.explain(tool_wait.waiter()?)
     }
@@ -233,14 +235,15 @@ impl Tools {
         }
     }
 
-    /// Returns the error that no tool has this name, with a similar name if there is one.
+    /// Returns the error for a tool that does not exist. Its message suggests a similar name if
+    /// there is one.
     fn unknown(&self, name: &str) -> Error {
         let names: Vec<_> = self.tools.keys().map(String::as_str).collect();
         unknown_name("tool", name, &names, "name it with its cap: tools = { NAME = 8 }")
     }
 
-    /// Returns the state of each tool, by name. The slots of `targets` that tasks held when they
-    /// requested a tool are included.
+    /// Returns the state of each tool at `now`, by name. `targets` are the targets whose slots may
+    /// be held by tasks that request a tool.
     pub(crate) fn snapshot(&self, targets: &[Arc<Target>], now: Instant) -> BTreeMap<String, ToolSnapshot> {
         let names = || targets.iter().map(|target| target.name());
         let snapshot =
@@ -248,13 +251,13 @@ impl Tools {
         self.tools.iter().map(|(name, tool)| (name.clone(), snapshot(tool))).collect()
     }
 
-    /// Sets the gauges of all tools to their current values. Called before an export of the
-    /// metrics.
+    /// Sets the gauges of all tools to their current values. Called before the metrics are
+    /// exported.
     pub(crate) fn update_gauges(&self) {
         self.tools.values().for_each(|tool| tool.metrics.set(&tool.admission.view()));
     }
 
-    /// Rejects all waiting requests for tools, and all later ones.
+    /// Rejects all waiting and all later requests for tools.
     pub(crate) fn drain(&self) {
         self.tools.values().for_each(|tool| tool.admission.drain());
     }
@@ -267,7 +270,8 @@ pub struct ToolPermit {
     chain: Chain,
     holdings: Arc<Mutex<Holdings>>,
     permit: Permit,
-    /// Guards that keep the model slots of the task released while it holds the tool.
+    /// Guards that keep the task's streaming responses read ahead while it holds the tool, so that
+    /// their model slots can be released.
     _yielded: Vec<ReadAheadGuard>,
 }
 
@@ -280,7 +284,8 @@ impl ToolPermit {
     }
 
     /// Marks the slot as used, which charges the rate limit of the tool. A slot that is dropped
-    /// before is not charged. When the slot is released, the work of the tool counts as completed.
+    /// without this is not charged. When the slot is released, the adaptive limit counts the work
+    /// as completed.
     fn into_used(mut self) -> Self {
         self.permit.on_sent();
         self.permit.set_ended(Ended::Completed { output: 0 });

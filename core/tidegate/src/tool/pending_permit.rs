@@ -1,4 +1,4 @@
-//! A request for a slot of a tool that has been granted or queued, and the wait for the slot.
+//! A request for a slot of a tool, which has the slot already or is queued for it.
 
 use std::sync::Arc;
 
@@ -25,13 +25,13 @@ use crate::schedule::Ticket;
 #[must_use = "dropping the request releases its slot"]
 pub struct PendingToolPermit(pub(super) State);
 
-/// Whether the request has its slot.
+/// Whether the request has its slot or is queued for it.
 pub(super) enum State {
     Acquired(Box<ToolPermit>),
     Queued(Arc<Tools>, Box<QueuedRequest>),
 }
 
-/// A request that waits for its slot.
+/// A request that is queued for its slot.
 pub(super) struct QueuedRequest {
     pub(super) ticket: Ticket,
     pub(super) holds: Option<Chain>,
@@ -41,9 +41,11 @@ pub(super) struct QueuedRequest {
 }
 
 impl PendingToolPermit {
-    /// Returns the model slots that the task keeps while it waits for the tool. `None` if it keeps
-    /// none, or if it need not wait. Such code should be changed: log [`HeldSlots::advice`] as a
-    /// warning.
+    /// Returns the model slots that stay in use while the task waits for the tool. `None` if there
+    /// are none, or if the task does not have to wait.
+    ///
+    /// Code that waits for a tool while it holds a model slot should be changed: log
+    /// [`HeldSlots::advice`] as a warning.
     pub fn while_holding(&self) -> Option<&HeldSlots> {
         match &self.0 {
             State::Acquired(_) => None,

@@ -1,5 +1,5 @@
-//! The waits for tools in progress, so that each can be explained. Requests that get a slot at once
-//! are not included.
+//! The requests that currently wait for a tool, so that [`Gate::explain`](crate::Gate::explain) can
+//! find them. Requests that get a slot at once are not included.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -14,14 +14,14 @@ use crate::schedule::{Ticket, WaiterId};
 
 /// One request that waits for a slot of a tool.
 pub(crate) struct ToolWait {
-    /// The number of the wait, from the same sequence as the numbers of calls.
+    /// The number of the wait. Calls and waits for tools are numbered in one sequence.
     pub(crate) id: u64,
     pub(crate) label: Option<Arc<str>>,
     pub(crate) tool: Arc<str>,
     pub(crate) tenant: Arc<str>,
     pub(crate) lane: Lane,
     pub(crate) queued_at: Instant,
-    /// The model slots that the task holds idle while it waits. `None` if it holds none.
+    /// The model slots that stay in use, idle, while the task waits. `None` if there are none.
     pub(crate) held: Option<HeldSlots>,
     waiter: Mutex<Option<WaiterId>>,
 }
@@ -40,23 +40,24 @@ impl ToolWait {
         }
     }
 
-    /// Records the identity of the wait in the queue of the tool.
+    /// Stores the id that the request has in the queue of the tool.
     pub(super) fn set_waiter(&self, waiter: WaiterId) {
         *self.waiter.lock() = Some(waiter);
     }
 
-    /// Returns the identity of the wait in the queue of the tool. `None` if it is not queued yet.
+    /// Returns the id that the request has in the queue of the tool. `None` if it is not queued
+    /// yet.
     pub(crate) fn waiter(&self) -> Option<WaiterId> {
         *self.waiter.lock()
     }
 }
 
-/// The requests that currently wait for a tool of the gate, by the number of the wait.
+/// The requests that currently wait for a tool of the gate, by [`ToolWait::id`].
 #[derive(Default)]
 pub(super) struct ToolWaits(Mutex<HashMap<u64, Arc<ToolWait>>>);
 
 impl ToolWaits {
-    /// Adds a wait to the list of current waits. Dropping the returned guard removes it.
+    /// Adds a wait to the current waits. Dropping the returned guard removes it.
     pub(super) fn enter(self: &Arc<Self>, tool_wait: ToolWait) -> ToolWaitGuard {
         let tool_wait = Arc::new(tool_wait);
         self.0.lock().insert(tool_wait.id, tool_wait.clone());
@@ -69,7 +70,7 @@ impl ToolWaits {
     }
 }
 
-/// The record of one wait in [`ToolWaits`]. Dropping the guard removes the record.
+/// The guard of one wait in [`ToolWaits`]. Dropping the guard removes the wait.
 pub(super) struct ToolWaitGuard {
     pub(super) tool_wait: Arc<ToolWait>,
     tool_waits: Arc<ToolWaits>,

@@ -1,7 +1,7 @@
 //! The built-in transport: HTTP/1.1 and HTTP/2 over rustls, based on reqwest.
 //!
 //! Connections are pooled per proxy. Each pool has one fixed proxy or none, so reqwest never
-//! selects one.
+//! selects a proxy itself.
 
 use std::collections::HashMap;
 use std::env;
@@ -55,10 +55,10 @@ pub struct Http(Arc<Inner>);
 
 struct Inner {
     config: TransportConfig,
-    /// The proxy rules of requests without rules of their own. `None` if `proxy_from_env` is false:
-    /// all connections are then direct.
+    /// The proxy rules for requests without rules in their extensions. `None` if `proxy_from_env`
+    /// is `false`, so that all connections are direct.
     rules: Option<ProxyRules>,
-    /// The connection pools by proxy, indexed by shard. The key `None` stands for direct
+    /// The connection pools by proxy, and then by shard. The key `None` stands for direct
     /// connections.
     pools: RwLock<HashMap<Option<ProxyServer>, Vec<reqwest::Client>>>,
     /// The certificate authorities in the file that `SSL_CERT_FILE` names. `None` means those of
@@ -102,8 +102,8 @@ impl Http {
         request.extensions().get().unwrap_or(rules).proxy_for(request.uri()).cloned()
     }
 
-    /// Returns the connection pool of a proxy and shard, and creates it when it is first used.
-    /// `None` stands for direct connections.
+    /// Returns the connection pool for a proxy and a shard, and creates it when it is first used.
+    /// The proxy `None` stands for direct connections.
     ///
     /// # Errors
     /// As for the function [`pool`].
@@ -234,7 +234,8 @@ fn outgoing(mut request: Request<RequestBody>) -> Result<reqwest::Request, Error
     Ok(request)
 }
 
-/// A response body from the connection. It counts as in flight on its shard until it is dropped.
+/// A response body that is read from the connection. Its exchange counts as in flight on its shard
+/// until the body is dropped.
 struct Incoming {
     body: reqwest::Body,
     _shard: ShardGuard,
@@ -257,8 +258,8 @@ impl Body for Incoming {
     }
 }
 
-/// Converts an error of reqwest, and derives the kind from its causes. An error that the request
-/// body returned is returned unchanged.
+/// Converts an error of reqwest to an [`Error`], whose kind follows from the causes. If the request
+/// body returned an [`Error`] itself, returns that error unchanged.
 fn from_reqwest(error: reqwest::Error) -> Error {
     // An error of the request's own body is returned unchanged.
     if let Some(own) = sources(&error).find_map(|e| e.downcast_ref::<Error>()) {
@@ -301,12 +302,12 @@ fn is_local(error: &io::Error) -> bool {
         || error.raw_os_error().is_some_and(|code| TOO_MANY_FILES.contains(&code))
 }
 
-/// Returns `true` if the peer ended the body before the announced length.
+/// Returns `true` if the error states that the peer ended the body before the announced length.
 fn is_unexpected_end(error: &(dyn std::error::Error + 'static)) -> bool {
     error.downcast_ref::<io::Error>().is_some_and(|e| e.kind() == io::ErrorKind::UnexpectedEof)
 }
 
-/// Returns the causes of an error, outermost first, without the error itself.
+/// Returns the causes of an error (its `source` chain) without the error itself, outermost first.
 fn sources<'a>(error: &'a reqwest::Error) -> impl Iterator<Item = &'a (dyn std::error::Error + 'static)> {
     std::iter::successors(error.source(), |&e| e.source())
 }

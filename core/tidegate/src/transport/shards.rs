@@ -1,5 +1,5 @@
-//! Shards: several connection pools per host, so that HTTP/2 requests never wait for a free stream
-//! of a connection.
+//! Distributes the requests to a host over several connection pools (shards), so that HTTP/2
+//! requests never wait for a free stream of a connection.
 //!
 //! An HTTP client keeps one HTTP/2 connection per host, and queues requests beyond the peer's
 //! stream limit internally. Therefore a host that speaks HTTP/2 gets another pool, and thus another
@@ -12,31 +12,31 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use http::uri::Authority;
 use parking_lot::Mutex;
 
-/// The number of exchanges in flight for each host and shard.
+/// Counts the exchanges in flight for each host and shard.
 #[derive(Debug, Default)]
 pub(super) struct Shards {
     hosts: Mutex<HashMap<Authority, Arc<Host>>>,
 }
 
-/// The exchanges of one host: their number by shard, and whether the host speaks HTTP/2.
+/// The exchanges in flight of one host by shard, and whether the host speaks HTTP/2.
 #[derive(Debug, Default)]
 struct Host {
     http2: AtomicBool,
     in_flight: Mutex<Vec<usize>>,
 }
 
-/// The assignment of one exchange to a shard. The exchange counts as in flight until the guard is
+/// The assignment of one exchange to a shard. The exchange counts as in flight until this guard is
 /// dropped.
 #[derive(Debug)]
 pub(super) struct ShardGuard {
     host: Arc<Host>,
-    /// The index of the connection pool of the host to use, from 0.
+    /// The index of the shard, and thus of the connection pool to use, from 0.
     pub(super) index: usize,
 }
 
 impl Shards {
-    /// Assigns an exchange with the host to the first shard with fewer than `streams` exchanges in
-    /// flight. Hosts that are not known to speak HTTP/2 always get shard 0.
+    /// Assigns an exchange with the host `authority` to its first shard with fewer than `streams`
+    /// exchanges in flight. Hosts that are not known to speak HTTP/2 always get shard 0.
     pub(super) fn assign(&self, authority: &Authority, streams: usize) -> ShardGuard {
         let host = {
             let mut hosts = self.hosts.lock();
@@ -58,7 +58,8 @@ impl Shards {
 }
 
 impl ShardGuard {
-    /// Records the HTTP version of a response, which determines the shards of later exchanges.
+    /// Records whether the host speaks HTTP/2, by the version of a response. Affects the shards of
+    /// later exchanges.
     pub(super) fn on_response(&self, version: http::Version) {
         self.host.http2.store(version == http::Version::HTTP_2, Ordering::Relaxed);
     }

@@ -1,4 +1,4 @@
-//! Tests of what increases and decreases the limit.
+//! Tests of what increases and decreases the adaptive limit.
 
 use tidegate::config::LimitSettings;
 use tidegate::limit::{AdaptiveLimitLayer, Judge};

@@ -1,4 +1,5 @@
-//! Tests of the adaptive limit as a separate layer, over a scripted service under a paused clock.
+//! Tests of the adaptive limit as a separate tower layer, around a scripted service under a paused
+//! clock.
 #![allow(clippy::unwrap_used, clippy::expect_used, missing_docs, unreachable_pub)]
 
 mod adaptation;

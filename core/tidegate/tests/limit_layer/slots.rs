@@ -1,4 +1,4 @@
-//! Tests of how slots are acquired, awaited and released.
+//! Tests of the adaptive limit layer: how calls acquire slots, wait for them and release them.
 
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ use tower::{BoxError, Layer, ServiceExt, service_fn};
 
 use crate::support::*;
 
-/// Returns a builder of a layer with one slot.
+/// Returns the builder of a limit layer with one slot.
 fn one() -> AdaptiveLimitBuilder {
     AdaptiveLimitLayer::builder("llm").cap(1)
 }
@@ -172,7 +172,7 @@ async fn failures_and_panics_release_the_slot() {
 
 #[tokio::test(start_paused = true)]
 async fn exchange_ends_before_its_slot_is_released() {
-    /// Records the number of held slots when it is dropped.
+    /// Part of an exchange. When it is dropped, it adds the number of slots in use to the list.
     struct Looks(AdaptiveLimitLayer, Arc<Mutex<Vec<usize>>>);
 
     impl Drop for Looks {

@@ -14,8 +14,8 @@ use tower::{BoxError, Layer, Service, ServiceBuilder, ServiceExt};
 
 use crate::support::*;
 
-/// A retry policy with the number of attempts that may still follow a server error (5xx) or an
-/// error.
+/// A retry policy that retries errors and server errors (5xx). The field is the number of retries
+/// left.
 #[derive(Clone)]
 struct Thrice(usize);
 
@@ -85,7 +85,8 @@ async fn clones_and_services_of_one_layer_share_its_limit() {
     assert_eq!((seen.peak(), one.snapshot().peak_in_flight), (1, 1));
 }
 
-/// A service that reserves capacity from the moment it is ready.
+/// A service that counts how often it is polled for readiness, as a service does that reserves
+/// capacity from that moment.
 #[derive(Clone)]
 struct Reserves(Upstream, std::sync::Arc<std::sync::atomic::AtomicUsize>);
 

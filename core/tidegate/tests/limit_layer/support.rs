@@ -1,4 +1,5 @@
-//! A scripted service that counts its exchanges in flight.
+//! Test support: a scripted service that counts its exchanges in flight, and helpers to call it
+//! through a limit layer.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -27,39 +28,43 @@ pub type Ask = Request<Full<Bytes>>;
 pub type Answer = UnsyncBoxBody<Bytes, BoxError>;
 pub type Limited<J = HttpJudge> = AdaptiveLimit<Upstream, J>;
 
-/// Returns the error of failing scripts.
+/// Returns the error of scripts whose exchange fails.
 pub fn broken() -> BoxError {
     "broken off".into()
 }
 
-/// The script of one exchange.
+/// What the service does in one exchange.
 pub struct Script {
     pub status: u16,
     pub headers: Vec<(&'static str, &'static str)>,
-    /// The delay before the head.
+    /// The delay before the response head, or before the error in `fails`.
     pub head: Duration,
-    /// The error returned instead of the head.
+    /// The error that is returned instead of a response. `None` returns a response.
     pub fails: Option<BoxError>,
     /// The frames of the body, each with the delay before it.
     pub frames: Vec<(Duration, Result<&'static str, BoxError>)>,
-    /// Awaited before the first frame, in addition to its delay.
+    /// A signal that must be given before the first frame, in addition to its delay. `None` waits
+    /// for no signal.
     pub gate: Option<Arc<Notify>>,
 }
 
 impl Script {
-    /// Returns the script of a stream: the head at once, a token after `first`, the end `rest` later.
+    /// Returns the script of a stream: its head comes at once, its token `first` later, and its end
+    /// `rest` after the token.
     pub fn stream(first: Duration, rest: Duration) -> Self {
         let headers = vec![("content-type", "text/event-stream")];
         Self { headers, frames: vec![(first, Ok("token")), (rest, Ok("end"))], ..Self::whole(Duration::ZERO) }
     }
 
-    /// Returns the script of a response in one piece, after `head`.
+    /// Returns the script of a successful response that does not stream. Its head and body come
+    /// after `head`.
     pub fn whole(head: Duration) -> Self {
         let frames = vec![(Duration::ZERO, Ok("{}"))];
         Self { status: 200, headers: vec![], head, fails: None, frames, gate: None }
     }
 
-    /// Returns the script of a response with an error status and no stream, after 1 ms.
+    /// Returns the script of a response with the status `status` that does not stream. It comes
+    /// after 1 ms.
     pub fn refusal(status: u16, headers: &[(&'static str, &'static str)]) -> Self {
         Self { status, headers: headers.to_vec(), ..Self::whole(MS) }
     }
@@ -67,7 +72,7 @@ impl Script {
 
 type Play = dyn Fn(usize, usize) -> Script + Send + Sync;
 
-/// The scripted service.
+/// The scripted service, whose exchanges each follow a [`Script`].
 #[derive(Clone)]
 pub struct Upstream {
     play: Arc<Play>,
@@ -95,7 +100,7 @@ impl Seen {
     }
 }
 
-/// An exchange in flight, counted until it is dropped.
+/// The guard of an exchange. The exchange counts as in flight until the guard is dropped.
 struct Busy(Arc<Seen>);
 
 impl Drop for Busy {
@@ -142,7 +147,7 @@ impl Service<Ask> for Upstream {
     }
 }
 
-/// Returns a service and its counters. `play` returns the script of an exchange. Its arguments are
+/// Returns a scripted service and its counters. `play` returns the script of an exchange. It gets
 /// the number of earlier exchanges, and the number of exchanges in flight including this one.
 pub fn upstream(play: impl Fn(usize, usize) -> Script + Send + Sync + 'static) -> (Upstream, Arc<Seen>) {
     let seen = Arc::<Seen>::default();
@@ -157,13 +162,13 @@ pub async fn send<J: Judge>(service: &Limited<J>) -> Result<Response<LimitedBody
     service.clone().oneshot(ask()).await
 }
 
-/// Makes a call and reads its whole response.
+/// Makes a call, and returns the complete response body.
 pub async fn call<J: Judge>(service: &Limited<J>) -> Result<Bytes, BoxError> {
     Ok(send(service).await?.into_body().collect().await?.to_bytes())
 }
 
-/// Runs `callers` callers for `time`. Each makes its next call when it has the response to the
-/// last.
+/// Keeps `callers` concurrent callers busy for `time`: each makes its next call as soon as its
+/// previous response has ended.
 pub async fn load<J: Judge>(service: &Limited<J>, callers: usize, time: Duration) {
     let end = Instant::now() + time;
     let caller = || {
@@ -180,7 +185,7 @@ pub async fn load<J: Judge>(service: &Limited<J>, callers: usize, time: Duration
     }
 }
 
-/// Runs all tasks that are ready. Advances the paused clock by half a millisecond.
+/// Advances the paused clock by half a millisecond, so that all tasks that are ready run first.
 pub async fn settle() {
     sleep(MS / 2).await;
 }
@@ -189,7 +194,7 @@ pub fn found<J: Judge>(layer: &AdaptiveLimitLayer<J>) -> LimitSnapshot {
     layer.snapshot().adaptive.expect("it is found")
 }
 
-/// Asserts that no slot is held and no call waits, here or upstream.
+/// Asserts that no slot is in use, no call waits, and the service has no exchange in flight.
 pub fn assert_idle<J: Judge>(layer: &AdaptiveLimitLayer<J>, seen: &Seen) {
     let AdaptiveLimitSnapshot { in_flight, queue_depth, adaptive, .. } = layer.snapshot();
     assert_eq!((in_flight, queue_depth, seen.busy()), (0, 0, 0));

@@ -1,5 +1,5 @@
-//! Tests of admission by cost through the whole client: rates, sizes, borrowed slots and shared
-//! budgets.
+//! Tests of admission through the whole client by the cost of calls: rates, token budgets, borrowed
+//! slots and shared budgets.
 
 use std::time::Duration;
 
@@ -68,8 +68,8 @@ async fn requests_per_minute_are_paced() {
     assert_idle(&gate);
 }
 
-/// When one target returns tokens to a shared budget, a call that waits for them at the other target
-/// is admitted at once, not by its timer.
+/// Two targets draw on one budget. When a call of one target returns tokens to it, a waiting call
+/// of the other target is admitted at once, not later by its timer.
 #[tokio::test(start_paused = true)]
 async fn two_targets_share_one_budget() {
     let (transport, _) = answers(Duration::from_millis(10));
@@ -95,8 +95,8 @@ async fn two_targets_share_one_budget() {
     assert_idle(&gate);
 }
 
-/// If the usage is far below the reservation, the unused tokens are available to other calls at
-/// once.
+/// Each call reserves far more tokens than it uses. The unused tokens return to the budget when the
+/// call ends, so that the next call can use them at once.
 #[tokio::test(start_paused = true)]
 async fn unused_reservation_is_returned_to_the_budget() {
     let (transport, _) = answers(Duration::from_millis(10));

@@ -1,4 +1,5 @@
-//! Tests of usage that the client requests, and hides from callers that did not request it.
+//! Tests of `ask_usage`: the client requests the usage of streams, and hides it from callers that
+//! did not request it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,7 +23,8 @@ fn over(transport: Transport, more: &str) -> Gate {
     Gate::over(Config::from_toml(&targets).expect("a configuration"), transport).expect("a gate")
 }
 
-/// Returns an upstream that streams these frames and records the requests.
+/// Returns an upstream that answers each request with a stream of `frames`, and the list of the
+/// request bodies that it received.
 fn streams(frames: Vec<&'static str>) -> (Transport, Arc<Mutex<Vec<String>>>) {
     let bodies = Arc::new(Mutex::new(Vec::new()));
     let seen = bodies.clone();
@@ -154,7 +156,7 @@ async fn error_event_under_status_200_is_retried() {
     assert_eq!((body, seen.attempts()), ([TOKEN, STOP, DONE].concat().into(), 2));
 }
 
-/// Returns the simulator as a transport.
+/// Returns a transport to the simulator of an inference server.
 fn simulated() -> Transport {
     let simulator = Simulator::new(SimConfig::calibrated()).unwrap();
     Transport::new(tower::service_fn(move |request: Request<RequestBody>| {
@@ -170,8 +172,8 @@ fn simulated() -> Transport {
     }))
 }
 
-/// The caller receives the same stream from the simulator whether or not usage was requested, and
-/// the same response without a stream.
+/// The caller receives the same response whether the client requests usage (mode `enforce`) or not
+/// (mode `off`).
 #[tokio::test(start_paused = true)]
 async fn caller_reads_the_response_without_requested_usage() {
     for (path, prompt) in [

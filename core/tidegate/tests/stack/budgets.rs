@@ -1,10 +1,10 @@
-//! Tests of the provider's rate budgets through the whole client.
+//! Tests through the whole client of rate budgets that adapt to the responses of the provider.
 
 use std::time::Duration;
 
 use crate::support::*;
 
-/// A burst that was reduced by a 429 grows again after responses without rate headers.
+/// A 429 reduces the maximum burst. Responses without rate headers increase it again.
 #[tokio::test(start_paused = true)]
 async fn responses_without_rate_headers_raise_a_cut_rate() {
     let (transport, _) = upstream(|n, _, exchange| async move {

@@ -1,4 +1,4 @@
-//! Tests of caps, queues, rejections and the release of slots.
+//! Tests through the whole client of caps, queues, rejections and the release of slots.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;

@@ -15,16 +15,18 @@ use tokio::time::{Duration, Instant};
 
 use crate::support::{ANSWER, Exchange, SECOND, assert_idle, gate, json as answer, read, status, upstream};
 
-/// What a scripted vLLM server received.
+/// The requests that a scripted vLLM server received.
 #[derive(Default)]
 struct Server {
-    /// The bodies of requests to `/tokenize`, with the caller's key.
+    /// The body of each request to `/tokenize`, with the value of its `authorization` header.
     asked: Mutex<Vec<(Value, String)>>,
-    /// The exact count of each call when it arrived, if it was counted.
+    /// The exact number of prompt tokens of each call that reached the server. `None` if the call
+    /// was not counted.
     known: Mutex<Vec<Option<u64>>>,
 }
 
-/// Returns a vLLM server that answers `/tokenize` by this function.
+/// Returns a transport to a scripted vLLM server and the record of its requests. `tokenize` answers
+/// requests to `/tokenize`. Other requests get a successful response.
 fn vllm<F, Fut>(tokenize: F) -> (Transport, Arc<Server>)
 where
     F: Fn(Exchange) -> Fut + Clone + Send + Sync + 'static,

@@ -1,4 +1,4 @@
-//! Tests of the deadline, which covers the whole call.
+//! Tests of the deadline of calls, which limits waits, retries and streams together.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -48,8 +48,8 @@ async fn deadline_ends_calls_in_the_queue_in_flight_and_in_the_stream() {
     assert_idle(&gate);
 }
 
-/// Admission answers the call after it was polled and before its deadline is checked, as another
-/// thread may.
+/// A slot is released after the wait for it was polled and before the deadline is checked. In a
+/// real program, another thread may release a slot at this moment.
 #[tokio::test(start_paused = true)]
 async fn call_that_expires_in_the_queue_reports_the_rule() {
     let (transport, seen) = upstream(|_, _, exchange| async move { Ok(json(exchange, "{}")) });

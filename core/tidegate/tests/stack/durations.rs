@@ -1,4 +1,4 @@
-//! Tests of extreme durations from callers and builders: none of them causes a panic.
+//! Tests that no duration from a caller or a builder causes a panic, however long or short it is.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use tokio::time::Instant;
 
 use crate::support::*;
 
-/// Any duration. Most are longer than a clock can add.
+/// Generates durations, most of which are too long to be added to the current time.
 fn any_duration() -> impl Strategy<Value = Duration> {
     let any = (any::<u64>(), 0u32..1_000_000_000).prop_map(|(seconds, nanos)| Duration::new(seconds, nanos));
     let ends = [Duration::ZERO, Duration::from_nanos(1), duration::MAX, Duration::MAX];
@@ -99,7 +99,8 @@ proptest! {
     }
 }
 
-/// A [`tidegate::Config`] has public fields, so its values may have changed after validation.
+/// The fields of a [`tidegate::Config`] are public, so a program may set them to any value after
+/// the configuration was validated.
 #[tokio::test(start_paused = true)]
 async fn unchecked_settings_are_limited() {
     let (transport, _) = upstream(|_, _, exchange| async move {

@@ -1,4 +1,4 @@
-//! Tests of the explanations why a call waits.
+//! Tests of `Gate::explain`: what it states about calls and tool requests that wait.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ fn named(call: &str) -> http::Request<RequestBody> {
     request
 }
 
-/// Returns a gate with one slot, whose responses take 60 s.
+/// Returns a gate with one slot of `llm`, whose responses take 60 s, and one slot of the tool `db`.
 fn slow() -> Gate {
     let (transport, _) = upstream(|_, _, exchange| async move {
         sleep(60 * SECOND).await;

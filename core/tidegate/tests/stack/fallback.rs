@@ -11,7 +11,8 @@ use tokio::time::Instant;
 
 use crate::support::*;
 
-/// The name and value of a variable that is set in the environment of every test.
+/// The name and value of an environment variable that cargo sets for every test. Used as a
+/// credential.
 const KEY: (&str, &str) = ("CARGO_PKG_NAME", env!("CARGO_PKG_NAME"));
 
 /// A request that an upstream received.
@@ -21,8 +22,9 @@ struct Sent {
     body: String,
 }
 
-/// Returns an upstream with three kinds of hosts: `one` never answers, `down` answers with a
-/// `Retry-After` of an hour, and all others answer at once.
+/// Returns an upstream and the list of requests that it received. The host `one` never answers, the
+/// host `down` answers with status 429 and a `Retry-After` of an hour, and all others answer
+/// successfully.
 fn hosts() -> (Transport, Arc<Mutex<Vec<Sent>>>) {
     let sent = Arc::new(Mutex::new(Vec::new()));
     let seen = sent.clone();
@@ -45,7 +47,8 @@ fn hosts() -> (Transport, Arc<Mutex<Vec<Sent>>>) {
     (transport, sent)
 }
 
-/// Returns an upstream that answers every request, and the recorded requests.
+/// Returns an upstream that answers every request at once, and the list of requests that it
+/// received.
 fn upstream_of_anything() -> (Transport, Arc<Mutex<Vec<Sent>>>) {
     let sent = Arc::new(Mutex::new(Vec::new()));
     let seen = sent.clone();
@@ -87,7 +90,7 @@ fn ask(stream: bool) -> Request<RequestBody> {
         .unwrap()
 }
 
-/// Starts a call that holds the first target's only slot until it is aborted.
+/// Starts a call that holds the only slot of the target `first` until the returned task is aborted.
 async fn hold(gate: &Gate) -> tokio::task::JoinHandle<Result<Response<ResponseBody>, Error>> {
     let client = gate.client();
     let held = tokio::spawn(async move { client.call(ask(false)).await });
@@ -488,8 +491,8 @@ async fn password_in_the_url_is_sent_only_to_its_own_server() {
     }
 }
 
-/// Checks which parts of a request a fallback keeps: `tests/vectors/fallback.json`, which Python
-/// and Node run too.
+/// The shared test case of `tests/vectors/fallback.json`: names of headers and query parameters,
+/// and those that a fallback may send to another server. Python and Node use it too.
 struct Vectors {
     headers: Vec<String>,
     query: Vec<String>,
@@ -523,8 +526,12 @@ fn harmless(name: &str) -> String {
     format!("value-of-{name}")
 }
 
-/// Sends a request with all kinds of content over real sockets, while the first server's only slot
-/// is held. Returns the request that the fallback server received, in lower case.
+/// Sends a request with all headers and query parameters of `vectors` over real sockets while the
+/// only slot of its target is held. Returns the request that the fallback server received, in lower
+/// case.
+///
+/// `spare_target` is added to the configuration of the fallback target. If `same_server` is `true`,
+/// both targets are on one server.
 async fn fallback_receives(vectors: &Vectors, spare_target: &str, same_server: bool) -> String {
     let (sender, mut received) = tokio::sync::mpsc::unbounded_channel();
     let answer = move |mut socket: tokio::net::TcpStream, request: Vec<u8>| {

@@ -1,4 +1,5 @@
-//! Tests of custom transports: faults of the host, and when slots are released.
+//! Tests of transports that a host provides (`Foreign`): faults of the host, and when slots are
+//! released.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -15,13 +16,13 @@ use tokio::time::Instant;
 
 use crate::support::*;
 
-/// A method call that a host received.
+/// A call of a [`Host`] method, with its arguments.
 enum Told {
     Begin(Box<Request<RequestBody>>, Exchange),
     Cancel(u64),
 }
 
-/// A host that forwards each method call to the test.
+/// A host that sends each call of its methods to the test, which then acts as the host.
 struct Mailbox(UnboundedSender<Told>);
 
 impl Host for Mailbox {
@@ -376,7 +377,8 @@ async fn blocking_host_reads_only_when_the_reader_waits() {
     assert_idle(&gate);
 }
 
-/// A host that panics in `cancel`, and also in `begin` if the flag is `false`.
+/// A host whose `cancel` panics, and counts its calls in the first field. `begin` panics too if the
+/// second field is `false`.
 struct Clumsy(Arc<AtomicUsize>, bool);
 
 impl Host for Clumsy {

@@ -1,4 +1,5 @@
-//! Tests of request headers about the connection and the body length, over real sockets.
+//! Tests over real sockets of the request headers that concern the connection and of the declared
+//! body length.
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -15,8 +16,9 @@ use tokio::sync::mpsc;
 
 use crate::support::assert_idle;
 
-/// Answers requests that arrive completely. Reports each request, and the received parts of
-/// incomplete ones.
+/// Starts a server, and returns its address and a channel. The channel receives the text of each
+/// request: the complete request if it arrives completely, which the server then answers, and
+/// otherwise the part that arrived.
 async fn server() -> (SocketAddr, mpsc::UnboundedReceiver<String>) {
     let (told, requests) = mpsc::unbounded_channel();
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -137,7 +139,7 @@ async fn wrong_content_length_is_rejected_before_a_slot_is_taken() {
     assert!(requests.try_recv().is_err());
 }
 
-/// Bodies whose length differs from their content-length.
+/// Pairs of a `content-length` and the chunks of a body that has another length.
 const WRONG: [(&str, &[&str]); 6] = [
     ("5", &["abc"]),
     ("5", &["abc", ""]),

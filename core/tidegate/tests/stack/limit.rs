@@ -1,4 +1,4 @@
-//! Tests of the adaptive limit through the whole client: what changes it, which calls it delays,
+//! Tests through the whole client of the adaptive limit: what changes it, which calls it delays,
 //! and what it reports.
 
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use crate::support::*;
 
 const MS: Duration = Duration::from_millis(1);
 
-/// Returns settings of an adaptive limit that starts at `start` slots.
+/// Returns the settings of an adaptive limit that starts at `start` slots.
 fn adaptive(start: usize) -> LimitSettings {
     LimitSettings::new().start(start)
 }
@@ -31,7 +31,8 @@ fn limit(gate: &Gate) -> LimitSnapshot {
     target(gate).adaptive.expect("it is found")
 }
 
-/// Returns a stream whose first token takes `first`, and whose end takes `rest` longer.
+/// Returns a stream whose first token arrives after `first`, and whose end arrives `rest` after the
+/// first token.
 fn answer(exchange: Exchange, first: Duration, rest: Duration) -> Response<ResponseBody> {
     sse(exchange, vec![(first, Some(TOKEN)), (rest, Some(STOP)), (Duration::ZERO, Some(DONE))])
 }
@@ -41,8 +42,8 @@ fn start(gate: &Gate, stream: bool) -> JoinHandle<Result<Bytes, tidegate::Error>
     tokio::spawn(async move { read(client.call(chat(stream)).await?).await })
 }
 
-/// Runs `callers` callers for `time`. Each makes its next call when it has the response to the
-/// last.
+/// Keeps `callers` concurrent callers busy for `time`: each makes its next call as soon as its
+/// previous response has ended.
 async fn load(gate: &Gate, callers: usize, time: Duration) {
     let end = Instant::now() + time;
     let caller = || {
@@ -87,8 +88,8 @@ async fn limit_is_unchanged_without_demand() {
     assert_eq!((limit(&gate).limit, limit(&gate).raises), (8, 0));
 }
 
-/// Returns an upstream that begins one response at a time, each after 0.5 s. With a queue of
-/// several, first tokens are late.
+/// Returns an upstream whose calls get their first tokens one after the other, 0.5 s apart. If
+/// several calls are in flight, the first tokens of the later ones are therefore late.
 fn one_by_one() -> (tidegate::Transport, Arc<Seen>) {
     let turn = Arc::new(tokio::sync::Semaphore::new(1));
     upstream(move |_, _, exchange| {
@@ -228,7 +229,8 @@ async fn call_cancelled_at_any_moment_leaves_nothing_in_use() {
     assert_idle(&gate);
 }
 
-/// Returns an upstream that rejects calls while four are in flight.
+/// Returns an upstream that serves four calls at a time, and rejects further calls with status 429
+/// and `headers`.
 fn four_at_once(headers: &'static [(&'static str, &'static str)]) -> (tidegate::Transport, Arc<Seen>) {
     let there = Arc::new(tokio::sync::Semaphore::new(4));
     upstream(move |_, _, exchange| {

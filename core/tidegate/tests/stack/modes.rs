@@ -1,4 +1,5 @@
-//! Tests of the modes `observe` and `off`, and of requests that bypass the queue.
+//! Tests through the whole client of the modes `observe` and `off`, and of requests that bypass the
+//! queue.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Tests of proxy selection: `tests/vectors/proxies.json`, observed on sockets.
+//! Tests of proxy selection against the table in `tests/vectors/proxies.json`, observed on sockets.
 
 use std::collections::HashMap;
 use std::fs;
@@ -16,11 +16,13 @@ use tidegate::{Error, ErrorKind, Gate, RequestBody, Transport};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
-/// The servers that were connected to, with the credentials that they received.
+/// The labels of the servers that were connected to, each with the proxy credentials that it
+/// received.
 type Seen = Arc<Mutex<Vec<String>>>;
 
-/// Starts a server on loopback that records each connection: as an HTTP proxy, a SOCKS proxy or a
-/// plain server. It builds no tunnels: CONNECT, SOCKS and TLS fail.
+/// Starts a server on loopback, and returns its port. The server accepts HTTP proxy, SOCKS proxy
+/// and plain HTTP connections, and records each of them in `seen` under `label`. It opens no
+/// tunnels, so CONNECT, SOCKS and TLS fail.
 async fn recorder(label: &'static str, seen: &Seen) -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let port = listener.local_addr().unwrap().port();
@@ -64,8 +66,8 @@ async fn exchange(mut socket: TcpStream, label: &str, seen: &Seen) -> std::io::R
     }
 }
 
-/// Reads a SOCKS5 greeting and login (RFC 1929), up to the requested address. Returns the
-/// credentials, or an empty text.
+/// Reads a SOCKS5 greeting and login (RFC 1929), up to the requested address. Returns
+/// `user:password`, or an empty text if the client offers no login.
 async fn socks_login(socket: &mut TcpStream) -> std::io::Result<String> {
     let methods = text(socket).await?;
     if !methods.contains('\u{2}') {
@@ -87,7 +89,7 @@ async fn text(socket: &mut TcpStream) -> std::io::Result<String> {
     Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
-/// Replaces the table's placeholders.
+/// Replaces the placeholders of the table, such as `{a}`, with addresses, ports and names.
 fn fill(text: &str, ports: [u16; 3]) -> String {
     let [a, b, origin] = ports;
     // A name of 254 octets. Resolvers reject it without sending a query.

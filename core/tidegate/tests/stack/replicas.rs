@@ -22,7 +22,7 @@ fn ask(url: &str) -> Request<RequestBody> {
     request
 }
 
-/// Returns a transport that responds at once, and the list in which it records the URLs of calls.
+/// Returns a transport that answers at once, and the list in which it records the URLs of calls.
 fn answering() -> (Transport, Arc<Mutex<Vec<Uri>>>) {
     let asked = Arc::new(Mutex::new(Vec::new()));
     let book = asked.clone();
@@ -161,7 +161,8 @@ fn missing_key_is_an_error_when_the_gate_is_created() {
     assert!(open("PATH").is_ok());
 }
 
-/// Returns the path of a replica file, a gate that reads it, and the recorded URLs.
+/// Returns the path of a replica file that does not exist yet, a gate that reads it, and the list
+/// of the URLs of calls.
 fn of_file(name: &str) -> (std::path::PathBuf, Gate, Arc<Mutex<Vec<Uri>>>) {
     let path = std::env::temp_dir().join(format!("tidegate-{name}-{}", std::process::id()));
     let _ = std::fs::remove_file(&path);

@@ -1,4 +1,4 @@
-//! Tests of retries: the number and the times of attempts, and the result that is returned.
+//! Tests of retries: how many attempts are made, when, and what is returned to the caller.
 
 use std::time::Duration;
 
@@ -241,8 +241,9 @@ async fn invalid_retry_after_is_ignored() {
     );
 }
 
-/// Makes six calls to an upstream that answers the first request, and fails each later request after
-/// it has run.
+/// Makes one call that succeeds, and then six concurrent calls. The upstream processes these and
+/// answers with the status `code`. Returns the number of attempts of the six calls, their statuses,
+/// and the time that they took.
 async fn calls_that_ran_and_failed(code: u16) -> (usize, Vec<u16>, std::time::Duration) {
     let (transport, seen) = upstream(move |n, _, exchange| async move {
         Ok(if n == 0 { json(exchange, ANSWER) } else { status(code, &[], "{}") })
@@ -332,7 +333,7 @@ async fn all_waits_of_a_call_share_one_budget() {
     third.abort();
 }
 
-/// The status is returned at once, even if the body of the error never ends.
+/// The error status is returned within 2 s, even if the body of the error never ends.
 #[tokio::test(start_paused = true)]
 async fn endless_error_body_does_not_delay_its_status() {
     let (transport, _) = upstream(|_, _, exchange| async move {
@@ -349,8 +350,8 @@ async fn endless_error_body_does_not_delay_its_status() {
     assert_idle(&gate);
 }
 
-/// A local failure, such as an exhausted connection pool of the caller, does not count against the
-/// target. The call is retried, because nothing was sent.
+/// An error with a local cause, such as an exhausted connection pool of the caller, does not start
+/// a cool-down of the target. The call is retried, because nothing was sent.
 #[tokio::test(start_paused = true)]
 async fn local_failure_is_retried_and_is_no_evidence() {
     let (transport, seen) = upstream(|n, _, exchange| async move {

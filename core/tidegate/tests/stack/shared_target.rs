@@ -1,5 +1,6 @@
-//! Tests of the overflow target: credentials and models for which the table of targets has no place
-//! share its slots and its queue. A cool-down or rate header of one of them does not delay others.
+//! Tests of the shared target `others`, which serves credentials and models that are not configured
+//! and for which no separate target can be created. They share its slots and its queue, but a
+//! cool-down or rate header of one of them does not delay the others.
 
 use std::time::Duration;
 
@@ -12,7 +13,7 @@ use crate::support::*;
 
 const MOST: usize = 256;
 
-/// Returns a provider that answers as the `x-answer` header of the request says.
+/// Returns a provider that answers each request as the request's header `x-answer` states.
 fn provider() -> Transport {
     let (transport, _) = upstream(|_, request: Request<RequestBody>, exchange| async move {
         let answer = request.headers().get("x-answer").map_or("", |answer| answer.to_str().unwrap());
@@ -70,8 +71,9 @@ fn within(mut request: Request<RequestBody>, time: Duration) -> Request<RequestB
     request
 }
 
-/// Returns a gate whose table of targets is full of keys in use. Further keys share the overflow
-/// target.
+/// Returns a gate that has created the maximum number of targets, all of them used recently.
+/// Requests with further keys use the shared target `others`. `defaults` are additional default
+/// settings.
 async fn full(defaults: &str) -> Gate {
     let config = format!("[defaults]\nretry.attempts = 1\n{defaults}\n");
     let gate = Gate::over(Config::from_toml(&config).unwrap(), provider()).unwrap();
@@ -100,7 +102,7 @@ fn start(
     })
 }
 
-/// Runs all tasks until none can continue without a timer.
+/// Runs all tasks until each of them waits for a timer or another event.
 async fn settle() {
     for _ in 0..20 {
         tokio::task::yield_now().await;

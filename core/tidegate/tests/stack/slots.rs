@@ -1,5 +1,5 @@
-//! Tests of slots that are acquired by the name of their target. They have the same admission and
-//! the same records as requests, and their holders report the results.
+//! Tests of `Gate::acquire_slot`. Such slots have the same admission and the same call records as
+//! requests, and their holders report the results of the calls.
 
 use std::time::Duration;
 
@@ -12,7 +12,8 @@ use tokio::time::Instant;
 
 use crate::support::*;
 
-/// Returns a gate with a target for slots only, and one for requests.
+/// Returns a gate with the target `bedrock`, which is used through slots only, and the target
+/// `llm`, which is used through requests. `shape` changes the settings of `bedrock`.
 fn pair(shape: impl FnOnce(Target) -> Target) -> Gate {
     let (transport, _) = upstream(|_, _, exchange| async move { Ok(json(exchange, ANSWER)) });
     Gate::builder()

@@ -12,8 +12,8 @@ use tokio::sync::oneshot;
 
 use crate::support::assert_idle;
 
-/// Serves each connection by `script`, which gets the bytes read: the request's head, and the body
-/// if its length is known.
+/// Starts a server on loopback, and returns its address. For each connection, the server reads the
+/// request head and a body of known length, and passes both to `script`, which answers.
 pub async fn serve<F, Fut>(script: F) -> SocketAddr
 where
     F: Fn(TcpStream, Vec<u8>) -> Fut + Clone + Send + 'static,
@@ -155,8 +155,8 @@ async fn upload_is_streamed_and_sent_once() {
     assert_eq!(response.into_body().collect().await.unwrap().to_bytes(), "ok");
 }
 
-/// An HTTP/2 peer with a low stream limit. Excess streams must use another connection instead of
-/// waiting unobserved.
+/// The peer allows four streams per HTTP/2 connection. Further requests must use another connection
+/// instead of waiting inside the HTTP client, where the gate does not see them.
 #[tokio::test]
 async fn http2_opens_another_connection_below_the_peers_limit() {
     const AT_ONCE: usize = 12;

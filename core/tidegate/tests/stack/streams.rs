@@ -1,4 +1,5 @@
-//! Tests of streams: heads, first tokens, errors under status 200, truncation and silence.
+//! Tests through the whole client of streams: response heads, first tokens, errors under status
+//! 200, truncation and silence.
 
 use std::time::Duration;
 
@@ -201,8 +202,8 @@ async fn gemini_streams_are_observed() {
     assert_eq!((tenant.outcomes["completed"], tenant.outcomes["truncated"]), (1, 1));
 }
 
-/// A redirect of a POST contains no response that could be truncated. Redirects are followed above
-/// this client.
+/// A redirect contains no provider stream that could be incomplete. It is returned to the caller,
+/// whose SDK follows it.
 #[tokio::test(start_paused = true)]
 async fn redirect_is_not_truncated() {
     for stream in [false, true] {
@@ -217,7 +218,8 @@ async fn redirect_is_not_truncated() {
     }
 }
 
-/// Readers do not poll for the end of a body that announces length 0.
+/// A reader may not poll a body that announces length 0 at all. The call is still recorded as
+/// failed.
 #[tokio::test(start_paused = true)]
 async fn empty_error_response_is_a_failure() {
     let (transport, _) = upstream(|_, _, _exchange| async move { Ok(status(400, &[], "")) });

@@ -13,7 +13,7 @@ use tidegate::{Context, Error, ErrorKind, Gate, RequestBody, ResponseBody, Trans
 
 pub const SECOND: Duration = Duration::from_secs(1);
 
-/// The counters of the upstream.
+/// What the upstream counts: attempts so far, exchanges in flight, and their maximum.
 #[derive(Default)]
 pub struct Seen {
     pub attempts: AtomicUsize,
@@ -33,7 +33,7 @@ impl Seen {
     }
 }
 
-/// One exchange at the upstream, counted as in flight until it is dropped.
+/// The guard of one exchange at the upstream, which counts as in flight until the guard is dropped.
 pub struct Exchange(Arc<Seen>);
 
 impl Drop for Exchange {
@@ -42,8 +42,8 @@ impl Drop for Exchange {
     }
 }
 
-/// Returns an upstream that answers each attempt by `script`, and its counters. Attempts are
-/// numbered from 0.
+/// Returns a scripted upstream and its counters. `script` answers each attempt. It gets the number
+/// of the attempt, from 0, the request, and the guard of the exchange.
 pub fn upstream<F, Fut>(script: F) -> (Transport, Arc<Seen>)
 where
     F: Fn(usize, Request<RequestBody>, Exchange) -> Fut + Clone + Send + Sync + 'static,
@@ -60,7 +60,8 @@ where
     (Transport::new(transport), seen)
 }
 
-/// Returns a gate over `transport` with one target, for `http://llm`.
+/// Returns a gate over `transport` with the target `llm` for `http://llm`. `shape` changes the
+/// settings of the target.
 pub fn gate(transport: Transport, shape: impl FnOnce(Target) -> Target) -> Gate {
     Gate::builder().target(shape(Target::new("llm").url("http://llm"))).build_over(transport).expect("a gate")
 }
@@ -79,7 +80,8 @@ pub fn of(tenant: &str) -> Request<RequestBody> {
 
 pub const ANSWER: &str = r#"{"id":"1","object":"chat.completion","choices":[{"index":0,"message":{"role":"assistant","content":"hi"},"finish_reason":"stop"}],"usage":{"prompt_tokens":3,"completion_tokens":1,"total_tokens":4}}"#;
 
-/// Returns a JSON response that counts as in flight until it has been read.
+/// Returns a JSON response with the body `text`. Its exchange counts as in flight until the body
+/// has been read or dropped.
 pub fn json(exchange: Exchange, text: &'static str) -> Response<ResponseBody> {
     let frames = futures_util::stream::iter([Ok(Frame::data(Bytes::from_static(text.as_bytes())))]);
     let body = StreamBody::new(futures_util::StreamExt::map(frames, move |frame| {
@@ -97,7 +99,8 @@ pub fn status(code: u16, headers: &[(&str, &str)], body: &'static str) -> Respon
     response.body(ResponseBody::full(body)).unwrap()
 }
 
-/// Returns a stream of frames, each with the delay before it. `None` breaks the connection.
+/// Returns a stream of frames, each after its delay. The frame `None` breaks the connection. The
+/// exchange counts as in flight until the stream ends or is dropped.
 pub fn sse(exchange: Exchange, frames: Vec<(Duration, Option<&'static str>)>) -> Response<ResponseBody> {
     let stream =
         futures_util::stream::unfold((frames.into_iter(), exchange), |(mut frames, exchange)| async move {
@@ -123,7 +126,8 @@ pub async fn read(response: Response<ResponseBody>) -> Result<Bytes, Error> {
     Ok(response.into_body().collect().await?.to_bytes())
 }
 
-/// Returns the series, as `name{labels}`, that only the second of two Prometheus texts contains.
+/// Returns the series in the Prometheus text `after` that the text `before` does not contain, each
+/// as `name{labels}`.
 pub fn added<'a>(before: &str, after: &'a str) -> Vec<&'a str> {
     fn series(line: &str) -> Option<&str> {
         Some(line.rsplit_once(' ')?.0).filter(|series| !series.starts_with('#'))
@@ -132,15 +136,15 @@ pub fn added<'a>(before: &str, after: &'a str) -> Vec<&'a str> {
     after.lines().filter_map(series).filter(|series| !known.contains(series)).collect()
 }
 
-/// Returns `true` if a series belongs to a histogram by tenant and lane, which appears with its
-/// first value.
+/// Returns `true` if `series` belongs to a histogram by tenant and lane. Such histograms appear in
+/// the metrics only with their first value.
 pub fn is_by_lane(series: &str) -> bool {
     ["queue_wait_seconds", "ttft_seconds", "call_seconds"]
         .iter()
         .any(|family| series.strip_prefix("tidegate_").is_some_and(|name| name.starts_with(family)))
 }
 
-/// Asserts that no slot is held and no call waits.
+/// Asserts that no call is in progress, no slot is in use, and no call waits.
 pub fn assert_idle(gate: &Gate) {
     let snapshot = gate.snapshot();
     assert_eq!(snapshot.active, 0);

@@ -1,4 +1,5 @@
-//! Tests of call records and metric series, which all exist from the start.
+//! Tests of the call log, snapshots and metrics. All metric series exist from the start, except
+//! histograms by tenant and lane.
 
 use std::time::Duration;
 
@@ -38,7 +39,8 @@ async fn each_attempt_has_five_timestamps() {
     assert_eq!(gate.snapshot().targets["llm"].tenants["default"].objective_met, 1);
 }
 
-/// Returns the bytes of Prometheus text that each target adds.
+/// Returns the number of bytes that each further target adds to the Prometheus text. `shape`
+/// changes the settings of the targets.
 fn bytes_a_target(shape: impl Fn(Target) -> Target) -> usize {
     let text = |count: usize| {
         let (transport, _) = upstream(|_, _, exchange| async move { Ok(json(exchange, ANSWER)) });
@@ -123,7 +125,8 @@ async fn cancelled_call_is_counted_but_is_no_latency_sample() {
     assert_eq!((tenant.outcomes["cancelled"], tenant.ttft.count, tenant.duration.count), (1, 0, 0));
 }
 
-/// A response whose token counts differ greatly from the estimate for its length.
+/// A response whose token counts are far from the estimates that a gate has before it has learned
+/// anything.
 const DEAR: &str = r#"{"id":"1","object":"chat.completion","choices":[],"usage":{"prompt_tokens":400,"completion_tokens":900,"total_tokens":1300}}"#;
 
 #[tokio::test(start_paused = true)]

@@ -1,5 +1,5 @@
-//! Tests of model slots and tools in one gate: tasks that wait for a tool while they hold a slot,
-//! and slots that are released meanwhile.
+//! Tests of model slots and tools in one gate: tasks that wait for a tool while they hold a model
+//! slot, and model slots that are released during that wait.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use tokio::time::{Instant, sleep};
 
 use crate::support::*;
 
-/// Returns a stream that takes 1 s.
+/// Returns a stream that ends after 1 s.
 fn second(exchange: Exchange) -> Response<ResponseBody> {
     let ms = Duration::from_millis;
     let frames = [(0, ROLE), (0, TOKEN), (500, TOKEN), (500, STOP), (0, DONE)];
@@ -22,7 +22,7 @@ fn second(exchange: Exchange) -> Response<ResponseBody> {
 
 const SECOND_LONG: [&str; 5] = [ROLE, TOKEN, TOKEN, STOP, DONE];
 
-/// Returns a gate with one slot of `llm` and one of the tool `db`.
+/// Returns a gate over `transport` with one slot of the target `llm` and one slot of the tool `db`.
 fn narrow(transport: Transport) -> Gate {
     let target = Target::new("llm").url("http://llm").cap(1);
     let slots = Target::new("bedrock").slots_only();
@@ -43,7 +43,8 @@ async fn stream(gate: &Gate, context: Context) -> Response<ResponseBody> {
     gate.client().call(request).await.expect("an answer")
 }
 
-/// Returns how often a slot of the target was held when `db` was requested.
+/// Returns how often a task held a slot of `target` when it requested the tool `db`. `how` states
+/// what happened to the slot: `got`, `waited` or `yielded`.
 fn held(gate: &Gate, target: &str, how: &str) -> u64 {
     let snapshot = gate.snapshot();
     let seen = &snapshot.tools["db"].slot_held;
@@ -149,8 +150,11 @@ async fn all_series_exist_from_the_start() {
     );
 }
 
-/// Runs two tasks: one streams and then requests the tool, the other holds the tool and then calls.
-/// Each has a deadline of 60 s.
+/// Runs two tasks with a deadline of 60 s each. One starts a stream and then requests the tool; the
+/// other holds the tool and then makes a call. Returns how each of them ended.
+///
+/// If `yielding` is `true`, the first task requests the tool with `acquire_tool_yielding`. If
+/// `caller_first` is `true`, the first task begins first.
 async fn both_orders(yielding: bool, caller_first: bool) -> Vec<Result<(), ErrorKind>> {
     let gate = streaming();
     let until = |number| Context { deadline: Some(Instant::now() + 60 * SECOND), ..task(number) };
@@ -291,8 +295,8 @@ async fn dropped_response_ends_its_exchange_while_read_ahead() {
     assert_eq!((in_flight(&gate), seen.in_flight()), (0, 0));
 }
 
-/// Reads, tool requests and releases at random times: all bytes arrive in order, and no slot stays
-/// held.
+/// The reader reads, and the task acquires and releases the tool, at random times. All bytes arrive
+/// in order, and no slot stays in use.
 #[tokio::test(start_paused = true)]
 async fn reader_and_read_ahead_alternate() {
     for seed in 0..300 {
@@ -344,7 +348,8 @@ async fn reader_and_read_ahead_alternate() {
     }
 }
 
-/// As above, but on several threads, where the reader and the read-ahead task run in parallel.
+/// The same as `reader_and_read_ahead_alternate`, but on several threads, so that the reader and
+/// the read-ahead task run in parallel.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn reader_and_read_ahead_alternate_on_many_threads() {
     let frames = 200;

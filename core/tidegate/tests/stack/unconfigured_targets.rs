@@ -1,4 +1,5 @@
-//! Tests of targets that are not configured: each has its own admission while it is in use.
+//! Tests of the targets that the gate creates for requests without a configured target: each has
+//! its own admission while it is in use.
 
 use tidegate::Gate;
 use tidegate::config::Target;

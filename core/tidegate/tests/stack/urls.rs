@@ -1,4 +1,5 @@
-//! Tests of the URLs that are sent: `tests/vectors/urls.json`, over real sockets.
+//! Tests of the URLs that are sent, against the cases in `tests/vectors/urls.json` and over real
+//! sockets.
 
 use std::net::SocketAddr;
 
@@ -12,8 +13,9 @@ use tokio::sync::mpsc;
 
 use crate::support::read;
 
-/// Answers each request, and reports its request target: the part of the first line between method
-/// and version.
+/// Starts a server that answers each request, and returns its address and a channel. The channel
+/// receives the target of each request: the part of the first line between the method and the
+/// version.
 async fn server() -> (SocketAddr, mpsc::UnboundedReceiver<String>) {
     let (told, requests) = mpsc::unbounded_channel();
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();

@@ -1,4 +1,5 @@
-//! Tests of calls that are cancelled at every stage.
+//! Tests of calls that are cancelled before, during or after their wait for a slot: no slot is
+//! lost.
 
 use std::pin::pin;
 
@@ -9,7 +10,8 @@ use crate::cooldown::Failure;
 
 const LIMIT: usize = 4;
 
-/// Makes one call, which is cancelled at a random stage, or not at all.
+/// Waits for a slot as the call with this number, holds the slot for a few milliseconds, and
+/// reports a random outcome. The call may give up at a random stage before that.
 async fn call(admission: Arc<Admission>, number: u64, mut rng: fastrand::Rng) {
     let mut ticket = ticket();
     ticket.tenant = format!("tenant-{}", number % 7).into();
@@ -86,7 +88,7 @@ async fn random_cancels_leave_nothing_behind() {
     }
 }
 
-/// The outcomes of the calls change the adaptive limit meanwhile.
+/// The limit is adaptive, so the outcomes of the calls change it while calls are cancelled.
 #[tokio::test(start_paused = true)]
 async fn random_cancels_leave_nothing_behind_an_adaptive_limit() {
     for seed in 0..4 {
@@ -108,8 +110,8 @@ async fn random_cancels_leave_nothing_behind_an_adaptive_limit() {
     }
 }
 
-/// Uses real threads, so that grants and cancellations race. The result does not depend on the
-/// timing.
+/// Uses several threads, so that slots are granted and calls are cancelled at the same time. The
+/// result does not depend on the timing.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn cancels_on_many_threads_leave_nothing_behind() {
     let admission = admission(LIMIT);
@@ -167,8 +169,8 @@ async fn panic_releases_the_slot() {
     assert_settled(&admission, 1).await;
 }
 
-/// The probe after a cool-down is granted to a call that was just cancelled. The next call then
-/// becomes the probe at once.
+/// The probe, the first attempt after a cool-down, is granted to a call that is cancelled before it
+/// receives the slot. The next waiting call then becomes the probe at once.
 #[tokio::test(start_paused = true)]
 async fn probe_granted_to_a_cancelled_call_goes_to_the_next() {
     let admission = admission(2);

@@ -1,12 +1,12 @@
-//! Tests of the admission to a pool.
+//! Tests of admission to a target that is a pool of replicas.
 
 use super::*;
 use crate::config::PoolConfig;
 use crate::config::ReplicaConfig;
 use crate::placement::Observation;
 
-/// No other event is due. If the recovery did not admit the waiting call, the call would wait until
-/// another call ends.
+/// The recovery of the replica is the only event. Unless it admits the waiting call, the call waits
+/// until another call ends.
 #[tokio::test(start_paused = true)]
 async fn waiting_call_is_admitted_when_a_replica_recovers() {
     let config = PoolConfig { cap: 2, slow_start: None, ..PoolConfig::default() };

@@ -9,7 +9,8 @@ fn paused() -> Runtime {
     tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().expect("a runtime")
 }
 
-/// Queues a call in a new task. Returns when the call waits.
+/// Starts a task on `runtime` that waits for a slot for at most `wait`. Returns the handle of the
+/// task when its call is queued.
 fn queue(
     runtime: &Runtime,
     admission: &Arc<Admission>,
@@ -28,7 +29,8 @@ fn queue(
     task
 }
 
-/// Returns the result of a waiting call. Panics if the call is never answered.
+/// Runs `runtime` until the task `waits` has ended, and returns its result. Panics if the task does
+/// not end within 60 s.
 fn answer(runtime: &Runtime, waits: tokio::task::JoinHandle<Result<Permit, Error>>) -> Result<Permit, Error> {
     let answer = runtime.block_on(async { tokio::time::timeout(Duration::from_secs(60), waits).await });
     answer.expect("it is woken").expect("no panic")
@@ -52,7 +54,8 @@ fn runtime_shutdown_drops_its_calls_and_another_runtime_continues() {
     second.block_on(assert_settled(&admission, 1));
 }
 
-/// The pump ran on the first runtime. A call that waits on the second must not wait for ever.
+/// The timer task runs on the first runtime, which shuts down. A call that waits on the second
+/// runtime must still be rejected in time.
 #[test]
 fn runtime_shutdown_restarts_the_pump_for_calls_of_other_runtimes() {
     let (first, second) = (paused(), paused());
@@ -67,7 +70,8 @@ fn runtime_shutdown_restarts_the_pump_for_calls_of_other_runtimes() {
     second.block_on(assert_settled(&admission, 1));
 }
 
-/// Drops a permit as the thread of a garbage collector does, during a cool-down, while calls wait.
+/// Drops a permit on a thread without a runtime, such as that of a garbage collector, during a
+/// cool-down and while calls wait.
 #[test]
 fn permit_may_be_dropped_outside_of_a_runtime() {
     let first = paused();

@@ -1,4 +1,5 @@
-//! Tests that waiting calls are admitted or rejected in time, without another event.
+//! Tests that waiting calls are admitted or rejected at the right time by the timer task alone,
+//! without the end of another call.
 
 use std::pin::pin;
 
@@ -71,8 +72,9 @@ async fn cool_down_beyond_the_deadline_rejects_at_once() {
     assert_eq!(now(), begin);
 }
 
-/// All slots are held when the cool-down ends. A released slot admits the probe, which never ends.
-/// The timer task admits the other calls, so the release must start it.
+/// All slots are held when the cool-down ends, so a released slot admits the probe (the first
+/// attempt after the cool-down). The probe does not end. Only the timer task can admit the next
+/// call, so the release must start the timer task.
 #[tokio::test(start_paused = true)]
 async fn probe_admitted_by_a_release_is_timed() {
     let admission = admission(2);

@@ -34,8 +34,8 @@ pub(crate) async fn admit(call: &Call) -> Result<Permit, Error> {
 }
 
 /// Acquires a slot for the next attempt. A hedge gets a slot only if one is free at once. In mode
-/// `observe`, a call gets a slot even if none is free, and what the rules would have decided is
-/// counted.
+/// `observe`, a call gets a slot even if none is free, and the decision of mode `enforce` is
+/// counted in the metrics.
 async fn acquire(call: &Call) -> Result<Permit, Error> {
     let target = call.target();
     let admission = target.admission();
@@ -91,13 +91,13 @@ async fn acquire_shared(call: &Call, cooldowns: &SharedCooldowns, key: u64) -> R
     }
 }
 
-/// Stores the id of the call in the queue of its target.
+/// Stores in the call the id `waiter`, which the call has in the queue of its target.
 fn queued(call: &Call, waiter: WaiterId) {
     call.update_queue(|queue| queue.waiter = Some(waiter));
 }
 
-/// Returns the permit, unless its slot is at a replica that the call avoids. `None` also if the
-/// permit names no replica.
+/// Returns `permit` if its slot is at a replica that the call does not avoid. Otherwise, also if
+/// the slot is at no replica, drops the permit and returns `None`.
 fn filter_avoided(permit: Option<Permit>, ticket: &Ticket) -> Option<Permit> {
     let avoid = ticket.wants.as_ref().map_or(&[][..], |wants| &wants.avoid);
     permit.filter(|permit| permit.placed().is_some_and(|placed| !avoid.contains(&placed.id)))

@@ -1,5 +1,5 @@
-//! Applies the result of an attempt: its outcome to the target or the replica, and its tokens to
-//! the budgets and estimates.
+//! Reports the result of an attempt: its outcome to the target or replica, and its tokens to the
+//! rate budgets and to the cost estimates.
 
 use crate::admission::Permit;
 use crate::call::{Call, ExchangeRecord, Seen};
@@ -12,8 +12,8 @@ use tidegate_policy::outcome::AttemptOutcome;
 use tidegate_protocol::Usage;
 use tidegate_tokens::LengthSample;
 
-/// Applies the outcome of an attempt to its replica or, if the target is not a pool, to the target.
-/// Returns whether the call must wait or change its replica before a retry.
+/// Reports the outcome of an attempt to its replica or, if the target is not a pool, to the target.
+/// Returns what the call must wait for before a retry.
 pub(crate) fn apply(call: &Call, permit: &mut Permit, outcome: &AttemptOutcome) -> Hold {
     if outcome.is_inconclusive() {
         return Hold::No;
@@ -43,14 +43,17 @@ pub(crate) fn apply(call: &Call, permit: &mut Permit, outcome: &AttemptOutcome) 
     hold
 }
 
-/// Settles the budgets when the attempt is over, and updates the estimates.
+/// Corrects the charges of an attempt that has ended to the tokens that it used, and updates the
+/// estimates of response lengths.
 ///
-/// - A complete response with usage settles that usage, and the estimator learns it.
-/// - A complete response without usage keeps its reservation. The estimator learns the number of
-///   its deltas as its length in tokens.
-/// - A response that failed or was dropped settles the tokens that it had produced, because most
-///   providers bill those. The estimator learns that such responses are at least as long.
-/// - An attempt that produced no token keeps its reservation, and changes no estimate.
+/// - If the response is complete and reports its usage, the charges are corrected to that usage,
+///   and the estimator learns it.
+/// - If the response is complete without usage, its estimated charges stay. The estimator learns
+///   the number of its deltas as its length in tokens.
+/// - If the response failed or was dropped, the charges are corrected to the tokens that had
+///   arrived, because most providers bill those. The estimator learns that such responses are at
+///   least as long.
+/// - If no token had arrived, the estimated charges stay, and the estimator learns nothing.
 ///
 /// `sample` is what the estimator has already learned about the length of this response.
 pub(super) fn settle(call: &Call, permit: &mut Permit, exchange: &ExchangeRecord, sample: &mut LengthSample) {

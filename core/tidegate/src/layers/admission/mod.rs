@@ -1,5 +1,5 @@
-//! The admission layer: each attempt waits for a permit, which its response body then holds until
-//! it ends.
+//! The admission layer: each attempt waits for a permit. The response body holds the permit until
+//! the body ends.
 
 mod admit;
 mod apply_outcome;
@@ -68,8 +68,8 @@ impl<S: InnerService> Middleware<S> for AdmissionLayer {
     }
 }
 
-/// Returns the error of an attempt that the gate cancelled for `cause`. The retry layer makes the
-/// attempt again, with the age of its call.
+/// Returns the error of an attempt that the gate cancelled for `cause`. The retry layer then makes
+/// another attempt, which keeps the age of its call.
 fn cancellation_error(call: &Call, cause: Cancellation) -> Error {
     let (error, hold) = match cause {
         Cancellation::Preempted => (
@@ -93,9 +93,9 @@ fn cancellation_error(call: &Call, cause: Cancellation) -> Error {
     error
 }
 
-/// Applies the rate headers of a response to the rate budgets, and refunds an attempt that the
-/// upstream did not execute. Does nothing if `permit` is `None`, because the slot was already
-/// released.
+/// Updates the rate budgets from the rate-limit headers of a response. If the upstream did not
+/// execute the attempt, also marks its charge to be refunded. Does nothing if `permit` is `None`,
+/// because the slot was already released.
 fn apply_rate_headers(
     call: &Call,
     permit: Option<&mut Permit>,

@@ -21,8 +21,8 @@ use tidegate_policy::outcome::{AttemptOutcome, Cancellation};
 use tidegate_protocol::RateHeaders;
 use tidegate_tokens::LengthSample;
 
-/// Holds the permit of an attempt, and then of its response body. The slot is released when the
-/// body ends or fails, or on drop.
+/// Holds the permit of an attempt until its response body ends. The slot is released when the body
+/// ends or fails, or when this value is dropped.
 pub(super) struct PermitBody {
     call: Call,
     /// The permit, and the guard that delays its release. `None` once the slot was released.
@@ -34,17 +34,17 @@ pub(super) struct PermitBody {
     /// The record of the exchange. `None` before the response has begun, and for attempts that
     /// failed without one.
     exchange: Option<ExchangeRecord>,
-    /// The counter of output tokens that the scheduler reads.
+    /// The counter of output tokens, which this body updates and the scheduler reads.
     progress: Progress,
     /// What the estimator has learned so far about the length of the response.
     sample: LengthSample,
-    /// Whether the scheduler counts the attempt as awaiting its first token.
+    /// `true` while the scheduler counts the attempt as awaiting its first token.
     awaits_token: bool,
-    /// Whether the last poll found no frame: the attempt waits for the upstream, not for its
-    /// reader.
+    /// `true` if the last poll returned no frame, so that the body waits for the upstream and not
+    /// for its reader.
     awaits_upstream: bool,
-    /// How the attempt ended for the adaptive limit. `None` if its outcome and errors have not
-    /// determined it.
+    /// How the attempt ended, for the adaptive limit. `None` as long as neither the result of the
+    /// attempt nor an error of its body determines it.
     ended: Option<Ended>,
 }
 
@@ -89,8 +89,8 @@ impl PermitBody {
         }
     }
 
-    /// Applies the outcome of the attempt to the adaptive limit. If the attempt was accepted,
-    /// reports the tokens that have already arrived.
+    /// Records the result of the attempt when the response head has arrived or the attempt has
+    /// failed. If the attempt was accepted, also reports the tokens that have already arrived.
     pub(super) fn on_result(&mut self, result: &AttemptResult, outcome: &AttemptOutcome) {
         let Some((permit, _)) = &mut self.permit else { return };
         permit.on_response();
@@ -108,8 +108,8 @@ impl PermitBody {
         self.follow();
     }
 
-    /// Reports what the exchange has recorded since the last call of this function: the first token
-    /// and the number of tokens to the scheduler, and the length to the estimator.
+    /// Reports what has changed in the record of the exchange: the first token and the number of
+    /// tokens to the scheduler, and the length of the response to the estimator.
     fn follow(&mut self) {
         let (Some((permit, _)), Some(exchange)) = (&mut self.permit, &self.exchange) else { return };
         let tokens = exchange.tokens();
@@ -122,7 +122,8 @@ impl PermitBody {
         }
     }
 
-    /// Applies an error of the body to the adaptive limit and to the replica.
+    /// Records an error of the body: how the attempt ended for the adaptive limit, and the failure
+    /// for the replica.
     fn on_error(&mut self, error: &Error) {
         let outcome = outcome_of_error(error);
         if self.ended.is_none() {
@@ -141,8 +142,8 @@ impl PermitBody {
         self.exchange.as_ref().is_some_and(ExchangeRecord::has_token)
     }
 
-    /// Returns how the attempt ended for the adaptive limit, if its body did not fail. `is_over` is
-    /// `true` if the body ended, and `false` if it was dropped or is still open.
+    /// Returns how the attempt ended for the adaptive limit if no error has determined it.
+    /// `is_over` is `true` if the body ended, and `false` if it was dropped or is still open.
     fn ended(&self, is_over: bool) -> Ended {
         if let Some(exchange) = &self.exchange {
             let seen = exchange.seen();
@@ -163,8 +164,8 @@ impl PermitBody {
         }
     }
 
-    /// Sets the inner body, which holds the permit until it ends. Releases the slot at once if the
-    /// body is empty.
+    /// Stores the inner body, so that the permit is held until that body ends. Releases the slot at
+    /// once if the body is empty.
     pub(super) fn with_body(mut self, body: ResponseBody) -> Self {
         if body.is_end_stream() {
             self.end(true);
@@ -173,23 +174,23 @@ impl PermitBody {
         self
     }
 
-    /// Drops the inner body and then releases the slot. In this order, because the upstream must
-    /// not get another call while it is still busy with this one.
+    /// Drops the inner body, and only then releases the slot, so that the upstream gets no other
+    /// call while it is still busy with this one. `is_over` as for [`Self::ended`].
     fn end(&mut self, is_over: bool) {
         self.body = None;
         self.release(is_over);
     }
 
-    /// Releases the slot if the provider's terminal event was received. The upstream is then idle,
-    /// even if the connection stays open.
+    /// Releases the slot if the event that ends the provider's stream was received, even if the
+    /// connection stays open. The upstream no longer works on the call then.
     pub(super) fn release_if_complete(&mut self) {
         if self.exchange.as_ref().is_some_and(|exchange| exchange.seen().is_complete) {
             self.release(false);
         }
     }
 
-    /// Releases the slot and settles the budgets, at the first call of this function. `is_over` as
-    /// for [`Self::ended`].
+    /// Releases the slot and corrects the charges of the attempt. Does nothing if the slot was
+    /// already released. `is_over` as for [`Self::ended`].
     fn release(&mut self, is_over: bool) {
         self.follow();
         if let Some((mut permit, release_guard)) = self.permit.take() {

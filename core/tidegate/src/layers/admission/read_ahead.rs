@@ -1,14 +1,14 @@
-//! Reads a response ahead of its reader while the caller's task waits for a tool (`yield_slot`).
-//! The exchange can then end and release its slot before the task reads on.
+//! Reads a response into memory before its reader asks for the data, while the caller's task waits
+//! for a tool (`yield_slot`). The exchange can then end and release its slot during that wait.
 //!
 //! # Invariants
 //!
 //! - The reader gets the same frames and the same error, in the same order, as without reading
 //!   ahead.
-//! - No generation is ended early: if [`MAX_READ`] bytes are buffered, the reader polls the rest
-//!   and the slot stays in use.
-//! - At any time, only the reader or only the read-ahead task polls the body, because the body
-//!   stores the waker of one of them.
+//! - No generation is ended early: once [`MAX_READ`] bytes are buffered, reading ahead stops. The
+//!   reader polls the rest, and the slot stays in use until then.
+//! - At any time, either the reader or the read-ahead task polls the body, never both, because the
+//!   body stores the waker of only one of them.
 
 use std::collections::VecDeque;
 use std::future::Future;
@@ -29,30 +29,31 @@ use crate::call::Call;
 use crate::error::Error;
 use crate::layers::size_hint_after;
 
-/// Maximum number of bytes that are buffered for the reader: 1 MiB.
+/// Number of buffered bytes at which reading ahead stops: 1 MiB.
 const MAX_READ: usize = 1024 * 1024;
 
-/// A response body that either its reader or a read-ahead task polls.
+/// A response body that is polled by its reader or by a read-ahead task, one of them at a time.
 struct SharedBody(Mutex<State>);
 
 struct State {
     /// The inner body. `None` once the reader was dropped.
     body: Option<PermitBody>,
-    /// The entry of the slot in the slots of the caller's task. `None` once the slot was released.
+    /// The guard that lists the slot among those of the caller's task. `None` once the slot was
+    /// released.
     task_slot: Option<TaskSlotGuard>,
-    /// Frames that were read ahead and not yet yielded, oldest first.
+    /// Frames that were read ahead and that the reader has not received yet, oldest first.
     read: VecDeque<Result<Frame<Bytes>, Error>>,
     /// Number of data bytes in `read`.
     size: usize,
-    /// Number of calls of `start` that `stop` has not yet matched: the tools that the caller's task
-    /// waits for.
+    /// Number of calls of `start` without a matching call of `stop`. Each belongs to a tool that
+    /// the caller's task waits for or holds.
     starts: usize,
-    /// Number of read-ahead tasks started so far. Identifies the current one, because an aborted
-    /// task may be polled once more.
+    /// Number of read-ahead tasks started so far. Distinguishes the current task from an aborted
+    /// one, which may be polled once more.
     generation: u64,
     /// The task that reads ahead. `None` if the reader polls the body.
     task: Option<AbortHandle>,
-    /// Wakes the reader. `None` if it does not wait for a frame.
+    /// The waker of the reader. `None` if the reader does not wait for a frame.
     reader: Option<Waker>,
 }
 
@@ -107,20 +108,21 @@ impl ReadAhead for SharedBody {
 }
 
 impl State {
-    /// Stops reading ahead, so that the reader polls the body again. Returns the task to abort and
-    /// the reader to wake, which the caller must do outside the lock.
+    /// Ends the read-ahead task, so that the reader polls the body again. Returns the task to abort
+    /// and the reader to wake. The caller must do both after releasing the lock.
     fn stop(&mut self) -> (Option<AbortHandle>, Option<Waker>) {
         (self.task.take(), self.reader.take())
     }
 
-    /// Removes the entry of the slot from the caller's task if the slot was released.
+    /// If the slot was released, removes it from the slots of the caller's task.
     fn check_slot(&mut self) {
         if self.body.as_mut().is_none_or(|body| body.permit().is_none()) {
             self.task_slot = None;
         }
     }
 
-    /// Polls the inner body, and then calls [`Self::check_slot`].
+    /// Polls the inner body. If its slot was released meanwhile, removes the slot from those of the
+    /// caller's task.
     fn poll_body(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Error>>> {
         let Some(body) = &mut self.body else { return Poll::Ready(None) };
         let frame = Pin::new(body).poll_frame(cx);
@@ -129,10 +131,12 @@ impl State {
     }
 }
 
-/// The future that reads a response ahead.
+/// The future of a read-ahead task: reads a response into memory before its reader asks for the
+/// data.
 struct ReadAheadTask {
     shared: Arc<SharedBody>,
-    /// The value of `State::generation` when the task was started.
+    /// The value of `State::generation` for which the task was started. The task ends if it has
+    /// changed.
     generation: u64,
 }
 
@@ -221,8 +225,8 @@ fn size(frame: &Result<Frame<Bytes>, Error>) -> usize {
     frame.as_ref().ok().and_then(Frame::data_ref).map_or(0, Bytes::len)
 }
 
-/// Aborts a task and wakes a reader, if given. Must be called outside the lock, because a waker may
-/// run any code.
+/// Aborts `task` and wakes `reader`, unless they are `None`. Must be called outside the lock,
+/// because a waker may run any code.
 fn abort_and_wake(task: Option<AbortHandle>, reader: Option<Waker>) {
     if let Some(task) = task {
         task.abort();

@@ -1,10 +1,11 @@
-//! Adds the request for usage to the body of a request.
+//! Adds the option that requests token usage to the body of a request.
 
 use tidegate_protocol::json_edit::Object;
 
-/// The request member that has the options of a stream.
+/// The member of the request body that contains the options of a stream.
 const OPTIONS: &str = "stream_options";
-/// The stream option that requests usage in an additional last chunk.
+/// The stream option that requests token usage, which OpenAI then sends in an additional last
+/// chunk.
 const INCLUDE: &str = "include_usage";
 /// The stream option of vLLM that requests usage in every chunk. vLLM ignores the option unless
 /// usage is requested.

@@ -1,4 +1,4 @@
-//! A response body without the usage that this layer requested.
+//! A response body that hides the token usage that this layer requested.
 
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
@@ -10,13 +10,13 @@ use super::strip_usage::UsageFilter;
 use crate::body::ResponseBody;
 use crate::error::Error;
 
-/// A response body from which a [`UsageFilter`] removes the requested usage. Each part of the inner
-/// body is passed on as soon as the filter releases it.
+/// A response body from which a [`UsageFilter`] removes the requested usage. Data is passed on as
+/// soon as the filter releases it.
 pub(super) struct FilteredBody {
     body: ResponseBody,
     filter: UsageFilter,
-    /// The trailers or the error that follow the data that the filter has just released. Returned
-    /// by the next poll. `None` if there are none.
+    /// The trailers or the error to return in the next poll, after the data that the filter has
+    /// just released. `None` if there are none.
     next: Option<Result<Frame<Bytes>, Error>>,
     done: bool,
 }

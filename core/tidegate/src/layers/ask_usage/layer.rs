@@ -45,23 +45,24 @@ impl<S: InnerService> Middleware<S> for AskUsageLayer {
     }
 }
 
-/// Returns `true` if the call is a stream whose provider reports usage only on request, and its
-/// target has `ask_usage` set.
+/// Returns `true` if the layer may request usage for the call: it is a stream of a provider that
+/// reports usage only on request, and its target sets `ask_usage`.
 fn may_ask(call: &Call) -> bool {
     let facts = call.facts();
     let needs_request = matches!(facts.dialect, Dialect::OpenAiChat | Dialect::OpenAiCompletions);
     needs_request && facts.stream && call.is_enforced() && call.target().config().ask_usage
 }
 
-/// Returns `true` if the body of the request may be changed: it is neither signed nor compressed,
-/// and the gate sends it. A client's own transport would send the client's own body.
+/// Returns `true` if the layer may change the body of the request: the body is neither signed nor
+/// compressed, and the gate's own transport sends it. A client's own transport would send the
+/// client's original body.
 fn is_editable(request: &Request<RequestBody>) -> bool {
     let is_own = request.extensions().get::<Foreign>().is_some();
     !is_own && !is_signed(request.headers()) && !is_compressed(request.headers())
 }
 
-/// Returns the response without the requested usage. Responses that are not successful, are
-/// compressed or are a JSON document are returned unchanged.
+/// Returns the response with a body that hides the requested usage. Responses that are not
+/// successful, are compressed or are a JSON document are returned unchanged.
 fn without_usage(mut response: Response<ResponseBody>) -> Response<ResponseBody> {
     if !response.status().is_success() || is_document(response.headers()) || is_compressed(response.headers())
     {

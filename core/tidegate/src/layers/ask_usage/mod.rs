@@ -3,9 +3,10 @@
 //!
 //! The chat and completions APIs of OpenAI report the usage of a stream only if the request has
 //! `stream_options.include_usage`. Without usage, the tokens that were reserved for the call are
-//! never corrected to the tokens that it used. For targets with `ask_usage`, this layer adds the option (`ask.rs`) and
-//! removes its effects from the response (`strip_usage.rs`): the chunk that contains only usage, and the
-//! `"usage": null` that some servers add to all others. Everything else passes byte for byte.
+//! never corrected to the tokens that it used. For targets with `ask_usage`, this layer adds the
+//! option (`ask.rs`) and removes its effects from the response (`strip_usage.rs`): the chunk that
+//! contains only usage, and the `"usage": null` that some servers add to all others. Everything
+//! else passes byte for byte.
 //!
 //! # Exceptions
 //!

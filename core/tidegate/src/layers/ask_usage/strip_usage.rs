@@ -15,31 +15,33 @@ use tidegate_protocol::sse::MAX_EVENT;
 
 const USAGE: &[u8] = b"\"usage\"";
 
-/// An incremental filter that removes the requested usage from a stream of events. It buffers at
-/// most one event.
+/// An incremental filter that removes the requested usage from a stream of server-sent events. It
+/// buffers at most one event.
 pub(super) struct UsageFilter {
     /// Maximum number of bytes of an event that are buffered, line ends excluded. A longer event is
     /// passed on unfiltered.
     limit: usize,
     /// The buffered start of the current event.
     held: Vec<u8>,
-    /// Whether the current event has exceeded `limit`, so that the rest of it is passed on.
+    /// `true` if the current event has exceeded `limit`, so that the rest of it is passed on
+    /// unfiltered.
     passing: bool,
-    /// Whether the current line has at least one byte of content.
+    /// `true` if the current line has at least one byte of content so far.
     in_line: bool,
-    /// What happened to the line that a CR has just ended. A following LF is part of the same line
-    /// end, and is treated as the line was. `None` if the last byte was not a CR.
+    /// What happened to the line that ended with a CR as the last byte of the previous chunk. If an
+    /// LF follows, it belongs to the same line end and is treated like that line. `None` if the
+    /// previous chunk did not end with a CR.
     after_cr: Option<LineResult>,
 }
 
 /// What the filter did with a line.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum LineResult {
-    /// The line was added to the buffered event.
+    /// The line was added to the buffered event, and is passed on or removed with the event.
     Held,
     /// The line was passed on.
     Passed,
-    /// The line ended an event that was removed, and was removed with it.
+    /// The line was the empty line at the end of an event that was removed.
     Removed,
 }
 
@@ -58,7 +60,7 @@ impl UsageFilter {
     }
 
     /// Filters the next bytes of the body. Returns the bytes that can be passed on now, which may
-    /// be none.
+    /// be empty.
     pub(super) fn push(&mut self, chunk: Bytes) -> Bytes {
         // Complete events without `"usage"` pass without being copied. For most servers, these are
         // nearly all events.
@@ -72,7 +74,8 @@ impl UsageFilter {
         out.into()
     }
 
-    /// Filters the end of the body. Returns the rest of the bytes to be passed on.
+    /// Filters the buffered event, because the body has ended. Returns the last bytes to be passed
+    /// on.
     pub(super) fn finish(&mut self) -> Bytes {
         let mut out = Vec::new();
         // An event without its empty line is processed like any other, as the observer does.
@@ -118,8 +121,9 @@ impl UsageFilter {
         self.hold(rest, out);
     }
 
-    /// Ends a line that has content. `content` is the part of the line in the current chunk, and
-    /// `end` is its line end.
+    /// Processes the end of a line that has content. `content` is the part of the line in the
+    /// current chunk, and `end` is its line end. Adds both to the buffered event, or appends them
+    /// to `out`. Returns which of the two happened.
     fn end_line(&mut self, content: &[u8], end: &[u8], out: &mut Vec<u8>) -> LineResult {
         self.hold(content, out);
         self.in_line = false;
@@ -138,8 +142,8 @@ impl UsageFilter {
         LineResult::Held
     }
 
-    /// Ends the current event at an empty line, whose line end is `end`. Appends what is left of
-    /// the event to `out`.
+    /// Processes the empty line that ends the current event. `end` is the line end of that line.
+    /// Appends what is left of the event to `out`. Returns what happened to the empty line.
     fn end_event(&mut self, end: &[u8], out: &mut Vec<u8>) -> LineResult {
         let event = mem::take(&mut self.held);
         if !mem::take(&mut self.passing) && !event.is_empty() {
@@ -153,8 +157,8 @@ impl UsageFilter {
         LineResult::Passed
     }
 
-    /// Adds `part` to the buffered event. If that exceeds the limit, appends the buffer and `part`
-    /// to `out` instead.
+    /// Adds `part` to the buffered event. If the event would then exceed the limit, appends the
+    /// buffered event and `part` to `out` instead.
     fn hold(&mut self, part: &[u8], out: &mut Vec<u8>) {
         // An empty part never exceeds the limit, although the held line ends may.
         if !self.passing && !part.is_empty() && self.held.len() + part.len() > self.limit {
@@ -165,8 +169,8 @@ impl UsageFilter {
     }
 }
 
-/// Returns the event without its requested usage. Returns `None` if the event is to be passed on
-/// unchanged, and an empty vector if it is to be removed.
+/// Returns the event without the requested usage. Returns `None` if the event contains no such
+/// usage and is passed on unchanged, and an empty vector if the whole event is removed.
 fn without_usage(event: &[u8]) -> Option<Vec<u8>> {
     memmem::find(event, USAGE)?;
     let mut lines =
@@ -200,7 +204,7 @@ mod tests {
 
     use super::*;
 
-    /// Events as received, and as passed on.
+    /// Pairs of an event as the filter receives it and the text that the filter passes on.
     const EVENTS: [(&str, &str); 20] = [
         // OpenAI: `null` in each chunk, after or before other members.
         (

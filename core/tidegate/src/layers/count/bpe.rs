@@ -1,4 +1,4 @@
-//! Token counts by OpenAI's tokenizers, computed in this process.
+//! Counts prompt tokens with OpenAI's tokenizers, in this process.
 
 use bytes::Bytes;
 use http::HeaderMap;

@@ -1,4 +1,4 @@
-//! The tower layer that counts prompts.
+//! The counting layer, which counts the prompt tokens of calls.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -19,25 +19,26 @@ use crate::config::Tokenizer;
 use crate::layers::middleware::{InnerService, Middleware, ResponseFuture, take_ready, tower_layer};
 use crate::transport::{Foreign, ProxyRules, Transport};
 
-/// Counts the prompts of calls to targets whose `tokenizer` is not `learned`. Stores each count in
-/// its call ([`Call::exact_input`]).
+/// Counts the prompt tokens of calls to targets whose `tokenizer` is not `learned`. Stores each
+/// count in its call ([`Call::exact_input`]).
 ///
 /// *Default*: acts on no call, because the default `tokenizer` is `learned`. The layer must be
 /// above admission, which uses the count, and above retry, because one count serves all attempts.
 ///
 /// # Cancel safety
 ///
-/// Dropping the future cancels a request to the server. A count that has begun in this process runs
-/// to its end.
+/// Dropping the future cancels the request to the counting server. A count that has begun in this
+/// process runs to its end.
 #[derive(Clone)]
 pub(crate) struct CountLayer(Arc<Shared>);
 
 /// The state that the clones of a [`CountLayer`] share.
 struct Shared {
-    /// The transport for counting requests.
+    /// The transport over which counting requests are sent.
     transport: Transport,
     counters: Counters,
-    /// Targets that failed to count a prompt. Each is not asked again until the given time.
+    /// The targets whose servers failed to count a prompt, with the time until which each is not
+    /// asked again.
     paused: Mutex<HashMap<Arc<str>, Instant>>,
 }
 
@@ -75,8 +76,8 @@ impl<S: InnerService> Middleware<S> for CountLayer {
     }
 }
 
-/// Returns `true` if the target counts prompts, and the call has a prompt that is completely
-/// contained in its request.
+/// Returns `true` if the prompt of the call can and should be counted: the target sets a
+/// `tokenizer`, and the request contains the complete prompt.
 fn is_countable(call: &Call) -> bool {
     call.target().config().tokenizer != Tokenizer::Learned
         && call.is_inference()
@@ -85,9 +86,9 @@ fn is_countable(call: &Call) -> bool {
         && call.facts().prompt.is_some_and(|prompt| !prompt.has_stored_context)
 }
 
-/// Returns the URL and the headers for a counting request. For a pool, chooses any available
-/// replica, because the replica of the call is chosen after counting. Returns `None` if no replica
-/// is available.
+/// Returns the URL and the headers from which the counting request is made. In a pool, chooses any
+/// available replica, because the replica of the call is selected after counting. Returns `None` if
+/// no replica is available.
 fn tokenizer_address<'a>(
     call: &Call,
     request: &'a Request<RequestBody>,
@@ -118,9 +119,9 @@ impl Shared {
         }
     }
 
-    /// Asks the server of the target for the number of tokens in a call's prompt. Returns `None` if
-    /// the prompt cannot be counted, or if the server does not respond within [`MAX_COUNT_TIME`].
-    /// In the second case, the target is not asked again for [`UNAVAILABLE_FOR`].
+    /// Requests the number of tokens in a call's prompt from the server of the target. Returns
+    /// `None` if the prompt cannot be counted, or if no count arrives within [`MAX_COUNT_TIME`]. If
+    /// no count arrives, the target is not asked again for [`UNAVAILABLE_FOR`].
     async fn ask(&self, call: &Call, request: &Request<RequestBody>, body: Bytes) -> Option<u64> {
         // A transport in a request's extensions is for that request only, so it cannot be used to
         // ask the server.
@@ -141,7 +142,8 @@ impl Shared {
         }
     }
 
-    /// Returns `true` if the target has recently failed to count, and must not be asked now.
+    /// Returns `true` if the target failed to count a prompt within the last [`UNAVAILABLE_FOR`],
+    /// so that it must not be asked now.
     fn is_paused(&self, target: &Arc<str>) -> bool {
         self.paused.lock().get(target).is_some_and(|until| *until > clock::now())
     }

@@ -6,8 +6,8 @@
 //!
 //! # Guarantees
 //!
-//! - Counting *fails open*: a call that cannot be counted within [`MAX_COUNT_TIME`] continues with the
-//!   learned estimate. Reasons are a missing endpoint, a response without a count, a body over
+//! - Counting *fails open*: a call that cannot be counted within [`MAX_COUNT_TIME`] continues with
+//!   the learned estimate. Reasons are a missing endpoint, a response without a count, a body over
 //!   [`MAX_BODY_BYTES`], or a queue for the counting threads.
 //! - A server that failed to answer is not asked again for [`UNAVAILABLE_FOR`].
 //! - No counting runs on the threads that serve calls. Bodies are decompressed, parsed and counted
@@ -41,7 +41,7 @@ pub(crate) const MAX_BODY_BYTES: usize = 1 << 20;
 // A body that was small enough as sent is thus never too large after decompression.
 const _: () = assert!(MAX_DECOMPRESSED <= MAX_BODY_BYTES);
 
-/// Time for which a target that failed to count a prompt is not asked again: 10 s.
+/// Time after a failed count during which the same target is not asked to count again: 10 s.
 pub(crate) const UNAVAILABLE_FOR: Duration = Duration::from_secs(10);
 
 /// Limits how many prompts are decompressed, parsed and counted in this process at the same time.

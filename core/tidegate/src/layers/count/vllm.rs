@@ -1,5 +1,5 @@
-//! Token counts from vLLM's `/tokenize` endpoint, which applies the chat template and counts as the
-//! engine does.
+//! Counts prompt tokens with vLLM's `/tokenize` endpoint, which applies the chat template and
+//! counts as the engine does.
 
 use bytes::Bytes;
 use http::header::{
@@ -30,17 +30,17 @@ const FORWARDED_MEMBERS: [&str; 10] = [
     "mm_processor_kwargs",
 ];
 
-/// Maximum length of a response of `/tokenize` that is read, in bytes: 16 MiB. A response lists the
-/// tokens, at about seven bytes each.
+/// Maximum length of a response of `/tokenize`, in bytes: 16 MiB. A longer response counts as a
+/// failure. Responses list the tokens, at about seven bytes each.
 const MAX_RESPONSE_BYTES: usize = 16 << 20;
 
-/// The part of a `/tokenize` response that is used.
+/// The part of a `/tokenize` response that the gate reads: the number of tokens.
 #[derive(Deserialize)]
 struct TokenizeResponse {
     count: u64,
 }
 
-/// Why there is no count.
+/// Why a prompt was not counted.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum CountFailure {
     /// The prompt cannot be counted by this endpoint. The server was not asked.
@@ -81,8 +81,8 @@ pub(super) async fn count(
     Ok(answer.count)
 }
 
-/// Returns the URL of `/tokenize` on the server of `uri`. It has the same root as
-/// `/v1/chat/completions`. Returns `None` if `uri` is not a chat or completions endpoint.
+/// Returns the URL of `/tokenize` on the server of `uri`, with the same path prefix before it as
+/// before `/v1/chat/completions`. Returns `None` if `uri` is not a chat or completions endpoint.
 pub(super) fn endpoint(dialect: Dialect, uri: &Uri) -> Option<Uri> {
     let suffix = match dialect {
         Dialect::OpenAiChat => "/v1/chat/completions",
@@ -99,15 +99,15 @@ pub(super) fn endpoint(dialect: Dialect, uri: &Uri) -> Option<Uri> {
     Uri::from_parts(parts).ok()
 }
 
-/// Returns the request body without the members that `/tokenize` rejects. Returns `None` if the
-/// body is not a JSON object.
+/// Returns the request body with only the members that `/tokenize` accepts ([`FORWARDED_MEMBERS`]).
+/// Returns `None` if the body is not a JSON object.
 fn tokenize_body(body: &[u8]) -> Option<Vec<u8>> {
     let object = Object::read(body)?;
     Some(object.without(|member| !FORWARDED_MEMBERS.contains(&&*member.key)))
 }
 
-/// Returns the caller's headers for a `/tokenize` request. Removes the headers that describe the
-/// caller's body or the format of its response.
+/// Returns the caller's headers for a `/tokenize` request, without those that describe the caller's
+/// body or the format of its response.
 fn tokenize_headers(headers: &HeaderMap) -> HeaderMap {
     let mut headers = headers.clone();
     for name in [CONTENT_LENGTH, CONTENT_ENCODING, TRANSFER_ENCODING, EXPECT, ACCEPT, ACCEPT_ENCODING] {

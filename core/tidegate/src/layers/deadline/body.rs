@@ -1,4 +1,4 @@
-//! A response body that ends at the deadline, or when its reader stalls.
+//! A response body that is closed at the deadline, or when its reader stops reading.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -17,10 +17,12 @@ use crate::clock;
 use crate::error::{Error, ErrorKind, Reason};
 use crate::schedule::WaitExplanation;
 
-/// A response body that both its reader ([`DeadlineBody`]) and the task in `watch.rs` can close.
+/// A response body that can be closed by its reader ([`DeadlineBody`]) and by the task in
+/// `watch.rs`.
 pub(super) struct OpenBody {
     call: Call,
-    /// Maximum time between two reads, from the target's `stall`. `None` if unlimited.
+    /// Maximum time from the moment the reader receives a frame until it asks for the next one. Set
+    /// by the target's `stall`. `None` if unlimited.
     stall: Option<Duration>,
     state: Mutex<State>,
 }
@@ -28,12 +30,13 @@ pub(super) struct OpenBody {
 struct State {
     /// The inner body. `None` once it has ended or was closed.
     body: Option<ResponseBody>,
-    /// When the reader got its last frame. `None` while the reader waits for the next frame.
+    /// When the reader last received a frame without asking for the next one since. `None` while
+    /// the reader waits for a frame.
     unread_since: Option<Instant>,
-    /// Why the body was closed. `None` if it was not closed, or if the reader has already got the
-    /// error.
+    /// The error that the reader gets next, because the body was closed. `None` if the body was not
+    /// closed, or if the reader has already got the error.
     error: Option<Error>,
-    /// Wakes the reader when the body is closed. `None` if no reader waits.
+    /// The waker of the reader, which is woken when the body is closed. `None` if no reader waits.
     waker: Option<Waker>,
 }
 
@@ -55,8 +58,8 @@ impl OpenBody {
         }
     }
 
-    /// Drops the inner body, which ends the exchange and releases the slot. The next read returns
-    /// an error.
+    /// Closes the body at `now`: drops the inner body, which ends the exchange and releases the
+    /// slot. The next read returns an error, which depends on whether the deadline has passed.
     pub(super) fn close(&self, now: Instant) {
         let (body, waker) = {
             let mut state = self.state.lock();
@@ -78,11 +81,13 @@ impl OpenBody {
     }
 }
 
-/// The reader's handle of an [`OpenBody`]. While it is read, it also closes itself at the deadline.
+/// The response body that the reader polls. While the reader waits for a frame, this body also
+/// closes itself at the deadline.
 pub(super) struct DeadlineBody {
     /// The body, shared with the task that closes overdue bodies (`watch.rs`).
     pub(super) open_body: Arc<OpenBody>,
-    /// Resolves at the deadline of the call. Polled only while the body is read.
+    /// A timer that resolves at the deadline of the call. Polled only while the reader waits for a
+    /// frame.
     deadline: Pin<Box<Sleep>>,
 }
 
@@ -141,8 +146,8 @@ impl Body for DeadlineBody {
     }
 }
 
-/// Returns the error of a call whose deadline has passed. `why` is the reason for which the call
-/// waits. `None` if the call is not queued.
+/// Returns the error of a call whose deadline has passed. `why` is the rule that keeps the call
+/// waiting, or `None` if the call is not queued.
 pub(super) fn overdue(call: &Call, why: Option<WaitExplanation>) -> Error {
     let (kind, text) = if call.is_waiting() {
         (

@@ -1,4 +1,4 @@
-//! Closes unread response bodies after their deadline or the `stall` limit.
+//! A task that closes response bodies that are not read, after their deadline or the `stall` limit.
 
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
@@ -17,14 +17,15 @@ pub(super) struct BodyWatch(Mutex<Open>);
 
 #[derive(Default)]
 struct Open {
-    /// The open bodies, and dropped ones that the next check removes.
+    /// The open bodies. Bodies that were dropped stay in the list until the next check.
     bodies: Vec<Weak<OpenBody>>,
-    /// Whether the task is running.
+    /// `true` while the task is running.
     is_running: bool,
 }
 
 impl BodyWatch {
-    /// Watches a body until it is dropped. Starts the task if it is not running.
+    /// Adds a body, which is checked until it is dropped or closed. Starts the task if it is not
+    /// running.
     pub(super) fn add(self: &Arc<Self>, body: &Arc<OpenBody>) {
         let mut open = self.0.lock();
         open.bodies.push(Arc::downgrade(body));
@@ -33,7 +34,7 @@ impl BodyWatch {
         }
     }
 
-    /// Closes the overdue bodies. Returns `false` if no body is left to watch.
+    /// Closes the bodies that are overdue at `now`. Returns `false` if no open body is left.
     fn close_overdue(&self, now: Instant) -> bool {
         let mut overdue = Vec::new();
         let is_running = {
@@ -61,11 +62,11 @@ impl std::fmt::Debug for BodyWatch {
     }
 }
 
-/// The running task of a [`BodyWatch`]. If a runtime shuts down and drops it, the next response
-/// body starts another task.
+/// The state of the task of a [`BodyWatch`] while it runs. If a runtime shuts down and drops the
+/// task, the next response body starts another task.
 struct RunningWatch {
     watch: Arc<BodyWatch>,
-    /// Whether no body is left to watch. The task then ends.
+    /// `true` if no open body is left, so that the task ends.
     is_done: bool,
 }
 
@@ -77,7 +78,7 @@ impl Drop for RunningWatch {
     }
 }
 
-/// Checks the open bodies once per [`INTERVAL`], until none is left.
+/// Runs the task: checks the open bodies once per [`INTERVAL`], until none is left.
 async fn run(mut running: RunningWatch) {
     while !running.is_done {
         tokio::time::sleep(INTERVAL).await;

@@ -30,17 +30,19 @@ pub(super) struct Original {
     pub(super) body: RequestBody,
 }
 
-/// The address, model and credential of the requests to a fallback target.
+/// What changes in a request that is sent to a fallback target: its address, model, credential and
+/// headers.
 pub(super) struct Address {
-    /// The base URLs of the target. Empty if the target is selected by the model name alone.
+    /// The base URLs of the target. Empty if the target is configured without URLs, by the model
+    /// name alone.
     pub(super) bases: Vec<BaseUrl>,
     /// The model that replaces the model of the request. `None` leaves the model unchanged.
     pub(super) model: Option<Arc<str>>,
-    /// The credential of the target, from `key_env`. `None` sends the caller's own credential, to
-    /// the caller's own server only.
+    /// The target's own credential, from `key_env`. If `None`, the request keeps the caller's
+    /// credential, which is sent to the caller's own server only.
     pub(super) credential: Option<Credential>,
-    /// Whether the target is a pool. The server of a call to a pool is chosen later, so it counts
-    /// as another server than the caller's.
+    /// `true` if the target is a pool. Its replica is selected later, so the server is treated as
+    /// different from the caller's.
     pub(super) is_pool: bool,
     /// Headers of the caller that the target receives in addition to the allowlist (`forward.rs`).
     pub(super) forward_headers: Vec<HeaderName>,
@@ -48,10 +50,10 @@ pub(super) struct Address {
 
 impl Address {
     /// Creates the request to this target. `first_bases` are the base URLs of the target that the
-    /// caller sent the call to.
+    /// caller sent the call to. `dialect` determines the header of the credential.
     ///
     /// # Errors
-    /// Why the request cannot be created. The text contains no part of the request.
+    /// The reason why the request cannot be created. It contains no part of the request.
     pub(super) fn request(
         &self,
         original: &Original,
@@ -90,9 +92,9 @@ impl Address {
         Ok(made)
     }
 
-    /// Returns `uri` unchanged if it is below one of the base URLs of this target, or if the target
-    /// has none. Otherwise moves `uri` from its base URL in `first_bases` to the first base URL of
-    /// this target. Returns `None` if that is not possible.
+    /// Moves `uri` to this target: replaces its base URL, which is one of `first_bases`, with the
+    /// first base URL of this target. Returns `uri` unchanged if it is already below a base URL of
+    /// this target, or if the target has none. Returns `None` if `uri` cannot be moved.
     fn rebase(&self, uri: &Uri, first_bases: &[BaseUrl]) -> Option<Uri> {
         let Some(first) = self.bases.first().filter(|_| !self.bases.iter().any(|base| base.contains(uri)))
         else {
@@ -104,7 +106,7 @@ impl Address {
     /// Replaces the model in the body of `made` and in the path of `uri`. Returns the new URL.
     ///
     /// # Errors
-    /// Why the model cannot be replaced.
+    /// The reason why the model cannot be replaced.
     fn replace_model(
         &self,
         made: &mut Request<RequestBody>,
@@ -126,11 +128,12 @@ impl Address {
     }
 }
 
-/// Returns the JSON body with `model` as its model. Returns `None` if the body stays unchanged,
-/// because only the path contains the model. `in_path` is `true` if the path contains the model.
+/// Returns the JSON body with `model` as its model. `in_path` is `true` if the path of the URL
+/// contains a model. Returns `None` if the body stays unchanged because only the path contains the
+/// model.
 ///
 /// # Errors
-/// Why the model of the body cannot be replaced.
+/// The reason why the model in the body cannot be replaced.
 fn with_model(
     headers: &HeaderMap,
     body: Option<&Bytes>,

@@ -54,7 +54,8 @@ const SDK_PREFIX: &str = "x-stainless-";
 /// stream format, and Anthropic's beta switch.
 const QUERY: [&str; 3] = ["api-version", "alt", "beta"];
 
-/// Removes every header that is neither on the allowlist nor in `named`.
+/// Removes each header that is neither on the allowlist nor in `named`, the headers that the target
+/// sets in `forward_headers`.
 pub(super) fn retain_headers(headers: &mut HeaderMap, named: &[HeaderName]) {
     let removed: Vec<HeaderName> =
         headers.keys().filter(|name| !is_kept(name) && !named.contains(name)).cloned().collect();

@@ -1,4 +1,5 @@
-//! The fallback layer: sends a call to one target after the other, until one admits it.
+//! The fallback layer: if the target of a call rejects it, sends the call to its fallback targets
+//! in turn until one admits it.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -98,7 +99,7 @@ async fn try_in_turn<S: InnerService>(
     }
 }
 
-/// Adds the header that names the target of `call` to a response.
+/// Adds the header [`ANSWERED_BY`] with the name of the call's target to a response.
 fn answered_by(call: &Call, mut response: Response<ResponseBody>) -> Response<ResponseBody> {
     // Names have no control characters. Characters beyond ASCII are sent as UTF-8.
     if let Ok(name) = HeaderValue::from_bytes(call.target().name().as_bytes()) {
@@ -108,7 +109,7 @@ fn answered_by(call: &Call, mut response: Response<ResponseBody>) -> Response<Re
 }
 
 /// Returns the reason of a rejection if the call may be sent to another target: the reason allows
-/// it ([`Reason::can_fall_back`]), sending the call again is safe, and its deadline has not passed.
+/// it ([`Reason::can_fall_back`]), sending the call again is safe, and its deadline is after `now`.
 /// Otherwise returns `None`.
 fn fallback_reason(call: &Call, error: &Error, now: Instant) -> Option<Reason> {
     let reason = error.reason().filter(Reason::can_fall_back)?;

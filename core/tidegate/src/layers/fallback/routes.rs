@@ -1,5 +1,5 @@
-//! The fallback targets of a gate, and the address of requests to each. Created when the gate
-//! opens.
+//! The fallback targets of a gate, and how requests to each of them are addressed. Created when the
+//! gate is created.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ use tidegate_protocol::base_url::BaseUrl;
 #[derive(Default)]
 pub(crate) struct FallbackRoutes(HashMap<Arc<str>, FallbackRoute>);
 
-/// A fallback target, and the address of requests to it.
+/// A fallback target, and how requests to it are addressed.
 pub(super) struct FallbackRoute {
     pub(super) target: Arc<Target>,
     address: Address,
@@ -56,11 +56,11 @@ impl FallbackRoutes {
 }
 
 impl FallbackRoute {
-    /// Creates the call and its request to this target, from the request that the caller sent to
-    /// the target `first_target`. The call is made `now`.
+    /// Creates the call to this fallback target and its request, at the time `now`. `original` is
+    /// the request that the caller sent to the target `first_target`.
     ///
     /// # Errors
-    /// Why the call cannot be sent to this target.
+    /// The reason why the call cannot be sent to this target.
     pub(super) fn redirect(
         &self,
         call: &Call,
@@ -75,7 +75,7 @@ impl FallbackRoute {
     }
 }
 
-/// Returns the address of requests to a target, with the credential from its `key_env`.
+/// Returns how requests to a target are addressed, with the credential from its `key_env`.
 ///
 /// # Errors
 /// As for [`key`].
@@ -93,7 +93,7 @@ fn address(config: &TargetConfig) -> Result<Address, Error> {
     })
 }
 
-/// Reads the credential of a target from an environment variable.
+/// Reads the credential of the target `config` from the environment variable `variable`.
 ///
 /// # Errors
 /// `Config` if the variable is not set, or has no usable key.

@@ -54,18 +54,19 @@ impl<S: InnerService> Middleware<S> for HedgeLayer {
     }
 }
 
-/// What is needed to send a second attempt: the call, a copy of its request, and the time after
-/// which the copy is sent.
+/// A hedge that may be sent: the call, a copy of its request, and the delay after which the copy is
+/// sent.
 struct Hedge {
     call: Call,
-    /// Time in flight without a token after which the copy is sent.
+    /// Time since the first attempt was sent, without a token, after which the copy is sent.
     after: Duration,
     request: Request<RequestBody>,
 }
 
 impl Hedge {
-    /// Copies the request of a call. Returns `None` if the pool sets no `hedge` delay, the body can
-    /// be sent only once, or the request uses its client's own transport.
+    /// Prepares a hedge by copying the request of a call. Returns `None` if the pool sets no
+    /// `hedge` delay, if the body can be sent only once, or if the request uses its client's own
+    /// transport.
     fn new(call: Call, parts: &Parts, body: &RequestBody) -> Option<Self> {
         // The client's own transport serves one exchange of a call at a time.
         if parts.extensions.get::<Foreign>().is_some() {
@@ -139,17 +140,19 @@ impl Hedge {
     }
 }
 
-/// A call and its hedge. Dropping it counts the hedge, and adds the attempts of the hedge to the
-/// call.
+/// A call and its hedge. Dropping the pair counts the hedge in the metrics, and adds the attempts
+/// of the hedge to the records of the call.
 struct Pair<'a> {
     call: &'a Call,
     hedge: &'a Call,
-    /// Whether the response of the hedge is returned. Set when the call's own attempt is over.
+    /// `true` if the response of the hedge is returned. Set only after the call's own attempt has
+    /// ended.
     is_won: bool,
 }
 
 impl Pair<'_> {
-    /// Counts a failed attempt of the hedge. The next attempt of the call avoids its replica.
+    /// Counts a failed attempt of the hedge in the metrics, and makes the next attempt of the call
+    /// avoid the replica of the hedge.
     fn on_failed_hedge(&self, outcome: &AttemptOutcome) {
         self.hedge.on_failed_attempt(outcome);
         self.call.avoid(self.hedge.placed());
@@ -188,8 +191,8 @@ fn may_be_hedged(call: &Call) -> bool {
     call.is_enforced() && call.is_inference() && facts.stream && facts.repeatable && !call.was_hedged()
 }
 
-/// Resolves when the current attempt of the call has been in flight for `after`. The wait for a
-/// slot does not count.
+/// Resolves when the current attempt of the call was sent at least `after` ago. The wait for a slot
+/// does not count.
 async fn token_is_late(call: &Call, after: Duration) {
     loop {
         let now = clock::now();

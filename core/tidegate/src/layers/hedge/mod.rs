@@ -6,8 +6,8 @@
 //!
 //! # Limits
 //!
-//! - Hedges are charged to the retry budget. If a pool is overloaded, all of its responses are late,
-//!   and a second attempt of each call would add to the load.
+//! - Hedges are charged to the retry budget. If a pool is overloaded, all of its responses are
+//!   late, and a second attempt of each call would add to the load.
 //! - A hedge is sent only if a slot is free at once. It does not wait in the queue.
 //! - Only streams are hedged. Other calls show no progress until they end, so a long response cannot
 //!   be distinguished from a late one.

@@ -65,18 +65,18 @@ impl<S: InnerService> Middleware<S> for ObserveLayer {
     }
 }
 
-/// A response body that records its call when it ends.
+/// A response body that ends the record of its call when the body ends.
 struct CountedBody {
     body: ResponseBody,
-    /// Whether the response has an error status.
+    /// `true` if the response has an error status.
     failed: bool,
-    /// The record of the call. `None` once the body has ended.
+    /// The open record of the call. `None` once the body has ended.
     tally: Option<Tally>,
 }
 
 impl CountedBody {
-    /// Ends the record of the call with `outcome`, at the first call of this function. A completed
-    /// call counts as failed if its response has an error status or an error event.
+    /// Closes the record of the call with `outcome`. A completed call is recorded as failed if its
+    /// response has an error status or an error event. Later calls have no effect.
     fn end(&mut self, outcome: Outcome) {
         if let Some(mut tally) = self.tally.take() {
             let failed = self.failed || tally.is_failed();

@@ -28,17 +28,18 @@ pub struct CallRecord {
     pub label: Option<Arc<str>>,
     /// Name of the target.
     pub target: Arc<str>,
-    /// Name of the target that rejected the call before, if the call came to this target as a
-    /// fallback, otherwise `None`. The rejection has its own record with the same `id`.
+    /// Name of the target that rejected the call before the call came to this target as a fallback.
+    /// `None` if this is the call's first target. The rejection has its own record with the same
+    /// `id`.
     pub fallback_from: Option<Arc<str>>,
     /// Name of the tenant.
     pub tenant: Arc<str>,
-    /// Name of the lane.
+    /// Name of the lane: `interactive`, `standard` or `batch`.
     pub lane: &'static str,
     /// Name of the model. `None` if the request names none.
     pub model: Option<Arc<str>>,
-    /// How the call ended: `completed`, `failed`, `refused`, `cancelled`, `truncated`, `timed_out` or
-    /// `broken`.
+    /// How the call ended: `completed`, `failed`, `refused`, `cancelled`, `truncated`, `timed_out`
+    /// or `broken`.
     pub outcome: &'static str,
     /// When the call was made, in seconds since the Unix epoch.
     pub queued_at: f64,
@@ -93,12 +94,13 @@ pub struct AttemptRecord {
     pub backoff: Option<f64>,
 }
 
-/// A log of the last [`LOGGED_CALLS`] calls that ended, and a channel for those that end from now
-/// on.
+/// The log of the last [`LOGGED_CALLS`] calls that ended. [`CallLog::follow`] also delivers each
+/// call that ends from then on.
 #[derive(Debug, Default)]
 pub struct CallLog {
     last: Mutex<VecDeque<CallRecord>>,
-    /// The channel of [`CallLog::follow`], created by its first caller.
+    /// The sending end of the channel of [`CallLog::follow`], created when that function is first
+    /// called.
     followed: OnceLock<broadcast::Sender<Arc<CallRecord>>>,
 }
 
@@ -122,7 +124,8 @@ impl CallLog {
         lines.map(|line| line + "\n").collect()
     }
 
-    /// Adds a call that ended at `now`. `usage` is the tokens that the provider reported, if any.
+    /// Adds the record of a call that ended at `now`. `usage` is the token usage that the provider
+    /// reported, or `None` if it reported none.
     pub(super) fn push(
         &self,
         call: &Call,

@@ -1,4 +1,5 @@
-//! The record of one call, which is added to the metrics and the call log when the call ends.
+//! The open record of a call in progress, which is added to the metrics and the call log when the
+//! call ends.
 
 use std::sync::Arc;
 
@@ -11,9 +12,9 @@ use crate::call::{Attempt, Call, ExchangeRecord, usage_of};
 use crate::clock;
 use crate::error::{Error, ErrorKind};
 
-/// The record of one call, added to the metrics and the call log when it is dropped. If no outcome
-/// was set by then, the call counts as completed if its response was received completely, and as
-/// cancelled otherwise.
+/// The open record of a call in progress. Dropping it adds the call to the metrics and the call
+/// log. If no outcome was set by then, the call counts as completed if its response was received
+/// completely, and otherwise as cancelled.
 pub(crate) struct Tally {
     call: Call,
     log: Arc<CallLog>,
@@ -25,7 +26,8 @@ pub(crate) struct Tally {
 }
 
 impl Tally {
-    /// Starts the record of a call, and counts the call as active until the record is dropped.
+    /// Opens the record of a call. `active` counts the call as in progress until the record is
+    /// dropped.
     pub(crate) fn open(call: Call, log: Arc<CallLog>, active: &Arc<Active>) -> Self {
         Self { _active: active.enter(call.clone()), call, log, outcome: None, exchange: None }
     }
@@ -34,7 +36,7 @@ impl Tally {
         &self.call
     }
 
-    /// Stores the record of the exchange that is attached to the response.
+    /// Stores the record of the exchange, which is attached to `response`.
     pub(super) fn on_response<B>(&mut self, response: &Response<B>) {
         self.exchange = response.extensions().get().cloned();
     }

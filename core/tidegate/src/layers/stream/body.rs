@@ -1,4 +1,4 @@
-//! The body of a successful response, which an observer parses while it is read.
+//! The body of a successful response, which is parsed while the caller reads it.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -19,8 +19,9 @@ use crate::error::{Error, ErrorKind};
 use crate::placement::Placed;
 use tidegate_protocol::{Dialect, End, Observer, Signal, Verdict};
 
-/// A response body that passes its frames unchanged, and records what they contain. It fails if the
-/// upstream is silent for too long, or if the body ends without the provider's terminal event.
+/// A response body that passes its frames on unchanged and records what they contain. It fails if
+/// the upstream is silent for too long, or if the body ends without the event that ends the
+/// provider's stream.
 pub(super) struct ObservedBody {
     call: Call,
     body: ResponseBody,
@@ -28,21 +29,23 @@ pub(super) struct ObservedBody {
     exchange: ExchangeRecord,
     /// The time by which the first token must have arrived. `None` if unlimited.
     first_token_by: Option<Instant>,
-    /// The classification of the first error event. `None` if there was none.
+    /// The classification of an error event in the body. `None` if there was none so far.
     failure: Option<Verdict>,
     /// Checks the replica of the stream while the stream is silent. `None` if the target is not a
     /// pool, or in mode `observe`.
     silence: Option<SilenceWatch>,
-    /// The time by which the next chunk must have arrived, during a silence. `None` if unlimited.
+    /// The time by which the next chunk must have arrived. Set when a silence begins. `None` if
+    /// unlimited.
     idle_by: Option<Instant>,
-    /// Resolves at the first of the times at which the silence is checked. `None` if there is none.
+    /// The timer for the next of three checks during a silence: the first token is late, the next
+    /// chunk is late, or the replica is down. `None` if there is no time to check.
     timer: Option<Pin<Box<Sleep>>>,
-    /// Whether the last poll found no frame.
+    /// `true` while the upstream is silent: the last poll found no frame.
     is_silent: bool,
-    /// Whether the inner body has ended or failed.
+    /// `true` once the inner body has ended or failed.
     done: bool,
-    /// The error of an incomplete response whose last frame was passed on. Returned by the next
-    /// poll. `None` if there is no such error.
+    /// The error of a response that turned out to be incomplete at its last frame. The next poll
+    /// returns it. `None` if there is no such error.
     wrong_end: Option<Error>,
 }
 
@@ -76,9 +79,9 @@ impl ObservedBody {
         }
     }
 
-    /// Returns `true` if enough was read to classify the attempt: one event or, at a replica of a
-    /// pool, the first token or an error. Until its first token, a call can be sent to another
-    /// replica.
+    /// Returns `true` if enough of the body was read to classify the attempt. One event is enough.
+    /// At a replica of a pool, it must be the first token or an error, because until its first
+    /// token a call can be sent to another replica.
     pub(super) fn has_begun(&self) -> bool {
         let by_token = self.silence.is_some() && self.call.facts().dialect != Dialect::Other;
         self.observer.events() > 0 && (!by_token || self.exchange.has_token() || self.failure.is_some())
@@ -91,7 +94,7 @@ impl ObservedBody {
     }
 
     /// Passes a chunk of the body to the [`Observer`], or the end of the body if `chunk` is `None`.
-    /// Stores the signals that it reports in the exchange record.
+    /// Stores what the observer reports (first token, usage, end, errors) in the exchange record.
     fn observe(&mut self, chunk: Option<&[u8]>) {
         let (exchange, failure) = (&self.exchange, &mut self.failure);
         let on = |signal: Signal| match signal {
@@ -128,8 +131,8 @@ impl ObservedBody {
         Ok(())
     }
 
-    /// Polls the timer while no frame is available. Resolves with the error of the body when the
-    /// silence has lasted too long.
+    /// Polls the timer while no frame is available, and sets it when the silence begins. Resolves
+    /// with the error of the body when the silence has lasted too long.
     fn poll_silence(&mut self, cx: &mut Context<'_>) -> Poll<Error> {
         if !self.is_silent {
             self.is_silent = true;
@@ -156,8 +159,8 @@ impl ObservedBody {
         }
     }
 
-    /// Sets the timer to the first of the times at which the silence must be checked. Removes the
-    /// timer if there is none.
+    /// Sets the timer to the earliest time at which the silence must be checked. Removes the timer
+    /// if there is no such time.
     fn set_timer(&mut self) {
         let first = self.first_token_by.filter(|_| !self.exchange.has_token());
         let silence = self.silence.as_ref().and_then(|silence| silence.next_check);
@@ -172,8 +175,8 @@ impl ObservedBody {
         }
     }
 
-    /// Returns the error of a first token or next chunk that is late at `now`. `None` if none is
-    /// late.
+    /// Returns the timeout error if the first token or the next chunk is overdue at `now`. `None`
+    /// if neither is overdue.
     fn timeout(&self, now: Instant) -> Option<Error> {
         if self.first_token_by.is_some_and(|by| !self.exchange.has_token() && by <= now) {
             let text = "no token arrived within the target's `first_token` limit";
@@ -183,8 +186,9 @@ impl ObservedBody {
         self.idle_by.filter(|by| *by <= now).map(|_| Error::new(ErrorKind::IdleTimeout, text))
     }
 
-    /// Returns the error of a response that broke off. After the first token of a stream from a
-    /// replica, a transport error becomes `Truncated`.
+    /// Returns the error for a response whose exchange failed with `error`. After the first token
+    /// of a stream from a replica, a transport error becomes `Truncated`. Other errors stay
+    /// unchanged.
     fn broken(&self, error: Error) -> Error {
         if self.silence.is_none() || !self.exchange.has_token() || error.kind() != ErrorKind::Transport {
             return error;

@@ -1,4 +1,4 @@
-//! The stream layer: classifies each attempt, and observes the body of its response.
+//! The stream layer: classifies each attempt, and records what its response contains.
 
 use std::future::Future;
 use std::time::Duration;
@@ -23,10 +23,10 @@ use tidegate_protocol::{Dialect, Observer, classify};
 /// Maximum number of bytes of an error response that are read to classify it: 64 KiB. The rest is
 /// passed on unread.
 const MAX_ERROR_BODY: usize = 64 * 1024;
-/// Maximum time that the head of an error response waits for the body: 1 s. Providers send both at
-/// once.
+/// Maximum time that an error response is held until the start of its body has arrived: 1 s.
+/// Providers send both at once.
 const ERROR_BODY_TIMEOUT: Duration = Duration::from_secs(1);
-/// Maximum number of bytes of a stream that are read before its head is returned: 64 KiB.
+/// Maximum number of bytes of a stream that are read before the response head is returned: 64 KiB.
 const MAX_HELD_HEAD: usize = 64 * 1024;
 
 /// Classifies each attempt, and observes its response.
@@ -55,14 +55,15 @@ impl<S: InnerService> Middleware<S> for StreamLayer {
     }
 }
 
-/// Returns `true` if the response is parsed while it is read.
+/// Returns `true` if the gate must be able to parse the response to the call, which then must not
+/// be compressed: in mode `enforce`, for calls that run a model through a known API.
 fn is_observed(call: &Call) -> bool {
     call.is_enforced() && call.is_inference() && call.facts().dialect != Dialect::Other
 }
 
 /// Waits for the response of an attempt, and returns it with the outcome of the attempt attached.
-/// `placed` is the replica of the attempt, if the target is a pool. `upload` is the state of a
-/// streamed request body, if there is one.
+/// `placed` is the replica of the attempt, or `None` if the target is not a pool. `upload` tracks a
+/// streamed request body, or is `None` if there is none.
 async fn observe(
     call: Call,
     placed: Option<Placed>,
@@ -105,8 +106,8 @@ async fn observe(
     Ok(Response::from_parts(parts, ResponseBody::new(replay)))
 }
 
-/// Classifies an error response by its status and the start of its body. Returns it with its whole
-/// body.
+/// Classifies an error response by its status and the start of its body, and attaches the outcome.
+/// Returns the response with its complete body.
 async fn rejected(call: &Call, head: Response<ResponseBody>) -> Result<Response<ResponseBody>, Error> {
     let (mut parts, body) = head.into_parts();
     let mut replay = Replay::new(body);
@@ -122,8 +123,8 @@ async fn rejected(call: &Call, head: Response<ResponseBody>) -> Result<Response<
     Ok(Response::from_parts(parts, ResponseBody::new(replay)))
 }
 
-/// Waits for `response`, at most `limit` after the upload has ended. A `limit` of `None` means
-/// unlimited, and an `upload` of `None` means that there is no streamed request body.
+/// Waits for `response`, at most `limit` after the upload has ended. `limit` is `None` if
+/// unlimited. `upload` is `None` if there is no streamed request body.
 ///
 /// # Errors
 /// `FirstTokenTimeout` if the limit has passed. Otherwise the error of `response`.

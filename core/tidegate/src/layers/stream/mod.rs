@@ -1,5 +1,5 @@
-//! Streams: classifies each attempt and observes its response, without delaying or buffering
-//! tokens.
+//! The stream layer: classifies each attempt and observes its response, without delaying or
+//! buffering tokens.
 //!
 //! Bytes pass unchanged. An observer parses a copy for the first token, usage, errors and the
 //! provider's terminal event. The layer adds three things to a transport:
@@ -11,10 +11,11 @@
 //!   the caller noticing.
 //! - It reports a body that ends without the provider's terminal event as *truncated*: an error,
 //!   never a silent success.
-//! - It limits how long the upstream may be silent while the reader waits: until the first token, and
-//!   between chunks. A silent stream ends earlier if its replica is down.
+//! - It limits how long the upstream may be silent while the reader waits: until the first token,
+//!   and between chunks. A silent stream ends earlier if its replica is down.
 //!
-//! Backpressure reaches the upstream: nothing is read before the reader polls for it.
+//! Backpressure reaches the upstream: after the head was returned, nothing is read before the
+//! reader polls for it.
 
 mod body;
 mod layer;

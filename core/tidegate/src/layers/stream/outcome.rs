@@ -1,11 +1,11 @@
-//! Classifies exchanges that ended with an error. The layer classifies error responses.
+//! Classifies attempts whose exchange ended with an error. `layer.rs` classifies error responses.
 
 use crate::call::Call;
 use crate::error::{Error, ErrorKind};
 use tidegate_policy::outcome::{AttemptOutcome, ExchangeFailure, FailureCause};
 
-/// Adds the name of the target to the error of an exchange, and attaches the outcome of the
-/// attempt.
+/// Adds the name of the target to the error of a failed exchange, and attaches the outcome of the
+/// attempt to the error. Returns the error.
 pub(super) fn failed(call: &Call, error: Error) -> Error {
     let mut failure = ExchangeFailure::from(&error);
     if failure.cause == FailureCause::Upstream && is_caller_timeout(call, failure.kind) {
@@ -16,8 +16,8 @@ pub(super) fn failed(call: &Call, error: Error) -> Error {
     error
 }
 
-/// Returns `true` if `kind` is a timeout that the caller's client has set, and not the target's own
-/// limit.
+/// Returns `true` if `kind` is a timeout that the caller's client has set: the client's timeout is
+/// shorter than the target's limit, or the target has no limit.
 fn is_caller_timeout(call: &Call, kind: ErrorKind) -> bool {
     let config = call.target().config();
     let limit = match kind {

@@ -1,4 +1,4 @@
-//! A body whose start can be read before it is passed on.
+//! A body whose first frames can be read in advance and are then passed on like the others.
 
 use std::collections::VecDeque;
 use std::pin::Pin;
@@ -11,14 +11,14 @@ use http_body_util::BodyExt;
 use crate::error::Error;
 use crate::layers::size_hint_after;
 
-/// A body whose first frames were read in advance. It yields those frames first, and then the rest
+/// A body whose first frames were read in advance. It returns those frames first, and then the rest
 /// of the inner body.
 pub(super) struct Replay<B> {
-    /// The frames that were read in advance and not yet yielded, oldest first.
+    /// The frames that were read in advance and not returned yet, oldest first.
     read: VecDeque<Frame<Bytes>>,
-    /// The inner body, without the frames that were read.
+    /// The inner body, without the frames that were read in advance.
     pub(super) rest: B,
-    /// Whether the inner body has yielded its end.
+    /// `true` once the inner body has ended.
     ended: bool,
 }
 
@@ -48,8 +48,7 @@ impl<B: Body<Data = Bytes, Error = Error> + Unpin> Replay<B> {
         }
     }
 
-    /// Returns the first `max` bytes of the data that was read in advance, or all of it if it is
-    /// shorter.
+    /// Returns the start of the data that was read in advance, at most `max` bytes.
     pub(super) fn seen(&self, max: usize) -> Bytes {
         let mut seen = BytesMut::new();
         for data in self.read.iter().filter_map(Frame::data_ref) {
@@ -59,7 +58,7 @@ impl<B: Body<Data = Bytes, Error = Error> + Unpin> Replay<B> {
         seen.freeze()
     }
 
-    /// Returns the number of data bytes that were read in advance and not yet yielded.
+    /// Returns the number of data bytes that were read in advance and not returned yet.
     pub(super) fn len(&self) -> usize {
         self.read.iter().filter_map(Frame::data_ref).map(Bytes::len).sum()
     }

@@ -1,7 +1,7 @@
-//! Ends silent streams from replicas that are down.
+//! Ends streams that are silent because their replica is down.
 //!
 //! An engine that hangs keeps its connections open, so its streams become silent but never end
-//! (vLLM does so on SIGTERM). A stream that still delivers continues, even if its replica is
+//! (vLLM does so on SIGTERM). A stream that still delivers data continues, even if its replica is
 //! considered down.
 
 use std::sync::Arc;
@@ -20,26 +20,28 @@ const INTERVAL: Duration = Duration::from_secs(1);
 pub(super) struct SilenceWatch {
     target: Arc<Target>,
     replica: ReplicaId,
-    /// Time of silence after which the replica is checked (the pool's `cut_after`).
+    /// Duration of a silence after which the replica is checked first (the pool's `cut_after`).
     after: Duration,
     /// When to check the replica next. `None` before the first silence.
     pub(super) next_check: Option<Instant>,
 }
 
 impl SilenceWatch {
-    /// Creates the watch of a call's stream from the replica `placed`. Returns `None` if the target
-    /// is not a pool.
+    /// Creates the watch for the stream of a call from the replica `placed`. Returns `None` if the
+    /// target is not a pool.
     pub(super) fn new(call: &Call, placed: Option<Placed>) -> Option<Self> {
         let after = call.target().config().pool.as_ref()?.cut_after;
         Some(Self { target: call.target().clone(), replica: placed?.id, after, next_check: None })
     }
 
-    /// Starts a silence at `now`. The replica is checked after `cut_after`.
+    /// Records that the stream became silent at `now`. The replica is first checked `cut_after`
+    /// later.
     pub(super) fn start(&mut self, now: Instant) {
         self.next_check = Some(duration::after(now, self.after));
     }
 
-    /// Checks the replica if `next_check` has passed.
+    /// Checks whether the replica is down, if `next_check` has passed. If it is up, schedules the
+    /// next check in [`INTERVAL`].
     ///
     /// # Errors
     /// `Truncated` if the replica is down, because the stream will not continue.

@@ -1,4 +1,5 @@
-//! Tests of replica discovery, and of how long the health checker's task runs.
+//! Tests of the discovery of replicas by DNS and by a file, and of how long the health checker's
+//! task runs.
 
 use std::fs;
 use std::path::Path;
@@ -229,8 +230,8 @@ async fn missing_file_is_read_once_it_exists() {
     assert_eq!((replicas.len(), &*replicas[127]), (128, "10.0.0.1:8127"), "the first, in order");
 }
 
-/// Changes the file as a mounted ConfigMap does: the path is a link through a folder that is itself
-/// a link, and the folder's link is replaced.
+/// Changes the file as Kubernetes changes a mounted ConfigMap. The path of the file is a symbolic
+/// link through a folder that is itself a link, and the link of the folder is replaced.
 #[cfg(unix)]
 #[tokio::test(start_paused = true)]
 async fn changed_symlink_is_a_change_of_the_file() {

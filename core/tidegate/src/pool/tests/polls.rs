@@ -1,4 +1,4 @@
-//! Tests of single polls and of the observations that result from their answers.
+//! Tests of single polls: what each answer of a replica shows about its state.
 
 use std::time::Duration;
 

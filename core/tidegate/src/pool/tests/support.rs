@@ -1,4 +1,4 @@
-//! Test support: an admission with its health checker, a scripted transport and a scripted resolver.
+//! Test support: a pool with its health checker, a scripted transport and a scripted resolver.
 
 use std::collections::VecDeque;
 use std::io;
@@ -36,7 +36,7 @@ pub(super) fn well() -> Transport {
     transport(|_| async { Ok(Response::new(ResponseBody::full(""))) })
 }
 
-/// A resolver that returns scripted answers in order and repeats the last one.
+/// A resolver that returns scripted results in order, and repeats the last one.
 pub(super) struct Script {
     answers: Mutex<VecDeque<Result<Vec<IpAddr>, &'static str>>>,
     pub(super) asked: AtomicUsize,
@@ -64,7 +64,7 @@ impl Resolve for Script {
     }
 }
 
-/// The admission of a pool with its health checker.
+/// A pool under test: its admission control and its health checker.
 pub(super) struct PoolFixture {
     pub(super) admission: Arc<Admission>,
     pub(super) checker: HealthChecker,
@@ -91,7 +91,7 @@ impl PoolFixture {
         Self::new(source, well(), script.clone())
     }
 
-    /// Returns the addresses of the replicas that are not draining, without `http://`.
+    /// Returns `host:port` of each replica that is not draining.
     pub(super) fn replicas(&self) -> Vec<String> {
         let present = self.admission.replicas().into_iter().filter(|view| view.state != "draining");
         present.map(|view| view.url.trim_start_matches("http://").to_owned()).collect()

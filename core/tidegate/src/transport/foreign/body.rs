@@ -1,4 +1,4 @@
-//! The response body of an exchange with a [`Host`](super::Host).
+//! The response body that a [`Host`](super::Host) sends through an exchange.
 
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
@@ -11,11 +11,12 @@ use http_body::{Body, Frame, SizeHint};
 use super::exchange_state::Reader;
 use crate::error::{Error, ErrorKind};
 
-/// A response body that fails if the host ends it before the announced length.
+/// A response body that fails if the host ends it before the length that `content-length`
+/// announced.
 pub(super) struct Incoming {
     reader: Reader,
-    /// Bytes still expected. `None` if no length was announced, or if the host has sent more than
-    /// the announced length.
+    /// Number of bytes still expected. `None` if no length was announced, or if the host has sent
+    /// more than the announced length.
     left: Option<u64>,
 }
 

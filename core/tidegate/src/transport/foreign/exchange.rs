@@ -10,10 +10,10 @@ use http::Response;
 use super::exchange_state::{ExchangeState, State, wake};
 use crate::error::{Error, ErrorKind};
 
-/// Maximum number of buffered chunks: one for a waiting reader, and one ahead.
+/// Maximum number of buffered chunks of the body: one for a waiting reader, and one ahead.
 const MAX_CHUNKS: usize = 2;
 
-/// Whether the host may send more of the body.
+/// What the host may do after it has sent a chunk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SendState {
     /// The host may send the next chunk at once.
@@ -21,8 +21,9 @@ pub enum SendState {
     /// The host must wait for [`Exchange::room`] before it sends the next chunk, because the reader
     /// has not taken this one yet.
     Full,
-    /// The reader is gone or the exchange has failed. The host must stop, end its exchange with the
-    /// upstream, and drop the [`Exchange`].
+    /// Nothing more is accepted, because the caller no longer reads the response or the exchange
+    /// has failed. The host must stop, end its exchange with the upstream, and drop the
+    /// [`Exchange`].
     Closed,
 }
 
@@ -61,8 +62,8 @@ impl Exchange {
     }
 
     /// Sends the next chunk of the body, and returns whether the host may send another. An empty
-    /// chunk is ignored. If the host sends a chunk without room for it, the exchange fails with
-    /// `Transport`.
+    /// chunk is ignored. The exchange fails with `Transport` if the host sends a chunk while two
+    /// earlier chunks have not been read, instead of waiting for [`Exchange::room`].
     pub fn chunk(&self, chunk: Bytes) -> SendState {
         let mut state = self.0.state.lock();
         if state.is_closed() {
@@ -86,8 +87,8 @@ impl Exchange {
         if has_room { SendState::Open } else { SendState::Full }
     }
 
-    /// Waits until the next chunk may be sent. Resolves to `true` if the next chunk may be sent,
-    /// and to `false` if the reader is gone or the exchange has failed.
+    /// Waits until the host may send the next chunk. Resolves to `true` if it may, and to `false`
+    /// if the caller no longer reads the response or the exchange has failed.
     ///
     /// The future does not keep the exchange open: dropping the [`Exchange`] still ends it.
     ///
@@ -98,11 +99,12 @@ impl Exchange {
         self.wait_until(|state| state.chunks.is_empty())
     }
 
-    /// Waits until the reader waits for a chunk. Resolves to `true` if it does, and to `false` if
-    /// the reader is gone or the exchange has failed.
+    /// Waits until the caller asks for the next chunk. Resolves to `true` if it does, and to
+    /// `false` if it no longer reads the response or the exchange has failed.
     ///
-    /// Use it before a read from the upstream that blocks the thread. The host then never reads
-    /// ahead, so that no chunk that has already arrived waits for the next one.
+    /// Await it before a read from the upstream that blocks the thread. The host then never reads
+    /// ahead of the caller, and a chunk that has already arrived is never delayed until the next
+    /// one arrives.
     ///
     /// # Cancel safety
     ///
@@ -111,8 +113,8 @@ impl Exchange {
         self.wait_until(|state| state.answered && state.reader.is_some())
     }
 
-    /// Waits until `is_ready` returns `true`, and resolves to `true`. Resolves to `false` if the
-    /// exchange is closed.
+    /// Returns a future that resolves to `true` when `is_ready` returns `true` for the state, and
+    /// to `false` when the exchange is closed.
     fn wait_until(&self, is_ready: fn(&State) -> bool) -> impl Future<Output = bool> + Send + use<> {
         let shared = self.0.clone();
         poll_fn(move |cx| {
@@ -128,8 +130,8 @@ impl Exchange {
         })
     }
 
-    /// Returns `true` if the reader is gone: the future of the call or the response body was
-    /// dropped, or the body has delivered a failure.
+    /// Returns `true` if the response is no longer read: the future of the call or the response
+    /// body was dropped, or the body has delivered a failure.
     pub fn is_cancelled(&self) -> bool {
         self.0.state.lock().gone
     }
@@ -148,8 +150,8 @@ impl Exchange {
         self.close(Err(error));
     }
 
-    /// Ends the exchange with the result of the host, and releases the slot. Has no effect after
-    /// the first call.
+    /// Ends the exchange with the result of the host, and releases the slot. Has no effect if the
+    /// exchange has already ended.
     fn close(&self, result: Result<(), Error>) {
         let mut state = self.0.state.lock();
         if std::mem::replace(&mut state.ended, true) {

@@ -23,7 +23,7 @@ use crate::error::{Error, ErrorKind};
 pub(super) struct ExchangeState {
     pub(super) id: u64,
     host: Arc<dyn Host>,
-    /// The runtime that times the grace period. `None` if the exchange was opened outside a
+    /// The runtime on which the grace period is timed. `None` if the exchange was opened outside a
     /// runtime.
     runtime: Option<Handle>,
     pub(super) state: Mutex<State>,
@@ -32,26 +32,27 @@ pub(super) struct ExchangeState {
 /// The part of [`ExchangeState`] that the lock guards.
 #[derive(Default)]
 pub(super) struct State {
-    /// The response head, until the reader takes it. `None` before it arrives and after it was
-    /// taken.
+    /// The response head until the reader takes it. `None` before the head arrives and after the
+    /// reader has taken it.
     pub(super) head: Option<Response<()>>,
-    /// Whether the host has sent the response head.
+    /// `true` once the host has sent the response head.
     pub(super) answered: bool,
-    /// The chunks that the reader has not taken yet.
+    /// The chunks of the body that the reader has not taken yet, oldest first.
     pub(super) chunks: VecDeque<Bytes>,
-    /// Whether the host has ended the exchange.
+    /// `true` once the host has ended the exchange.
     pub(super) ended: bool,
-    /// The failure that the reader receives next. `None` if the exchange has not failed, or the
-    /// failure was delivered.
+    /// The failure that the reader receives after the remaining chunks. `None` if the exchange has
+    /// not failed, or if the reader has received the failure.
     pub(super) failure: Option<Error>,
-    /// Whether the reader was dropped, or has returned a failure and is not read any further.
+    /// `true` once the reader was dropped, or has received a failure and is not read any further.
     pub(super) gone: bool,
-    /// Wakes the reader, if it waits for the head or a chunk. `None` if it does not wait.
+    /// The waker of the reader while it waits for the head or a chunk. `None` if it does not wait.
     pub(super) reader: Option<Waker>,
-    /// Wakes the host, if it waits in [`Exchange::room`] or [`Exchange::wanted`]. `None` if it does
-    /// not wait.
+    /// The waker of the host while it waits in [`Exchange::room`] or [`Exchange::wanted`]. `None`
+    /// if it does not wait.
     pub(super) writer: Option<Waker>,
-    /// Holds the slot of the call. `None` if the call has no slot, or after its release.
+    /// The guard that keeps the slot of the call in use. `None` if the call has no slot, and after
+    /// the release.
     pub(super) release_guard: Option<ReleaseGuard>,
     /// Aborts the task that releases the slot after [`GRACE`]. `None` if no such task is running.
     pub(super) grace: Option<AbortHandle>,
@@ -65,15 +66,15 @@ pub(super) fn open(id: u64, host: Arc<dyn Host>, release_guard: Option<ReleaseGu
 }
 
 impl State {
-    /// Returns `true` if the host cannot deliver anything more: the reader is gone, or the exchange
-    /// has failed.
+    /// Returns `true` if the host cannot deliver anything more, because the response is no longer
+    /// read or the exchange has failed.
     pub(super) fn is_closed(&self) -> bool {
         self.gone || self.failure.is_some()
     }
 }
 
-/// The end of an exchange from which the response is read. Dropping it before the host has ended
-/// the exchange cancels the exchange.
+/// The end of an exchange through which the core reads the response. Dropping it before the host
+/// has ended the exchange cancels the exchange.
 pub(super) struct Reader(Arc<ExchangeState>);
 
 impl Reader {
@@ -174,7 +175,8 @@ fn start_grace(shared: &Arc<ExchangeState>) {
     }
 }
 
-/// A guard that releases the slot of a cancelled exchange when it is dropped.
+/// Releases the slot of a cancelled exchange when it is dropped, whether the grace period has
+/// passed or its timer was dropped earlier.
 struct ReleaseOnTimeout(Arc<ExchangeState>);
 
 impl Drop for ReleaseOnTimeout {

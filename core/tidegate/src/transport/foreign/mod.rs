@@ -8,8 +8,7 @@
 //!
 //! # Guarantees
 //!
-//! - Buffering is bounded: after each chunk, the host is told whether it may send more
-//!   ([`SendState`]).
+//! - Buffering is bounded: sending a chunk returns whether the host may send more ([`SendState`]).
 //! - Dropping the call's future or its response body cancels the exchange once. Anything that the
 //!   host sends afterwards is discarded.
 //! - The slot of a cancelled exchange is held until the host drops its [`Exchange`], at most
@@ -136,7 +135,8 @@ impl Service<Request<RequestBody>> for Foreign {
 pub(crate) struct OverridableTransport(Transport);
 
 impl OverridableTransport {
-    /// Creates the service. `transport` is used for requests without a transport of their own.
+    /// Creates the service. Requests without a [`Foreign`] transport in their extensions use
+    /// `transport`.
     pub(crate) fn new(transport: Transport) -> Self {
         Self(transport)
     }

@@ -18,7 +18,7 @@ impl ProxyRules {
     }
 
     /// Builds rules by the [table](super#environment-variables-in-rust) for Rust. `read` returns
-    /// the value of an environment variable, if it is set.
+    /// the value of an environment variable, or `None` if it is not set.
     ///
     /// # Errors
     /// `Config` if a variable is not the URL of a proxy with a supported scheme. The message names
@@ -46,7 +46,7 @@ impl ProxyRules {
 
     /// Builds the rules that undici's `EnvHttpProxyAgent` follows: `ALL_PROXY` is ignored,
     /// `https://` URLs use `HTTP_PROXY` unless there is an `HTTPS_PROXY`, and the proxy's scheme is
-    /// required. `read` returns the value of an environment variable, if it is set.
+    /// required. `read` returns the value of an environment variable, or `None` if it is not set.
     ///
     /// # Errors
     /// As for [`ProxyRules::from_env`].
@@ -76,13 +76,14 @@ fn is_separator(c: char) -> bool {
     c == ',' || c.is_whitespace()
 }
 
-/// Returns the name and the value of the first of the variables that is set, even if its value is
-/// empty. `None` if none is set.
+/// Returns the name and the value of the first variable in `names` that is set, even if its value
+/// is empty. `None` if none of them is set.
 fn first_set<'a>(read: &impl Fn(&str) -> Option<String>, names: [&'a str; 2]) -> Option<(&'a str, String)> {
     names.into_iter().find_map(|name| Some((name, read(name)?)))
 }
 
-/// Creates a rule that sends the URLs of `scheme` through `proxy`. `None` stands for all schemes.
+/// Creates a rule that sends URLs with this scheme through `proxy`. The scheme `None` stands for
+/// all schemes.
 fn via(scheme: Option<&str>, proxy: ProxyServer) -> ProxyRule {
     ProxyRule {
         scheme: scheme.map(str::to_owned),
@@ -92,8 +93,7 @@ fn via(scheme: Option<&str>, proxy: ProxyServer) -> ProxyRule {
     }
 }
 
-/// Creates the rule for an entry of `NO_PROXY`: the URLs that match the entry are connected to
-/// directly.
+/// Creates the rule for an entry of `NO_PROXY`: connections to matching URLs are direct.
 fn exception(entry: &str) -> ProxyRule {
     let entry = entry.to_ascii_lowercase();
     let (scheme, rest) = entry.split_once("://").unwrap_or(("all", &entry));
@@ -141,8 +141,8 @@ fn without_leading_dot(host: &str) -> &str {
     host_after_star.strip_prefix('.').unwrap_or(host_after_star)
 }
 
-/// Creates the rule for an entry of `NO_PROXY` with the meaning that undici gives it. Returns
-/// `None` if the entry matches no URL.
+/// Creates the rule for an entry of `NO_PROXY`, interpreted as undici does. Returns `None` if the
+/// entry matches no URL.
 fn undici_exception(entry: &str) -> Option<ProxyRule> {
     let entry = entry.to_lowercase();
     let port = entry.rsplit_once(':').filter(|(host, port)| {

@@ -76,8 +76,8 @@ pub use self::server::ProxyServer;
 #[derive(Clone, Debug, Default)]
 pub struct ProxyRules(Arc<[ProxyRule]>);
 
-/// A rule: which URLs it matches, and how they are connected to. It matches if the scheme, the host
-/// and the port all match.
+/// A rule for the connections to some URLs. It matches a URL if the scheme, the host and the port
+/// all match. Connections to a matching URL are made through `proxy`.
 #[derive(Clone, Debug)]
 pub struct ProxyRule {
     /// The scheme of the URLs, in lower case. `None` matches every scheme.
@@ -113,7 +113,8 @@ pub enum PortPattern {
     /// This port. A URL without a port has the default port of its scheme: 80 for `http`, 443 for
     /// `https`.
     Is(u16),
-    /// This port, if the URL contains it and it is not the default port of the URL's scheme.
+    /// This port, if the URL states it explicitly and it is not the default port of the URL's
+    /// scheme.
     IsNotDefault(u16),
 }
 
@@ -135,8 +136,8 @@ impl ProxyRules {
     }
 }
 
-/// Lists the proxies, without credentials: `http://proxy:3128 for https URLs; 2 exceptions`, or
-/// `none`.
+/// Shows the proxies without credentials, for example `http://proxy:3128 for https URLs; 2
+/// exceptions`. Shows `none` if there are no proxies.
 impl fmt::Display for ProxyRules {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut separator = "";
@@ -159,7 +160,7 @@ impl fmt::Display for ProxyRules {
     }
 }
 
-/// The parts of a URL that rules match.
+/// The parts of a URL that proxy rules are compared with.
 struct Destination<'a> {
     scheme: &'a str,
     /// The host in lower case. IPv6 addresses have no brackets.
@@ -168,7 +169,8 @@ struct Destination<'a> {
 }
 
 impl<'a> Destination<'a> {
-    /// Returns the parts of a URL that rules match. `None` if the URL has no scheme or host.
+    /// Returns the parts of a URL that proxy rules are compared with. `None` if the URL has no
+    /// scheme or host.
     fn from_url(url: &'a Uri) -> Option<Self> {
         let host = url.host()?;
         let host = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);

@@ -24,7 +24,7 @@ pub struct ProxyServer {
     credentials: Option<(String, String)>,
 }
 
-/// The HTTP client whose syntax of proxy variables applies.
+/// The syntax of the proxy variables: that of an HTTP client, or that of the table for Rust.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Dialect {
     Httpx,
@@ -33,8 +33,8 @@ pub(super) enum Dialect {
 }
 
 impl Dialect {
-    /// Returns the scheme of [`ProxyServer::url`] for the scheme `given` in the variable, or `None`
-    /// if the client does not support it.
+    /// Returns the scheme of [`ProxyServer::url`] if the URL in the variable has the scheme
+    /// `given`. `None` if the dialect does not support that scheme.
     fn scheme(self, given: &str) -> Option<&'static str> {
         match (given, self) {
             ("http", _) => Some("http"),
@@ -119,8 +119,8 @@ impl ProxyServer {
         &self.url
     }
 
-    /// Returns the user name and the password, percent-decoded. `None` if the variable contains
-    /// none; either of them may be empty.
+    /// Returns the user name and the password, percent-decoded; one of them may be empty. `None` if
+    /// the variable contains no credentials.
     pub fn credentials(&self) -> Option<(&str, &str)> {
         self.credentials.as_ref().map(|(user, password)| (user.as_str(), password.as_str()))
     }

@@ -1,4 +1,5 @@
-//! Tests of calls that a replica rejects or breaks off before anything was delivered.
+//! Tests of calls to a pool whose replica rejects them or breaks the connection before the caller
+//! has received anything: another replica serves them.
 
 use futures_util::future::join_all;
 use tokio::time::Instant;
@@ -9,7 +10,7 @@ use crate::support::*;
 const OVERLOADED: &str =
     "data: {\"error\": {\"message\": \"queue full\", \"type\": \"ServiceUnavailable\", \"code\": 503}}\n\n";
 
-/// Returns replicas of which only `d` accepts calls. The others act as given.
+/// Returns replicas of which only `d` answers calls. On each call, the others do what `act` states.
 fn only_d(act: Act) -> (Transport, Arc<Log>) {
     replicas(move |at, _, _| if at == "d" { Act::Answer } else { act.clone() })
 }

@@ -1,4 +1,5 @@
-//! Tests of hedging: a second attempt at another replica if the first token is late.
+//! Tests of hedging: if the first token of a stream is late, a second attempt is made at another
+//! replica.
 
 use tokio::time::Instant;
 
@@ -9,8 +10,8 @@ fn hedges(gate: &Gate, what: &str) -> u64 {
     gate.snapshot().targets["llm"].hedges.get(what).copied().unwrap_or_default()
 }
 
-/// Returns replicas of which the one that is called first takes 10 s to its first token, and the
-/// others none.
+/// Returns replicas whose streams have a delay before each frame: 10 s at the replica that is
+/// called first, and 10 ms at the others.
 fn first_is_late() -> (Transport, Arc<Log>) {
     let asked = Arc::new(Mutex::new(None::<String>));
     replicas(move |at, what, _| {
@@ -117,7 +118,8 @@ async fn failure_of_one_attempt_leaves_the_other() {
     assert_all_idle(&gate, &log);
 }
 
-/// Returns replicas of which the one that is called first acts differently from the others.
+/// Returns replicas of which the one that gets the first call does what `first` states, and the
+/// others do what `others` states.
 fn first_and_others(first: Act, others: Act) -> (Transport, Arc<Log>) {
     let asked = Arc::new(Mutex::new(None::<String>));
     replicas(move |at, what, _| {

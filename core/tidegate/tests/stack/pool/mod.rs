@@ -1,4 +1,5 @@
-//! Tests of pools: what happens to a call when its replica fails.
+//! Tests of pools: what happens to a call when its replica fails. This file contains the scripted
+//! replicas.
 
 mod failover;
 mod hedging;
@@ -20,7 +21,7 @@ use crate::support::*;
 pub(crate) const STREAM: &[&str] = &[ROLE, TOKEN, STOP, DONE];
 const MS: Duration = Duration::from_millis(1);
 
-/// The kind of a request to a replica.
+/// The kind of a request that a replica receives: a call, a health probe, or another poll.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum RequestKind {
     Call,
@@ -28,21 +29,21 @@ pub(crate) enum RequestKind {
     Other,
 }
 
-/// The action of a replica on a request.
+/// What a scripted replica does on one request.
 #[derive(Clone)]
 pub(crate) enum Act {
     Answer,
     Status(u16, &'static [(&'static str, &'static str)]),
-    /// An error as the first event of a response with status 200.
+    /// Sends a response with status 200 whose first event is this error.
     SseError(&'static str),
-    /// The connection is refused.
+    /// Refuses the connection.
     Refuse,
-    /// Name resolution or routing fails.
+    /// Cannot be reached, because name resolution or routing fails.
     Lost,
-    /// The connection breaks before any response.
+    /// Breaks the connection before any response.
     Break,
     Hang,
-    /// A stream of frames, each with the delay before it. `None` breaks the connection.
+    /// Sends a stream of frames, each after its delay. `None` breaks the connection.
     Stream(Vec<(Duration, Option<&'static str>)>),
     After(Duration, Box<Act>),
 }
@@ -52,13 +53,14 @@ impl Act {
         Act::After(delay, Box::new(self))
     }
 
-    /// A complete stream with a delay of `gap` before each frame.
+    /// Sends a complete stream, with a delay of `gap` before each frame.
     pub(crate) fn stream(gap: Duration) -> Self {
         Act::Stream(STREAM.iter().map(|frame| (gap, Some(*frame))).collect())
     }
 }
 
-/// The requests that the replicas received.
+/// The record of the requests that the replicas received, and of the calls in flight at each of
+/// them.
 #[derive(Default)]
 pub(crate) struct Log {
     pub(crate) asked: Mutex<Vec<(String, RequestKind)>>,
@@ -67,13 +69,13 @@ pub(crate) struct Log {
 }
 
 impl Log {
-    /// Returns the replicas that received calls, in order.
+    /// Returns the host of the replica that received each call, in the order of the calls.
     pub(crate) fn calls(&self) -> Vec<String> {
         let asked = self.asked.lock();
         asked.iter().filter(|(_, what)| *what == RequestKind::Call).map(|(at, _)| at.clone()).collect()
     }
 
-    /// Returns the number of calls in flight at a replica.
+    /// Returns the number of calls in flight at the replica with the host `at`.
     pub(crate) fn open(&self, at: &str) -> usize {
         self.open.lock().get(at).copied().unwrap_or_default()
     }
@@ -83,8 +85,9 @@ impl Log {
     }
 }
 
-/// An exchange in flight at a replica, until it is dropped. The flag is `true` for calls and `false`
-/// for polls.
+/// The guard of an exchange at a replica, whose host is the second field. If the flag is `true`,
+/// the exchange is a call and counts as in flight until the guard is dropped. Polls are not
+/// counted.
 struct Open(Arc<Log>, String, bool);
 
 impl Open {
@@ -103,8 +106,9 @@ impl Drop for Open {
     }
 }
 
-/// Returns replicas that respond as `script` returns. Its arguments are the host of the replica, the
-/// kind of the request, and the number of the request at that replica, from 0.
+/// Returns scripted replicas and the record of their requests. `script` returns what a replica does
+/// on a request. It gets the host of the replica, the kind of the request, and the number of
+/// earlier requests of this kind at this replica.
 pub(crate) fn replicas<F>(script: F) -> (Transport, Arc<Log>)
 where
     F: Fn(&str, RequestKind, usize) -> Act + Clone + Send + Sync + 'static,
@@ -184,7 +188,8 @@ fn events(frames: Vec<(Duration, Option<&'static str>)>, open: Open) -> Response
     Response::builder().header("content-type", "text/event-stream").body(body).unwrap()
 }
 
-/// Returns a gate over the replicas `a` to `d`, which are not polled.
+/// Returns a gate with a pool of the replicas `a` to `d`, which are not polled. `shape` changes the
+/// settings of the pool.
 pub(crate) fn pooled(transport: Transport, shape: impl FnOnce(Pool) -> Pool) -> Gate {
     targeted(transport, shape, |target| target)
 }
@@ -208,7 +213,7 @@ pub(crate) fn four() -> Pool {
         .affinity(false)
 }
 
-/// Asserts that no slot is held and no call waits, here or at the replicas.
+/// Asserts that no slot is in use, no call waits, and no replica has a call in flight.
 pub(crate) fn assert_all_idle(gate: &Gate, log: &Log) {
     assert_idle(gate);
     for at in ["a", "b", "c", "d"] {
@@ -219,7 +224,7 @@ pub(crate) fn assert_all_idle(gate: &Gate, log: &Log) {
     }
 }
 
-/// Returns the pool's replicas from the snapshot.
+/// Returns the replicas of the pool `llm` as they appear in the snapshot, in JSON.
 pub(crate) fn replicas_of(gate: &Gate) -> Vec<serde_json::Value> {
     let snapshot = serde_json::to_value(gate.snapshot()).unwrap();
     snapshot["targets"]["llm"]["replicas"].as_array().cloned().unwrap_or_default()

@@ -1,4 +1,4 @@
-//! Tests of pools without a replica that accepts calls.
+//! Tests of calls to a pool that has no replica, or whose replicas all reject calls.
 
 use super::*;
 use crate::support::*;
@@ -23,7 +23,8 @@ async fn rejection_of_a_full_pool_names_the_cap() {
     drop(log);
 }
 
-/// Without a pause, each call would retry as fast as the replicas reject it.
+/// All replicas reject the call with `Retry-After: 0` for 2 s. Without a pause between the rounds,
+/// the call would be sent as fast as the replicas reject it.
 #[tokio::test(start_paused = true)]
 async fn call_rejected_by_all_replicas_waits_despite_their_retry_after() {
     let full = tokio::time::Instant::now() + 2 * SECOND;

@@ -1,5 +1,5 @@
-//! Tests of replicas that go down while they have calls: calls without a token are retried
-//! elsewhere, and streams continue while they deliver.
+//! Tests of replicas that go down while they have calls: calls without a token are retried at
+//! another replica, and streams continue as long as they deliver data.
 
 use http::Request as HttpRequest;
 use tokio::time::Instant;
@@ -7,8 +7,8 @@ use tokio::time::Instant;
 use super::*;
 use crate::support::*;
 
-/// Returns replicas of which `a` never answers, not even probes. The others respond slowly enough
-/// to be observed.
+/// Returns replicas of which `a` answers neither calls nor polls. On calls, the other replicas do
+/// what `others` states.
 fn a_hangs(others: Act) -> (Transport, Arc<Log>) {
     replicas(move |at, what, _| match (at, what) {
         ("a", _) => Act::Hang,
@@ -76,7 +76,8 @@ async fn call_that_fails_every_replica_ends() {
     assert_all_idle(&gate, &log);
 }
 
-/// Returns a stream of `tokens` tokens that does not end.
+/// Returns a stream of `tokens` tokens that lacks its terminal event. Each token comes `gap` after
+/// the previous one.
 fn begun(gap: Duration, tokens: usize) -> Act {
     let mut frames = vec![(MS, Some(ROLE))];
     frames.extend(std::iter::repeat_n((gap, Some(TOKEN)), tokens));
@@ -191,7 +192,7 @@ async fn call_to_a_pool_cancelled_at_any_stage_leaves_nothing_in_use() {
     }
 }
 
-/// The load is 40 calls per second, which take 1 s each.
+/// The load is 40 calls per second, each of which takes 1 s.
 #[tokio::test(start_paused = true)]
 async fn recovered_replica_gets_calls_within_two_seconds() {
     for away in [Act::Refuse, Act::Hang, Act::Status(500, &[])] {
