@@ -1,4 +1,5 @@
-//! Tells the linker that Node provides what is missing.
+//! Build script: configures the linker for a native module of Node. Node itself provides the
+//! functions of Node-API when it loads the module.
 
 fn main() {
     napi_build::setup();

@@ -1,4 +1,4 @@
-//! Checks of arguments that a program in the host language (Python or JavaScript) passes.
+//! Checks and converts arguments that a program in the host language (Python or JavaScript) passes.
 
 use std::fmt;
 use std::time::Duration;
@@ -8,8 +8,8 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tidegate::duration;
 
-/// The error of an argument with an invalid value. The message names the argument and the valid
-/// values.
+/// The error for an invalid argument. Its message tells the programmer what is wrong with the
+/// value.
 #[derive(Debug)]
 pub struct InvalidArgument(pub(crate) String);
 
@@ -21,7 +21,8 @@ impl fmt::Display for InvalidArgument {
 
 impl std::error::Error for InvalidArgument {}
 
-/// Returns the duration of an argument that is given in seconds. `name` is the argument's name.
+/// Converts an argument in seconds into a duration. `name` is the name of the argument in the error
+/// message.
 ///
 /// # Errors
 ///
@@ -32,7 +33,7 @@ pub fn seconds(name: &str, seconds: f64) -> Result<Duration, InvalidArgument> {
     })
 }
 
-/// Returns the HTTP status of the argument `status`.
+/// Converts the argument `status` into an HTTP status.
 ///
 /// # Errors
 ///

@@ -1,4 +1,4 @@
-//! Response bodies whose chunks the host language (Python or JavaScript) requests one at a time.
+//! Response bodies that the host language (Python or JavaScript) reads one chunk at a time.
 
 use std::collections::VecDeque;
 use std::future::poll_fn;
@@ -14,29 +14,32 @@ use tidegate::{Error, ResponseBody};
 use crate::error::{response_closed, used_after_fork};
 use crate::runtime_bound::RuntimeBound;
 
-/// Maximum number of body bytes that are read before the response head is returned.
+/// Number of body bytes after which [`BodyStream::read_ahead`] stops reading.
 const MAX_READ_AHEAD: usize = 64 * 1024;
 
-/// Number of times that the reader yields to the connection before an incomplete body is treated as
-/// a stream.
+/// Number of times that [`BodyStream::read_ahead`] finds no chunk and lets other tasks run, for
+/// example the task of the connection, before it stops reading.
 const MAX_YIELDS: usize = 3;
 
-/// The result of reading a body: a chunk, the error that ended the body, or `None` at its end.
+/// The result of one read: a chunk, the error that ended the body, or `None` at the end of the
+/// body.
 pub type Chunk = Option<Result<Bytes, Error>>;
 
-/// A response body. Dropping or closing it ends the exchange at once and releases its slot.
+/// A response body that is read chunk by chunk. Dropping or closing it ends the HTTP exchange at
+/// once and releases the slot of its call.
 pub struct BodyStream(Mutex<State>);
 
 struct State {
     read_ahead: VecDeque<Bytes>,
     error: Option<Error>,
-    /// The rest of the body. `None` after the end, an error or a close.
+    /// The unread rest of the body. `None` if the body has ended or failed, or was closed.
     body: Option<OpenBody>,
 }
 
 static OPEN_BODIES: AtomicUsize = AtomicUsize::new(0);
 
-/// Returns the number of response bodies in the process that have not ended. Each holds a slot.
+/// Returns the number of response bodies in the process that still have an unread rest. Each holds
+/// a slot.
 pub fn open_bodies() -> usize {
     OPEN_BODIES.load(Ordering::Relaxed)
 }
@@ -58,12 +61,12 @@ impl Drop for OpenBody {
 }
 
 impl BodyStream {
-    /// Creates a body, and reads the part that has arrived together with the response head. Must be
-    /// called on a worker of the runtime.
+    /// Creates a stream, and reads what has arrived of the body together with the response head.
+    /// Must be called on a worker thread of the runtime.
     ///
-    /// An event stream is read up to its first chunk. Any other body is read completely if it has
-    /// arrived and is smaller than 64 KiB. Such a body crosses into the host language once, and its
-    /// slot is released at once.
+    /// Of an event stream, at most the first chunk is read. Any other body is read until 64 KiB are
+    /// read or no more has arrived. If that is the whole body, the slot is released at once, and
+    /// the body can be passed to the host language in one piece.
     pub async fn read_ahead(mut body: ResponseBody, is_event_stream: bool) -> Self {
         let mut read_ahead = VecDeque::new();
         let mut error = None;
@@ -95,7 +98,7 @@ impl BodyStream {
         Self(Mutex::new(State { read_ahead, error, body }))
     }
 
-    /// Returns a body of which nothing has been read.
+    /// Creates a stream for a body of which nothing has been read.
     ///
     /// # Panics
     ///
@@ -105,11 +108,11 @@ impl BodyStream {
         Self(Mutex::new(State { read_ahead: VecDeque::new(), error: None, body }))
     }
 
-    /// Returns the whole body if all of it was read ahead without an error.
+    /// Returns the whole body if it was read ahead to its end without an error.
     ///
     /// # Errors
     ///
-    /// Returns the stream itself if the body continues or has failed.
+    /// Returns the stream unchanged if a part of the body is unread or the body has failed.
     pub fn into_whole(self) -> Result<Bytes, Self> {
         let mut state = self.0.into_inner();
         if state.body.is_some() || state.error.is_some() {
@@ -124,8 +127,8 @@ impl BodyStream {
         Ok(whole.freeze())
     }
 
-    /// Ends the exchange now, and releases its slot. Later reads fail, unless the body had been
-    /// read to its end. Idempotent.
+    /// Ends the exchange now, and releases its slot. Later reads fail, unless the body was read to
+    /// its end before. Idempotent.
     pub fn close(&self) {
         let dropped = {
             let mut state = self.0.lock();
@@ -158,7 +161,7 @@ impl BodyStream {
         Poll::Ready(chunk)
     }
 
-    /// Waits for the next chunk.
+    /// Waits for the next chunk, and returns it.
     ///
     /// # Cancel safety
     ///

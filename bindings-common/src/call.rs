@@ -5,22 +5,23 @@ use http::{HeaderMap, Request, Response};
 use tidegate::config::Mode;
 use tidegate::{Client, Error, ErrorKind, RequestBody, ResponseBody};
 
-/// Which failures of a call are returned as an HTTP response with `x-should-retry: false` instead
-/// of an error.
+/// Which failed calls end with an HTTP response instead of an error. The response has the header
+/// `x-should-retry: false`, so that an SDK does not retry the call.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum FailureMode {
-    /// Rejections by the gate and missed deadlines. Their responses have a status, a reason and a
-    /// Retry-After.
+    /// Calls that the gate rejected, and calls whose deadline passed. Their responses have a
+    /// status, a reason and a Retry-After.
     RespondToRejections,
-    /// All failures, for an SDK that would repeat a call that fails with an error.
+    /// All failed calls. For SDKs that would retry a call that fails with an error.
     RespondToAll,
 }
 
 impl FailureMode {
-    /// Returns which failures of a request with these headers are returned as responses.
+    /// Returns [`Self::RespondToAll`] if the headers show that an SDK made the request and would
+    /// retry it after an error. Otherwise returns [`Self::RespondToRejections`].
     ///
-    /// `mode` is the mode of the gate: in `observe` and `off`, an SDK keeps its own retries.
-    /// `is_wrapped` says whether the retries of the calling SDK were switched off.
+    /// `mode` is the mode of the gate. Outside of `enforce`, SDKs keep their retries and get
+    /// errors. `is_wrapped` is `true` if the retries of the calling SDK are switched off.
     pub fn for_request(headers: &HeaderMap, mode: Mode, is_wrapped: bool) -> Self {
         if mode == Mode::Enforce && !is_wrapped && is_from_sdk(headers) {
             Self::RespondToAll
@@ -36,8 +37,8 @@ fn is_from_sdk(headers: &HeaderMap) -> bool {
     headers.contains_key("x-stainless-retry-count") || headers.contains_key("x-stainless-lang")
 }
 
-/// Sends the call, and returns its response as soon as the response head is known. Failures that
-/// `failures` selects are returned as responses.
+/// Sends the call, and returns its response as soon as the response head is known. Failures are
+/// returned as responses if `failures` says so.
 ///
 /// # Errors
 ///

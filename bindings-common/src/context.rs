@@ -8,9 +8,10 @@ use tokio::time::Instant;
 use crate::argument::InvalidArgument;
 
 /// The arguments of a context block in the host language, such as `tidegate.context(...)` in
-/// Python. `None` inherits the value of the outer context.
+/// Python. A field that is `None` keeps the value of the outer context.
 pub struct ContextOptions<'a> {
-    /// The fairness key. `None` keeps that of the outer context.
+    /// The name of the tenant, among which capacity is shared fairly. `None` keeps that of the
+    /// outer context.
     pub tenant: Option<&'a str>,
     /// The name of the priority class. `None` keeps that of the outer context.
     pub lane: Option<&'a str>,
@@ -22,8 +23,9 @@ pub struct ContextOptions<'a> {
 }
 
 impl ContextOptions<'_> {
-    /// Returns the context that inherits from `outer` what is `None` here. Of two deadlines, the
-    /// earlier one applies. `None` is the default context.
+    /// Returns the context that these options create inside the context `outer`. If both have a
+    /// deadline, the earlier one applies. If `outer` is `None`, it is the default context. `now`
+    /// returns the current time, from which the deadline is counted.
     ///
     /// # Errors
     ///
@@ -71,7 +73,7 @@ fn deadline(seconds: f64, now: Instant) -> Result<Instant, InvalidArgument> {
     })
 }
 
-/// Returns the error of an unknown lane, with the names of the known ones.
+/// Returns the error for an unknown lane. The message lists the valid names.
 fn unknown_lane(lane: &str) -> InvalidArgument {
     let known: Vec<_> = Lane::ALL.iter().map(|lane| lane.as_str()).collect();
     InvalidArgument(format!("lane: {lane:?} does not exist; give one of {}", known.join(", ")))

@@ -1,7 +1,8 @@
-//! Exchanges that the caller's own transport makes in the host language (Python or JavaScript).
+//! HTTP exchanges that the caller's own transport makes in the host language (Python or
+//! JavaScript), instead of the gate's transport.
 //!
-//! A worker of the runtime offers an exchange to the host language and continues with other work.
-//! The transport there answers through the [`ExchangeHandle`].
+//! A worker thread of the runtime passes an [`ExchangeOffer`] to the host language and continues
+//! with other work. The transport there reports the response through the [`ExchangeHandle`].
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -17,7 +18,7 @@ use tidegate::{Error, ErrorKind, RequestBody};
 
 use crate::runtime_bound::RuntimeBound;
 
-/// The URL and the headers of a request as the caller made it, before the core changed them.
+/// The URL and the headers of a request as the caller made it, before the core changes them.
 pub struct OriginalHead {
     uri: Uri,
     headers: HeaderMap,
@@ -30,21 +31,23 @@ impl OriginalHead {
     }
 }
 
-/// An exchange that the host language is to make, with the core's changes to the caller's request.
+/// A request to the host language to make one exchange. It lists what the core changed in the
+/// request of the caller.
 pub struct ExchangeOffer {
-    /// The handle through which the caller's own transport answers.
+    /// The handle through which the caller's own transport reports the response.
     pub exchange: ExchangeHandle,
     /// The headers that the core changed or added, with their new values.
     pub changed_headers: Vec<(HeaderName, HeaderValue)>,
     /// The URL at a replica, or `None` if the core did not change the URL.
     pub changed_url: Option<String>,
-    /// How long the call can wait for the exchange: until its deadline or, if shorter, its longest
-    /// timeout. `None` if the request belongs to no call.
+    /// The maximum time that the call waits for progress of the exchange: until its deadline or, if
+    /// shorter, its longest timeout. `None` if the request belongs to no call.
     pub max_wait: Option<Duration>,
 }
 
 impl ExchangeOffer {
-    /// Returns the offer of an exchange, with the differences between `request` and `original`.
+    /// Creates the offer of an exchange. The changes are the differences between `request` and
+    /// `original`.
     ///
     /// # Panics
     ///
@@ -67,8 +70,9 @@ impl ExchangeOffer {
     }
 }
 
-/// The handle by which the caller's own transport reports on one exchange. Dropping or closing it
-/// reports that the transport has finished. A cancelled exchange keeps its slot until then.
+/// The handle through which the caller's own transport reports on one exchange. Dropping or closing
+/// it reports that the transport has finished. A cancelled exchange keeps its slot until then, but
+/// at most 5 s.
 pub struct ExchangeHandle {
     open: Mutex<Option<RuntimeBound<Open>>>,
     id: u64,
@@ -76,7 +80,7 @@ pub struct ExchangeHandle {
 
 struct Open {
     exchange: Exchange,
-    /// The request body, or `None` after the transport has read it.
+    /// The request body. `None` after the transport has read it to its end.
     body: Option<RequestBody>,
 }
 
@@ -87,19 +91,20 @@ impl ExchangeHandle {
         Self { open: Mutex::new(Some(open)), id }
     }
 
-    /// Returns the number of the exchange, which cancellations name.
+    /// Returns the id of the exchange. The core passes this id to the host language to cancel the
+    /// exchange.
     pub fn id(&self) -> u64 {
         self.id
     }
 
-    /// Runs `f` on the exchange. Returns `None` if the exchange has ended or belongs to the parent
-    /// of a forked process.
+    /// Calls `f` with the exchange, and returns its result. Returns `None` if the exchange has
+    /// ended, or if it belongs to the parent of this forked process.
     pub fn with<T>(&self, f: impl FnOnce(&Exchange) -> T) -> Option<T> {
         self.open.lock().as_ref().and_then(RuntimeBound::get).map(|open| f(&open.exchange))
     }
 
-    /// Removes the exchange from the handle. Returns `None` if it has ended or belongs to the
-    /// parent of a forked process.
+    /// Takes the exchange out of the handle. Returns `None` if the exchange has ended, or if it
+    /// belongs to the parent of this forked process.
     fn take(&self) -> Option<Exchange> {
         let open = self.open.lock().take();
         open.and_then(RuntimeBound::into_inner).map(|open| open.exchange)
@@ -118,15 +123,15 @@ impl ExchangeHandle {
         drop(body);
     }
 
-    /// Reports the response head. Returns `false` if the exchange was cancelled or has a head
-    /// already.
+    /// Reports the response head, which the caller receives. Returns `false` without an effect if
+    /// the exchange was cancelled, has ended, or has a head already.
     pub fn answer(&self, head: Response<()>) -> bool {
         self.with(|exchange| exchange.answer(head)).unwrap_or(false)
     }
 
-    /// Passes on a chunk of the response body. Returns `Some(true)` if the transport may continue,
-    /// `Some(false)` if it must wait for [`Self::ready`] first, and `None` if the reader of the
-    /// response is gone.
+    /// Sends a chunk of the response body to the caller. Returns `Some(true)` if the transport may
+    /// send the next chunk now, `Some(false)` if it must wait for [`Self::ready`] first, and `None`
+    /// if the caller no longer reads the response or the exchange has ended.
     pub fn chunk(&self, chunk: &[u8]) -> Option<bool> {
         let chunk = Bytes::copy_from_slice(chunk);
         match self.with(|exchange| exchange.chunk(chunk))? {
@@ -136,8 +141,9 @@ impl ExchangeHandle {
         }
     }
 
-    /// Waits until another chunk of the response body can be passed on. Resolves to `false` if the
-    /// reader of the response is gone.
+    /// Returns a future that waits until the next chunk of the response body may be sent. It
+    /// resolves to `true` then, and to `false` if the caller no longer reads the response or the
+    /// exchange has ended.
     pub fn ready(&self) -> impl Future<Output = bool> + Send + use<> {
         let room = self.with(Exchange::room);
         async move {
@@ -162,16 +168,18 @@ impl ExchangeHandle {
         }
     }
 
-    /// Reports that the transport has finished. Ends the exchange if it is still open. Idempotent.
+    /// Reports that the transport has finished. If the exchange is still open, it fails.
+    /// Idempotent.
     pub fn close(&self) {
         drop(self.take());
     }
 }
 
-/// Returns the error of a failed transport in the host language.
+/// Returns the error for a failure of the transport in the host language.
 ///
-/// `kind` is the name of an [`ErrorKind`], `pool` (the client had no free connection) or `refused`
-/// (no process listens at the address). Failures of any other kind are not retried.
+/// `kind` is the name of an [`ErrorKind`] of the connection, such as `connect`, or one of two
+/// additional names: `pool` (the client had no free connection) and `refused` (no process listens
+/// at the address). Any other `kind` results in [`ErrorKind::Request`], which is not retried.
 pub fn transport_error(kind: &str, message: String) -> Error {
     const KINDS: [ErrorKind; 6] = [
         ErrorKind::Connect,
@@ -193,7 +201,8 @@ pub fn transport_error(kind: &str, message: String) -> Error {
 }
 
 /// Returns a placeholder for a request body that the transport in the host language reads itself.
-/// Reading the placeholder fails with an error that names `reader`, the transport.
+/// If the core reads the placeholder, the read fails with an error that names `reader`, the
+/// transport.
 pub fn unread_body(reader: &'static str) -> RequestBody {
     RequestBody::stream(UnreadBody(reader))
 }

@@ -1,16 +1,15 @@
-//! Errors of calls that the bindings create themselves.
+//! Errors that the bindings create themselves, instead of the core.
 
 use tidegate::{Error, ErrorKind, Reason};
 
 use crate::argument::{InvalidArgument, seconds};
 
-/// Returns the error of reading a response that was closed before its end.
+/// Returns the error for a read from a response that was closed before its end.
 pub fn response_closed() -> Error {
     Error::new(ErrorKind::Transport, "this response was closed before it was read to the end")
 }
 
-/// Returns the error of using, in a forked child process, a response or a slot of the parent
-/// process.
+/// Returns the error for a forked child process that uses a response or a slot of its parent.
 pub fn used_after_fork() -> Error {
     Error::new(
         ErrorKind::Transport,
@@ -18,10 +17,11 @@ pub fn used_after_fork() -> Error {
     )
 }
 
-/// Creates an error from its parts, for conformance tests (`tests/vectors/errors.json`), because
-/// not every error can be provoked. Returns `None` if the core has no such kind with that reason.
+/// Creates an error from its parts. Conformance tests (`tests/vectors/errors.json`) need this,
+/// because they cannot provoke every error. Returns `None` if the core has no error of this `kind`
+/// with this `reason`.
 ///
-/// `retry_after` is in seconds. `None` leaves out the part.
+/// `retry_after` is in seconds. A part that is `None` is missing in the error.
 ///
 /// # Errors
 ///

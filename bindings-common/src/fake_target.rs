@@ -1,4 +1,5 @@
-//! The fake target for tests in the host language (Python or JavaScript).
+//! The fake target, which replaces model servers in tests that are written in the host language
+//! (Python or JavaScript).
 
 use parking_lot::Mutex;
 use tidegate_testing::{FakeTarget, Script, world};
@@ -6,14 +7,15 @@ use tokio::time::Instant;
 
 use crate::argument::InvalidArgument;
 
-/// A target that answers calls from a script. While it is installed, it replaces the network.
+/// A target for tests that answers calls from a script. While it is installed, all gates send their
+/// calls to it instead of the network.
 pub struct FakeTargetHandle {
     target: FakeTarget,
     world: Mutex<Option<u64>>,
 }
 
 impl FakeTargetHandle {
-    /// Creates a target with a script in JSON, without installing it.
+    /// Creates a target that is not installed yet. `script` is JSON, and contains the answers.
     ///
     /// # Errors
     ///
@@ -27,7 +29,7 @@ impl FakeTargetHandle {
         &self.target
     }
 
-    /// Replaces the script. Later calls are answered from the new one.
+    /// Replaces the script by another one in JSON. Later calls are answered from the new script.
     ///
     /// # Errors
     ///
@@ -37,8 +39,9 @@ impl FakeTargetHandle {
         Ok(())
     }
 
-    /// Replaces the network for each gate of the process, existing or new, and restarts the times
-    /// of attempts at `now`. Returns `false` if the target is installed already.
+    /// Installs the target: it replaces the network for each gate of the process, existing or new.
+    /// The times of the attempts that it records are counted from `now`. Returns `false` without an
+    /// effect if the target is installed already.
     pub fn install(&self, now: Instant) -> bool {
         let mut world = self.world.lock();
         if world.is_some() {

@@ -1,4 +1,4 @@
-//! Queries to a gate, and the replicas that a program has set.
+//! Functions that query a gate, and the lists of replicas that a program has set.
 
 use std::collections::BTreeMap;
 
@@ -19,8 +19,9 @@ pub fn mode_name(mode: Mode) -> &'static str {
     }
 }
 
-/// Returns the name of the configured target for a request to this URL with this model. `None` if
-/// no configured target matches.
+/// Returns the name of the configured target that receives a request to this URL. `model` is the
+/// model that the request names; `None` if it names none. Returns `None` if no configured target
+/// matches.
 ///
 /// # Errors
 ///
@@ -30,18 +31,18 @@ pub fn target_for(gate: &Gate, url: &str, model: Option<&str>) -> Result<Option<
     Ok(gate.target_for(&uri, model)?.map(|name| name.to_string()))
 }
 
-/// The replicas that a program has set, by target. A gate that is opened again gets the same
-/// replicas.
+/// The lists of replicas that a program has set at run time, by the name of the target. When the
+/// gate is opened again, for example for a fake target, it gets the same replicas.
 #[derive(Default)]
 pub struct DynamicReplicas(Mutex<BTreeMap<String, Value>>);
 
 impl DynamicReplicas {
-    /// Records the replicas that were set for a target, in JSON.
+    /// Stores the list of replicas (JSON) that was set for a target. It replaces an earlier list.
     pub fn record(&self, target: String, replicas: Value) {
         self.0.lock().insert(target, replicas);
     }
 
-    /// Sets the recorded replicas of each target in a gate that was opened again.
+    /// Sets the stored replicas of each target in a gate that was opened again.
     ///
     /// # Errors
     ///

@@ -1,10 +1,11 @@
 //! The shared part of the Python and Node bindings of Tidegate: everything that does not touch a
 //! value of the host language.
 //!
-//! Workers of a tokio runtime run the calls, and event loops of the host language wait for them.
-//! The crate contains the parts of that bridge ([`ResultQueue`], [`Outbox`], [`StreamReader`],
-//! [`RuntimeBound`]), and the objects that each binding wraps in a class of its language. Errors
-//! for the host's programmer are [`InvalidArgument`]; errors of a call are [`tidegate::Error`].
+//! Worker threads of a tokio runtime run the calls, and event loops of the host language wait for
+//! the results. The crate contains the parts of that bridge ([`ResultQueue`], [`Outbox`],
+//! [`StreamReader`], [`RuntimeBound`]), and the objects that each binding wraps in a class of its
+//! language. A mistake of the programmer, such as an invalid argument, is an [`InvalidArgument`]; a
+//! failed call is a [`tidegate::Error`].
 
 mod argument;
 mod body_stream;

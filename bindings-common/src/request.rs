@@ -6,7 +6,7 @@ use http::header::{HOST, HeaderName, HeaderValue};
 use http::{HeaderMap, Method, Request, Uri};
 use tidegate::{Error, ErrorKind, RequestBody};
 
-/// Returns a request without headers.
+/// Creates a request without headers.
 ///
 /// # Errors
 ///
@@ -20,7 +20,7 @@ pub fn new_request(method: &str, url: &str, body: RequestBody) -> Result<Request
     Ok(request)
 }
 
-/// Appends a header, and keeps others with the same name.
+/// Adds a header. Other headers with the same name are kept.
 ///
 /// # Errors
 ///
@@ -44,7 +44,7 @@ pub fn remove_redundant_host(request: &mut Request<RequestBody>) {
     }
 }
 
-/// Returns the error of a request whose `part`, such as the URL, cannot be parsed.
+/// Returns the error for a request that has a malformed part. `part` names it, for example `URL`.
 pub(crate) fn malformed(part: &str, error: &dyn Display) -> Error {
     Error::new(ErrorKind::Request, format!("the {part} is malformed: {error}"))
 }

@@ -1,8 +1,8 @@
-//! A queue of results for one event loop.
+//! A queue of results from the worker threads of the runtime to one event loop.
 
 use parking_lot::Mutex;
 
-/// Results that workers push and one event loop takes in batches.
+/// Results that worker threads push and one event loop takes in batches.
 pub struct ResultQueue<T>(Mutex<Items<T>>);
 
 struct Items<T> {
@@ -46,7 +46,7 @@ impl<T> ResultQueue<T> {
         self.0.lock().is_closed
     }
 
-    /// Drops all results, and those that are pushed later.
+    /// Closes the queue: drops the results in it, and later ones when they are pushed.
     pub fn close(&self) {
         let dropped = {
             let mut items = self.0.lock();

@@ -6,13 +6,13 @@ use tokio::runtime::Handle;
 
 static GENERATION: AtomicU64 = AtomicU64::new(0);
 
-/// Returns the number of forks between the first process and this one: 0 in the first process.
+/// Returns the fork generation of this process: 0 in the first process, and one more than its
+/// parent in each forked child process.
 pub fn generation() -> u64 {
     GENERATION.load(Ordering::Relaxed)
 }
 
-/// Increases the number that [`generation`] returns. Must be called first in each forked child
-/// process.
+/// Increases the fork generation. Must be called first in each forked child process.
 pub fn after_fork_in_child() {
     GENERATION.fetch_add(1, Ordering::Relaxed);
 }
@@ -44,7 +44,8 @@ impl<T> RuntimeBound<T> {
         Self::new(value, Handle::current())
     }
 
-    /// Returns `true` unless the value belongs to the parent of this forked process.
+    /// Returns `true` if this process created the value. Returns `false` in a forked child process
+    /// that inherited the value from its parent.
     pub fn is_usable(&self) -> bool {
         self.generation == generation()
     }
@@ -54,18 +55,20 @@ impl<T> RuntimeBound<T> {
         &self.runtime
     }
 
-    /// Returns the value, or `None` if it belongs to the parent of this forked process.
+    /// Returns a reference to the value, or `None` if it belongs to the parent of this forked
+    /// process.
     pub fn get(&self) -> Option<&T> {
         self.value.as_ref().filter(|_| self.is_usable())
     }
 
-    /// Returns the value, or `None` if it belongs to the parent of this forked process.
+    /// Returns a mutable reference to the value, or `None` if it belongs to the parent of this
+    /// forked process.
     pub fn get_mut(&mut self) -> Option<&mut T> {
         if self.is_usable() { self.value.as_mut() } else { None }
     }
 
-    /// Returns the owned value, or `None` if it belongs to the parent of this forked process. The
-    /// caller must drop the value inside the runtime.
+    /// Unbinds the value from the runtime and returns it, or `None` if it belongs to the parent of
+    /// this forked process. The caller must drop the value inside the runtime.
     pub fn into_inner(mut self) -> Option<T> {
         if self.is_usable() { self.value.take() } else { None }
     }

@@ -1,4 +1,4 @@
-//! A slot of a target that a program holds.
+//! A handle for a slot of a target that the program in the host language holds.
 
 use parking_lot::Mutex;
 use tidegate::{Context, Error, Gate, Slot};
@@ -9,11 +9,11 @@ use crate::runtime_bound::RuntimeBound;
 pub struct SlotHandle(Mutex<Option<RuntimeBound<Slot>>>);
 
 impl SlotHandle {
-    /// Waits for a slot of the named target.
+    /// Waits for a slot of the named target, and returns its handle.
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future removes the wait from the queue.
+    /// Dropping the future removes the request from the queue.
     ///
     /// # Errors
     ///
@@ -23,8 +23,8 @@ impl SlotHandle {
         Ok(Self(Mutex::new(Some(RuntimeBound::in_current(slot)))))
     }
 
-    /// Runs `f` on the slot, inside its runtime. Returns `None` if the slot was released or belongs
-    /// to the parent of a forked process.
+    /// Calls `f` with the slot, inside its runtime, and returns its result. Returns `None` if the
+    /// slot was released or belongs to the parent of this forked process.
     pub fn with<T>(&self, f: impl FnOnce(&mut Slot) -> T) -> Option<T> {
         let mut slot = self.0.lock();
         let bound = slot.as_mut()?;
@@ -34,8 +34,8 @@ impl SlotHandle {
         bound.get_mut().map(f)
     }
 
-    /// Releases the slot. If `succeeded`, the call counts as successful unless a failure was
-    /// reported; otherwise it counts as cancelled. Idempotent.
+    /// Releases the slot. If the program has not reported the result of its call before, the call
+    /// counts as successful if `succeeded` is `true`, and as cancelled otherwise. Idempotent.
     pub fn close(&self, succeeded: bool) {
         let slot = self.0.lock().take();
         if let Some(mut bound) = slot {

@@ -8,9 +8,9 @@ use tokio::runtime::Handle;
 
 type Work = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-/// Futures that wait to be handed to the workers of the runtime. They are handed over in batches,
-/// because each hand-over wakes a sleeping worker, which costs as much as the rest of a crossing
-/// between the languages.
+/// Futures that wait to be handed to the worker threads of the runtime. They are handed over in
+/// batches, because each hand-over wakes a sleeping thread, which costs as much as all other work
+/// of passing a call between the languages.
 #[derive(Default)]
 pub struct Outbox(Mutex<Vec<Work>>);
 
@@ -61,8 +61,8 @@ impl Outbox {
     }
 }
 
-/// Calls `on_end` with `None` if the future panics, because otherwise its caller would wait
-/// forever.
+/// A guard inside a running future. If the future panics, the guard calls `on_end` with `None`,
+/// because otherwise the caller would wait forever.
 struct PanicGuard<T, F: FnOnce(Option<T>)> {
     on_end: Option<F>,
     result: std::marker::PhantomData<fn() -> T>,

@@ -1,9 +1,10 @@
 //! Reads response bodies on an event loop.
 //!
-//! A read that finds a chunk returns it at once, on the thread of the loop. Otherwise, the worker
-//! that receives the next bytes takes one chunk and queues it for the loop. Nothing is requested
-//! from the upstream before the reader asks for it. Each chunk wakes the loop once and no worker;
-//! taking the chunk on the loop's thread would wake the connection across threads.
+//! If a chunk has arrived, a read returns it at once, on the thread of the loop. Otherwise, the
+//! worker thread that receives the next bytes takes one chunk and queues it for the loop. Nothing
+//! is requested from the upstream before the loop reads. Each queued chunk wakes the loop once, and
+//! no worker thread. If the thread of the loop took the chunk itself, it would have to wake the
+//! thread of the connection.
 
 use std::sync::{Arc, Weak};
 use std::task::{Context, Poll, Wake, Waker};
@@ -13,13 +14,13 @@ use tokio::runtime::Handle;
 
 use crate::body_stream::{BodyStream, Chunk};
 
-/// The queue of an event loop, which receives the results of reads that had to wait.
+/// The queue of an event loop for the results of reads that had to wait.
 pub trait ChunkQueue: Send + Sync + 'static {
-    /// Queues the result of the read with this number.
+    /// Queues `chunk` as the result of the waiting read with this number.
     fn push_chunk(&self, number: u64, chunk: Chunk);
 }
 
-/// The reader of one body on one event loop. It is also the waker that the body stores.
+/// Reads one body on one event loop. The reader is also the waker with which the body is polled.
 pub struct StreamReader<Q> {
     queue: Arc<Q>,
     number: u64,
@@ -44,12 +45,13 @@ impl<Q: ChunkQueue> StreamReader<Q> {
         self.number
     }
 
-    /// Returns `true` if the results of waiting reads go to this queue.
+    /// Returns `true` if the results of reads that had to wait go to `queue`.
     pub fn queues_to(&self, queue: &Arc<Q>) -> bool {
         Arc::ptr_eq(&self.queue, queue)
     }
 
-    /// Reads a chunk. `Pending` means that the result will be pushed to the queue.
+    /// Reads the next chunk. `Pending` means that none has arrived; the result will be pushed to
+    /// the queue.
     pub fn read(self: &Arc<Self>) -> Poll<Chunk> {
         self.poll(&mut self.is_waiting.lock())
     }
@@ -64,7 +66,8 @@ impl<Q: ChunkQueue> StreamReader<Q> {
         polled
     }
 
-    /// Continues a read that waits, and queues its result. Has no effect if no read waits.
+    /// Polls the body again if a read waits, and queues the result if there is one. Has no effect
+    /// if no read waits.
     fn on_wake(self: &Arc<Self>) {
         let mut is_waiting = self.is_waiting.lock();
         if *is_waiting && let Poll::Ready(chunk) = self.poll(&mut is_waiting) {

@@ -1,4 +1,4 @@
-//! A slot of a tool that a program holds or waits for.
+//! Handles for a slot of a tool that the program in the host language holds or waits for.
 
 use parking_lot::Mutex;
 use tidegate::{Context, Error, Gate, PendingToolPermit, ToolPermit};
@@ -6,8 +6,8 @@ use tidegate::{Context, Error, Gate, PendingToolPermit, ToolPermit};
 use crate::error::used_after_fork;
 use crate::runtime_bound::RuntimeBound;
 
-/// A request for a slot of a tool. Dropping it removes the request from the queue, or releases the
-/// slot if it was granted.
+/// A request for a slot of a tool. Until [`Self::wait`] is called, dropping the handle removes the
+/// request from the queue, or releases the slot if it was granted.
 pub struct ToolRequestHandle {
     asked: Mutex<Option<RuntimeBound<Result<PendingToolPermit, Error>>>>,
     context: Context,
@@ -18,16 +18,16 @@ pub struct ToolRequestHandle {
 pub struct GrantedTool {
     /// The slot. Dropping the permit releases it.
     pub permit: RuntimeBound<ToolPermit>,
-    /// The context for calls while the slot is held, which includes the tool in the list of held
-    /// tools.
+    /// The context for calls while the slot is held. Its list of held tools includes this tool.
     pub context: Context,
 }
 
 impl ToolRequestHandle {
-    /// Takes a free slot, or joins the queue for one.
+    /// Requests a slot of a tool: takes a free slot, or joins the queue.
     ///
-    /// `yields_slot` says whether the model slots of the caller are released during the wait.
-    /// `option` is the spelling of that setting in the host language, for [`Self::advice`].
+    /// If `yields_slot` is `true`, the model slots of the caller can be released while it waits for
+    /// the tool and holds it. `option` is the spelling of that setting in the host language, for
+    /// the text of [`Self::advice`].
     ///
     /// # Panics
     ///
@@ -39,17 +39,19 @@ impl ToolRequestHandle {
         Self { asked: Mutex::new(Some(RuntimeBound::in_current(asked))), context, advice }
     }
 
-    /// Returns the warning for a caller that would wait here while it holds a model slot, or `None`
-    /// if it holds none.
+    /// Returns the warning for a caller that has to wait for the tool and keeps a model slot
+    /// meanwhile. `None` if the caller need not wait or keeps no model slot.
     pub fn advice(&self) -> Option<&str> {
         self.advice.as_deref()
     }
 
-    /// Returns the wait for the slot, or `None` if this was called before or the request is closed.
+    /// Returns the future that waits for the slot. `None` if this function was called before or the
+    /// request was closed.
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future removes the request from the queue.
+    /// Dropping the future removes the request from the queue, or releases the slot if it was
+    /// granted.
     pub fn wait(&self) -> Option<impl Future<Output = Result<GrantedTool, Error>> + Send + use<>> {
         let asked = self.asked.lock().take()?;
         let asked = asked.into_inner().unwrap_or_else(|| Err(used_after_fork()));
@@ -61,7 +63,8 @@ impl ToolRequestHandle {
         })
     }
 
-    /// Withdraws the request, or releases its slot. Has no effect after [`Self::wait`]. Idempotent.
+    /// Removes the request from the queue, or releases the slot if it was granted. Has no effect
+    /// after [`Self::wait`]. Idempotent.
     pub fn close(&self) {
         let asked = self.asked.lock().take();
         drop(asked);

@@ -12,8 +12,8 @@ use tidegate::{Error, ErrorKind, RequestBody};
 use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::mpsc::{Receiver, Sender, channel};
 
-/// The producer's side of a streamed request body. At most one chunk is in transit, so that a slow
-/// upstream slows the producer.
+/// The sending side of a streamed request body. The program in the host language produces the
+/// chunks. The channel holds at most one chunk, so that a slow upstream slows the program.
 pub struct UploadChannel {
     sender: Mutex<Option<Sender<Bytes>>>,
     body: Mutex<Option<UploadBody>>,
@@ -21,7 +21,7 @@ pub struct UploadChannel {
 }
 
 impl UploadChannel {
-    /// Returns an open channel, whose body no request has taken yet.
+    /// Creates an open channel. [`Self::take_body`] returns its body.
     #[allow(clippy::new_without_default, reason = "each channel is one upload")]
     pub fn new() -> Self {
         let (sender, chunks) = channel(1);
@@ -30,8 +30,9 @@ impl UploadChannel {
         Self { sender: Mutex::new(Some(sender)), body: Mutex::new(Some(body)), is_finished }
     }
 
-    /// Sends a chunk if there is room. Returns `Some(true)` if it was sent, `Some(false)` if there
-    /// is no room yet, and `None` if the body was dropped or the upload has ended.
+    /// Sends a chunk without waiting. Returns `Some(true)` if it was sent, `Some(false)` if the
+    /// previous chunk has not been read yet, and `None` if the request no longer reads the body or
+    /// the upload has ended.
     pub fn offer(&self, chunk: &[u8]) -> Option<bool> {
         let sender = self.sender.lock();
         match sender.as_ref()?.try_reserve() {
@@ -44,12 +45,13 @@ impl UploadChannel {
         }
     }
 
-    /// Returns the sender of chunks, or `None` if the upload has ended.
+    /// Returns the sender of the channel, with which a caller can wait to send a chunk. `None` if
+    /// the upload has ended.
     pub fn sender(&self) -> Option<Sender<Bytes>> {
         self.sender.lock().clone()
     }
 
-    /// Ends the body successfully. A body that ends without this fails its request.
+    /// Ends the body successfully. If the channel is dropped without this call, the request fails.
     pub fn finish(&self) {
         self.is_finished.store(true, Ordering::Release);
         self.abandon();
@@ -60,13 +62,13 @@ impl UploadChannel {
         self.sender.lock().take();
     }
 
-    /// Returns the request body. `None` after the first call.
+    /// Returns the request body, which reads from the channel. `None` after the first call.
     pub fn take_body(&self) -> Option<RequestBody> {
         self.body.lock().take().map(RequestBody::stream)
     }
 }
 
-/// The reader's side of a streamed request body.
+/// The receiving side of a streamed request body. The transport reads it.
 struct UploadBody {
     chunks: Receiver<Bytes>,
     is_finished: Arc<AtomicBool>,

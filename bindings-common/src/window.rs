@@ -3,27 +3,30 @@
 use parking_lot::Mutex;
 use tidegate::{CallGroup, Context, ItemWindow};
 
-/// The limit on the running items of one map, and the group of the calls that its items make.
+/// The limit on the number of items of one map that run at the same time, and the group in which
+/// the calls of the items are counted.
 pub struct MapWindow {
     window: Mutex<ItemWindow>,
     group: CallGroup,
 }
 
 impl MapWindow {
-    /// Returns a window that allows at most `max_items` running items. `outer` is the context of
-    /// the map's caller; inside an item of another map, the calls also count for that map.
+    /// Creates a window that allows at most `max_items` running items. `outer` is the context in
+    /// which the map was started. If that is an item of another map, the calls are also counted in
+    /// the group of the other map.
     pub fn new(max_items: usize, outer: Option<&Context>) -> Self {
         let group = CallGroup::new(outer.and_then(|context| context.group.as_ref()));
         Self { window: Mutex::new(ItemWindow::new(max_items)), group }
     }
 
-    /// Returns a copy of `context` for the items, whose calls belong to the group of this map.
+    /// Returns a copy of `context` in which calls are counted in the group of this map. Items of
+    /// the map must run in such a context.
     pub fn item_context(&self, context: Context) -> Context {
         Context { group: Some(self.group.clone()), ..context }
     }
 
-    /// Counts one more item as running and returns `true`, if the window allows one more. Otherwise
-    /// returns `false`.
+    /// If the window allows one more running item, counts it as running and returns `true`.
+    /// Otherwise returns `false`.
     pub fn begin(&self) -> bool {
         self.window.lock().begin(self.group.waits())
     }
@@ -33,8 +36,8 @@ impl MapWindow {
         self.window.lock().end();
     }
 
-    /// Waits until [`Self::begin`] may return `true` although no item has ended. Called after it
-    /// has returned `false`.
+    /// Returns a future that resolves when [`Self::begin`] may return `true` although no item has
+    /// ended, because calls of the items got slots. Called after `begin` has returned `false`.
     pub fn ready(&self) -> impl Future<Output = ()> + Send + use<> {
         let (window, group) = (*self.window.lock(), self.group.clone());
         async move { group.until(|waits| window.may_begin_now(waits)).await }

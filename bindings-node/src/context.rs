@@ -10,18 +10,20 @@ use tidegate_bindings::{ContextOptions, remaining};
 use crate::bridge::runtime;
 use crate::failure::argument_error;
 
-/// The task number of the next context. Each context counts as a task, because JavaScript has no
-/// tasks.
+/// The task number that the next context gets. The core finds out per task which model slots are
+/// held. JavaScript has no tasks, so each context counts as one.
 static NEXT_TASK: AtomicU64 = AtomicU64::new(0);
 
-/// The immutable context of calls. A nested context inherits what it does not set.
+/// The immutable context of calls: tenant, lane, deadline and label. A nested context inherits what
+/// it does not set.
 #[napi]
 pub struct Context(pub(crate) tidegate::Context);
 
 #[napi]
 impl Context {
-    /// Creates a context that inherits from `outer` what is undefined. `deadline` is in seconds
-    /// from now, above 0; the earlier deadline applies.
+    /// Creates a context. Arguments that are undefined are inherited from `outer` or, if that is
+    /// undefined, from the default context. `deadline` is in seconds from now, above 0. If `outer`
+    /// has an earlier deadline, that one applies.
     ///
     /// # Errors
     ///
@@ -42,7 +44,7 @@ impl Context {
         Ok(Self(context))
     }
 
-    /// The fairness key; null for the default tenant.
+    /// The name of the tenant, among which capacity is shared fairly; null for the default tenant.
     #[napi(getter)]
     pub fn tenant(&self) -> Option<&str> {
         self.0.tenant.as_deref()

@@ -1,7 +1,8 @@
-//! Calls over the caller's own fetch, which makes the exchange on the event loop of the call.
+//! Calls whose exchanges the caller's own fetch makes, on the event loop that made the call.
 //!
-//! A worker of the runtime offers the exchange to JavaScript and continues with other work.
-//! JavaScript (`ts/fetch/custom-fetch.ts`) makes the exchange, and answers through [`Exchange`].
+//! A worker thread of the runtime offers the exchange to JavaScript and continues with other work.
+//! JavaScript (`ts/fetch/custom-fetch.ts`) makes the exchange, and reports the response through
+//! [`Exchange`].
 
 use std::sync::Arc;
 
@@ -18,12 +19,13 @@ use crate::failure::ThrownIndex;
 use crate::request;
 use crate::values::Latin1;
 
-/// The index of the attempt that a response came from. JavaScript keeps the platform's response
-/// under it.
+/// The index of an attempt that the caller's own fetch made. JavaScript stores the `Response` of
+/// the attempt under this index.
 #[derive(Clone, Copy)]
 pub(crate) struct AttemptIndex(pub(crate) u32);
 
-/// Returns the transport that lets the event loop of the call `number` make its exchanges.
+/// Returns the transport for the call with this number: the caller's own fetch makes its exchanges,
+/// on the event loop of `port`.
 pub(crate) fn transport(port: &Port, number: u32, request: &Request<RequestBody>) -> Foreign {
     Foreign::new(LoopHost { queue: port.queue(), number, original: OriginalHead::from_request(request) })
 }
@@ -65,13 +67,13 @@ impl Outcome for ExchangeOffer {
 }
 
 /// One exchange that the caller's own fetch makes. Dropping or closing it reports that fetch has
-/// finished. A cancelled exchange keeps its slot until then.
+/// finished. A cancelled exchange keeps its slot until then, but at most 5 s.
 #[napi]
 pub struct Exchange(ExchangeHandle);
 
 #[napi]
 impl Exchange {
-    /// The number of the exchange, which cancellations name.
+    /// The id of the exchange. A cancellation of the exchange contains this id.
     #[napi(getter)]
     pub fn id(&self) -> f64 {
         self.0.id() as f64
@@ -87,8 +89,8 @@ impl Exchange {
     /// Reports the response head of an attempt. Returns `false` if the exchange was cancelled, or
     /// if the head is malformed, which fails the exchange.
     ///
-    /// `attempt` is the index under which JavaScript keeps the response. `headers` has lines
-    /// `name\nvalue\n`.
+    /// `attempt` is the index under which JavaScript stores the response. `headers` has two lines
+    /// for each header: `name\nvalue\n`.
     #[napi]
     pub fn answer(&self, attempt: u32, status: u16, headers: Latin1) -> bool {
         let head = Response::builder().status(status).extension(AttemptIndex(attempt)).body(());
@@ -101,15 +103,16 @@ impl Exchange {
         self.0.answer(head)
     }
 
-    /// Passes on a chunk of the response body. Returns `true` if fetch may continue, `false` if it
-    /// must wait for `ready` first, and null if the reader of the response is gone.
+    /// Sends a chunk of the response body to the caller. Returns `true` if fetch may send the next
+    /// chunk now, `false` if it must wait for `ready` first, and null if the caller no longer reads
+    /// the response.
     #[napi]
     pub fn chunk(&self, chunk: &[u8]) -> Option<bool> {
         self.0.chunk(chunk)
     }
 
-    /// Reports to JavaScript, under `number`, when another chunk can be passed on, or when the
-    /// reader of the response is gone.
+    /// Completes `number` in JavaScript when fetch may send the next chunk, or when the caller no
+    /// longer reads the response.
     #[napi]
     pub fn ready(&self, port: &Port, number: u32) {
         let room = self.0.ready();
@@ -125,8 +128,8 @@ impl Exchange {
         self.0.end();
     }
 
-    /// Ends the exchange with an error of this kind. `thrown` is the index under which JavaScript
-    /// keeps the value that fetch threw.
+    /// Ends the exchange with an error of this kind, as in [`transport_error`]. `thrown` is the
+    /// index under which JavaScript stores the value that fetch threw.
     #[napi]
     pub fn fail(&self, kind: String, message: String, thrown: u32) {
         self.0.fail(transport_error(&kind, message).with_source(ThrownIndex(thrown)));
@@ -139,7 +142,8 @@ impl Exchange {
     }
 }
 
-/// The result of a wait that has no value, such as the wait for room in an upload.
+/// The result of a wait that has no value, such as the wait until an upload can take its next
+/// chunk.
 pub(crate) struct Ready;
 
 impl Outcome for Ready {

@@ -1,5 +1,5 @@
-//! Errors in the form that JavaScript receives. JavaScript selects the class by the kind, never by
-//! the text.
+//! Errors in the form that JavaScript receives. Their kind, and never their text, determines the
+//! class in JavaScript.
 
 use std::error::Error as _;
 
@@ -9,7 +9,7 @@ use tidegate::Error;
 use tidegate::explain::Obstacle;
 use tidegate_bindings::InvalidArgument;
 
-/// The index under which JavaScript keeps the value that the caller's own fetch threw, so that the
+/// The index under which JavaScript stores the value that the caller's own fetch threw, so that the
 /// caller gets the same value back.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ThrownIndex(pub(crate) u32);
@@ -42,7 +42,9 @@ pub struct Failure {
     pub why: Option<Why>,
 }
 
-/// The rule that blocked a rejected call. `since`, `waited` and `expected` are in seconds.
+/// The rule that blocked a rejected call. `since` is the time for which the rule had blocked the
+/// call, `waited` the whole time that the call had waited, and `expected` the expected time until
+/// admission (undefined if not known). All are in seconds.
 #[napi(object, object_from_js = false)]
 pub struct Why {
     pub rule: &'static str,
@@ -81,7 +83,7 @@ impl From<&Error> for Failure {
     }
 }
 
-/// Returns the JavaScript exception for an invalid argument.
+/// Converts an invalid argument into an exception for JavaScript.
 pub(crate) fn argument_error(argument: InvalidArgument) -> JsError {
     JsError::new(Status::InvalidArg, argument.to_string())
 }

@@ -1,4 +1,4 @@
-//! The fake target for tests in JavaScript.
+//! The fake target, which replaces model servers in tests that are written in JavaScript.
 
 use napi::{Error, Result};
 use napi_derive::napi;
@@ -7,25 +7,26 @@ use tidegate_bindings::{FakeTargetHandle, to_json};
 use crate::bridge::runtime;
 use crate::failure::argument_error;
 
-/// A target that answers calls from a script. While it is installed, it replaces the network.
+/// A target for tests that answers calls from a script. While it is installed, all gates send their
+/// calls to it instead of the network.
 #[napi]
 pub struct FakeTarget(FakeTargetHandle);
 
 #[napi]
 impl FakeTarget {
-    /// Creates a target with a script in JSON, without installing it.
+    /// Creates a target that is not installed yet. `script` is JSON, and contains the answers.
     #[napi(constructor)]
     pub fn new(script: String) -> Result<Self> {
         FakeTargetHandle::new(&script).map(Self).map_err(argument_error)
     }
 
-    /// Replaces the script, which is JSON. Later calls are answered from the new one.
+    /// Replaces the script by another one in JSON. Later calls are answered from the new script.
     #[napi]
     pub fn set_script(&self, script: String) -> Result<()> {
         self.0.set_script(&script).map_err(argument_error)
     }
 
-    /// Replaces the network for each gate of the process, existing or new.
+    /// Installs the target: it replaces the network for each gate of the process, existing or new.
     ///
     /// # Errors
     ///
@@ -45,7 +46,7 @@ impl FakeTarget {
         self.0.uninstall();
     }
 
-    /// Sets the time from which the times of attempts are counted to now.
+    /// Counts the times of later attempts from now on, instead of from the installation.
     #[napi]
     pub fn reset_start_time(&self) {
         self.0.target().start(runtime::now());
@@ -65,13 +66,14 @@ impl FakeTarget {
         u32::try_from(self.0.target().in_flight()).unwrap_or(u32::MAX)
     }
 
-    /// The maximum number of attempts that were in flight at the same time.
+    /// The maximum number of attempts that were in flight at the same time since the target was
+    /// created.
     #[napi(getter)]
     pub fn max_in_flight(&self) -> u32 {
         u32::try_from(self.0.target().max_in_flight()).unwrap_or(u32::MAX)
     }
 
-    /// One line for each request that matched no answer, with the reason.
+    /// One line for each request for which the script had no answer, with the reason.
     #[napi(getter)]
     pub fn unmatched(&self) -> Vec<String> {
         self.0.target().unmatched()

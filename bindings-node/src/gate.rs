@@ -25,19 +25,20 @@ use crate::tool::{ToolRequest, YIELD_OPTION};
 use crate::upload::Upload;
 use crate::values::Latin1;
 
-/// A gate of one thread of JavaScript. In each test world, such as an installed fake target, the
-/// gate starts again from its configuration.
+/// A gate that one thread of JavaScript uses. A test can install a fake target or a virtual clock,
+/// each of which is a separate *world*. In each world, the gate starts again from its
+/// configuration.
 #[napi]
 pub struct Gate {
     config: Config,
-    /// The proxies of the environment at the time when the gate was opened.
+    /// The proxy rules from the environment variables at the time when the gate was opened.
     proxies: ProxyRules,
     replicas: DynamicReplicas,
     worlds: Mutex<Worlds<OpenGate>>,
 }
 
-/// The gate and its client, as opened in real operation, for one installed fake target, or for one
-/// virtual clock.
+/// A gate and its client, opened for one world: for real operation, for one installed fake target,
+/// or for one virtual clock.
 #[derive(Clone)]
 struct OpenGate {
     gate: tidegate::Gate,
@@ -78,7 +79,8 @@ impl OpenGate {
 }
 
 impl Gate {
-    /// Returns the gate of the current test world, and opens it if the world is new to this gate.
+    /// Returns the gate of the current world. Opens it first if this is the first use in that
+    /// world.
     fn current(&self) -> Result<OpenGate> {
         let mut worlds = self.worlds.lock();
         if let Some(open) = worlds.present() {
@@ -103,7 +105,8 @@ impl Gate {
         current.ok_or_else(|| Error::from_reason("the world of this gate changed meanwhile"))
     }
 
-    /// Runs a query on the gate inside the runtime, because the gate reads the runtime's clock.
+    /// Calls `f` with the gate of the current world, and returns its result. Enters the runtime
+    /// first, because the gate reads the runtime's clock.
     fn query<T>(&self, f: impl FnOnce(&tidegate::Gate) -> T) -> Result<T> {
         let (open, runtime) = (self.current()?, runtime::handle()?);
         let _context = runtime.enter();
@@ -113,23 +116,24 @@ impl Gate {
 
 #[napi]
 impl Gate {
-    /// Opens a gate from a JSON configuration with the keys of the file. `variables` are the
-    /// environment variables for proxies. Returns a failure if the configuration is invalid.
+    /// Opens a gate from a JSON configuration, which has the keys of the configuration file.
+    /// `variables` are the environment variables that configure proxies. Returns a failure if the
+    /// configuration is invalid.
     #[napi]
     pub fn open(json: String, variables: HashMap<String, String>) -> Result<Either<Gate, Failure>> {
         open(Config::from_json(from_json(&json).map_err(argument_error)?).map_err(Into::into), &variables)
     }
 
-    /// Opens a gate that a TOML file configures. `variables` are the environment variables for
-    /// proxies. Returns a failure if the file cannot be read or is invalid.
+    /// Opens a gate that a TOML file configures. `variables` are the environment variables that
+    /// configure proxies. Returns a failure if the file cannot be read or is invalid.
     #[napi]
     pub fn open_file(path: String, variables: HashMap<String, String>) -> Result<Either<Gate, Failure>> {
         open(config_file::read(path), &variables)
     }
 
-    /// Creates the failure of an error with these parts, for conformance tests
-    /// (`tests/vectors/errors.json`), because not every error can be provoked. Null if the core has
-    /// no such error.
+    /// Creates a failure from its parts. Conformance tests (`tests/vectors/errors.json`) need this,
+    /// because they cannot provoke every error. Returns null if the core has no error of this
+    /// `kind` with this `reason`, or if `retry_after` (in seconds) is invalid.
     #[napi]
     pub fn failure(
         kind: String,
@@ -145,8 +149,8 @@ impl Gate {
         error.ok().flatten().map(|error| Failure::from(&error))
     }
 
-    /// Whether clients can bypass the gate: its mode is `off`, and it has no pool, whose address
-    /// only the gate can resolve.
+    /// Whether clients can bypass the gate: its mode is `off`, and no target is a pool. Only the
+    /// gate can resolve the address of a pool.
     #[napi(getter)]
     pub fn can_bypass(&self) -> Result<bool> {
         Ok(self.current()?.gate.is_bypassed())
@@ -158,8 +162,8 @@ impl Gate {
         Ok(mode_name(self.current()?.gate.mode()))
     }
 
-    /// Returns the name of the configured target for a request to this URL with this model, null if
-    /// none matches, or a failure if the URL is malformed.
+    /// Returns the name of the configured target that receives a request to this URL for this
+    /// model, null if none matches, or a failure if the URL is malformed.
     #[napi(ts_return_type = "string | null | Failure")]
     pub fn target_for(&self, url: String, model: Option<String>) -> Result<Either<Option<String>, Failure>> {
         Ok(match target_for(&self.current()?.gate, &url, model.as_deref()) {
@@ -168,8 +172,8 @@ impl Gate {
         })
     }
 
-    /// Replaces the replicas of a pool by those in a JSON list. Returns null, or a failure if the
-    /// list is invalid; the replicas then remain unchanged.
+    /// Replaces the replicas of the pool `target` by those in a JSON list. Returns null, or a
+    /// failure if the list is invalid; the replicas then remain unchanged.
     #[napi(ts_return_type = "Failure | null")]
     pub fn set_replicas(&self, target: String, json: String) -> Result<Option<Failure>> {
         let replicas: Value = from_json(&json).map_err(argument_error)?;
@@ -186,7 +190,8 @@ impl Gate {
         self.query(|gate| to_json(&gate.snapshot()))?.map_err(argument_error)
     }
 
-    /// Returns the number of calls that wait for a slot of any target.
+    /// Returns the number of calls that currently wait for a slot of any target. Waits for tools
+    /// are not included.
     #[napi]
     pub fn queued(&self) -> Result<u32> {
         Ok(u32::try_from(self.current()?.gate.waiting()).unwrap_or(u32::MAX))
@@ -198,18 +203,20 @@ impl Gate {
         Ok(self.current()?.gate.prometheus())
     }
 
-    /// Returns the records of the last calls that ended, oldest first, as JSON.
+    /// Returns the records of the calls that ended most recently, oldest first, as JSON.
     #[napi]
     pub fn calls(&self) -> Result<String> {
         to_json(&self.current()?.gate.calls().records()).map_err(argument_error)
     }
 
-    /// Starts a call, whose answer or failure arrives under `number` after the port was flushed.
-    /// Returns how many calls now wait for the flush, or a failure if the request is malformed.
+    /// Starts a call. Its response or failure is delivered under `number`, after the port was
+    /// flushed. Returns the number of calls that now wait for the flush, or a failure if the
+    /// request is malformed.
     ///
-    /// `headers` has lines `name\nvalue\n`. `wrapped` says that the retries of the calling SDK are
-    /// switched off. If `custom_fetch` is given, the caller's own fetch makes the exchanges, which
-    /// also arrive under `number`; `true` means that it streams the request body itself.
+    /// `headers` has two lines for each header: `name\nvalue\n`. `wrapped` is `true` if the retries
+    /// of the calling SDK are switched off. If `custom_fetch` is not undefined, the caller's own
+    /// fetch makes the exchanges, which are also delivered under `number`. It is `true` if that
+    /// fetch streams the request body itself.
     #[napi(ts_return_type = "number | Failure")]
     #[allow(clippy::too_many_arguments)]
     pub fn send(
@@ -247,7 +254,8 @@ impl Gate {
         Ok(Either::A(u32::try_from(waiting).unwrap_or(u32::MAX)))
     }
 
-    /// Requests a slot of a tool: takes a free one, or joins the queue.
+    /// Requests a slot of a tool: takes a free slot, or joins the queue. If `yield_slot` is `true`,
+    /// the model slots of the caller can be released while it waits for the tool and holds it.
     #[napi]
     pub fn request_tool(
         &self,
@@ -259,8 +267,8 @@ impl Gate {
         self.query(|gate| ToolRequest(ToolRequestHandle::new(gate, &tool, context, yield_slot, YIELD_OPTION)))
     }
 
-    /// Returns what the call with that number or label waits for, as JSON. Null if no such call is
-    /// active.
+    /// Returns the state of the active call with this number or label, and what it waits for, as
+    /// JSON. Null if no such call is active.
     #[napi]
     pub fn explain(&self, call: Either<f64, String>) -> Result<Option<String>> {
         let explanation = self.query(|gate| match call {
@@ -271,13 +279,14 @@ impl Gate {
         explanation.as_ref().map(to_json).transpose().map_err(argument_error)
     }
 
-    /// Returns what each active call waits for, at most `limit` calls, as a JSON list.
+    /// Returns the state of the active calls, and what they wait for, as a JSON list of at most
+    /// `limit` calls.
     #[napi]
     pub fn explain_all(&self, limit: u32) -> Result<String> {
         self.query(|gate| to_json(&gate.explain_all(limit as usize)))?.map_err(argument_error)
     }
 
-    /// Waits for a slot of a target. The slot, or a failure, arrives under `number`.
+    /// Requests a slot of a target. The slot, or a failure, is delivered under `number`.
     #[napi]
     pub fn acquire_slot(
         &self,
@@ -290,8 +299,8 @@ impl Gate {
         Ok(())
     }
 
-    /// Rejects new calls, and waits for the active ones, for at most `patience` seconds. The number
-    /// of calls that are still active arrives under `number`.
+    /// Rejects new calls from now on, and waits until no call is active, for at most `patience`
+    /// seconds. The number of calls that are then still active is delivered under `number`.
     #[napi]
     pub fn drain(&self, port: &Port, number: u32, patience: f64) -> Result<()> {
         let patience = seconds("seconds", patience).map_err(argument_error)?;

@@ -2,8 +2,8 @@
 //! the core.
 //!
 //! JavaScript handles fetch, signals, streams and promises. Native code handles bytes, headers and
-//! the core. A call crosses between the languages once, and so does each chunk. All results come
-//! back in batches, by number.
+//! the core. A call is passed between the languages once, and so is each chunk. Results are
+//! returned to JavaScript in batches, each with the number that JavaScript gave to its call.
 #![allow(unreachable_pub, reason = "napi exports what is pub, in private modules too")]
 // napi exports nothing to a test binary, which `--all-targets` builds nevertheless.
 #![cfg_attr(test, allow(dead_code))]

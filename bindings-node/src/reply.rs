@@ -1,5 +1,5 @@
-//! Responses. The head crosses into JavaScript once, with the part of the body that has arrived.
-//! JavaScript requests the rest chunk by chunk.
+//! Responses on their way to JavaScript. The head is passed once, together with the part of the
+//! body that has arrived. JavaScript requests the rest chunk by chunk.
 
 use std::sync::Arc;
 use std::task::Poll;
@@ -23,19 +23,21 @@ use crate::failure::Failure;
 use crate::request;
 use crate::values::{Buffer, Latin1, WholeBody};
 
-/// A response on its way from a worker to JavaScript.
+/// A response that a worker thread has received, before it is converted into JavaScript values.
 pub(crate) struct Answer {
     status: u16,
-    /// The phrase of the status line. For HTTP/2, which has none, the usual phrase of the status.
+    /// The reason phrase of the status line. If there is none, as in HTTP/2, the usual phrase of
+    /// the status.
     reason: Vec<u8>,
     headers: HeaderMap,
     body: std::result::Result<Bytes, BodyStream>,
-    /// The attempt whose response this is, if the caller's own fetch made the exchange. `None` if
-    /// the native transport did.
+    /// The index of the attempt that got the response, if the caller's own fetch made the exchange.
+    /// `None` if the native transport made it.
     attempt: Option<AttemptIndex>,
 }
 
-/// Makes the call, and reads the part of the body that arrives together with the response head.
+/// Makes the call, and returns the response with the part of the body that arrived together with
+/// the head.
 pub(crate) async fn run_call(
     client: Client,
     request: Request<RequestBody>,
@@ -77,8 +79,8 @@ pub(crate) fn write_failure(error: &Error, row: &mut Row<'_, '_>) -> Result<()> 
     row.put(0, Failure::from(error))
 }
 
-/// Returns a response head as one string, `reason\nname\nvalue\n...`. No part can contain a line
-/// feed.
+/// Returns a response head as one string: a line with the reason phrase, then two lines for each
+/// header, `name\nvalue\n`. None of them can contain a line feed.
 fn flatten(reason: Vec<u8>, headers: &HeaderMap) -> Vec<u8> {
     let mut flat = reason;
     flat.reserve(1 + headers.len() * 48);
@@ -100,8 +102,8 @@ impl Outcome for Chunk {
     }
 }
 
-/// The body of a response. Dropping it, which the garbage collector does at the latest, ends the
-/// exchange.
+/// The body of a response. Dropping it ends the exchange. The garbage collector drops it if the
+/// program has neither read it to its end nor closed it.
 #[napi]
 pub struct Reply {
     stream: Arc<BodyStream>,
@@ -110,9 +112,9 @@ pub struct Reply {
 
 #[napi]
 impl Reply {
-    /// Returns the next chunk, null at the end, or a failure. Undefined means that one of these
-    /// will arrive under `number`, which must be the same for all calls of this method on one
-    /// response.
+    /// Returns the next chunk, null at the end of the body, or a failure. Undefined means that none
+    /// of these has arrived; it will be delivered under `number`. All calls of this method on one
+    /// response must pass the same `number`.
     #[napi(ts_return_type = "Uint8Array | Failure | null | undefined")]
     pub fn pull<'env>(
         &self,
@@ -141,7 +143,7 @@ impl Reply {
         self.stream.close();
     }
 
-    /// Returns the failure of reading a response that was closed.
+    /// Returns the failure for a read from a response that was closed.
     #[napi]
     pub fn closed() -> Failure {
         Failure::from(&response_closed())

@@ -8,11 +8,12 @@ use http::{HeaderMap, Request};
 use tidegate::{Context, Error, RequestBody, Timeouts, duration};
 use tidegate_bindings::{append_header, new_request, remove_redundant_host};
 
-/// The share of the SDK's own timeout that a call may wait in the queue, so that the gate answers
-/// before the SDK's timer ends the wait and the SDK retries.
+/// The share of the calling SDK's own timeout that a call may wait in the queue. It is below 1, so
+/// that the gate rejects the call before the timer of the SDK fires and the SDK retries.
 const MAX_WAIT_SHARE: f64 = 0.95;
 
-/// Builds a request. `headers` has lines `name\nvalue\n`.
+/// Builds a request. `headers` has two lines for each header: `name\nvalue\n`. If they name a
+/// timeout of the SDK, it limits the time that the call waits for a slot.
 ///
 /// # Errors
 ///
@@ -33,7 +34,7 @@ pub(crate) fn request(
     Ok(request)
 }
 
-/// Parses headers from lines `name\nvalue\n`.
+/// Parses headers, each of which is two lines: `name\nvalue\n`.
 ///
 /// # Errors
 ///
@@ -47,7 +48,7 @@ pub(crate) fn parse(flat: &[u8]) -> Result<HeaderMap, Error> {
     Ok(headers)
 }
 
-/// Appends a header to a text, as `name\nvalue\n`.
+/// Appends a header to `flat` as two lines: `name\nvalue\n`.
 pub(crate) fn append_line(flat: &mut Vec<u8>, name: &HeaderName, value: &HeaderValue) {
     flat.extend_from_slice(name.as_str().as_bytes());
     flat.push(b'\n');
@@ -55,7 +56,7 @@ pub(crate) fn append_line(flat: &mut Vec<u8>, name: &HeaderName, value: &HeaderV
     flat.push(b'\n');
 }
 
-/// Returns a request body that is in memory as a whole.
+/// Returns a request body with these bytes.
 pub(crate) fn body_in_memory(bytes: Vec<u8>) -> RequestBody {
     Bytes::from(bytes).into()
 }

@@ -9,7 +9,8 @@ use crate::bridge::{CompletionKind, Outcome, Row};
 use crate::failure::argument_error;
 use crate::reply::write_failure;
 
-/// A slot of a target, for a call that no fetch makes. Dropping it releases the slot.
+/// A slot of a target, for a call that is not made with the gate's fetch. Dropping it releases the
+/// slot.
 #[napi]
 pub struct Slot(SlotHandle);
 
@@ -25,8 +26,8 @@ impl Slot {
     /// Reports that the upstream failed the call. Returns whether the same call may succeed later,
     /// or null if the slot was released.
     ///
-    /// `status` is the HTTP status; undefined if the connection failed. `retry_after` is in
-    /// seconds: no call is admitted before then.
+    /// `status` is the HTTP status; undefined if the connection failed. `retry_after` is the delay
+    /// in seconds that the upstream asked for; undefined if it asked for none.
     #[napi]
     pub fn failed(&self, status: Option<u32>, retry_after: Option<f64>) -> Result<Option<bool>> {
         let status = status.map(status_code).transpose().map_err(argument_error)?;
@@ -35,8 +36,8 @@ impl Slot {
         Ok(self.0.with(|slot| slot.failed(status, retry_after)))
     }
 
-    /// Releases the slot. If `succeeded`, the call counts as successful unless a failure was
-    /// reported; otherwise it counts as cancelled. Idempotent.
+    /// Releases the slot. If the result of the call has not been reported before, the call counts
+    /// as successful if `succeeded` is `true`, and as cancelled otherwise. Idempotent.
     #[napi]
     pub fn close(&self, succeeded: bool) {
         self.0.close(succeeded);

@@ -10,25 +10,25 @@ use crate::bridge::{CompletionKind, Outcome, Port, Row};
 use crate::context::Context;
 use crate::reply::write_failure;
 
-/// The JavaScript spelling of the option that releases the model slot during the wait.
+/// The JavaScript spelling of the option that releases the caller's model slots during the wait.
 pub(crate) const YIELD_OPTION: &str = "{ yieldSlot: true }";
 
-/// A request for a slot of a tool. Dropping it removes the request from the queue, or releases the
-/// slot if it was granted.
+/// A request for a slot of a tool. Until `wait` is called, dropping it removes the request from the
+/// queue, or releases the slot if it was granted.
 #[napi]
 pub struct ToolRequest(pub(crate) ToolRequestHandle);
 
 #[napi]
 impl ToolRequest {
-    /// The warning for a caller that would wait here while it holds a model slot; null if it holds
-    /// none.
+    /// The warning for a caller that has to wait for the tool and keeps a model slot meanwhile.
+    /// Null if the caller need not wait or keeps no model slot.
     #[napi(getter)]
     pub fn advice(&self) -> Option<&str> {
         self.0.advice()
     }
 
-    /// Waits for the slot. The permit, or a failure, arrives under `number`. Fails if it was called
-    /// before.
+    /// Starts the wait for the slot. The permit, or a failure, is delivered under `number`. If this
+    /// method was called before, a failure is delivered.
     #[napi]
     pub fn wait(&self, port: &Port, number: u32) {
         let granted = self.0.wait();
@@ -41,8 +41,8 @@ impl ToolRequest {
     }
 }
 
-/// A slot of a tool. Dropping it, which the garbage collector does at the latest, releases the
-/// slot.
+/// A slot of a tool that is held. Dropping it releases the slot. The garbage collector drops it if
+/// the program has not closed it.
 #[napi]
 pub struct Permit {
     permit: Mutex<Option<RuntimeBound<ToolPermit>>>,
@@ -51,8 +51,8 @@ pub struct Permit {
 
 #[napi]
 impl Permit {
-    /// Returns the context for calls while the slot is held, which includes the tool in the list of
-    /// held tools.
+    /// Returns the context for calls while the slot is held. Its list of held tools includes this
+    /// tool.
     #[napi]
     pub fn context(&self) -> Context {
         Context(self.context.clone())

@@ -8,29 +8,30 @@ use tidegate_bindings::UploadChannel;
 use crate::bridge::Port;
 use crate::custom_transport::Ready;
 
-/// The producer's side of a streamed request body. At most one chunk is in transit, so that a slow
-/// upstream slows the producer.
+/// The sending side of a streamed request body, whose chunks JavaScript produces. At most one chunk
+/// is in transit, so that a slow upstream slows the program.
 #[napi]
 pub struct Upload(UploadChannel);
 
 #[napi]
 impl Upload {
-    /// Creates an upload, whose body no request has taken yet.
+    /// Creates an open upload, whose body no request has taken yet.
     #[napi(constructor)]
     #[allow(clippy::new_without_default)]
     pub fn new() -> Self {
         Self(UploadChannel::new())
     }
 
-    /// Sends a chunk if there is room. Returns `true` if it was sent, `false` if there is no room
-    /// yet, and null if the reader of the body is gone.
+    /// Sends a chunk without waiting. Returns `true` if it was sent, `false` if the previous chunk
+    /// has not been read yet, and null if the request no longer reads the body or the upload has
+    /// ended.
     #[napi]
     pub fn offer(&self, chunk: &[u8]) -> Option<bool> {
         self.0.offer(chunk)
     }
 
-    /// Reports to JavaScript, under `number`, when there is room for a chunk, or when the reader of
-    /// the body is gone.
+    /// Completes `number` in JavaScript when the upload can take its next chunk, or when the
+    /// request no longer reads the body.
     ///
     /// # Errors
     ///
@@ -45,7 +46,7 @@ impl Upload {
         Ok(())
     }
 
-    /// Ends the body successfully. An upload that ends without this fails its request.
+    /// Ends the body successfully. If the upload is dropped without this call, the request fails.
     #[napi]
     pub fn finish(&self) {
         self.0.finish();
@@ -59,7 +60,7 @@ impl Upload {
 }
 
 impl Upload {
-    /// Returns the request body.
+    /// Takes the request body out of the upload.
     ///
     /// # Errors
     ///

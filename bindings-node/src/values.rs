@@ -1,13 +1,13 @@
-//! Conversions between bytes and JavaScript values. Besides `Port::ref_loop` and
-//! `Port::unref_loop`, the only code that calls Node-API directly.
+//! Conversions between bytes and JavaScript values. This module, `Port::ref_loop` and
+//! `Port::unref_loop` are the only code that calls Node-API directly.
 #![allow(unsafe_code)]
 
 use bytes::Bytes;
 use napi::bindgen_prelude::{BufferSlice, FromNapiValue, ToNapiValue, TypeName, ValidateNapiValue};
 use napi::{Env, Result, ValueType, check_status, sys};
 
-/// A JavaScript string whose characters are bytes (code points up to 255), such as headers. The
-/// conversion is fast and changes no byte.
+/// Bytes that are a string in JavaScript, with one character (code point 0 to 255) for each byte,
+/// such as headers. The conversion is fast and changes no byte.
 pub struct Latin1(pub(crate) Vec<u8>);
 
 impl FromNapiValue for Latin1 {
@@ -73,7 +73,8 @@ impl ToNapiValue for WholeBody {
     }
 }
 
-/// Bytes that become a buffer in JavaScript's own memory, so that a byte stream can detach it.
+/// Bytes that are copied into a buffer of JavaScript's own memory. A byte stream in JavaScript
+/// needs such a buffer, because it detaches the buffers that it gets.
 pub(crate) struct Buffer(pub(crate) Bytes);
 
 impl ToNapiValue for Buffer {

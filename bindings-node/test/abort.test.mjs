@@ -15,7 +15,10 @@ const post = (body = {}) => ({
   headers: { "content-type": "application/json" },
 });
 
-/** Returns a stream that has sent its first chunk and sends no more. */
+/**
+ * Makes a call to a server that sends one chunk and then nothing more. Returns the response and its
+ * reader, which has read that chunk.
+ */
 async function stalled(up, gate, signal) {
   up.handler = stallAfter(delta("hel"));
   const response = await gate.fetch(`${up.url}/v1/chat/completions`, { ...post({ stream: true }), signal });

@@ -22,7 +22,10 @@ const ask = (client, max_tokens = RESERVED, options = {}) =>
 const target = (gate) => gate.snapshot().targets.provider;
 const nobodyIsLeft = (gate) => until(() => gate.snapshot().active === 0);
 
-/** Sends nearly the budget of a minute at once, then four times the rest. */
+/**
+ * Uses up nearly the whole budget of a minute with one call, then sends 40 calls at once that need
+ * four times the rest. Returns the results of the 40 calls.
+ */
 async function burst(client) {
   await ask(client, TOKENS - 10 * RESERVED);
   return Promise.allSettled(Array.from({ length: 40 }, () => ask(client)));
@@ -155,7 +158,9 @@ describe("a provider with budgets", { skip: !TIDEGATE && "TIDEGATE_CLI does not 
   });
 });
 
-/** Returns the names of an interface's members. */
+/**
+ * Returns the sorted names of the members that `ts/snapshot.ts` declares for the interface `name`.
+ */
 function declared(name) {
   const source = readFileSync(new URL("../ts/snapshot.ts", import.meta.url), "utf8");
   const body = source.match(new RegExp(`export interface ${name} \\{\\n(.*?)\\n\\}`, "s"))?.[1];

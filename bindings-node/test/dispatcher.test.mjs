@@ -26,7 +26,7 @@ import { json, upstream } from "./support/upstream.mjs";
 
 const original = getGlobalDispatcher();
 
-/** Sets a dispatcher for this test. */
+/** Sets the global dispatcher of undici until the end of the test `t`. */
 function set(t, dispatcher) {
   setGlobalDispatcher(dispatcher);
   t.after(async () => {
@@ -35,7 +35,10 @@ function set(t, dispatcher) {
   });
 }
 
-/** Counts the requests of undici, both Node's own and the npm package. */
+/**
+ * Returns an object whose `requests` counts the requests that undici (Node's own and the npm
+ * package) makes during the test.
+ */
 function counted(t) {
   const count = { requests: 0 };
   const onCreate = () => count.requests++;
@@ -44,7 +47,10 @@ function counted(t) {
   return count;
 }
 
-/** Starts a proxy that connects each tunnel to this server, whatever its destination. */
+/**
+ * Starts a proxy that connects each CONNECT tunnel to the server `up`, whatever destination is
+ * requested. Its `tunnels` lists the requested destinations.
+ */
 async function proxy(t, up) {
   const server = http.createServer();
   server.tunnels = [];

@@ -1,4 +1,4 @@
-// The examples in the documentation comments run.
+// Tests that the examples in the documentation comments run.
 
 import assert from "node:assert/strict";
 import { readdirSync, readFileSync } from "node:fs";
@@ -13,7 +13,10 @@ import * as testing from "tidegate/testing";
 const SOURCES = fileURLToPath(new URL("../ts", import.meta.url));
 const AsyncFunction = (async () => {}).constructor;
 
-/** Returns the examples of a file with their line numbers. */
+/**
+ * Returns the code and the line number of each example in the documentation comments of a file in
+ * `ts/`.
+ */
 function examplesOf(file) {
   const text = readFileSync(join(SOURCES, file), "utf8");
   return [...text.matchAll(/^ *\* ```ts\n(.*?)\n *\* ```$/gms)].map(({ 1: code, index }) => ({

@@ -1,4 +1,4 @@
-// Tests of what another server gets of a request that falls back to it.
+// Tests which parts of a request another server gets if the request falls back to it.
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
@@ -16,8 +16,11 @@ const plainValue = (name) => `value-of-${name}`;
 const names = (rows) => rows.map(({ name }) => name);
 
 /**
- * Sends a call with every header and query key of the case while the first server's only slot is
- * taken. Returns what the other server gets.
+ * Sends a request with all headers and query keys of the case `one` to the target `first`, whose
+ * only slot is in use. Returns the request that the fallback target `spare` receives.
+ *
+ * `target` contains additional settings of `spare`. If `sameServer` is true, both targets are on
+ * one server.
  */
 async function requestToFallback(t, one, target, sameServer = false) {
   const first = await upstream(t, json(CHAT));

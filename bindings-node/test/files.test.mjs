@@ -11,7 +11,10 @@ import { ConfigError, Gate } from "tidegate";
 const LIMIT = 16 * 2 ** 20;
 const folder = () => mkdtemp(join(tmpdir(), "tidegate-"));
 
-/** Creates a FIFO with a waiting writer, so that opening it would not block. */
+/**
+ * Creates a FIFO and a process that waits to write to it, so that opening the FIFO would not block.
+ * Returns its path.
+ */
 async function fifo(t) {
   const path = join(await folder(), "fifo");
   assert.equal(spawnSync("mkfifo", [path]).status, 0);

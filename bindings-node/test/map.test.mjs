@@ -9,7 +9,10 @@ import { Gate } from "tidegate";
 import { FakeTarget, ok, status, VirtualClock } from "tidegate/testing";
 
 const sleep = (seconds) => new Promise((resolve) => setTimeout(resolve, seconds * 1000));
-/** Makes a call without HTTP, which is faster. */
+/**
+ * Returns a function for `gate.map` that holds a slot of the target for `seconds` and returns its
+ * item. It needs no HTTP, which is faster. Default target: `small`.
+ */
 const holder = (gate, seconds, target) => (item) => gate.slot(target ?? "small", () => sleep(seconds).then(() => item));
 const slots = (cap) => new Gate({ targets: { small: { cap, url: "none" } } });
 const asker = (gate) => {
@@ -26,7 +29,10 @@ const all = async (results) => {
 };
 const numbers = (count) => Array.from({ length: count }, (_, number) => number);
 
-/** A source that records how far it was read and whether it was closed. */
+/**
+ * A source of the numbers from 0 that counts how many were taken (`taken`) and records whether it
+ * was closed.
+ */
 class CountingSource {
   taken = 0;
   closed = false;
@@ -54,7 +60,10 @@ class CountingSource {
   }
 }
 
-/** Returns a seeded random number generator. */
+/**
+ * Returns a seeded random number generator: `next()` returns a number from 0 to 1, and `pick(list)`
+ * an element of the list.
+ */
 function randomSource(seed) {
   let state = seed + 1;
   const next = () => {

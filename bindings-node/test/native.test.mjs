@@ -7,7 +7,10 @@ import { test } from "node:test";
 const addon = createRequire(import.meta.url)("../tidegate.node");
 const source = readFileSync(new URL("../ts/native.ts", import.meta.url), "utf8");
 
-/** Returns the names of an interface's members, which are indented by two spaces. */
+/**
+ * Returns the sorted names of the members that `ts/native.ts` declares for the interface `name`.
+ * The lines of members are indented by two spaces.
+ */
 function declared(name) {
   const body = source.match(new RegExp(`export interface ${name} \\{\\n(.*?)\\n\\}`, "s"))?.[1];
   assert.ok(body, `ts/native.ts declares ${name}`);

@@ -19,7 +19,10 @@ test("import and require return the same objects", () => {
   assert.deepEqual({ ...testing }, { ...createRequire(import.meta.url)("tidegate/testing") });
 });
 
-/** Every configuration key, as JSON, which is both a literal of a program and a configuration. */
+/**
+ * A configuration with every key, as JSON. One test uses it as a literal in a TypeScript program,
+ * another one as the configuration of a gate.
+ */
 const FULL = `{
   "mode": "observe",
   "defaults": {
@@ -148,7 +151,10 @@ const libc = report.getReport().header.glibcVersionRuntime === undefined ? "musl
 const name =
   platform === "linux" ? `linux-${arch}-${libc}` : platform === "win32" ? `win32-${arch}-msvc` : `${platform}-${arch}`;
 
-/** Copies the package as it is published, without the native module that `make` builds. */
+/**
+ * Copies the package as it is published, without the native module that `make` builds, into a
+ * temporary `node_modules`. Returns the path of that directory.
+ */
 function installed() {
   const modules = join(mkdtempSync(join(tmpdir(), "tidegate-")), "node_modules");
   for (const part of ["dist", "esm", "package.json"]) {

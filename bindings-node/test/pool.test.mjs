@@ -15,7 +15,10 @@ import { json, upstream } from "./support/upstream.mjs";
 const LONG = [{ role: "user", content: "what a session has in common ".repeat(200) }];
 const SETTINGS = { slow_start: "none", poll: "50ms" };
 
-/** Answers as a server of one model. */
+/**
+ * Returns a handler that acts as a vLLM server of the model `small`. `chat` answers all requests
+ * except those for health, models and metrics.
+ */
 const replica = (chat) => (exchange) => {
   if (exchange.path === "/health") return json({})(exchange);
   if (exchange.path === "/v1/models")

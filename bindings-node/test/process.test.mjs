@@ -10,7 +10,10 @@ import { stallAfter, upstream } from "./support/upstream.mjs";
 
 const program = fileURLToPath(new URL("./support/program.mjs", import.meta.url));
 
-/** Runs the program in a process. Returns its output and its exit status. */
+/**
+ * Runs `support/program.mjs` in a new process, with the URL of the server `up`, the argument `how`
+ * and these flags of Node. Returns the exit status, the signal and the output.
+ */
 async function run(up, how, ...flags) {
   const child = spawn(process.execPath, [...flags, program, up.url, how], { stdio: ["ignore", "pipe", "pipe"] });
   let [stdout, stderr] = ["", ""];

@@ -12,7 +12,10 @@ import { casesOf } from "./support/vectors.mjs";
 const ONCE = { defaults: { retry: { attempts: 1 } } };
 const ERROR = "error";
 
-/** Returns where the fetch from `open` connects for each URL, or that `open` throws. */
+/**
+ * Opens a fetch in the environment of a case, and returns where it connects for each URL: to a
+ * proxy or directly. Returns `ERROR` if `open` throws.
+ */
 async function decisions(net, { env, urls = { "http://127.0.0.1:{port}/": "" } }, open) {
   const variables = Object.fromEntries(Object.entries(env).map(([name, value]) => [name, net.fill(value)]));
   return within(variables, async () => {

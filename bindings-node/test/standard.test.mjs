@@ -11,7 +11,10 @@ import { echo, json, upstream } from "./support/upstream.mjs";
 const gate = new Gate();
 const fetches = { platform: globalThis.fetch, gate: gate.fetch };
 
-/** Returns the results of both fetches. */
+/**
+ * Calls `run` with the platform's fetch and with the gate's fetch. Checks that the results are
+ * equal, and returns the result.
+ */
 async function both(run) {
   const [expected, actual] = [await seen(run, fetches.platform), await seen(run, fetches.gate)];
   assert.deepEqual(actual, expected);

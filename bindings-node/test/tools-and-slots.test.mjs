@@ -39,7 +39,10 @@ describe("model slots and tools", () => {
     process.off("warning", listen);
   });
 
-  /** Runs a function while another holder has the tool for two seconds and a response is open. */
+  /**
+   * Runs `script(stream)` with an open response stream, while another holder has the tool for two
+   * seconds. Returns the result of `script`.
+   */
   const whileHolding = (gate, script) =>
     new FakeTarget({ otherwise: ok(TEXT, { after: 0.01, every: 0.1 }) }).during(() =>
       clock.until(
@@ -108,7 +111,11 @@ describe("model slots and tools", () => {
   });
 
   for (const callerFirst of [true, false]) {
-    /** Runs two calls that acquire a slot and the tool in opposite orders. */
+    /**
+     * Runs two callers at the same time: one acquires a model slot and then the tool, the other one
+     * acquires them in the opposite order. Returns the answer that each caller got, or the name of
+     * its error.
+     */
     const bothOrders = async (yieldSlot) => {
       const gate = shape();
       const sdk = client(gate);

@@ -1,4 +1,5 @@
-// Tests of keys beyond the table of targets: they share capacity, but not their cool-downs.
+// Tests of more API keys than the gate keeps targets for: they share the capacity of the target
+// `others`, but each key has cool-downs of its own.
 import assert from "node:assert/strict";
 import { test } from "node:test";
 

@@ -29,8 +29,9 @@ const ENDS = {
 };
 
 /**
- * Makes a call that fails, and checks the classification. `safe` is whether the method may be
- * retried. `rounded` is the number of seconds by which a delay may exceed the expected one.
+ * Makes a call that the server fails with `handler`, and checks how the gate classifies the
+ * failure. `safe` is whether the method allows a retry. `rounded` is the number of seconds by which
+ * a delay may exceed the expected one.
  */
 async function assertOutcome(up, { handler, data, expected, rounded = 0 }, path = CHAT, safe = true) {
   const { class: kind, retryable, never_executed, delay_ms: delay } = expected;
@@ -145,7 +146,7 @@ every("sse", async ({ bytes, events }, up) => {
   const outcome = events.some(({ data }) => data.includes('"error": {\n')) ? "failed" : "completed";
   const before = Buffer.concat([Buffer.from(bytes, "latin1"), Buffer.from("\n\n")]);
   const end = Buffer.from(ENDS.openai_chat);
-  // Failures hold a target back, which other tests check.
+  // Failures start cool-downs, which other tests check.
   const ways = splits(before, outcome === "failed" ? 1 : 25);
   const gate = new Gate({ defaults: { retry: { attempts: 1 } } });
   const client = gate.wrap(new OpenAI({ baseURL: `${up.url}/v1`, apiKey: "k" }));
@@ -158,7 +159,7 @@ every("sse", async ({ bytes, events }, up) => {
   }
 });
 
-/** Makes a request of a dialect with the wrapped client of its SDK. */
+/** Makes a request in the format of a provider (`dialect`), with the wrapped client of its SDK. */
 function ask(gate, up, { dialect, stream = true }) {
   const options = { apiKey: "k", baseURL: dialect === "anthropic_messages" ? up.url : `${up.url}/v1` };
   const openai = () => gate.wrap(new OpenAI(options));
@@ -192,7 +193,7 @@ every("streams", async (one, up) => {
   const usage = signals.find((signal) => signal.usage)?.usage;
   for (const chunks of splits(sent, 8)) {
     const how = chunks.map((chunk) => chunk.length).join(" ");
-    // A separate gate, because failures hold a target back.
+    // A separate gate, because failures start a cool-down of the target.
     const gate = new Gate({ defaults: { retry: { attempts: 1 } } });
     up.handler = pieces(chunks, headers);
     const { data, whole } = await read(ask(gate, up, one));

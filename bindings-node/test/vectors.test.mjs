@@ -92,7 +92,7 @@ every("errors", ({ error: given, class: name, status, retryable, body }) => {
   );
 });
 
-/** Compares an error with the vector of its code. */
+/** Checks that a response equals the vector of the error with this code. */
 async function assertResponseEquals(response, code) {
   const expected = casesOf("errors").find(({ body }) => body.error.code === code);
   const content = await response.json();

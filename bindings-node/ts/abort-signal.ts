@@ -1,5 +1,5 @@
 /**
- * Abort signals: one listener for each signal, however many calls share it.
+ * Lets abort signals end calls. Each signal gets one listener, however many calls share it.
  *
  * napi's own handling of signals is not used, because it overwrites the caller's `onabort`.
  *
@@ -47,8 +47,8 @@ class SignalListener {
 const listeners = new WeakMap<AbortSignal, SignalListener>();
 
 /**
- * Calls `call.abort` when the signal is aborted, until `unwatch`. The signal must not be aborted
- * yet.
+ * Registers a call, so that `call.abort` is called when the signal is aborted. `unwatch` ends the
+ * registration. The signal must not be aborted yet.
  */
 export function watch(signal: AbortSignal, call: Abortable): void {
   let watch = listeners.get(signal);
@@ -63,7 +63,7 @@ export function watch(signal: AbortSignal, call: Abortable): void {
  * Returns a signal that is aborted when `a` or `b` is, or undefined if both are undefined.
  *
  * If both are given, one of them must not outlive the call, because a long-lived signal keeps a
- * trace of each signal that depends on it. Before Node 20.3, the result is `a`.
+ * reference to each signal that is derived from it. Before Node 20.3, the result is `a`.
  */
 export function anySignal(a: AbortSignal | undefined, b: AbortSignal | undefined): AbortSignal | undefined {
   if (a === undefined || b === undefined || a === b) return a ?? b;

@@ -11,12 +11,14 @@ export type Duration = number | string;
 /** A number of tokens or requests, which may be in thousands or millions: `"450k"`, `"1.5M"`. */
 export type Count = number | string;
 
-/** Switches a setting off. */
+/** A value that switches a setting off. */
 export type Off = "none" | false | null;
 
 /**
- * How many slots of a cap are in force. Without it the limit is adaptive, unless a `cap` is set and
- * no objective is (`ttft` of a target or a lane, `latency` of a tool): then it is fixed at the cap.
+ * How the limit (the maximum number of slots in use) is determined. `"fixed"`: it equals the `cap`.
+ * `"adaptive"`, or an object with settings: it changes between a minimum and the `cap`. Default:
+ * fixed if a `cap` is set without an objective (`ttft` of a target or a lane, `latency` of a tool),
+ * otherwise adaptive.
  */
 export type Limit = "adaptive" | "fixed" | LimitConfig;
 

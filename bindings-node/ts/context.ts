@@ -1,5 +1,6 @@
 /**
- * The context of calls (tenant, lane, deadline and label), carried by `AsyncLocalStorage`.
+ * The context of calls (tenant, lane, deadline and label), which `AsyncLocalStorage` carries
+ * through asynchronous code.
  *
  * @module
  */
@@ -15,15 +16,16 @@ import type { Lane } from "./types.js";
  */
 export interface Context {
   /**
-   * Fairness key, at most 200 bytes; the rest is cut off. Default: inherited, otherwise `default`.
+   * Name of the tenant, among which capacity is shared fairly. At most 200 bytes; the rest is cut
+   * off. Default: inherited, otherwise `default`.
    */
   tenant?: string | undefined;
   /** Priority class. Default: inherited, otherwise `standard`. */
   lane?: Lane | undefined;
   /**
-   * Seconds from now, above 0, until each call must have ended, including its stream. The earlier
-   * deadline of nested contexts applies. Values above ten years are reduced to ten years. Default:
-   * inherited, otherwise the deadline of the target.
+   * Seconds from now, above 0, until each call must have ended, including its stream. If contexts
+   * are nested, the earlier deadline applies. Values above ten years are reduced to ten years.
+   * Default: inherited, otherwise the deadline of the target.
    */
   deadline?: number | undefined;
   /**
@@ -37,7 +39,8 @@ export interface Context {
 interface Scope {
   context: NativeContext;
   /**
-   * Aborted when the result of the function that runs is no longer needed. Undefined outside a map.
+   * The signal of the enclosing map, which is aborted when the result of the running item is no
+   * longer needed. Undefined outside a map.
    */
   signal: AbortSignal | undefined;
 }
@@ -61,19 +64,24 @@ export function currentSignal(): AbortSignal | undefined {
 /**
  * Runs a function in a context, and returns its result.
  *
- * Its calls and waits end when `signal` is aborted. Default: the signal of the enclosing context.
+ * Calls and waits of the function end when `signal` is aborted. Default: the signal of the
+ * enclosing context.
  */
 export function runInContext<T>(context: NativeContext, run: () => T, signal = currentSignal()): T {
   return storage.run({ context, signal }, run);
 }
 
-/** Returns a context that inherits everything from `context`, but counts as a task of its own. */
+/**
+ * Returns a context that inherits everything from `context`, but counts as a separate task when the
+ * gate looks for tasks that hold a model slot while they wait for a tool.
+ */
 export function nestedContext(context: NativeContext): NativeContext {
   return new native.Context(context, undefined, undefined, undefined, undefined);
 }
 
 /**
- * Returns a context that inherits from the caller's context what `context` does not set.
+ * Returns a context with the properties of `context`. Properties that are not set are inherited
+ * from the context of the caller.
  *
  * @throws `RangeError` if the lane does not exist, or if the deadline is not above 0.
  */

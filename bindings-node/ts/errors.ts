@@ -11,11 +11,13 @@ import type { Failure } from "./native.js";
  *
  * - `no_slot`: no slot is free, and the target does not queue.
  * - `queue_full`: the queue is full.
- * - `wait_budget`: the call waited as long as its wait limit allows.
- * - `deadline`: the deadline has passed.
- * - `cool_down`, `outage`: the target admits no calls at the moment.
+ * - `wait_budget`: the call was queued for as long as its `wait` setting allows.
+ * - `deadline`: the deadline passed while the call was queued, or a cool-down ends after it.
+ * - `cool_down`: the provider asked to wait (Retry-After) for longer than the call can wait.
+ * - `outage`: the target is down, and the next test call is due after the deadline of the call.
  * - `draining`: {@link Gate.drain} was called.
- * - `deadlock`: the call waits for a tool that its own caller holds.
+ * - `deadlock`: waiting for the tool would never end, because its holders wait for tools that this
+ *   caller holds.
  * - `no_budget`: a rate of the provider or of the tenant is used up.
  * - `too_large`: the prompt can never be admitted.
  * - `predicted_wait`: the expected wait exceeds the deadline, the wait limit or the objective.
@@ -51,7 +53,7 @@ export type Reason =
 export class TidegateError extends Error {
   /** Stable name of the failure: `refused`, `deadline`, `connect` and others. */
   readonly kind: string;
-  /** Why admission rejected the call; undefined unless `kind` is `refused`. */
+  /** Why the call was rejected; undefined unless `kind` is `refused`. */
   readonly reason: Reason | undefined;
   /** Name of the target or tool; undefined if it is not known. */
   readonly target: string | undefined;
@@ -152,7 +154,7 @@ export function errorFrom(failure: Failure): TidegateError {
  * Returns the `TypeError` with which `gate.fetch` rejects. Its cause is the {@link TidegateError}.
  *
  * The platform's fetch rejects with `TypeError: fetch failed`. Libraries that compare this whole
- * text retry, so the text here continues with the failure.
+ * text retry. The text here continues with the failure, so that they do not.
  */
 export function fetchError(failure: Failure): TypeError {
   const cause = errorFrom(failure);
@@ -160,8 +162,8 @@ export function fetchError(failure: Failure): TypeError {
 }
 
 /**
- * Returns the `TypeError` of a response body that broke. Its cause is the {@link TidegateError},
- * whose cause is `thrown`, if given.
+ * Returns the `TypeError` for a response body that failed or was closed. Its cause is the {@link
+ * TidegateError}, whose cause is `thrown`, if given.
  *
  * The error is never an `AbortError`, because SDKs take that for the caller's own abort and end the
  * stream as if it were complete.
@@ -173,8 +175,8 @@ export function bodyError(failure: Failure, thrown?: unknown): TypeError {
 }
 
 /**
- * Returns the error for an exception of the native module: `RangeError` for an invalid value,
- * otherwise `TypeError`.
+ * Converts an exception of the native module into the error for the caller: `RangeError` for an
+ * invalid value, otherwise `TypeError`.
  */
 export function argumentError(error: unknown): Error {
   const { code, message } = error as NodeJS.ErrnoException;

@@ -16,9 +16,9 @@ import type { Lane } from "./types.js";
  * - `tenant_tokens`: the tenant's own token rate is used up.
  * - `kv`: the engine's KV memory is full.
  * - `replicas`: no replica of the pool can serve the call now.
- * - `cool_down`: the provider asked to wait.
- * - `outage`: the target fails, and one call probes it.
- * - `turn`: other calls are ahead.
+ * - `cool_down`: the target is in a cool-down, because the provider asked to wait.
+ * - `outage`: the target is down, and only single calls test whether it has recovered.
+ * - `turn`: other queued calls are admitted first.
  * - `held`: capacity is reserved for a call that has waited longer.
  */
 export type Rule =
@@ -55,7 +55,7 @@ export interface Why {
   ahead: number;
 }
 
-/** The state of an active call, and the rule that blocks it. */
+/** The state of a call that has not ended, and the rule that blocks it. */
 export interface Explanation {
   /** Number of the call, as in {@link Gate.calls} and in errors. */
   call: number;

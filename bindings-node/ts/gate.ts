@@ -32,8 +32,8 @@ export interface GateOptions extends Config {
 /** Options of {@link Gate.wrap}. */
 export interface WrapOptions {
   /**
-   * `auto` (default): a custom fetch of the client makes the exchanges, below the gate. `native`:
-   * the gate's transport makes them instead, and undici dispatchers are ignored.
+   * `auto` (default): the custom fetch of the client, if it has one, makes the exchanges below the
+   * gate. `native`: the gate's transport makes them instead, and undici dispatchers are ignored.
    */
   transport?: "auto" | "native";
 }
@@ -66,8 +66,8 @@ export class Gate {
    * Pass it to any library that accepts a fetch. Rejected calls and passed deadlines become
    * responses (429, 503 or 504) with a JSON body that explains them. Below an SDK that retries by
    * itself (openai, anthropic), every other failure also becomes a response, with the header
-   * `x-should-retry: false`, because the SDK would retry a rejection. Otherwise these failures
-   * reject with a `TypeError` whose `cause` is a {@link TidegateError}.
+   * `x-should-retry: false`, because the SDK would retry after a rejected promise. Otherwise these
+   * failures reject with a `TypeError` whose `cause` is a {@link TidegateError}.
    *
    * An abort by the caller rejects with the signal's reason and ends the upstream exchange at once.
    * In mode `off`, this is the platform's fetch. If undici's global dispatcher is not the default
@@ -163,8 +163,8 @@ export class Gate {
    * Runs a function while it holds a slot of a tool, and releases the slot when the function has
    * ended.
    *
-   * Calls inside inherit the list of held tools, so that a cycle of tools is rejected instead of
-   * waiting forever.
+   * Calls inside the function count as holders of the tool. If such a call waits for another tool
+   * whose holder waits for this one, it is rejected instead of waiting forever.
    *
    * A process warning (`TIDEGATE_SLOT_HELD`) is emitted, once for each line, if the caller waits
    * for the tool while it holds a slot of a model: an unread response, or a slot from {@link
@@ -232,7 +232,7 @@ export class Gate {
    * @param options - A signal that cancels the wait.
    * @returns The result of the function.
    * @throws {@link UnknownNameError} (as a rejection) if the target is not configured, and {@link
-   * Refused} if the queue is full, the wait is over, or the target is held back too long.
+   * Refused} if the queue is full, the wait is over, or a cool-down of the target lasts too long.
    * @example
    * ```ts
    * const answer = await gate.slot("bedrock", async (slot) => {
@@ -269,10 +269,11 @@ export class Gate {
   /**
    * Runs a function over items, with as many items at once as the gate has capacity for.
    *
-   * The number of running items adapts: a few of their calls always wait (a quarter of the running
-   * ones, at least 8), so that every free slot is used. In modes `observe` and `off`, and if the
-   * function makes no calls through this gate, 8 items run at once. Memory is bounded: an item is
-   * taken from the source only when it can start, and never while `ahead` results are unread.
+   * The number of running items adapts so that some of their calls always wait for a slot (a
+   * quarter of the running ones, at least 8), and every free slot is used. In modes `observe` and
+   * `off`, and if the function makes no calls through this gate, 8 items run at once. Memory is
+   * bounded: an item is taken from the source only when it can start, and never while `ahead`
+   * results are unread.
    *
    * The error of an item is in its result. An error of the source is thrown after all started items
    * have been returned.
@@ -438,7 +439,7 @@ export class Gate {
   }
 }
 
-/** The options of {@link Gate.fromFile}, in the form that the constructor takes. */
+/** The path and the options of {@link Gate.fromFile}, in the form that the constructor takes. */
 class ConfigFile implements GateOptions {
   readonly path: string;
   readonly fetch?: Fetch;

@@ -42,8 +42,8 @@ export interface MapItem {
   /** Position of the item in the source, from 0. */
   readonly index: number;
   /**
-   * Aborted when the loop over the results is left. Calls through this gate end without watching
-   * it.
+   * Aborted when the loop over the results is left early. Pass it to work that does not use this
+   * gate. Calls through this gate end by themselves.
    */
   readonly signal: AbortSignal;
 }
@@ -75,10 +75,11 @@ export function mapItems<Item, Value>(
 }
 
 /**
- * A running map.
+ * The state of one running map.
  *
- * At most `ahead` items are between the source and the consumer. A slow consumer therefore stops
- * the reading of the source, and so does an unfinished item whose result must be returned first.
+ * At most `ahead` items have been taken from the source without their results being returned.
+ * Therefore, the source is not read further while the consumer is slow, or while an unfinished item
+ * is the next one whose result must be returned.
  */
 class MapRun<Item, Value> {
   readonly #items: Iterable<Item> | AsyncIterable<Item>;
@@ -88,18 +89,27 @@ class MapRun<Item, Value> {
   readonly #context: NativeContext;
   readonly #outerSignal = currentSignal();
   readonly #running = new Set<AbortController>();
-  /** Results that were not yet returned, by index of the item, in order of completion. */
+  /**
+   * Results that were not yet returned to the consumer, by index of the item, in order of
+   * completion.
+   */
   readonly #results = new Map<number, MapResult<Item, Value>>();
   readonly #startable = new Notification();
   readonly #resultReady = new Notification();
   #started = 0;
   #returned = 0;
-  /** Number of the native wait for free slots, or undefined if there is no such wait. */
+  /**
+   * Port number of the native wait that `#watchSlots` started, or undefined if there is no such
+   * wait.
+   */
   #slotWatch: number | undefined;
   #sourceEnded = false;
   /** The error of the source, if it failed. It is thrown after all results. */
   #sourceError: { reason: unknown } | undefined;
-  /** The reason of the abort of a signal from outside the map, if one was aborted. */
+  /**
+   * The reason of an abort by the caller's signal or by that of an enclosing map. Undefined if
+   * neither was aborted.
+   */
   #aborted: { reason: unknown } | undefined;
   #closed = false;
 
@@ -190,7 +200,9 @@ class MapRun<Item, Value> {
     return false;
   }
 
-  /** Requests a wake-up for when one more item may start although none has ended. */
+  /**
+   * Starts a native wait that wakes the map when one more item may start although none has ended.
+   */
   #watchSlots(): void {
     if (this.#slotWatch !== undefined) return;
     const number = port.allocateNumber();

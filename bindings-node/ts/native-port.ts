@@ -1,11 +1,14 @@
 /**
- * The JavaScript side of the native port: pending work by number, and its completions.
+ * The JavaScript side of the port to the native module. Each call or wait in progress has a port
+ * number, under which the native module delivers its completion (result).
  *
  * @module
  */
 import { type NativeExchange, type NativeGate, type NativePort, native } from "./native.js";
 
-/** What a completion reports. The values equal those of `src/bridge/queue.rs`. */
+/**
+ * What a completion reports. The numbers equal those of `CompletionKind` in `src/bridge/queue.rs`.
+ */
 export const enum CompletionKind {
   Answer = 0,
   Failure = 1,
@@ -20,12 +23,12 @@ export const enum CompletionKind {
   Slot = 10,
 }
 
-/** The JavaScript object that waits for the completion of a port number. */
+/** The object that gets the completion of a port number, by `settle`. */
 export interface Waiter {
   settle(kind: CompletionKind, a: unknown, b: unknown, c: unknown, d: unknown): void;
   /**
-   * Called for each exchange that the caller's own fetch is to make, before `settle`. Only calls
-   * have this method.
+   * Called before `settle`, each time that the caller's own fetch has to make an exchange. Only
+   * waiters of calls have this method.
    */
   onExchange?(exchange: NativeExchange, changes: string, url: string | null): void;
 }
@@ -36,18 +39,18 @@ const ROW_LENGTH = 6;
  * bodies. The time doubles while nothing completes.
  */
 const LOST_BODY_CHECK_MS = 1000;
-/** Port numbers are reused after this many. */
+/** Port numbers are below this number, and start again at 0 after it. */
 const MAX_NUMBER = 2 ** 30;
 /**
- * Number of calls at which they are handed to the workers at once. Fewer calls are handed over at
- * the end of the current microtask, because each hand-over wakes a thread.
+ * Number of submitted calls at which they are handed to the worker threads at once. Fewer calls are
+ * handed over at the end of the current microtask, because each hand-over wakes a thread.
  */
 const FLUSH_THRESHOLD = 16;
 
 class Port {
   readonly native: NativePort = new native.Port(() => this.drain());
   readonly #waiting = new Map<number, Waiter>();
-  /** Waiters whose numbers do not keep the process alive. */
+  /** The waiters that do not keep the process alive, by port number. */
   readonly #listening = new Map<number, Waiter>();
   readonly #cancelExchange = new Map<number, () => void>();
   readonly #gates = new Set<WeakRef<NativeGate>>();
@@ -57,12 +60,15 @@ class Port {
   #settled = 0;
   readonly #flush = () => this.native.flush();
 
-  /** Adds a gate of this thread. The check for lost response bodies asks it for queued calls. */
+  /**
+   * Registers a gate of this thread. The check for lost response bodies asks it whether calls are
+   * queued.
+   */
   addGate(gate: NativeGate): void {
     this.#gates.add(new WeakRef(gate));
   }
 
-  /** Returns a port number that nothing waits for. */
+  /** Returns a port number that no waiter uses. */
   allocateNumber(): number {
     do {
       this.#next = (this.#next + 1) % MAX_NUMBER;
@@ -99,27 +105,30 @@ class Port {
   }
 
   /**
-   * Registers the function that aborts an exchange of the caller's own fetch, by the exchange's id.
+   * Registers a function that cancels an exchange of the caller's own fetch, by the id of the
+   * exchange.
    */
   registerExchange(id: number, cancel: () => void): void {
     this.#cancelExchange.set(id, cancel);
   }
 
-  /** Removes an exchange of the caller's own fetch that has ended. */
+  /** Removes the function that cancels an exchange, because the exchange has ended. */
   unregisterExchange(id: number): void {
     this.#cancelExchange.delete(id);
   }
 
   /**
-   * Hands the pending calls to the workers: now if there are enough of them, otherwise at the end
-   * of the current microtask. `count` is their number.
+   * Hands the submitted calls to the worker threads: now if there are enough of them, otherwise at
+   * the end of the current microtask. `count` is their number.
    */
   flushSoon(count: number): void {
     if (count === 1) queueMicrotask(this.#flush);
     else if (count >= FLUSH_THRESHOLD) this.native.flush();
   }
 
-  /** Takes all completions from the native module, and passes each to its waiter. */
+  /**
+   * Takes all completions from the native module, and passes each one to the waiter of its number.
+   */
   drain(): void {
     this.#settled++;
     const batch = this.native.take();

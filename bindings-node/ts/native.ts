@@ -1,5 +1,5 @@
 /**
- * The interface of the native module, and how the module is found.
+ * The types of the native module, and the code that finds and loads it.
  *
  * @module
  */
@@ -30,8 +30,8 @@ export interface Failure {
 }
 
 /**
- * Completions as a flat array of rows of six values: number, kind, and up to four values of that
- * kind.
+ * Completions (results of native work) as one flat array. Each has six elements: port number, kind,
+ * and up to four values that depend on the kind.
  */
 export type Batch = unknown[];
 
@@ -54,8 +54,8 @@ export interface NativeContext {
 
 export interface NativeToolRequest {
   /**
-   * Warning for a caller that waits for the tool while it holds a model slot; null without such a
-   * slot.
+   * Warning for a caller that has to wait for the tool and keeps a model slot meanwhile; null if
+   * the caller need not wait or keeps no model slot.
    */
   readonly advice: string | null;
   wait(port: NativePort, number: number): void;
@@ -79,8 +79,8 @@ export interface NativeSlot {
 
 export interface NativeReply {
   /**
-   * Returns the next chunk, null at the end, or a failure. Undefined means that one of these will
-   * arrive under the number.
+   * Returns the next chunk, null at the end, or a failure. Undefined means that none of these has
+   * arrived; it will be delivered under the port number.
    */
   pull(port: NativePort, number: number): Uint8Array | Failure | null | undefined;
   close(): void;
@@ -88,10 +88,10 @@ export interface NativeReply {
 
 export interface NativeUpload {
   /**
-   * Passes on a chunk of the request body.
+   * Sends a chunk of the request body.
    *
-   * @returns True if the chunk was taken, false if there is no room yet, and null if the reader of
-   * the body is gone.
+   * @returns True if the chunk was taken, false if the previous one has not been read yet, and null
+   * if the request no longer reads the body.
    */
   offer(chunk: Uint8Array): boolean | null;
   ready(port: NativePort, number: number): void;
@@ -105,10 +105,10 @@ export interface NativeExchange {
   bodySent(): void;
   answer(attempt: number, status: number, headers: string): boolean;
   /**
-   * Passes on a chunk of the response body.
+   * Sends a chunk of the response body to the caller.
    *
-   * @returns True to continue, false to wait for room first, and null if the reader of the response
-   * is gone.
+   * @returns True if the next chunk may be sent now, false if `ready` must be awaited first, and
+   * null if the caller no longer reads the response.
    */
   chunk(chunk: Uint8Array): boolean | null;
   ready(port: NativePort, number: number): void;
@@ -150,14 +150,15 @@ export interface NativeGate {
 }
 
 export interface NativeWindow {
-  /**
-   * Returns a copy of `context` that marks calls as belonging to the items of this window's map.
-   */
+  /** Returns a copy of `context` in which calls are counted for the map of this window. */
   itemContext(context: NativeContext | undefined): NativeContext;
-  /** Counts one more item as running and returns true, if the window allows one more. */
+  /**
+   * If the window allows one more running item, counts it as running and returns true. Otherwise
+   * returns false.
+   */
   begin(): boolean;
   end(): void;
-  /** Completes the number when `begin` may return true although no item has ended. */
+  /** Completes the port number when `begin` may return true although no item has ended. */
   ready(port: NativePort, number: number): void;
 }
 
@@ -177,8 +178,8 @@ export interface NativeClock {
   leave(): void;
   time(): number;
   /**
-   * Runs what is ready, and lets time pass until there is a result or `until` is reached, in
-   * seconds since the clock was created. Without `until`, the step has no end time.
+   * Runs everything that is ready, and lets time pass. Stops when there is a result, or at `until`,
+   * in seconds since the clock was created. If `until` is undefined, the step has no end time.
    *
    * @returns A value of `Step`.
    */

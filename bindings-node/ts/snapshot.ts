@@ -25,7 +25,7 @@ export interface Snapshot {
   mode: "enforce" | "observe" | "off";
   /** Whether new calls are rejected because {@link Gate.drain} was called. */
   draining: boolean;
-  /** Number of active calls, including waiting ones. */
+  /** Number of calls in progress, including queued calls and calls that wait for a retry. */
   active: number;
   /** State of each target, by name. */
   targets: Record<string, TargetSnapshot>;
@@ -38,18 +38,21 @@ export interface ReplicaSnapshot {
   /** Base URL of the replica. */
   url: string;
   /**
-   * `in`: selected normally. `suspect`: gets no calls until it answers. `down`: unreachable.
-   * `trial`: gets one call at a time. `starting`: in slow start. `draining`: removed when its last
-   * call ends.
+   * `in`: gets calls. `suspect`: gets no calls until it responds. `down`: has failed and gets no
+   * calls. `trial`: gets one call at a time, as a test. `starting`: in slow start, with a share of
+   * its slots. `draining`: was removed from the pool, and leaves when its last call ends.
    */
   state: "in" | "suspect" | "down" | "trial" | "starting" | "draining";
   /** Configured weight, relative to the other replicas. */
   weight: number;
-  /** Usable share of the replica's slots, 0 to 1. Below 1 during slow start. */
+  /** Usable share of the replica's weight and slots, 0 to 1. Below 1 only during slow start. */
   share: number;
-  /** Number of times that the replica was excluded from selection. */
+  /** Number of times that the replica got no more calls because it had failed. */
   ejections: number;
-  /** Current number of slots at the replica: more calls are not admitted. */
+  /**
+   * Current limit: the maximum number of slots of the replica in use at the same time. 0 if slots
+   * are not counted per replica.
+   */
   limit: number;
   /** State of the adaptive limit of the replica, or null if the limit is fixed. */
   adaptive: LimitSnapshot | null;
@@ -57,11 +60,14 @@ export interface ReplicaSnapshot {
   in_flight: number;
   /** KV memory of the replica, or null if its size is not known. */
   kv: KvSnapshot | null;
-  /** Number of calls of this gate that are at the replica now. */
+  /** Number of requests of this gate at the replica now, including those that need no slot. */
   requests: number;
-  /** Number of tokens of the calls that `requests` counts. */
+  /** Estimated number of tokens of the requests that `requests` counts. */
   tokens: number;
-  /** Number of calls of other clients at the replica, or null if not known. */
+  /**
+   * Number of requests of other clients at the replica, from the latest read of its metrics; null
+   * if there was no recent one.
+   */
   others: number | null;
   /** Used share of the KV memory as the engine reports it, 0 to 1, or null if not known. */
   kv_usage: number | null;
@@ -71,15 +77,21 @@ export interface ReplicaSnapshot {
 
 /** State of one target at one moment, and its totals since it was created. */
 export interface TargetSnapshot {
-  /** Current number of slots at the target: more calls are not admitted. */
+  /** Current limit: the maximum number of slots of the target in use at the same time. */
   limit: number;
-  /** State of the adaptive limit of the target, or null if the limit is fixed. */
+  /**
+   * State of the adaptive limit of the target. Null if the limit is fixed or, in a pool, if each
+   * replica has a limit of its own.
+   */
   adaptive: LimitSnapshot | null;
   /** Number of slots of the target that are in use now. */
   in_flight: number;
   /** Maximum of `in_flight` so far. */
   peak_in_flight: number;
-  /** Number of calls that wait for a slot, or for the cool-down of their key. */
+  /**
+   * Number of calls that wait for a slot. In the target `others`, which further API keys share,
+   * also calls that wait for the end of a cool-down of their key.
+   */
   queue_depth: number;
   /**
    * `open`: admits calls. `cooling`: in a cool-down. `probing`: one call tests whether the target
@@ -93,12 +105,17 @@ export interface TargetSnapshot {
    * or null without a reservation.
    */
   held_for: number | null;
-  /** Share of the time in which calls waited although slots were free, 0 to 1. */
+  /**
+   * Share of the time since the creation of the target in which calls waited although slots were
+   * free, 0 to 1.
+   */
   gap_fraction: number;
-  /** Number of retries that the retry budget allows now. */
+  /**
+   * Number of retries that the retry budget allows now. A fraction counts toward the next retry.
+   */
   retry_budget: number;
   /**
-   * Rates of the provider by kind (`requests`, `tokens`, `input_tokens`, `output_tokens`,
+   * Rates that the provider allows, by kind (`requests`, `tokens`, `input_tokens`, `output_tokens`,
    * `requests_per_day`, `tokens_per_day`): configured ones, and those in the provider's headers.
    */
   budgets: Partial<Record<BudgetKind, BudgetSnapshot>>;
@@ -107,56 +124,60 @@ export interface TargetSnapshot {
   /** Replicas of a pool; empty for other targets. */
   replicas: ReplicaSnapshot[];
   /**
-   * Why the replicas could not be read from DNS or the file, or null without a problem. The known
-   * replicas stay in use.
+   * Why the latest lookup of the replicas in DNS or in the file failed. The known replicas stay in
+   * use. Null if it succeeded, or if replicas are not looked up.
    */
   replicas_problem: string | null;
   /** State of each lane of the target, by name. */
   lanes: Record<"interactive" | "standard" | "batch", LaneSnapshot>;
   /** Total number of attempts that were sent. */
   attempts: number;
-  /** Total number of retries by reason. */
+  /** Total number of retries, by the class of the failure or another cause. */
   retries: Record<string, number>;
-  /** Total number of failed attempts by cause. */
+  /** Total number of failed attempts, by the class of the failure. */
   failed_attempts: Record<string, number>;
   /** Total number of failed calls that were not retried, by reason. */
   gave_up: Record<string, number>;
-  /** Total number of failures that began or met a cool-down, by kind: `retry_after` or `outage`. */
+  /**
+   * Total number of failures that started a cool-down or occurred during one, by kind:
+   * `retry_after` (the provider asked to wait) or `outage` (repeated failures).
+   */
   cool_downs: Record<string, number>;
   /** Total number of rejected calls that were sent to the fallback target, by reason. */
   fallbacks: Record<string, number>;
   /**
-   * Total number of hedged attempts of a pool: `sent`, `won` (the hedge answered first), `no_slot`
-   * and `no_budget` (no hedge was sent).
+   * Total number of second attempts for calls whose first token was late (hedges), by outcome:
+   * `sent`, `won` (produced the first token), `no_slot` and `no_budget` (not sent). Empty if the
+   * target is not a pool.
    */
   hedges: Record<string, number>;
   /** Number of calls that mode `observe` would have delayed (`wait`) or rejected (by reason). */
   would: Record<string, number>;
-  /** Time from sending to the first token, in seconds. */
+  /** Time from sending an attempt to its first token, in seconds. */
   upstream_ttft: Quantiles;
   /** Time per output token after the first, in seconds. */
   tpot: Quantiles;
   /**
-   * State of each tenant of the target, by name. Tenants without a configuration share the entry
-   * `other`.
+   * State of each tenant of the target, by name. Tenants without a configuration share the totals
+   * in the entry `other`. They have entries of their own only while they use or await slots.
    */
   tenants: Record<string, TenantSnapshot>;
 }
 
 /**
- * Why an adaptive limit changed.
+ * Why an adaptive limit changed. A call that meets the objective is *in time*.
  *
- * - `slow_start`: raised by one for each call in time, before a first decrease.
- * - `headroom`: raised as a trial, because calls were in time.
- * - `late`: decreased, because first tokens were late.
- * - `slow`: decreased, because tokens were slow.
+ * - `slow_start`: increased by one for each call in time, before the first decrease.
+ * - `headroom`: increased as a trial, because calls were in time.
+ * - `late`: decreased, because calls missed the objective.
+ * - `slow`: decreased, because output tokens were slower than `tpot`.
  * - `refused`: decreased, because the upstream answered 429.
  * - `overloaded`: decreased, because the upstream answered 503 or 529.
  * - `timed_out`: decreased, because attempts timed out.
  */
 export type Cause = "slow_start" | "headroom" | "late" | "slow" | "refused" | "overloaded" | "timed_out";
 
-/** One change of an adaptive limit. Consecutive increases for one cause are one change. */
+/** One change of an adaptive limit. Consecutive increases with the same cause are one change. */
 export interface DecisionSnapshot {
   /** Seconds since the limit changed. */
   ago: number;
@@ -164,7 +185,7 @@ export interface DecisionSnapshot {
   from: number;
   /** Number of slots after the change: equal to `from` if only `awaiting` was decreased. */
   to: number;
-  /** Maximum number of calls that may await their first token, since the change. */
+  /** Maximum number of calls that may await their first token after the change. */
   awaiting: number;
   /** Why the limit was changed. */
   cause: Cause;
@@ -178,11 +199,11 @@ export interface LimitSnapshot {
   ceiling: number;
   /** Number of calls that await their first token now. */
   awaiting: number;
-  /** Maximum number of calls that may await their first token. */
+  /** Maximum number of calls that may await their first token at the same time. */
   awaiting_limit: number;
   /**
-   * Whether no limit is known yet to be too high, so that each call in time raises the limit by
-   * one. Always false with a percentile detector.
+   * Whether the limit was never decreased, so that each call that meets the objective increases it
+   * by one. Always false with a percentile detector.
    */
   slow_start: boolean;
   /**
@@ -190,11 +211,14 @@ export interface LimitSnapshot {
    * without an objective.
    */
   objective: number | null;
-  /** Share of the recently judged calls that were late, 0 to 1; null if none was judged. */
+  /**
+   * Share of the recent calls that missed the objective, 0 to 1; null if no recent call could be
+   * compared with it.
+   */
   late: number | null;
   /**
-   * Evidence that the limit is too high; at 1 the limit is decreased. With a percentile detector:
-   * the measured quantile divided by the highest value that is tolerated.
+   * Evidence that the limit is too high, from 0. At 1 the limit is decreased. With a percentile
+   * detector: the measured quantile divided by the highest value that is tolerated.
    */
   evidence: number;
   /** Number of times that the limit was decreased so far. */
@@ -202,15 +226,15 @@ export interface LimitSnapshot {
   /** Number of times that the limit was increased so far. */
   raises: number;
   /**
-   * Whether calls wait although the limit was too high within the last minute, or is at its floor.
-   * Another replica would help.
+   * Whether calls need more slots than the limit, although the limit was too high within the last
+   * minute or is at its minimum. If so, the upstream needs more replicas.
    */
   saturated: boolean;
-  /** The latest changes of the limit, the newest last. */
+  /** The latest changes of the limit, oldest first. */
   decisions: DecisionSnapshot[];
 }
 
-/** What a rate of a provider counts, and for the last two: per day instead of per minute. */
+/** What a rate of a provider counts. The last two are rates per day, the others per minute. */
 export type BudgetKind =
   | "requests"
   | "tokens"
@@ -221,26 +245,26 @@ export type BudgetKind =
 
 /** State of one rate of a provider: a token bucket of requests or tokens. */
 export interface BudgetSnapshot {
-  /** Limit of the rate: requests or tokens per window. */
+  /** Maximum number of requests or tokens per window. */
   limit: number;
   /** Length of the window that `limit` applies to, in seconds. */
   window: number;
   /**
-   * Requests or tokens that can be used now. The level rises at the rate, up to `burst` seconds of
-   * it.
+   * Number of requests or tokens that can be used now; 0 if there is a debt. The level rises at the
+   * rate, up to the amount of `burst` seconds.
    */
   level: number;
   /**
-   * Requests or tokens that calls used beyond their estimates. New calls wait until the rate has
-   * made up for them.
+   * Number of requests or tokens by which calls exceeded their estimates. New calls wait until the
+   * rate has made up for them.
    */
   debt: number;
-  /** Whether the rate is configured or from the provider's headers. */
+  /** Whether `limit` was configured or is from the provider's headers. */
   source: "configured" | "headers";
-  /** Maximum burst, in seconds of the rate. */
+  /** Maximum burst: the time, in seconds, whose requests or tokens can be used at once. */
   burst: number;
   /**
-   * How many tokens a call counts for: input plus maximum output (`sum`), the larger of the two
+   * What counts as the tokens of a call: input plus maximum output (`sum`), the larger of the two
    * (`larger`), actual usage (`actual`) or `input` only.
    */
   counting: "auto" | "sum" | "larger" | "actual" | "input";
@@ -254,7 +278,7 @@ export interface KvSnapshot {
   usable: number;
   /** Tokens that calls in flight occupy now, as far as the gate knows. */
   held: number;
-  /** Tokens that calls in flight will occupy at most. */
+  /** Maximum number of tokens that the calls in flight are expected to occupy. */
   peak: number;
 }
 
@@ -279,8 +303,8 @@ export interface TenantSnapshot {
   /** Number of slots that are reserved for the tenant now, at most the current limit. */
   floor: number;
   /**
-   * Tokens that the tenant used above its own `tpm`. Its calls wait until the rate has made up for
-   * them.
+   * Number of tokens by which the tenant exceeded its own `tpm`. Its calls wait until the rate has
+   * made up for them.
    */
   debt: number;
   /** Total number of attempts that got a slot. */
@@ -299,13 +323,13 @@ export interface TenantSnapshot {
   queue_wait: Quantiles;
   /** Time from queueing a call to its first token, in seconds. */
   ttft: Quantiles;
-  /** Time from queueing a call to its end, in seconds. */
+  /** Time from queueing a completed call to its end, in seconds. */
   duration: Quantiles;
 }
 
 /** State of one tool at one moment, and its totals so far. */
 export interface ToolSnapshot {
-  /** Current number of slots at the tool: more calls are not admitted. */
+  /** Current limit: the maximum number of slots of the tool in use at the same time. */
   limit: number;
   /** State of the adaptive limit of the tool, or null if the limit is fixed. */
   adaptive: LimitSnapshot | null;
@@ -313,17 +337,23 @@ export interface ToolSnapshot {
   in_flight: number;
   /** Maximum of `in_flight` so far. */
   peak_in_flight: number;
-  /** Number of calls that wait for the tool. */
+  /** Number of tasks that wait for a slot of the tool. */
   queue_depth: number;
-  /** Time that admitted calls spent in the queue, in seconds. */
+  /** Time that admitted tasks waited for the tool, in seconds. */
   wait: Quantiles;
-  /** Total number of rejected calls by reason; for the reasons, see {@link Reason}. */
+  /**
+   * Total number of rejected requests for the tool by reason; for the reasons, see {@link Reason}.
+   */
   refused: Record<string, number>;
-  /** Number of calls that mode `observe` would have delayed (`wait`) or rejected (by reason). */
+  /**
+   * Number of requests for the tool that mode `observe` would have delayed (`wait`) or rejected (by
+   * reason).
+   */
   would: Record<string, number>;
   /**
    * Number of model slots that tasks held when they requested the tool, by target and result: `got`
-   * (the tool was free), `waited`, or `yielded` (the slot was released).
+   * (the tool was free), `waited` (the task kept the slot while it waited), or `yielded` (the slot
+   * could be released).
    */
   slot_held: Record<string, Partial<Record<"got" | "waited" | "yielded", number>>>;
 }
@@ -334,7 +364,7 @@ export interface CallRecord {
   id: number;
   /** Label from `gate.run({ call }, ...)`, or null without a label. */
   label: string | null;
-  /** Name of the target that got the call. */
+  /** Name of the target that the call was assigned to. */
   target: string;
   /**
    * Name of the target that rejected the call before it was sent to `target` as a fallback, or

@@ -29,8 +29,8 @@ export class ToolSlot {
   }
 
   /**
-   * Runs a function as the holder of this slot. A cycle of tools inside is rejected instead of
-   * waiting forever.
+   * Runs a function as the holder of this slot. If the function requests another tool and could
+   * wait forever, because the holder of that tool waits for this one, the request is rejected.
    *
    * @param run - The function.
    * @returns The result of the function.
@@ -53,11 +53,11 @@ export class ToolSlot {
 /** Options of {@link Gate.tool} and {@link Gate.acquireTool}. */
 export interface ToolOptions extends WaitOptions {
   /**
-   * Whether to release the model slots of this {@link Gate.run} while the tool is waited for and
-   * held. Default: false. The rest of each response is read ahead, up to 1 MiB, and the slot is
-   * released when the response has ended. The response can then be read as usual. A longer response
-   * keeps its slot, and so does the function of {@link Gate.slot}. Outside of `gate.run` the option
-   * has no effect.
+   * Whether to release the model slots that are held inside this {@link Gate.run} while the tool is
+   * waited for and held. Default: false. The rest of each response is read ahead, up to 1 MiB, and
+   * the slot is released when the response has ended. The response can then be read as usual. A
+   * longer response keeps its slot, and so does a slot from {@link Gate.slot}. Outside of
+   * `gate.run` the option has no effect.
    */
   yieldSlot?: boolean | undefined;
 }

@@ -24,7 +24,8 @@ export interface WaitOptions {
  *
  * Rejects with the gate's error, or with the reason of `options.signal` or of an enclosing map.
  *
- * @param start - Starts the native wait, whose result arrives under the port number that it gets.
+ * @param start - Starts the native wait. Its argument is the port number under which the result
+ * must be delivered.
  */
 export function waitForPermit<T>(start: (number: number) => void, options: WaitOptions = {}): Promise<T> {
   const signal = anySignal(options.signal, currentSignal());

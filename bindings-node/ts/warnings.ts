@@ -1,5 +1,5 @@
 /**
- * Process warnings that point at the caller's line, once for each line.
+ * Emits process warnings that name the caller's line of code, once for each line.
  *
  * @module
  */
@@ -34,7 +34,7 @@ function callerLine(): string {
 }
 
 /**
- * Parts by which stack lines of this package and of Node are recognised. `new Promise
+ * Stack lines that contain one of these texts belong to this package or to Node. `new Promise
  * (<anonymous>)` is a line of Node.
  */
 const INTERNAL_FRAMES = [__dirname, "(<anonymous>)", "(node:"];

@@ -7,14 +7,16 @@ use tidegate_bindings::{ContextOptions, remaining};
 use crate::bridge::runtime;
 use crate::errors::argument_error;
 
-/// The immutable context of calls. A nested context inherits what it does not set.
+/// The immutable context of calls: tenant, lane, deadline and label. A nested context inherits what
+/// it does not set.
 #[pyclass(frozen, module = "tidegate._native")]
 pub(crate) struct Context(pub(crate) tidegate::Context);
 
 #[pymethods]
 impl Context {
-    /// Creates a context that inherits from `outer` what is None. `deadline` is in seconds from
-    /// now, above 0; the earlier deadline applies.
+    /// Creates a context. Arguments that are None are inherited from `outer` or, if that is None,
+    /// from the default context. `deadline` is in seconds from now, above 0. If `outer` has an
+    /// earlier deadline, that one applies.
     ///
     /// # Errors
     ///
@@ -33,7 +35,7 @@ impl Context {
         context.map(Self).map_err(argument_error)
     }
 
-    /// The fairness key; None for the default tenant.
+    /// The name of the tenant, among which capacity is shared fairly; None for the default tenant.
     #[getter]
     fn tenant(&self) -> Option<&str> {
         self.0.tenant.as_deref()
@@ -58,13 +60,13 @@ impl Context {
     }
 }
 
-/// Returns the context that Python passed, or the default context for `None`, with the number of
-/// the asyncio task or thread. A `task` of `None` belongs to no task.
+/// Returns the context that Python passed, or the default context for `None`, for calls of the
+/// asyncio task or thread with the number `task`. If `task` is `None`, the calls belong to no task.
 pub(crate) fn resolve(context: Option<&Bound<'_, Context>>, task: Option<u64>) -> tidegate::Context {
     tidegate::Context { task: task.map(TaskId::from_number), ..inherited(context) }
 }
 
-/// Returns the context that Python passed, or the default context for `None`.
+/// Returns the context that Python passed, or the default context for `None`. Its task is not set.
 pub(crate) fn inherited(context: Option<&Bound<'_, Context>>) -> tidegate::Context {
     context.map(|context| context.get().0.clone()).unwrap_or_default()
 }

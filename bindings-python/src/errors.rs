@@ -1,5 +1,5 @@
-//! Converts errors of the core into Python exceptions. The kind of an error selects the class,
-//! never its text.
+//! Converts errors of the core into Python exceptions. The kind of an error, and never its text,
+//! determines the class.
 
 use std::error::Error as _;
 
@@ -45,14 +45,14 @@ pub(crate) fn to_py_err(py: Python<'_>, error: &Error) -> PyErr {
     }
 }
 
-/// Returns the `ValueError` for an invalid argument.
+/// Converts an invalid argument into a `ValueError`.
 pub(crate) fn argument_error(argument: InvalidArgument) -> PyErr {
     PyValueError::new_err(argument.to_string())
 }
 
-/// Creates the exception for an error with these parts, for conformance tests
-/// (`tests/vectors/errors.json`), because not every error can be provoked. None if the core has no
-/// such error.
+/// Creates the exception for an error with these parts. Conformance tests
+/// (`tests/vectors/errors.json`) need this, because they cannot provoke every error. Returns None
+/// if the core has no error of this `kind` with this `reason`.
 #[pyfunction]
 #[pyo3(signature = (kind, message, reason=None, target=None, retry_after=None, queue_position=None))]
 pub(crate) fn error(

@@ -1,4 +1,4 @@
-//! The fake target for tests in Python.
+//! The fake target, which replaces model servers in tests that are written in Python.
 
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
@@ -7,24 +7,25 @@ use tidegate_bindings::{FakeTargetHandle, to_json};
 use crate::bridge::runtime;
 use crate::errors::argument_error;
 
-/// A target that answers calls from a script. While it is installed, it replaces the network.
+/// A target for tests that answers calls from a script. While it is installed, all gates send their
+/// calls to it instead of the network.
 #[pyclass(frozen, module = "tidegate._native")]
 pub(crate) struct FakeTarget(FakeTargetHandle);
 
 #[pymethods]
 impl FakeTarget {
-    /// Creates a target with a script in JSON, without installing it.
+    /// Creates a target that is not installed yet. `script` is JSON, and contains the answers.
     #[new]
     fn new(script: &str) -> PyResult<Self> {
         FakeTargetHandle::new(script).map(Self).map_err(argument_error)
     }
 
-    /// Replaces the script, which is JSON. Later calls are answered from the new one.
+    /// Replaces the script by another one in JSON. Later calls are answered from the new script.
     fn set_script(&self, script: &str) -> PyResult<()> {
         self.0.set_script(script).map_err(argument_error)
     }
 
-    /// Replaces the network for each gate of the process, existing or new.
+    /// Installs the target: it replaces the network for each gate of the process, existing or new.
     ///
     /// # Errors
     ///
@@ -42,7 +43,7 @@ impl FakeTarget {
         self.0.uninstall();
     }
 
-    /// Sets the time from which the times of attempts are counted to now.
+    /// Counts the times of later attempts from now on, instead of from the installation.
     fn reset_start_time(&self) {
         self.0.target().start(runtime::now());
     }
@@ -60,20 +61,22 @@ impl FakeTarget {
         self.0.target().in_flight()
     }
 
-    /// The maximum number of attempts that were in flight at the same time.
+    /// The maximum number of attempts that were in flight at the same time since the target was
+    /// created.
     #[getter]
     fn max_in_flight(&self) -> usize {
         self.0.target().max_in_flight()
     }
 
-    /// One line for each request that matched no answer, with the reason.
+    /// One line for each request for which the script had no answer, with the reason.
     #[getter]
     fn unmatched(&self) -> Vec<String> {
         self.0.target().unmatched()
     }
 }
 
-/// Runs what is ready on virtual time, so that dropped futures end. Has no effect on real time.
+/// On virtual time, runs everything that is ready, so that calls whose futures were dropped have
+/// ended. Has no effect on real time.
 fn finish_dropped_work(py: Python<'_>) {
     if let Some(time) = runtime::virtual_time() {
         py.detach(|| time.run_ready());

@@ -27,26 +27,27 @@ use crate::upload::UploadCall;
 
 /// A gate of the process.
 ///
-/// In a forked child the gate starts again from its configuration, because the parent's slots and
-/// connections are not the child's. The same happens in each test world, such as an installed fake
-/// target ([`world`]); after that world, the gate has its earlier state.
+/// In a forked child process, the gate starts again from its configuration, because the child
+/// cannot use the slots and connections of its parent. The same happens in each test [`world`],
+/// such as an installed fake target or a virtual clock. After that world, the gate has its earlier
+/// state.
 #[pyclass(frozen, module = "tidegate._native")]
 pub(crate) struct Gate {
     config: Config,
     replicas: DynamicReplicas,
-    /// The proxies of the environment at the time when the gate was opened; `None` if the
+    /// The proxy rules from the environment at the time when the gate was opened; `None` if the
     /// configuration has `proxy_from_env = false`.
     proxies: Option<ProxyRules>,
     worlds: Mutex<Worlds<RuntimeBound<OpenGate>>>,
 }
 
-/// The gate and its client, as opened in real operation, for one installed fake target, or for one
-/// virtual clock.
+/// A gate and its client, opened for one world: for real operation, for one installed fake target,
+/// or for one virtual clock.
 struct OpenGate {
     gate: tidegate::Gate,
     client: Client,
-    /// Identifies the TLS authorities that the environment named when the gate was opened: the
-    /// value of `environment_authorities` in Python.
+    /// A value that identifies the trusted TLS authorities which the environment named when the
+    /// gate was opened. It comes from `environment_authorities` in Python.
     authorities: Py<PyAny>,
 }
 
@@ -64,8 +65,9 @@ impl Gate {
         Ok(Self { config, replicas: DynamicReplicas::default(), proxies, worlds })
     }
 
-    /// Runs `f` on the gate of the current test world, and opens the gate if the world is new.
-    /// Holds the lock on the worlds: `f` must not wait or run Python code.
+    /// Calls `f` with the gate of the current test world, and returns its result. Opens the gate
+    /// first if it is not open in this world. `f` must not wait or run Python code, because the
+    /// lock on the worlds is held.
     fn with<T>(&self, py: Python<'_>, f: impl FnOnce(&OpenGate) -> T) -> PyResult<T> {
         loop {
             if let Some(open) = self.worlds.lock().present().and_then(RuntimeBound::get) {
@@ -86,7 +88,7 @@ impl Gate {
         Ok(())
     }
 
-    /// Opens the gate again for a new test world, with the replicas that Python has set.
+    /// Opens the gate again for a new world, with the replicas that Python has set.
     fn reopen(&self, py: Python<'_>) -> PyResult<RuntimeBound<OpenGate>> {
         let open = open(py, &self.config, self.proxies.as_ref())?;
         if let Some(open) = open.get() {
@@ -95,13 +97,14 @@ impl Gate {
         Ok(open)
     }
 
-    /// Returns the gate of the current test world, for operations that may wait or run Python code.
+    /// Returns the gate of the current world. Unlike in [`Self::with`], the caller may then wait or
+    /// run Python code.
     fn gate(&self, py: Python<'_>) -> PyResult<tidegate::Gate> {
         self.with(py, |open| open.gate.clone())
     }
 
-    /// Runs a query on the gate without the GIL and inside the runtime, because the gate reads the
-    /// runtime's clock.
+    /// Calls `f` with the gate, without the GIL, and returns its result. Enters the runtime first,
+    /// because the gate reads the runtime's clock.
     fn query<T: Send>(&self, py: Python<'_>, f: impl FnOnce(&tidegate::Gate) -> T + Send) -> PyResult<T> {
         let (gate, runtime) = (self.gate(py)?, runtime::handle()?);
         Ok(py.detach(move || {
@@ -119,8 +122,8 @@ impl Gate {
         Ok(run_call(client, request, failures, ReadAhead::Yes))
     }
 
-    /// Converts the arguments of a call into its request. `is_custom` says that the client's own
-    /// transport makes the exchanges.
+    /// Converts the arguments of a call into its client, its request, and its failure mode.
+    /// `is_custom` is `true` if the client's own transport makes the exchanges.
     fn prepare(
         &self,
         request: &Bound<'_, PyTuple>,
@@ -134,7 +137,7 @@ impl Gate {
     }
 }
 
-/// Opens a gate in the current test world. `rules` are the proxies of the environment; `None` uses
+/// Opens a gate in the current world. `rules` are the proxy rules from the environment; `None` uses
 /// no proxies.
 fn open(py: Python<'_>, config: &Config, rules: Option<&ProxyRules>) -> PyResult<RuntimeBound<OpenGate>> {
     let runtime = runtime::handle()?;
@@ -157,7 +160,7 @@ fn open(py: Python<'_>, config: &Config, rules: Option<&ProxyRules>) -> PyResult
 
 #[pymethods]
 impl Gate {
-    /// Opens a gate from a JSON configuration with the keys of the file.
+    /// Opens a gate from a JSON configuration, which has the keys of the configuration file.
     ///
     /// # Errors
     ///
@@ -178,8 +181,8 @@ impl Gate {
         Self::from_config(py, py.detach(|| config_file::read(path)))
     }
 
-    /// Whether clients can bypass the gate: its mode is `off`, and it has no pool, whose address
-    /// only the gate can resolve.
+    /// Whether clients can bypass the gate: its mode is `off`, and no target is a pool. Only the
+    /// gate can resolve the address of a pool.
     #[getter]
     fn can_bypass(&self, py: Python<'_>) -> PyResult<bool> {
         self.with(py, |open| open.gate.is_bypassed())
@@ -191,15 +194,15 @@ impl Gate {
         self.with(py, |open| mode_name(open.gate.mode()))
     }
 
-    /// Identifies the TLS authorities that the environment named when the gate was opened: the
-    /// value of `environment_authorities` in Python.
+    /// A value that identifies the trusted TLS authorities which the environment named when the
+    /// gate was opened. It comes from `environment_authorities` in Python.
     #[getter]
     fn authorities(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
         self.with(py, |open| open.authorities.clone_ref(py))
     }
 
-    /// Returns the name of the configured target for a request to this URL with this model, or None
-    /// if none matches.
+    /// Returns the name of the configured target that receives a request to this URL for this
+    /// model, or None if none matches.
     ///
     /// # Errors
     ///
@@ -209,7 +212,7 @@ impl Gate {
         self.with(py, |open| target_for(&open.gate, url, model))?.map_err(|e| to_py_err(py, &e))
     }
 
-    /// Replaces the replicas of a pool by those in a JSON list.
+    /// Replaces the replicas of the pool `target` by those in a JSON list.
     ///
     /// # Errors
     ///
@@ -222,8 +225,8 @@ impl Gate {
         Ok(())
     }
 
-    /// Returns the proxy rules for the mounts that `mounts()` returns, or None if the configuration
-    /// has `proxy_from_env = false`.
+    /// Calls `mounts`, and returns the proxy rules for the httpx mounts that it returns. Returns
+    /// None without the call if the configuration has `proxy_from_env = false`.
     fn proxies(&self, py: Python<'_>, mounts: &Bound<'_, PyAny>) -> PyResult<Option<ClientProxies>> {
         if self.proxies.is_none() {
             return Ok(None);
@@ -242,14 +245,14 @@ impl Gate {
         self.query(py, tidegate::Gate::prometheus)
     }
 
-    /// Returns the records of the last calls that ended, oldest first, as JSON.
+    /// Returns the records of the calls that ended most recently, oldest first, as JSON.
     fn calls(&self, py: Python<'_>) -> PyResult<String> {
         let gate = self.gate(py)?;
         py.detach(|| to_json(&gate.calls().records())).map_err(argument_error)
     }
 
-    /// Returns what the call with that number or label waits for, as JSON. None if no such call is
-    /// active.
+    /// Returns the state of the active call with this number or label, and what it waits for, as
+    /// JSON. None if no such call is active.
     fn explain(&self, py: Python<'_>, call: CallName) -> PyResult<Option<String>> {
         let explanation = self.query(py, |gate| match &call {
             CallName::Number(id) => gate.explain(*id),
@@ -258,7 +261,8 @@ impl Gate {
         explanation.as_ref().map(to_json).transpose().map_err(argument_error)
     }
 
-    /// Returns what each active call waits for, at most `limit` calls, as a JSON list.
+    /// Returns the state of the active calls, and what they wait for, as a JSON list of at most
+    /// `limit` calls.
     fn explain_all(&self, py: Python<'_>, limit: usize) -> PyResult<String> {
         self.query(py, |gate| to_json(&gate.explain_all(limit)))?.map_err(argument_error)
     }
@@ -270,14 +274,16 @@ impl Gate {
         Port::submit(port, self.call(request)?)
     }
 
-    /// Makes a call, and blocks until it has a reply or an error, which is returned.
+    /// Makes a call, and blocks until it has ended. Returns the reply, or the error as an exception
+    /// object.
     #[pyo3(signature = (*request))]
     fn send_blocking(&self, py: Python<'_>, request: &Bound<'_, PyTuple>) -> PyResult<Py<PyAny>> {
         Box::new(block_on(py, self.call(request)?)?).into_python(py)
     }
 
     /// Starts a call whose exchanges the client's own transport makes. `serve` is called with each
-    /// exchange, and returns the asyncio task that makes it. Returns as [`Self::send`].
+    /// exchange, and returns the asyncio task that makes it. The return values are those of
+    /// [`Self::send`].
     #[pyo3(signature = (port, serve, *request))]
     fn send_custom(
         &self,
@@ -311,8 +317,9 @@ impl Gate {
         UploadCall::start(self.call(request)?)
     }
 
-    /// Requests a slot of a tool: takes a free one, or joins the queue. `task` is the number of the
-    /// caller's asyncio task or thread; None in a callback of an event loop.
+    /// Requests a slot of a tool: takes a free slot, or joins the queue. `task` is the number of
+    /// the caller's asyncio task or thread; None in a callback of an event loop. If `yield_slot` is
+    /// True, the model slots of that task can be released while it waits for the tool and holds it.
     fn request_tool(
         &self,
         py: Python<'_>,
@@ -341,7 +348,8 @@ impl Gate {
         Port::submit(port, SlotHandle::acquire(gate, target, resolve(context, task)))
     }
 
-    /// Blocks until a slot of a target is free. Returns the slot or the error.
+    /// Blocks until a slot of a target is free. Returns the slot, or the error as an exception
+    /// object.
     fn acquire_slot_blocking(
         &self,
         py: Python<'_>,
@@ -353,24 +361,24 @@ impl Gate {
         Box::new(block_on(py, slot)?).into_python(py)
     }
 
-    /// Rejects new calls, and waits for the active ones, for at most `patience` seconds. Returns
-    /// the asyncio future of the number of calls that are still active, and the number that cancels
-    /// the wait.
+    /// Rejects new calls from now on, and waits until no call is active, for at most `patience`
+    /// seconds. Returns an asyncio future, whose result is the number of calls that are then still
+    /// active, and the number that cancels the wait.
     fn drain(&self, port: &Bound<'_, Port>, patience: f64) -> PyResult<(Py<PyAny>, u64)> {
         let (gate, patience) =
             (self.gate(port.py())?, seconds("patience", patience).map_err(argument_error)?);
         Port::submit(port, async move { CallsLeft(gate.drain(patience).await) })
     }
 
-    /// Rejects new calls, and blocks until no call is active, for at most `patience` seconds.
-    /// Returns the number of calls that are still active.
+    /// Rejects new calls from now on, and blocks until no call is active, for at most `patience`
+    /// seconds. Returns the number of calls that are then still active.
     fn drain_blocking(&self, py: Python<'_>, patience: f64) -> PyResult<usize> {
         let (gate, patience) = (self.gate(py)?, seconds("patience", patience).map_err(argument_error)?);
         block_on(py, async move { gate.drain(patience).await })
     }
 }
 
-/// What identifies a call in an explanation: its number or its label.
+/// The way in which a caller names a call to be explained: by its number or its label.
 #[derive(FromPyObject)]
 enum CallName {
     Number(u64),

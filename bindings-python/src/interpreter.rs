@@ -1,7 +1,8 @@
 //! Rejects imports of the module in subinterpreters.
 //!
 //! The runtime and the classes of this module exist once per process. A subinterpreter would share
-//! them with the main interpreter, and its `atexit` callbacks would stop the gates of the latter.
+//! them with the main interpreter, and its `atexit` callbacks would stop the gates of the main
+//! interpreter.
 
 use pyo3::exceptions::PyImportError;
 use pyo3::ffi;

@@ -1,7 +1,7 @@
 //! The native half of the Python package: a bridge between asyncio and tokio, in front of the core.
 //!
 //! Python handles httpx, the SDKs and their exceptions. Native code handles bytes, headers and the
-//! core. A call crosses between the languages once, and so does each chunk.
+//! core. A call is passed between the languages once, and so is each chunk.
 
 mod bridge;
 mod context;
@@ -36,8 +36,9 @@ use crate::tool::{Permit, ToolRequest};
 use crate::upload::{Upload, UploadCall};
 use crate::window::Window;
 
-/// Adds the classes and functions to the module `tidegate._native`. A declarative module would
-/// create its classes before the check of the interpreter.
+/// Adds the classes and functions to the module `tidegate._native`. This is a function and not a
+/// declarative module, because the latter would create its classes before the interpreter is
+/// checked.
 #[pymodule(gil_used = false)]
 fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     interpreter::require_main(module.py())?;

@@ -12,20 +12,19 @@ use crate::errors::to_py_err;
 #[pyclass(frozen, module = "tidegate._native", name = "ProxyRules")]
 pub(crate) struct ClientProxies(pub(crate) ProxyRules);
 
-/// One entry of an httpx client's mounts: scheme, host, port and network of the URL pattern, and
-/// the URL of the proxy. Scheme and host are empty, and port and network are `None`, if they match
-/// everything; a proxy of `None` is a direct connection.
+/// One entry of an httpx client's mounts: scheme, host, port and network of its URL pattern, and
+/// the URL of the proxy. An empty scheme or host, and a port or network of `None`, matches
+/// everything. A proxy of `None` is a direct connection.
 type Mount = (String, String, Option<u16>, Option<String>, Option<String>);
 
-/// Returns the gate's own HTTP transport with this configuration. `rules` selects the proxies;
-/// `None` uses none.
+/// Creates the gate's own HTTP transport. `rules` selects the proxies; `None` uses none.
 pub(crate) fn transport(config: TransportConfig, rules: Option<&ProxyRules>) -> Result<Http, Error> {
     Http::with_proxies(config, rules.cloned().unwrap_or_default())
 }
 
-/// Returns the proxy rules for requests that belong to no httpx client, as the default httpx
-/// package or, without one, the core reads them from the environment. `None` if the configuration
-/// has `proxy_from_env = false`.
+/// Returns the proxy rules for requests that belong to no httpx client. The environment is read as
+/// the installed httpx package does or, without one, by the core. `None` if the configuration has
+/// `proxy_from_env = false`.
 ///
 /// # Errors
 ///

@@ -1,4 +1,5 @@
-//! Responses. The head crosses into Python once. Python requests the body chunk by chunk.
+//! Responses on their way to Python. The head is passed once. Python requests the body chunk by
+//! chunk.
 
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
@@ -15,11 +16,11 @@ use tidegate_bindings::{
 use crate::bridge::{Outcome, Port, Queue, block_on};
 use crate::errors;
 
-/// The extensions of the response that the client's own transport returned: a Python dict.
+/// The extensions (a Python dict) of the response that the client's own transport returned.
 #[derive(Clone)]
 pub(crate) struct Extensions(pub(crate) Arc<Py<PyAny>>);
 
-/// A response on its way from a worker to Python.
+/// A response that has been received, before it is converted into a Python object.
 pub(crate) struct Answer {
     status: u16,
     version: Version,
@@ -32,8 +33,8 @@ pub(crate) struct Answer {
 #[derive(Clone, Copy)]
 pub(crate) enum ReadAhead {
     Yes,
-    /// Used if the calling thread itself must bring the body: reading would keep the thread from
-    /// that.
+    /// Used if the calling thread itself delivers the body, which it cannot do while it reads the
+    /// body.
     No,
 }
 
@@ -78,8 +79,8 @@ impl Outcome for Chunk {
     }
 }
 
-/// A response. Dropping it, as the garbage collector does with streams that were not closed, ends
-/// the exchange.
+/// A response. Dropping it ends the exchange. The garbage collector drops streams that the program
+/// has not closed.
 #[pyclass(frozen, module = "tidegate._native")]
 pub(crate) struct Reply {
     #[pyo3(get)]
@@ -127,8 +128,8 @@ impl Reply {
         self.extensions.as_ref().map(|extensions| extensions.0.clone_ref(py))
     }
 
-    /// Returns the next chunk as bytes, None at the end, or an error, if it is there; otherwise an
-    /// asyncio future of one of these.
+    /// Returns the next chunk as bytes, None at the end of the body, or an error as an exception
+    /// object. If none of these has arrived, returns an asyncio future of it.
     fn pull(&self, py: Python<'_>, port: &Bound<'_, Port>) -> PyResult<Py<PyAny>> {
         let reader = {
             let mut reader = self.reader.lock();
@@ -138,14 +139,15 @@ impl Reply {
         port.get().read(py, &reader)
     }
 
-    /// Blocks until the next chunk has arrived. Returns bytes, None at the end, or an error.
+    /// Blocks until the next chunk has arrived. Returns it as bytes, or None at the end of the
+    /// body, or an error as an exception object.
     fn pull_blocking(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
         let chunk = block_on(py, self.stream.next())?;
         Box::new(chunk).into_python(py)
     }
 
-    /// Returns the next chunk as bytes, None at the end, or an error. False if none of these is
-    /// there yet.
+    /// Returns the next chunk as bytes, None at the end of the body, or an error as an exception
+    /// object. Returns False if none of these has arrived.
     fn pull_ready(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
         match self.stream.poll(&mut Context::from_waker(Waker::noop())) {
             Poll::Ready(chunk) => Box::new(chunk).into_python(py),

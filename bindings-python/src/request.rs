@@ -22,7 +22,7 @@ pub(crate) struct RequestParts<'py> {
     url: String,
     /// The headers: `[(name, value), ...]`, as bytes.
     headers: Bound<'py, PyList>,
-    /// The body: bytes, an [`Upload`], or None if the client's own transport reads the body.
+    /// The body: bytes, an [`Upload`], or None if the client's own transport reads the body itself.
     body: Bound<'py, PyAny>,
     /// The read timeout in seconds. `None` sets no limit.
     read: Option<f64>,
@@ -31,7 +31,8 @@ pub(crate) struct RequestParts<'py> {
     context: Option<Bound<'py, Context>>,
     /// Whether the retries of the calling SDK are switched off.
     is_wrapped: bool,
-    /// The number of the caller's asyncio task or thread; `None` in a callback of an event loop.
+    /// The number of the caller's asyncio task or thread; `None` if a callback of an event loop
+    /// makes the call.
     task: Option<u64>,
     /// The proxy rules of the client. `None` uses those of the gate.
     proxies: Option<Bound<'py, ClientProxies>>,
@@ -45,13 +46,13 @@ impl<'py> RequestParts<'py> {
         Ok(Self { method, url, headers, body, read, pool, context, is_wrapped, task, proxies })
     }
 
-    /// Returns which failures of the request are returned as responses instead of errors.
+    /// Returns which failures of this request end with a response instead of an error.
     pub(crate) fn failure_mode(&self, request: &Request<RequestBody>, mode: Mode) -> FailureMode {
         FailureMode::for_request(request.headers(), mode, self.is_wrapped)
     }
 
-    /// Builds the request. `is_custom` says that the client's own transport sends it, and applies
-    /// its own rules to the `host` header.
+    /// Builds the request. `is_custom` is `true` if the client's own transport sends it; that
+    /// transport applies its own rules to the `host` header.
     ///
     /// # Errors
     ///
@@ -81,7 +82,11 @@ impl<'py> RequestParts<'py> {
     }
 }
 
-/// Converts a list of `(name, value)` pairs into headers. The inner error is that of a malformed
+/// Converts a list of `(name, value)` pairs into headers.
+///
+/// # Errors
+///
+/// The outer error is that of a value with a wrong type; the inner error is that of a malformed
 /// header.
 fn headers(list: &Bound<'_, PyList>) -> PyResult<Result<HeaderMap, Error>> {
     let mut headers = HeaderMap::with_capacity(list.len());

@@ -8,12 +8,13 @@ use tidegate_bindings::{SlotHandle, seconds, status_code};
 use crate::bridge::Outcome;
 use crate::errors::{self, argument_error};
 
-/// A slot of a target, for a call that no wrapped HTTP client makes. Dropping it releases the slot.
+/// A slot of a target, for a call that is not made with a client of the gate. Dropping it releases
+/// the slot.
 #[pyclass(frozen, module = "tidegate._native")]
 pub(crate) struct Slot(SlotHandle);
 
 impl Slot {
-    /// Runs `f` on the slot.
+    /// Calls `f` with the slot, and returns its result.
     ///
     /// # Errors
     ///
@@ -55,8 +56,8 @@ impl Slot {
         self.with(|slot| slot.failed(status, retry_after))
     }
 
-    /// Releases the slot. If `succeeded`, the call counts as successful unless a failure was
-    /// reported; otherwise it counts as cancelled. Idempotent.
+    /// Releases the slot. If the result of the call has not been reported before, the call counts
+    /// as successful if `succeeded` is True, and as cancelled otherwise. Idempotent.
     #[pyo3(signature = (succeeded=false))]
     fn close(&self, succeeded: bool) {
         self.0.close(succeeded);

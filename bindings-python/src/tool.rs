@@ -10,11 +10,11 @@ use crate::bridge::{Outcome, Port, block_on};
 use crate::context::Context;
 use crate::errors;
 
-/// The Python spelling of the option that releases the model slot during the wait.
+/// The Python spelling of the option that releases the caller's model slots during the wait.
 pub(crate) const YIELD_OPTION: &str = "gate.tool(..., yield_slot=True)";
 
-/// A request for a slot of a tool. Dropping it removes the request from the queue, or releases the
-/// slot if it was granted.
+/// A request for a slot of a tool. Until a wait has started, dropping it removes the request from
+/// the queue, or releases the slot if it was granted.
 #[pyclass(frozen, module = "tidegate._native")]
 pub(crate) struct ToolRequest(pub(crate) ToolRequestHandle);
 
@@ -31,8 +31,8 @@ impl ToolRequest {
 
 #[pymethods]
 impl ToolRequest {
-    /// The warning for a caller that would wait here while it holds a model slot; None if it holds
-    /// none.
+    /// The warning for a caller that has to wait for the tool and keeps a model slot meanwhile.
+    /// None if the caller need not wait or keeps no model slot.
     #[getter]
     fn advice(&self) -> Option<&str> {
         self.0.advice()
@@ -44,24 +44,23 @@ impl ToolRequest {
         Port::submit(port, self.start()?)
     }
 
-    /// Blocks until the slot is granted. Returns the permit or the error.
+    /// Blocks until the slot is granted. Returns the permit, or the error as an exception object.
     fn wait_blocking(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
         Box::new(block_on(py, self.start()?)?).into_python(py)
     }
 
-    /// Withdraws the request, or releases its slot. Has no effect after a wait has started.
-    /// Idempotent.
+    /// Removes the request from the queue, or releases the slot if it was granted. Has no effect
+    /// after a wait has started. Idempotent.
     fn close(&self) {
         self.0.close();
     }
 }
 
-/// A slot of a tool. Dropping it releases the slot.
+/// A slot of a tool that is held. Dropping it releases the slot.
 #[pyclass(frozen, module = "tidegate._native")]
 pub(crate) struct Permit {
     permit: Mutex<Option<RuntimeBound<ToolPermit>>>,
-    /// The context for calls while the slot is held, which includes the tool in the list of held
-    /// tools.
+    /// The context for calls while the slot is held. Its list of held tools includes this tool.
     #[pyo3(get)]
     context: Py<Context>,
 }

@@ -12,27 +12,27 @@ use tokio::task::AbortHandle;
 use crate::bridge::{Outcome, Port, Ready, block_on, runtime};
 use crate::reply::Answer;
 
-/// The producer's side of a streamed request body. At most one chunk is in transit, so that a slow
-/// upstream slows the producer.
+/// The sending side of a streamed request body, whose chunks Python produces. At most one chunk is
+/// in transit, so that a slow upstream slows the program.
 #[pyclass(frozen, module = "tidegate._native")]
 pub(crate) struct Upload(UploadChannel);
 
 #[pymethods]
 impl Upload {
-    /// Creates an upload, whose body no request has taken yet.
+    /// Creates an open upload, whose body no request has taken yet.
     #[new]
     fn new() -> Self {
         Self(UploadChannel::new())
     }
 
-    /// Sends a chunk if there is room. Returns True if it was sent, False if there is no room yet,
-    /// and None if the reader of the body is gone.
+    /// Sends a chunk without waiting. Returns True if it was sent, False if the previous chunk has
+    /// not been read yet, and None if the request no longer reads the body or the upload has ended.
     fn offer(&self, chunk: &[u8]) -> Option<bool> {
         self.0.offer(chunk)
     }
 
-    /// Returns an asyncio future that completes when there is room for a chunk or the reader of the
-    /// body is gone, and the number that cancels the wait.
+    /// Returns an asyncio future that completes when the upload can take its next chunk or the
+    /// request no longer reads the body, and the number that cancels the wait.
     fn ready(&self, port: &Bound<'_, Port>) -> PyResult<(Py<PyAny>, u64)> {
         let sender = self.sender()?;
         Port::submit(port, async move {
@@ -41,14 +41,14 @@ impl Upload {
         })
     }
 
-    /// Ends the body successfully. An upload that ends without this fails its request.
+    /// Ends the body successfully. If the upload is dropped without this call, the request fails.
     fn finish(&self) {
         self.0.finish();
     }
 }
 
 impl Upload {
-    /// Returns the request body.
+    /// Takes the request body out of the upload.
     ///
     /// # Errors
     ///
@@ -57,7 +57,7 @@ impl Upload {
         self.0.take_body().ok_or_else(|| PyRuntimeError::new_err("this upload was sent already"))
     }
 
-    /// Returns the sender of chunks.
+    /// Returns the sender of the upload, with which a caller can wait to send a chunk.
     ///
     /// # Errors
     ///
@@ -82,7 +82,7 @@ enum State {
 }
 
 impl UploadCall {
-    /// Starts a call, given as a future, on a worker of the runtime.
+    /// Starts a call on a worker thread of the runtime. `call` is the future that makes it.
     pub(crate) fn start<F>(call: F) -> PyResult<Self>
     where
         F: Future<Output = Result<Answer, Error>> + Send + 'static,
@@ -105,8 +105,8 @@ impl UploadCall {
 
 #[pymethods]
 impl UploadCall {
-    /// Sends the next chunk of the upload, and blocks until there is room for it. Returns False if
-    /// the response has arrived or the reader of the upload is gone.
+    /// Blocks until the upload can take `chunk`, and sends it. Returns False if the response has
+    /// arrived or the request no longer reads the body.
     fn feed(&self, py: Python<'_>, upload: &Bound<'_, Upload>, chunk: &[u8]) -> PyResult<bool> {
         let (sender, chunk) = (upload.get().sender()?, Bytes::copy_from_slice(chunk));
         let State::Running(mut answer) = self.take() else { return Ok(false) };
@@ -121,7 +121,7 @@ impl UploadCall {
         Ok(fed)
     }
 
-    /// Blocks until the call has a reply or an error, and returns it.
+    /// Blocks until the call has ended. Returns the reply, or the error as an exception object.
     fn result(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
         let answer = match self.take() {
             State::Running(answer) => {

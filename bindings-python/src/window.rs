@@ -6,7 +6,8 @@ use tidegate_bindings::MapWindow;
 use crate::bridge::{Port, Ready, Scope};
 use crate::context::{Context, inherited};
 
-/// The limit on the running items of one map, and the scope of the threads that run them.
+/// The limit on the number of items of one map that run at the same time, and the scope of the
+/// threads that run the items.
 #[pyclass(frozen, module = "tidegate._native")]
 pub(crate) struct Window {
     window: MapWindow,
@@ -15,8 +16,9 @@ pub(crate) struct Window {
 
 #[pymethods]
 impl Window {
-    /// Creates a window that allows at most `max_items` running items. `outer` is the context of
-    /// the map's caller; inside an item of another map, the calls also count for that map.
+    /// Creates a window that allows at most `max_items` running items. `outer` is the context in
+    /// which the map was started. If that is an item of another map, the calls are also counted in
+    /// the group of the other map.
     #[new]
     #[pyo3(signature = (max_items, outer=None))]
     fn new(max_items: usize, outer: Option<&Bound<'_, Context>>) -> Self {
@@ -24,14 +26,14 @@ impl Window {
         Self { window, scope: Scope::new() }
     }
 
-    /// Returns a copy of `context` for the items, whose calls belong to the group of this map. None
-    /// is the default context.
+    /// Returns a copy of `context` in which calls are counted in the group of this map. Items of
+    /// the map must run in such a context. If `context` is None, it is the default context.
     #[pyo3(signature = (context=None))]
     fn item_context(&self, context: Option<&Bound<'_, Context>>) -> Context {
         Context(self.window.item_context(inherited(context)))
     }
 
-    /// Counts one more item as running and returns True, if the window allows one more. Otherwise
+    /// If the window allows one more running item, counts it as running and returns True. Otherwise
     /// returns False.
     fn begin(&self) -> bool {
         self.window.begin()
@@ -42,21 +44,22 @@ impl Window {
         self.window.end();
     }
 
-    /// Calls the function with an item in the current thread, and returns its result. While the
-    /// function waits for the gate, [`Self::cancel_threads`] ends its wait.
+    /// Calls `function` with an item on the current thread, and returns its result.
+    /// [`Self::cancel_threads`] ends waits of the function for the gate.
     fn run_item(&self, function: &Bound<'_, PyAny>, item: &Bound<'_, PyAny>) -> PyResult<Py<PyAny>> {
         let _inside = self.scope.enter();
         function.call1((item,)).map(Bound::unbind)
     }
 
-    /// Ends the waits for the gate in the threads of this map, because nobody needs the results of
-    /// its items.
+    /// Ends the waits for the gate in the threads of this map, now and later, because nobody needs
+    /// the results of its items.
     fn cancel_threads(&self) {
         self.scope.cancel();
     }
 
     /// Waits until one more item may start although none has ended. Called after `begin` has
-    /// returned False. Returns an asyncio future and the number that cancels the wait.
+    /// returned False. Returns an asyncio future that completes then, and the number that cancels
+    /// the wait.
     fn ready(&self, port: &Bound<'_, Port>) -> PyResult<(Py<PyAny>, u64)> {
         let ready = self.window.ready();
         Port::submit(port, async move {

@@ -1,5 +1,5 @@
-//! Virtual time for tests. The thread of the test runs the tokio runtime in steps, and its own
-//! event loop between two steps.
+//! Virtual time for tests. The thread of the test alternately runs a step of the tokio runtime and
+//! its own event loop.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,18 +13,19 @@ use tokio::time::Instant;
 
 use super::{Port, runtime};
 
-/// How a step of virtual time ended.
+/// How a step of virtual time ended ([`Clock::step`]).
 #[napi]
 pub enum Step {
-    /// There are results to take from the port.
+    /// The port has results to take.
     Finished = 0,
-    /// The end time of the step was reached before there was a result.
+    /// The end time of the step was reached, and the port has no results.
     Over = 1,
     /// No timer is set, and nothing happened for 50 ms of real time.
     Idle = 2,
 }
 
-/// A clock of virtual time. While it is entered, the whole process runs on it.
+/// A clock of virtual time. From [`Clock::enter`] to [`Clock::leave`], the native code of the whole
+/// process runs on it.
 #[napi]
 pub struct Clock {
     time: Arc<VirtualTime>,
@@ -73,9 +74,9 @@ impl Clock {
         self.time.elapsed().as_secs_f64()
     }
 
-    /// Runs everything that is ready, and advances time when nothing is, until there are results to
-    /// take or until `until`, in seconds since the clock was created. If `until` is undefined, the
-    /// step has no end time.
+    /// Runs everything that is ready, and advances time when nothing is. Stops when the port has
+    /// results to take, or at `until`, in seconds since the clock was created. If `until` is
+    /// undefined, the step has no end time.
     ///
     /// # Errors
     ///

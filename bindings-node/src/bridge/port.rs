@@ -1,5 +1,5 @@
-//! One event loop's side of the bridge: its futures in flight, by the number that JavaScript gave
-//! them.
+//! The side of the bridge that belongs to one event loop. It keeps the native futures in flight by
+//! the number that JavaScript gave to each of them.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -28,14 +28,14 @@ struct Shared {
     outbox: Outbox,
 }
 
-/// Bytes that `collect_garbage` reports as allocated: more than half of any heap, which makes V8
-/// collect at once.
+/// Number of bytes that [`Port::collect_garbage`] reports as allocated. It is more than half of any
+/// heap, which makes V8 collect at once.
 const HUGE_ALLOCATION_BYTES: i64 = 1 << 40;
 
 #[napi]
 impl Port {
     /// Creates the port of the calling thread's event loop. `wake` is called on that thread when
-    /// there are results to `take`.
+    /// the port has results for [`Port::take`].
     #[napi(constructor)]
     pub fn new(env: Env, wake: Function<'_, (), ()>) -> Result<Self> {
         let waker =
@@ -52,8 +52,9 @@ impl Port {
         Ok(Self { shared, waker })
     }
 
-    /// Returns all completions as a flat array of rows of six values: number, kind, and the values
-    /// of that kind.
+    /// Removes all completions (results of native futures) and returns them as one flat array. Each
+    /// completion has six elements: the number of its future, its [`CompletionKind`], and up to
+    /// four values that depend on the kind.
     #[napi]
     pub fn take<'env>(&self, env: &'env Env) -> Result<Array<'env>> {
         let results = self.shared.queue.take();
@@ -89,8 +90,8 @@ impl Port {
         Ok(batch.into_array())
     }
 
-    /// Aborts the future with this number, and drops its result if that is on its way. Unknown
-    /// numbers are ignored.
+    /// Aborts the future with this number. If it has ended already, its result is dropped instead
+    /// of delivered. Unknown numbers are ignored.
     #[napi]
     pub fn cancel(&self, number: u32) {
         let abort = self.shared.in_flight.lock().remove(&number);
@@ -106,15 +107,16 @@ impl Port {
         Ok(())
     }
 
-    /// Returns the number of response bodies that have not ended. Each holds a slot until it is
-    /// read, closed or collected.
+    /// Returns the number of response bodies in the process that have an unread rest. Each holds a
+    /// slot until it is read to its end, closed, or collected as garbage.
     #[napi]
     pub fn open_bodies(&self) -> u32 {
         u32::try_from(open_bodies()).unwrap_or(u32::MAX)
     }
 
-    /// Makes the garbage collector run now, to find lost response bodies while calls wait for their
-    /// slots. The collector reacts only to memory, so a huge allocation is reported for a moment.
+    /// Makes V8 collect garbage now. This closes response bodies that the program has lost, while
+    /// calls wait for the slots of these bodies. V8 reacts only to the use of memory, so a huge
+    /// allocation is reported for a moment.
     #[napi]
     pub fn collect_garbage(&self, env: Env) -> Result<()> {
         env.adjust_external_memory(HUGE_ALLOCATION_BYTES)?;
@@ -136,7 +138,7 @@ impl Port {
         })
     }
 
-    /// Lets the event loop end although the port exists.
+    /// Allows the event loop to end although the port exists.
     #[napi(js_name = "unref")]
     #[allow(unsafe_code)]
     pub fn unref_loop(&self, env: Env) -> Result<()> {
@@ -151,8 +153,9 @@ impl Port {
 }
 
 impl Port {
-    /// Runs a future on the workers after the next flush. Its output arrives under `number`.
-    /// Returns how many futures now wait for the flush.
+    /// Submits a future, which runs on the worker threads after the next [`Port::flush`]. Its
+    /// output is delivered to JavaScript under `number`. Returns the number of submitted futures
+    /// that now wait for the flush.
     pub(crate) fn submit<F, O>(&self, number: u32, work: F) -> usize
     where
         F: Future<Output = O> + Send + 'static,
@@ -179,8 +182,8 @@ impl Port {
         self.shared.queue.is_empty()
     }
 
-    /// Returns a reader for a body that is read on this event loop. Chunks that arrive later are
-    /// reported to JavaScript under `number`.
+    /// Returns a reader for a body that is read on this event loop. If a chunk has not arrived when
+    /// it is read, it is delivered to JavaScript later, under `number`.
     pub(crate) fn reader(&self, number: u32, stream: &Arc<BodyStream>) -> Result<Arc<StreamReader<Queue>>> {
         Ok(StreamReader::new(self.shared.queue.clone(), number.into(), runtime::handle()?, stream))
     }

@@ -1,4 +1,4 @@
-//! Completions of native futures, on their way to one event loop.
+//! The queue of completions (results of native futures) for one event loop.
 
 use std::sync::Arc;
 
@@ -10,26 +10,26 @@ use tidegate_bindings::{Chunk, ChunkQueue, ResultQueue};
 
 use super::runtime;
 
-/// Wakes the event loop from any thread. It does not keep the process alive.
+/// A function that any thread can call to wake the event loop. It does not keep the process alive.
 pub(super) type Waker = ThreadsafeFunction<(), (), (), Status, false, true>;
 
 /// A result that the thread of the event loop converts into JavaScript values.
 pub(crate) trait Outcome: Send {
-    /// Writes the kind and the values of the result into a row.
+    /// Writes the kind and the values of the result into its row.
     fn write(self: Box<Self>, row: &mut Row<'_, '_>) -> Result<()>;
 }
 
-/// An entry of a queue. The `u32` is the number that JavaScript gave to the future or stream.
+/// An entry of a [`Queue`]. A `u32` is the number that JavaScript gave to the future or stream.
 pub(super) enum Completion {
     /// The output of the future with this number.
     Outcome(u32, Box<dyn Outcome>),
-    /// The result of a read, of the stream with this number, that had to wait.
+    /// The result of a read that had to wait, from the stream with this number.
     Chunk(u32, Chunk),
     /// The future with this number panicked.
     Panicked(u32),
-    /// An exchange of this call, which the caller's own fetch is to make.
+    /// A request to make an exchange with the caller's own fetch, for the call with this number.
     Exchange(u32, Box<dyn Outcome>),
-    /// The exchange with this id was cancelled.
+    /// The exchange with this id, which the caller's own fetch makes, was cancelled.
     Cancelled(u64),
 }
 
@@ -56,7 +56,8 @@ impl Queue {
         }
     }
 
-    /// Adds an exchange of the call with this number, for the caller's own fetch.
+    /// Adds a request to make an exchange with the caller's own fetch, for the call with the number
+    /// `call`.
     pub(crate) fn offer(&self, call: u32, exchange: impl Outcome + 'static) {
         self.push(Completion::Exchange(call, Box::new(exchange)));
     }
@@ -76,7 +77,7 @@ impl Queue {
         self.results.is_empty()
     }
 
-    /// Drops all completions, and those that are pushed later.
+    /// Closes the queue: drops the completions in it, and later ones when they are pushed.
     pub(super) fn close(&self) {
         self.results.close();
         let waker = self.waker.lock().take();
@@ -91,13 +92,14 @@ impl ChunkQueue for Queue {
     }
 }
 
-/// Number of values in a row: the number, the kind, and up to four values of that kind.
+/// Number of array elements in a row: the number, the kind, and up to four values of that kind.
 const WIDTH: u32 = 6;
 
-/// What a completion reports. The values equal those of `ts/native-port.ts`.
+/// What a completion reports. The numbers equal those of `CompletionKind` in `ts/native-port.ts`.
 #[derive(Clone, Copy)]
 pub(crate) enum CompletionKind {
-    /// A response. Values: status, headers, body, and the attempt index of the caller's own fetch.
+    /// A response. Values: status, headers, body and, if the caller's own fetch made the exchange,
+    /// the index of the attempt.
     Answer = 0,
     /// A failure. Value: the `Failure`.
     Failure = 1,
@@ -105,24 +107,26 @@ pub(crate) enum CompletionKind {
     Chunk = 2,
     /// The end of a response body. No values.
     End = 3,
-    /// A wait without a value is over: an upload, an exchange or a map can continue. No values.
+    /// A wait without a result has ended: an upload or an exchange can take its next chunk, or a
+    /// map can start another item. No values.
     Ready = 4,
-    /// A slot of a tool. Value: the `Permit`.
+    /// A slot of a tool was granted. Value: the `Permit`.
     Permit = 5,
-    /// The number of calls that a drain has left. Value: a whole number.
+    /// A drain has ended. Value: the number of calls that are still active.
     Count = 6,
     /// The future panicked. No values.
     Panicked = 7,
-    /// An exchange for the caller's own fetch. Values: the `Exchange`, the changed headers, and the
-    /// changed URL or null.
+    /// A request to make an exchange with the caller's own fetch. Values: the `Exchange`, the
+    /// changed headers, and the changed URL or null.
     Exchange = 8,
     /// The cancellation of an exchange. Value: the id of the exchange.
     CancelExchange = 9,
-    /// A slot of a target. Value: the `Slot`.
+    /// A slot of a target was granted. Value: the `Slot`.
     Slot = 10,
 }
 
-/// Builds a flat array of rows. An array per row would cost one JavaScript object each.
+/// Builds the array that `Port::take` returns. It is flat, because an array for each row would cost
+/// one JavaScript object each.
 pub(super) struct Batch<'env> {
     array: Array<'env>,
     rows: u32,
@@ -139,7 +143,7 @@ impl<'env> Batch<'env> {
         Self { array, rows: 0 }
     }
 
-    /// Begins the row for the future or stream with this number.
+    /// Begins the row of the future or stream with this number.
     pub(super) fn row(&mut self, number: u32) -> Result<Row<'_, 'env>> {
         let start = self.rows * WIDTH;
         self.rows += 1;
@@ -159,12 +163,12 @@ impl<'env> Batch<'env> {
 }
 
 impl Row<'_, '_> {
-    /// Sets what the row reports, which determines its values.
+    /// Sets the kind of the completion, which determines the meaning of its values.
     pub(crate) fn kind(&mut self, kind: CompletionKind) -> Result<()> {
         self.array.set(self.start + 1, kind as u32)
     }
 
-    /// Sets the value at this index, from 0 to 3, among the values of the kind.
+    /// Sets one of the four values of the completion. `index` is from 0 to 3.
     pub(crate) fn put(&mut self, index: u32, value: impl ToNapiValue) -> Result<()> {
         self.array.set(self.start + 2 + index, value)
     }

@@ -5,7 +5,10 @@ const [url, how] = process.argv.slice(2);
 const gate = new Gate({ tools: { db: 1 }, defaults: { stall: "none", ...(how === "lost" && { cap: 2 }) } });
 const init = { method: "POST", body: JSON.stringify({ model: "m", stream: true }) };
 
-/** Starts calls in every state: a waiting stream, an unread one, an unsent one, and a held tool. */
+/**
+ * Acquires the tool and starts calls, so that there is one of each: a held tool, a wait for the
+ * tool, a stream with a pending read, streams that nobody reads, and calls that have not been sent.
+ */
 async function busy() {
   await gate.acquireTool("db");
   const wanted = gate.acquireTool("db").catch(() => {});

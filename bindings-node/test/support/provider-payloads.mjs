@@ -1,4 +1,4 @@
-// Responses of providers.
+// Responses of providers for tests, and functions that read the state of a gate.
 export const CHAT = {
   id: "chatcmpl-1",
   object: "chat.completion",
@@ -31,7 +31,7 @@ export const MESSAGE = {
   usage: { input_tokens: 9, output_tokens: 2 },
 };
 
-/** Returns a gate without retries, so that a test gets each failure. */
+/** Configuration of a gate without retries, so that a test gets each failure. */
 export const ONCE = { defaults: { retry: { attempts: 1 } } };
 
 export const inFlight = (gate) =>
@@ -40,7 +40,7 @@ export const inFlight = (gate) =>
 export const queued = (gate) =>
   Object.values(gate.snapshot().targets).reduce((sum, target) => sum + target.queue_depth, 0);
 
-/** Lets the event loop turn until a condition is true. */
+/** Waits until `holds()` returns true. Checks once for each turn of the event loop. */
 export async function until(holds) {
   while (!holds()) await new Promise(setImmediate);
 }

@@ -1,4 +1,4 @@
-// The table `tests/vectors/proxies.json`, and servers that record their connections.
+// Servers that record their connections, for the cases of `tests/vectors/proxies.json`.
 import { createServer } from "node:net";
 
 // 254 octets: resolvers reject such a name without a query.
@@ -9,9 +9,9 @@ const NAME = [..."abcd"]
 const VARIABLES = /_proxy$/i;
 
 /**
- * A server on loopback that records each connection in `seen`, with the credentials that it gets:
- * an HTTP or SOCKS proxy, or an origin. It tunnels nothing: it refuses CONNECT, SOCKS and TLS after
- * it has recorded the connection.
+ * Starts a server on loopback that appends `label` and the received credentials to `seen` for each
+ * connection. It acts as an HTTP proxy, a SOCKS proxy or an origin. It tunnels nothing: after it
+ * has recorded the connection, it refuses CONNECT, SOCKS and TLS.
  */
 export async function recorder(label, seen) {
   const heads = [];
@@ -62,7 +62,10 @@ export async function recorder(label, seen) {
   return { port, address: `127.0.0.1:${port}`, heads, close: () => server.close() };
 }
 
-/** The proxies `a` and `b`, an origin, and their recorded connections. */
+/**
+ * Starts the proxies `a` and `b` and an origin server for this test, whose connections are recorded
+ * in `seen`.
+ */
 export async function network(t) {
   const seen = [];
   const [a, b, origin] = await Promise.all(["a", "b", "direct"].map((label) => recorder(label, seen)));
@@ -76,7 +79,10 @@ export async function network(t) {
     origin,
     seen,
     fill,
-    /** Returns where `get(url)` connects: `a` or `b` with credentials, otherwise `direct`. */
+    /**
+     * Calls `get(url)`, and returns which server it connects to: `a` or `b`, with the credentials
+     * that the proxy receives, or `direct`.
+     */
     async way(get, url) {
       seen.length = 0;
       await get(fill(url)).then(
@@ -88,7 +94,10 @@ export async function network(t) {
   };
 }
 
-/** Runs the function with these proxy variables and no others. */
+/**
+ * Runs the function with these environment variables for proxies and no others. Restores the
+ * earlier variables afterwards.
+ */
 export async function within(variables, run) {
   const before = Object.entries(process.env).filter(([name]) => VARIABLES.test(name) || name === "REQUEST_METHOD");
   for (const [name] of before) delete process.env[name];

@@ -1,11 +1,14 @@
-// The simulator as a server: a provider that counts and enforces budgets.
+// Starts the simulator as a server, which acts as a provider that enforces budgets.
 import { spawn } from "node:child_process";
 import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { createInterface } from "node:readline";
 
-/** The command, which `make test-node` sets. */
+/**
+ * Path of the command `tidegate`, which `make test-node` sets. Tests that need the simulator are
+ * skipped without it.
+ */
 export const TIDEGATE = process.env.TIDEGATE_CLI;
 
 /** A fast engine with much memory, so that only the provider's budget limits calls. */
@@ -15,10 +18,16 @@ const ENGINE = {
   step: { base_ms: 1, per_prompt_token_ms: 0.001, per_sequence_ms: 0.001 },
 };
 
-/** Header with the length of the answer in tokens. Default: `max_tokens`. */
+/**
+ * Request header with the length of the answer in tokens. Without the header, the length is
+ * `max_tokens`.
+ */
 export const LENGTH = "x-sim-output-tokens";
 
-/** Runs a simulator for this test, in real time, with this budget. */
+/**
+ * Starts a simulated provider for this test, in real time. `token_rate` is the budget that it
+ * enforces.
+ */
 export async function simulated(t, token_rate) {
   const folder = mkdtempSync(join(tmpdir(), "tidegate-"));
   const config = join(folder, "sim.json");
@@ -38,7 +47,7 @@ class Provider {
     this.url = url;
   }
 
-  /** Returns the number of responses by status. */
+  /** Returns the number of responses that the provider has sent, by HTTP status. */
   async statuses() {
     const stats = await (await fetch(new URL("/sim/stats", this.url))).json();
     const counts = {};

@@ -2,7 +2,10 @@
 import { once } from "node:events";
 import http from "node:http";
 
-/** Starts a server for this test. `handler(exchange)` answers, `exchanges` has all requests. */
+/**
+ * Starts a server for this test. `handler(exchange)` answers each request, and `exchanges` of the
+ * result lists all requests.
+ */
 export async function upstream(t, handler = json({ ok: true })) {
   const up = new Upstream(handler);
   await up.start();
@@ -43,7 +46,10 @@ class Upstream {
     await this.handler(exchange);
   }
 
-  /** Waits for the request of a number, from 0, and returns it. */
+  /**
+   * Waits until the server has received more than `number` requests. Returns the exchange at this
+   * index, counted from 0.
+   */
   async exchange(number = 0) {
     while (this.exchanges.length <= number) await new Promise((wake) => this.waiting.push(wake));
     return this.exchanges[number];
@@ -75,7 +81,7 @@ async function read(request) {
   return Buffer.concat(chunks);
 }
 
-/** Answers with JSON. */
+/** Returns a handler that answers with `body` as JSON. */
 export function json(body, status = 200, headers = {}) {
   return ({ response }) => {
     response.writeHead(status, { "content-type": "application/json", ...headers });
@@ -83,7 +89,7 @@ export function json(body, status = 200, headers = {}) {
   };
 }
 
-/** Answers with the parts of the request. */
+/** A handler that answers with the method, path, headers and body of the request, as JSON. */
 export function echo({ request, response, headers, body }) {
   const { host, connection, ...rest } = headers;
   response.writeHead(200, { "content-type": "application/json" });
@@ -94,7 +100,7 @@ export function echo({ request, response, headers, body }) {
 
 export const event = (data) => `data: ${typeof data === "string" ? data : JSON.stringify(data)}\n\n`;
 
-/** Answers with server-sent events and ends properly. */
+/** Returns a handler that sends these server-sent events and then ends the response. */
 export function events(...lines) {
   return ({ response }) => {
     response.writeHead(200, { "content-type": "text/event-stream" });
@@ -103,7 +109,10 @@ export function events(...lines) {
   };
 }
 
-/** Sends these events, then nothing more. */
+/**
+ * Returns a handler that sends these server-sent events, then nothing more, and does not end the
+ * response.
+ */
 export function stallAfter(...lines) {
   return ({ response }) => {
     response.writeHead(200, { "content-type": "text/event-stream" });
@@ -111,8 +120,8 @@ export function stallAfter(...lines) {
   };
 }
 
-/** Sends nothing. */
+/** A handler that sends nothing and does not end the response. */
 export const never = () => {};
 
-/** Closes the connection without a response. */
+/** A handler that closes the connection without a response. */
 export const hangUp = ({ request }) => request.socket.destroy();

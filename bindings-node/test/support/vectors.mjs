@@ -7,13 +7,13 @@ import { upstream } from "./upstream.mjs";
 
 const folder = new URL("../../../tests/vectors/", import.meta.url);
 
-/** The names of all files. */
+/** Returns the names of all files with test vectors, without the extension. */
 export const files = () =>
   readdirSync(folder)
     .filter((name) => name.endsWith(".json"))
     .map((name) => name.slice(0, -5));
 
-/** Returns the cases of a file. */
+/** Returns the cases in the file with this name. */
 export function casesOf(name) {
   const { cases } = JSON.parse(readFileSync(new URL(`${name}.json`, folder), "utf8"));
   assert.ok(cases.length > 0);
@@ -21,8 +21,8 @@ export function casesOf(name) {
 }
 
 /**
- * One test of a file, with a part for each of its cases; `run(case, upstream)`. `how` tells two
- * tests of one file apart.
+ * Declares a test that calls `run(case, upstream)` for each case of the file `name`, as a subtest.
+ * If a file has several tests, `how` is added to their names.
  */
 export function every(name, run, how) {
   test(`vectors: ${name}${how === undefined ? "" : `, ${how}`}`, async (t) => {
@@ -39,18 +39,25 @@ export function every(name, run, how) {
   });
 }
 
-/** Returns the body of a case, which is a text or JSON. */
+/**
+ * Returns the body of a case as bytes. `value` is a text, a value that is converted to JSON, or
+ * undefined for an empty body.
+ */
 export const bodyOf = (value) =>
   Buffer.from(value === undefined || value === null ? "" : typeof value === "string" ? value : JSON.stringify(value));
 
-/** Returns the snapshot of the only target that was called. */
+/**
+ * Returns the snapshot of the only target of the gate. Fails if the gate has no target or several.
+ */
 export function onlyTarget(gate) {
   const targets = Object.values(gate.snapshot().targets);
   assert.equal(targets.length, 1);
   return targets[0];
 }
 
-/** Answers with this status, these headers only, and a body in these chunks. */
+/**
+ * Returns a handler that answers with this status, only these headers, and a body in these chunks.
+ */
 export function pieces(chunks, headers = {}, status = 200) {
   return ({ response }) => {
     response.sendDate = false;
@@ -60,7 +67,10 @@ export function pieces(chunks, headers = {}, status = 200) {
   };
 }
 
-/** Returns the body cut in two at each of `maxChunks` places, and into single bytes if short. */
+/**
+ * Returns ways to split the body into chunks: into two parts at about `maxChunks` places and, if
+ * the body is short, into single bytes.
+ */
 export function splits(data, maxChunks) {
   const ways = [];
   const step = Math.max(1, Math.floor(data.length / maxChunks));
@@ -69,7 +79,7 @@ export function splits(data, maxChunks) {
   return ways;
 }
 
-/** Reads a raw response. Returns whether it ended properly. */
+/** Reads the body of a response. Returns its bytes, and whether it ended properly (`whole`). */
 export async function read(stream) {
   const chunks = [];
   try {

@@ -61,7 +61,7 @@ const DECODERS: Record<string, (() => Transform) | undefined> = {
   zstd: (zlib as Zstd).createZstdDecompress,
 };
 
-/** The chunks of a body that has arrived completely: one chunk, then the end. */
+/** A source with one chunk: a body that has arrived completely. */
 class SingleChunk implements ChunkSource {
   #body: Uint8Array | null;
   onAbort: ((reason: unknown) => void) | undefined;
@@ -81,7 +81,10 @@ class SingleChunk implements ChunkSource {
   }
 }
 
-/** The output of a zlib decoder. Encoded chunks are read only when a decoded chunk is requested. */
+/**
+ * A source of the decoded chunks of a body. Encoded chunks are read only when a decoded chunk is
+ * requested.
+ */
 class DecodedChunks implements ChunkSource {
   readonly #from: ChunkSource;
   readonly #make: () => Transform;
@@ -141,7 +144,8 @@ class DecodedChunks implements ChunkSource {
   }
 
   /**
-   * Returns the next encoded chunk, or null after the last one or after the end of the encoding.
+   * Returns the next encoded chunk. Returns null if there is none left, or if the decoder has
+   * already found the end of the encoded data.
    */
   async #read(): Promise<Uint8Array | null> {
     try {

@@ -1,6 +1,6 @@
 /**
- * Exchanges by the caller's own fetch, below the gate: undici dispatchers, mocks and proxies keep
- * working.
+ * Lets the caller's own fetch make the exchanges of calls through the gate, so that undici
+ * dispatchers, mocks and proxies keep working.
  *
  * @module
  */
@@ -16,14 +16,20 @@ import type { Fetch, FetchInit } from "./types.js";
 
 /** One call whose attempts the caller's own fetch makes. */
 export class CustomFetchCall {
-  /** What the fetch threw in each failed attempt. The caller gets the same object. */
+  /**
+   * The values that the fetch threw, one for each failed attempt. The caller gets the same value.
+   */
   readonly thrown: unknown[] = [];
-  /** The response of each attempt that got one, by attempt index. */
+  /**
+   * The responses that the fetch returned, one for each answered attempt. The native side refers to
+   * them by their index.
+   */
   readonly responses: Response[] = [];
   readonly #fetch: Fetch;
   readonly #request: FetchRequest;
   /**
-   * The caller's asynchronous context, in which the fetch runs, for tracing and signing libraries.
+   * The asynchronous context of the caller, for tracing and signing libraries. The fetch runs in
+   * it.
    */
   readonly #context = new AsyncResource("tidegate.fetch");
 
@@ -90,8 +96,8 @@ export class CustomFetchCall {
 }
 
 /**
- * Returns the request body. If it is a stream, the result reports to the exchange when its end was
- * read.
+ * Returns the request body. If it is a stream, returns a stream with the same chunks that calls
+ * `exchange.bodySent` when it was read to its end.
  */
 function reportWhenSent(payload: Payload, exchange: NativeExchange): Payload {
   if (!(payload instanceof ReadableStream)) return payload;
@@ -122,8 +128,8 @@ function waitUntilReady(exchange: NativeExchange): Promise<void> {
 }
 
 /**
- * Returns the response headers as lines. The encoding and length are left out if the body was
- * decoded, because they no longer apply to it.
+ * Returns the response headers as lines `name\nvalue\n`. If the fetch has decoded the body, the
+ * headers for its encoding and length are left out, because they no longer apply.
  */
 function decodedHeaders(response: Response): string {
   const decoded = response.headers.has("content-encoding");
@@ -154,8 +160,8 @@ export function originalHeaders(headers: string, response: Response): string {
 }
 
 /**
- * The gate's name for a failure, by the error code of Node or undici. After `refused`, `connect`
- * and `connect_timeout` nothing was sent.
+ * The kind of a failure by the error code of Node or undici. For the kinds `refused`, `connect` and
+ * `connect_timeout`, nothing was sent.
  */
 const KINDS: Record<string, string> = {
   ECONNREFUSED: "refused",

@@ -1,5 +1,6 @@
 /**
- * undici dispatchers that were set for all fetches of the process: proxies, TLS settings, mocks.
+ * Finds undici dispatchers that the program has set, for proxies, TLS settings or mocks: for all
+ * fetches of the process, or for one `Request`.
  *
  * @module
  */
@@ -15,13 +16,13 @@ interface Dispatcher {
 /** Symbols under which undici stores the global dispatcher. Version 7 of undici sets both. */
 const GLOBAL_DISPATCHER_KEYS = [Symbol.for("undici.globalDispatcher.1"), Symbol.for("undici.globalDispatcher.2")];
 
-/** Properties of an undici agent that differ if it was created with options. */
+/** Names of the properties that differ between an undici agent with options and one without. */
 const SETTINGS = ["options", "factory"];
 
-/** Whether an agent has the default settings. Compared once for each agent. */
+/** Whether an agent has the default settings. A cache, so that each agent is compared once. */
 const isDefaultByAgent = new WeakMap<object, boolean>();
 
-/** Returns `true` if the global undici dispatcher is not a default one. */
+/** Returns `true` if the program has replaced the default global dispatcher of undici. */
 export function hasCustomGlobalDispatcher(): boolean {
   return GLOBAL_DISPATCHER_KEYS.some((key) => {
     const dispatcher = (globalThis as Record<symbol, unknown>)[key] as Dispatcher | undefined;

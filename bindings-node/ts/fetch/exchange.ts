@@ -13,7 +13,8 @@ import type { CustomFetchCall } from "./custom-fetch.js";
 import { ReplyBody } from "./response-body.js";
 
 /**
- * The head of one response, before redirects are followed and encodings are decoded, with its body.
+ * One response as the native module returns it: redirects are not followed yet, and the body is not
+ * decoded.
  */
 export interface ResponseHead {
   /** HTTP status of the response. */
@@ -25,7 +26,10 @@ export interface ResponseHead {
    * empty.
    */
   body: string | Uint8Array | ReplyBody | null;
-  /** The response of the caller's own fetch; undefined if the gate made the response. */
+  /**
+   * The response of the caller's own fetch. Undefined if the native transport made the exchange, or
+   * if the gate answered the call itself.
+   */
   customResponse: Response | undefined;
 }
 
@@ -37,7 +41,7 @@ export interface ExchangeRequest {
   url: string;
   /** Request headers as one string of lines. See `headers.ts`. */
   headers: string;
-  /** Request body in memory; undefined without a body, and if the body is streamed. */
+  /** Request body in memory; undefined if there is no body, or if the body is streamed. */
   body: string | Uint8Array | undefined;
   /** Streamed request body; undefined without one, and if the caller's own fetch sends it. */
   upload: NativeUpload | undefined;
@@ -45,7 +49,10 @@ export interface ExchangeRequest {
   signal: AbortSignal | undefined;
   /** Whether the fetch belongs to an SDK whose retries are switched off. */
   wrapped: boolean;
-  /** The call by the caller's own fetch; undefined if the native transport makes the exchange. */
+  /**
+   * The call whose exchanges the caller's own fetch makes; undefined if the native transport makes
+   * them.
+   */
   customFetch: CustomFetchCall | undefined;
 }
 

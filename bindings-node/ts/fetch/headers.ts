@@ -1,5 +1,6 @@
 /**
- * Headers as one string for the native module: names and values, one line each.
+ * Converts headers to and from the form of the native module: one string with two lines for each
+ * header, `name\nvalue\n`. In a response, the reason phrase is a line before them.
  *
  * @module
  */
@@ -11,7 +12,7 @@ export function toLines(headers: Headers): string {
   return flat;
 }
 
-/** Request headers that only the connection may set. */
+/** Request headers that only the connection may set, not the caller. */
 const CONNECTION_HEADERS = ["expect", "keep-alive", "transfer-encoding", "upgrade"];
 
 /**
@@ -51,8 +52,8 @@ export function requestLines(headers: Headers, secure: boolean, length: string |
 }
 
 /**
- * Returns the headers of a response from one string: a reason phrase, then lines of names and
- * values.
+ * Parses the headers of a response from one string: a line with the reason phrase, then lines
+ * `name\nvalue\n`.
  */
 export function parseHeaders(flat: string): Headers {
   const headers = new Headers();

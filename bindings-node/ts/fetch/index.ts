@@ -12,18 +12,21 @@ import { isNotHttp, readRequest, urlOf } from "./request.js";
 import { sendByCustomFetch, sendNatively } from "./send.js";
 import type { Fetch, FetchInit, FetchInput } from "./types.js";
 
-/** How a fetch of a gate makes its exchanges. */
+/** The settings of a fetch that a gate creates. */
 export interface FetchSettings {
   /** Whether the fetch belongs to an SDK whose retries are switched off. */
   wrapped: boolean;
   /**
-   * What makes the exchanges: `native`, the gate's transport; a custom fetch; or `auto`, the gate's
-   * transport unless the call or the process has a custom undici dispatcher.
+   * What makes the exchanges: `native` (the gate's own transport), a custom fetch, or `auto` (the
+   * gate's transport, unless the call or the process has a custom undici dispatcher).
    */
   transport: Fetch | "native" | "auto";
 }
 
-/** The platform's fetch when this module was loaded. Any other global fetch is a custom one. */
+/**
+ * The global fetch at the time when this module was loaded: that of the platform. Any other global
+ * fetch is a custom one.
+ */
 const platformFetch = globalThis.fetch;
 
 let insidePlatformFetch = false;
@@ -31,8 +34,8 @@ let insidePlatformFetch = false;
 /**
  * Calls the current global fetch, which may be a mock.
  *
- * If a fetch of a gate was made the global one, the original is called instead, to avoid an endless
- * recursion.
+ * If the program has made a fetch of a gate the global one, the platform's fetch is called instead,
+ * to avoid an endless recursion.
  */
 const currentPlatformFetch: Fetch = (input, init) => {
   if (insidePlatformFetch) return platformFetch(input, init);
@@ -44,13 +47,16 @@ const currentPlatformFetch: Fetch = (input, init) => {
   }
 };
 
-/** The transport of each fetch that a gate has created. Wrapping a client again reads it. */
+/**
+ * The transport of each fetch that a gate has created. If a client is wrapped again, its custom
+ * fetch is found here.
+ */
 const transports = new WeakMap<Fetch, FetchSettings["transport"]>();
 
 /**
  * Returns a fetch that bypasses the gate.
  *
- * @param own - The fetch to call, or undefined for the platform's current one.
+ * @param own - The fetch to call, or undefined for the current global fetch.
  */
 export function fetchWithoutGate(own: Fetch | undefined): Fetch {
   const fetch: Fetch = (input, init) => (own ?? currentPlatformFetch)(input, init);

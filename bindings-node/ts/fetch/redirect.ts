@@ -1,6 +1,6 @@
 /**
- * Follows redirects as the standard says: changes of the method, and headers that another origin
- * does not get.
+ * Follows redirects as the fetch standard says. A redirect can change the method. Headers that
+ * another origin must not get are removed.
  *
  * @module
  */
@@ -20,8 +20,8 @@ export function isRedirect(status: number): boolean {
  * Returns the request that follows a redirect, with the method and headers that the standard
  * requires.
  *
- * Undefined if the caller gets the redirect response itself: with `redirect: "manual"`, or without
- * a `location` header.
+ * Returns undefined if the caller gets the redirect response itself: with `redirect: "manual"`, or
+ * without a `location` header.
  *
  * @throws `TypeError` if the redirect cannot or may not be followed.
  */

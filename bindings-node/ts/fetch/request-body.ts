@@ -1,6 +1,6 @@
 /**
- * The body of a request: in memory, where the gate can read the model and retry the call, or
- * streamed.
+ * Reads the body of a request: into memory, so that the gate can read the model and retry the call,
+ * or as a stream.
  *
  * @module
  */
@@ -19,11 +19,12 @@ export type GivenBody = unknown;
 const MAX_BUFFERED_BODY = 32 * 1024 * 1024;
 
 /**
- * Returns the body of a request: in memory if it is at most 32 MiB long or the JSON body of a
- * `Request`, otherwise as a stream. Undefined without a body.
+ * Returns the body of a request: in memory if it is at most 32 MiB long, or if it is the JSON body
+ * of a `Request`; otherwise as a stream. Undefined without a body.
  *
  * @param request - The request.
- * @param given - The `body` of the caller's options; undefined if it may come from a `Request`.
+ * @param given - The `body` of the caller's options; undefined if the options have none, and the
+ * body may come from a `Request`.
  */
 export async function readBody(request: Request, given: GivenBody): Promise<Payload> {
   const stream = request.body as ReadableStream<Uint8Array> | null;

@@ -58,7 +58,7 @@ export function urlOf(input: FetchInput): URL | undefined {
  * Reads the arguments of `fetch`.
  *
  * @param url - The URL of `input`.
- * @returns The request, directly if the arguments are simple.
+ * @returns The request itself if the arguments are simple, otherwise a promise of it.
  * @throws The `TypeError`s of the fetch standard, some as rejections.
  */
 export function readRequest(
@@ -119,7 +119,8 @@ async function readWithPlatform(input: FetchInput, init: FetchInit | undefined, 
 }
 
 /**
- * Returns the result of the work, but rejects with the signal's reason as soon as it is aborted.
+ * Returns a promise of the result of `work`. It rejects with the signal's reason as soon as the
+ * signal is aborted.
  */
 function orAborted<T>(work: Promise<T>, signal: AbortSignal | undefined): Promise<T> {
   if (signal === undefined) return work;
@@ -131,8 +132,8 @@ function orAborted<T>(work: Promise<T>, signal: AbortSignal | undefined): Promis
 }
 
 /**
- * Returns `url` if it has the given text, otherwise the URL of the text. Avoids parsing the text
- * again.
+ * Returns `url` itself if `text` is its text, which avoids parsing the text again. Otherwise
+ * returns the parsed text.
  */
 function reuseUrl(text: string, url: URL): URL {
   return text === url.href ? url : new URL(text);

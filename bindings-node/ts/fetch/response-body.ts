@@ -1,5 +1,5 @@
 /**
- * The body of a response as a byte stream: one chunk for each read, and nothing is read ahead.
+ * The body of a response as a byte stream. Each read requests one chunk, and nothing is read ahead.
  *
  * @module
  */
@@ -9,7 +9,10 @@ import { bodyError } from "../errors.js";
 import { type Failure, type NativeReply, native } from "../native.js";
 import { CompletionKind, panicError, port, type Waiter } from "../native-port.js";
 
-/** Reads the chunks of a native response. Collecting the object ends the exchange. */
+/**
+ * Reads the chunks of a native response. When the object is collected as garbage, the exchange
+ * ends.
+ */
 export class ReplyBody implements Waiter, Abortable {
   readonly #reply: NativeReply;
   readonly #number = port.allocateNumber();
@@ -18,7 +21,8 @@ export class ReplyBody implements Waiter, Abortable {
   #pending: PendingPull | undefined;
   #aborted: { reason: unknown } | undefined;
   /**
-   * Called when the signal is aborted, so that a stream errors at once, even if nobody reads it.
+   * Called with the reason when the signal is aborted, so that a stream fails at once, even if
+   * nobody reads it.
    */
   onAbort: ((reason: unknown) => void) | undefined;
 
@@ -105,7 +109,7 @@ export class ReplyBody implements Waiter, Abortable {
   }
 }
 
-/** The promise of a read whose chunk has not arrived. */
+/** The functions that settle the promise of a read whose chunk has not arrived. */
 interface PendingPull {
   resolve: (chunk: Uint8Array | null) => void;
   reject: (error: unknown) => void;

@@ -1,5 +1,5 @@
 /**
- * A `Response` of the platform whose parts are created on demand.
+ * A `Response` that creates objects of the platform only when they are needed.
  *
  * Most answers are small, complete with their head, and read once as JSON. They never become a
  * stream.
@@ -43,8 +43,9 @@ class GateResponse extends Base {
   #headers: Headers | undefined;
   #used = false;
   /**
-   * A response of the platform's own class. It is created when more than the content of the body is
-   * needed.
+   * The platform's own `Response` with the same parts. It is created when an operation needs more
+   * than the content of a body that has arrived completely, for example for `body` or `blob()`.
+   * Undefined until then.
    */
   #inner: Response | undefined;
 

@@ -1,5 +1,5 @@
 /**
- * Streams a request body: the next chunk is read when the previous one has been taken.
+ * Streams a request body: the next chunk is read when the native module has taken the previous one.
  *
  * @module
  */

@@ -4,7 +4,7 @@
  * @module
  */
 
-/** A call of a tool in the answer of a model. */
+/** A tool call that the model makes in its answer. */
 export interface ToolCall {
   /** Name of the tool that the model calls. */
   name: string;
@@ -193,8 +193,8 @@ export function refuseConnection(options: { after?: number } = {}): Answer {
 }
 
 /**
- * Returns an answer that sends the chunks and then ends early, as `end` names it in the JSON
- * script.
+ * Returns an answer that sends the chunks and then ends early. `end` is the name of that end in the
+ * JSON script.
  */
 function incompleteAnswer(end: string, chunks: readonly string[], pace: Pace): Answer {
   // Without chunks, the response ends before a first chunk.

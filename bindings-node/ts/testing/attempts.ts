@@ -35,8 +35,8 @@ export interface Attempt {
   /** HTTP status of the answer, or null if no response was sent. */
   status: number | null;
   /**
-   * How the attempt ended: `answered` (to the end of the script), `cancelled` (by the caller), or
-   * not yet (`in_flight`).
+   * How the attempt ended: `answered` (the answer was sent to its end), `cancelled` (by the
+   * caller), or not yet (`in_flight`).
    */
   outcome: "answered" | "cancelled" | "in_flight";
   /** Seconds from the installation to the arrival of the request. */

@@ -83,7 +83,8 @@ export class FakeTarget {
   }
 
   /**
-   * Replaces the answers to requests that no route matches, and restarts every route.
+   * Replaces the answers to requests that no route matches, and restarts the script of every route
+   * from its first answer.
    *
    * @param script - The answers.
    * @returns The target.
@@ -98,7 +99,8 @@ export class FakeTarget {
   /**
    * Adds a route: answers to the requests that match. The first matching route answers a request.
    *
-   * All routes restart. Capacity and rate apply to each route separately.
+   * The scripts of all routes restart from their first answer. Capacity and rate apply to each
+   * route separately.
    *
    * @param match - Which requests match.
    * @param script - The answers. Default: `ok()`.
@@ -180,7 +182,7 @@ export class FakeTarget {
     return this.#native.maxInFlight;
   }
 
-  /** One line for each request that matched no answer, with the reason. */
+  /** One line for each request for which the script had no answer, with the reason. */
   get unmatched(): string[] {
     return this.#native.unmatched;
   }

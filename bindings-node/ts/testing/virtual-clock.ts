@@ -22,7 +22,10 @@ const enum Step {
   Idle = 2,
 }
 
-/** Number of turns of the event loop after which all code that was woken waits again. */
+/**
+ * Number of turns of the event loop that code gets to react to a result. After that, all of it is
+ * assumed to wait again.
+ */
 const EVENT_LOOP_TURNS = 4;
 /**
  * Number of steps without progress after which a wait fails. A step takes at most 50 ms of real
@@ -155,9 +158,9 @@ export class VirtualClock {
   }
 
   /**
-   * Advances to the next event, but not beyond `end`, in seconds since the clock was created.
-   *
-   * If nothing is due before `end`, time passes only if `waits` is true.
+   * Lets time pass until the next event. If `waits` is true or a JavaScript timer is set, time
+   * passes at most to `end`, in seconds since the clock was created. Otherwise, only native timers
+   * let time pass.
    *
    * @returns `Finished` after an event, `Over` at `end`, and `Idle` if there was nothing to wait
    * for.
@@ -174,7 +177,7 @@ export class VirtualClock {
   }
 }
 
-/** Runs the event loop until all code that was woken waits again. */
+/** Runs turns of the event loop until all code that was woken waits again. */
 async function runEventLoop(): Promise<void> {
   for (let turn = 0; turn < EVENT_LOOP_TURNS; turn++) await new Promise((resolve) => setImmediate(resolve));
 }

@@ -1,5 +1,6 @@
 /**
- * `setTimeout` and related functions on virtual time, which replace the platform's for a while.
+ * `setTimeout` and related functions on virtual time. A test replaces the platform's functions by
+ * them for a while.
  *
  * @module
  */

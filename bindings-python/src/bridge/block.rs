@@ -21,7 +21,8 @@ const TICK: Duration = Duration::from_millis(50);
 /// # Errors
 ///
 /// - The exception of a signal handler, such as `KeyboardInterrupt`. The future is dropped.
-/// - asyncio's `CancelledError` if the [`Scope`](super::Scope) of the thread is left. Code that
+/// - asyncio's `CancelledError` if the [`Scope`](super::Scope) of the thread is cancelled, for
+///   example because the loop over a map was left. It is no subclass of `Exception`, so code that
 ///   catches `Exception` to retry does not catch it.
 /// - `RuntimeError` if the interpreter is exiting.
 pub(crate) fn block_on<F>(py: Python<'_>, future: F) -> PyResult<F::Output>

@@ -1,6 +1,6 @@
 //! Virtual time for tests. The time of the tokio runtime advances only when everything on it waits.
-//! An event loop that sleeps by [`Clock::wait`] shares one order of events with the gate and the
-//! fake target.
+//! An event loop that waits with [`Clock::wait`] is on the same time, so that its events, those of
+//! the gate and those of the fake target have one order.
 
 use std::future::Future;
 use std::pin::pin;
@@ -19,11 +19,12 @@ use super::port::Port;
 use super::runtime;
 use super::threads::Threads;
 
-/// Number of checks, 50 ms of real time apart, after which a loop without timers stops waiting.
-/// Until then, a thread may still schedule a callback on it.
+/// Number of checks, 50 ms of real time apart, after which [`Clock::wait`] gives up if it has no
+/// timeout. Until then, a thread may still schedule a callback on the event loop.
 const MAX_IDLE_CHECKS: u32 = 40;
 
-/// A tokio runtime on virtual time, and the executor threads of its event loop.
+/// A tokio runtime on virtual time, and the functions that run in executor threads of its event
+/// loop.
 pub(crate) struct VirtualRuntime {
     time: VirtualTime,
     threads: Arc<Threads>,
@@ -39,7 +40,8 @@ impl VirtualRuntime {
         self.time.turn();
     }
 
-    /// Runs a future on this thread without the GIL, while virtual time advances.
+    /// Runs a future on this thread without the GIL, while virtual time advances, and returns its
+    /// output.
     ///
     /// # Errors
     ///
@@ -70,7 +72,8 @@ impl VirtualRuntime {
     }
 }
 
-/// A clock of virtual time. While it is entered, the whole process runs on it.
+/// A clock of virtual time. From [`Clock::enter`] to [`Clock::leave`], the whole process runs on
+/// it.
 #[pyclass(frozen, module = "tidegate._native")]
 pub(crate) struct Clock {
     virtual_runtime: Arc<VirtualRuntime>,
@@ -80,7 +83,8 @@ pub(crate) struct Clock {
 
 #[pymethods]
 impl Clock {
-    /// Creates a clock. `seed` determines the random jitter on the thread that enters it.
+    /// Creates a clock. `seed` determines the random jitter of backoffs on the thread that enters
+    /// the clock.
     #[new]
     fn new(seed: u64) -> PyResult<Self> {
         let virtual_runtime = VirtualRuntime { time: VirtualTime::new()?, threads: Arc::default() };
@@ -128,36 +132,39 @@ impl Clock {
     }
 
     /// Registers a function that will run in an executor thread of the event loop, and returns its
-    /// number. Time stands still while the function computes, until `end_work`.
+    /// number. Virtual time does not advance while the function computes. [`Self::end_work`]
+    /// removes it.
     fn begin_work(&self) -> u64 {
         self.virtual_runtime.threads.begin()
     }
 
-    /// Assigns the calling thread to this function, before it starts. Each thread has its own seed
-    /// for jitter.
+    /// Assigns the calling thread to the function with the number `work`, before the function
+    /// starts. Also sets the seed of the random jitter for this thread.
     fn enter_thread(&self, work: u64) {
         fastrand::seed(self.seed.wrapping_add(work));
         Threads::enter(work);
     }
 
-    /// Ends the assignment of the calling thread, after its function.
+    /// Ends the assignment of the calling thread, after its function has returned.
     #[staticmethod]
     fn leave_thread() {
         Threads::leave();
     }
 
-    /// Removes a function, when the event loop has its result. Idempotent.
+    /// Removes the function with the number `work`. Called when the event loop has its result.
+    /// Idempotent.
     fn end_work(&self, work: u64) {
         self.virtual_runtime.threads.end(work);
     }
 
-    /// Ends the current or the next `wait`, because a thread has scheduled a callback on the event
-    /// loop.
+    /// Ends the current or the next [`Self::wait`], because a thread has scheduled a callback on
+    /// the event loop.
     fn notify(&self) {
         self.virtual_runtime.threads.notify();
     }
 
-    /// Returns True if a function in an executor thread computes.
+    /// Returns True if a function in an executor thread is computing, so that time does not
+    /// advance.
     fn is_busy(&self) -> bool {
         self.virtual_runtime.threads.is_busy()
     }
@@ -168,9 +175,10 @@ impl Clock {
     }
 
     /// Waits until the port has results, until `timeout` seconds of virtual time have passed, or
-    /// until a thread has something for the event loop. A timeout of None sets no limit.
+    /// until a thread has scheduled a callback on the event loop, and returns True. A `timeout` of
+    /// None sets no limit.
     ///
-    /// Returns False if there is no timer, no future and no thread that could end the wait.
+    /// Returns False if nothing is left that could end the wait: no timer, no future and no thread.
     fn wait(&self, py: Python<'_>, port: &Bound<'_, Port>, timeout: Option<f64>) -> PyResult<bool> {
         let queue = port.get().queue().clone();
         let _context = self.virtual_runtime.handle().enter();

@@ -1,4 +1,4 @@
-//! Actions that workers of the runtime have run on the thread of an event loop.
+//! Actions that worker threads of the runtime send to the thread of an event loop, which runs them.
 
 use std::sync::Arc;
 
@@ -9,7 +9,8 @@ use super::queue::{Completion, Queue};
 
 /// An action that runs on the thread of an event loop. It is dropped if the loop is closed first.
 pub(crate) trait LoopAction: Send {
-    /// Runs the action. Python's hook for unraisable exceptions gets the error, if there is one.
+    /// Runs the action on the thread of the event loop. `port` is the port of the loop. An error is
+    /// passed to Python's hook for unraisable exceptions.
     fn run(self: Box<Self>, py: Python<'_>, port: &Py<Port>) -> PyResult<()>;
 }
 

@@ -5,13 +5,13 @@ use std::io;
 use parking_lot::{Condvar, Mutex};
 use tokio::sync::Notify;
 
-/// A signal that workers of the runtime set and one event loop waits for.
+/// A signal that worker threads set and one event loop waits for.
 pub(super) enum LoopWaker {
     /// The loop watches a file descriptor (`add_reader`).
     #[cfg(unix)]
     Descriptor(Descriptor),
-    /// A helper thread waits, and calls `call_soon_threadsafe`. For loops without `add_reader`,
-    /// such as the proactor loop of Windows.
+    /// A helper thread waits for the signal, and calls the loop's `call_soon_threadsafe`. For loops
+    /// without `add_reader`, such as the proactor loop of Windows.
     Thread { is_set: Mutex<bool>, changed: Condvar },
     /// The loop runs the runtime itself and waits for the signal there, because it is on virtual
     /// time.
@@ -67,7 +67,8 @@ impl LoopWaker {
         }
     }
 
-    /// Waits until the signal is set. Never resolves for wakers that are not of the kind `Virtual`.
+    /// Waits until the signal is set. Only for wakers of the kind `Virtual`: for others, the future
+    /// never resolves.
     pub(super) async fn woken(&self) {
         match self {
             Self::Virtual(waker) => waker.notified().await,
@@ -75,8 +76,8 @@ impl LoopWaker {
         }
     }
 
-    /// Blocks until the signal is set. Returns at once for wakers that are not of the kind
-    /// `Thread`.
+    /// Blocks until the signal is set. Only for wakers of the kind `Thread`: for others, returns at
+    /// once.
     pub(super) fn wait(&self) {
         match self {
             #[cfg(unix)]

@@ -1,14 +1,14 @@
-//! The bridge between the workers of the tokio runtime and Python's event loops.
+//! The bridge between the worker threads of the tokio runtime and Python's event loops.
 //!
 //! # Guarantees
 //!
-//! - Workers never take the GIL and never touch a Python object. Their results go into a queue per
-//!   event loop, and the loop is woken once per batch.
+//! - Worker threads of the runtime never take the GIL and never touch a Python object. Their
+//!   results go into a queue per event loop, and the loop is woken once per batch.
 //! - Cancelling a coroutine drops its native future at once. A result that arrives later is dropped
 //!   on arrival.
 //! - When the loop over a map is left, the threads of its items stop waiting for the gate.
 //! - A forked child process gets its own runtime, and does not touch that of its parent.
-//! - The process can exit at any moment.
+//! - The process can exit at any moment, also while calls are in flight.
 
 mod block;
 mod clock;

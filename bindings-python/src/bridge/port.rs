@@ -1,4 +1,5 @@
-//! One event loop's side of the bridge: the asyncio futures that wait, and the delivery of results.
+//! The side of the bridge that belongs to one event loop. It keeps the asyncio futures that wait
+//! for native results, and delivers the results to them.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -27,8 +28,8 @@ use super::runtime;
 pub(crate) struct Port {
     queue: Arc<Queue>,
     generation: u64,
-    /// The number of the runtime. A loop on virtual time must not wait for futures on real time,
-    /// nor the other way round.
+    /// The number of the runtime on which the port was created. A loop on virtual time must not
+    /// wait for futures on real time, nor the other way round.
     runtime_id: u64,
     runtime: Handle,
     create_future: Py<PyAny>,
@@ -41,21 +42,21 @@ pub(crate) struct Port {
     next_number: AtomicU64,
 }
 
-/// A native future or a read whose result an asyncio future waits for.
+/// An asyncio future that waits for the result of a native future or of a read.
 struct Waiting {
     future: Py<PyAny>,
     /// Aborts the native future. `None` for a read, which ends when its stream is closed.
     abort: Option<AbortHandle>,
 }
 
-/// Number of native futures that are handed to the workers at once. Fewer wait until the loop has
-/// run everything that is ready now.
+/// Number of submitted native futures at which they are handed to the worker threads at once. Fewer
+/// are handed over after the loop has run everything that is ready now.
 const BATCH: usize = 16;
 
 #[pymethods]
 impl Port {
-    /// Creates the port of the loop with these methods. If `watched`, the loop watches `fileno()`;
-    /// otherwise a thread waits on `waiter()`.
+    /// Creates the port of an event loop from two methods of the loop. If `watched`, the loop
+    /// watches the descriptor `fileno()`; otherwise a helper thread waits on `waiter()`.
     ///
     /// # Errors
     ///
@@ -91,8 +92,8 @@ impl Port {
         Waiter::new(self.queue.clone())
     }
 
-    /// Aborts the native future with this number, and drops its result if that is on its way.
-    /// Unknown numbers are ignored.
+    /// Aborts the native future with this number. If it has ended already, its result is dropped
+    /// instead of delivered. Unknown numbers are ignored.
     fn cancel(&self, number: u64) {
         let waiting = self.waiting.lock().remove(&number);
         if let Some(waiting) = waiting {
@@ -239,8 +240,8 @@ impl Port {
         own.unwrap_or_else(new)
     }
 
-    /// Reads the next chunk of a body. Returns its Python value if it is there, otherwise an
-    /// asyncio future of the value.
+    /// Reads the next chunk of a body. Returns the Python value of the result if a chunk has
+    /// arrived, otherwise an asyncio future of that value.
     ///
     /// # Errors
     ///
@@ -261,7 +262,8 @@ impl Port {
         Ok(future)
     }
 
-    /// Ends a waiting read of this reader with a result. Has no effect if no read waits.
+    /// Ends the waiting read of `reader`: its asyncio future gets `result`. Has no effect if no
+    /// read waits.
     pub(crate) fn end_read(&self, py: Python<'_>, reader: &StreamReader<Queue>, result: Chunk) {
         let waiting = self.waiting.lock().remove(&reader.number());
         if let Some(waiting) = waiting {
@@ -269,7 +271,7 @@ impl Port {
         }
     }
 
-    /// Returns the mailbox through which workers run actions on this loop.
+    /// Returns the mailbox through which worker threads run actions on this loop.
     pub(crate) fn mailbox(&self) -> Mailbox {
         Mailbox::new(self.queue.clone())
     }
@@ -295,13 +297,12 @@ impl Port {
         self.next_number.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// Returns `true` if native futures that were started on the port can end on it: it is open,
-    /// and this process has created it.
+    /// Returns `true` if the port can deliver results: it is open, and this process has created it.
     fn is_alive(&self) -> bool {
         self.generation == generation() && !self.queue.is_closed()
     }
 
-    /// Fails with a `RuntimeError` about a closed event loop unless `is_open`.
+    /// Returns a `RuntimeError` about a closed event loop if `is_open` is `false`.
     fn check(&self, is_open: bool) -> PyResult<()> {
         if is_open {
             Ok(())
@@ -323,8 +324,8 @@ impl Port {
     }
 }
 
-/// Sets the result or exception of an asyncio future. Drops it if the future is done, for example
-/// because it was cancelled.
+/// Sets the result or the exception of an asyncio future. Has no effect if the future is done, for
+/// example because it was cancelled.
 fn settle(future: &Py<PyAny>, py: Python<'_>, value: PyResult<Py<PyAny>>) {
     let settled = future.call_method0(py, intern!(py, "done")).and_then(|done| {
         if done.is_truthy(py)? {
@@ -343,7 +344,8 @@ fn settle(future: &Py<PyAny>, py: Python<'_>, value: PyResult<Py<PyAny>>) {
     }
 }
 
-/// The callback that the loop's reader or timer holds. Dropping the callback closes the port.
+/// The callback by which an event loop takes the results of its port. The loop holds it as the
+/// callback of a descriptor or of a timer. When the loop drops it, the port is closed.
 #[pyclass(frozen, module = "tidegate._native")]
 pub(crate) struct Drain(Py<Port>);
 

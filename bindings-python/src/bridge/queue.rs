@@ -1,4 +1,4 @@
-//! Completions of native futures, on their way to one event loop.
+//! The queue of completions (results of native futures) for one event loop.
 
 use std::sync::Arc;
 
@@ -10,12 +10,13 @@ use super::loop_waker::LoopWaker;
 
 /// A result that the thread of the event loop converts into a Python value.
 pub(crate) trait Outcome: Send {
-    /// Returns the Python value for the awaiting coroutine. An error of the gate is returned as an
-    /// exception object, which the coroutine raises.
+    /// Returns the Python value of the result for the awaiting coroutine. An error of the gate is
+    /// returned as an exception object, which the coroutine raises.
     fn into_python(self: Box<Self>, py: Python<'_>) -> PyResult<Py<PyAny>>;
 }
 
-/// The result of a wait that has no value, such as the wait for room in an upload. None in Python.
+/// The result of a wait that has no value, such as the wait until an upload can take its next
+/// chunk. None in Python.
 pub(crate) struct Ready;
 
 impl Outcome for Ready {
@@ -61,7 +62,8 @@ impl Queue {
         self.results.take()
     }
 
-    /// Drops all completions, and those that are pushed later. Wakes the event loop.
+    /// Closes the queue: drops the completions in it, and later ones when they are pushed. Wakes
+    /// the event loop.
     pub(super) fn close(&self) {
         self.results.close();
         self.waker.wake();

@@ -1,4 +1,5 @@
-//! The handle on which a thread waits for an event loop that cannot watch a descriptor.
+//! The handle on which a helper thread waits, on behalf of an event loop that cannot watch a
+//! descriptor.
 
 use std::sync::Arc;
 

@@ -21,8 +21,8 @@ use tokio::time::Instant;
 
 use super::clock::VirtualRuntime;
 
-/// Maximum time for which the exit of the process waits for blocked threads, and again for the
-/// runtime's tasks to be dropped.
+/// Maximum time at process exit for blocked threads to return, and then again for the runtime's
+/// tasks to be dropped.
 const EXIT_TIMEOUT: Duration = Duration::from_secs(1);
 
 static CURRENT_ID: AtomicU64 = AtomicU64::new(0);
@@ -36,7 +36,7 @@ static CURRENT: RwLock<State> = RwLock::new(State::Unstarted);
 enum State {
     Unstarted,
     Running(Runtime),
-    /// A clock of virtual time is entered. The earlier state is kept in `before`.
+    /// A clock of virtual time is entered. `before` is the state to restore when it is left.
     Virtual {
         time: Arc<VirtualRuntime>,
         before: Box<State>,
@@ -46,7 +46,8 @@ enum State {
     Stopped,
 }
 
-/// Returns the number of the runtime in use. Each runtime, in each process, has its own number.
+/// Returns the number of the runtime in use. Each runtime has a number of its own, also in forked
+/// child processes.
 pub(crate) fn id() -> u64 {
     CURRENT_ID.load(Ordering::Relaxed)
 }
@@ -103,8 +104,8 @@ pub(super) fn begin_virtual(time: Arc<VirtualRuntime>) -> bool {
     true
 }
 
-/// Switches the process back from this virtual time to the state before. Has no effect if this
-/// virtual time is not in use.
+/// Switches the process from the virtual time `ending` back to the state before. Has no effect if
+/// that virtual time is not in use.
 pub(super) fn end_virtual(ending: &Arc<VirtualRuntime>) {
     let mut current = CURRENT.write();
     if !matches!(&*current, State::Virtual { time, .. } if Arc::ptr_eq(time, ending)) {
@@ -158,7 +159,8 @@ pub(crate) fn stop(py: Python<'_>) {
     });
 }
 
-/// Counts the calling thread as waiting inside the runtime without the GIL, until dropped.
+/// A guard that counts the calling thread as blocked (waiting inside the runtime without the GIL)
+/// until the guard is dropped.
 pub(super) struct BlockedThread(u64);
 
 impl BlockedThread {

@@ -10,7 +10,7 @@ thread_local! {
 }
 
 /// The threads of one operation, such as a map, whose waits end together. A scope that is created
-/// in such a thread ends with the scope of that thread.
+/// in such a thread is cancelled together with the scope of that thread.
 pub(crate) struct Scope(CancellationToken);
 
 impl Scope {
@@ -18,7 +18,8 @@ impl Scope {
         Self(current().map_or_else(CancellationToken::new, |outer| outer.child_token()))
     }
 
-    /// Ends the waits for the gate in the threads of the scope, now and later. Idempotent.
+    /// Cancels the scope: the waits for the gate in its threads end now, and later waits end at
+    /// once. Idempotent.
     pub(crate) fn cancel(&self) {
         self.0.cancel();
     }
@@ -34,7 +35,8 @@ pub(super) fn current() -> Option<CancellationToken> {
     CURRENT.with_borrow(Clone::clone)
 }
 
-/// Puts the thread back into its earlier scope when dropped. `None`: into no scope.
+/// A guard that puts the thread back into its earlier scope when dropped. `None` means that the
+/// thread was in no scope.
 pub(crate) struct ScopeGuard(Option<CancellationToken>);
 
 impl Drop for ScopeGuard {

@@ -22,18 +22,19 @@ thread_local! {
     static WORK: Cell<Option<u64>> = const { Cell::new(None) };
 }
 
-/// The functions in executor threads of one event loop, which compute or wait.
+/// The functions that run in executor threads of one event loop, and whether each of them computes
+/// or waits for the gate.
 #[derive(Default)]
 pub(super) struct Threads {
     work: Mutex<ThreadWork>,
     notification: Notify,
 }
 
-/// The functions by number. `next` is the next number.
+/// The functions by number, and the number that the next function gets (`next`).
 #[derive(Default)]
 struct ThreadWork {
     next: u64,
-    /// Whether the function with this number computes, rather than waits for the gate.
+    /// Whether the function with this number computes. `false` means that it waits for the gate.
     is_computing: HashMap<u64, bool>,
 }
 
@@ -52,7 +53,8 @@ impl Threads {
         self.work.lock().is_computing.remove(&work);
     }
 
-    /// Returns `true` if at least one function computes, rather than waits for the gate.
+    /// Returns `true` if at least one function computes. Returns `false` if all of them wait for
+    /// the gate.
     pub(super) fn is_busy(&self) -> bool {
         self.work.lock().is_computing.values().any(|is_computing| *is_computing)
     }
@@ -67,13 +69,14 @@ impl Threads {
         WORK.set(None);
     }
 
-    /// Returns the number of the function that the calling thread runs, or `None` for a thread
-    /// outside the executor.
+    /// Returns the number of the function that the calling thread runs. `None` if the thread is no
+    /// executor thread.
     pub(super) fn current_work() -> Option<u64> {
         WORK.get()
     }
 
-    /// Wakes the event loop, because a function computes again or has scheduled a callback.
+    /// Wakes the event loop, because a function computes again, or because a thread has scheduled a
+    /// callback.
     pub(super) fn notify(&self) {
         self.notification.notify_one();
     }
@@ -83,7 +86,8 @@ impl Threads {
         self.notification.notified().await;
     }
 
-    /// Waits for a future on the thread of a function, while the event loop advances time.
+    /// Waits for a future on the thread of the function `work`, and returns its output. The
+    /// function does not count as computing meanwhile, so that the event loop can advance time.
     pub(super) async fn run_in_thread<F: Future>(self: &Arc<Self>, work: u64, future: F) -> F::Output {
         let waker = Arc::new(ThreadWaker {
             threads: self.clone(),
@@ -95,8 +99,8 @@ impl Threads {
         std::future::poll_fn(|cx| waker.poll(future.as_mut(), cx)).await
     }
 
-    /// Records whether a function computes. Wakes the event loop if it does. Has no effect on a
-    /// function that has ended.
+    /// Records whether the function `work` computes, and wakes the event loop if it does. A
+    /// function that has ended is not recorded.
     fn set(&self, work: u64, is_computing: bool) {
         if let Some(state) = self.work.lock().is_computing.get_mut(&work) {
             *state = is_computing;

@@ -1,4 +1,5 @@
-//! An exchange that Python code makes by the client's own transport.
+//! An exchange that Python code makes with the client's own transport, instead of the gate's
+//! transport.
 
 use std::sync::Arc;
 
@@ -15,7 +16,7 @@ use crate::bridge::{Outcome, Port};
 use crate::reply::Extensions;
 
 /// One exchange that the client's own transport makes. Dropping or closing it reports that the
-/// transport has finished. A cancelled exchange keeps its slot until then.
+/// transport has finished. A cancelled exchange keeps its slot until then, but at most 5 s.
 #[pyclass(frozen, module = "tidegate._native")]
 pub(crate) struct Exchange {
     exchange: ExchangeHandle,
@@ -23,8 +24,8 @@ pub(crate) struct Exchange {
     /// The URL at a replica, or None if the gate did not change the URL.
     #[pyo3(get)]
     url: Option<String>,
-    /// The seconds for which the call can wait for the exchange; None if the exchange belongs to no
-    /// call.
+    /// The maximum time in seconds that the call waits for progress of the exchange; None if the
+    /// exchange belongs to no call.
     #[pyo3(get)]
     max_wait: Option<f64>,
     /// The port of the event loop whose task makes the exchange; `None` if a thread makes it.
@@ -37,13 +38,13 @@ impl Exchange {
         Self { exchange, changed_headers, url, max_wait: max_wait.map(|wait| wait.as_secs_f64()), port }
     }
 
-    /// Returns the number of the exchange, which cancellations name.
+    /// Returns the id of the exchange. A cancellation of the exchange contains this id.
     pub(super) fn id(&self) -> u64 {
         self.exchange.id()
     }
 
-    /// Returns a future that resolves when the reader wants the next chunk, or when the exchange is
-    /// cancelled. `None` if the exchange has ended.
+    /// Returns a future that resolves when the caller waits for the next chunk of the response
+    /// body, or when the exchange is cancelled. `None` if the exchange has ended.
     pub(super) fn wanted(&self) -> Option<impl Future<Output = bool> + Send + use<>> {
         self.exchange.with(foreign::Exchange::wanted)
     }
@@ -93,14 +94,16 @@ impl Exchange {
         }
     }
 
-    /// Passes on a chunk of the response body. Returns True if the transport may continue, False if
-    /// it must wait for `ready` first, and None if the reader of the response is gone.
+    /// Sends a chunk of the response body to the caller. Returns True if the transport may send the
+    /// next chunk now, False if it must wait for `ready` first, and None if the caller no longer
+    /// reads the response.
     fn chunk(&self, chunk: &[u8]) -> Option<bool> {
         self.exchange.chunk(chunk)
     }
 
-    /// Waits until another chunk can be passed on. Returns the asyncio future of whether to
-    /// continue, False if the reader is gone, and the number that cancels the wait.
+    /// Starts a wait until the transport may send the next chunk. Returns an asyncio future, and
+    /// the number that cancels the wait. The result of the future is True when the transport may
+    /// continue, and False when the caller no longer reads the response.
     fn ready(&self, port: &Bound<'_, Port>) -> PyResult<(Py<PyAny>, u64)> {
         let room = self.exchange.ready();
         Port::submit(port, async move { Continue(room.await) })
@@ -111,7 +114,8 @@ impl Exchange {
         self.exchange.end();
     }
 
-    /// Ends the exchange with an error of this kind, whose cause is the exception.
+    /// Ends the exchange with an error of this kind, as in [`transport_error`]. `exception` becomes
+    /// its cause.
     pub(super) fn fail(&self, kind: &str, exception: &Bound<'_, PyAny>) -> PyResult<()> {
         let text = format!("the client's own transport raised {}", exception.get_type().name()?);
         let cause = PyErr::from_value(exception.clone());
@@ -119,7 +123,8 @@ impl Exchange {
         Ok(())
     }
 
-    /// Reports that the transport has finished. Ends the exchange if it is still open. Idempotent.
+    /// Reports that the transport has finished. If the exchange is still open, it fails.
+    /// Idempotent.
     #[pyo3(signature = (*_arguments))]
     fn close(&self, _arguments: &Bound<'_, PyTuple>) {
         self.exchange.close();
@@ -133,7 +138,8 @@ impl Exchange {
     }
 }
 
-/// The result of a wait for room: whether the reader of the response is still there.
+/// The result of a wait until the next chunk may be sent: `true` if it may, `false` if the caller
+/// no longer reads the response.
 struct Continue(bool);
 
 impl Outcome for Continue {

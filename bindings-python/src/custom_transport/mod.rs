@@ -1,8 +1,8 @@
-//! Calls over the client's own transport, which makes the exchange in Python: on the event loop or
-//! the thread of the call.
+//! Calls whose exchanges the client's own transport makes, in Python: on the event loop or the
+//! thread that made the call.
 //!
-//! A worker of the runtime offers the exchange and continues with other work. Python code makes the
-//! exchange ([`on_loop`], [`on_thread`]), and answers through [`Exchange`].
+//! A worker thread of the runtime offers the exchange and continues with other work. Python code
+//! makes the exchange ([`on_loop`], [`on_thread`]), and reports the response through [`Exchange`].
 
 mod exchange;
 mod on_loop;

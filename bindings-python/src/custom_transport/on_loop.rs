@@ -1,4 +1,4 @@
-//! Exchanges that an event loop makes by the client's own transport, each in an asyncio task.
+//! Exchanges that an event loop makes with the client's own transport, each in an asyncio task.
 
 use std::sync::Arc;
 
@@ -15,8 +15,8 @@ use crate::bridge::{LoopAction, Mailbox, Port};
 /// Offers the exchanges of one call to the event loop that made the call.
 pub(crate) struct LoopHost {
     mailbox: Mailbox,
-    /// The Python function that returns the task for an exchange. Called only on the thread of the
-    /// loop.
+    /// The Python function that starts the asyncio task for an exchange and returns the task.
+    /// Called only on the thread of the loop.
     serve: Arc<Py<PyAny>>,
     original: OriginalHead,
 }
@@ -59,7 +59,7 @@ impl LoopAction for StartExchange {
     }
 }
 
-/// An action that cancels the asyncio task of the exchange with this number.
+/// An action that cancels the asyncio task of the exchange with this id.
 struct CancelExchange(u64);
 
 impl LoopAction for CancelExchange {

@@ -1,5 +1,4 @@
-//! Exchanges that the thread of a call makes by the client's own transport, while it waits for the
-//! call.
+//! Exchanges that a thread makes with the client's own transport while it waits for its call.
 //!
 //! Only that thread drives the call, so nothing is handed to another thread and back. While the
 //! thread is in its transport, the call is not polled: no attempt begins and no slot is acquired.
@@ -35,8 +34,8 @@ impl Host for ThreadHost {
         let _ = self.offers.send(ExchangeOffer::new(request, exchange, &self.original));
     }
 
-    /// Does nothing: the transport cannot be interrupted, and the thread checks for cancellation
-    /// when it returns.
+    /// Has no effect: the transport cannot be interrupted, and the thread checks for cancellation
+    /// when its transport returns.
     fn cancel(&self, _: u64) {}
 }
 
@@ -47,7 +46,8 @@ enum State {
     Answered(Result<Answer, Error>),
 }
 
-/// What the waiting thread has to do next: return the answer, make an exchange, or bring a chunk.
+/// What the waiting thread has to do next: return the answer, make an exchange, or deliver the next
+/// chunk of a response body.
 enum Event {
     Answer(Result<Answer, Error>),
     Offer(ExchangeOffer),
@@ -59,8 +59,8 @@ enum Event {
 pub(crate) struct CustomCall(Mutex<Option<RuntimeBound<State>>>);
 
 impl CustomCall {
-    /// Creates a call from the future that `call` returns. The future offers its exchanges to the
-    /// [`ThreadHost`].
+    /// Creates a call from the future that `call` returns. The future uses the [`ThreadHost`] to
+    /// offer its exchanges to the waiting thread.
     pub(crate) fn new<F>(original: OriginalHead, call: impl FnOnce(ThreadHost) -> F) -> PyResult<Self>
     where
         F: Future<Output = Result<Answer, Error>> + Send + 'static,
@@ -71,7 +71,7 @@ impl CustomCall {
         Ok(Self(Mutex::new(Some(call))))
     }
 
-    /// Removes and returns the state of the call.
+    /// Takes the state of the call out of this object.
     ///
     /// # Errors
     ///
@@ -102,9 +102,9 @@ impl CustomCall {
 
 #[pymethods]
 impl CustomCall {
-    /// Runs the call until the thread has to act. Returns the next exchange to make, the reply, or
-    /// the error. None means that `exchange` should continue, because its next chunk is wanted or
-    /// it was cancelled.
+    /// Runs the call until the thread has something to do. Returns the next exchange to make, the
+    /// reply, or the error. Returns None if `exchange`, which the thread is making, must continue:
+    /// the caller waits for its next chunk, or the exchange was cancelled.
     fn wait(&self, py: Python<'_>, exchange: Option<&Bound<'_, Exchange>>) -> PyResult<Py<PyAny>> {
         let held = self.take()?;
         let runtime = held.runtime().clone();
@@ -138,8 +138,8 @@ impl CustomCall {
         Ok(outcome)
     }
 
-    /// Ends the exchange with an error, as `Exchange.fail` does, unless the gate has ended the call
-    /// meanwhile.
+    /// Ends the exchange with an error, as `Exchange.fail` does. Has no effect on the exchange if
+    /// the gate has ended the call meanwhile.
     fn fail(&self, exchange: &Bound<'_, Exchange>, kind: &str, exception: &Bound<'_, PyAny>) -> PyResult<()> {
         self.poll_once()?;
         exchange.get().fail(kind, exception)

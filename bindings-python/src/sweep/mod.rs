@@ -1,5 +1,6 @@
-//! Sweeps that Python starts, observes and stops, and their reports. Options, progress and results
-//! cross as JSON, with the keys of `tidegate_sweep`.
+//! Sweeps, which measure the cap that a server bears. Python starts, observes and stops them, and
+//! requests their reports. Options, progress and results are passed as JSON, with the keys of
+//! `tidegate_sweep`.
 
 mod options;
 mod report;
@@ -24,11 +25,12 @@ pub(crate) struct Sweep(Mutex<Option<tidegate_sweep::Sweep>>);
 
 #[pymethods]
 impl Sweep {
-    /// Creates a sweep. `given` is JSON: the options that differ from the defaults, from the
+    /// Creates a sweep. `given` is JSON with the options that differ from the defaults, from the
     /// configured target, or from the sweep to resume.
     ///
-    /// `target` is the path of a configuration file and the name of a target in it. `resume` is the
-    /// directory of the sweep to continue. None: neither.
+    /// `target` is the path of a configuration file and the name of a target in it; with None, no
+    /// options come from a configuration. `resume` is the directory of the sweep to continue; with
+    /// None, the sweep is a new one.
     #[new]
     #[pyo3(signature = (given, target = None, resume = None))]
     fn new(
@@ -41,13 +43,13 @@ impl Sweep {
         Ok(Self(Mutex::new(Some(sweep))))
     }
 
-    /// Returns the environment variable that usually contains the key of the endpoint's provider,
-    /// or None for an unknown provider.
+    /// Returns the name of the environment variable that usually contains the API key for the
+    /// provider of the endpoint, or None for an unknown provider.
     fn usual_key_env(&self) -> PyResult<Option<&'static str>> {
         self.with(|sweep| sweep.endpoint().usual_key_env())
     }
 
-    /// Returns the host of the endpoint, which receives the key.
+    /// Returns the host of the endpoint, to which the API key is sent.
     fn host(&self) -> PyResult<String> {
         self.with(|sweep| sweep.endpoint().host().to_owned())
     }
@@ -57,8 +59,8 @@ impl Sweep {
         self.with(|sweep| to_json(&sweep.plan()))?.map_err(argument_error)
     }
 
-    /// Starts the sweep, once. `began` is the time of the start in the result. Without a `key`, no
-    /// credential is sent; without a `directory`, no journal is written.
+    /// Starts the sweep, once. The result contains `began` as the time of the start. Without a
+    /// `key`, no credential is sent; without a `directory`, no journal is written.
     ///
     /// # Errors
     ///
@@ -87,7 +89,7 @@ impl Sweep {
 }
 
 impl Sweep {
-    /// Runs `f` on the sweep.
+    /// Calls `f` with the sweep, and returns its result.
     ///
     /// # Errors
     ///
@@ -97,12 +99,12 @@ impl Sweep {
     }
 }
 
-/// Returns the exception of a sweep that has started already.
+/// Returns the exception for the use of a sweep that has started already.
 fn started() -> PyErr {
     PyRuntimeError::new_err("this sweep has started already")
 }
 
-/// Returns the Python exception for an error of a sweep. Option names in the message are in
+/// Converts an error of a sweep into a Python exception. Option names in the message are in
 /// Python's spelling.
 fn raised_sweep(py: Python<'_>, error: SweepError) -> PyErr {
     match error {

@@ -1,5 +1,5 @@
-//! Reads the options of a sweep: given options come first, then those of a configured target, then
-//! the defaults or those of the sweep to resume.
+//! Reads the options of a sweep. Given options take precedence over those of a configured target,
+//! and both over the defaults or, if a sweep is resumed, over its options.
 
 use std::path::PathBuf;
 
@@ -42,7 +42,7 @@ pub(super) fn sweep(
     sweep.map_err(|e| raised_sweep(py, e))
 }
 
-/// Reads a target from a configuration file.
+/// Reads the target with this name from a configuration file.
 ///
 /// # Errors
 ///
@@ -56,7 +56,7 @@ fn configured(py: Python<'_>, file: &PathBuf, name: &str) -> PyResult<TargetConf
     })
 }
 
-/// Applies the options of the target, then the given ones, to `options`.
+/// Changes `options`: applies those of the target, then the given ones.
 ///
 /// # Errors
 ///
@@ -82,8 +82,8 @@ fn apply(
     Ok(())
 }
 
-/// Merges given JSON values into `base`, key by key. A request mix with another source replaces the
-/// whole mix.
+/// Merges given JSON values into `base`, key by key. If a request mix has another source (`from`)
+/// than that in `base`, it replaces the whole mix.
 fn merge(base: &mut Value, given: Value) {
     match (base, given) {
         (Value::Object(base), Value::Object(given))

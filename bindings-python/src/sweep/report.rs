@@ -1,4 +1,4 @@
-//! Reports of results, which Python passes as JSON.
+//! Renders reports of sweep results, which Python passes as JSON.
 
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -11,13 +11,14 @@ pub(crate) fn sweep_html(py: Python<'_>, result: &str) -> PyResult<String> {
     render(py, result, html)
 }
 
-/// Returns the cap and its plot, as an HTML fragment for notebooks. `result` is JSON.
+/// Returns the cap that the sweep found and its plot, as an HTML fragment for notebooks. `result`
+/// is JSON.
 #[pyfunction]
 pub(crate) fn sweep_card(py: Python<'_>, result: &str) -> PyResult<String> {
     render(py, result, card)
 }
 
-/// Returns the steps of a result, as CSV. `result` is JSON.
+/// Returns the steps of the sweep as CSV. `result` is JSON.
 #[pyfunction]
 pub(crate) fn sweep_csv(py: Python<'_>, result: &str) -> PyResult<String> {
     render(py, result, csv)

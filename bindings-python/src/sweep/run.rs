@@ -1,4 +1,4 @@
-//! A running sweep: a task on the runtime, which reports its progress and can be stopped.
+//! A running sweep: a task on the runtime that reports its progress and can be stopped.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ use crate::bridge::{Port, block_on, runtime};
 use crate::errors::to_py_err;
 use crate::proxies;
 
-/// A running sweep. Dropping it ends each of its exchanges at once.
+/// A running sweep. Dropping it aborts the sweep and ends its exchanges at once.
 #[pyclass(frozen, module = "tidegate._native")]
 pub(crate) struct SweepRun {
     stop: watch::Sender<bool>,
@@ -27,8 +27,8 @@ pub(crate) struct SweepRun {
     _task: RuntimeBound<AbortOnDrop>,
 }
 
-/// The progress that Python has not read yet: each step that ended, and at most one later state,
-/// however slow the reader is.
+/// The progress that Python has not read yet: all steps that ended, and at most one later state. A
+/// slow reader therefore does not make the queue grow with each state.
 #[derive(Default)]
 struct ProgressQueue {
     state: Mutex<State>,
@@ -37,15 +37,15 @@ struct ProgressQueue {
 
 #[derive(Default)]
 struct State {
-    /// Progress as JSON, and whether a step ended with it. In order of time.
+    /// Progress in order of time: as JSON, and whether it reports the end of a step.
     unread: VecDeque<(String, bool)>,
     is_over: bool,
     result: Option<Result<SweepOutcome, SweepError>>,
 }
 
 impl ProgressQueue {
-    /// Adds progress for the reader, replaces older progress without an ended step, and wakes the
-    /// reader.
+    /// Adds progress for the reader, and wakes the reader. If the last unread progress does not
+    /// report the end of a step, it is replaced.
     fn push(&self, progress: &SweepProgress) {
         let Ok(text) = serde_json::to_string(progress) else { return };
         let mut state = self.state.lock();
@@ -58,7 +58,8 @@ impl ProgressQueue {
         self.changed.notify_one();
     }
 
-    /// Ends the sweep with a result; `None` if it was aborted. Later calls only wake the reader.
+    /// Marks the sweep as over, with its result; `None` if it was aborted. Later calls change
+    /// nothing and only wake the reader.
     fn end(&self, result: Option<Result<SweepOutcome, SweepError>>) {
         let mut state = self.state.lock();
         if !state.is_over {
@@ -68,8 +69,8 @@ impl ProgressQueue {
         self.changed.notify_one();
     }
 
-    /// Waits for the next progress, as JSON. `None` when the sweep is over. Must be called by one
-    /// reader only.
+    /// Waits for the next progress, and returns it as JSON. Returns `None` when the sweep is over.
+    /// Must be called by one reader only.
     async fn next(&self) -> Option<String> {
         loop {
             {
@@ -86,7 +87,7 @@ impl ProgressQueue {
     }
 }
 
-/// Aborts the task of the sweep when dropped.
+/// A guard that aborts the task of the sweep when dropped.
 struct AbortOnDrop(AbortHandle);
 
 impl Drop for AbortOnDrop {
@@ -95,7 +96,8 @@ impl Drop for AbortOnDrop {
     }
 }
 
-/// Marks the sweep as over when dropped: at the end of its task, after a panic, or after an abort.
+/// A guard that marks the sweep as over when dropped: at the end of its task, after a panic, or
+/// after an abort.
 struct EndOnDrop(Arc<ProgressQueue>);
 
 impl Drop for EndOnDrop {
@@ -143,8 +145,8 @@ impl SweepRun {
 
 #[pymethods]
 impl SweepRun {
-    /// Waits for the next progress. Returns the asyncio future of the progress as JSON, None when
-    /// the sweep is over, and the number that cancels the wait.
+    /// Waits for the next progress. Returns an asyncio future, and the number that cancels the
+    /// wait. The result of the future is the progress as JSON, or None when the sweep is over.
     fn next(&self, port: &Bound<'_, Port>) -> PyResult<(Py<PyAny>, u64)> {
         let progress = self.progress.clone();
         Port::submit(port, async move { NextProgress(progress.next().await) })
@@ -160,17 +162,18 @@ impl SweepRun {
         block_on(py, async move { progress.next().await })
     }
 
-    /// Asks the sweep to end early with the results so far. Calls in flight have a few seconds to
-    /// complete.
+    /// Requests that the sweep ends early, with the results so far. Calls in flight have a few
+    /// seconds to complete.
     fn stop(&self) {
         self.stop.send_replace(true);
     }
 
-    /// Returns the result as JSON, once, when the sweep is over.
+    /// Takes the result out of a sweep that is over, and returns it as JSON.
     ///
     /// # Errors
     ///
-    /// The error that prevented a result, or `RuntimeError` if the sweep was aborted.
+    /// The error that prevented a result, or `RuntimeError` if there is no result: the sweep was
+    /// aborted or is not over, or the result was taken before.
     fn result(&self, py: Python<'_>) -> PyResult<String> {
         match self.progress.state.lock().result.take() {
             Some(Ok(outcome)) => Ok(tidegate_sweep::report::json(&outcome)),
@@ -180,7 +183,7 @@ impl SweepRun {
     }
 }
 
-/// The next progress as JSON, or `None` when the sweep is over.
+/// The result of a wait for progress: the progress as JSON, or `None` when the sweep is over.
 struct NextProgress(Option<String>);
 
 impl crate::bridge::Outcome for NextProgress {
