@@ -1,4 +1,4 @@
-"""A server that fails every call and counts its attempts."""
+"""A server that answers every call with status 500, and counts the attempts."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ERROR = json.dumps({"error": {"message": "it never works", "type": "server_error
 
 @contextmanager
 def failing_server() -> Iterator[tuple[str, Counter[tuple[str, bytes]]]]:
-    """Runs the server. Yields its URL, and the number of attempts by path and body."""
+    """Runs the server, and yields its URL and a counter of the attempts by path and body."""
     attempts: Counter[tuple[str, bytes]] = Counter()
     counting = threading.Lock()
 
@@ -35,13 +35,13 @@ def failing_server() -> Iterator[tuple[str, Counter[tuple[str, bytes]]]]:
             self.wfile.write(ERROR)
 
         def log_message(self, *_: object) -> None:
-            """Logs nothing."""
+            """Does nothing, so that requests are not logged."""
 
     class Server(ThreadingHTTPServer):
         daemon_threads = True
 
         def handle_error(self, *_: object) -> None:
-            """Ignores clients that closed the connection."""
+            """Does nothing, so that no error is printed if a client closes the connection."""
 
     server = Server(("127.0.0.1", 0), Handler)
     threading.Thread(target=server.serve_forever, daemon=True).start()

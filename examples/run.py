@@ -86,7 +86,7 @@ NO_CALLS = ("tools.py", "testing_agents.py", "testing.mjs", "adaptive_limit")
 
 
 class Run(NamedTuple):
-    """An example with the command that runs it in one environment."""
+    """One example in one environment: its name, and the command that runs it."""
 
     name: str
     command: list[str]
@@ -98,7 +98,7 @@ class Run(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """The result of one example: whether it passed, and the lines of output to print."""
+    """The result of running one example: whether it passed, and lines of its output to print."""
 
     run: Run
     passed: bool
@@ -126,9 +126,9 @@ def main() -> int:
 
 
 def python_runs(pythons: dict[str, str]) -> list[Run]:
-    """Returns a run of every Python example in each of its environments.
+    """Returns a run of every Python example in each environment that it supports.
 
-    `pythons` has the interpreter of each environment by name.
+    `pythons` has the Python interpreter of each environment by name.
     """
     files = {path.name: path for path in (HERE / "python").glob("*.py")}
     if files.keys() != RUNS_IN.keys():
@@ -162,9 +162,9 @@ def simulator(tidegate: str) -> Iterator[str]:
 
 
 def run_once(run: Run, base_url: str) -> subprocess.CompletedProcess[str]:
-    """Runs one example to its end, and returns its status and output.
+    """Runs one example to its end against the server at `base_url`. Returns its status and output.
 
-    Runs it in another directory, because examples must not depend on the current one.
+    The example runs in the directory `/`, because it must not depend on the current directory.
     """
     origin = base_url.removesuffix("/v1")
     environment = {
@@ -186,7 +186,7 @@ def run_once(run: Run, base_url: str) -> subprocess.CompletedProcess[str]:
 
 
 def passes(run: Run, base_url: str) -> Outcome:
-    """Runs one example against the simulator. It passes if its exit status is 0."""
+    """Runs one example against the simulator. The outcome is passed if the exit status is 0."""
     done = run_once(run, base_url)
     output = [line for line in (done.stdout + done.stderr).splitlines() if line]
     passed = done.returncode == 0
@@ -196,7 +196,8 @@ def passes(run: Run, base_url: str) -> Outcome:
 def fails_within_limits(run: Run) -> Outcome:
     """Runs one example against the failing server.
 
-    It passes if its exit status is an error and its calls make the expected number of attempts.
+    The outcome is passed if the exit status is an error and the calls made the expected number of
+    attempts.
     """
     with failing_server() as (url, attempts):
         done = run_once(run, f"{url}/v1")

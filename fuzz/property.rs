@@ -1,5 +1,5 @@
-//! The property that `fuzz_targets/sse.rs` tries to refute. `core/tests/fuzz_seeds.rs` checks it on
-//! the seeds.
+//! The property that `fuzz_targets/sse.rs` checks with random input and `core/tests/fuzz_seeds.rs`
+//! checks with the committed seeds.
 
 use http::{HeaderMap, HeaderValue};
 use tidegate::protocol::observe::{End, Observer};
@@ -34,8 +34,8 @@ fn end<'a>(dialect: Dialect, pieces: impl Iterator<Item = &'a [u8]>) -> (u64, En
 
 /// Checks that a stream of server-sent events is parsed the same in one chunk and in small chunks.
 ///
-/// The first byte of `input` is the size of the small chunks in bytes, where 0 counts as 1. The rest
-/// is the body of the stream.
+/// The first byte of `input` is the size of the small chunks in bytes, where 0 counts as 1. The
+/// rest of `input` is the body of the stream.
 ///
 /// # Panics
 ///

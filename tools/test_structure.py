@@ -1,4 +1,7 @@
-"""Tests of the structure checks: each finds a planted violation, and accepts the sources without it."""
+"""Tests of the structure checks.
+
+Each check finds a planted violation, and accepts correct sources.
+"""
 
 from __future__ import annotations
 
@@ -16,17 +19,17 @@ from structure.rust import Crate
 
 
 class InScratchDirectory(unittest.TestCase):
-    """A test that writes a small repository into a directory of its own."""
+    """Base class of tests that write a small repository into an empty directory."""
 
     def setUp(self) -> None:
-        """Create an empty directory, and make it the current directory."""
+        """Creates an empty directory, and makes it the current directory."""
         scratch = tempfile.TemporaryDirectory()
         self.addCleanup(scratch.cleanup)
         self.addCleanup(os.chdir, Path.cwd())
         os.chdir(scratch.name)
 
     def write(self, files: dict[str, str]) -> list[Path]:
-        """Write files, given as text by path, and return their paths."""
+        """Writes files, given as text by path. Returns their paths."""
         for name, text in files.items():
             Path(name).parent.mkdir(parents=True, exist_ok=True)
             Path(name).write_text(text)
@@ -39,7 +42,7 @@ class CyclesTest(InScratchDirectory):
     """Tests of the rule that Rust modules do not import each other in a cycle."""
 
     def cycles(self, **modules: str) -> list[str]:
-        """Return the cycles found in a crate of these modules, given as source text by name."""
+        """Returns the cycles found in a crate of these modules, given as source text by name."""
         root = "pub use b::{self, Exported};\n" + "".join(f"mod {name};\n" for name in modules)
         self.write({"k/src/lib.rs": root, **{f"k/src/{name}.rs": text for name, text in modules.items()}})
         return cycles.report(Crate(Path("k")))
@@ -70,11 +73,11 @@ class PurityTest(InScratchDirectory):
     """Tests of the rule that pure crates use no tokio, files, sockets, threads or clocks."""
 
     def problems(self, source: str, *, kind: str | None = "dev", clippy: str = "same") -> list[str]:
-        """Return the problems of a crate with this source.
+        """Returns the problems that are found in a crate with this source.
 
-        The crate depends on another crate, which depends on tokio. `kind` is the kind of the second
-        dependency (None: a normal one). `clippy` is the text of the crate's `clippy.toml`; the
-        required text is `same`.
+        The crate depends on the crate `middle`, which depends on tokio. `kind` is the kind of the
+        first dependency; None is a normal one. `clippy` is the text of the crate's `clippy.toml`;
+        the required text is `same`.
         """
         self.write({"p/src/lib.rs": source, "p/clippy.toml": clippy, "pure.toml": "same"})
 
@@ -115,7 +118,11 @@ class RetiredNamesTest(InScratchDirectory):
     """Tests of the rule that retired identifiers are not declared again."""
 
     def retired(self, entry: str, **files: str) -> list[str]:
-        """Return what is found with one entry; `__` stands for `/`, and the last `_` for the dot of the ending."""
+        """Returns the places that the check reports for one entry of the list of retired names.
+
+        `files` has source text by path. In the keywords, `__` stands for `/`, and the last `_` for
+        the dot of the file's ending.
+        """
         paths = self.write({".".join(name.replace("__", "/").rsplit("_", 1)): text for name, text in files.items()})
         self.write({"list": f"# a comment\n\n{entry}\n"})
         return [problem.split(": ")[0] for problem in names.retired(Path("list"), paths)]

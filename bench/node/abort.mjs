@@ -1,20 +1,28 @@
 // Experiment `node-abort`: the time from an abort until the upstream sees the connection closed.
 //
-// Calls are aborted before the head; mid-stream without a pending pull; with a pending pull; by one signal that twenty
-// calls share; and by a signal that is already aborted, where no call may arrive. The peers are the platform's fetch
-// (undici), and a fetch that rejects for the caller only (`Promise.race`), the comparison without cancellation. The
-// upstream is a process of its own. Prints one JSON object as its last line.
+// Calls are aborted before the head; mid-stream without a pending read; mid-stream with a pending
+// read; and by one signal that twenty calls share. Calls with a signal that is already aborted must
+// not arrive at the upstream. Tidegate is compared with the platform's fetch (undici), and with a
+// fetch that rejects without cancelling the request (`Promise.race`). The upstream is a process of
+// its own. Prints one JSON object as its last line.
 import { bar, Gate, note, report, scripted, sleep } from "./experiment.mjs";
 
 const CALLS = 200;
 const TOGETHER = 20;
-/** Milliseconds until a call without a head has certainly reached the upstream. */
+/**
+ * Milliseconds after which a request whose response has no head yet has certainly reached the
+ * upstream.
+ */
 const UNDER_WAY = 100;
 const STAGES = ["head", "stream", "pull", "shared"];
 const BODY = JSON.stringify({ model: "small", messages: [{ role: "user", content: "hello" }], stream: true });
 const now = () => Number(process.hrtime.bigint()) / 1e6;
 
-/** Opens a call and waits for its stage. `ended` settles when the abort has reached the caller. */
+/**
+ * Opens a call and resolves when the call has reached `stage`, at which the caller aborts it.
+ *
+ * `ended` in the result is a promise that rejects when the client has been told of the abort.
+ */
 async function staged(fetch, url, id, stage, signal) {
   const path = stage === "head" ? "head" : "stream";
   const init = { method: "POST", body: BODY, headers: { "content-type": "application/json", "x-id": id }, signal };
@@ -31,7 +39,12 @@ async function staged(fetch, url, id, stage, signal) {
   return { ended, reader };
 }
 
-/** Aborts many calls. Returns quantiles of the milliseconds until the upstream saw each close. */
+/**
+ * Aborts `CALLS` calls in the given stage.
+ *
+ * Returns the quantiles of the milliseconds between each abort and the close of the connection at
+ * the upstream, and the number of calls whose close the upstream did not see.
+ */
 async function measure(fetch, url, who, stage) {
   const aborted = new Map();
   for (let first = 0; first < CALLS; first += TOGETHER) {
@@ -55,7 +68,12 @@ async function measure(fetch, url, who, stage) {
   return { "p50 ms": at(0.5), "p99 ms": at(0.99), "never seen": CALLS - took.length };
 }
 
-/** Makes calls with an aborted signal. Returns the number that the upstream saw. */
+/**
+ * Makes `CALLS` calls with a signal that is already aborted.
+ *
+ * Returns the number of calls that arrived at the upstream, and the number that were rejected with
+ * the reason of the signal.
+ */
 async function already(fetch, url, who) {
   const calls = Array.from({ length: CALLS }, (_, nth) =>
     staged(fetch, url, `${who}-already-${nth}`, "pull", AbortSignal.abort()),
@@ -69,7 +87,7 @@ async function already(fetch, url, who) {
 
 const statistics = async (url) => (await fetch(`${url}/seen`)).json();
 
-/** Fetches, and on abort rejects for the caller without cancelling the request. */
+/** A `fetch` that rejects when the signal is aborted, but lets the request continue. */
 function detached(input, { signal, ...init }) {
   const aborted = new Promise((_, reject) => signal.addEventListener("abort", () => reject(signal.reason)));
   return Promise.race([fetch(input, init), aborted]);

@@ -27,7 +27,10 @@ const [STREAMS, EVENTS, GAP_MS] = [200, 50, 20];
 
 const note = (text) => console.error(text);
 
-/** Makes calls at a given concurrency. Returns calls per second and CPU microseconds per call. */
+/**
+ * Makes `calls` calls, `inFlight` at a time. Returns calls per second and CPU microseconds per
+ * call.
+ */
 async function flood(calls, inFlight, call) {
   globalThis.gc();
   let left = calls;
@@ -41,7 +44,11 @@ async function flood(calls, inFlight, call) {
   return { rate: calls / seconds, cost: (user + system) / calls };
 }
 
-/** Reads streams concurrently. Returns CPU microseconds per chunk, and quantiles of the time to the first chunk. */
+/**
+ * Opens and reads `STREAMS` streams concurrently.
+ *
+ * Returns CPU microseconds per chunk, and p50 and p99 of the milliseconds until the first chunk.
+ */
 async function streams(open) {
   globalThis.gc();
   const firsts = [];
@@ -63,7 +70,7 @@ async function streams(open) {
   return { cost: (user + system) / chunks, p50: centile(0.5), p99: centile(0.99) };
 }
 
-/** Returns a fetch that answers like the upstream, without a network. */
+/** A `fetch` that answers like the upstream, without a network. */
 async function memory(url) {
   if (!String(url).includes("/sse/")) {
     return new Response(COMPLETION, { headers: { ...HEADERS, "x-request-id": "req_1" } });

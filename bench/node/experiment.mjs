@@ -11,7 +11,11 @@ export const { Gate } = require("tidegate");
 export const note = (text) => console.error(text);
 export const sleep = (ms) => new Promise((resolve) => setTimeout(resolve, ms));
 
-/** Runs `use` with the URL of a scripted upstream. */
+/**
+ * Starts a scripted upstream in its own process, and stops it when `use` has settled.
+ *
+ * Calls `use` with the base URL of the upstream, and returns its result.
+ */
 export async function scripted(use) {
   const script = fileURLToPath(new URL("scripted.mjs", import.meta.url));
   const server = spawn(process.execPath, [script], { stdio: ["pipe", "pipe", "inherit"] });

@@ -17,12 +17,18 @@ const [model, max_tokens, stream] = ["small", 8, true];
 const { dependencies } = require("./package.json");
 const pinned = (name) => `${name} ${dependencies[name]}`;
 
-/** Turns a promise of an iterator into an iterator. */
+/**
+ * Returns an async iterator over the parts of the iterable to which the promise `parts` resolves.
+ */
 async function* flat(parts) {
   yield* await parts;
 }
 
-/** Wraps the client. `create` makes its requests. */
+/**
+ * Returns the tested client of an SDK client, which `gate` wraps unless `gate` is absent.
+ *
+ * `create` sends one request through the SDK client.
+ */
 function sdk(client, gate, create) {
   const held = gate ? gate.wrap(client) : client;
   return {
@@ -41,7 +47,11 @@ const openai = (create, more) => (url, apiKey, gate) =>
 
 const anthropic = (baseURL, apiKey, gate) => sdk(new Anthropic({ baseURL, apiKey }), gate, messages);
 
-/** Gives the model the gate's fetch, and the given settings. */
+/**
+ * Returns the `make` of LangChain's `ChatOpenAI`.
+ *
+ * If there is a gate, the model gets the gate's `fetch` and the given settings.
+ */
 const langchain = (settings) => (url, apiKey, gate) => {
   const configuration = { baseURL: `${url}/v1`, ...(gate && { fetch: gate.fetch }) };
   const llm = new ChatOpenAI({ model, apiKey, configuration, ...(gate && settings) });
@@ -52,8 +62,11 @@ const langchain = (settings) => (url, apiKey, gate) => {
 };
 
 /**
- * Gives the provider the gate's fetch, and the call the given settings.
- * Its streams report errors as a part, and do not throw.
+ * Returns the `make` of Vercel's AI SDK for one API (`chat` or `responses`).
+ *
+ * If there is a gate, the provider gets the gate's `fetch`, and each call gets the given settings.
+ * The streams of the AI SDK report an error as a part instead of throwing it, so `stream` throws
+ * it.
  */
 const vercel = (api, settings) => (url, apiKey, gate) => {
   const provider = createOpenAI({ baseURL: `${url}/v1`, apiKey, ...(gate && { fetch: gate.fetch }) });

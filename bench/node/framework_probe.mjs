@@ -9,11 +9,15 @@ import { PACKAGES } from "./framework_clients.mjs";
 
 const { Gate } = createRequire(new URL("../../bindings-node/package.json", import.meta.url))("tidegate");
 
-/** The paths of each scenario. */
+/** Scenarios of one call that is not aborted. Each value is the path at the scripted upstream. */
 const ASK = { "429 once": "once/429", "429 always": "fail/429", "500 always": "fail/500" };
 const READ = { "truncated stream": "cut/stream" };
 const CANCEL = { "cancelled before headers": "stall/head", "cancelled mid-stream": "stall/stream" };
-/** The timeout in milliseconds. LangChain's own six retries, each of four gate attempts, may take two minutes. */
+/**
+ * The timeout of one call, in milliseconds.
+ *
+ * LangChain's own six retries, each of four gate attempts, may take two minutes.
+ */
 const LONGEST = 300_000;
 /** Milliseconds after which everything that the upstream sent has certainly arrived. */
 const SETTLED = 300;
@@ -25,13 +29,15 @@ const [url] = process.argv.slice(2);
 /** The platform's fetch, kept because packages under test may replace it. */
 const { fetch } = globalThis;
 
-/** Returns the requests that the upstream saw under a path. */
+/** Returns the requests whose path starts with `prefix`, as the upstream recorded them. */
 async function seen(prefix) {
   const { requests } = await (await fetch(`${url}/seen`)).json();
   return requests.filter(({ path }) => path.startsWith(prefix));
 }
 
-/** Returns whether the condition became true within the limit, in milliseconds. */
+/**
+ * Polls the condition `holds` for at most `limit` milliseconds. Returns `true` if it became true.
+ */
 async function until(holds, limit) {
   const deadline = performance.now() + limit;
   while (!(await holds())) {
@@ -60,7 +66,14 @@ async function drain(stream, text) {
   for await (const _ of stream) text?.();
 }
 
-/** Starts one call or stream, and aborts it when the upstream has received it or sent its part. */
+/**
+ * Starts a call or a stream, aborts it, and returns how it ended: `cancelled`, `quietly` or an
+ * error name.
+ *
+ * With `where` `head`, the call is aborted when the upstream has received it; with `stream`, when
+ * the first part of the stream has also arrived. `arrived` returns whether the upstream has
+ * received it.
+ */
 async function cancel(held, where, arrived) {
   const abort = new AbortController();
   let heard;
@@ -80,7 +93,11 @@ async function cancel(held, where, arrived) {
   return over;
 }
 
-/** Plays all scenarios concurrently, each with its own path and key. */
+/**
+ * Runs all scenarios of one package concurrently, each with its own path and key.
+ *
+ * Returns the results by scenario. Without `gate`, the package is measured as it is.
+ */
 async function measure({ make }, who, gate) {
   const cell = async (path, play) => {
     const requests = () => seen(`/${path}/${who}/`);

@@ -19,7 +19,9 @@ const FETCHES = {
   undici: () => fetch,
 };
 
-/** Opens streams, each with a pending pull. */
+/**
+ * Opens `streams` event streams. Returns a reader of each, with a pending read of the second chunk.
+ */
 async function opened(fetch, url, streams) {
   const held = [];
   let left = streams;
@@ -42,7 +44,9 @@ async function resident() {
   return process.memoryUsage().rss / 1024;
 }
 
-/** Opens streams, and prints the KiB per stream. */
+/**
+ * Opens `streams` event streams, prints by how many KiB the resident memory has grown, and exits.
+ */
 async function hold(who, url, streams) {
   const fetch = FETCHES[who]();
   for (const { reader } of await opened(fetch, url, WARM_UP)) await reader.cancel();

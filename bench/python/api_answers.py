@@ -1,4 +1,4 @@
-"""An answer and the beginning of a stream in each API of the tested clients, chosen by the path."""
+"""The answers, stream beginnings and errors that the scripted upstream sends, for each API."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ TEXT = "hello there"
 
 
 def api_of(path: str) -> str:
-    """Return the API that a path belongs to."""
+    """Returns the API that a path belongs to: `responses`, `messages`, `gemini` or `chat`."""
     path = path.partition("?")[0]
     if path.endswith("/responses"):
         return "responses"
@@ -19,7 +19,7 @@ def api_of(path: str) -> str:
 
 
 def whole(api: str) -> Any:
-    """Return the answer that does not stream."""
+    """Returns the whole JSON answer to a request that does not stream."""
     if api == "responses":
         message = {
             "id": "m",
@@ -49,7 +49,7 @@ def whole(api: str) -> Any:
 
 
 def opening(api: str) -> bytes:
-    """Return a stream's events up to its first text, without an end."""
+    """Returns the events of a stream up to and including its first text, without an end."""
     if api == "responses":
         item = {"id": "m", "type": "message", "role": "assistant", "status": "in_progress", "content": []}
         place = {"output_index": 0, "item_id": "m", "content_index": 0}
@@ -76,7 +76,7 @@ def opening(api: str) -> bytes:
 
 
 def error(api: str, status: int) -> Any:
-    """Return the body of a temporary error."""
+    """Returns the JSON body of an error answer that clients regard as temporary."""
     message = f"scripted {status}"
     if api == "messages":
         kind = "rate_limit_error" if status == 429 else "api_error"  # noqa: PLR2004

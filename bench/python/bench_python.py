@@ -1,9 +1,9 @@
-"""Experiment `python`: the cost of the package, beside what it replaces.
+"""Experiment `python`: the CPU cost of the package, compared with the clients that it replaces.
 
-Each figure is a median over interleaved rounds against one upstream in a process of its own. CPU is that of this
-process, including its threads (`getrusage`). "In memory" is a transport that answers without a network, which shows
-the cost of the SDK's or the family's own objects. Prints progress to stderr and, as its last line, one JSON object.
-Exits with 0 if it could measure.
+Each figure is a median over interleaved rounds against one upstream in a process of its own. CPU is
+that of this process, including its threads (`getrusage`). "In memory" is a transport that answers
+without a network, which shows the cost of the SDK's objects or of httpx's own objects. Prints
+progress to stderr and, as its last line, one JSON object. Exits with 0 if it could measure.
 
     python bench_python.py [--rounds 5] [--calls 4000] [--quick]
 """
@@ -42,18 +42,21 @@ UNBOUNDED = {"timeout": None}
 
 
 def note(text: str) -> None:
-    """Print progress to stderr, apart from the result on stdout."""
+    """Prints progress to stderr. Standard output is for the result."""
     print(text, file=sys.stderr, flush=True)  # noqa: T201
 
 
 def cpu() -> float:
-    """Return the CPU seconds of this process so far, its threads included."""
+    """Returns the CPU time that this process and its threads have used so far, in seconds."""
     used = getrusage(RUSAGE_SELF)
     return used.ru_utime + used.ru_stime
 
 
 def in_memory(family: Any) -> Any:
-    """Return a transport of that family that answers like the upstream, without a network."""
+    """Returns an httpx transport that answers like the upstream, without a network.
+
+    `family` is the package whose classes it uses: `httpx` or `httpx2`.
+    """
 
     class Stream(family.AsyncByteStream):  # type: ignore[misc]
         def __init__(self, chunks: list[bytes]) -> None:
@@ -81,7 +84,10 @@ def in_memory(family: Any) -> Any:
 
 
 async def flood(calls: int, in_flight: int, call: Callable[[], Awaitable[object]]) -> tuple[float, float]:
-    """Make calls at a given concurrency; return calls per second and CPU microseconds per call."""
+    """Makes `calls` calls, `in_flight` at a time.
+
+    Returns calls per second and CPU microseconds per call.
+    """
     left = iter(range(calls))
 
     async def work() -> None:
@@ -94,7 +100,10 @@ async def flood(calls: int, in_flight: int, call: Callable[[], Awaitable[object]
 
 
 async def streams(one: Callable[[], AsyncIterator[bytes]]) -> tuple[float, list[float]]:
-    """Read streams concurrently; return CPU microseconds per chunk and the milliseconds to each first chunk."""
+    """Opens `STREAMS` streams with `one`, and reads them concurrently.
+
+    Returns CPU microseconds per chunk, and for each stream the milliseconds until its first chunk.
+    """
     firsts: list[float] = []
     chunks = 0
 
@@ -113,20 +122,20 @@ async def streams(one: Callable[[], AsyncIterator[bytes]]) -> tuple[float, list[
 
 
 class Bench:
-    """The rounds, and their samples."""
+    """The measurements of this experiment, with the samples that they have collected."""
 
     def __init__(self, url: str, rounds: int, calls: int) -> None:
-        """Create empty samples."""
+        """Creates a benchmark without samples. `url` is the base URL of the upstream."""
         self.url, self.rounds, self.calls = url, rounds, calls
         self.samples: dict[str, list[float]] = defaultdict(list)
         self.gate = tidegate.Gate(defaults={"cap": 1024})
 
     def median(self, name: str) -> float:
-        """Return the median of the samples of that name."""
+        """Returns the median of the samples with the given name."""
         return round(statistics.median(self.samples[name]), 2)
 
     async def sdk(self) -> None:
-        """Flood through the openai client: wrapped, stock, and in memory."""
+        """Measures calls through the openai client: wrapped, stock, and answered in memory."""
 
         def client(**kwargs: Any) -> openai.AsyncOpenAI:
             return openai.AsyncOpenAI(base_url=f"{self.url}/v1", api_key="k", max_retries=0, timeout=120, **kwargs)
@@ -151,7 +160,7 @@ class Bench:
             note(f"sdk round {turn + 1}/{self.rounds}")
 
     async def transport(self) -> None:  # noqa: C901 - one measurement after the other
-        """Flood and stream without an SDK, in both families, beside aiohttp."""
+        """Measures calls and streams without an SDK, through `httpx`, `httpx2` and aiohttp."""
         url = f"{self.url}/v1/chat/completions"
         sse = f"{self.url}/sse/{EVENTS}/{GAP_MS}"
         limits = {"limits": httpx.Limits(max_connections=None), **UNBOUNDED}
@@ -208,7 +217,7 @@ class Bench:
                 note(f"transport round {turn + 1}/{self.rounds}")
 
     def report(self) -> dict[str, Any]:
-        """Return the result line."""
+        """Returns the result of the experiment: the medians, and comparisons with the bars."""
         figures = {name: self.median(name) for name in sorted(self.samples)}
         bars = []
 
@@ -235,7 +244,7 @@ class Bench:
 
 
 async def main() -> None:
-    """Measure, and print the result."""
+    """Reads the command line, starts the upstream, measures, and prints the result."""
     arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     arguments.add_argument("--rounds", type=int, default=5)
     arguments.add_argument("--calls", type=int, default=4000)

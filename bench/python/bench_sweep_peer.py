@@ -1,15 +1,17 @@
-"""Experiment: the calls that `tidegate sweep` and NVIDIA's aiperf need to find a limit of 24 concurrent calls.
+"""Experiment: the calls that `tidegate sweep` and NVIDIA's aiperf need to find a server's limit.
 
-Each search runs over real sockets against a simulated server of its own: one engine at ten times its speed, which
-answers 429 to a call that finds 24 in flight. Prompts have 128 tokens and answers 32. The server counts the calls.
-Prints one JSON object as its last line.
+Each search runs over real sockets against a simulated server of its own: one engine at ten times
+its speed, which answers 429 to a call that finds 24 in flight. Prompts have 128 tokens and answers
+32. The server counts the calls. Prints one JSON object as its last line.
 
 aiperf searches for the highest concurrency with an error share below 1 % (`--search-recipe
-max-concurrency-under-sla`), with its most favourable options: 100 requests per probe instead of 1,000, a warm-up before
-each probe of 0.1 s instead of 60 s, no telemetry, and one worker. Its tokenizers come from the network, so it is given
-one made here from the words of its own corpus.
+max-concurrency-under-sla`), with its most favourable options: 100 requests per probe instead of
+1,000, a warm-up before each probe of 0.1 s instead of 60 s, no telemetry, and one worker. aiperf
+downloads its tokenizers, so this script makes one for it from the words of aiperf's own corpus.
 
-    python bench_sweep_peer.py [STYLE ...]        (aiperf's --search-style; default: smooth_isotonic monotonic)
+    python bench_sweep_peer.py [STYLE ...]    (aiperf's --search-style)
+
+The default styles are `smooth_isotonic` and `monotonic`.
 """
 
 from __future__ import annotations
@@ -39,7 +41,7 @@ MOST_CALLS = 900
 PATIENCE = 3600
 STYLES = ("smooth_isotonic", "monotonic")
 SERVER = {"workers": 1, "time_scale": SPEED, "models": ["sim"], "faults": {"concurrency_limit": LIMIT}}
-#: `HF_HUB_OFFLINE` would keep it from reading a tokenizer by its path.
+#: Environment variables that reduce the warm-ups of aiperf to 0.1 s.
 LEAST_WARM_UP = {
     f"AIPERF_SEARCH_PLANNER_{name}": "0.1"
     for name in ("DEFAULT_WARMUP_SECONDS", "FIRST_PROBE_WARMUP_FLOOR", "REPLICATE_WARMUP_FLOOR")
@@ -47,20 +49,20 @@ LEAST_WARM_UP = {
 
 
 class Found(NamedTuple):
-    """The result of a search."""
+    """The result of a search: the cap that it found, or None, and other figures by name."""
 
     cap: int | None
     notes: dict[str, Any]
 
 
 def command() -> str:
-    """Return the command line of tidegate: `TIDEGATE_CLI`, as make builds it."""
+    """Returns the command that runs tidegate: the variable `TIDEGATE_CLI`, or `tidegate`."""
     return os.environ.get("TIDEGATE_CLI", "tidegate")
 
 
 @contextmanager
 def server(folder: Path) -> Iterator[str]:
-    """Run a server with the limit; return its base URL."""
+    """Runs a simulated server that limits concurrent calls, and yields its base URL."""
     config = folder / "sim.json"
     config.write_text(json.dumps(SERVER))
     options = ["--listen", "127.0.0.1:0", "--json", "--config", str(config)]
@@ -74,7 +76,7 @@ def server(folder: Path) -> Iterator[str]:
 
 
 def seen(base_url: str) -> dict[str, Any]:
-    """Return the statistics of the server."""
+    """Returns the number of calls that the server received, and how many it answered with 429."""
     with urllib.request.urlopen(f"{base_url.removesuffix('/v1')}/sim/stats", timeout=30) as answer:  # noqa: S310 - loopback
         stats = json.load(answer)
     statuses: dict[str, int] = {}
@@ -85,7 +87,10 @@ def seen(base_url: str) -> dict[str, Any]:
 
 
 def measured(search: Callable[[str, Path], Found]) -> dict[str, Any]:
-    """Search on a fresh server; return the answer and its cost."""
+    """Runs a search against a new server.
+
+    Returns the cap that it found, its calls and its duration.
+    """
     with TemporaryDirectory() as folder, server(Path(folder)) as base_url:
         began = time.perf_counter()
         found = search(base_url, Path(folder))
@@ -94,7 +99,7 @@ def measured(search: Callable[[str, Path], Found]) -> dict[str, Any]:
 
 
 def ours(base_url: str, folder: Path) -> Found:  # noqa: ARG001 - as the other search
-    """Search with `tidegate sweep`."""
+    """Searches with `tidegate sweep`."""
     lengths = ["--input-tokens", str(PROMPT), "--output-tokens", str(ANSWER)]
     done = subprocess.run(
         [command(), "sweep", "--url", base_url, "--model", "sim", *lengths, "--yes", "--json"],
@@ -110,7 +115,7 @@ def ours(base_url: str, folder: Path) -> Found:  # noqa: ARG001 - as the other s
 
 
 def aiperf(style: str) -> Callable[[str, Path], Found]:
-    """Return a search with aiperf in the given style."""
+    """Returns a function that searches with aiperf in the given `--search-style`."""
 
     def search(base_url: str, folder: Path) -> Found:
         artifacts = folder / "artifacts"
@@ -135,6 +140,7 @@ def aiperf(style: str) -> Callable[[str, Path], Found]:
         flags = ["--streaming", "--no-gpu-telemetry", "--no-server-metrics"]
         given = [str(part) for option in options.items() for part in option]
         program = Path(sys.executable).with_name("aiperf")
+        # These variables would keep aiperf from reading a tokenizer by its path.
         online = {
             name: value for name, value in os.environ.items() if name not in {"HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE"}
         }
@@ -163,7 +169,7 @@ def aiperf(style: str) -> Callable[[str, Path], Found]:
 
 
 def verdict(history: dict[str, Any]) -> Found:
-    """Read aiperf's answer: the highest concurrency that passed."""
+    """Returns the highest concurrency that passed, from the search history that aiperf wrote."""
     boundary = (history.get("boundary_summary") or {}).get("feasible_max") or {}
     probed = [
         (step["variation_values"]["phases.profiling.concurrency"], step["feasible"]) for step in history["iterations"]
@@ -174,7 +180,7 @@ def verdict(history: dict[str, Any]) -> Found:
 
 
 def make_tokenizer(folder: Path) -> None:
-    """Write a tokenizer of the words of aiperf's corpus."""
+    """Trains a tokenizer on the words of aiperf's corpus, and saves it in `folder`."""
     import aiperf.dataset.generator as corpus  # noqa: PLC0415 - slow, and here alone
     from tokenizers import Tokenizer, models, pre_tokenizers, trainers  # noqa: PLC0415
     from transformers import PreTrainedTokenizerFast  # noqa: PLC0415
@@ -190,7 +196,7 @@ def make_tokenizer(folder: Path) -> None:
 
 
 def main() -> None:
-    """Run each search in turn, and print the result."""
+    """Runs each search in turn, and prints the result."""
     figures = measured(ours)
     note(f"tidegate sweep: {figures}")
     peers = {}

@@ -1,8 +1,9 @@
-"""Experiment `python-cancel`: the time from the cancel of a task until the upstream sees the connection closed.
+"""Experiment `python-cancel`: the time from cancelling a task until the upstream sees the close.
 
-Tasks are cancelled before headers; while they await a chunk; between chunks, while the reader of a stream is busy;
-twenty at once in one task group; and before they begin, in which case no call may arrive. The peers are the stock
-openai client and httpx2. Prints one JSON object as its last line.
+Tasks are cancelled before headers; while they await a chunk; between chunks, while the reader of a
+stream is busy; twenty at once in one task group; and before they begin, in which case no call may
+arrive. The comparisons are the stock openai client and httpx2. Prints one JSON object as its last
+line.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from experiment import MESSAGES, bar, note, report, scripted, seen
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
 
-    #: Makes the call of an id up to a stage, and calls back when it is ready to be cancelled.
+    #: Makes a call with a stage, an id, and a function to call when the call can be cancelled.
     Call = Callable[[str, str, Callable[[], None]], Coroutine[Any, Any, None]]
 
 CALLS, TOGETHER = 400, 20
@@ -34,7 +35,10 @@ PATHS = {"head": "head"}
 
 
 def through_sdk(client: openai.AsyncOpenAI) -> Call:
-    """Return a call through an SDK client. The stage is appended to the client's base URL."""
+    """Returns a function that makes one call through an SDK client, up to a given stage.
+
+    The stage is appended to the client's base URL, because it selects the upstream's behaviour.
+    """
 
     async def call(stage: str, name: str, ready: Callable[[], None]) -> None:
         path = PATHS.get(stage, "stream")
@@ -50,7 +54,7 @@ def through_sdk(client: openai.AsyncOpenAI) -> Call:
 
 
 def through_httpx(client: httpx2.AsyncClient, url: str) -> Call:
-    """Return a call without an SDK."""
+    """Returns a function that makes one call without an SDK, up to a given stage."""
 
     async def call(stage: str, name: str, ready: Callable[[], None]) -> None:
         body = {"model": "small", "messages": MESSAGES, "stream": True}
@@ -65,7 +69,10 @@ def through_httpx(client: httpx2.AsyncClient, url: str) -> Call:
 
 
 async def cancelled(call: Call, stage: str, name: str) -> float:
-    """Start a call, cancel it at the stage, and return the time of the cancel."""
+    """Starts a call, and cancels it when it has reached `stage`.
+
+    Returns the time of the cancellation on the monotonic clock, in seconds.
+    """
     reached = asyncio.Event()
     task = asyncio.create_task(call(stage, name, reached.set))
     await (asyncio.sleep(UNDER_WAY) if stage == "head" else reached.wait())
@@ -77,7 +84,10 @@ async def cancelled(call: Call, stage: str, name: str) -> float:
 
 
 async def cancelled_as_group(call: Call, stage: str, names: list[str]) -> list[float]:
-    """Start calls in one task group, cancel the group when all are mid-stream, and return the time of the cancel."""
+    """Starts the calls in one task group, and cancels the group when all are mid-stream.
+
+    Returns the time of the cancellation, once for each call, on the monotonic clock in seconds.
+    """
     reached = {name: asyncio.Event() for name in names}
 
     async def group() -> None:
@@ -96,7 +106,7 @@ async def cancelled_as_group(call: Call, stage: str, names: list[str]) -> list[f
 
 
 async def never_begun(call: Call, url: str) -> int:
-    """Cancel calls before they begin; return the number that the upstream saw."""
+    """Cancels calls before they begin. Returns how many of them arrived at the upstream."""
     names = [f"{id(call)}-early-{n}" for n in range(CALLS)]
     tasks = [asyncio.create_task(call("stream", name, lambda: None)) for name in names]
     for task in tasks:
@@ -107,7 +117,11 @@ async def never_begun(call: Call, url: str) -> int:
 
 
 async def measure(call: Call, url: str, stage: str) -> dict[str, Any]:
-    """Cancel many calls; return the milliseconds until the upstream saw each close."""
+    """Cancels `CALLS` calls in the given stage.
+
+    Returns the quantiles of the milliseconds until the upstream saw the close of a cancelled call,
+    and the number of calls whose close it did not see.
+    """
     when: dict[str, float] = {}
     for batch in batches():
         names = [f"{id(call)}-{stage}-{n}" for n in batch]
@@ -124,12 +138,15 @@ async def measure(call: Call, url: str, stage: str) -> dict[str, Any]:
 
 
 def batches() -> list[range]:
-    """Return the numbers of all calls in batches."""
+    """Returns the numbers 0 to `CALLS` - 1 in batches.
+
+    The calls of a batch are cancelled together.
+    """
     return [range(first, first + TOGETHER) for first in range(0, CALLS, TOGETHER)]
 
 
 async def main() -> None:
-    """Measure all clients and stages, and print the result."""
+    """Measures all clients in all stages, and prints the result."""
     with scripted() as url:
         gate = tidegate.Gate()
         stock = openai.AsyncOpenAI(base_url=f"{url}/stall", api_key="k", timeout=60)

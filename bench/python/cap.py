@@ -1,7 +1,9 @@
-"""Experiment `python-cap`: 40 callers, 4 slots, calls of 1.5 s; the calls served, and the time of the last.
+"""Experiment `python-cap`: 40 callers share 4 slots for calls of 1.5 s.
 
-The wrapped client runs beside a semaphore over the stock client, and LiteLLM's Router with `max_parallel_requests`.
-Each has an upstream of its own. Prints one JSON object as its last line.
+Measured are the number of calls that succeed, the time until the last one ends, and the calls in
+flight at the upstream. The wrapped client is compared with a semaphore over the stock client, and
+with LiteLLM's Router with `max_parallel_requests`. Each has an upstream of its own. Prints one JSON
+object as its last line.
 """
 
 from __future__ import annotations
@@ -24,18 +26,18 @@ IDEAL = CALLERS / CAP * MILLISECONDS / 1000
 
 
 def client(url: str) -> openai.AsyncOpenAI:
-    """Return a stock client of the slow upstream."""
+    """Returns a stock client of the upstream, which takes 1.5 s for each call."""
     return openai.AsyncOpenAI(base_url=f"{url}/slow/{MILLISECONDS}", api_key="k")
 
 
 def wrapped(url: str) -> Callable[[], Awaitable[object]]:
-    """Return a call through a gate."""
+    """Returns a function that makes one call through a gate with 4 slots."""
     gated = tidegate.Gate(defaults={"cap": CAP}).wrap(client(url))
     return lambda: gated.chat.completions.create(model="small", messages=MESSAGES)
 
 
 def semaphore(url: str) -> Callable[[], Awaitable[object]]:
-    """Return a call through a semaphore, the usual home-made limiter."""
+    """Returns a function that makes one call under a semaphore, the usual home-made limiter."""
     stock, slots = client(url), asyncio.Semaphore(CAP)
 
     async def call() -> None:
@@ -46,7 +48,10 @@ def semaphore(url: str) -> Callable[[], Awaitable[object]]:
 
 
 def router(url: str) -> Callable[[], Awaitable[object]]:
-    """Return a call through LiteLLM's Router with a cap as in its documentation."""
+    """Returns a function that makes one call through LiteLLM's Router with a cap.
+
+    The cap is set as LiteLLM's documentation shows.
+    """
     upstream = {"model": "openai/small", "api_base": f"{url}/slow/{MILLISECONDS}", "api_key": "k"}
     model = {"model_name": "small", "litellm_params": {**upstream, "max_parallel_requests": CAP}}
     through = Router(model_list=[model])
@@ -54,7 +59,11 @@ def router(url: str) -> Callable[[], Awaitable[object]]:
 
 
 async def measure(make: Callable[[str], Callable[[], Awaitable[object]]]) -> dict[str, Any]:
-    """Make all calls at once; return the number served, the time, and the upstream's peak concurrency."""
+    """Makes all calls at once, each with the function that `make` returns for an upstream's URL.
+
+    Returns the number of calls that succeeded, their time relative to the ideal, the peak
+    concurrency at the upstream, and the classes of the failures.
+    """
     with scripted() as url:
         call = make(url)
         began = time.perf_counter()
@@ -70,14 +79,14 @@ async def measure(make: Callable[[str], Callable[[], Awaitable[object]]]) -> dic
 
 
 async def warm() -> None:
-    """Make one unmeasured call, because the first call imports half of the client."""
+    """Makes one unmeasured call, because the first call imports half of the client."""
     with scripted() as url:
         stock = openai.AsyncOpenAI(base_url=f"{url}/slow/0", api_key="k")
         await stock.chat.completions.create(model="small", messages=MESSAGES)
 
 
 async def main() -> None:
-    """Measure all three, and print the result."""
+    """Measures all three clients, and prints the result."""
     await warm()
     results = {}
     for make in (wrapped, semaphore, router):

@@ -1,4 +1,7 @@
-"""Packages that need openai 2.x and the legacy httpx."""
+"""Tested clients of the packages that need openai 2.x and the legacy httpx.
+
+Each function returns the tested client of one package. Without a gate, it is the stock client.
+"""
 
 from __future__ import annotations
 
@@ -17,18 +20,27 @@ if TYPE_CHECKING:
 
 
 def litellm(url: str, key: str, gate: tidegate.Gate | None, **settings: Any) -> TestedClient:
-    """Set LiteLLM's sessions."""
+    """Returns a client of LiteLLM's asynchronous functions.
+
+    The gate's httpx clients become LiteLLM's global sessions.
+    """
     call = {**_litellm(url, key, gate), **settings}
     return TestedClient(lambda: lite.acompletion(**call), flat(lambda: lite.acompletion(**call, stream=True)))
 
 
 def litellm_num_retries_3(url: str, key: str, gate: tidegate.Gate | None) -> TestedClient:
-    """Set LiteLLM's sessions and leave its own retry loop on, against the advice of the examples."""
+    """Returns the client of `litellm` with LiteLLM's own retries left on.
+
+    The examples advise against that.
+    """
     return litellm(url, key, gate, num_retries=3)
 
 
 def litellm_sync(url: str, key: str, gate: tidegate.Gate | None) -> TestedClient:
-    """Set LiteLLM's sessions."""
+    """Returns a client of LiteLLM's synchronous functions.
+
+    The gate's httpx clients become LiteLLM's global sessions.
+    """
     call = _litellm(url, key, gate)
     return in_threads(lambda: lite.completion(**call), lambda: Closable(lite.completion(**call, stream=True)))
 
@@ -40,19 +52,28 @@ def _litellm(url: str, key: str, gate: tidegate.Gate | None) -> dict[str, Any]:
 
 
 def llama_index(url: str, key: str, gate: tidegate.Gate | None) -> TestedClient:
-    """Give the model wrapped clients, and switch its outer retry loop off."""
+    """Returns an asynchronous client of LlamaIndex's `OpenAI` model.
+
+    With a gate, the model gets wrapped openai clients, and its own retries are switched off.
+    """
     model, messages = _llama_index(url, key, gate), [ChatMessage(content=ASK)]
     return TestedClient(lambda: model.achat(messages), flat(lambda: model.astream_chat(messages)))
 
 
 def llama_index_sync(url: str, key: str, gate: tidegate.Gate | None) -> TestedClient:
-    """Give the model wrapped clients, and switch its outer retry loop off."""
+    """Returns a synchronous client of LlamaIndex's `OpenAI` model.
+
+    With a gate, the model gets wrapped openai clients, and its own retries are switched off.
+    """
     model, messages = _llama_index(url, key, gate), [ChatMessage(content=ASK)]
     return in_threads(lambda: model.chat(messages), lambda: model.stream_chat(messages))
 
 
 def llama_index_max_retries_3(url: str, key: str, gate: tidegate.Gate | None) -> TestedClient:
-    """Give the model wrapped clients, and leave its outer retry loop on, against the advice of the examples."""
+    """Returns the client of `llama_index` with the model's own retries left on.
+
+    The examples advise against that.
+    """
     model, messages = _llama_index(url, key, gate, max_retries=3), [ChatMessage(content=ASK)]
     return TestedClient(lambda: model.achat(messages), flat(lambda: model.astream_chat(messages)))
 

@@ -1,4 +1,7 @@
-"""Packages that work with openai 3.x."""
+"""Tested clients of the packages that work with openai 3.x.
+
+Each function returns the tested client of one package. Without a gate, it is the stock client.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +29,7 @@ if TYPE_CHECKING:
 
 
 def anthropic(url: str, key: str, gate: tidegate.Gate | None) -> TestedClient:
-    """Return a wrapped client."""
+    """Returns an asynchronous anthropic client, wrapped if there is a gate."""
     client = AsyncAnthropic(base_url=url, api_key=key)
     if gate:
         client = gate.wrap(client)
@@ -38,7 +41,7 @@ def anthropic(url: str, key: str, gate: tidegate.Gate | None) -> TestedClient:
 
 
 def anthropic_sync(url: str, key: str, gate: tidegate.Gate | None) -> TestedClient:
-    """Return a wrapped client."""
+    """Returns a synchronous anthropic client, wrapped if there is a gate."""
     client = Anthropic(base_url=url, api_key=key)
     if gate:
         client = gate.wrap(client)
@@ -50,7 +53,7 @@ def anthropic_sync(url: str, key: str, gate: tidegate.Gate | None) -> TestedClie
 
 
 def langchain_openai(url: str, key: str, gate: tidegate.Gate | None) -> TestedClient:
-    """Return a wrapped model."""
+    """Returns an asynchronous client of LangChain's `ChatOpenAI`, wrapped if there is a gate."""
     model = ChatOpenAI(model="small", base_url=f"{url}/v1", api_key=key)
     if gate:
         model = gate.wrap(model)
@@ -58,14 +61,17 @@ def langchain_openai(url: str, key: str, gate: tidegate.Gate | None) -> TestedCl
 
 
 def langchain_openai_sync(url: str, key: str, gate: tidegate.Gate | None) -> TestedClient:
-    """Give the model both HTTP clients of the gate."""
+    """Returns a synchronous client of LangChain's `ChatOpenAI`.
+
+    With a gate, the model gets the gate's synchronous and asynchronous httpx clients.
+    """
     plug = {"http_client": gate.httpx_client(), "http_async_client": gate.httpx_async_client()} if gate else {}
     model = ChatOpenAI(model="small", base_url=f"{url}/v1", api_key=key, **plug)
     return in_threads(lambda: model.invoke(ASK), lambda: model.stream(ASK))
 
 
 def openai_agents(url: str, key: str, gate: tidegate.Gate | None) -> TestedClient:
-    """Give the provider a wrapped client."""
+    """Returns a client of the OpenAI Agents SDK, whose provider gets a wrapped openai client."""
     client = AsyncOpenAI(base_url=f"{url}/v1", api_key=key)
     provider = OpenAIProvider(openai_client=gate.wrap(client) if gate else client)
     config = RunConfig(model_provider=provider, tracing_disabled=True)
@@ -77,7 +83,7 @@ def openai_agents(url: str, key: str, gate: tidegate.Gate | None) -> TestedClien
 
 
 def pydantic_ai(url: str, key: str, gate: tidegate.Gate | None) -> TestedClient:
-    """Give the provider a wrapped client."""
+    """Returns a client of Pydantic AI, whose provider gets a wrapped openai client."""
     client = AsyncOpenAI(base_url=f"{url}/v1", api_key=key)
     provider = PydanticProvider(openai_client=gate.wrap(client) if gate else client)
     agent = PydanticAgent(OpenAIChatModel("small", provider=provider))
@@ -91,7 +97,10 @@ def pydantic_ai(url: str, key: str, gate: tidegate.Gate | None) -> TestedClient:
 
 
 def google_genai(url: str, key: str, gate: tidegate.Gate | None) -> TestedClient:
-    """Give the options both HTTP clients of the gate."""
+    """Returns an asynchronous client of Google Gen AI.
+
+    With a gate, its options get the gate's synchronous and asynchronous httpx clients.
+    """
     models = _genai(url, key, gate).aio.models
     return TestedClient(
         lambda: models.generate_content(model="small", contents=ASK),
@@ -100,7 +109,10 @@ def google_genai(url: str, key: str, gate: tidegate.Gate | None) -> TestedClient
 
 
 def google_genai_sync(url: str, key: str, gate: tidegate.Gate | None) -> TestedClient:
-    """Give the options both HTTP clients of the gate."""
+    """Returns a synchronous client of Google Gen AI.
+
+    With a gate, its options get the gate's synchronous and asynchronous httpx clients.
+    """
     client = _genai(url, key, gate)
     return in_threads(
         lambda: client.models.generate_content(model="small", contents=ASK),
@@ -116,12 +128,12 @@ def _genai(url: str, key: str, gate: tidegate.Gate | None) -> Any:
 
 
 def plain_httpx(url: str, key: str, gate: tidegate.Gate | None) -> TestedClient:
-    """Use the gate's own client."""
+    """Returns a client of httpx without an SDK: the gate's httpx client, or a stock one."""
     return _plain(gate.httpx_async_client(family="httpx") if gate else httpx.AsyncClient(timeout=60), url, key)
 
 
 def plain_httpx2(url: str, key: str, gate: tidegate.Gate | None) -> TestedClient:
-    """Use the gate's own client."""
+    """Returns a client of httpx2 without an SDK: the gate's httpx2 client, or a stock one."""
     return _plain(gate.httpx_async_client(family="httpx2") if gate else httpx2.AsyncClient(timeout=60), url, key)
 
 

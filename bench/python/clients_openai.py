@@ -1,4 +1,7 @@
-"""openai's own clients, which are in every environment."""
+"""Tested clients of the openai package, which is in every environment.
+
+Each function returns a tested client. Without a gate, it is the stock client.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def openai(url: str, key: str, gate: tidegate.Gate | None) -> TestedClient:
-    """Return a wrapped client."""
+    """Returns the asynchronous client of the Chat Completions API, wrapped if there is a gate."""
     client = AsyncOpenAI(base_url=f"{url}/v1", api_key=key)
     if gate:
         client = gate.wrap(client)
@@ -25,7 +28,7 @@ def openai(url: str, key: str, gate: tidegate.Gate | None) -> TestedClient:
 
 
 def openai_sync(url: str, key: str, gate: tidegate.Gate | None) -> TestedClient:
-    """Return a wrapped client."""
+    """Returns the synchronous client of the Chat Completions API, wrapped if there is a gate."""
     client = OpenAI(base_url=f"{url}/v1", api_key=key)
     if gate:
         client = gate.wrap(client)
@@ -37,7 +40,7 @@ def openai_sync(url: str, key: str, gate: tidegate.Gate | None) -> TestedClient:
 
 
 def openai_responses(url: str, key: str, gate: tidegate.Gate | None) -> TestedClient:
-    """Return a wrapped client."""
+    """Returns the asynchronous client of the Responses API, wrapped if there is a gate."""
     client = AsyncOpenAI(base_url=f"{url}/v1", api_key=key)
     if gate:
         client = gate.wrap(client)

@@ -1,7 +1,8 @@
-"""Experiment `python-cooldown`: the 429s that 100 callers over 2 s get from an upstream with `Retry-After: 3`.
+"""Experiment `python-cooldown`: the 429s that calls get while an upstream asks for a pause of 3 s.
 
-The wrapped client runs beside the stock client. Each has an upstream of its own. Prints one JSON object as its last
-line.
+100 callers start within 2 s, and the upstream answers 429 with `Retry-After` until 3 s after the
+first call. The wrapped client runs beside the stock client. Each has an upstream of its own. Prints
+one JSON object as its last line.
 """
 
 from __future__ import annotations
@@ -19,7 +20,11 @@ CALLERS, OVER, WINDOW_MS = 100, 2.0, 3000
 
 
 async def measure(*, wrapped: bool) -> dict[str, Any]:
-    """Send one call every 20 ms; return the upstream's answers and the results of the calls."""
+    """Sends 100 calls, one every 20 ms, through a wrapped or a stock openai client.
+
+    Returns the number of 429s and requests at the upstream, of failed calls, and the duration in
+    seconds.
+    """
     with scripted() as url:
         client = openai.AsyncOpenAI(base_url=f"{url}/window/{WINDOW_MS}", api_key="k")
         if wrapped:
@@ -41,7 +46,7 @@ async def measure(*, wrapped: bool) -> dict[str, Any]:
 
 
 async def main() -> None:
-    """Measure both clients, and print the result."""
+    """Measures both clients, and prints the result."""
     ours, stock = await measure(wrapped=True), await measure(wrapped=False)
     note(f"wrapped: {ours}\nstock: {stock}")
     bars = [

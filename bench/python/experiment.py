@@ -1,4 +1,7 @@
-"""Shared parts of the experiments: an upstream, bars, and the result line."""
+"""Shared parts of the experiments: the scripted upstream, bars, and the result line.
+
+A bar is the limit that a figure must keep for an experiment to pass.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +23,7 @@ HOLDS = {"<=": operator.le, ">=": operator.ge, "==": operator.eq}
 
 @contextmanager
 def scripted() -> Iterator[str]:
-    """Run a scripted upstream; return its URL."""
+    """Runs a scripted upstream in its own process, and yields its URL."""
     script = Path(__file__).with_name("scripted.py")
     server = subprocess.Popen([sys.executable, script], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     assert server.stdin is not None
@@ -33,23 +36,26 @@ def scripted() -> Iterator[str]:
 
 
 def seen(url: str) -> dict[str, Any]:
-    """Return the upstream's statistics."""
+    """Returns the requests that the upstream at `url` has received, and its concurrency."""
     with urllib.request.urlopen(f"{url}/seen", timeout=10) as answer:
         statistics: dict[str, Any] = json.load(answer)
         return statistics
 
 
 def bar(what: str, value: float, op: str, limit: float) -> dict[str, Any]:
-    """Compare a figure with its bar."""
+    """Returns the result of comparing `value` with its bar `limit`, such as `value <= limit`."""
     return {"what": what, "value": round(value, 3), "op": op, "bar": limit, "ok": HOLDS[op](value, limit)}
 
 
 def note(text: str) -> None:
-    """Print progress to stderr, apart from the result on stdout."""
+    """Prints progress to stderr. Standard output is for the result."""
     print(text, file=sys.stderr, flush=True)  # noqa: T201
 
 
 def report(name: str, figures: dict[str, Any], peers: dict[str, Any], bars: list[dict[str, Any]]) -> None:
-    """Print the result line."""
+    """Prints the result of an experiment as one line of JSON.
+
+    `figures` are those of Tidegate, and `peers` those of the clients that it is compared with.
+    """
     line = {"name": name, "seeds": [], "figures": figures, "peers": peers, "bars": bars}
     print(json.dumps(line))  # noqa: T201

@@ -1,13 +1,17 @@
-"""Runs the packages of one environment against a scripted upstream, and prints a line of JSON for each.
+"""Runs the packages of one environment against a scripted upstream, and prints JSON for each.
 
-    python framework_probe.py MODULE URL     MODULE has the PACKAGES
+    python framework_probe.py MODULE URL
+
+MODULE is a Python module with the list `PACKAGES`. For each package, one line is printed:
 
     {"package", "loops", "stock": {SCENARIO: CELL}, "ours": {SCENARIO: CELL}, "in_flight"}
 
-A CELL is one call, or three in the scenario of three event loops. It has the `attempts` seen by the upstream, and
-`ended`: `answered`, `quietly`, `cancelled`, or the class of the exception. For a cancelled call, `closed` is when the
-upstream saw the close: `at once`, `when collected` (after a garbage collection) or `never`. `in_flight` is the gate's
-count afterwards. `loops` means that the framework's own retry loop was left on.
+A CELL is one call, or three in the scenario of three event loops. It has the `attempts` seen by the
+upstream, and `ended`: `answered`, `quietly` (a stream ended without an error), `cancelled`, `no way
+to` (the call cannot be cancelled), or the class of the exception. For a cancelled call, `closed` is
+when the upstream saw the close: `at once`, `when collected` (after a garbage collection) or
+`never`. `in_flight` is the gate's number of calls in flight afterwards. `loops` means that the
+framework's own retry loop was left on.
 """
 
 from __future__ import annotations
@@ -29,7 +33,7 @@ if TYPE_CHECKING:
 
     from tested_client import Package, TestedClient
 
-#: The paths of each scenario.
+#: Scenarios by how the call is made. Each value is the path at the scripted upstream.
 ASK = {"429 once": "once/429", "429 always": "fail/429", "500 always": "fail/500"}
 READ = {"truncated stream": "cut/stream"}
 LOOPS = {"three event loops": "slow/0"}
@@ -43,32 +47,37 @@ PATIENCE = 2.0
 
 
 async def ask(client: TestedClient, _: str, __: Callable[[], Any]) -> str:
-    """Make one call."""
+    """Makes one call. The parameters are those of `cancel`; only `client` is used."""
     await client.ask()
     return "answered"
 
 
 async def read(client: TestedClient, _: str, __: Callable[[], Any]) -> str:
-    """Read one stream to its end."""
+    """Reads one stream to its end. The parameters are those of `cancel`; only `client` is used."""
     async for _part in client.stream():
         pass
     return "quietly"
 
 
 async def in_loops(client: TestedClient, _: str, __: Callable[[], Any]) -> str:
-    """Make a call in each of three event loops in turn, like programs with several `asyncio.run`."""
+    """Makes a call in each of three event loops in turn, like repeated calls of `asyncio.run`."""
     for _call in range(3):
         await asyncio.to_thread(lambda: asyncio.run(called(client)))
     return "answered"
 
 
 async def called(client: TestedClient) -> None:
-    """Make one call, as a coroutine for `asyncio.run`."""
+    """Makes one call, as a coroutine for `asyncio.run`."""
     await client.ask()
 
 
 async def cancel(client: TestedClient, where: str, arrived: Callable[[], Any]) -> str:
-    """Start one call or stream, and cancel it when the upstream has received it or sent its part."""
+    """Starts a call or a stream, cancels it, and returns how it ended: `cancelled` or `quietly`.
+
+    With `where` `head`, the call is cancelled when the upstream has received it; with `stream`,
+    when the first part of the stream has also arrived. `arrived` returns the requests that the
+    upstream received.
+    """
     if client.blocking:
         return await leave(client, where)
     text = asyncio.Event()
@@ -88,7 +97,10 @@ async def cancel(client: TestedClient, where: str, arrived: Callable[[], Any]) -
 
 
 async def leave(client: TestedClient, where: str) -> str:
-    """Close a synchronous stream after its first part. A thread that waits for headers cannot be stopped."""
+    """Closes a synchronous stream after its first part, and returns `cancelled`.
+
+    With `where` `head`, returns `no way to`: a thread that waits for headers cannot be stopped.
+    """
     if where == "head":
         return "no way to"
     stream: Any = client.stream()
@@ -98,13 +110,16 @@ async def leave(client: TestedClient, where: str) -> str:
 
 
 async def drain(stream: AsyncIterator[object], text: asyncio.Event) -> None:
-    """Read a stream, and set `text` at its first part."""
+    """Reads a stream to its end, and sets the event `text` when the first part arrives."""
     async for _ in stream:
         text.set()
 
 
 async def still_open(requests: Callable[[], list[dict[str, Any]]]) -> bool:
-    """Return whether the upstream still has one of these requests open after the timeout."""
+    """Polls the upstream for at most `PATIENCE` seconds until all the given requests are closed.
+
+    Returns `True` if one is still open. `requests` returns them as the upstream recorded them.
+    """
     clock = asyncio.get_running_loop().time
     deadline = clock() + PATIENCE
     while is_open := any(not request["closed_at"] for request in await asyncio.to_thread(requests)):
@@ -115,7 +130,10 @@ async def still_open(requests: Callable[[], list[dict[str, Any]]]) -> bool:
 
 
 async def measure(package: Package, url: str, gate: tidegate.Gate | None) -> dict[str, Any]:
-    """Play all scenarios concurrently, each with its own path and key."""
+    """Runs all scenarios of one package concurrently, each with its own path and key.
+
+    Returns the cells by scenario. Without a gate, the stock package is measured.
+    """
     who = f"{package.make.__name__}-{'ours' if gate else 'stock'}"
 
     def of(path: str) -> list[dict[str, Any]]:
@@ -143,7 +161,7 @@ async def measure(package: Package, url: str, gate: tidegate.Gate | None) -> dic
 
 
 async def main() -> None:
-    """Play all packages."""
+    """Runs the scenarios of each package, stock and with a gate, and prints its line."""
     module, url = sys.argv[1:]
     packages: list[Package] = importlib.import_module(module).PACKAGES
     asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(32))

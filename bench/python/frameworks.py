@@ -1,9 +1,12 @@
-"""Experiment `frameworks`: the attempts of each framework when calls fail, stock and through a gate.
+"""Experiment `frameworks`: the attempts that each framework makes for calls that fail.
 
-Each scenario is one call to its own path of a scripted upstream, which counts the attempts: one 429, permanent 429 and
-500, a truncated stream, a call cancelled before headers and mid-stream, and three calls in an event loop each (not in
-Node, which has only one). A probe is any program that prints the lines that `framework_probe.py` describes. Prints one
-JSON object as its last line.
+Each framework is measured stock and with a gate.
+
+Each scenario is one call to its own path of a scripted upstream, which counts the attempts. The
+scenarios are one 429, permanent 429 and 500, a truncated stream, a call cancelled before headers
+and mid-stream, and three calls in an event loop each (not in Node, which has only one). A probe is
+any program that prints the lines that `framework_probe.py` describes. Prints one JSON object as its
+last line.
 
     python frameworks.py PYTHON_WITH_OPENAI_3 PYTHON_WITH_OPENAI_2 NODE
 """
@@ -24,26 +27,32 @@ Rows = list[dict[str, Any]]
 
 
 def probe(*program: str) -> Rows:
-    """Run a probe against an upstream of its own, and return its rows."""
+    """Runs a probe against an upstream of its own. Returns the objects that the probe prints."""
     with scripted() as url:
         done = subprocess.run([*program, url], stdout=subprocess.PIPE, text=True, check=True)
     return [json.loads(line) for line in done.stdout.splitlines()]
 
 
 def shown(cell: dict[str, Any]) -> str:
-    """Return the result of a call in words."""
+    """Returns the result of one scenario in words."""
     attempts = "1 attempt" if cell["attempts"] == 1 else f"{cell['attempts']} attempts"
     closed = f", closed {cell['closed']}" if "closed" in cell and cell["attempts"] else ""
     return f"{attempts}, {cell['ended']}{closed}"
 
 
 def figures(rows: Rows, side: str) -> dict[str, dict[str, str]]:
-    """Return one line per package and scenario."""
+    """Returns the results in words, by package and scenario.
+
+    `side` is `ours` (with a gate) or `stock`.
+    """
     return {row["package"]: {scenario: shown(cell) for scenario, cell in row[side].items()} for row in rows}
 
 
 def bars(rows: Rows) -> list[dict[str, Any]]:
-    """Compare all rows with the bars, except rows with a retry loop above the gate."""
+    """Compares the results with a gate with their bars.
+
+    Rows of packages whose own retry loop was left on are not compared, except for `in_flight`.
+    """
     judged = [row for row in rows if not row["loops"]]
 
     def cells(*scenarios: str) -> list[dict[str, Any]]:
@@ -70,7 +79,7 @@ def bars(rows: Rows) -> list[dict[str, Any]]:
 
 
 def main() -> None:
-    """Run all probes in turn, and print the result."""
+    """Runs all probes in turn, and prints the result."""
     openai_3, openai_2, node = sys.argv[1:]
     script = str(Path(__file__).with_name("framework_probe.py"))
     rows = probe(openai_3, script, "clients_of_openai3_environment")

@@ -1,9 +1,10 @@
-"""Experiment `python-memory`: the resident memory of an open event stream, with 1,000 and 5,000 streams open.
+"""Experiment `python-memory`: the memory of an open event stream, at 1,000 and 5,000 streams.
 
-asyncio over our transport runs beside stock httpx2 (1,000 streams only, because more take minutes to open). Each
-figure has a fresh process, which opens a few streams and closes them, and reads its resident size. Then it opens all
-streams, each with a task that has read the first chunk and waits for the next, and reads its size again. Prints one
-JSON object as its last line.
+The gate's httpx client on asyncio runs beside stock httpx2 (1,000 streams only, because more take
+minutes to open). Each figure has a fresh process, which opens a few streams, closes them, and reads
+its resident size. Then the process opens all streams, each with a task that has read the first
+chunk and waits for the next, and reads its resident size again. Prints one JSON object as its last
+line.
 """
 
 from __future__ import annotations
@@ -27,13 +28,13 @@ BODY = {"model": "small", "messages": [{"role": "user", "content": "hello"}], "s
 
 
 def resident() -> int:
-    """Return the resident memory of this process, in KiB."""
+    """Returns the resident memory of this process, in KiB."""
     status = Path("/proc/self/status").read_text()
     return int(status.split("VmRSS:", 1)[1].split(maxsplit=1)[0])
 
 
 def client_of(who: str) -> httpx2.AsyncClient:
-    """Return a client with room for all streams."""
+    """Returns an HTTP client, `tidegate` or `httpx2`, that can hold all streams open at once."""
     if who == "tidegate":
         gate = tidegate.Gate(defaults={"cap": MOST + WARM_UP})
         client: httpx2.AsyncClient = gate.httpx_async_client()
@@ -42,7 +43,11 @@ def client_of(who: str) -> httpx2.AsyncClient:
 
 
 async def read(client: httpx2.AsyncClient, url: str, gate: asyncio.Semaphore, begun: asyncio.Queue[None]) -> None:
-    """Open one stream and read it until the task is cancelled."""
+    """Opens a stream, reads its first chunk, and waits for more until the task is cancelled.
+
+    `gate` limits how many streams are being opened. `begun` gets an item when the first chunk has
+    arrived.
+    """
     async with gate:
         opened = client.stream("POST", f"{url}/stall/stream/v1/chat/completions", json=BODY)
         response = await opened.__aenter__()
@@ -57,7 +62,10 @@ async def read(client: httpx2.AsyncClient, url: str, gate: asyncio.Semaphore, be
 
 
 async def opened(client: httpx2.AsyncClient, url: str, streams: int) -> list[asyncio.Task[None]]:
-    """Open streams, and wait until each has its first chunk."""
+    """Opens streams, and returns the tasks that hold them open.
+
+    Returns when each stream has received its first chunk.
+    """
     gate, begun = asyncio.Semaphore(AT_ONCE), asyncio.Queue[None]()
     tasks = [asyncio.create_task(read(client, url, gate, begun)) for _ in range(streams)]
     for _ in tasks:
@@ -66,7 +74,7 @@ async def opened(client: httpx2.AsyncClient, url: str, streams: int) -> list[asy
 
 
 async def hold(who: str, url: str, streams: int) -> None:
-    """Open streams, and print the KiB per stream."""
+    """Opens `streams` streams, and prints the growth of the resident memory, in KiB per stream."""
     client = client_of(who)
     for task in (warm := await opened(client, url, WARM_UP)):
         task.cancel()
@@ -82,7 +90,7 @@ async def hold(who: str, url: str, streams: int) -> None:
 
 
 def main() -> None:
-    """Measure each figure in a process of its own, and print the result."""
+    """Measures each figure in a process of its own, and prints the result."""
     figures: dict[str, dict[str, Any]] = {who: {} for who in PLANS}
     for who, plan in PLANS.items():
         for streams in plan:

@@ -1,8 +1,8 @@
-"""Experiment `run`: 20,000 requests within rate limits, and a run that is killed fifty times.
+"""Experiment `run`: `tidegate run` with 20,000 requests under rate limits, and killed fifty times.
 
-`tidegate run` runs over real sockets, beside the client of OpenAI's cookbook: a semaphore, and retries with random
-exponential backoff. The server is `tidegate sim`, whose statistics show what ran. Prints a JSON object as its last
-line.
+The command runs over real sockets, and is compared with the client of OpenAI's cookbook: a
+semaphore, and retries with random exponential backoff. The server is `tidegate sim`, whose
+statistics show the attempts that it received. Prints a JSON object as its last line.
 """
 
 from __future__ import annotations
@@ -42,7 +42,11 @@ SEMAPHORES, ATTEMPTS, LEAST, MOST = (64, 256), 6, 1.0, 60.0
 
 @contextmanager
 def simulated(step_ms: float, **faults: object) -> Iterator[str]:
-    """Run a server whose engine never binds; return its URL."""
+    """Runs a simulated server, and yields its base URL.
+
+    Its engine has capacity for all requests, so only the rate limits in `faults` can reject them.
+    `step_ms` is the duration of one step of the engine.
+    """
     step = {"base_ms": step_ms, "per_prompt_token_ms": 0.0, "per_sequence_ms": 0.0}
     engine = {
         "num_blocks": 1_000_000,
@@ -66,7 +70,7 @@ def simulated(step_ms: float, **faults: object) -> Iterator[str]:
 
 
 def books(url: str) -> Counter[str]:
-    """Return the number of attempts at the server, by outcome."""
+    """Returns the number of attempts at the server: in total, by outcome and by status."""
     with urllib.request.urlopen(url.removesuffix("/v1") + "/sim/stats", timeout=10) as answer:
         tenants = json.load(answer)["tenants"].values()
     counts: Counter[str] = Counter()
@@ -78,7 +82,10 @@ def books(url: str) -> Counter[str]:
 
 
 def write(path: Path, longest: int) -> list[dict[str, Any]]:
-    """Write a file of requests of mixed sizes; return their bodies."""
+    """Writes a batch file of requests of mixed sizes, and returns the bodies of the requests.
+
+    Each request asks for at least 4 and fewer than `longest` output tokens.
+    """
     rng = random.Random(SEED)
     bodies = []
     with path.open("w") as file:
@@ -96,7 +103,7 @@ def write(path: Path, longest: int) -> list[dict[str, Any]]:
 
 
 def records(path: Path) -> list[dict[str, Any]]:
-    """Read an output file."""
+    """Returns the records of an output file, which may be compressed with gzip or zstd."""
     if path.suffix == ".zst":
         text = subprocess.run(["zstd", "-dcq", path], check=True, capture_output=True).stdout.decode()
     else:
@@ -105,7 +112,11 @@ def records(path: Path) -> list[dict[str, Any]]:
 
 
 def bound(found: list[dict[str, Any]], bodies: list[dict[str, Any]]) -> float:
-    """Return the minimum seconds for the quota: the cost of the lines, minus the initial content of the buckets."""
+    """Returns the minimum duration that the rate limits allow, in seconds.
+
+    This is the time in which the token buckets supply the cost of all lines, minus the time that
+    their initial content saves.
+    """
     cost = sum(
         record["response"]["body"]["usage"]["prompt_tokens"] + bodies[int(record["custom_id"][8:])]["max_tokens"]
         for record in found
@@ -114,13 +125,13 @@ def bound(found: list[dict[str, Any]], bodies: list[dict[str, Any]]) -> float:
 
 
 def run(folder: Path, url: str, output: str, *options: str) -> tuple[subprocess.Popen[bytes], float]:
-    """Start a run; return its process and its start time."""
+    """Starts `tidegate run`. Returns its process, and its start time on the monotonic clock."""
     command = [CLI, "run", folder / "in.jsonl", "-o", folder / output, "--url", url, "--quiet", *options]
     return subprocess.Popen(command), time.monotonic()
 
 
 def ours(folder: Path, bodies: list[dict[str, Any]], *options: str) -> dict[str, Any]:
-    """Measure a run of the whole file."""
+    """Runs `tidegate run` over the whole file under rate limits, and returns its figures."""
     with simulated(20.0, token_rate=RATE) as url:
         command, began = run(folder, url, "out.jsonl", "--overwrite", *options)
         code = command.wait()
@@ -139,7 +150,10 @@ def ours(folder: Path, bodies: list[dict[str, Any]], *options: str) -> dict[str,
 
 
 async def cookbook(folder: Path, bodies: list[dict[str, Any]], semaphore: int) -> dict[str, Any]:
-    """Measure the same requests with the cookbook's client."""
+    """Sends the same requests with the cookbook's client, and returns its figures.
+
+    `semaphore` is the number of calls that may run at once.
+    """
     rng = random.Random(SEED)
     least = bound(records(folder / "out.jsonl"), bodies)
     with simulated(20.0, token_rate=RATE) as url:
@@ -171,7 +185,7 @@ async def cookbook(folder: Path, bodies: list[dict[str, Any]], semaphore: int) -
 
 
 def killed(folder: Path, output: str, *options: str) -> dict[str, Any]:
-    """Kill a run at random moments, then let it finish."""
+    """Kills `tidegate run` at random moments, lets the last run finish, and returns the figures."""
     rng = random.Random(SEED)
     path = folder / output
     # Slow enough that fifty kills come before the end.
@@ -200,7 +214,7 @@ def killed(folder: Path, output: str, *options: str) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Measure all, and print the result."""
+    """Measures all, and prints the result."""
     figures: dict[str, Any] = {}
     peers: dict[str, Any] = {}
     with tempfile.TemporaryDirectory() as name:

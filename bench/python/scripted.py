@@ -1,16 +1,19 @@
-"""An upstream in its own process. The path of a request selects its behaviour or its statistics.
+"""A scripted upstream in its own process. The path of a request selects the answer.
 
     POST /slow/MS/...       answers after MS milliseconds
-    POST /window/MS/...     answers 429 with Retry-After until MS milliseconds after the first request, then at once
+    POST /window/MS/...     answers 429 with Retry-After until MS milliseconds after the first
+                            such request, and then answers at once
     POST /stall/head/...    never answers
     POST /stall/stream/...  streams its first text and then nothing
     POST /fail/STATUS/...   always answers that status; a 429 has Retry-After: 1
     POST /once/STATUS/...   answers that status to the first request of a path, then 200
     POST /cut/...           streams its first text and closes, without the API's end of a stream
-    GET  /seen              returns the requests (path, x-id, times, status), and the peak and current concurrency
+    GET  /seen              returns the requests (path, x-id, times, status), and the peak and
+                            current concurrency
 
-The end of the path selects the API of answers and streams (`api_answers.py`). Times are of the
-system's monotonic clock, which all processes share. Prints its port, then serves until standard input is closed.
+The end of the path selects the API of answers and streams (`api_answers.py`). Times are in seconds
+of the system's monotonic clock, which all processes share. The process prints its port, then serves
+until standard input is closed.
 """
 
 from __future__ import annotations
@@ -30,7 +33,12 @@ from upstream import STREAM, chunked
 
 @dataclass
 class Seen:
-    """One request."""
+    """One request as the upstream recorded it.
+
+    `at` is its arrival and `closed_at` the client's close of a stalled request, both in seconds on
+    the monotonic clock. `id` is the header `x-id`. `status` is the HTTP status of the answer, or
+    None without one.
+    """
 
     path: str
     id: str
@@ -40,16 +48,16 @@ class Seen:
 
 
 class Upstream:
-    """The upstream and the requests that it received."""
+    """The state of the upstream: the requests that it received, and its concurrency."""
 
     def __init__(self) -> None:
-        """Create an upstream without requests."""
+        """Creates an upstream that has received no requests."""
         self.seen: list[Seen] = []
         self.now = self.most = 0
         self.window: float | None = None
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Serve one connection."""
+        """Answers the requests of one connection until the client closes it."""
         try:
             while request := await read(reader):
                 await self.answer(*request, reader, writer)
@@ -61,7 +69,7 @@ class Upstream:
     async def answer(
         self, path: str, headers: dict[str, str], reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> None:
-        """Answer one request as its path selects."""
+        """Answers one request as its path selects, and records it."""
         _, kind, how, *_ = [*path.split("/"), "", ""]
         if kind == "seen":
             requests = [asdict(seen) for seen in self.seen]
@@ -99,7 +107,10 @@ class Upstream:
             self.now -= 1
 
     def left(self, window: float) -> float:
-        """Return the rest of the window in seconds. The first request opens the window."""
+        """Returns the seconds until the window of rejections ends, 0 or less if it has ended.
+
+        The first call opens the window, which lasts `window` seconds.
+        """
         now = time.monotonic()
         if self.window is None:
             self.window = now + window
@@ -107,14 +118,17 @@ class Upstream:
 
 
 def whole(status: str, body: Any, headers: str = "") -> bytes:
-    """Return a JSON response."""
+    """Returns a whole HTTP response with a JSON body. `headers` are extra header lines."""
     data = json.dumps(body).encode()
     head = f"HTTP/1.1 {status}\r\ncontent-type: application/json\r\n{headers}content-length: {len(data)}\r\n\r\n"
     return head.encode() + data
 
 
 async def read(reader: asyncio.StreamReader) -> tuple[str, dict[str, str]] | None:
-    """Read one request and its body. Return None at the end of the connection."""
+    """Reads one request and its body. Returns the path and the headers of the request.
+
+    Raises `asyncio.IncompleteReadError` if the connection ends before a whole request.
+    """
     head = await reader.readuntil(b"\r\n\r\n")
     first, *lines = head.decode("latin-1").split("\r\n")
     headers = {name.strip().lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
@@ -123,7 +137,7 @@ async def read(reader: asyncio.StreamReader) -> tuple[str, dict[str, str]] | Non
 
 
 async def main() -> None:
-    """Serve until standard input is closed."""
+    """Prints the port, and serves until standard input is closed."""
     server = await asyncio.start_server(Upstream().serve, "127.0.0.1", 0, backlog=4096)
     print(server.sockets[0].getsockname()[1], flush=True)  # noqa: T201
     await asyncio.get_running_loop().run_in_executor(None, sys.stdin.read)

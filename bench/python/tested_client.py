@@ -1,4 +1,4 @@
-"""A uniform interface to the tested clients: one call and one stream."""
+"""A uniform interface to the tested packages: each client can make one call and open one stream."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ CHAT: Any = [{"role": "user", "content": ASK}]
 
 @dataclass(frozen=True)
 class TestedClient:
-    """A client of an upstream of its own."""
+    """The client of one package for one upstream."""
 
     #: Makes one call.
     ask: Callable[[], Awaitable[object]]
@@ -30,7 +30,11 @@ class TestedClient:
 
 
 class Package(NamedTuple):
-    """A package, with a constructor of its client from a URL, a key and a gate. Without a gate the client is stock."""
+    """A package under test.
+
+    `make` creates its client from a base URL, a key and a gate. Without a gate, the client is
+    stock. `distribution` is the name on PyPI. `flavour` tells several entries of one package apart.
+    """
 
     distribution: str
     make: Callable[[str, str, tidegate.Gate | None], TestedClient]
@@ -40,35 +44,41 @@ class Package(NamedTuple):
 
     @property
     def title(self) -> str:
-        """The package with its version, and its flavour."""
+        """The package name with its installed version, and the flavour if it has one."""
         name = f"{self.distribution} {version(self.distribution)}"
         return f"{name}, {self.flavour}" if self.flavour else name
 
 
 class Closable:
-    """An SDK's stream as an iterator with `close`. If the stream has no `close`, its references are dropped."""
+    """An SDK's stream as an iterator that can be closed.
+
+    If the stream itself has no `close`, closing only drops the references to it.
+    """
 
     def __init__(self, stream: Any) -> None:
-        """Take ownership of the stream."""
+        """Takes ownership of the stream."""
         self._stream, self._parts = stream, iter(stream)
 
     def __iter__(self) -> Iterator[object]:
-        """Return itself, because a stream is read once."""
+        """Returns itself, because a stream is read once."""
         return self
 
     def __next__(self) -> object:
-        """Return the next part."""
+        """Returns the next part of the stream."""
         return next(self._parts)
 
     def close(self) -> None:
-        """Close the stream."""
+        """Closes the stream, and drops the references to it."""
         if hasattr(self._stream, "close"):
             self._stream.close()
         del self._stream, self._parts
 
 
 def in_threads(ask: Callable[[], object], stream: Callable[[], Iterator[object]]) -> TestedClient:
-    """Return a synchronous client that runs in threads. `stream` returns an iterator with `close`."""
+    """Returns the tested client of a synchronous package, which runs in threads.
+
+    `ask` makes one call. `stream` opens one stream, an iterator with `close`.
+    """
 
     async def parts() -> AsyncIterator[object]:
         made: Any = await asyncio.to_thread(stream)
@@ -81,7 +91,7 @@ def in_threads(ask: Callable[[], object], stream: Callable[[], Iterator[object]]
 
 
 def flat(stream: Callable[[], Awaitable[AsyncIterator[object]]]) -> Callable[[], AsyncIterator[object]]:
-    """Turn a coroutine that returns an iterator into an iterator."""
+    """Returns a function that returns the iterator to which `stream` resolves when awaited."""
 
     async def parts() -> AsyncIterator[object]:
         async for part in await stream():

@@ -1,7 +1,8 @@
-"""An upstream that is never the bottleneck: fixed answers, written by a bare asyncio protocol in its own process.
+"""An upstream that is never the bottleneck, in its own process.
 
-`POST /v1/chat/completions` answers a small completion; `POST /sse/N/GAP_MS` streams N events, one every GAP_MS
-milliseconds. Prints its port, then serves until standard input is closed.
+A bare asyncio protocol writes fixed answers. `POST /v1/chat/completions` answers a small
+completion; `POST /sse/N/GAP_MS` streams N events, one every GAP_MS milliseconds. Prints its port,
+then serves until standard input is closed.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ STREAM = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encodi
 
 
 def chunked(data: bytes) -> bytes:
-    """Return one chunk of a chunked body."""
+    """Returns `data` as one chunk of a response body in chunked transfer encoding."""
     return b"%x\r\n%s\r\n" % (len(data), data)
 
 
@@ -44,15 +45,15 @@ CHUNK, END = chunked(EVENT), chunked(LAST) + b"0\r\n\r\n"
 
 
 class Protocol(asyncio.Protocol):
-    """One connection. Requests are separated by their lengths only."""
+    """The server's side of one connection. A request body must have a `content-length`."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Store the transport."""
+        """Stores the transport of the new connection."""
         self.transport: asyncio.Transport = transport  # type: ignore[assignment]
         self.buffer = b""
 
     def data_received(self, data: bytes) -> None:
-        """Answer every request that is complete."""
+        """Answers each request that is complete, and keeps the rest of the data."""
         self.buffer += data
         while (end := self.buffer.find(b"\r\n\r\n")) >= 0:
             head = self.buffer[:end].lower()
@@ -69,7 +70,10 @@ class Protocol(asyncio.Protocol):
                 self.transport.write(ANSWER)
 
     def send(self, left: int, gap: float) -> None:
-        """Send one event, and schedule the next. `gap` is in seconds."""
+        """Sends one event, and schedules the next one after `gap` seconds.
+
+        `left` is the number of events still to send. The last event also ends the stream.
+        """
         if self.transport.is_closing():
             return
         self.transport.write(CHUNK if left > 1 else CHUNK + END)
@@ -78,7 +82,7 @@ class Protocol(asyncio.Protocol):
 
 
 async def main() -> None:
-    """Serve until standard input is closed."""
+    """Prints the port, and serves until standard input is closed."""
     loop = asyncio.get_running_loop()
     server = await loop.create_server(Protocol, "127.0.0.1", 0, backlog=4096)
     print(server.sockets[0].getsockname()[1], flush=True)  # noqa: T201

@@ -15,7 +15,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 
 @dataclass
 class Authority:
-    """A certificate authority that the environment trusts, with the files for its users."""
+    """A certificate authority that the environment trusts, and the folder of its files."""
 
     ca: trustme.CA
     folder: Path
@@ -25,7 +25,10 @@ class Authority:
         return self.folder / "ca.pem"
 
     def server(self, **settings: Any) -> ssl.SSLContext:
-        """Returns a server context with a certificate for 127.0.0.1."""
+        """Returns the TLS context of a server with a certificate for 127.0.0.1.
+
+        `settings` are attributes to set on the context.
+        """
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         self.ca.issue_cert("127.0.0.1").configure_cert(context)
         self.ca.configure_trust(context)
@@ -34,13 +37,13 @@ class Authority:
         return context
 
     def certificate(self) -> str:
-        """Writes a client certificate with its key. Returns its path."""
+        """Writes a client certificate and its key to a file. Returns the path of the file."""
         path = self.folder / "client.pem"
         self.ca.issue_cert("client").private_key_and_cert_chain_pem.write_to_path(str(path))
         return str(path)
 
     def revocations(self) -> str:
-        """Writes an empty list of revoked certificates. Returns its path."""
+        """Writes an empty list of revoked certificates to a file. Returns the path of the file."""
         issuer = x509.load_pem_x509_certificate(self.ca.cert_pem.bytes())
         key: Any = serialization.load_pem_private_key(self.ca.private_key_pem.bytes(), None)
         builder = x509.CertificateRevocationListBuilder(

@@ -38,7 +38,7 @@ ON_EVERY_LOOP = {
 
 
 def pytest_asyncio_loop_factories(item: pytest.Item) -> dict[str, Callable[[], asyncio.AbstractEventLoop]]:
-    """Returns the factories of the event loops that a test runs on."""
+    """Returns the factories of the event loops on each of which an asynchronous test runs."""
     # Virtual time replaces `asyncio.new_event_loop` later.
     factories: dict[str, Callable[[], asyncio.AbstractEventLoop]] = {
         "default": lambda: asyncio.new_event_loop(),  # noqa: PLW0108
@@ -50,7 +50,7 @@ def pytest_asyncio_loop_factories(item: pytest.Item) -> dict[str, Callable[[], a
 
 @pytest.fixture(autouse=True, scope="session")
 def one_authority(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Make httpx trust one authority of certifi instead of all: to load them takes 20 ms for each client."""
+    """Makes httpx trust only one of certifi's authorities. Loading all takes 20 ms per client."""
     end = "-----END CERTIFICATE-----\n"
     first, _, _ = Path(certifi.where()).read_text().partition(end)
     path = tmp_path_factory.mktemp("certifi") / "cacert.pem"
@@ -62,7 +62,7 @@ def one_authority(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 
 @pytest.fixture
 def upstream() -> Iterator[Upstream]:
-    """Returns a scripted server."""
+    """Runs a scripted server during the test, and returns it."""
     with Upstream() as server:
         yield server
 
@@ -75,7 +75,7 @@ def gate() -> tidegate.Gate:
 
 @pytest.fixture
 def authority(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Authority:
-    """Returns an authority that both httpx and the gate find in SSL_CERT_FILE."""
+    """Returns a certificate authority that httpx and the gate find through SSL_CERT_FILE."""
     made = Authority(trustme.CA(), tmp_path)
     made.ca.cert_pem.write_to_path(str(made.file))
     monkeypatch.setenv("SSL_CERT_FILE", str(made.file))
@@ -86,5 +86,5 @@ def authority(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Authority:
 
 @pytest.fixture
 def one_attempt(authority: Authority) -> tidegate.Gate:  # noqa: ARG001 - sets the environment
-    """Returns a gate that trusts the authority and makes one attempt per call."""
+    """Returns a gate that trusts `authority` and makes only one attempt per call."""
     return tidegate.Gate(defaults={"retry": {"attempts": 1}})

@@ -16,7 +16,10 @@ STREAM = {**BODY, "stream": True}
 
 
 class CountingTransports:
-    """Custom transports that record their requests and send them with the default transports."""
+    """A synchronous and an asynchronous custom transport that record their requests and closes.
+
+    They send the requests with the package's default transports.
+    """
 
     def __init__(self, name: str) -> None:
         family = module(name)
@@ -51,7 +54,7 @@ def in_flight(gate: tidegate.Gate) -> int:
 
 
 async def until(condition: Any) -> None:
-    """Lets the loop run until a condition is true."""
+    """Waits, without blocking the event loop, until `condition()` is true."""
 
     async def holds() -> None:
         while not condition():

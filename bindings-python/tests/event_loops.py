@@ -1,4 +1,4 @@
-"""Event loops for tests."""
+"""An event loop for tests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Requests by synchronous and asynchronous clients of both httpx packages."""
+"""Helpers that send requests with synchronous and asynchronous clients of both httpx packages."""
 
 from __future__ import annotations
 
@@ -15,7 +15,10 @@ by_each_transport = pytest.mark.parametrize("transport", ["native", "keep"])
 
 
 async def sent(client: Any, method: str, url: str, **options: Any) -> Any:
-    """Sends a request with a synchronous or asynchronous client."""
+    """Sends a request with a synchronous or asynchronous client, and closes the client.
+
+    Returns the response.
+    """
     request = client.build_request(method, url, **options)
     if hasattr(client, "aclose"):
         async with client:
@@ -25,7 +28,10 @@ async def sent(client: Any, method: str, url: str, **options: Any) -> Any:
 
 
 def clients(name: str, gate: tidegate.Gate, transport: Any) -> list[tuple[Any, Any]]:
-    """Returns the clients of a package: pairs of one without the gate and one with it."""
+    """Returns two pairs of clients of an httpx package: synchronous and asynchronous.
+
+    In each pair, the first client is plain and the second sends through the gate.
+    """
     family = module(name)
     return [
         (family.Client(trust_env=False), gate.httpx_client(family=name, transport=transport)),

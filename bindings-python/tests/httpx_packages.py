@@ -10,5 +10,5 @@ INSTALLED = [name for name in ("httpx", "httpx2") if importlib.util.find_spec(na
 
 
 def module(name: str) -> Any:
-    """Returns the package of a name."""
+    """Imports and returns the package `httpx` or `httpx2`."""
     return importlib.import_module(name)

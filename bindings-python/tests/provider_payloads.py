@@ -17,7 +17,10 @@ CHAT: dict[str, Any] = {
 
 
 def chat_chunk(text: str | None, finish: str | None = None) -> dict[str, Any]:
-    """Returns one chunk of a streamed chat completion."""
+    """Returns one chunk of a streamed chat completion.
+
+    `text` is None in a chunk without text, and `finish` is the finish reason of the last chunk.
+    """
     delta = {} if text is None else {"content": text}
     return {
         "id": "chatcmpl-1",

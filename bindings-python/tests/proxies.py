@@ -1,4 +1,4 @@
-"""The table `tests/vectors/proxies.json`, and servers that record their connections."""
+"""The cases of `tests/vectors/proxies.json`, and servers that record which one a client uses."""
 
 from __future__ import annotations
 
@@ -23,13 +23,17 @@ WAIT = 30.0  # Seconds. Maximum wait of a server for a client. No result depends
 
 
 class Recorder:
-    """A server on loopback that records each connection: an HTTP or SOCKS proxy, or an origin.
+    """A server on loopback that records each connection, as an HTTP or SOCKS proxy or as an origin.
 
-    The server tunnels nothing. It rejects CONNECT, SOCKS and TLS after it has recorded the connection.
+    The server forwards nothing. It rejects CONNECT, SOCKS and TLS after it has recorded the
+    connection.
     """
 
     def __init__(self, label: str, seen: list[str]) -> None:
-        """Listens on a free port and appends `label` and the client's credentials to `seen`."""
+        """Starts the server on a free port.
+
+        For each connection, `label` and the client's credentials are appended to `seen`.
+        """
         self._label = label
         self._seen = seen
         self.heads: list[str] = []
@@ -44,7 +48,7 @@ class Recorder:
         return f"127.0.0.1:{self.port}"
 
     def close(self) -> None:
-        """Stops listening."""
+        """Stops the server."""
         self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
         self._thread.join(WAIT)
@@ -91,7 +95,7 @@ class Recorder:
 
 
 def _socks_credentials(connection: socket.socket) -> str:
-    """Returns the login of a SOCKS5 client (RFC 1929), or an empty text."""
+    """Returns the user and password that a SOCKS5 client sends (RFC 1929), or an empty text."""
     with connection.makefile("rb") as reader:
         methods = reader.read(reader.read(1)[0])
         credentials = ""
@@ -109,7 +113,7 @@ def _socks_credentials(connection: socket.socket) -> str:
 
 
 class Network:
-    """The proxies `a` and `b`, an origin, and their recorded connections."""
+    """Two proxies, `a` and `b`, and an origin, with a record of the connections to them."""
 
     def __init__(self) -> None:
         """Starts the servers."""
@@ -119,7 +123,7 @@ class Network:
         self.origin = Recorder("direct", self.seen)
 
     def fill(self, text: str) -> str:
-        """Replaces the placeholders of the table by addresses and names."""
+        """Returns `text` with the placeholders of the cases replaced by addresses and names."""
         for name, value in (
             ("a", self.a.address),
             ("b", self.b.address),
@@ -132,7 +136,10 @@ class Network:
         return text
 
     def connection_of(self, get: Any, url: str, failures: tuple[type[Exception], ...]) -> str:
-        """Returns where `get(url)` connects: `a` or `b` with credentials, else `direct`."""
+        """Returns where `get(url)` connects: `a` or `b` with the credentials, otherwise `direct`.
+
+        Exceptions in `failures` are ignored.
+        """
         self.seen.clear()
         with contextlib.suppress(*failures):
             get(url)
@@ -146,7 +153,7 @@ class Network:
 
 @pytest.fixture(scope="module")
 def network() -> Iterator[Network]:
-    """Returns the servers."""
+    """Runs the servers during the tests of a module, and returns them."""
     network = Network()
     yield network
     network.close()
@@ -154,7 +161,7 @@ def network() -> Iterator[Network]:
 
 @contextlib.contextmanager
 def environment(variables: dict[str, str]) -> Iterator[None]:
-    """Sets these proxy variables and removes all others."""
+    """Sets the given proxy variables and removes all others, until the end of the `with` block."""
     names = [name for name in os.environ if name.lower().endswith("_proxy") or name == "REQUEST_METHOD"]
     with pytest.MonkeyPatch.context() as patch:
         for name in names:

@@ -1,4 +1,4 @@
-"""The simulator as a server: a provider that counts and enforces budgets."""
+"""The command `tidegate sim` as a provider that counts and enforces budgets."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ LENGTH = "x-sim-output-tokens"
 
 
 class Provider:
-    """A running simulator."""
+    """A running simulator, which is reached by its base URL."""
 
     def __init__(self, base_url: str) -> None:
-        """Stores the address."""
+        """Stores the base URL of the simulator's API."""
         self.base_url = base_url
         self.origin = base_url.removesuffix("/v1")
 
@@ -37,7 +37,7 @@ class Provider:
             return json.load(answer)
 
     def statuses(self) -> dict[str, int]:
-        """Returns the number of responses by status."""
+        """Returns the number of responses by HTTP status, over all tenants."""
         statuses: Counter[str] = Counter()
         for tenant in self.stats()["tenants"].values():
             statuses.update(tenant["statuses"])
@@ -48,9 +48,11 @@ class Provider:
 def simulated(
     folder: Path, faults: dict[str, Any] | None = None, step_ms: float = 1, **token_rate: Any
 ) -> Iterator[Provider]:
-    """Runs a simulator in real time with these faults, step time and budget.
+    """Runs a simulator in real time, and yields it.
 
-    `make test-python` sets the command.
+    `step_ms` is the time of an engine step in milliseconds. `token_rate` has the settings of the
+    provider's budget, if there are any. The environment variable `TIDEGATE_CLI` names the command,
+    which `make test-python` sets. Without it, the test is skipped.
     """
     command = os.environ.get("TIDEGATE_CLI")
     if not command:

@@ -1,4 +1,4 @@
-"""The official Anthropic client, wrapped."""
+"""Tests of the official Anthropic client that a gate wraps."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tests of usage that the gate requests and the caller does not see."""
+"""Tests of token usage that the gate requests from the provider and hides from the caller."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ USAGE = {"prompt_tokens": 5, "completion_tokens": 2, "total_tokens": 7}
 
 
 def openais(*lines: Any) -> list[Any]:
-    """Returns a stream with usage as OpenAI sends it, in a separate chunk."""
+    """Returns `lines` with an extra chunk of token usage before the end, as OpenAI sends it."""
     *chunks, done = lines
     last = {**chunks[-1], "choices": [], "usage": USAGE}
     return [*({**chunk, "usage": None} for chunk in chunks), last, done]

@@ -44,7 +44,10 @@ async def wait_until_idle(gate: tidegate.Gate) -> None:
 
 
 async def burst(sdk: openai.AsyncOpenAI) -> list[Any]:
-    """Sends nearly the budget of a minute at once, then four times the rest."""
+    """Uses up nearly all of a minute's budget, then makes more calls than the rest allows.
+
+    These calls need four times the rest. Returns their answers and exceptions.
+    """
     await ask(sdk, TOKENS - 10 * RESERVED)
     return await asyncio.gather(*(ask(sdk) for _ in range(40)), return_exceptions=True)
 

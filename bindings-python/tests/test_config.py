@@ -1,4 +1,4 @@
-"""Tests that the configuration types equal the keys of the core, and that settings pass."""
+"""Tests that the configuration types have the core's keys, and that settings reach the core."""
 
 from __future__ import annotations
 
@@ -13,7 +13,10 @@ from vectors import FOLDER, Case, every
 
 
 def known_keys(**settings: Any) -> set[str]:
-    """Returns the keys that the core names in the error about the unknown key `wibble`."""
+    """Returns the valid keys that the core lists in its error about the unknown key `wibble`.
+
+    `settings` are arguments of `Gate` that contain this key.
+    """
     with pytest.raises(tidegate.ConfigError) as raised:
         tidegate.Gate(**settings)
     (line,) = str(raised.value).splitlines()

@@ -59,7 +59,10 @@ def test_custom_transport_is_kept_and_rejected_as_native(name: str, gate: tidega
 
 
 def with_part(owner: str, name: str, part: Any) -> Callable[[Any], None]:
-    """Returns a function that changes a transport, or its pool."""
+    """Returns a function that sets an attribute of a transport, or of its pool.
+
+    `owner` is `transport` or `pool`, `name` names the attribute, and `part` is its new value.
+    """
     return lambda transport: setattr(transport if owner == "transport" else transport._pool, name, part)
 
 
@@ -190,7 +193,7 @@ def test_wrapping_again_keeps_the_custom_transport(name: str, upstream: Upstream
 
 @pytest.mark.parametrize("name", INSTALLED)
 def test_failures_are_responses_under_an_unwrapped_sdk(name: str, gate: tidegate.Gate) -> None:
-    """The SDK must not retry what the gate has retried."""
+    """The gate has retried already, and the SDK would retry an exception again."""
     httpx = module(name)
 
     def fail(_: Any) -> Any:

@@ -77,7 +77,7 @@ def test_patched_connection_pool_is_used(name: str, gate: tidegate.Gate, monkeyp
 
 
 async def forward(exchange: Exchange) -> None:
-    """Acts as a proxy for the URL in the request line."""
+    """Acts as an HTTP proxy: sends the request to its host, and passes the answer back."""
     host, port = exchange.headers["host"].split(":")
     reader, writer = await asyncio.open_connection(host, int(port))
     path = "/" + exchange.path.split("/", 3)[3]

@@ -20,7 +20,7 @@ POOL = "http://llama"
 
 @pytest.fixture
 def replicas() -> Iterator[list[Upstream]]:
-    """Returns two replicas that answer."""
+    """Runs two servers that answer chat completions, and returns them."""
     with contextlib.ExitStack() as stack:
         both = [stack.enter_context(Upstream()) for _ in range(2)]
         for replica in both:
@@ -29,14 +29,14 @@ def replicas() -> Iterator[list[Upstream]]:
 
 
 def pool(replicas: list[Upstream], mode: str = "enforce") -> tidegate.Gate:
-    """Returns a gate over these replicas, without health checks."""
+    """Returns a gate with a pool of these replicas, without health checks and polls."""
     urls = [replica.url for replica in replicas]
     settings = {"replicas": urls, "health": "none", "poll": "none"}
     return tidegate.Gate(mode=mode, targets={"llama": {"pool": settings}})
 
 
 def asked(replicas: list[Upstream]) -> list[tuple[Upstream, str]]:
-    """Returns the replica and the host header of each call."""
+    """Returns, for each call, the replica that received it and the host header."""
     return [
         (replica, exchange.headers["host"])
         for replica in replicas

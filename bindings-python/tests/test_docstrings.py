@@ -1,4 +1,4 @@
-"""Runs the examples in the docstrings of the public items, and checks that these are documented."""
+"""Checks that public items have docstrings, and runs the examples in them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ EXAMPLE = re.compile(r"```python\n(.*?)```", re.DOTALL)
 
 
 def public_items() -> Iterator[tuple[str, Any]]:
-    """Yields each public item of the package with its name, and each public method."""
+    """Yields the name and the object of each public module, item and method of the package."""
     for module in MODULES:
         yield module.__name__, module
         for name in module.__all__:

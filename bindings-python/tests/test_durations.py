@@ -1,4 +1,4 @@
-"""Tests that any duration that users set is used, reduced or rejected."""
+"""Tests that each duration that users can set is used, reduced to the maximum, or rejected."""
 
 from __future__ import annotations
 
@@ -25,7 +25,10 @@ ANY = [*HUGE, *INVALID_NUMBERS, *EXTREME_NUMBERS, 0, 1]
 
 
 def error_of(use: Callable[[], object]) -> type[BaseException] | None:
-    """Returns the class of the exception that the function raises. A panic is not an Exception."""
+    """Returns the class of the exception that the function raises, or None if it raises none.
+
+    A panic of the core is not an `Exception`, so it fails the test.
+    """
     try:
         use()
     except Exception as error:

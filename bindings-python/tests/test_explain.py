@@ -17,7 +17,11 @@ URL = "https://models.example.com/v1"
 
 
 def explanations_of(script: Any) -> list[Any]:
-    """Runs the script with a gate of one slot and a client whose answers take a minute."""
+    """Runs `script` on virtual time, and returns its result.
+
+    The script gets a gate with one slot, and a function that makes a call with a label. The answer
+    to each call takes a minute.
+    """
     gate = tidegate.Gate({"small": {"cap": 1, "wait": 90}}, tools={"db": 1})
     sdk = gate.wrap(openai.AsyncOpenAI(base_url=URL, api_key="k"))
 

@@ -18,14 +18,14 @@ SPARE_KEY = "sk-spare"
 
 @pytest.fixture
 def spare() -> Iterator[Upstream]:
-    """Returns another provider."""
+    """Runs the server of the fallback target, and returns it."""
     with Upstream() as server:
         yield server
 
 
 @pytest.fixture
 def gate(upstream: Upstream, spare: Upstream, monkeypatch: pytest.MonkeyPatch) -> tidegate.Gate:
-    """Returns a gate whose first target has one slot, and a spare one."""
+    """Returns a gate whose first target has one slot and falls back to the target `spare`."""
     monkeypatch.setenv("SPARE_API_KEY", SPARE_KEY)
     first = {"url": f"{upstream.url}/v1", "cap": 1, "on_full": "refuse", "fallback": "spare"}
     second = {"url": f"{spare.url}/other/v1", "model": "tiny", "key_env": "SPARE_API_KEY"}
@@ -33,7 +33,7 @@ def gate(upstream: Upstream, spare: Upstream, monkeypatch: pytest.MonkeyPatch) -
 
 
 def check(gate: tidegate.Gate, spare: Upstream, *, stream: bool) -> None:
-    """Checks the request to the other provider, and the record of the call."""
+    """Checks the request that the fallback target received, and the record of the call."""
     (arrived,) = spare.exchanges
     assert arrived.path == "/other/v1/chat/completions"
     assert arrived.headers["authorization"] == f"Bearer {SPARE_KEY}"
@@ -91,14 +91,15 @@ async def test_rejection_by_all_targets_names_the_first(upstream: Upstream, spar
 
 
 def secret(name: str) -> str:
-    """Returns the value that a credential of this name has in these tests."""
+    """Returns the value of the credential with this name in these tests."""
     return f"secret-of-{name.lower()}"
 
 
 def request_to_fallback(case: Case, upstream: Upstream, spare: Upstream, **target: Any) -> Exchange:
-    """Sends a call with every header and query key of the case; return what the other server gets.
+    """Sends a call that falls back, and returns the request that the server `spare` receives.
 
-    The only slot of the first server is in use, so that the call falls back.
+    The call has every header and query key of the case. The only slot of the first server is in
+    use, so that the call falls back.
     """
     first: Any = {"url": f"{upstream.url}/v1", "cap": 1, "on_full": "refuse", "fallback": "spare"}
     second: Any = {"url": f"{spare.url}/other/v1", "model": "tiny", **target}
@@ -118,7 +119,7 @@ def request_to_fallback(case: Case, upstream: Upstream, spare: Upstream, **targe
 
 
 def query_of(exchange: Exchange) -> set[str]:
-    """Returns the names of the query parameters."""
+    """Returns the names of the query parameters of a request."""
     return {pair.split("=")[0] for pair in exchange.path.partition("?")[2].split("&")}
 
 

@@ -19,7 +19,7 @@ LIMIT = 16 << 20
 
 @pytest.fixture
 def fifo(tmp_path: Path) -> Iterator[Path]:
-    """Returns a FIFO to which a process is about to write, so that opening it would not block."""
+    """Returns a FIFO that a process is about to write to, so that opening it would not block."""
     path = tmp_path / "fifo"
     os.mkfifo(path)
     with subprocess.Popen(["sh", "-c", f"echo http://127.0.0.1:9 > '{path}'"]) as writer:
@@ -57,10 +57,10 @@ def test_configuration_above_the_size_limit_is_rejected(tmp_path: Path) -> None:
 
 
 def releases_the_gil(call: Callable[[], object]) -> bool:
-    """Returns `True` if another thread ran Python code during one of many such calls.
+    """Returns `True` if another thread ran Python code during one of up to 100 calls.
 
-    The interpreter does not switch threads otherwise. On a busy machine, one call may be over before
-    the other thread gets a processor.
+    The other thread can run only if the call releases the GIL. On a busy machine, one call may be
+    over before the other thread gets a processor, so several are made.
     """
     return any(others_ran_during(call) for _ in range(100))
 

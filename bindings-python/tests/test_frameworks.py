@@ -1,4 +1,7 @@
-"""Tests of LangChain models that hold SDK clients. The examples use the real framework."""
+"""Tests of LangChain models that contain SDK clients, with a stand-in for LangChain's class.
+
+The tests of the examples use LangChain itself.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,7 @@ from upstream import Upstream, answer
 
 
 class ChatModel(BaseModel):
-    """A model with the attributes of LangChain's model."""
+    """A stand-in for LangChain's `ChatOpenAI`, with the same module and attributes."""
 
     model_config = ConfigDict(arbitrary_types_allowed=True)
 
@@ -30,7 +33,7 @@ ChatModel.__module__ = "langchain_openai.chat_models.base"
 
 
 class SubclassedModel(ChatModel):
-    """A subclass as users write it."""
+    """A subclass of the model, as users define one."""
 
 
 def made(url: str, **held: Any) -> SubclassedModel:

@@ -1,4 +1,4 @@
-"""Tests of connection headers and lengths: what the server gets, and what is rejected."""
+"""Tests of connection headers and content lengths: what the server gets, and what is rejected."""
 
 from __future__ import annotations
 

@@ -107,11 +107,11 @@ def ports() -> list[_native.Port]:
 
 
 def assert_no_thread_waits(*, closed: bool = True) -> None:
-    """Waits until the threads have ended.
+    """Waits until each `tidegate-port` thread has ended, and fails if one does not end.
 
-    Threads of closed loops end by themselves, the others by the garbage collector.
-
-    A thread may hold its loop for a moment, and a collection of just then finds nothing.
+    The thread of a closed loop ends by itself. With `closed=False`, the loops may be open, and a
+    thread ends when its loop is garbage collected. Collection is repeated, because a thread may
+    refer to its loop for a moment.
     """
     for thread in waiting_threads():
         begun = time.monotonic()
@@ -129,7 +129,10 @@ def ports_of_earlier_tests() -> list[_native.Port]:
 
 
 def made_since(before: list[_native.Port]) -> list[_native.Port]:
-    """Returns the ports that are not among these. Earlier ports may be freed at any time."""
+    """Returns the native ports that exist now and are not in `before`.
+
+    Ports in `before` may be freed at any time.
+    """
     return [port for port in ports() if port not in before]
 
 

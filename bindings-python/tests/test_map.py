@@ -37,7 +37,10 @@ def calls_model(gate: tidegate.Gate, model: str = "small") -> Callable[[Any], Aw
 
 
 def holds_slot_for(gate: tidegate.Gate, seconds: float, target: str = "small") -> Callable[[Any], Awaitable[int]]:
-    """Makes a call without HTTP, which is faster."""
+    """Returns a function that holds a slot of the target for the given time, as a call does.
+
+    It makes no HTTP request, which is faster. It returns its argument.
+    """
 
     async def hold(item: int) -> int:
         async with gate.slot(target):
@@ -52,7 +55,10 @@ def now() -> float:
 
 
 def run_with_loop_checks(coroutine: Any, *, debug: bool = False) -> Any:
-    """Runs a coroutine on virtual time. Nothing may keep running, and nothing may be logged."""
+    """Runs a coroutine on virtual time, and returns its result.
+
+    Fails if another task is still running at the end, or if the event loop reports an error.
+    """
     complaints: list[Any] = []
 
     async def watched() -> Any:
@@ -84,7 +90,7 @@ async def read(results: tidegate.Map[int, Any], handed: list[int]) -> None:
 
 
 class CountingSource:
-    """A source that records how far it was read and whether it was closed."""
+    """A source of items that records how many were read and whether it was closed."""
 
     def __init__(self, end: int | None = None) -> None:
         self.taken, self.closed, self.end = 0, False, end
@@ -148,7 +154,10 @@ def test_error_is_in_the_result_of_its_item() -> None:
 
 @pytest.mark.parametrize("seed", range(24))
 def test_every_item_has_one_result_at_any_pace(seed: int) -> None:
-    """Each item has one result, ordered if requested, and at most `ahead` items are taken."""
+    """Each item has one result, in order if requested.
+
+    At most `ahead` items are read in advance.
+    """
     chance = random.Random(seed)
     count, ahead, cap = chance.randrange(300), chance.choice([1, 2, 7, 50, AHEAD]), chance.choice([1, 3, 16, 100])
     ordered, before, slow = chance.random() < 0.5, chance.choice([0, 0.5, 8]), chance.choice([0, 0, 0.3])
@@ -190,7 +199,10 @@ def test_every_item_has_one_result_at_any_pace(seed: int) -> None:
 @pytest.mark.parametrize("before", [0, 5, 40])
 @pytest.mark.parametrize("cap", [1, 10, 64])
 def test_slots_stay_in_use_with_a_short_queue(cap: int, before: float) -> None:
-    """With calls of ten seconds and work before each, every slot is in use until the last calls."""
+    """Every slot is in use until the last calls, although each item works before its call.
+
+    `before` is the time of that work in seconds. Each call takes ten seconds.
+    """
     rounds = 20
     depths: list[int] = []
 
@@ -215,7 +227,10 @@ def test_slots_stay_in_use_with_a_short_queue(cap: int, before: float) -> None:
 
 
 def test_waiting_calls_of_others_do_not_slow_the_map() -> None:
-    """Calls that wait for another target or in another lane do not reduce the number of items."""
+    """Calls of others that wait do not reduce the number of items that run at once.
+
+    They wait for another target or in another lane.
+    """
 
     async def both() -> float:
         gate = tidegate.Gate(targets={"busy": {"cap": 1, "url": "none"}, "small": {"cap": 20, "url": "none"}})

@@ -72,7 +72,10 @@ def test_map_without_an_event_loop(asynchronous_function: bool) -> None:
 
 
 def test_leaving_the_loop_ends_waits_in_threads() -> None:
-    """In real time, with calls that would take an hour and a nested map."""
+    """Runs in real time.
+
+    Without cancellation, the calls would take an hour. One item runs a nested map.
+    """
     gate = tidegate.Gate(targets={"small": {"cap": 4, "models": ["small"]}, "quick": {"cap": 4, "models": ["quick"]}})
     caught: list[type[BaseException]] = []
 
@@ -101,7 +104,7 @@ def test_leaving_the_loop_ends_waits_in_threads() -> None:
 
 
 def test_map_without_an_event_loop_in_real_time() -> None:
-    """The map closes the loop that it created in a thread without a loop."""
+    """A map in a thread without an event loop creates a loop and closes it."""
     gate = tidegate.Gate(targets={"small": 4})
     with FakeTarget(otherwise=ok("hi")).installed():
         assert [result.get() for result in gate.map(calls_model(gate), range(40), ordered=True)] == ["hi"] * 40

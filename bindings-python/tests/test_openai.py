@@ -1,4 +1,4 @@
-"""The official OpenAI client, wrapped."""
+"""Tests of the official OpenAI client that a gate wraps."""
 
 from __future__ import annotations
 

@@ -23,7 +23,10 @@ SETTINGS: dict[str, Any] = {"slow_start": "none", "poll": "50ms"}
 
 
 def replica(name: str, chat: Handler, health: int = 200) -> Handler:
-    """Answers as a server of one model does."""
+    """Returns a handler that answers as a model server with the model `name` does.
+
+    `chat` answers calls of the model. `health` is the status of health checks.
+    """
 
     async def handler(exchange: Exchange) -> None:
         if exchange.path == "/health":
@@ -41,7 +44,7 @@ def replica(name: str, chat: Handler, health: int = 200) -> Handler:
 
 @pytest.fixture
 def servers() -> Iterator[list[Upstream]]:
-    """Returns three replicas."""
+    """Runs three servers of a pool, and returns them."""
     with ExitStack() as stack:
         running = [stack.enter_context(Upstream()) for _ in range(3)]
         for server in running:

@@ -1,4 +1,4 @@
-"""Tests of fork, exit and Ctrl-C, each in its own process."""
+"""Tests of fork, exit and Ctrl-C. Each runs a program in its own process."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tests that the gate connects to the same address as httpx's own client, observed on sockets."""
+"""Tests that the gate connects to the same address as httpx's own client, as servers see it."""
 
 from __future__ import annotations
 
@@ -32,7 +32,10 @@ Decisions = dict[str, str] | str
 
 
 def decisions(network: Network, name: str, case: dict[str, Any], make: Callable[[], Any]) -> Decisions:
-    """Returns where the client from `make` connects for each URL, or `error` if `make` raises."""
+    """Returns, for each URL of the case, where the client that `make` creates connects.
+
+    Returns `error` if `make` raises an exception. The environment is that of the case.
+    """
     failures = (module(name).TransportError, OSError)
     with environment({key: network.fill(value) for key, value in case["env"].items()}):
         try:
@@ -207,7 +210,10 @@ def test_socks_proxy_carries_the_call_and_resolves_the_name(name: str, upstream:
 
 @contextlib.contextmanager
 def socks_proxy(upstream: Upstream) -> Any:
-    """Serves one SOCKS5 connection to the upstream. Yields its address and the requested names."""
+    """Runs a SOCKS5 proxy that serves one connection and forwards it to the upstream.
+
+    Yields the address of the proxy, and the list of the host names that the client requests.
+    """
     listener, asked = socket.create_server(("127.0.0.1", 0)), list[str]()
     port = int(upstream.url.rpartition(":")[2])
 
@@ -236,7 +242,7 @@ def socks_proxy(upstream: Upstream) -> Any:
 
 
 def pump(source: socket.socket, sink: socket.socket) -> None:
-    """Copies data until the source ends."""
+    """Copies data from `source` to `sink` until `source` ends."""
     with contextlib.suppress(OSError):
         while data := source.recv(65536):
             sink.sendall(data)

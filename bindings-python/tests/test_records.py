@@ -56,7 +56,7 @@ async def test_number_of_recorded_calls_is_limited(upstream: Upstream, gate: tid
 
 @pytest.fixture
 def threads_switch_rarely() -> Iterator[None]:
-    """Lets other threads run Python only while the running one waits or releases the GIL."""
+    """Keeps Python from switching threads unless the running one waits or releases the GIL."""
     interval = sys.getswitchinterval()
     sys.setswitchinterval(1000)
     yield

@@ -1,4 +1,4 @@
-"""Tests of slots of targets."""
+"""Tests of `Gate.slot`: slots of targets for calls that make no HTTP request through the gate."""
 
 from __future__ import annotations
 

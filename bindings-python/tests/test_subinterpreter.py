@@ -1,4 +1,4 @@
-"""Tests that only the main interpreter imports the package, and a failed import is harmless."""
+"""Tests that importing the package fails in a subinterpreter, and that this failure is harmless."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tests of sweeps from Python: options, ends and results. The search is tested in Rust."""
+"""Tests of sweeps from Python: options, interruption and results. The search is tested in Rust."""
 
 from __future__ import annotations
 
@@ -24,14 +24,17 @@ QUICK: dict[str, Any] = {"model": "sim", "input_tokens": 64, "output_tokens": 16
 
 @pytest.fixture(scope="module")
 def provider(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Provider]:
-    """Returns a server with a hard limit that is slow enough for a busy machine."""
+    """Runs a server with a hard limit on concurrent calls, and returns it.
+
+    Its answers are slow, so that the test also passes on a busy machine.
+    """
     with simulated(tmp_path_factory.mktemp("sim"), faults={"concurrency_limit": LIMIT}, step_ms=20) as server:
         yield server
 
 
 @pytest.fixture(scope="module")
 def found(provider: Provider, tmp_path_factory: pytest.TempPathFactory) -> tuple[tidegate.SweepResult, list[Any], Path]:
-    """Returns a result, the reported progress, and its directory."""
+    """Runs one sweep. Returns its result, the reported progress, and the directory of its files."""
     reports: list[tidegate.SweepProgress] = []
     out = tmp_path_factory.mktemp("out")
     result = tidegate.sweep(

@@ -1,4 +1,4 @@
-"""Tests of the pytest plugin, loaded as in users' suites."""
+"""Tests of the pytest plugin, which is loaded as in the test suite of a user."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tests of virtual time: one order of events for asyncio, gates and fake targets in each run."""
+"""Tests of virtual time: the order of events in asyncio, gates and fake targets is repeatable."""
 
 from __future__ import annotations
 
@@ -37,7 +37,11 @@ def clock() -> Iterator[VirtualClock]:
 
 
 def run_traffic(seed: int) -> tuple[list[str], float]:
-    """Two hundred agents call a model with 8 slots that fails at first and sometimes later."""
+    """Runs two hundred agents that call one model, on virtual time.
+
+    The model has 8 slots, and fails at first and sometimes later. Returns the trace of the target,
+    and the virtual seconds that the run took.
+    """
 
     async def agent(sdk: openai.AsyncOpenAI, gate: tidegate.Gate, number: int) -> None:
         await asyncio.sleep(number * 0.25)
@@ -171,7 +175,10 @@ def test_sync_call_in_a_thread_does_not_overtake_the_loop() -> None:
 
 
 def test_sync_clients_in_a_thread_pool_are_on_virtual_time() -> None:
-    """The threads belong to the loop's executor. While other threads compute, time may pass."""
+    """The threads belong to the loop's executor.
+
+    While threads outside it compute, time may pass.
+    """
 
     async def all_of_them() -> float:
         loop = asyncio.get_running_loop()
@@ -223,7 +230,7 @@ def test_nested_clocks_and_real_loops_are_rejected(clock: VirtualClock) -> None:
 
 
 def test_calls_on_real_time_continue(upstream: Upstream) -> None:
-    """A stream that began before virtual time is read to its end on its own loop."""
+    """A stream that began before virtual time was installed is read to its end, on its own loop."""
     upstream.handler = events(*CHAT_STREAM)
     sdk = tidegate.Gate().wrap(openai.AsyncOpenAI(base_url=f"{upstream.url}/v1", api_key="k"))
     begun, virtual = threading.Event(), threading.Event()
@@ -250,7 +257,10 @@ def test_loop_cannot_be_created_outside_the_clock() -> None:
 
 
 def test_asyncio_runner_waits_for_its_threads(clock: VirtualClock) -> None:
-    """Python 3.12 and later waits for threads up to five minutes, which pass at once here."""
+    """Python 3.12 and later waits up to five minutes for threads.
+
+    On virtual time, that limit is ignored.
+    """
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(asyncio.events, "new_event_loop", clock.new_event_loop)
         assert asyncio.run(asyncio.to_thread(sum, [1, 2])) == 3

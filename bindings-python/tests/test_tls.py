@@ -25,21 +25,21 @@ from upstream import Upstream, answer
 
 
 class PinningSocket(ssl.SSLSocket):
-    """Rejects each server, as a check of the certificate's fingerprint would."""
+    """A socket that rejects each server, as a check of the certificate's fingerprint would."""
 
     def do_handshake(self, *_: Any) -> None:
         raise ssl.SSLError("another fingerprint")
 
 
 class PinningObject(ssl.SSLObject):
-    """Rejects each server, for event loops."""
+    """An `SSLObject`, which event loops use, that rejects each server."""
 
     def do_handshake(self) -> None:
         raise ssl.SSLError("another fingerprint")
 
 
 class PinningContext(ssl.SSLContext):
-    """Rejects each server without custom socket classes."""
+    """A context that rejects each server in its own methods, without custom socket classes."""
 
     def wrap_socket(self, *_: Any, **__: Any) -> Any:
         raise ssl.SSLError("another fingerprint")
@@ -150,7 +150,7 @@ def test_tables_list_every_setting_of_a_context() -> None:
 
 
 def changed(name: str, authority: Authority, change: Change) -> ssl.SSLContext:
-    """Returns the package's default context with one change."""
+    """Returns the default TLS context of the package `name` with one change."""
     context: ssl.SSLContext = module(name).create_ssl_context()
     try:
         change(context, authority)
@@ -227,7 +227,7 @@ async def test_client_with_the_default_context_uses_the_gate(
 
 
 def certificate_with_curve(curve: ec.EllipticCurve, folder: Path) -> str:
-    """Writes a certificate with a key on a curve; return the path."""
+    """Writes a client certificate whose key is on the given curve. Returns the path of its file."""
     key = ec.generate_private_key(curve)
     name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "client")])
     builder = x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number())
@@ -280,7 +280,7 @@ def test_key_log_of_the_environment_is_written(
 
 @pytest.mark.parametrize("name", httpx_packages_of_openai())
 def test_tls_settings_count_with_an_http_base_url(name: str, authority: Authority, one_attempt: tidegate.Gate) -> None:
-    """A redirect or an absolute URL can lead to https from an http base URL."""
+    """A redirect or an absolute URL may use https although the base URL is http."""
     change, server = REFUSED["minimum_version"]
     with Upstream(tls=server(authority)) as upstream, Upstream() as plain:
         http = module(name).Client(verify=changed(name, authority, change), follow_redirects=True)
@@ -312,7 +312,10 @@ def test_tls_settings_of_a_mount_are_kept(
 def test_client_with_unlistable_authorities_keeps_its_transport(
     name: str, authority: Authority, gate: tidegate.Gate, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """A directory of authorities is read during handshakes, so two contexts look equal."""
+    """Contexts with different directories of authorities look equal.
+
+    Such a directory is read only during handshakes.
+    """
     with module(name).Client(verify=ssl.create_default_context(capath=str(tmp_path))) as http:
         sdk = openai.OpenAI(api_key="k", http_client=http)
         assert transport_of(gate.wrap(sdk)._client) == "kept"
@@ -336,7 +339,7 @@ def test_authorities_of_the_environment_are_read_again(
 
 
 async def assert_refused_by_all(name: str, gate: tidegate.Gate, url: str, **settings: Any) -> None:
-    """Checks that a bare, a wrapped and a new client all reject the server's certificate."""
+    """Checks that a plain, a new gate and a wrapped client all reject the server's certificate."""
     httpx = module(name)
     clients = [httpx.Client(**settings), gate.httpx_client(family=name, **settings)]
     aclients = [httpx.AsyncClient(**settings), gate.httpx_async_client(family=name, **settings)]
@@ -365,7 +368,7 @@ def native_is_refused(name: str, gate: tidegate.Gate, reason: str, **settings: A
 
 
 def another_authority(folder: Path) -> Authority:
-    """Returns an authority with its file in a directory that the environment does not name."""
+    """Returns a new authority. Its file is in `folder`, which no environment variable names."""
     folder.mkdir()
     other = Authority(trustme.CA(), folder)
     other.ca.cert_pem.write_to_path(str(other.file))

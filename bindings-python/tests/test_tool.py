@@ -1,4 +1,4 @@
-"""Tests of tools and contexts."""
+"""Tests of `Gate.tool` and of `tidegate.context`."""
 
 from __future__ import annotations
 
@@ -143,7 +143,7 @@ async def test_deadline_ends_a_wait(gate: tidegate.Gate) -> None:
 
 
 def in_own_task(work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
-    """Runs a coroutine as a task that holds nothing."""
+    """Runs a coroutine as a task with an empty context, in which no slot is held."""
     return contextvars.Context().run(asyncio.ensure_future, work)  # type: ignore[arg-type, return-value]
 
 

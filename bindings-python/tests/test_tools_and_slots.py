@@ -1,4 +1,4 @@
-"""Tests of model slots and tools together: warnings and released slots."""
+"""Tests of tasks that hold a slot of a model and wait for a tool: warnings and released slots."""
 
 from __future__ import annotations
 
@@ -45,12 +45,15 @@ def in_flight(gate: tidegate.Gate) -> int:
 
 
 def in_own_task(work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
-    """Runs a coroutine as a task that holds nothing."""
+    """Runs a coroutine as a task with an empty context, in which no slot is held."""
     return contextvars.Context().run(asyncio.ensure_future, work)  # type: ignore[arg-type, return-value]
 
 
 async def occupied(gate: tidegate.Gate) -> Callable[[], None]:
-    """Lets another task hold the tool. Returns a function that releases it."""
+    """Starts another task that holds the tool.
+
+    Returns a function that makes the task release it.
+    """
     done, has = asyncio.Event(), asyncio.Event()
 
     async def other() -> None:
@@ -188,7 +191,11 @@ def test_sync_call_with_an_open_response_warns(gate: tidegate.Gate, upstream: Up
 
 
 def both_orders(*, yield_slot: bool, caller_first: bool) -> list[str]:
-    """Runs two tasks that acquire a slot and the tool in opposite orders. Returns their ends."""
+    """Runs two tasks that acquire a model slot and a tool in opposite orders.
+
+    Returns how each ended: its text, or the class of its exception. With `caller_first`, the task
+    that acquires the model slot first starts first.
+    """
     gate = tidegate.Gate({"small": 1}, tools={"db": 1})
     sdk = asynchronous(gate, URL)
 

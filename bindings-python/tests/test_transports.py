@@ -1,4 +1,4 @@
-"""Tests of the clients of both httpx packages."""
+"""Tests of the gate's clients for both httpx packages."""
 
 from __future__ import annotations
 

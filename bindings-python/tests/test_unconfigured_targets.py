@@ -1,4 +1,7 @@
-"""Tests of keys beyond the table of targets: they share capacity, but not their cool-downs."""
+"""Tests of more API keys than unconfigured targets are kept for.
+
+Such keys share capacity, but not their cool-downs.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,7 @@ KEYS = 300
 
 
 async def refuse_one(exchange: Exchange) -> None:
-    """Answers the key `k299` with a Retry-After of an hour, and the others with 200."""
+    """Answers the key `k299` with a 429 and a Retry-After of an hour, and other keys with 200."""
     if exchange.headers["authorization"] == f"Bearer k{KEYS - 1}":
         await answer({"error": {}}, 429, retry_after="3600")(exchange)
     else:

@@ -50,7 +50,7 @@ async def test_multipart_has_a_content_length(name: str, upstream: Upstream, gat
 
 
 class Busy:
-    """Answer 429 once, then a transcription."""
+    """A handler that answers 429 to the first request, and a transcription to the later ones."""
 
     def __init__(self) -> None:
         self.status = 429
@@ -61,7 +61,10 @@ class Busy:
 
 
 def speech_gate(upstream: Upstream) -> tidegate.Gate:
-    """Returns a gate with a cap only for transcriptions. The upstream is busy at first."""
+    """Returns a gate with a cap for transcriptions only.
+
+    The upstream answers the first request with 429.
+    """
     upstream.handler = Busy()
     retry = {"attempts": 2, "base": "1ms", "max": "1ms"}
     return tidegate.Gate(targets={"speech": {"models": ["whisper*"], "cap": 1, "retry": retry}})
@@ -133,7 +136,7 @@ def test_openai_files_are_uploaded(upstream: Upstream, gate: tidegate.Gate) -> N
 
 
 async def idle(gate: tidegate.Gate) -> None:
-    """Waits until no call is active. A worker drops cancelled calls later."""
+    """Waits until no call is active, because a native thread drops cancelled calls with a delay."""
     while gate.snapshot()["active"]:
         await asyncio.sleep(0)
 

@@ -1,4 +1,4 @@
-"""Tests that the server gets exactly the URL of the caller, or the call is rejected."""
+"""Tests that the server receives exactly the URL of the caller, unless the call is rejected."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ from simulator import simulated
 
 @pytest.fixture(scope="module")
 def urls(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[str]]:
-    """Returns the replicas' base URLs."""
+    """Yields the base URLs of the replicas."""
     given = [url.strip() for url in os.environ.get("TIDEGATE_VLLM_URLS", "").split(",") if url.strip()]
     if given:
         yield given
@@ -34,7 +34,10 @@ def urls(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[str]]:
 
 @pytest.fixture
 def gate(urls: list[str]) -> tidegate.Gate:
-    """Returns a gate over the replicas. `OPENAI_API_KEY` is their key, if they need one."""
+    """Returns a gate with a pool of the replicas.
+
+    `OPENAI_API_KEY` is the replicas' key if it is set.
+    """
     pool: dict[str, Any] = {"replicas": urls, "poll": "100ms"}
     if os.environ.get("OPENAI_API_KEY"):
         pool["key_env"] = "OPENAI_API_KEY"
@@ -43,18 +46,18 @@ def gate(urls: list[str]) -> tidegate.Gate:
 
 @pytest.fixture
 async def sdk(gate: tidegate.Gate) -> openai.AsyncOpenAI:
-    """Returns a wrapped client with the pool's name as base URL."""
+    """Returns a wrapped client whose base URL is the pool."""
     key = os.environ.get("OPENAI_API_KEY", "none")
     return gate.wrap(openai.AsyncOpenAI(base_url="http://llama/v1", api_key=key))
 
 
 async def model(sdk: openai.AsyncOpenAI) -> str:
-    """Returns a model that the replicas serve."""
+    """Returns the name of the first model that the pool lists."""
     return (await sdk.models.list()).data[0].id
 
 
 def ask(number: int) -> Any:
-    """Returns a unique prompt."""
+    """Returns the messages of a request with a unique prompt."""
     return [{"role": "user", "content": f"{number}: say a few words about tide gates."}]
 
 

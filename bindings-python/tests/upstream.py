@@ -16,7 +16,10 @@ WAIT = 30.0  # Seconds. Maximum wait of a test for an event. No result depends o
 
 @dataclass
 class Exchange:
-    """One request, and the state of its connection."""
+    """A request that the server received, with its connection.
+
+    `closed` is set when `gone` has seen the client close the connection.
+    """
 
     method: str
     path: str
@@ -27,11 +30,11 @@ class Exchange:
     closed: threading.Event = field(default_factory=threading.Event)
 
     def json(self) -> Any:
-        """Returns the decoded body of the request."""
+        """Returns the request body, decoded from JSON."""
         return json.loads(self.body)
 
     async def head(self, status: int = 200, **headers: str) -> None:
-        """Sends the head of the response."""
+        """Sends the status line and the headers of the response."""
         lines = [f"HTTP/1.1 {status} Scripted"] + [f"{k.replace('_', '-')}: {v}" for k, v in headers.items()]
         self.writer.write(("\r\n".join(lines) + "\r\n\r\n").encode())
         await self.writer.drain()
@@ -42,7 +45,7 @@ class Exchange:
         await self.writer.drain()
 
     async def gone(self) -> None:
-        """Waits until the client closes the connection."""
+        """Waits until the client closes the connection, then sets `closed`."""
         try:
             while await self.reader.read(65536):
                 pass
@@ -55,10 +58,10 @@ Handler = Callable[[Exchange], Awaitable[None]]
 
 
 class Upstream:
-    """The server.
+    """A scripted server that records requests.
 
-    `handler` answers requests, `early` answers some paths before the body is read, and `exchanges`
-    has all requests.
+    `handler` answers requests. `early` answers requests whose path ends with `/early`, before their
+    body is read. `exchanges` has the requests that `handler` got, in order of arrival.
     """
 
     def __init__(self, tls: ssl.SSLContext | None = None) -> None:
@@ -85,17 +88,20 @@ class Upstream:
         return f"http://127.0.0.1:{self._port}"
 
     def wait_for(self, count: int) -> Exchange:
-        """Waits until a number of requests have arrived. Returns the last one."""
+        """Waits until `count` requests have arrived.
+
+        Returns the request with this number, counted from 1.
+        """
         with self._seen:
             assert self._seen.wait_for(lambda: len(self.exchanges) >= count, WAIT)
             return self.exchanges[count - 1]
 
     def event(self) -> asyncio.Event:
-        """Returns an event of the server's loop."""
+        """Returns a new asyncio event, for use on the server's event loop."""
         return asyncio.Event()
 
     def call(self, function: Callable[..., object], *args: object) -> None:
-        """Runs a function on the server's loop."""
+        """Schedules a function on the server's event loop, from another thread."""
         self._loop.call_soon_threadsafe(function, *args)
 
     def _run(self) -> None:
@@ -157,7 +163,7 @@ class Upstream:
 
 
 def answer(body: Any, status: int = 200, **headers: str) -> Handler:
-    """Answers with JSON."""
+    """Returns a handler that answers with JSON."""
 
     async def handler(exchange: Exchange) -> None:
         data = json.dumps(body).encode()
@@ -168,7 +174,7 @@ def answer(body: Any, status: int = 200, **headers: str) -> Handler:
 
 
 def events(*lines: Any, **headers: str) -> Handler:
-    """Answers with server-sent events, one chunk each, and ends properly."""
+    """Returns a handler that answers with server-sent events, one chunk each, and ends the body."""
 
     async def handler(exchange: Exchange) -> None:
         await exchange.head(content_type="text/event-stream", transfer_encoding="chunked", **headers)
@@ -180,7 +186,10 @@ def events(*lines: Any, **headers: str) -> Handler:
 
 
 def event(line: Any) -> bytes:
-    """Returns one event from a text, from a pair (event, data), or from JSON data."""
+    """Returns one encoded server-sent event.
+
+    `line` is a text, a pair of event name and JSON data, or JSON data.
+    """
     if isinstance(line, tuple):
         name, data = line
         return f"event: {name}\ndata: {json.dumps(data)}\n\n".encode()
@@ -188,12 +197,12 @@ def event(line: Any) -> bytes:
 
 
 async def never(exchange: Exchange) -> None:
-    """Sends nothing until the client closes the connection."""
+    """Handles a request by sending nothing until the client closes the connection."""
     await exchange.gone()
 
 
 def stall_after(*lines: Any) -> Handler:
-    """Sends these events, then nothing until the client closes the connection."""
+    """Returns a handler that sends the events, then nothing until the client disconnects."""
 
     async def handler(exchange: Exchange) -> None:
         await exchange.head(content_type="text/event-stream", transfer_encoding="chunked")
@@ -205,12 +214,12 @@ def stall_after(*lines: Any) -> Handler:
 
 
 async def hang_up(exchange: Exchange) -> None:
-    """Closes the connection without a response."""
+    """Handles a request by closing the connection without a response."""
     exchange.writer.close()
 
 
 def truncate(body: bytes, announced: int) -> Handler:
-    """Declares more bytes than are sent, then closes the connection."""
+    """Returns a handler that declares more bytes than it sends, then closes the connection."""
 
     async def handler(exchange: Exchange) -> None:
         await exchange.head(content_type="application/json", content_length=str(announced))

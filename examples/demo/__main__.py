@@ -32,7 +32,10 @@ BUSY = 0.5
 
 
 def main() -> int:
-    """Runs the demo. Returns the exit status: 2 if the user does not confirm, else 0."""
+    """Runs the demo.
+
+    Returns the exit status: 2 if the user does not confirm the run, otherwise 0.
+    """
     args = arguments()
     named = servers.server_from_environment()
     plan = plans.real(args.load) if named else plans.simulated(args.time_scale)
@@ -62,7 +65,7 @@ def arguments() -> argparse.Namespace:
 
 
 def describe_simulated_run(plan: Plan) -> None:
-    """Prints what the simulated run does, and how its load is scaled."""
+    """Prints what the simulated run does, and how its load compares with the blog post's."""
     a, b, c = plan.tenants
     caps = f"{a.cap}/{b.cap}/{c.cap}"
     print(f"""\
@@ -104,7 +107,7 @@ def confirmed(*, yes: bool) -> bool:
 
 
 async def run_phases(plan: Plan, server: Server) -> tuple[Phase, Phase]:
-    """Runs the phase without Tidegate and then the phase with it. Returns both."""
+    """Runs the phase `off` (without Tidegate), then the phase `on` (with it). Returns both."""
     progress = Progress(plan)
     progress.legend()
     phases = []
@@ -117,7 +120,7 @@ async def run_phases(plan: Plan, server: Server) -> tuple[Phase, Phase]:
 
 
 def report(plan: Plan, off: Phase, on: Phase, out: Path, *, simulated: bool) -> None:
-    """Prints the table of figures, and writes `demo.html`, `.json` and `.svg` into `out`."""
+    """Prints the table of figures. Writes `demo.html`, `demo.json` and `demo.svg` into `out`."""
     here = {"off": rows(off), "on": rows(on)}
     title = f"here, {plan.load:g} x load" if simulated else "here"
     print("\n" + table.text([(title, here), ("the post", POST)]) + "\n")

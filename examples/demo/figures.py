@@ -1,4 +1,7 @@
-"""The five figures of the blog post for each tenant: measured ones, and those of the post."""
+"""The five figures that the blog post reports for each tenant, and their values in the post.
+
+The module also computes the same figures from the calls of the demo.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Row:
-    """The figures of one tenant in one phase. Times are in seconds, or None without data."""
+    """The figures of one tenant in one phase.
+
+    Times are in seconds, or None if there is no sample. `decode` is the median time between tokens,
+    `peak` the maximum number of concurrent calls.
+    """
 
     median_ttft: float | None
     p99_ttft: float | None
@@ -41,7 +48,7 @@ POST = {
 
 
 def quantile(values: list[float], q: float) -> float | None:
-    """Returns the `q` quantile (0 to 1), interpolated linearly. None without values."""
+    """Returns the `q` quantile (0 to 1), interpolated linearly, or None if there are no values."""
     if not values:
         return None
     ordered = sorted(values)
@@ -52,7 +59,7 @@ def quantile(values: list[float], q: float) -> float | None:
 
 
 def rows(phase: Phase) -> dict[str, Row]:
-    """Returns the figures of each tenant. TTFT is that of calls with a first token."""
+    """Returns the figures by tenant. Calls without a first token do not count for the TTFT."""
     result = {}
     for name in sorted({call.tenant for call in phase.calls}):
         calls = [call for call in phase.calls if call.tenant == name]

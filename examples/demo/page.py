@@ -47,7 +47,7 @@ def introduction(plan: Plan, *, simulated: bool) -> str:
 
 
 def headlines(here: table.Rows) -> str:
-    """Returns the most important figures as HTML."""
+    """Returns the figures at the top of the page as HTML: p99 TTFT of A and C, failures of B."""
     off, on = here["off"], here["on"]
     shown = [
         ("A, p99 TTFT", format_time(off["A"].p99_ttft), format_time(on["A"].p99_ttft)),
@@ -61,12 +61,12 @@ def headlines(here: table.Rows) -> str:
 
 
 def format_time(seconds: float | None) -> str:
-    """Returns a time as text: in milliseconds below 1 s, otherwise in seconds. A dash for None."""
+    """Returns a time as text: in milliseconds below 1 s, otherwise in seconds; a dash for None."""
     return table.time(seconds) if seconds is None or seconds < 1 else f"{seconds:.1f} s"
 
 
 def body(groups: list[table.Rows]) -> str:
-    """Returns the rows of the table of figures as HTML."""
+    """Returns the rows of the table of figures as HTML, with two columns (off, on) per group."""
     lines = []
     last = ""
     for tenant, figure, shown in table.table_rows(groups):
@@ -83,7 +83,7 @@ def body(groups: list[table.Rows]) -> str:
 
 
 def scaled(plan: Plan) -> str:
-    """Returns a text on how the load is scaled, relative to that of the blog post."""
+    """Returns a text that compares the simulated load with that of the blog post."""
     return (
         f"Half of the post’s load (calls, rates and caps) on one of its two workers, {plan.time_scale:g} times as "
         f"fast. Prompts of {plan.prompt_tokens} tokens, answers of {plan.output_tokens}, the engine and its step times "

@@ -1,4 +1,4 @@
-"""The plot as a picture of its own, with a legend: an SVG file that needs no page."""
+"""The plot of the demo as a separate SVG file, with a legend."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ FONT = 'system-ui, -apple-system, "Segoe UI", Roboto, "Helvetica Neue", sans-ser
 
 
 def render(plan: Plan, off: Phase, on: Phase) -> str:
-    """Returns the plot as an SVG document. Its colors follow the reader's light or dark scheme."""
+    """Returns the plot as an SVG document that follows the viewer's light or dark color scheme."""
     chart = plot.svg(plan, off, on)
     box = re.search(r'viewBox="0 0 (\d+) (\d+)"', chart)
     width, height = (int(size) for size in box.groups()) if box else (plot.WIDTH, plot.WIDTH)
@@ -39,7 +39,7 @@ def render(plan: Plan, off: Phase, on: Phase) -> str:
 
 
 def styles() -> str:
-    """Returns the CSS of the page's colors and of its plot."""
+    """Returns CSS for the SVG file: the colors and plot styles of the HTML page."""
     page = TEMPLATE.read_text(encoding="utf-8")
     colors = page[page.index("  :root {") : page.index("  * { box-sizing")]
     rules = "\n".join(re.findall(r"^  svg .*$", page, re.MULTILINE))

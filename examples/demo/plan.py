@@ -1,4 +1,7 @@
-"""The load: the three tenants of the post, scaled. Times are in seconds of the post's clock."""
+"""The load of the demo: the three tenants of the noisy-neighbour blog post, scaled down.
+
+Times are in seconds of the blog post's clock, of which `time_scale` pass in a real second.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,10 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Tenant:
-    """The traffic of one tenant, and its cap in the phase `on`."""
+    """The traffic of one tenant.
+
+    `cap` is the maximum number of its concurrent calls in the phase with Tidegate.
+    """
 
     name: str
     per_second: float
@@ -24,7 +30,7 @@ class Tenant:
 
 @dataclass(frozen=True)
 class Plan:
-    """The load of the demo: the calls of each tenant, their lengths, the wait, and the time scale."""
+    """The load of the demo: the calls of each tenant, their lengths, and the time scale."""
 
     tenants: tuple[Tenant, ...]
     prompt_tokens: int
@@ -43,14 +49,14 @@ class Plan:
 
     @property
     def burst(self) -> tuple[float, float]:
-        """The start and end of the burst, in seconds since the start of the phase."""
+        """The start and end of tenant B's burst, in seconds since the start of the phase."""
         tenant = self.tenants[1]
         return tenant.start, tenant.end
 
     def arrivals(self) -> list[tuple[float, Tenant]]:
         """Returns the time of each call, in seconds since the start of the phase, and its tenant.
 
-        The times are seeded, so both phases are equal.
+        The times come from a seeded generator, so they are the same in both phases.
         """
         rng = random.Random(1)
         times = []
@@ -60,13 +66,13 @@ class Plan:
         return sorted(times, key=lambda pair: pair[0])
 
     def prompt(self, number: int) -> str:
-        """Returns a prompt of `prompt_tokens` of four bytes each, with a unique prefix."""
+        """Returns a prompt of `prompt_tokens` tokens of four bytes each, with a unique prefix."""
         text = f"Call {number}. " + "The tide comes in, the tide goes out, and the gate follows. " * self.prompt_tokens
         return text[: 4 * self.prompt_tokens]
 
 
 def simulated(time_scale: float) -> Plan:
-    """Returns half of the blog post's load, for one worker instead of the post's two."""
+    """Returns half of the blog post's load for one simulated worker. The post has two workers."""
     return Plan(
         tenants=(
             Tenant("A", per_second=1.0, calls=120, start=0, cap=32),

@@ -59,7 +59,7 @@ def y_position(seconds: float, top: float) -> float:
 
 
 def panel(plan: Plan, top: float, span: float, title: str, note: str) -> list[str]:
-    """Returns the SVG elements of a panel's title, burst and grid."""
+    """Returns the SVG elements of one tenant's panel: title, time of the burst, and grid."""
     start, end = (x_position(at, span) for at in plan.burst)
     parts = [
         f'<rect class="burst" x="{start:.1f}" y="{top}" width="{end - start:.1f}" height="{PANEL}"/>',
@@ -73,7 +73,10 @@ def panel(plan: Plan, top: float, span: float, title: str, note: str) -> list[st
 
 
 def failure_note(calls: list[Call], span: float, top: float) -> list[str]:
-    """Returns SVG elements with the number of a tenant's failures, beside the last failure."""
+    """Returns SVG elements with the number and kinds of a tenant's failures, or none without any.
+
+    The text is beside the last failure.
+    """
     failed = [call for call in calls if call.failure and call.ended is not None]
     if not failed:
         return []
@@ -87,7 +90,7 @@ def failure_note(calls: list[Call], span: float, top: float) -> list[str]:
 
 
 def series(name: str, calls: list[Call], span: float, top: float) -> list[str]:
-    """Returns SVG elements: a dot for each first token, and a cross for each failure."""
+    """Returns SVG elements of calls: a dot for each first token, and a cross for each failure."""
     came = [(c.sent, c.ttft) for c in calls if c.ttft is not None and not c.failure]
     dots = "".join(f"M{x_position(sent, span):.1f} {y_position(ttft, top):.1f}h0" for sent, ttft in came)
     failed = [

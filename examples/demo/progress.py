@@ -1,4 +1,4 @@
-"""The progress of a phase: one line, which is rewritten on a terminal."""
+"""The progress of a phase as a line of text. On a terminal, one line is rewritten."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ TICKS_PER_LINE = 5
 
 
 class Progress:
-    """Prints the progress of a phase. It is called about every second."""
+    """Prints the progress of a phase. The phase calls the object about once a second."""
 
     def __init__(self, plan: Plan) -> None:
-        """Stores the plan and detects a terminal."""
+        """Stores the plan, and detects whether the output is a terminal."""
         self._plan = plan
         self._rewrites = sys.stdout.isatty()
         self._ticks = 0

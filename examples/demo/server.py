@@ -31,11 +31,11 @@ class Server:
         return self.api_key is None
 
     def key(self, tenant: str) -> str:
-        """Returns the API key of a tenant."""
+        """Returns the API key with which a tenant calls the server."""
         return self.api_key or f"tenant-{tenant}"
 
     def reset(self) -> None:
-        """Resets the statistics of the simulator."""
+        """Resets the statistics of the simulator, in which `peaks` are counted."""
         self._ask("reset", b"")
 
     def peaks(self) -> dict[str, int]:
@@ -50,7 +50,11 @@ class Server:
 
 
 def server_from_environment() -> Server | None:
-    """Returns the server that environment variables name, or None if they name none."""
+    """Returns the server that the environment variables name.
+
+    These are `TIDEGATE_BASE_URL`, `TIDEGATE_MODEL` and `OPENAI_API_KEY`. Returns None without the
+    first one.
+    """
     base_url = os.environ.get("TIDEGATE_BASE_URL")
     if not base_url:
         return None

@@ -1,4 +1,4 @@
-"""The table of figures, as text and as cells of the page."""
+"""The table of figures: its rows, and the table as text."""
 
 from __future__ import annotations
 
@@ -27,7 +27,10 @@ FIGURES: tuple[tuple[str, Callable[[Row], str]], ...] = (
 
 
 def table_rows(groups: list[Rows]) -> list[tuple[str, str, list[str]]]:
-    """Returns the rows: tenant, name of the figure, and its values `off` and `on` of each group."""
+    """Returns one row per tenant and figure: tenant, name of the figure, and values.
+
+    The values are, for each group, those of the phases `off` and `on`.
+    """
     lines = []
     for tenant in groups[0]["off"]:
         for name, show in FIGURES:

@@ -1,4 +1,4 @@
-"""Runs one phase: every call of the plan as a stream, with the official client."""
+"""Runs one phase of the demo: sends all calls of the plan as streams, with the official client."""
 
 from __future__ import annotations
 
@@ -38,7 +38,10 @@ class Call:
 
     @property
     def decode(self) -> float | None:
-        """Mean time between two tokens, in seconds. None if it failed or has fewer than two."""
+        """Mean time between two tokens, in seconds.
+
+        None if the call failed or has fewer than two tokens.
+        """
         if self.failure or self.first is None or self.last is None or self.tokens < 2:
             return None
         return (self.last - self.first) / (self.tokens - 1)
@@ -46,7 +49,7 @@ class Call:
 
 @dataclass
 class Phase:
-    """The calls and measurements of one phase."""
+    """The calls and measurements of one phase: `off` (without Tidegate) or `on`."""
 
     name: str
     calls: list[Call] = field(default_factory=list)
@@ -59,7 +62,8 @@ class Phase:
 def gate(plan: Plan, server: Server) -> tidegate.Gate:
     """Returns the gate of the phase with Tidegate.
 
-    It has the caps per tenant of the blog post, and its maximum wait divided by the time scale.
+    The gate has the caps per tenant of the plan. Its maximum wait is that of the plan, divided by
+    the time scale.
     """
     tenants = {tenant.name: {"cap": tenant.cap} for tenant in plan.tenants}
     target = {
@@ -72,15 +76,18 @@ def gate(plan: Plan, server: Server) -> tidegate.Gate:
 
 
 def clients(plan: Plan, server: Server, on: tidegate.Gate | None) -> dict[str, openai.AsyncOpenAI]:
-    """Returns the client of each tenant. The gate `on` wraps them; None leaves them unwrapped."""
+    """Returns the client of each tenant by name.
+
+    The gate `on` wraps the clients, unless it is None.
+    """
     stock = {t.name: openai.AsyncOpenAI(base_url=server.base_url, api_key=server.key(t.name)) for t in plan.tenants}
     return {name: on.wrap(client) for name, client in stock.items()} if on else stock
 
 
 async def play(plan: Plan, server: Server, name: str, tick: Callable[[Phase, float], None]) -> Phase:
-    """Sends all calls of a phase, waits for their ends, and returns the phase.
+    """Sends all calls of a phase, waits until they have ended, and returns the phase.
 
-    `tick` is called about every second.
+    `name` is `off` or `on`. `tick` is called about every second with the phase and its time.
     """
     on = gate(plan, server) if name == "on" else None
     of = clients(plan, server, on)
@@ -120,7 +127,7 @@ async def make_call(
     clock: Callable[[], float],
     tenant: Tenant,
 ) -> None:
-    """Makes a call for its tenant. Records an error in the call instead of raising it."""
+    """Makes a call for its tenant. Records a failure in `call` instead of raising an exception."""
     try:
         with tidegate.context(tenant=tenant.name):
             await send(client, server, plan, call, number, clock)
@@ -141,7 +148,7 @@ async def send(
 ) -> None:
     """Streams one answer, and records its tokens in the call.
 
-    A stream without a finish reason is a failure.
+    A stream that ends without a finish reason is recorded as a failure.
     """
     stream = await client.chat.completions.create(
         model=server.model,
@@ -166,7 +173,7 @@ async def send(
 
 
 async def tick_every_second(phase: Phase, clock: Callable[[], float], tick: Callable[[Phase, float], None]) -> None:
-    """Samples the CPU time and calls `tick` once a second."""
+    """Samples the CPU time and calls `tick`, once a second until the task is cancelled."""
     while True:
         await asyncio.sleep(1)
         phase.cpu.sample()
@@ -176,7 +183,8 @@ async def tick_every_second(phase: Phase, clock: Callable[[], float], tick: Call
 def peaks(phase: Phase, server: Server, on: tidegate.Gate | None) -> dict[str, int]:
     """Returns the maximum number of concurrent calls of each tenant.
 
-    The server, the gate or the senders counted them.
+    The simulator counts it. With a real server, the gate does, or without a gate the times of the
+    calls are compared.
     """
     if server.simulated:
         return server.peaks()
@@ -188,7 +196,10 @@ def peaks(phase: Phase, server: Server, on: tidegate.Gate | None) -> dict[str, i
 
 
 def max_concurrent(calls: list[Call]) -> int:
-    """Returns the maximum number of concurrent calls. Ends count before starts at the same time."""
+    """Returns the maximum number of concurrent calls, computed from their start and end times.
+
+    If one call ends when another starts, they are not concurrent.
+    """
     edges = sorted([(c.sent, 1) for c in calls] + [(c.ended, -1) for c in calls if c.ended is not None])
     now = most = 0
     for _, change in edges:

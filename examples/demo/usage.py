@@ -1,4 +1,4 @@
-"""CPU usage of the client."""
+"""CPU usage of this process, which shows whether the client itself limits the demo."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import time
 
 
 class Usage:
-    """Measures the CPU time of this process and of its event loop's thread, per core."""
+    """A meter of the CPU time of this process and of its event loop's thread."""
 
     def __init__(self) -> None:
         """Starts the measurement."""
@@ -18,7 +18,11 @@ class Usage:
         return time.perf_counter(), time.process_time(), time.thread_time()
 
     def sample(self) -> None:
-        """Takes a sample. Updates `busiest` if the last sample is more than 0.5 s old."""
+        """Takes a sample of the CPU time.
+
+        If more than 0.5 s have passed since the previous sample, `busiest` becomes the maximum
+        share between two samples.
+        """
         now = self._now()
         wall = now[0] - self._last[0]
         if wall > 0.5:
@@ -32,7 +36,10 @@ class Usage:
 
     @property
     def loop(self) -> float:
-        """CPU time of the event loop's thread up to the last sample, as a share of one core."""
+        """CPU time of the event loop's thread from the start to the last sample.
+
+        It is a share of one core.
+        """
         return self._share(2)
 
     def _share(self, which: int) -> float:
@@ -40,5 +47,5 @@ class Usage:
         return (self._last[which] - self._start[which]) / wall if wall else 0.0
 
     def __str__(self) -> str:
-        """Returns the share of the process and that of its busiest second, as text."""
+        """Returns the mean share of one core, and the share in the busiest second, as text."""
         return f"{self.mean:.0%} of one core (busiest second {self.busiest:.0%})"

@@ -1,7 +1,7 @@
 """Ends the program if it connects to another machine. Python imports this module at startup.
 
-Frameworks send telemetry and download price lists and tokenizers. An example that allows it would
-fail without a network.
+Frameworks send telemetry, and download price lists and tokenizers. An example that lets them do so
+would fail without a network, so it must switch that off.
 """
 
 import ipaddress
@@ -12,9 +12,10 @@ HERE = ("localhost", "", None)
 
 
 def watch(event: str, args: tuple[object, ...]) -> None:
-    """Ends the process if it resolves another name than localhost or connects to another machine.
+    """An audit hook that ends the process with exit status 70 if it reaches for another machine.
 
-    An audit hook. The exit status is 70.
+    It does so if the process resolves a name other than localhost, or connects to an address that
+    is not loopback.
     """
     if event == "socket.getaddrinfo":
         host = args[0]

@@ -7,7 +7,7 @@ import { Gate } from "tidegate";
 const gate = new Gate({ defaults: { ttft: "100ms" } });
 const client = gate.wrap(new OpenAI());
 
-/** Makes one call and reads its stream. */
+/** Makes one call, and reads its stream to the end. */
 async function ask(question) {
   const messages = [{ role: "user", content: question }];
   const stream = await client.chat.completions.create({ model: "gpt-4o-mini", messages, max_tokens: 32, stream: true });

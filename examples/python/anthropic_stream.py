@@ -11,7 +11,7 @@ client = gate.wrap(AsyncAnthropic())
 
 
 async def main() -> None:
-    """Streams one answer."""
+    """Streams one answer, and prints it."""
     async with client.messages.stream(
         model="claude-haiku-4-5",
         max_tokens=16,

@@ -12,7 +12,7 @@ client = gate.wrap(AsyncOpenAI())
 
 
 async def rows() -> AsyncIterator[str]:
-    """Yields rows of a table that is larger than memory, only as fast as results are read."""
+    """Yields rows without end. A row is produced only when earlier results have been read."""
     number = 0
     while True:
         yield f"row {number}"

@@ -1,4 +1,4 @@
-"""The gate learns a provider's rates from response headers and shows them in the snapshot."""
+"""The gate learns a provider's rate limits from response headers. Its snapshot shows them."""
 
 from openai import OpenAI
 

@@ -1,4 +1,7 @@
-"""Google's Gen AI SDK with both httpx clients. Asynchronous calls use the second one."""
+"""Google's Gen AI SDK with both httpx clients of the gate.
+
+Asynchronous calls use the second one.
+"""
 
 import asyncio
 
@@ -21,7 +24,7 @@ print(answer.text)
 
 
 async def main() -> None:
-    """Streams one answer."""
+    """Streams one answer, and prints it."""
     stream = await client.aio.models.generate_content_stream(
         model="gemini-2.5-flash", contents="And a king tide?", config=brief
     )

@@ -1,4 +1,7 @@
-"""An asynchronous httpx2 client of the gate that reads a stream. Leaving the block ends it."""
+"""An asynchronous httpx2 client of the gate that reads a stream.
+
+Leaving the `with` block of the stream closes it.
+"""
 
 import asyncio
 import os
@@ -11,7 +14,7 @@ headers = {"authorization": f"Bearer {os.environ['OPENAI_API_KEY']}"}
 
 
 async def main() -> None:
-    """Counts the events of one stream."""
+    """Reads one stream, and prints the number of its events."""
     question = {"role": "user", "content": "When is low water?"}
     body = {"model": "gpt-4o-mini", "messages": [question], "max_completion_tokens": 8, "stream": True}
     events = 0

@@ -1,4 +1,7 @@
-"""An httpx client of the gate, for any library that accepts one. Rejections are responses."""
+"""An httpx client of the gate, for any library that accepts one.
+
+A call that the gate rejects gets an HTTP response instead of an exception.
+"""
 
 import os
 

@@ -1,7 +1,7 @@
 """LangChain: a wrapped chat model, with both of its clients.
 
 For other classes, such as `OpenAIEmbeddings`, pass `http_client=gate.httpx_client()` and
-`http_async_client=gate.httpx_async_client()`. A chat model with these no longer requests
+`http_async_client=gate.httpx_async_client()`. With these arguments, a chat model does not request
 `stream_usage` by itself.
 """
 
@@ -19,7 +19,7 @@ print(model.invoke("What is a slack tide?").text)
 
 
 async def main() -> None:
-    """Streams an answer, which ends with its usage."""
+    """Streams an answer, and prints it with the token usage that it ends with."""
     tokens = 0
     async for chunk in model.astream("And a rip tide?"):
         print(chunk.text, end="")

@@ -21,7 +21,7 @@ print(answer.choices[0].message.content)
 
 
 async def main() -> None:
-    """Streams one answer."""
+    """Streams one answer, and prints it."""
     asked = [{"role": "user", "content": "And a meteotsunami?"}]
     stream = await litellm.acompletion(model="openai/gpt-4o-mini", messages=asked, max_tokens=16, stream=True)
     async for chunk in stream:

@@ -21,7 +21,7 @@ print(llm.chat([ChatMessage("What is a tide pool?")]).message.content)
 
 
 async def main() -> None:
-    """Streams one answer."""
+    """Streams one answer, and prints it."""
     async for part in await llm.astream_chat([ChatMessage("And a tide table?")]):
         print(part.delta or "", end="")
     print()

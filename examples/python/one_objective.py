@@ -1,4 +1,4 @@
-"""An objective without a cap: the gate adapts the limit and explains each change."""
+"""A latency objective instead of a cap: the gate adapts the limit, and explains each change."""
 
 import asyncio
 from itertools import groupby
@@ -14,7 +14,7 @@ client = gate.wrap(AsyncOpenAI())
 
 
 async def ask(question: str) -> None:
-    """Makes one call and reads its stream."""
+    """Makes one call, and reads its stream to the end."""
     messages = [{"role": "user", "content": question}]
     stream = await client.chat.completions.create(
         model="gpt-4o-mini", messages=messages, max_completion_tokens=32, stream=True

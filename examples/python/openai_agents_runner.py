@@ -16,7 +16,7 @@ set_tracing_disabled(True)
 @function_tool
 @gate.tool("tables")
 async def high_water(port: str) -> str:
-    """Returns the times of high water."""
+    """A tool of the agent: returns the times of high water at a port."""
     return f"At {port}: 05:12 and 17:38."
 
 

@@ -1,4 +1,4 @@
-"""A hundred calls at once with eight slots and two tenants."""
+"""A hundred calls at once with eight slots, for two tenants."""
 
 import asyncio
 
@@ -22,7 +22,7 @@ async def ask(tenant: str, number: int) -> str:
 
 
 async def main() -> None:
-    """Makes all calls at once."""
+    """Makes a hundred calls at once for two tenants, and prints the results."""
     calls = [ask("app", n) for n in range(80)] + [ask("nightly", n) for n in range(20)]
     answers = await asyncio.gather(*calls)
     [target] = gate.snapshot()["targets"].values()

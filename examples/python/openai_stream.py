@@ -11,7 +11,7 @@ client = gate.wrap(AsyncOpenAI())
 
 
 async def main() -> None:
-    """Reads one stream to its end and leaves another."""
+    """Reads one stream to its end, and closes another after its first part."""
     question = {"role": "user", "content": "Tell me about the sea."}
     stream = await client.chat.completions.create(
         model="gpt-4o-mini", messages=[question], max_completion_tokens=16, stream=True

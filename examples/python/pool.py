@@ -15,7 +15,7 @@ client = gate.wrap(AsyncOpenAI(base_url="http://llama/v1"))
 
 
 async def ask(question: str) -> str:
-    """Makes one call and reads its stream."""
+    """Makes one call, and returns the text of its stream."""
     messages = [{"role": "user", "content": question}]
     stream = await client.chat.completions.create(
         model="gpt-4o-mini", messages=messages, max_completion_tokens=16, stream=True

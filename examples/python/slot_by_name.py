@@ -1,6 +1,7 @@
-"""Calls without an httpx client (boto3, gRPC, websockets): hold a slot of the target by its name.
+"""Calls without an httpx client (boto3, gRPC, websockets), which hold a slot of a target.
 
-Here urllib stands for such an SDK. The gate applies queues, caps and cool-downs, but does not retry.
+The target is given by its name. Here urllib stands for such an SDK. The gate applies queues, caps
+and cool-downs, but does not retry.
 """
 
 import json
@@ -17,7 +18,10 @@ headers = {"authorization": f"Bearer {os.environ['OPENAI_API_KEY']}", "content-t
 
 
 def converse(number: int) -> str:
-    """Makes one call in a slot, and returns the answer. Reports a failure to the slot."""
+    """Makes one call while it holds a slot, and returns the answer.
+
+    Reports a failure to the slot.
+    """
     messages = [{"role": "user", "content": f"Question {number}"}]
     body = {"model": "gpt-4o-mini", "messages": messages, "max_completion_tokens": 4}
     request = urllib.request.Request(url, json.dumps(body).encode(), headers)

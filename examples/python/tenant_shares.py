@@ -1,4 +1,4 @@
-"""Tenants that share a model: by weight, with reserved slots, and with a token rate."""
+"""Tenants that share a model: with weights, with reserved slots, and with a token rate."""
 
 import asyncio
 from collections import Counter
@@ -15,14 +15,14 @@ client = gate.wrap(AsyncOpenAI())
 
 
 async def ask(tenant: str, question: str, length: int = 24) -> None:
-    """Makes one call for a tenant."""
+    """Makes one call for a tenant. `length` is the maximum number of output tokens."""
     with tidegate.context(tenant=tenant, call=tenant):
         messages = [{"role": "user", "content": question}]
         await client.chat.completions.create(model="gpt-4o-mini", messages=messages, max_completion_tokens=length)
 
 
 async def main() -> None:
-    """Overloads the model with two tenants, and calls it for the two others."""
+    """Overloads the model with the calls of two tenants, and makes calls for the two others."""
     crowd = asyncio.gather(*(ask(tenant, f"Question {n}") for n, tenant in enumerate(("gold", "silver") * 30)))
     await asyncio.sleep(0.05)
     await ask("support", "Does it work?")

@@ -20,7 +20,7 @@ client = gate.wrap(AsyncOpenAI(base_url="https://models.example.com/v1", api_key
 
 
 async def agent(number: int) -> str:
-    """Summarises a document."""
+    """The agent under test: returns the summary of a document."""
     completion = await client.chat.completions.create(
         model="gpt-4o-mini", messages=[{"role": "user", "content": f"Summarise document {number}."}]
     )
@@ -28,12 +28,12 @@ async def agent(number: int) -> str:
 
 
 async def fan_out() -> list[str]:
-    """Summarises two hundred documents at once."""
+    """Summarises two hundred documents at once, and returns the summaries."""
     return await asyncio.gather(*(agent(number) for number in range(200)))
 
 
 async def impatient() -> bool:
-    """Returns whether a summary is ready within 30 s."""
+    """Returns `True` if a summary is ready within 30 s. Otherwise, cancels its call."""
     try:
         await asyncio.wait_for(agent(0), 30)
     except asyncio.TimeoutError:
@@ -54,7 +54,7 @@ def test_fan_out_survives_rate_limits() -> None:
 
 
 def test_call_of_a_stalled_model_is_cancelled() -> None:
-    """The upstream call of a model that sends nothing ends with the agent's timeout."""
+    """If a model sends nothing, its upstream call is cancelled at the agent's timeout."""
     target = FakeTarget(stall())
     with target.installed():
         assert not run(impatient())

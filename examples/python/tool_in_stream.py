@@ -1,4 +1,7 @@
-"""A tool within a stream: the model slot is released meanwhile, and waiting calls are explained."""
+"""A tool that is used while a stream is open: the stream's slot is released meanwhile.
+
+The example also prints why another call waits.
+"""
 
 import asyncio
 
@@ -12,7 +15,7 @@ client = gate.wrap(AsyncOpenAI())
 
 
 async def ask(name: str) -> AsyncStream[ChatCompletionChunk]:
-    """Returns a stream, which holds a slot until it is read to its end."""
+    """Starts a call with the label `name`. Returns its stream, which holds a slot until its end."""
     with tidegate.context(call=name):
         messages = [{"role": "user", "content": "What is a tide gate?"}]
         return await client.chat.completions.create(
@@ -21,12 +24,12 @@ async def ask(name: str) -> AsyncStream[ChatCompletionChunk]:
 
 
 async def read(stream: AsyncStream[ChatCompletionChunk]) -> str:
-    """Returns the text of a stream."""
+    """Reads a stream to its end, and returns its text."""
     return "".join([chunk.choices[0].delta.content or "" async for chunk in stream if chunk.choices])
 
 
 async def second() -> str:
-    """Makes the second call."""
+    """Makes the second call, and returns the text of its stream."""
     return await read(await ask("second"))
 
 

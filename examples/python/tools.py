@@ -8,7 +8,7 @@ gate = tidegate.Gate(tools={"db": 2, "search": {"cap": 1, "wait": "5s"}})
 
 
 async def query(number: int) -> int:
-    """Queries the database. The call holds a slot of the tool while it works."""
+    """Pretends to query a database, and holds a slot of the tool `db` meanwhile."""
     async with gate.tool("db"):
         await asyncio.sleep(0.01)
         return number
@@ -16,13 +16,13 @@ async def query(number: int) -> int:
 
 @gate.tool("search")
 async def search(text: str) -> str:
-    """Searches for a text, within the cap of the tool."""
+    """Pretends to search for a text, within the cap of the tool `search`."""
     await asyncio.sleep(0.01)
     return f"results for {text}"
 
 
 async def main() -> None:
-    """Uses both tools at once."""
+    """Uses both tools concurrently."""
     rows, found = await asyncio.gather(asyncio.gather(*map(query, range(10))), search("tides"))
     peak = gate.snapshot()["tools"]["db"]["peak_in_flight"]
     print(f"{len(rows)} queries, at most {peak} at once; {found}")

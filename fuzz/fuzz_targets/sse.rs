@@ -1,8 +1,8 @@
 //! Checks that a stream of server-sent events is parsed the same in chunks of any size, and that no
 //! input causes a panic.
 //!
-//! Run with `cargo +nightly fuzz run sse fuzz/corpus/sse fuzz/seeds/sse`. The first byte is the
-//! size of the chunks, and the rest is the body of the stream.
+//! Run with `cargo +nightly fuzz run sse fuzz/corpus/sse fuzz/seeds/sse`. The first byte of an
+//! input is the size of the chunks in bytes, and the rest is the body of the stream.
 
 #![no_main]
 

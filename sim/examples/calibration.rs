@@ -1,4 +1,5 @@
-//! Prints the calibration table: runs 1 and 2 of the post and of the model.
+//! Prints the calibration table: the figures of runs 1 and 2 of the noisy-neighbour blog post,
+//! beside those of the model.
 //!
 //! `cargo run -p tidegate-sim --example calibration`
 

@@ -1,5 +1,5 @@
-//! Compares the calibrated configuration with runs 1 and 2 of the post, on seeds that were not used
-//! for the fit.
+//! Tests that the calibrated configuration reproduces runs 1 and 2 of the noisy-neighbour blog
+//! post, on seeds that were not used for the fit.
 
 use tidegate_sim::SimConfig;
 use tidegate_sim::scenario::{Arrivals, Run, calibration, noisy_neighbour};

@@ -1,4 +1,4 @@
-//! A dropped response future or body aborts its sequence in the engine.
+//! Tests that dropping a response future or body aborts its sequence in the engine.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, its helpers too")]
 

@@ -1,4 +1,4 @@
-//! Properties of an engine under any load, including aborts.
+//! Property tests: invariants of an engine that hold under any load, including aborts.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, its helpers too")]
 

@@ -1,4 +1,4 @@
-//! Small loads whose schedule can be computed by hand.
+//! Tests of the engine's schedule, with loads so small that the schedule can be computed by hand.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, its helpers too")]
 

@@ -1,4 +1,4 @@
-//! Faults that depend on load, as callers see them in process and over HTTP.
+//! Tests of the faults that depend on load, as callers see them in process and over HTTP.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, its helpers too")]
 
@@ -24,7 +24,8 @@ fn with(faults: Faults) -> Simulator {
     simulator(|c| c.faults = faults)
 }
 
-/// Sends `calls` calls at once, and keeps their responses open. Returns how many were accepted.
+/// Sends `calls` calls, and keeps each response open until all are sent. Returns how many calls
+/// were accepted.
 async fn taken(sim: &Simulator, calls: usize) -> usize {
     let mut held = Vec::new();
     for _ in 0..calls {
@@ -149,7 +150,7 @@ async fn client_at_the_limit_is_never_rejected_in_process() {
     assert_eq!(sim.stats().peak_in_flight, 5);
 }
 
-/// As [`client_at_the_limit_is_never_rejected_in_process`], but over sockets and with several
+/// Like [`client_at_the_limit_is_never_rejected_in_process`], but over sockets and with several
 /// threads. In addition, a rejected call no longer counts as in flight when the client sees its
 /// rejection.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]

@@ -1,4 +1,4 @@
-//! Engines behind a router: unroutable and reset engines.
+//! Tests of the router in front of several engines, with unroutable and reset engines.
 
 use std::time::Duration;
 
@@ -13,7 +13,8 @@ fn submit(pool: &mut EnginePool, ids: std::ops::Range<u64>) -> Vec<usize> {
     ids.filter_map(|id| pool.submit(Duration::ZERO, SequenceId(id), 100, 5).ok()).collect()
 }
 
-/// Returns the ids of the finished sequences, in order.
+/// Advances the pool until it is idle. Returns the ids of the finished sequences in ascending
+/// order.
 fn finish(pool: &mut EnginePool) -> Vec<u64> {
     let mut events = Vec::new();
     while let Some(at) = pool.next_event() {

@@ -1,4 +1,4 @@
-//! Effect of the prefix cache on prompts with a common prefix.
+//! Tests of the prefix cache with prompts that have a common prefix.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, its helpers too")]
 

@@ -1,4 +1,4 @@
-//! The HTTP server over real sockets.
+//! Tests of the HTTP server over real sockets.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, its helpers too")]
 

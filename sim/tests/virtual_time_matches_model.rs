@@ -1,4 +1,5 @@
-//! The in-process simulator in virtual time gives the same figures as the model without a clock.
+//! Tests that the in-process simulator in virtual time gives the same figures as the model without
+//! a clock.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, its helpers too")]
 

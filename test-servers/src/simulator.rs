@@ -8,7 +8,7 @@ use tidegate::{Error, ErrorKind, RequestBody, ResponseBody, Transport};
 use tidegate_sim::engine::{EngineConfig, StepCost};
 use tidegate_sim::{Faults, SimConfig, Simulator};
 
-/// Returns a transport that passes each request to the simulator. Half of `round_trip` passes
+/// Returns a transport that passes each request to the simulator. It adds half of `round_trip`
 /// before the request arrives, and half after the response head was sent.
 pub fn simulator_transport(simulator: &Simulator, round_trip: Duration) -> Transport {
     let simulator = simulator.clone();

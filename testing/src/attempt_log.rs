@@ -63,7 +63,7 @@ pub struct RecordedAttempt {
     /// HTTP status of the answer, or `None` if the connection was refused or the script had no
     /// answer.
     pub status: Option<u16>,
-    /// The progress of the attempt.
+    /// The progress of the attempt: in flight, or how it ended.
     pub outcome: AttemptState,
     /// Time of arrival, in seconds since the target's start.
     pub arrived: f64,
@@ -71,7 +71,7 @@ pub struct RecordedAttempt {
     pub ended: Option<f64>,
 }
 
-/// Records all attempts of a fake target, and counts those in flight.
+/// A record of all attempts of a fake target, with counts of those in flight.
 #[derive(Debug)]
 pub(crate) struct AttemptLog {
     pub(crate) start: Instant,

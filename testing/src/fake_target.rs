@@ -29,13 +29,13 @@ use crate::wire::{self, RequestShape};
 pub struct FakeTarget(Arc<Mutex<TargetState>>);
 
 impl FakeTarget {
-    /// Returns a target that answers from `script`. The times of its attempts count from now, or
-    /// from a start that [`FakeTarget::start`] sets later.
+    /// Returns a target that answers from `script`. The times of its attempts are measured from
+    /// now, or from a start that [`FakeTarget::start`] sets later.
     pub fn new(script: Script) -> Self {
         Self(Arc::new(Mutex::new(TargetState { router: Router::new(script, 0), log: AttemptLog::new() })))
     }
 
-    /// Sets the start from which the times of later attempts count.
+    /// Sets the start from which the times of later attempts are measured.
     pub fn start(&self, at: Instant) {
         self.0.lock().log.start = at;
     }

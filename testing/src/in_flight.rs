@@ -1,4 +1,4 @@
-//! The state of a fake target, and its guards for attempts in flight.
+//! The shared state of a fake target, and the guard that records the end of an attempt in flight.
 
 use std::sync::Arc;
 
@@ -14,8 +14,8 @@ pub(crate) struct TargetState {
     pub(crate) log: AttemptLog,
 }
 
-/// Guard of an attempt in flight. Dropping it ends the attempt: as [`AttemptState::Cancelled`],
-/// unless [`InFlight::answered`] was called.
+/// Guard of an attempt in flight. Dropping the guard ends the attempt as
+/// [`AttemptState::Cancelled`], unless [`InFlight::answered`] was called.
 pub(crate) struct InFlight {
     state: Arc<Mutex<TargetState>>,
     pub(crate) attempt: usize,

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use http::{HeaderMap, StatusCode};
 use tidegate::ErrorKind;
 
-/// A part of the response body, and the time at which it is sent, since the response head.
+/// A part of the response body, and the time between the response head and this part.
 pub(crate) struct BodyStep {
     pub(crate) at: Duration,
     pub(crate) event: BodyEvent,

@@ -1,5 +1,5 @@
-//! Selects the answer to a request. Counts the attempts in flight and those of the last minute for
-//! each route. Reads no clock; the caller passes the time.
+//! Selects the answer to a request from the routes of a script. For each route, counts the attempts
+//! in flight and those of the last minute. Reads no clock; the caller passes the time.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use crate::script::{Script, ScriptRoute, ScriptedAnswer};
 
 const MINUTE: Duration = Duration::from_secs(60);
 
-/// What a route answers.
+/// How a route answers a request.
 pub(crate) enum RouteDecision {
     /// The next answer of the route's script.
     Scripted(ScriptedAnswer),
@@ -21,7 +21,7 @@ pub(crate) enum RouteDecision {
     /// if the route has one.
     OverCapacity(Option<Duration>),
     /// A 429, because the last minute had [`ScriptRoute::rate`] attempts. Contains the time until
-    /// the next one is accepted.
+    /// the next attempt is accepted.
     OverRate(Duration),
 }
 
@@ -30,7 +30,7 @@ pub(crate) struct Router {
     script_version: usize,
 }
 
-/// The route that an attempt counts for while it is in flight.
+/// The route on whose capacity an attempt counts while it is in flight.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RouteSlot {
     script_version: usize,
@@ -52,8 +52,8 @@ impl Router {
         Self { states: script.routes.into_iter().map(state).collect(), script_version }
     }
 
-    /// Returns the number of the current script. [`Router::release`] ignores slots of other
-    /// scripts.
+    /// Returns the number of the current script. A [`RouteSlot`] of another script is ignored by
+    /// [`Router::release`].
     pub(crate) fn script_version(&self) -> usize {
         self.script_version
     }

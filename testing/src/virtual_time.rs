@@ -1,8 +1,8 @@
-//! Virtual time: a runtime whose clock stops while there is work, and otherwise jumps to the next
-//! timer.
+//! Virtual time: a runtime whose clock stands still while tasks are ready, and otherwise jumps to
+//! the next timer.
 //!
-//! The runtime has no worker thread. A thread that waits for a result drives it with
-//! [`VirtualTime::run`]. Thus there is one order of events for tasks and waiting threads, 90
+//! The runtime has no worker thread. A thread that waits for a result runs the tasks with
+//! [`VirtualTime::run`]. Thus tasks and waiting threads have one order of events, 90 virtual
 //! seconds pass in milliseconds, and runs are deterministic.
 
 use std::future::Future;
@@ -14,7 +14,8 @@ use tokio::runtime::{Builder, Handle, Runtime};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-/// Interval of real time at which unfinished calls of [`VirtualTime::run`] return.
+/// Real time after which a call of [`VirtualTime::run`] returns although its future has not
+/// completed.
 const TICK_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Number of rounds of the scheduler that a cancellation may need: a cancelled call wakes its task,

@@ -1,9 +1,9 @@
-//! Worlds: temporary replacements of the network for the whole process, as tests need them.
+//! Test scopes, called *worlds*, in which tests replace the network of the whole process.
 //!
-//! A test *enters* a world and *leaves* it at its end; worlds can be nested, and the *current*
-//! world is the innermost. In each world, every gate of a binding starts anew from its
+//! A test *enters* a world and *leaves* it at its end. Worlds can be nested, and the *current*
+//! world is the innermost. In each world, every gate of a binding starts again from its
 //! configuration ([`Worlds`]), so that tests share no cool-downs, queues or counts. After a world
-//! is left, the gates of the enclosing world are used again. Outside of tests, this costs a call
+//! is left, the gates of the enclosing world are used again. Outside of tests, this costs each call
 //! one comparison of two numbers.
 
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -29,7 +29,7 @@ struct World {
     transport: Option<Transport>,
 }
 
-/// Returns the current epoch. While it is unchanged, the current world is too.
+/// Returns the current epoch. As long as the epoch is unchanged, the current world is unchanged.
 pub fn epoch() -> u64 {
     EPOCH.load(Ordering::Acquire)
 }
@@ -51,8 +51,8 @@ pub fn transport() -> Option<Transport> {
     WORLDS.read().iter().rev().find_map(|world| world.transport.clone())
 }
 
-/// Returns `true` if a transport replaces the network. It then also replaces transports that
-/// clients bring themselves.
+/// Returns `true` if a transport replaces the network in the current world. That transport then
+/// also replaces the custom transports of clients.
 pub fn is_faked() -> bool {
     transport().is_some()
 }
@@ -67,8 +67,8 @@ pub fn enter(transport: Option<Transport>) -> u64 {
     number
 }
 
-/// Leaves the world with this number, even if worlds inside it have not been left. Ignores a number
-/// of no active world.
+/// Leaves the world with this number, even if worlds inside it have not been left. Does nothing
+/// except change the epoch if no such world is active.
 pub fn leave(number: u64) {
     let left = {
         let mut worlds = WORLDS.write();
@@ -79,8 +79,8 @@ pub fn leave(number: u64) {
     drop(left);
 }
 
-/// Changes the epoch in the child process of a fork, so that values of the parent are examined
-/// again.
+/// Changes the epoch in the child process of a fork, so that values that come from the parent
+/// process are checked again.
 pub fn forked() {
     EPOCH.fetch_add(1, Ordering::Release);
 }
@@ -94,7 +94,7 @@ pub struct Worlds<T> {
 }
 
 impl<T> Worlds<T> {
-    /// Returns a set that contains `item` for the current world, and no value for any other world.
+    /// Returns a set of values that contains `item` for the current world only.
     pub fn new(item: T) -> Self {
         let (epoch, number) = present();
         Self { epoch, values: vec![(number, item)] }
@@ -112,11 +112,11 @@ impl<T> Worlds<T> {
         self.values.iter().any(|(number, item)| *number == world && is_valid(item))
     }
 
-    /// Makes [`Worlds::present`] return the value of the current world. Uses `fresh` if the world
-    /// has no valid value, and changes nothing more if `fresh` is `None` then.
+    /// Makes [`Worlds::present`] return the value of the current world. If the world has no valid
+    /// value, `fresh` becomes its value; if `fresh` is `None`, the world then has none.
     ///
-    /// Returns the values of worlds that were left, the values for which `is_valid` returned
-    /// `false`, and an unused `fresh`. Drop them without holding a lock.
+    /// Returns the values to drop: those of worlds that were left, those for which `is_valid`
+    /// returned `false`, and an unused `fresh`. Drop them without holding a lock.
     pub fn switch_world(&mut self, fresh: Option<T>, is_valid: impl Fn(&T) -> bool) -> Vec<T> {
         let (epoch, world) = present();
         let (kept, outdated): (Vec<_>, Vec<_>) = std::mem::take(&mut self.values)

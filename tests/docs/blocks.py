@@ -1,4 +1,4 @@
-"""Run every code block of the documentation.
+"""Runs every code block of the documentation.
 
     python tests/docs/blocks.py --tidegate COMMAND --node-modules FOLDER [PAGE ...]
 
@@ -10,12 +10,13 @@ The blocks of one page are run in order, in a folder of their own, against one s
 - `sh`: by `bash -e`, with `tidegate` in the path;
 - `json`: parsed.
 
-`rust` blocks are documentation tests of the crate `tidegate`. Any other block is not run. A comment before a block
-changes what is done with it:
+`rust` blocks are documentation tests of the crate `tidegate`. Any other block is not run. A comment
+before a block changes what is done with it:
 
 - `<!-- skip: REASON -->`: the block is not run;
 - `<!-- file: NAME -->`: the block is written to that file, then run as its language says;
-- `<!-- output -->`: the block is what the page's Python blocks printed so far; `...` stands for any text.
+- `<!-- output -->`: the block is the expected output of the page's Python blocks since the last
+  such block; `...` stands for any text.
 """
 
 from __future__ import annotations
@@ -54,7 +55,11 @@ DIRECTIVE = re.compile(r"<!-- (?P<name>skip|file|output)(?:: (?P<value>[^>]*?))?
 
 
 class Block(NamedTuple):
-    """A fenced code block of a page, with the line that it starts on and its directive, if any."""
+    """A fenced code block of a page.
+
+    It has the number of its first line in the page and its directive (the comment before it), if
+    any.
+    """
 
     language: str
     text: str
@@ -64,11 +69,14 @@ class Block(NamedTuple):
 
 
 class Failure(Exception):
-    """A block of a page failed. The message says where and why."""
+    """Raised if a block of a page fails. The message has the place and the cause."""
 
 
 def main() -> int:
-    """Run the given pages or all, each in its own process. Return 1 if one failed, else 0."""
+    """Runs the blocks of the given pages, or of all pages, each page in its own process.
+
+    Returns the exit status: 1 if a page failed, otherwise 0.
+    """
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--tidegate", required=True, help="the command line to run")
     parser.add_argument("--node-modules", required=True, help="where the packages of `ts` blocks are installed")
@@ -86,7 +94,10 @@ def main() -> int:
 
 
 def run_in_process(page: Path, origin: str, args: argparse.Namespace) -> bool:
-    """Run one page's blocks in a new process, and print the result. Return `True` if all passed."""
+    """Runs one page's blocks in a new process, and prints the result.
+
+    Returns `True` if all passed.
+    """
     command = [sys.executable, __file__, "--tidegate", args.tidegate, "--node-modules", args.node_modules]
     environment = {
         **os.environ,
@@ -116,7 +127,7 @@ def run_in_process(page: Path, origin: str, args: argparse.Namespace) -> bool:
 
 
 def run_page(page: Path, args: argparse.Namespace) -> int:
-    """Run the blocks of one page in this process, and return the exit status."""
+    """Runs the blocks of one page in this process. Returns the exit status."""
     tidegate = str(Path(args.tidegate).resolve())
     server = os.environ["TIDEGATE_DOCS_SERVER"]
     blocks = read_blocks(page.read_text(encoding="utf-8").replace(SERVER, server))
@@ -159,7 +170,7 @@ def run_page(page: Path, args: argparse.Namespace) -> int:
 
 
 def read_blocks(text: str) -> list[Block]:
-    """Return the code blocks in the Markdown text of a page, in order."""
+    """Returns the code blocks in the Markdown text of a page, in order."""
     blocks = []
     for fence in FENCE.finditer(text):
         directive = DIRECTIVE.search(text[: fence.start()])
@@ -176,14 +187,14 @@ class PythonPage:
     """Runs the Python blocks of one page, which share one namespace and one event loop."""
 
     def __init__(self, page: Path) -> None:
-        """Create an empty namespace for the page."""
+        """Creates an empty namespace for the Python blocks of the page."""
         self._page = str(page.relative_to(ROOT))
         self._namespace: dict[str, object] = {"__name__": "__main__"}
         self._printed = io.StringIO()
         self._loop = asyncio.new_event_loop()
 
     def run(self, block: Block) -> None:
-        """Run one block, or raise `Failure` with a traceback that has the page's line numbers."""
+        """Runs one block. Raises `Failure` with a traceback that has the page's line numbers."""
         try:
             tree = ast.parse("\n" * block.line + block.text, self._page)
             code = compile(tree, self._page, "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT, dont_inherit=True)
@@ -195,7 +206,7 @@ class PythonPage:
             raise Failure(f"{self._page}:{block.line}: a python block failed\n{traceback.format_exc()}") from None
 
     def expect(self, block: Block) -> None:
-        """Raise `Failure` unless the output since the last call matches the text of the block.
+        """Raises `Failure` unless the output since the last call matches the text of the block.
 
         `...` in the text stands for any output.
         """
@@ -207,13 +218,13 @@ class PythonPage:
             raise Failure(f"{self._page}:{block.line}: the output is\n{printed}")
 
     def close(self) -> None:
-        """Close the event loop, and the generators that were left open on it."""
+        """Closes the event loop, and the generators that were left open on it."""
         self._loop.run_until_complete(self._loop.shutdown_asyncgens())
         self._loop.close()
 
 
 def run_block(block: Block) -> None:
-    """Run a block of TOML, JSON or shell commands, and raise `Failure` if it fails."""
+    """Runs a block of TOML, JSON or shell commands. Raises `Failure` if it fails."""
     if block.language == "json":
         try:
             json.loads(block.text)
@@ -229,7 +240,10 @@ def run_block(block: Block) -> None:
 
 
 def run_module(parts: list[str]) -> None:
-    """Compile the TypeScript blocks of a page as one module, and run it, or raise `Failure`."""
+    """Compiles the TypeScript blocks of a page as one module, and runs it.
+
+    Raises `Failure` on errors.
+    """
     source = "\n".join(parts)
     imports = list(dict.fromkeys(re.findall(r"^import .*?;$", source, re.MULTILINE | re.DOTALL)))
     body = re.sub(r"^import .*?;$", "", source, flags=re.MULTILINE | re.DOTALL)
@@ -242,7 +256,10 @@ def run_module(parts: list[str]) -> None:
 
 
 def call(command: list[str], line: int) -> None:
-    """Run a command. If it fails, raise `Failure` with `line` and the command's output."""
+    """Runs a command.
+
+    If it fails, raises `Failure` with `line` of the page and the command's output.
+    """
     done = subprocess.run(command, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL)
     if done.returncode:
         raise Failure(f"line {line}: exit status {done.returncode}\n{done.stdout}{done.stderr}")
@@ -250,7 +267,7 @@ def call(command: list[str], line: int) -> None:
 
 @contextlib.contextmanager
 def simulator(tidegate: str) -> Iterator[str]:
-    """Run a simulated provider, and yield its origin, such as `http://127.0.0.1:8000`."""
+    """Runs a simulated provider, and yields its origin, such as `http://127.0.0.1:8000`."""
     options = ["--listen", "127.0.0.1:0", "--json", "--time-scale", "20"]
     for model in MODELS:
         options += ["--model", model]

@@ -1,4 +1,4 @@
-"""Check every relative link of the committed Markdown files: the file exists, and so does the heading."""
+"""Checks each relative link in the committed Markdown files: the file and heading must exist."""
 
 from __future__ import annotations
 
@@ -16,7 +16,10 @@ CODE = re.compile(r"`[^`\n]*`")
 
 
 def main() -> int:
-    """Print each broken link. Return the exit status: 1 if there is one, else 0."""
+    """Prints each broken link.
+
+    Returns the exit status: 1 if there is a broken link, otherwise 0.
+    """
     listed = subprocess.run(["git", "ls-files", "*.md"], cwd=ROOT, capture_output=True, text=True, check=True)
     broken = 0
     for name in listed.stdout.split():
@@ -32,7 +35,7 @@ def main() -> int:
 
 
 def find_problem(file: Path, link: str) -> str | None:
-    """Return what is wrong with a relative link in `file`, or None if its target exists."""
+    """Returns what is wrong with a relative link in `file`, or None if its target exists."""
     path, _, anchor = link.partition("#")
     target = (file.parent / path).resolve() if path else file
     if not target.exists():
@@ -44,7 +47,7 @@ def find_problem(file: Path, link: str) -> str | None:
 
 @cache
 def headings(file: Path) -> set[str]:
-    """Return the anchors of a page's headings, as GitHub and MkDocs make them."""
+    """Returns the anchors of a page's headings, as GitHub and MkDocs create them."""
     text = FENCE.sub("", file.read_text(encoding="utf-8"))
     titles = re.findall(r"^#+ +(.+?) *$", text, re.MULTILINE)
     plain = [re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", title).lower() for title in titles]

@@ -1,5 +1,5 @@
-//! Compiles only this package under `cfg(loom)`, because a flag for the whole build would also
-//! apply to tokio.
+//! Sets `cfg(loom)` for this package only, because a flag for the whole build would also apply to
+//! tokio.
 
 fn main() {
     println!("cargo::rustc-cfg=loom");

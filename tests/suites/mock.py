@@ -1,4 +1,7 @@
-"""The server that both suites mock the API with: it answers as the API's specification says, on the port that they ask for."""
+"""The mock server of the SDKs' own test suites.
+
+It answers as the API's specification says, on the port that the suites expect.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,10 @@ _FORMATS = [f"--validator-{part}-{kind}-format=brackets" for part in ("query", "
 
 @contextmanager
 def serving(checkout: Path, place: Path, node: str | Path = "node") -> Iterator[None]:
-    """Serve the checkout's specification, with the `@stdy/cli` installed in `place`."""
+    """Runs the mock server during a `with` block, with the API specification of the checkout.
+
+    `place` is the folder in which `@stdy/cli` is installed.
+    """
     command = [node, place / "node_modules/.bin/steady", "--host", "127.0.0.1", "-p", str(PORT)]
     with (place / "mock.log").open("w") as log:
         server = subprocess.Popen([*command, *_FORMATS, _SPECIFICATION], cwd=checkout, stdout=log, stderr=log)

@@ -1,4 +1,7 @@
-"""What became of each test of a suite, read from pytest's JUnit XML or jest's JSON, and two such runs compared."""
+"""The verdicts of a test suite, and the comparison of two runs.
+
+Verdicts are read from pytest's JUnit XML or jest's JSON.
+"""
 
 from __future__ import annotations
 
@@ -14,14 +17,17 @@ _JEST = {"passed": "passed", "failed": "failed"}
 
 
 class Verdict(NamedTuple):
-    """One test: `passed`, `failed` or `skipped`, and the first line of why."""
+    """The result of one test: `passed`, `failed` or `skipped`, and the first line of the reason."""
 
     outcome: str
     why: str
 
 
 def read(path: Path) -> dict[str, Verdict]:
-    """Return each test's verdict by its name. Names that occur twice are numbered."""
+    """Returns the verdicts by test name from a JUnit XML file.
+
+    If a name occurs several times, a number is appended from the second time on.
+    """
     verdicts: dict[str, Verdict] = {}
     seen: Counter[str] = Counter()
     for case in ET.parse(path).getroot().iter("testcase"):  # noqa: S314 - a file written a moment ago
@@ -43,7 +49,10 @@ def _verdict(case: ET.Element) -> Verdict:
 
 
 def read_json(path: Path) -> dict[str, Verdict]:
-    """Return the same of jest's JSON, which vitest writes too."""
+    """Returns the verdicts by test name from a JSON file of jest or vitest.
+
+    If a name occurs several times, a number is appended from the second time on.
+    """
     verdicts: dict[str, Verdict] = {}
     seen: Counter[str] = Counter()
     for file in json.loads(path.read_text())["testResults"]:
@@ -60,13 +69,13 @@ def read_json(path: Path) -> dict[str, Verdict]:
 
 
 def total(verdicts: dict[str, Verdict]) -> str:
-    """Say how many passed, failed and were skipped."""
+    """Returns a text with the number of tests that passed, failed and were skipped."""
     count = Counter(verdict.outcome for verdict in verdicts.values())
     return f"{count['passed']:,} passed, {count['failed']:,} failed, {count['skipped']:,} skipped"
 
 
 class Difference(NamedTuple):
-    """A test that did not end alike."""
+    """A test whose outcomes without a gate (`stock`) and with a gate (`ours`) differ."""
 
     name: str
     stock: Verdict
@@ -74,14 +83,18 @@ class Difference(NamedTuple):
 
 
 def differences(stock: dict[str, Verdict], ours: dict[str, Verdict]) -> list[Difference]:
-    """Name each test that did not end alike."""
+    """Returns each test whose outcomes in the two runs differ, sorted by name."""
     gone = Verdict("not run", "")
     pairs = ((name, stock.get(name, gone), ours.get(name, gone)) for name in sorted(stock.keys() | ours.keys()))
     return [Difference(*pair) for pair in pairs if pair[1].outcome != pair[2].outcome]
 
 
 def tell(found: list[Difference], reasons: dict[str, str]) -> int:
-    """Print the differences under their known reasons (by patterns of the tests' names); return how many have none."""
+    """Prints the differences, grouped by their known reasons.
+
+    `reasons` has a reason by a pattern of test names. Returns the number of differences that have
+    no reason.
+    """
     left = list(found)
     for pattern, reason in reasons.items():
         explained = [difference for difference in left if re.search(pattern, difference.name)]

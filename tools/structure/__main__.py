@@ -36,7 +36,7 @@ def _output(*command: str) -> str:
 
 
 def _groups(files: list[Path], crates: dict[Path, str]) -> dict[str, list[Path]]:
-    """Group the files by the area in which a public type name must be unique, such as `core`."""
+    """Groups the files by the area in which a public type name must be unique, such as `core`."""
     groups = defaultdict(list)
     for file in files:
         if file.is_relative_to("bindings-python/python/tidegate") and file.suffix == ".py":
@@ -50,7 +50,10 @@ def _groups(files: list[Path], crates: dict[Path, str]) -> dict[str, list[Path]]
 
 
 def main() -> int:
-    """Print every problem to stderr. Return the exit status: 1 if there is one, else 0."""
+    """Prints every problem to stderr.
+
+    Returns the exit status: 1 if there is a problem, otherwise 0.
+    """
     os.chdir(Path(__file__).resolve().parents[2])
     metadata: dict[str, Any] = json.loads(
         _output(os.environ.get("CARGO", "cargo"), "metadata", "--format-version", "1", "--locked", "--quiet")

@@ -12,7 +12,7 @@ Imports = dict[str, dict[str, list["Use"]]]
 
 
 def imports(crate: Crate) -> Imports:
-    """Return, for each top-level module, the modules that it imports and the imports of each."""
+    """Returns, for each top-level module, the modules that it imports and the imports of each."""
     modules, reexports = crate.modules(), crate.reexports()
     edges: Imports = defaultdict(lambda: defaultdict(list))
     for source in crate.sources:
@@ -28,7 +28,10 @@ def imports(crate: Crate) -> Imports:
 
 
 def components(edges: Imports) -> list[list[str]]:
-    """Return each group of two or more modules that import each other in a cycle (Tarjan)."""
+    """Returns each group of two or more modules that import each other in a cycle.
+
+    Uses Tarjan's algorithm.
+    """
     index: dict[str, int] = {}
     low: dict[str, int] = {}
     stack: list[str] = []
@@ -57,7 +60,7 @@ def components(edges: Imports) -> list[list[str]]:
 
 
 def report(crate: Crate) -> list[str]:
-    """Return a problem for each group of modules that import each other in a cycle."""
+    """Returns a description of each group of modules that import each other in a cycle."""
     edges = imports(crate)
     problems = []
     for component in components(edges):

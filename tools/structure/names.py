@@ -1,4 +1,4 @@
-"""Checks names: retired identifiers are not declared again, and no public type name is declared twice.
+"""Checks names: retired names are not declared again, and no public type name is declared twice.
 
 A line of the list of retired names is `OLD -> NEW  (AREA)`. `AREA` says where OLD is retired:
 
@@ -37,7 +37,7 @@ _RUST_TYPES = ("struct", "enum", "union", "trait", "type")
 
 @dataclass(frozen=True)
 class Declaration:
-    """A name that a source file declares, and the line of the declaration."""
+    """A name that a source file declares, with the line of the declaration."""
 
     line: int
     name: str
@@ -55,7 +55,10 @@ class Retired:
 
 
 def read_retired(file: Path) -> list[Retired]:
-    """Return the entries of the list of retired names. Raise `ValueError` for a malformed line."""
+    """Returns the entries of the list of retired names.
+
+    Raises `ValueError` for a malformed line.
+    """
     entries = []
     for number, line in enumerate(file.read_text().splitlines(), 1):
         if not line.strip() or line.startswith("#"):
@@ -71,7 +74,7 @@ def read_retired(file: Path) -> list[Retired]:
 
 @cache
 def declarations(file: Path) -> tuple[Declaration, ...]:
-    """Return the names that a Rust, Python or TypeScript file declares. Empty for other files."""
+    """Returns the names that a Rust, Python or TypeScript file declares. Other files have none."""
     if file.suffix == ".rs":
         source = Source(file, ())
         return tuple(
@@ -117,7 +120,7 @@ def _typescript(text: str) -> list[Declaration]:
 
 @cache
 def _strings(file: Path) -> tuple[tuple[int, str], ...]:
-    """Return the string literals of a source file, without their quotes, and the line of each."""
+    """Returns the string literals of a source file, without their quotes, with the line of each."""
     text = file.read_text(errors="replace")
     if file.suffix == ".rs":
         text = without_comments(text, strings=True)
@@ -181,7 +184,7 @@ def _declared(entry: Retired, files: list[Path]) -> list[str]:
 
 
 def retired(file: Path, files: list[Path]) -> list[str]:
-    """Return a problem for each use in `files` of a name that the list `file` retires."""
+    """Returns a problem for each place in `files` that uses a name from the list `file`."""
     kinds = {"key": _key, "flag": _flag, "metric": _metric}
     problems = []
     for entry in read_retired(file):
@@ -197,7 +200,7 @@ def retired(file: Path, files: list[Path]) -> list[str]:
 
 
 def declared_twice(groups: dict[str, list[Path]]) -> list[str]:
-    """Return a problem for each name of a public type that two files of a group declare."""
+    """Returns a description of each public type name that two files of a group declare."""
     problems = []
     for group, files in sorted(groups.items()):
         places = defaultdict(list)

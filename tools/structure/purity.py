@@ -1,4 +1,4 @@
-"""Checks pure crates: they neither depend on an async runtime nor use files, sockets, threads or the clock."""
+"""Checks pure crates, which must not use an async runtime, files, sockets, threads or the clock."""
 
 from __future__ import annotations
 
@@ -12,7 +12,10 @@ _CLOCKS = ("Instant::now", "SystemTime::now")
 
 
 def dependencies(metadata: dict[str, Any], name: str) -> dict[str, str]:
-    """Return the crates that the crate `name` links with, each with a crate that depends on it."""
+    """Returns the names of the crates that the crate `name` links with, directly or not.
+
+    Each has the name of a crate that depends on it.
+    """
     packages = {package["id"]: package["name"] for package in metadata["packages"]}
     nodes = {node["id"]: node for node in metadata["resolve"]["nodes"]}
     start = next(package for package in metadata["workspace_members"] if packages[package] == name)
@@ -30,7 +33,10 @@ def dependencies(metadata: dict[str, Any], name: str) -> dict[str, str]:
 
 
 def report(metadata: dict[str, Any], name: str, directory: Path, clippy: Path) -> list[str]:
-    """Return a problem for each dependency, setting or use that pure crates must not have."""
+    """Returns a description of each dependency, setting or use that a pure crate must not have.
+
+    `name` and `directory` are those of the crate, and `clippy` is the required `clippy.toml`.
+    """
     problems = []
     linked = dependencies(metadata, name)
     if "tokio" in linked:

@@ -1,4 +1,4 @@
-"""Reads Rust sources: the modules of a crate, the paths that they use, and the names that they declare."""
+"""Reads Rust sources: a crate's modules, the paths that they use, and their declarations."""
 
 from __future__ import annotations
 
@@ -23,7 +23,10 @@ _VARIANT = re.compile(r"^\s*([A-Z]\w*)\s*(?:[,({=]|$)", re.MULTILINE)
 
 
 def without_comments(text: str, *, strings: bool = False) -> str:
-    """Return the text with comments blanked, and string contents too unless `strings`. Lines stay where they are."""
+    """Returns the text with comments replaced by spaces. Line numbers do not change.
+
+    Strings are replaced too, unless `strings` is set.
+    """
 
     def blank(match: re.Match[str]) -> str:
         found = match.group()
@@ -35,7 +38,10 @@ def without_comments(text: str, *, strings: bool = False) -> str:
 
 
 def _end_of_block(text: str, start: int) -> int:
-    """Return the position behind the brace that closes the block whose opening brace is at `start`."""
+    """Returns the position after the closing brace of the block whose opening brace is at `start`.
+
+    Returns the end of the text if the block is not closed.
+    """
     depth = 0
     for at in range(start, len(text)):
         if text[at] == "{":
@@ -48,7 +54,10 @@ def _end_of_block(text: str, start: int) -> int:
 
 
 def without_tests(text: str) -> tuple[str, set[str]]:
-    """Return the text with test-only items blanked, and the names of the test-only modules in files of their own."""
+    """Returns the text with test-only items replaced by spaces, and the names of test-only modules.
+
+    These modules are declared for tests, and may be in files of their own.
+    """
     modules = set()
     while match := _TEST_ITEM.search(text):
         rest = text[match.end() :]
@@ -64,7 +73,7 @@ def without_tests(text: str) -> tuple[str, set[str]]:
 
 @dataclass(frozen=True)
 class Use:
-    """A path that a module uses. `path` starts with `crate` or with the name of another crate."""
+    """A use of a path in a module. `path` starts with `crate` or with the name of another crate."""
 
     file: Path
     line: int
@@ -73,7 +82,7 @@ class Use:
 
 
 class Source:
-    """One file of a crate, without comments, strings and tests."""
+    """One source file of a crate. Comments, strings and tests are replaced by spaces."""
 
     def __init__(self, file: Path, module: tuple[str, ...]) -> None:
         self.file = file
@@ -93,7 +102,7 @@ class Source:
         return self.text.count("\n", 0, at) + 1
 
     def uses(self) -> list[Use]:
-        """Return every path that the file imports or names, as an absolute path."""
+        """Returns every path that the file imports or names, as an absolute path."""
         found = []
         rest = self.text
         for match in _USE.finditer(self.text):
@@ -110,7 +119,7 @@ class Source:
         return Use(self.file, self._line(at), module, _resolve(module, path))
 
     def declarations(self) -> list[tuple[int, str, str, bool]]:
-        """Return line, kind, name and publicity (a bool) of each item, field and variant."""
+        """Returns each item, field and variant: line, kind, name, and whether it is public."""
         found = []
         for match in _DECLARATION.finditer(self.text):
             kind, name = match.group("kind"), match.group("name")
@@ -128,7 +137,7 @@ class Source:
 
 
 def _expand(tree: str) -> list[list[str]]:
-    """Return the paths that a `use` tree imports, each as a list of segments."""
+    """Returns the paths that a `use` tree imports, each as a list of segments."""
     tree = re.sub(r"\s+as\s+\w+", "", tree).strip()
     brace = tree.find("{")
     if brace == -1:
@@ -146,7 +155,7 @@ def _expand(tree: str) -> list[list[str]]:
 
 
 def _resolve(module: tuple[str, ...], path: list[str]) -> tuple[str, ...]:
-    """Return a path of an import in `module` as an absolute path.
+    """Returns the absolute form of a path that is used in `module`.
 
     The absolute path starts with `crate` or with the name of another crate.
     """
@@ -161,7 +170,7 @@ def _resolve(module: tuple[str, ...], path: list[str]) -> tuple[str, ...]:
 
 
 class Crate:
-    """A crate's sources, without its tests."""
+    """The source files of a crate, without its tests."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
@@ -172,7 +181,7 @@ class Crate:
         self.sources = [each for each in sources if not any(each.module[: len(test)] == test for test in tests)]
 
     def reexports(self) -> dict[str, str]:
-        """Return the names that the crate's root imports from its modules, each with its module."""
+        """Returns the names that the crate's root imports from its modules, and their modules."""
         modules = self.modules()
         found = {}
         for source in self.sources:
@@ -185,7 +194,7 @@ class Crate:
         return found
 
     def modules(self) -> set[str]:
-        """Return the names of the crate's top-level modules."""
+        """Returns the names of the crate's top-level modules."""
         return {source.module[0] for source in self.sources if source.module}
 
 

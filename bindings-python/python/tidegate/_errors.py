@@ -30,20 +30,20 @@ class Error(Exception):
     returns it unchanged.
 
     Attributes:
-        kind: Stable name of the failure: `refused`, `deadline`, `connect` and others.
+        kind: Stable name of the failure, for example `refused`, `deadline` or `connect`.
         reason: Why admission rejected the call, or None unless `kind` is `refused`. `no_slot`: no
             slot is free and the target does not queue. `queue_full`: the queue is full.
             `wait_budget`: the call waited as long as its wait limit allows. `deadline`: the
             deadline has passed. `cool_down` or `outage`: the target admits no calls at the moment.
             `draining`: `Gate.drain` was called. `deadlock`: the call waits for a tool that its own
-            caller holds. `no_budget`: a rate of the provider is used up. `too_large`: the prompt
+            caller holds. `no_budget`: a rate limit or budget is used up. `too_large`: the prompt
             can never be admitted. `predicted_wait`: the expected wait is longer than the call may
             wait. `shed`: the call was removed from the queue in favour of a more urgent one.
         target: Name of the target or tool, or None if it is not known.
         status: HTTP status that corresponds to the failure, 400 to 599.
         retry_after: Seconds after which a retry may succeed, or None if that is not known.
-        queue_position: Number of calls that were ahead in the queue, or None if the call was not
-            queued.
+        queue_position: Number of calls that were ahead of this call in the queue, or None if the
+            call was not queued.
         retryable: Whether the same call may succeed later without a change.
         call: Number of the call, as in `Gate.calls`, or None if the error belongs to no call.
         why: The rule that blocked a rejected call, or None if it is not known.
@@ -114,8 +114,8 @@ class UnknownNameError(Error, LookupError):
 class Refused(Error):  # noqa: N818 - the name that metrics use too
     """Raised if the gate rejects a call instead of sending it.
 
-    `reason` says why, `queue_position` how many calls were ahead, and `retry_after` when a retry
-    may succeed.
+    `reason` is the cause. `queue_position` is the number of calls that were ahead in the queue.
+    `retry_after` is the time after which a retry may succeed, in seconds.
     """
 
 

@@ -1,7 +1,8 @@
 """Runs native work on asyncio event loops.
 
-Each event loop has one native port, which carries the results of native work to the loop. The
-module also registers the native cleanup for interpreter exit and for forked children.
+Native work is a call that the Rust core carries out in its own threads. Each event loop has one
+native port, which carries the results of native work to the loop. The module also registers the
+native cleanup for interpreter exit and for forked children.
 """
 
 from __future__ import annotations
@@ -32,9 +33,9 @@ loop_factory: Callable[[], asyncio.AbstractEventLoop] = asyncio.new_event_loop
 
 
 def new_event_loop() -> asyncio.AbstractEventLoop:
-    """Returns a new event loop from `loop_factory`.
+    """Returns a new event loop, created by `loop_factory`.
 
-    While virtual time is installed, the loop runs on it.
+    In tests, while virtual time is installed, the loop runs on virtual time.
     """
     return loop_factory()
 
@@ -78,11 +79,11 @@ def _create_port(loop: asyncio.AbstractEventLoop) -> Port:
 
 
 def _attach_with_reader(loop: asyncio.AbstractEventLoop) -> Port | None:
-    """Creates a port whose descriptor the loop watches for results.
+    """Creates a port, and makes the loop watch the port's file descriptor for results.
 
     Returns None if the loop cannot watch descriptors.
 
-    A loop drops its callbacks when it is closed. Dropping the native callback closes the port.
+    When a loop is closed, it drops its callbacks. Dropping the native callback closes the port.
     """
     port = _native.Port(loop.create_future, loop.call_soon, watched=True)
     descriptor = port.fileno()
@@ -98,9 +99,9 @@ def _attach_with_reader(loop: asyncio.AbstractEventLoop) -> Port | None:
 def _attach_with_thread(loop: asyncio.AbstractEventLoop) -> Port:
     """Creates a port, and a thread that waits for results on behalf of a loop.
 
-    This serves loops that cannot watch descriptors, such as the proactor loop of Windows. A closed
-    loop drops its timers. The timer that is set here never fires; dropping it closes the port,
-    which ends the thread.
+    This serves loops that cannot watch descriptors, such as the proactor loop of Windows. The
+    function also sets a timer that never fires. When the loop is closed, it drops the timer. This
+    closes the port, which ends the thread.
     """
     port = _native.Port(loop.create_future, loop.call_soon, watched=False)
     loop.call_later(_FOREVER, _native.Drain(port))
@@ -129,7 +130,7 @@ def _drain_from_thread(waiter: Waiter, loop_ref: weakref.ref[asyncio.AbstractEve
 
 
 def cancel_call(port: Port, future: asyncio.Future[Any], number: int) -> None:
-    """Cancels native work whose coroutine was cancelled.
+    """Cancels the native work with the given number, after its coroutine was cancelled.
 
     If the result has already arrived in `future`, the result is closed, which releases its slot.
     """

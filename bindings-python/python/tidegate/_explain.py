@@ -70,10 +70,10 @@ class Explanation:
     """The state of an active call, and the rule that blocks it. All times are in seconds.
 
     Attributes:
-        call: Number of the call, as in `Gate.calls` and in errors.
+        call: Number of the call, the same as in `Gate.calls` and in errors.
         label: Label from `tidegate.context(call=...)`, or None without a label.
         target: Name of the target, or None if the call waits for a tool.
-        tool: Name of the tool that is waited for, or None for calls of a target.
+        tool: Name of the tool that the call waits for, or None for calls of a target.
         tenant: Fairness key.
         lane: Priority class.
         state: `waiting` (in a queue), `backing_off` (before a retry is queued) or `in_flight`.

@@ -172,11 +172,13 @@ class Gate:
 
         Connections are opened by httpx's own transport, below the gate, if `transport`, `mounts`,
         `proxy`, `verify` or `cert` is given, if `trust_env=False` is given while the environment
-        has proxies or `SSL_CERT_FILE`, or if `wrap` would keep the transport of every client.
-        Closing the client closes that transport. The calling thread then waits in the transport and
-        cannot be interrupted: a call to a replica that hangs is moved to another replica only after
-        the `read` timeout. Set that timeout to the longest silence that you accept, or use the
-        asynchronous client, which moves the call as soon as the replica is known to be down.
+        has proxies or `SSL_CERT_FILE`, or if the environment is one in which `wrap` keeps the
+        transport of every client (for example, `SSL_CERT_FILE` has changed since the gate was
+        opened). Closing the client closes that transport. The calling thread then waits in the
+        transport and cannot be interrupted: a call to a replica that hangs is moved to another
+        replica only after the `read` timeout. Set that timeout to the longest silence that you
+        accept, or use the asynchronous client, which moves the call as soon as the replica is known
+        to be down.
 
         Args:
             family: The package of the client: `httpx2` or `httpx`. Default: `httpx2` if it is
@@ -537,12 +539,13 @@ class Gate:
     def explain(self, call: None = None, *, limit: int = 100) -> list[Explanation]: ...
 
     def explain(self, call: str | int | None = None, *, limit: int = 100) -> Explanation | list[Explanation] | None:
-        """Explains why calls wait: the blocking rule, since when it blocks, and the expected wait.
+        """Explains why calls wait: the blocking rule, its duration so far, and the expected wait.
 
         Args:
             call: Label from `tidegate.context(call=...)`, or the number of the call. If several
-                calls have the label, the one that has waited longest is explained. Default: every
-                active call and every wait for a tool; waiting ones first, the longest wait first.
+                calls have the label, the one that has waited longest is explained. Default: all
+                active calls and all waits for a tool. Those that wait come first, in order of
+                decreasing wait.
             limit: Maximum length of the list. Default: 100.
 
         Returns:
@@ -607,7 +610,7 @@ class Gate:
         return left
 
     def __repr__(self) -> str:
-        """Returns the class and the mode. Names of targets and tenants may be confidential."""
+        """Returns the class and the mode, but no names, because they may be confidential."""
         return f"<tidegate.Gate mode={self.mode}>"
 
 
@@ -615,7 +618,7 @@ def _to_json(value: object) -> Any:
     """Returns a JSON value for a configuration value that `json` cannot encode.
 
     Raises:
-        TypeError: If the value is no timedelta, mapping, set or path.
+        TypeError: If the value is not a timedelta, mapping, set or path.
 
     """
     if isinstance(value, timedelta):

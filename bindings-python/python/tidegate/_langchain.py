@@ -30,7 +30,7 @@ def wrap_clients(model: Any, wrapped: Callable[[Any], Any]) -> Any:
 
     Args:
         model: The chat model, which is not changed.
-        wrapped: Returns the wrapped copy of an SDK client.
+        wrapped: Function that returns the wrapped copy of an SDK client.
 
     Raises:
         TypeError: If the model was created with `client=` or `async_client=`, because the SDK

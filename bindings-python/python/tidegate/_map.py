@@ -64,7 +64,8 @@ class Result(Generic[Item, Value]):
 class _MapOptions(NamedTuple):
     """The checked arguments of `Gate.map`.
 
-    `window` limits the running items, and `context` is the contextvars context of each item's task.
+    `window` decides how many items run at once. `context` is the contextvars context in which the
+    task of each item runs.
     """
 
     function: Callable[[Any], Any]
@@ -134,8 +135,9 @@ class Map(Generic[Item, Value]):
 class _MapRun(Generic[Item, Value]):
     """A running map on one event loop: one task that reads the source, and one task for each item.
 
-    At most `ahead` items are between the source and the consumer. A slow consumer therefore stops
-    the reading of the source, and so does an unfinished item whose result must be returned first.
+    At most `ahead` items have been read whose results the consumer has not received. So a slow
+    consumer pauses the reading of the source. With ordered results, an unfinished item that is next
+    in order does the same.
     """
 
     def __init__(self, options: _MapOptions) -> None:
@@ -201,10 +203,7 @@ class _MapRun(Generic[Item, Value]):
             self._result_ready.set()
 
     async def _wait_until_startable(self) -> None:
-        """Waits until the window and `ahead` allow one more item.
-
-        The item then counts as started.
-        """
+        """Waits until `window` and `ahead` allow one more item, and counts that item as started."""
         while True:
             if self._started - self._returned < self._options.ahead:
                 if self._window.begin():
@@ -214,7 +213,10 @@ class _MapRun(Generic[Item, Value]):
             await self._startable.wait()
 
     def _watch_slots(self) -> None:
-        """Requests a wake-up for when one more item may start although none has ended."""
+        """Requests a wake-up of the reading task for when the window allows another item.
+
+        The window may grow because slots become free, even if no item of this map has ended.
+        """
         if self._slot_watch is not None:
             return
         port = _event_loop.current_port()
@@ -223,7 +225,7 @@ class _MapRun(Generic[Item, Value]):
         future.add_done_callback(self._on_slots_freed)
 
     def _on_slots_freed(self, _: asyncio.Future[None]) -> None:
-        """Wakes the reading of the source after the wake-up that `_watch_slots` requested."""
+        """Wakes the task that reads the source, after the wake-up that `_watch_slots` requested."""
         self._slot_watch = None
         self._startable.set()
 
@@ -251,9 +253,9 @@ class _MapRun(Generic[Item, Value]):
             return Result(index, item, error=error)
 
     async def _call_function(self, item: Item) -> Value:
-        """Calls the function for one item.
+        """Calls the function for one item, and returns its value.
 
-        Functions that are no coroutine functions run in threads.
+        A function that is not a coroutine function runs in a thread.
         """
         function = self._options.function
         if not self._is_coroutine_function:
@@ -284,7 +286,7 @@ class _MapRun(Generic[Item, Value]):
         self._result_ready.set()
 
     async def _close(self, feeder: asyncio.Task[None]) -> None:
-        """Cancels all tasks of the map, waits for their ends, and closes the source.
+        """Cancels all tasks of the map, waits for them to end, and closes the source.
 
         Threads are not waited for, but their waits for the gate end.
         """

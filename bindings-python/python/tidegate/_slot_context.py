@@ -77,7 +77,7 @@ class SlotContext(Generic[Entered]):
         raise NotImplementedError
 
     def _context_while_held(self, permit: Any, requested: Context | None) -> Context | None:  # noqa: ARG002
-        """Returns the context of the calls in the `with` block. None: the default context.
+        """Returns the context of the calls in the `with` block, or None for the default context.
 
         `requested` is the context in which the slot was requested.
         """
@@ -146,7 +146,7 @@ class SlotContext(Generic[Entered]):
     def _requested_context(self) -> Context | None:
         """Returns the caller's context, changed by this object's tenant, lane and deadline.
 
-        None is the default context.
+        Returns None for the default context.
         """
         outer = current.get()
         return outer if self._context == (None, None, None) else Context(outer, *self._context)
@@ -161,7 +161,7 @@ class SlotContext(Generic[Entered]):
         return self._entered_value(permit)
 
     def _exit(self, error: BaseException | None) -> None:
-        """Releases the slot that this object acquired last, and restores the earlier context."""
+        """Releases the slot of this object's innermost block, and restores the previous context."""
         held = _stack.get()
         # Some fixtures enter and leave in different contexts. Then any slot of this object can be
         # released, and the token belongs to the other context.

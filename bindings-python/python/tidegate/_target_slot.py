@@ -1,4 +1,4 @@
-"""Slots of targets, for calls that no wrapped HTTP client makes."""
+"""Slots of targets, for calls that are not made by a wrapped HTTP client."""
 
 from __future__ import annotations
 

@@ -31,8 +31,8 @@ class Tool(SlotContext["Tool"]):
             gate: As for `SlotContext`.
             name: Name of the configured tool.
             context: As for `SlotContext`.
-            yield_slot: Whether the task's model slots are released while it waits for the tool and
-                holds it.
+            yield_slot: Whether to release the task's model slots while the task waits for the tool
+                and holds it.
 
         """
         super().__init__(gate, name, context)
@@ -45,9 +45,10 @@ class Tool(SlotContext["Tool"]):
         return self._request(context).wait_blocking()
 
     def _request(self, context: Context | None) -> ToolRequest:
-        """Requests a slot, and warns if the task would wait while it holds a model slot.
+        """Requests a slot of the tool. Warns if the task would wait while it holds a model slot.
 
-        If the `SlotHeldWarning` is turned into an exception, the request is withdrawn.
+        If Python is configured to raise the `SlotHeldWarning` as an exception, the request is
+        withdrawn.
         """
         request = self._gate.request_tool(self._name, context, task_id(), self._yield_slot)
         if request.advice is not None:

@@ -82,18 +82,20 @@ class LimitSnapshot(TypedDict):
         ceiling: The configured cap, which the limit never exceeds.
         awaiting: Number of calls that await their first token now.
         awaiting_limit: Maximum number of calls that may await their first token.
-        slow_start: Whether no limit is known yet to be too high, so that each call in time raises
-            the limit by one. Always False with a percentile detector.
+        slow_start: Whether the limit has never been decreased. Each call that meets the objective
+            then raises it by one. Always False with a percentile detector.
         objective: Objective in seconds from sending to the first token (targets) or to the end
             (tools); None without an objective.
-        late: Share of the recently judged calls that were late, 0 to 1; None if none was judged.
-        evidence: Evidence that the limit is too high; at 1 the limit is decreased. With a
+        late: Share of the recent calls that missed the objective, 0 to 1; None if no recent call
+            could be compared with it.
+        evidence: Evidence that the limit is too high, from 0. At 1, the limit is decreased. With a
             percentile detector: the measured quantile divided by the highest value that is
             tolerated.
         cuts: Number of decreases so far.
         raises: Number of increases so far.
-        saturated: Whether calls wait although the limit was too high within the last minute, or is
-            at its floor. Another replica would help.
+        saturated: Whether calls need more slots than the limit, although the limit was too high
+            within the last minute. The upstream then needs more replicas. A minimum limit that is
+            too high counts, too.
         decisions: The last changes, the newest last.
 
     """
@@ -122,7 +124,8 @@ class BudgetSnapshot(TypedDict):
             seconds of it.
         debt: Requests or tokens that calls used beyond their estimates. New calls wait until the
             rate has made up for them.
-        source: Whether the rate is configured or from the provider's headers.
+        source: Where the rate comes from: the configuration, or the headers of the provider's
+            responses.
         burst: Maximum burst, in seconds of the rate.
         counting: How many tokens a call counts for: input plus maximum output (`sum`), the larger
             of the two (`larger`), actual usage (`actual`) or `input` only.
@@ -215,9 +218,9 @@ class ReplicaSnapshot(TypedDict):
 
     Attributes:
         url: Base URL.
-        state: `in`: selected normally. `suspect`: gets no calls until it answers. `down`:
-            unreachable. `trial`: gets one call at a time. `starting`: in slow start. `draining`:
-            removed when its last call ends.
+        state: `in`: selected normally. `suspect`: gets no calls until it responds or is found to be
+            down. `down`: unreachable. `trial`: gets one call at a time. `starting`: in slow start.
+            `draining`: removed when its last call ends.
         weight: Configured weight, relative to the other replicas.
         share: Usable share of the replica's slots, 0 to 1. Below 1 during slow start.
         ejections: Number of times that the replica was excluded from selection.
@@ -281,8 +284,8 @@ class TargetSnapshot(TypedDict):
         retries: Number of retries by reason.
         failed_attempts: Number of failed attempts by cause.
         gave_up: Number of failed calls that were not retried, by reason.
-        cool_downs: Number of failures that began or met a cool-down, by kind: `retry_after` or
-            `outage`.
+        cool_downs: Number of failures that began a cool-down or occurred during one, by kind:
+            `retry_after` (requested by the provider) or `outage` (repeated failures).
         fallbacks: Number of rejected calls that were sent to the fallback target, by reason.
         hedges: Number of hedged attempts of a pool: `sent`, `won` (the hedge answered first),
             `no_slot` and `no_budget` (no hedge was sent).
@@ -375,7 +378,8 @@ class Snapshot(TypedDict):
 class AttemptRecord(TypedDict):
     """One attempt of a call.
 
-    Times are in seconds since the call's `queued_at`. A time is None if the attempt ended before.
+    Times are in seconds since the call's `queued_at`. A time is None if the attempt ended before it
+    was reached.
 
     Attributes:
         queued_at: When the attempt was queued.

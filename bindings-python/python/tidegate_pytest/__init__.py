@@ -1,6 +1,6 @@
 """The pytest plugin of Tidegate: fixtures and a marker for `tidegate.testing`.
 
-The package is imported only in tests that use them.
+`tidegate` itself is imported only by tests that use the fixtures or the marker.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Adds the fixture `tidegate_clock` first to each test that is marked with `virtual_time=True`.
+    """Makes `tidegate_clock` the first fixture of each test marked with `virtual_time=True`.
 
-    The virtual time is thus installed before any other fixture creates an event loop.
+    Virtual time is thus installed before any other fixture creates an event loop.
     """
     marker = item.get_closest_marker("tidegate")
     names = getattr(item, "fixturenames", None)

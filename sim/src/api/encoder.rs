@@ -4,7 +4,7 @@ use bytes::Bytes;
 
 use super::{ApiError, GenerationRequest, Protocol, chat, completions, gemini, messages, responses, sse};
 
-/// Encodes one answer: either the events of a stream, or one JSON document.
+/// An encoder of one answer: either of the events of a stream, or of one JSON document.
 #[derive(Debug, Clone)]
 pub(crate) struct Encoder {
     pub(super) request: GenerationRequest,

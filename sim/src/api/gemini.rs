@@ -1,4 +1,5 @@
-//! Gemini's `POST .../models/MODEL:generateContent` and `:streamGenerateContent`.
+//! Gemini's `POST .../models/MODEL:generateContent` and `:streamGenerateContent`: request paths,
+//! stream events and whole answers.
 //!
 //! The path contains the model, and whether the answer is streamed. With the query `alt=sse`, a
 //! stream consists of server-sent events; without it, of one JSON list, sent element by element.

@@ -42,8 +42,8 @@ struct PromptReader {
 }
 
 impl PromptReader {
-    /// Adds all texts and token ids in a JSON value. The recursion is bounded, because the JSON
-    /// parser limits the depth of a body.
+    /// Adds all texts and token ids in a JSON value to the prompt. The recursion is bounded,
+    /// because the JSON parser limits the depth of a body.
     fn add(&mut self, value: &Value) {
         match value {
             Value::String(text) => {
@@ -69,7 +69,8 @@ impl PromptReader {
     }
 }
 
-/// Computes a hash for each full block of a prompt. It covers the block and all blocks before it.
+/// A hasher that computes one hash for each full block of a prompt. The hash of a block covers that
+/// block and all blocks before it.
 struct BlockHasher {
     hasher: DefaultHasher,
     block_bytes: usize,

@@ -1,4 +1,4 @@
-//! Response bodies.
+//! The body of a response: one document or a stream, with the faults that interrupt it.
 
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// Converts between tokio's clock, real or paused, and simulated time.
+/// A converter between tokio's clock, real or paused, and simulated time.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct SimClock {
     epoch: Instant,
@@ -31,7 +31,7 @@ impl SimClock {
         self.epoch + after.min(Duration::from_secs(86_400 * 365))
     }
 
-    /// Converts a duration in simulated time to the clock of the client, which is tokio's.
+    /// Converts a duration from simulated time to tokio's clock, on which clients measure.
     pub(crate) fn client(&self, span: Duration) -> Duration {
         if self.scale == 1.0 { span } else { scaled(span, 1.0 / self.scale) }
     }

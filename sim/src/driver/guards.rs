@@ -64,8 +64,8 @@ impl Drop for AttemptGuard {
     }
 }
 
-/// A call whose sequence is in an engine. Dropping the guard aborts the sequence at once, if it has
-/// not ended.
+/// A call whose sequence is in an engine. Dropping the guard aborts the sequence at once, unless
+/// the sequence has ended.
 pub(super) struct CallGuard {
     // Declared before the attempt, so that the engine is free when the attempt ends.
     sequence: SequenceGuard,
@@ -88,7 +88,8 @@ impl CallGuard {
         Self { sequence: SequenceGuard { shared, id, signals }, attempt }
     }
 
-    /// Polls for the next event of the sequence. Yields `None` if an outage killed the server.
+    /// Polls for the next event of the sequence. The poll is ready with `None` if an outage killed
+    /// the server.
     pub(super) fn poll_signal(&mut self, cx: &mut Context<'_>) -> Poll<Option<SequenceEvent>> {
         self.sequence.signals.poll_recv(cx)
     }

@@ -17,7 +17,7 @@ const INTER_TOKEN_BUCKETS: [f64; 13] =
 const E2E_BUCKETS: [f64; 15] =
     [0.3, 0.5, 0.8, 1.0, 1.5, 2.0, 2.5, 5.0, 10.0, 15.0, 20.0, 30.0, 40.0, 50.0, 60.0];
 
-/// The metrics of all engines. Every time series exists from the start.
+/// The Prometheus metrics of all engines. Every time series exists from the start.
 pub(super) struct Metrics {
     registry: Registry,
     model: String,

@@ -3,7 +3,7 @@
 //! [`Simulator::respond`] is the whole server in process; the HTTP server ([`crate::serve`]) passes
 //! every request to it. Under tokio's paused clock, a run takes virtual time and is reproducible.
 //! The first call starts a background task that advances the engines from step to step. The task
-//! ends with the last handle.
+//! ends when the last handle is dropped.
 
 mod body;
 mod clock;
@@ -180,8 +180,8 @@ impl std::fmt::Debug for Simulator {
 }
 
 impl Shared {
-    /// Starts the engine task if it was not started before. Called by each request, because only
-    /// then is a runtime certain to exist.
+    /// Starts the engine task if it was not started before. Each request calls this method, because
+    /// a tokio runtime certainly exists only then.
     fn ensure_engine_task(self: &Arc<Self>) {
         if !self.task_started.swap(true, Ordering::AcqRel) {
             tokio::spawn(engine_task::run_engines(Arc::downgrade(self), Arc::clone(&self.wake)));

@@ -1,4 +1,4 @@
-//! Answers to calls that a fault rejects, with the texts and headers of providers.
+//! Builds the answers to calls that a fault rejects, with the texts and headers of real providers.
 
 use std::time::Duration;
 

@@ -1,4 +1,5 @@
-//! Turns a request into a response.
+//! Answers one request: applies the faults that reject calls, submits the sequence to an engine,
+//! and returns the response.
 
 use std::sync::Arc;
 
@@ -133,8 +134,8 @@ struct AcceptedCall {
     rate: HeaderMap,
 }
 
-/// Records an attempt, and decides whether a fault rejects it. Both happen under one lock, so that
-/// concurrent attempts count each other exactly once.
+/// Records the arrival of an attempt, and decides whether a fault rejects the attempt. Both happen
+/// under one lock, so that concurrent attempts count each other exactly once.
 fn begin_attempt(
     shared: &Arc<Shared>,
     path: &str,
@@ -150,7 +151,7 @@ fn begin_attempt(
 }
 
 /// Validates the body and charges the rate budgets, as a gateway or provider does before the
-/// engine. Returns the error answer if either fails.
+/// engine. Returns the error answer if the body is invalid or a budget is exceeded.
 // The error is the response itself, which is moved once.
 #[allow(clippy::result_large_err)]
 fn admit(

@@ -110,13 +110,14 @@ pub enum AttemptEnd {
 /// `other`.
 const MAX_TENANTS: usize = 1_000;
 
-/// Collects the statistics that [`Stats`] shows.
+/// A recorder of the statistics that [`Stats`] shows.
 #[derive(Debug)]
 pub(super) struct StatsRecorder {
     stats: Stats,
     max_attempts: usize,
     next: u64,
-    /// Number of the first attempt after the last reset. Ends of earlier attempts are not counted.
+    /// Number of the first attempt after the last reset. When an earlier attempt ends, its end is
+    /// not counted.
     since: u64,
 }
 

@@ -31,7 +31,8 @@ pub struct BlockPool {
     block_size: u32,
     /// Cached blocks by hash. The map is never iterated, so its order cannot affect a run.
     cached: HashMap<u64, Cached>,
-    /// Hashes of the idle blocks by the value of `returned` when they became idle.
+    /// Hashes of the idle blocks. The key is the value of `returned` when the block became idle, so
+    /// the first entry is evicted first.
     idle: BTreeMap<u64, u64>,
     /// Number of times that a block became idle so far.
     returned: u64,

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::{Engine, EngineEvent, EventKind};
 
-/// The amount of work in a step, which determines its time.
+/// The amount of work in a step, from which the time of the step is computed.
 #[derive(Debug, Default)]
 struct StepPlan {
     sequences: u32,
@@ -33,8 +33,9 @@ impl Engine {
         self.step_ends = Some(now.saturating_add(took.mul_f64(self.slowdown.min(1e6))));
     }
 
-    /// Selects tokens of the running sequences, until `budget` tokens are selected. Subtracts them
-    /// from `budget`. Preempts sequences if the KV cache is full, and returns `true` if it did.
+    /// Selects tokens of the running sequences to compute, until `budget` tokens are selected.
+    /// Subtracts the selected tokens from `budget`. Preempts sequences if the KV cache is full, and
+    /// returns `true` if any sequence was preempted.
     fn schedule_running(&mut self, now: Duration, plan: &mut StepPlan, budget: &mut u32) -> bool {
         let mut preempted = false;
         let mut at = 0;

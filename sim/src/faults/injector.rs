@@ -1,4 +1,4 @@
-//! Decides which faults affect which call.
+//! Decides which faults affect each call.
 
 use std::time::Duration;
 
@@ -11,29 +11,32 @@ use super::{Faults, OutageMode, TokenCounting};
 /// Why a fault rejects a call before it reaches an engine.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Rejection {
-    /// [`OutageMode::Refuse`] or [`OutageMode::Kill`]: the connection is closed without an answer.
+    /// [`OutageMode::Refuse`] or [`OutageMode::Kill`] is in force. The connection is closed without
+    /// an answer.
     Connection,
-    /// [`OutageMode::Unavailable`]: 503.
+    /// [`OutageMode::Unavailable`] is in force. The call gets a 503.
     Unavailable,
-    /// [`OutageMode::Hang`]: the call is never answered.
+    /// [`OutageMode::Hang`] is in force. The call is never answered.
     Silence,
-    /// [`OutageMode::Dead`]: 500.
+    /// [`OutageMode::Dead`] is in force. The call gets a 500.
     Dead,
-    /// [`Faults::error_500`]: 500.
+    /// The call was drawn for [`Faults::error_500`], and gets a 500.
     Internal,
-    /// [`Faults::rate_limit_windows`]: 429.
+    /// The call arrived in one of [`Faults::rate_limit_windows`], and gets a 429.
     Window { retry_after: RetryAfter },
-    /// A concurrency limit: 429. `limit` is `None` if [`Faults::hide_limit_name`] is set.
+    /// The call exceeds a concurrency limit, and gets a 429. `limit` is `None` if
+    /// [`Faults::hide_limit_name`] is set.
     Concurrency { limit: Option<usize>, retry_after: RetryAfter },
-    /// A rate budget: 429. `resource` is `tokens` or `requests`, and `wait` is the simulated time
-    /// until the call fits into the budget. Each is `None` if the configuration hides it.
+    /// The call exceeds a rate budget, and gets a 429. `resource` is `tokens` or `requests`, and
+    /// `wait` is the simulated time until the call fits into the budget. Each is `None` if the
+    /// configuration hides it.
     Rate { resource: Option<&'static str>, wait: Option<Duration> },
 }
 
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum RetryAfter {
     None,
-    /// The header names this delay, in simulated time.
+    /// The header `Retry-After` names this delay, in simulated time.
     In(Duration),
     Text(String),
 }

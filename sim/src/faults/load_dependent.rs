@@ -1,4 +1,5 @@
-//! Faults that depend on the load, and a change of the server during a run.
+//! Faults that depend on the number of calls in flight, and a permanent change of the server during
+//! a run.
 
 use std::time::Duration;
 
@@ -6,8 +7,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::config_error::{ConfigError, require};
 
-/// Makes a [`concurrency_limit`](super::Faults::concurrency_limit) rise linearly at the start, as
-/// if machines were added under load.
+/// A linear rise of a [`concurrency_limit`](super::Faults::concurrency_limit) at the start, as if
+/// machines were added under load.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct LimitRamp {
@@ -19,9 +20,9 @@ pub struct LimitRamp {
 
 /// Rejects calls with a 429 if the load rises too quickly.
 ///
-/// A call is accepted if fewer calls than a certain level are in flight. The level moves towards
-/// the number of calls in flight plus `at_once`: upwards by at most `per_s` per simulated second,
-/// downwards by at most a tenth of that. It starts at `at_once`.
+/// The fault keeps a level, in calls. A call is accepted if fewer calls than the level are in
+/// flight. The level moves towards the number of calls in flight plus `at_once`: upwards by at most
+/// `per_s` per simulated second, downwards by at most a tenth of that. It starts at `at_once`.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct LoadGrowth {
@@ -76,7 +77,7 @@ fn one() -> f64 {
     1.0
 }
 
-/// The load-dependent settings of one [`Faults`](super::Faults).
+/// The settings of the load-dependent faults in one [`Faults`](super::Faults).
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct LoadFaults {
     pub(super) limit: Option<usize>,
@@ -121,7 +122,7 @@ pub(super) struct LoadState {
     load: LoadFaults,
     /// Level of [`LoadGrowth`], in calls. 0 if this fault is off.
     level: f64,
-    /// Time of the last update of `level`.
+    /// Simulated time of the last update of `level`.
     at: Duration,
     /// Number of calls in flight just after the last arrival.
     last_in_flight: usize,
@@ -136,8 +137,11 @@ impl LoadState {
         Self { load, level, at: Duration::ZERO, last_in_flight: 0, overloaded_until: None, accepted_calls: 0 }
     }
 
-    /// Decides on a call that arrives while `in_flight` others are in flight. Returns the limit
-    /// that rejects the call as the error.
+    /// Decides whether a call that arrives while `in_flight` others are in flight is rejected.
+    ///
+    /// # Errors
+    ///
+    /// Returns the exceeded limit on the number of calls in flight if the call is rejected.
     pub(super) fn on_arrival(&mut self, now: Duration, in_flight: usize) -> Result<(), usize> {
         if let Some(overload) = self.load.overload.filter(|overload| in_flight >= overload.above) {
             self.overloaded_until = Some(now.saturating_add(seconds(overload.for_s)));

@@ -1,8 +1,9 @@
-//! A token bucket whose level can become negative.
+//! A token bucket whose content can become negative.
 
 use std::time::Duration;
 
-/// A continuously refilled bucket of tokens or requests. It is full at first.
+/// A bucket of tokens or requests that is refilled continuously, up to its capacity. It is full at
+/// first.
 #[derive(Debug, Clone)]
 pub(super) struct TokenBucket {
     per_second: f64,
@@ -50,7 +51,7 @@ impl TokenBucket {
         seconds((cost - self.level) / self.per_second)
     }
 
-    /// Removes `cost` from the bucket. The level may become negative.
+    /// Removes `cost` from the bucket. The content may become negative.
     pub(super) fn take(&mut self, now: Duration, cost: f64) {
         self.refill(now);
         self.level -= cost;

@@ -29,7 +29,7 @@ pub struct EnginePool {
     engines: Vec<Engine>,
     routing: Routing,
     next: usize,
-    /// For each engine, whether the router skips it.
+    /// For each engine, `true` if the router skips it.
     unroutable: Vec<bool>,
     /// Number of the engine of each sequence. The map is only searched by key, or sorted after an
     /// iteration, so its order cannot affect a run.

@@ -72,7 +72,7 @@ impl Run {
     }
 }
 
-/// The figures of one run.
+/// The figures of one run: those of each tenant, and those of the engines.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RunReport {
     /// Name and figures of each tenant, in the order of [`Run::tenants`].

@@ -150,7 +150,8 @@ fn whole_reply(reply: &ModelReply, pieces: &[Piece<'_>], shape: &RequestShape) -
     ScriptedResponse { answer: "reply", after, steps, ..response }
 }
 
-/// Returns the first half of each chunk of a body, followed by `instead`.
+/// Returns the steps of a body with each chunk cut to its first half, followed by the event
+/// `instead`.
 fn first_half_then(steps: VecDeque<BodyStep>, instead: BodyEvent) -> VecDeque<BodyStep> {
     let half = |step| match step {
         BodyStep { at, event: BodyEvent::Chunk(bytes) } => {
@@ -161,7 +162,7 @@ fn first_half_then(steps: VecDeque<BodyStep>, instead: BodyEvent) -> VecDeque<Bo
     steps.into_iter().map(half).chain([BodyStep { at: Duration::ZERO, event: instead }]).collect()
 }
 
-/// Builds the response with the status and the body that the script gives.
+/// Builds the response with the status, the headers and the body that the script gives.
 fn status(status: &StatusAnswer, shape: &RequestShape) -> ScriptedResponse {
     let code = StatusCode::from_u16(status.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     let (mut headers, body) = match &status.body {

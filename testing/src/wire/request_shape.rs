@@ -101,7 +101,7 @@ pub(super) fn has_tools(pieces: &[Piece<'_>]) -> bool {
 }
 
 impl ToolCall {
-    /// Returns the arguments as JSON text, in which most APIs represent them.
+    /// Returns the arguments as JSON text, the form in which most APIs send them.
     pub(super) fn argument_text(&self) -> String {
         match &self.arguments {
             Value::Null => String::from("{}"),

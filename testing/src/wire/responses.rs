@@ -56,7 +56,7 @@ fn output(pieces: &[Piece<'_>], shape: &RequestShape) -> Value {
     Value::Array(items)
 }
 
-/// Encodes events, and numbers them from 0.
+/// An encoder of events, which numbers them from 0.
 #[derive(Default)]
 struct Writer(u64);
 

@@ -1,4 +1,4 @@
-//! The format of server-sent events.
+//! Encodes server-sent events.
 
 use serde_json::Value;
 

@@ -1,1 +1,1 @@
-//! An empty library. The models are in `tests/`.
+//! An empty library. The loom tests of this package are in `tests/`.

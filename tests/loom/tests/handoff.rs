@@ -1,10 +1,11 @@
-//! Checks the hand-over of a slot to a call that may give up at the same moment, in every
-//! interleaving.
+//! Loom tests of the hand-over of a slot to a waiting call that may give up at the same moment.
+//! Loom runs them in every interleaving of the threads.
 //!
-//! The model is the part of `admission/driver.rs` with a counter of slots and a queue of calls
-//! behind one lock. A thread that releases a slot takes the next call out of the queue *under* the
-//! lock, and sends it the slot *outside* the lock. The call can give up in between. The checks: the
-//! count is exact at the end, no slot is lost or duplicated, and each waiting call is woken.
+//! The tests model the part of `admission/driver.rs` that keeps a counter of slots and a queue of
+//! calls behind one lock. A thread that releases a slot removes the next call from the queue while
+//! it holds the lock, and sends the slot to the call after it has released the lock. The call can
+//! give up in between. The tests check that the counter is exact at the end, that no slot is lost
+//! or duplicated, and that each waiting call is woken.
 
 #[path = "../../../core/tidegate/src/admission/handoff.rs"]
 #[allow(unreachable_pub, missing_docs)]
@@ -22,7 +23,8 @@ use loom::sync::atomic::{AtomicBool, Ordering};
 use loom::sync::{Arc, Mutex};
 use loom::thread;
 
-/// A slot, which may exist once. Panics if it is dropped without having been returned.
+/// An acquired slot. Panics if it is dropped without having been returned, because the slot would
+/// be lost.
 struct Slot {
     returned: bool,
 }
@@ -63,7 +65,8 @@ impl Door {
         receiver
     }
 
-    /// Releases a slot and admits the next call, as `Admission::turn` does.
+    /// Returns a slot to the counter, and gives it to the next waiting call, as
+    /// `Admission::release` does.
     fn release(&self, mut slot: Slot) {
         loop {
             slot.returned = true;
@@ -83,7 +86,8 @@ impl Door {
         }
     }
 
-    /// Drops a waiting call, as `QueueEntry` does.
+    /// Removes a waiting call from the queue, as dropping a `QueueEntry` does. If the call was sent
+    /// a slot already, releases the slot.
     fn leave(&self, number: u32, mut receiver: Receiver<Slot>) {
         match receiver.close() {
             Some(slot) => self.release(slot),
@@ -99,7 +103,7 @@ impl Door {
     }
 }
 
-/// Polls once with a waker that does nothing.
+/// Polls the receiver once with a waker that does nothing. Returns the slot if it has arrived.
 fn poll_once(receiver: &mut Receiver<Slot>) -> Option<Slot> {
     let mut context = Context::from_waker(std::task::Waker::noop());
     match Pin::new(receiver).poll(&mut context) {
@@ -177,7 +181,7 @@ fn two_releases_and_two_that_wait() {
     });
 }
 
-/// Checks that a future polled by another task wakes the last waker.
+/// If a future is polled by a second task, sending the slot wakes the waker of the last poll.
 #[test]
 fn the_last_waker_is_woken() {
     loom::model(|| {

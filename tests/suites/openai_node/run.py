@@ -1,6 +1,8 @@
-"""Run openai-node's own tests, generated and hand-written, first as they are, then over the gate's fetch, and say what differs.
+"""Runs openai-node's own tests with and without the gate's fetch, and prints the differences.
 
     python tests/suites/openai_node/run.py CHECKOUT --package bindings-node
+
+The tests are the generated and the hand-written ones.
 """
 
 from __future__ import annotations
@@ -30,10 +32,14 @@ SUITES = {
 
 
 class Suite:
-    """A checkout of openai-node, and what is installed for it: in `.suite` there, and its own `node_modules`."""
+    """A checkout of openai-node, and the paths of what is installed for it.
+
+    The folder `.suite` in the checkout has Node, the mock server and the reports. The folder
+    `node_modules` has the dependencies of the suite.
+    """
 
     def __init__(self, checkout: Path, package: Path) -> None:
-        """Name the places; nothing is made yet."""
+        """Stores the paths. Installs nothing."""
         self.checkout = checkout
         self.package = package
         self.place = checkout / ".suite"
@@ -45,7 +51,7 @@ class Suite:
         }
 
     def install(self) -> None:
-        """Install Node, the mock server, and what the suite's lock file says."""
+        """Installs Node, the mock server, and the dependencies in the suite's lock file."""
         pnpm = json.loads((self.checkout / "package.json").read_text())["packageManager"]
         npm = ["npm", "install", "--silent", "--no-audit", "--no-fund", "--prefix", self.place, NODE, MOCK, pnpm]
         subprocess.run(npm, check=True)
@@ -53,7 +59,11 @@ class Suite:
         subprocess.run(frozen, cwd=self.checkout, env=self.environment, check=True)
 
     def run(self, suite: str, name: str, *, gated: bool) -> dict[str, Verdict]:
-        """Run it once: stock, or over a gate as that run of the set-up file says."""
+        """Runs a suite once, and returns the verdicts by test name.
+
+        Without `gated`, the suite runs as it is. With `gated`, it runs over a gate, and `name`
+        selects the run of the set-up file `setup.cjs`.
+        """
         stem = f"{suite}-{name}"
         report, count = self.place / f"{stem}.json", self.place / f"{stem}.count"
         report.unlink(missing_ok=True)
@@ -78,7 +88,10 @@ class Suite:
 
 
 def main() -> int:
-    """Run both suites stock and over gates; exit with 1 where a test differs and nobody knows why."""
+    """Runs both suites without a gate and with gates, and prints the differences.
+
+    Returns the exit status: 1 if a test ends differently without a known reason, otherwise 0.
+    """
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("checkout", type=Path, help="a checkout of github.com/openai/openai-node")
     parser.add_argument("--package", type=Path, required=True, help="our package, built (make test-node builds it)")

@@ -1,8 +1,9 @@
-"""What the suite mocks below httpx, served on loopback, so that a transport of its own fetches it over a real socket.
+"""A loopback server that gives the suite's mocks the requests that really arrive on a socket.
 
-The suite's mocks patch httpcore, which a native transport has no use for. Here the transport sends its request to a
-server of ours; what arrives there is shown to the suite's mock, and the mock's answer is sent back. So the suite
-judges the request that was really sent, retries included, and the response goes the whole way.
+The suite's mocks patch httpcore, which the gate's own transport does not use. With the bridge, the
+transport sends each request to this server. The server passes the request that arrived to the
+suite's mock, and sends the mock's answer back. So the suite checks the requests that were really
+sent, including retries, and responses pass through the whole transport.
 """
 
 from __future__ import annotations
@@ -26,16 +27,22 @@ _NO_BODY = (204, 304)
 
 
 class Exchange:
-    """One request of a client: what it was before it was turned to loopback, and what the mock raised for it."""
+    """One request of a client, as it was before it was redirected to the loopback server.
+
+    `raised` is the exception that the mock raised for it, or None.
+    """
 
     def __init__(self, request: httpx2.Request, *, asynchronous: bool) -> None:
-        """Remember the request as the client made it."""
+        """Stores the request as the client made it."""
         self.request = request
         self.asynchronous = asynchronous
         self.raised: BaseException | None = None
 
     def turned(self, number: int, port: int) -> httpx2.Request:
-        """Return the request that goes to loopback instead. `Host` stays what the client said."""
+        """Returns the request to send to the loopback server instead.
+
+        Its header `Host` remains that of the client. A header has the `number` of the exchange.
+        """
         headers = self.request.headers.copy()
         headers[_NUMBER] = str(number)
         url = self.request.url.copy_with(scheme="http", host="127.0.0.1", port=port)
@@ -45,7 +52,10 @@ class Exchange:
         )
 
     def answer(self, method: str, headers: list[tuple[str, str]], body: bytes) -> tuple[httpx2.Response, list[bytes]]:
-        """Ask the suite's mock about what arrived; return its response and the chunks of the body."""
+        """Passes a request that arrived to the suite's mock.
+
+        Returns the mock's response, and the chunks of its body.
+        """
         arrived = httpx2.Request(
             method,
             self.request.url,
@@ -66,10 +76,10 @@ async def _answered(request: httpx2.Request) -> tuple[httpx2.Response, list[byte
 
 
 class Bridge:
-    """The loopback server, and the exchanges under way."""
+    """The loopback server, and the exchanges in progress."""
 
     def __init__(self) -> None:
-        """Listen on a port of the system's choice, until the process ends."""
+        """Starts the server on a free port. It runs until the process ends."""
         self._numbers = itertools.count()
         self._exchanges: dict[int, Exchange] = {}
         bridge = self
@@ -83,12 +93,16 @@ class Bridge:
 
     @property
     def mocking(self) -> bool:
-        """Whether the suite has a mock in force."""
+        """Whether a mock of the suite is active."""
         return bool(HTTPCoreMocker.routers)
 
     @contextmanager
     def turned(self, request: httpx2.Request, *, asynchronous: bool) -> Iterator[httpx2.Request]:
-        """Turn a request to the server. What the mock raises, the client shall see, not the broken connection."""
+        """Yields the request that goes to the loopback server instead of `request`.
+
+        If the mock raises an exception, the client gets this exception instead of a broken
+        connection.
+        """
         number = next(self._numbers)
         exchange = Exchange(request, asynchronous=asynchronous)
         self._exchanges[number] = exchange
@@ -107,7 +121,7 @@ class _Handler(BaseHTTPRequestHandler):
     exchanges: dict[int, Exchange]
 
     def __getattr__(self, name: str) -> Any:
-        """Answer every method alike."""
+        """Returns the same handler for each HTTP method."""
         if name.startswith("do_"):
             return self._serve
         raise AttributeError(name)
@@ -157,4 +171,4 @@ class _Handler(BaseHTTPRequestHandler):
             self.wfile.write(b"".join(chunks))
 
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the base class's name
-        """Say nothing."""
+        """Does nothing, so that requests are not logged."""

@@ -1,8 +1,9 @@
-"""A pytest plugin that puts a gate under every client of the suite.
+"""A pytest plugin that puts a gate under every httpx2 client of openai-python's test suite.
 
-`-p plugin`, with what to do in `TIDEGATE_SUITE_RUN` (see `RUNS`); each process adds a line to the file named by
-`TIDEGATE_SUITE_COUNT`: how many requests went through a gate. Each client gets a gate of its own: what one test's server
-says (a 429 with Retry-After) must not hold another test's calls.
+Load it with `-p plugin`. The variable `TIDEGATE_SUITE_RUN` selects one of `RUNS`. At its end, each
+process appends the number of requests that went through a gate to the file that
+`TIDEGATE_SUITE_COUNT` names. Each client has a gate of its own, so that an answer in one test (a
+429 with Retry-After) does not delay the calls of another test.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class Run(NamedTuple):
-    """One way to run the suite."""
+    """One way to run the suite: the mode of the gates, and which transport opens connections."""
 
     mode: str
     #: The client's own transport stays, below the gate; else the gate's own takes the place of each plain one.
@@ -55,7 +56,10 @@ def _bridge() -> Bridge:
 
 
 class _Pool:
-    """What the suite's tests of leaks count, as the gate knows it: exchanges that have not ended."""
+    """A stand-in for httpx's connection pool, for the suite's tests of leaks.
+
+    They count `_requests`, which here are the exchanges of the gate that have not ended.
+    """
 
     def __init__(self, gate: tidegate.Gate) -> None:
         self._gate = gate
@@ -67,7 +71,11 @@ class _Pool:
 
 @functools.cache
 def _suited(cls: type, *, asynchronous: bool) -> type:
-    """Let a transport of ours count, and ask the suite's mocks where there are any that it would pass by."""
+    """Returns a subclass of a gate transport that counts requests.
+
+    If the suite has an active mock that the transport would bypass, the request goes to the bridge,
+    which asks the mock.
+    """
 
     def handle_request(self: Any, request: httpx2.Request) -> httpx2.Response:
         next(_REQUESTS)
@@ -97,7 +105,10 @@ def _gated(family: Family, *, asynchronous: bool, inner: Inner | None) -> Any:
 
 
 def _replace(cls: Any, *, asynchronous: bool) -> None:
-    """Give each client the gate's own transport where its own is plain, by the rule of `gate.wrap`."""
+    """Changes a client class so that its clients use the gate's own transport.
+
+    As in `gate.wrap`, only transports without custom settings are replaced.
+    """
     stock = cls._init_transport
 
     @functools.wraps(stock)
@@ -111,7 +122,10 @@ def _replace(cls: Any, *, asynchronous: bool) -> None:
 
 
 def _keep(cls: Any, *, asynchronous: bool) -> None:
-    """Put the gate above each client's own transport, whatever that is. Its mounts stay as they are."""
+    """Changes a client class so that a gate is above the transport of each client.
+
+    The mounts of the client stay as they are.
+    """
     stock = cls.__init__
 
     @functools.wraps(stock)
@@ -126,13 +140,16 @@ def _keep(cls: Any, *, asynchronous: bool) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Take the transports' place, in every worker."""
+    """Puts gates under the client classes, in every worker process of pytest."""
     put = _keep if _RUN.keep else _replace
     put(httpx2.Client, asynchronous=False)
     put(httpx2.AsyncClient, asynchronous=True)
 
 
 def pytest_sessionfinish() -> None:
-    """Say how many requests went through a gate: a suite that passes must have been there."""
+    """Writes the number of requests that went through a gate.
+
+    The number shows that a suite that passes did use the gates.
+    """
     with _COUNT.open("a") as counts:
         counts.write(f"{next(_REQUESTS)}\n")

@@ -1,4 +1,7 @@
-"""Why a test ends otherwise over the gate, by a pattern of its name, for each run of the plugin."""
+"""Known reasons why a test of openai-python ends differently with a gate.
+
+For each run of the plugin, reasons are listed by a pattern of the tests' names.
+"""
 
 _RETRIES = (
     "the gate retries in the SDK's place, so that the SDK counts none; it sends what it was given again, and asks no "

@@ -1,6 +1,6 @@
-"""Run openai-python's own tests, first as they are, then over the gate's transport, and say what differs.
+"""Runs openai-python's own tests with and without the gate's transport, and prints the differences.
 
-    python tests/suites/openai_python/run.py CHECKOUT --wheel WHEEL [what pytest takes]
+    python tests/suites/openai_python/run.py CHECKOUT --wheel WHEEL [PYTEST_ARGUMENT ...]
 """
 
 from __future__ import annotations
@@ -23,16 +23,19 @@ RUNS = ("observe", "keep-observe", "enforce", "keep-enforce")
 
 
 class Suite:
-    """A checkout of openai-python, and what is installed for it in `.suite` there."""
+    """A checkout of openai-python, and the paths of what is installed for it.
+
+    These are in the folder `.suite` of the checkout.
+    """
 
     def __init__(self, checkout: Path) -> None:
-        """Name the places; nothing is made yet."""
+        """Stores the paths. Installs nothing."""
         self.checkout = checkout
         self.place = checkout / ".suite"
         self.python = self.place / "venv/bin/python"
 
     def install(self, wheel: Path) -> None:
-        """Install what the suite's lock file says, the wheel, and the server that the suite mocks the API with."""
+        """Installs the dependencies in the suite's lock file, the wheel, and the mock server."""
         tools = self.place / "tools"
         subprocess.run([sys.executable, "-m", "venv", tools], check=True)
         subprocess.run([tools / "bin/python", "-m", "pip", "install", "--quiet", "uv"], check=True)
@@ -52,7 +55,11 @@ class Suite:
         subprocess.run(npm, check=True)
 
     def run(self, name: str, arguments: list[str], *, gated: bool) -> dict[str, Verdict]:
-        """Run it once: stock, or over gates as that run of the plugin says."""
+        """Runs the suite once, and returns the verdicts by test name.
+
+        Without `gated`, the suite runs as it is. With `gated`, it runs over gates, and `name`
+        selects the run of the plugin. `arguments` are passed to pytest.
+        """
         report, count = self.place / f"{name}.xml", self.place / f"{name}.count"
         report.unlink(missing_ok=True)
         count.unlink(missing_ok=True)
@@ -71,7 +78,10 @@ class Suite:
 
 
 def main() -> int:
-    """Run the suite stock and over gates; exit with 1 where a test differs and nobody knows why."""
+    """Runs the suite without a gate and with gates, and prints the differences.
+
+    Returns the exit status: 1 if a test ends differently without a known reason, otherwise 0.
+    """
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("checkout", type=Path, help="a checkout of github.com/openai/openai-python")
     parser.add_argument("--wheel", type=Path, required=True, help="our wheel (make .venv/.wheel builds out/wheel/)")

@@ -132,12 +132,13 @@ _OTHER_OPTIONS = frozenset({"config", "target", "api_key", "key_env", "out", "re
 def create_sweep(options: SweepOptions) -> tuple[_native.Sweep, str | None, Path | None]:
     """Checks the options of a sweep.
 
-    Returns the native sweep, its API key, and its output directory. The key is None if no option
-    and no known provider names one; the directory is None without `out`.
+    Returns the native sweep, its API key, and its output directory. The key is None if neither an
+    option nor the provider, if it is known, names one. The directory is None without `out`.
 
     Raises:
         TypeError: If there is no such option. The message names the nearest one.
-        ConfigError: If the options contradict each other, or if an environment variable has no key.
+        ConfigError: If the options contradict each other, or if the environment variable that
+            should contain the key is empty or not set.
 
     """
     given: dict[str, Any] = {name: value for name, value in options.items() if value is not None}
@@ -175,7 +176,7 @@ def _native_options(given: dict[str, Any]) -> dict[str, Any]:
 
 
 def _mix(given: dict[str, Any]) -> dict[str, Any] | None:
-    """Returns the native options of the request mix, or None for the default mix.
+    """Returns the native options that describe the requests to send, or None for the default mix.
 
     Raises:
         ConfigError: If the options name more than one source of requests.
@@ -199,7 +200,10 @@ def _mix(given: dict[str, Any]) -> dict[str, Any] | None:
 
 
 def _api_key(sweep: _native.Sweep, given: dict[str, Any]) -> str | None:
-    """Returns the API key from `api_key` or the environment, or None if neither names one.
+    """Returns the API key: `api_key`, or the value of an environment variable.
+
+    The variable is `key_env`, or the usual one of the provider. Returns None if there is neither an
+    `api_key` nor a variable.
 
     Raises:
         ConfigError: If the environment variable is empty or not set.

@@ -86,7 +86,7 @@ class SweepStep:
 
 @dataclass(frozen=True)
 class SweepCheck:
-    """A condition that must hold for the measurement to be valid, and whether it held."""
+    """A condition under which the measurement is valid, with the result of checking it."""
 
     name: str
     passed: bool | None
@@ -154,7 +154,7 @@ class SweepFigure:
 
 @dataclass(frozen=True, repr=False)
 class SweepResult:
-    """The result of a sweep: the cap, its interval, what limits it, and the measurements.
+    """The result of a sweep: the cap, its confidence interval, what limits it, and measurements.
 
     A notebook displays the result and its plot. `json` returns everything as text, and `from_json`
     and `load` read it.
@@ -304,8 +304,9 @@ class SweepResult:
         Args:
             figure: `throughput`: throughput and goodput by cap. `around`: the same near the result.
                 `tradeoff`: latency by throughput. `ttft` or `tpot`: these latencies by cap.
-                `calls`: outcomes by cap. `held`: slots in use and gap fraction. `timeline`: calls
-                in flight and queue over time. Default: `throughput`.
+                `calls`: outcomes by cap. `held`: slots in use, and the share of time in which calls
+                waited although slots were free. `timeline`: calls in flight and queue over time.
+                Default: `throughput`.
 
         Returns:
             The plot.
@@ -333,7 +334,7 @@ class SweepResult:
         return _native.sweep_card(self._json)
 
     def __repr__(self) -> str:
-        """Returns the cap, its interval and its limiting factor in one line."""
+        """Returns one line with the cap, its confidence interval and what limits it."""
         if self.cap is None:
             return f"<SweepResult: no answer: {self.because}>"
         low, high = self.interval or (self.cap, self.cap)

@@ -25,11 +25,13 @@ if TYPE_CHECKING:
 def sweep(*, progress: Callable[[SweepProgress], object] | None = None, **options: Unpack[SweepOptions]) -> SweepResult:
     """Measures the concurrency cap of a server.
 
-    A sweep keeps a constant mix of requests under a backlog, raises the cap in steps, and compares
-    the goodput of the steps. Calls take the production path: a gate with one target, with its
-    retries and its Retry-After handling. They cost what calls cost. `sweep_plan` estimates the
-    cost, and `max_cost`, `max_tokens`, `max_time` and `max_calls` are hard ceilings. Ctrl-C ends
-    the sweep with the result so far (`ended` is `interrupted`); a second Ctrl-C ends it at once.
+    A sweep sends a constant mix of requests, more than the cap allows at once, so that calls always
+    wait. It raises the cap in steps, and compares the goodput of the steps (completed calls per
+    second that meet the objectives). Calls take the production path: a gate with one target, with
+    its retries and its Retry-After handling. They cost as much as any other call. `sweep_plan`
+    estimates the cost, and `max_cost`, `max_tokens`, `max_time` and `max_calls` are hard ceilings.
+    Ctrl-C ends the sweep with the result so far (`ended` is `interrupted`); a second Ctrl-C ends it
+    at once.
 
     The result is the cap of one process. No other process should call the server during the sweep.
 
@@ -139,7 +141,8 @@ def sweep_plan(**options: Unpack[SweepOptions]) -> dict[str, Any]:
 def _start(options: SweepOptions) -> tuple[_native.SweepRun, Path | None]:
     """Starts a sweep with these options.
 
-    Returns the running native sweep and the directory for its results, or None without a directory.
+    Returns the running native sweep, and the directory in which to save its results. The directory
+    is None if the options have neither `out` nor `resume`.
     """
     native, key, out = create_sweep(options)
     began = datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
@@ -148,7 +151,10 @@ def _start(options: SweepOptions) -> tuple[_native.SweepRun, Path | None]:
 
 
 def _finish(native: _native.SweepRun, out: Path | None) -> SweepResult:
-    """Returns the result of a sweep that has ended, and saves it to `out` unless that is None."""
+    """Returns the result of a sweep that has ended.
+
+    Saves it to the directory `out` unless that is None.
+    """
     result = SweepResult.from_json(native.result())
     if out is not None:
         result.save(out)

@@ -63,7 +63,7 @@ class AsyncGateTransport(TransportBase):
         return self._response(reply, byte_stream(reply, port, request, family, feeding))
 
     async def __aenter__(self) -> AsyncGateTransport:
-        """Enters the custom httpx client that makes the exchanges, if this transport owns it."""
+        """Opens the httpx client whose transports are used, if only this transport uses it."""
         if self.custom is not None and self.custom.owned:
             await self.custom.client.__aenter__()
         return self
@@ -72,7 +72,7 @@ class AsyncGateTransport(TransportBase):
         await self.aclose()
 
     async def aclose(self) -> None:
-        """Closes the custom httpx client that makes the exchanges, if this transport owns it.
+        """Closes the httpx client whose transports are used, if only this transport uses it.
 
         Connections that the gate opened stay open for other clients of the gate.
         """
@@ -81,7 +81,10 @@ class AsyncGateTransport(TransportBase):
 
 
 class AsyncByteStream:
-    """The body of a response. Closing or dropping the stream ends the exchange at once."""
+    """The body of a response.
+
+    Closing or dropping the stream ends the exchange with the server at once.
+    """
 
     def __init__(
         self,
@@ -91,7 +94,7 @@ class AsyncByteStream:
         family: HttpxFamily,
         feeding: asyncio.Future[None] | None,
     ) -> None:
-        """Takes ownership of the reply: dropping the stream drops the reply.
+        """Takes ownership of the reply, so that dropping the stream drops the reply.
 
         Args:
             reply: The native response.
@@ -130,7 +133,7 @@ class AsyncByteStream:
         raise self._family.exception(pulled, self._request)
 
     async def aclose(self) -> None:
-        """Ends the exchange and the upload of the request body now."""
+        """Ends the exchange with the server and the upload of the request body at once."""
         self._reply.close(self._port)
         if self._feeding is not None:
             self._feeding.cancel()

@@ -1,4 +1,4 @@
-"""The part that the synchronous and the asynchronous transport share."""
+"""The part that the synchronous and the asynchronous gate transport share."""
 
 from __future__ import annotations
 

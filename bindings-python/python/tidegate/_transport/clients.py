@@ -159,9 +159,9 @@ def _rewrap(
 
 
 def _keep_transport(gate: _native.Gate, family: HttpxFamily, client: Any, *, wrapped: bool, owned: bool) -> Any:
-    """Returns a copy of an httpx client that keeps the client's own transports below the gate.
+    """Returns a copy of an httpx client whose gate transport sends through the client's transports.
 
-    `owned` is whether the copy enters and closes the client.
+    For `wrapped`, see `TransportBase`. If `owned`, the copy opens and closes `client`.
     """
     return _copy_with_transport(gate, family, client, wrapped=wrapped, custom=ClientTransports(client, owned=owned))
 
@@ -199,7 +199,10 @@ def _new_transport(  # noqa: PLR0913 - one argument a setting
 
 
 def _custom_settings(family: HttpxFamily, client: Any) -> str | None:
-    """Returns a description of a custom setting of the client's transports, or None."""
+    """Describes a custom setting of a client's transports.
+
+    Returns None if all settings are default.
+    """
     if family.ignores_proxies(trust_env=client.trust_env):
         return _IGNORES_PROXIES
     own = _custom_transport_settings(family, client._transport, mounted=False)  # noqa: SLF001
@@ -234,7 +237,7 @@ def _custom_transport_settings(family: HttpxFamily, transport: Any, *, mounted: 
 
 
 def _custom_connection_settings(family: HttpxFamily, transport: Any, pool: Any) -> str | None:
-    """Returns a description of a custom connection setting other than TLS, or None."""
+    """Describes a custom connection setting other than TLS. Returns None if all are default."""
     for name in _HANDLERS:
         if any(name in getattr(part, "__dict__", ()) for part in (transport, pool)):
             return f"a custom {name}"
@@ -250,6 +253,6 @@ def _custom_connection_settings(family: HttpxFamily, transport: Any, pool: Any) 
 def _is_keepalive(option: tuple[Any, ...]) -> bool:
     """Returns `True` if a socket option concerns keepalive or TCP.
 
-    The gate sets these options itself.
+    Such options are not custom settings, because the gate sets them too.
     """
     return option[0] == socket.IPPROTO_TCP or tuple(option[:2]) == (socket.SOL_SOCKET, socket.SO_KEEPALIVE)

@@ -1,6 +1,7 @@
-"""Sends through a client's own asynchronous transport.
+"""Sends through the asynchronous transport that a client had before it was wrapped.
 
-Each exchange is a task of the calling loop.
+An exchange is the HTTP request of one attempt with its response. Each exchange is an asyncio task
+on the caller's event loop.
 """
 
 from __future__ import annotations
@@ -25,7 +26,8 @@ def exchange_task_factory(
 ) -> Callable[[Exchange], asyncio.Task[None]]:
     """Returns a function that starts the asyncio task of one exchange.
 
-    The task runs on the current event loop in the caller's context, so that tracing libraries work.
+    The task runs on the current event loop and in the caller's contextvars context, which tracing
+    libraries need.
     """
     loop, context = asyncio.get_running_loop(), contextvars.copy_context()
 
@@ -74,12 +76,16 @@ async def _forward_response(response: Any, exchange: Exchange) -> bool:
 
 
 class AsyncUploadStream(UploadStreamBase):
-    """The body of an upload, as the client's own transport reads it. See `UploadStreamBase`."""
+    """The body of a streamed upload, as the client's own transport reads it.
+
+    See `UploadStreamBase`.
+    """
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
         """Yields the chunks of the body.
 
-        The chunk that completes the declared length is yielded at the end.
+        The chunk that completes the declared length is held back until the body has ended, because
+        the server would accept the request with it.
         """
         last = []
         async for chunk in self._stream:

@@ -1,4 +1,8 @@
-"""Sends through a client's own synchronous transport, in the thread that waits for the response."""
+"""Sends through the synchronous transport that a client had before it was wrapped.
+
+An exchange is the HTTP request of one attempt with its response. It runs in the thread that waits
+for the response.
+"""
 
 from __future__ import annotations
 
@@ -22,8 +26,8 @@ def run_call(
     """Runs the exchanges of a call in the calling thread, until the call has a result.
 
     Returns:
-        The reply or the error; and the runner that reads the rest of the response, or None if no
-        exchange was made.
+        The reply or the error, and the runner that reads the rest of the response. The runner is
+        None if no exchange was made.
 
     """
     runner: ExchangeRunner | None = None
@@ -47,9 +51,9 @@ def run_call(
 
 
 class ExchangeRunner:
-    """Makes one exchange.
+    """Sends one attempt through the client's own transport, and reads its response.
 
-    It reads from the client's own transport only when the caller waits for a chunk.
+    It reads from the transport only when the caller waits for a chunk.
     """
 
     def __init__(self, exchange: Exchange, family: HttpxFamily) -> None:
@@ -60,7 +64,7 @@ class ExchangeRunner:
         self._chunks: Iterator[bytes] | None = None
 
     def send(self, call: CustomCall, custom: ClientTransports, request: Any) -> None:
-        """Sends the attempt, and passes the head of its response, or the exception, to the gate."""
+        """Sends the attempt. Passes the head of its response, or the exception, to the gate."""
         made = attempt_request(request, self.exchange)
         made.extensions = cap_timeouts(request.extensions, self.exchange.max_wait)
         if self._family.has_unread_body(request):
@@ -78,9 +82,10 @@ class ExchangeRunner:
             call.fail(self.exchange, self._family.error_kind(error, begun=False), error)
 
     def forward_chunk(self) -> bool:
-        """Reads the next chunk, and passes it, the end or the exception to the gate.
+        """Reads the next chunk of the response, and passes it to the gate.
 
-        Returns `False` without reading if the exchange was cancelled or has ended.
+        At the end of the response, or if reading raises, the end or the exception is passed
+        instead. Returns `False` without reading if the exchange was cancelled or has ended.
         """
         # Reading for a cancelled exchange could block forever.
         if self._chunks is None or self.exchange.cancelled:
@@ -159,19 +164,23 @@ class CustomByteStream:
         raise self._family.exception(pulled, self._request)
 
     def close(self) -> None:
-        """Ends the exchange of this response now, and releases its slot."""
+        """Ends the exchange of this response at once, and releases its slot."""
         self._reply.close()
         if self._runner is not None:
             self._runner.close()
 
 
 class UploadStream(UploadStreamBase):
-    """The body of an upload, as the client's own transport reads it. See `UploadStreamBase`."""
+    """The body of a streamed upload, as the client's own transport reads it.
+
+    See `UploadStreamBase`.
+    """
 
     def __iter__(self) -> Iterator[bytes]:
         """Yields the chunks of the body.
 
-        The chunk that completes the declared length is yielded at the end.
+        The chunk that completes the declared length is held back until the body has ended, because
+        the server would accept the request with it.
         """
         last = []
         for chunk in self._stream:

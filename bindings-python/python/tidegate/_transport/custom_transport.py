@@ -1,4 +1,4 @@
-"""Shared parts of sending through a client's own transports, below the gate."""
+"""Shared parts of sending through the transports that a client had before it was wrapped."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ class ClientTransports:
     """The transports of an existing httpx client, through which the gate sends."""
 
     def __init__(self, client: Any, *, owned: bool) -> None:
-        """Stores the client itself, so that mounts that are added later are used too.
+        """Stores the client itself, so that mounts that are added to it later are used too.
 
         Args:
             client: The httpx client.
-            owned: Whether only the gate transport uses the client, and therefore enters and closes
+            owned: Whether only the gate transport uses the client, and therefore opens and closes
                 it.
 
         """
@@ -39,7 +39,10 @@ class ClientTransports:
 
 
 def attempt_request(request: Any, exchange: Exchange) -> Any:
-    """Returns a copy of the caller's httpx request with the changes of the gate for one attempt."""
+    """Returns a copy of the caller's httpx request for one attempt.
+
+    The copy has the headers that the gate changed and, for a pool, the URL of the replica.
+    """
     # copy.copy would use the pickling methods, which drop the stream and the extensions.
     made = object.__new__(type(request))
     made.__dict__.update(request.__dict__)
@@ -56,12 +59,12 @@ def attempt_request(request: Any, exchange: Exchange) -> Any:
 
 
 class DeclaredLength:
-    """Compares the length of a streamed body with its content-length header."""
+    """A checker of the length of a streamed body against its content-length header."""
 
     def __init__(self, request: Any, family: HttpxFamily) -> None:
-        """Reads the header.
+        """Reads the declared length from the content-length header of a request.
 
-        The gate has checked that its value is a number. Without it, any length is valid.
+        The gate has checked that the value is a number. Without the header, any length is valid.
         """
         length = request.headers.get("content-length")
         self._left = None if length is None else int(length)
@@ -69,7 +72,7 @@ class DeclaredLength:
         self._family = family
 
     def add(self, chunk: bytes) -> bool:
-        """Counts a chunk.
+        """Adds the length of a chunk to the length of the body.
 
         Returns `True` if the chunk completes the declared length. The caller must withhold it until
         the end of the body, because the server would accept the request before a mismatch is found.
@@ -87,7 +90,7 @@ class DeclaredLength:
         return self._left == 0
 
     def end(self) -> None:
-        """Checks that the body has its declared length.
+        """Checks, after the last chunk, that the body has its declared length.
 
         Raises:
             LocalProtocolError: The class of the client's package, if the body is shorter than
@@ -98,16 +101,17 @@ class DeclaredLength:
             raise self._mismatch("shorter")
 
     def _mismatch(self, which: str) -> Exception:
-        """Returns the error of a body that is `longer` or `shorter` than declared."""
+        """Returns the error for a body that is `longer` or `shorter` (`which`) than declared."""
         message = f"the body is {which} than its content-length declares; correct or drop the header"
         error: Exception = self._family.module.LocalProtocolError(message, request=self._request)
         return error
 
 
 class UploadStreamBase:
-    """The body of an upload, as the client's own transport reads it.
+    """The body of a streamed upload, as the client's own transport reads it.
 
-    The stream fails if its length differs from the declared one, and reports its end to the gate.
+    Reading raises an exception if the length differs from the declared one. The end of the body is
+    reported to the gate.
     """
 
     def __init__(self, request: Any, exchange: Exchange, family: HttpxFamily) -> None:
@@ -119,8 +123,8 @@ class UploadStreamBase:
 def total_timeout(limits: Mapping[str, float | None]) -> float | None:
     """Returns the seconds after which an httpx transport must have answered or timed out.
 
-    This is the sum of its timeouts and a grace period, or None if one of its timeouts is not
-    limited.
+    This is the sum of its timeouts and a grace period of 1 s. Returns None if one of the timeouts
+    is unlimited.
     """
     total = _TRANSPORT_GRACE
     for phase in _PHASES:
@@ -132,10 +136,11 @@ def total_timeout(limits: Mapping[str, float | None]) -> float | None:
 
 
 def cap_timeouts(extensions: Mapping[str, Any], max_wait: float | None) -> Mapping[str, Any]:
-    """Returns the request extensions with timeouts of at most `max_wait` seconds plus 0.25 s.
+    """Returns the request extensions with each timeout reduced to at most `max_wait` plus 0.25 s.
 
-    A blocked thread cannot be interrupted when a deadline passes, so its transport must know the
-    limit in advance. `max_wait` is the time that the call may still take; None changes nothing.
+    `max_wait` is the time that the call may still take, in seconds; None changes nothing. A blocked
+    thread cannot be interrupted when a deadline passes, so its transport must know the limit in
+    advance.
     """
     if max_wait is None:
         return extensions

@@ -103,7 +103,7 @@ class HttpxFamily:
     def environment_mounts(self) -> list[Mount]:
         """Returns the mounts for the proxies of the environment, as this package creates them.
 
-        They are in order of precedence, the first match first.
+        The mounts are in order of precedence: the first one whose pattern matches a URL applies.
 
         Raises:
             ConfigError: If this package rejects `NO_PROXY`. The message does not quote the value.
@@ -132,11 +132,17 @@ class HttpxFamily:
         return not all(self._uses_proxy(transport, environment[pattern]) for pattern, transport in mounts.items())
 
     def _proxies_by_pattern(self) -> dict[Any, str | None]:
-        """Returns the environment's proxy URL for each URL pattern. None: a direct connection."""
+        """Returns the proxy URL that the environment sets for each URL pattern.
+
+        The URL is None for a direct connection.
+        """
         return {self._utils.URLPattern(key): proxy for key, proxy in self._utils.get_environment_proxies().items()}
 
     def _mount(self, pattern: Any, proxy: str | None) -> Mount:
-        """Returns a mount for the native module. `proxy` is None for a direct connection."""
+        """Returns the mount of a URL pattern for the native module.
+
+        `proxy` is None for no proxy.
+        """
         network = getattr(pattern, "network", None)
         # The host as it is sent, with names that are not ASCII encoded.
         host = self.module.URL(pattern.pattern).raw_host.decode("ascii") if pattern.host else ""
@@ -175,10 +181,10 @@ class HttpxFamily:
         return _backend_of(transport) is not self._backends[kind]
 
     def custom_tls_settings(self, context: Any) -> list[str]:
-        """Returns the names of the settings of a TLS context that are not the package's default.
+        """Returns the names of the settings in which a TLS context differs from the default.
 
-        `context` may be None, which has no settings. The default settings are cached, and are read
-        again if the environment changed or before a difference is reported.
+        Returns an empty list if `context` is None. The default settings are cached. They are read
+        again if the environment has changed, and before a difference is reported.
         """
         if context is None:
             return []
@@ -194,8 +200,8 @@ class HttpxFamily:
     def exception(self, error: Error, request: Any) -> Exception:
         """Returns the exception that users of this package expect for an error of the gate.
 
-        The error becomes its cause. An exception of the client's own transport is returned
-        unchanged, and so is an error without a counterpart in httpx.
+        The error becomes the cause of the exception. An exception of the client's own transport is
+        returned unchanged, and so is an error without a counterpart in httpx.
         """
         original = error.__cause__
         if isinstance(original, Exception):
@@ -212,7 +218,7 @@ class HttpxFamily:
 
         Args:
             error: The exception.
-            begun: Whether the head of the response had arrived.
+            begun: Whether the head of the response had arrived before the exception.
 
         Returns:
             A key of the gate's failure kinds, or `request` for an exception after which the gate
@@ -239,7 +245,10 @@ def _backend_of(transport: Any) -> type:
 
 
 def _is_refused(error: BaseException) -> bool:
-    """Returns `True` if the causes of `error` say that every address refused the connection."""
+    """Returns `True` if `error` means that every address of the host refused the connection.
+
+    The causes of `error` are examined too.
+    """
     seen: BaseException | None = error
     for _ in range(_MAX_CAUSE_DEPTH):
         if seen is None:
@@ -256,7 +265,7 @@ def _is_refused(error: BaseException) -> bool:
 
 @functools.cache
 def family_named(name: str) -> HttpxFamily:
-    """Returns the package `httpx` or `httpx2`. Imports it at the first call.
+    """Returns the package with the given name, `httpx` or `httpx2`. Imports it at the first call.
 
     Raises:
         ImportError: If the package is not installed.
@@ -266,7 +275,7 @@ def family_named(name: str) -> HttpxFamily:
 
 
 def family_of(client: object) -> HttpxFamily | None:
-    """Returns the package of an httpx client, or None if the object is no httpx client."""
+    """Returns the package of an httpx client, or None if the object is not an httpx client."""
     for cls in type(client).__mro__:
         name = cls.__module__.partition(".")[0]
         if name in ("httpx", "httpx2"):
@@ -275,9 +284,9 @@ def family_of(client: object) -> HttpxFamily | None:
 
 
 def family_or_default(name: FamilyName | None) -> HttpxFamily:
-    """Returns the package with this name.
+    """Returns the package with the given name.
 
-    If `name` is None: `httpx2` if it is installed, otherwise `httpx`.
+    If `name` is None, returns `httpx2` if it is installed, otherwise `httpx`.
 
     Raises:
         ImportError: If the package is not installed.
@@ -292,9 +301,10 @@ def family_or_default(name: FamilyName | None) -> HttpxFamily:
 
 
 def environment_mounts() -> list[Mount] | None:
-    """Returns the mounts of the environment as the default package creates them.
+    """Returns the mounts for the proxies of the environment, as the default package creates them.
 
-    Returns None if neither `httpx2` nor `httpx` is installed.
+    The default package is `httpx2` if it is installed, otherwise `httpx`. Returns None if neither
+    is installed.
     """
     try:
         return family_or_default(None).environment_mounts()
@@ -303,7 +313,10 @@ def environment_mounts() -> list[Mount] | None:
 
 
 def environment_authorities() -> tuple[str | int | None, ...]:
-    """Returns a value that changes when the TLS authorities that the environment names change."""
+    """Returns a value that identifies the TLS authorities that environment variables select.
+
+    Two values differ if the variables, or the file that they name, have changed in between.
+    """
     file = os.environ.get("SSL_CERT_FILE")
     # A file overrides a directory.
     folder = None if file else os.environ.get("SSL_CERT_DIR")
@@ -317,7 +330,7 @@ def environment_authorities() -> tuple[str | int | None, ...]:
 
 
 def authorities_difference(gate: _native.Gate, *, trust_env: bool) -> str | None:
-    """Returns why a client created now may trust other TLS authorities than the gate.
+    """Returns a text on why a client created now may trust other TLS authorities than the gate.
 
     Returns None if both trust the same authorities. `trust_env` is the setting of the client.
     """

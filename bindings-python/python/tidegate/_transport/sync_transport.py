@@ -62,7 +62,7 @@ class GateTransport(TransportBase):
         return self._response(reply, byte_stream(reply, request, family, runner))
 
     def __enter__(self) -> GateTransport:
-        """Enters the httpx client whose transports are used, if only this transport uses it."""
+        """Opens the httpx client whose transports are used, if only this transport uses it."""
         if self.custom is not None and self.custom.owned:
             self.custom.client.__enter__()
         return self
@@ -80,12 +80,16 @@ class GateTransport(TransportBase):
 
 
 class ByteStream:
-    """The body of a response. Closing or dropping the stream ends the exchange at once."""
+    """The body of a response.
+
+    Closing or dropping the stream ends the exchange with the server at once.
+    """
 
     def __init__(self, reply: Reply, request: Any, family: HttpxFamily, upload: Upload | None) -> None:
-        """Takes ownership of the reply, and of an upload that the server answered before its end.
+        """Takes ownership of the reply and of the upload, so that dropping the stream ends both.
 
-        `upload` is None if the request body was sent as a whole.
+        `upload` is a streamed request body that the server may have answered before its end. It is
+        None if the request body was sent as a whole.
         """
         self._upload = upload
         self._reply = reply
@@ -109,5 +113,5 @@ class ByteStream:
         raise self._family.exception(pulled, self._request)
 
     def close(self) -> None:
-        """Ends the exchange of this response now, and releases its slot."""
+        """Ends the exchange of this response at once, and releases its slot."""
         self._reply.close()

@@ -1,4 +1,4 @@
-"""Comparison of a TLS context with the default one of its httpx family.
+"""Comparison of a TLS context with the default context of its httpx package.
 
 The gate's own connections verify servers as the default context does. They support no other
 setting. So a client keeps its own transport if its context differs in any setting, or if a setting
@@ -53,7 +53,7 @@ def read_settings(context: Any) -> dict[str, Any]:
 
 
 def differences(context: Any, default: dict[str, Any]) -> list[str]:
-    """Returns the names of the settings in which a context differs from `default`, in sorted order.
+    """Returns the sorted names of the settings in which a context differs from the default.
 
     `default` has the settings of the default context, as `read_settings` returns them.
     """
@@ -94,10 +94,10 @@ def _is_attribute(kind: type, name: str) -> bool:
 
 
 def _instance_attributes(context: Any) -> dict[str, Any]:
-    """Returns the attributes of a context instance. Classes are replaced by their names.
+    """Returns the attributes of a context instance by name. Classes are replaced by their names.
 
-    The replacement makes contexts of truststore comparable, which creates its classes anew for
-    each.
+    The package truststore creates new classes for each context. With their names instead, two equal
+    contexts have equal attributes.
     """
     return {
         name: (value.__module__, value.__qualname__) if isinstance(value, type) else value
@@ -141,7 +141,7 @@ def _comparable(hello: bytes) -> tuple[Any, ...]:
 def _vector(data: bytes, position: int, width: int) -> tuple[bytes, int]:
     """Reads a TLS vector: a length of `width` bytes, then the content.
 
-    Returns the content, and the position after it. Raises `ValueError` if `data` ends before.
+    Returns the content, and the position after it. Raises `ValueError` if `data` is too short.
     """
     begin = position + width
     end = begin + int.from_bytes(data[position:begin], "big")

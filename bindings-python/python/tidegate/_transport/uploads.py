@@ -18,15 +18,15 @@ _MAX_BUFFERED_BODY = 32 * 1024 * 1024
 
 
 def fits_in_memory(request: Any) -> bool:
-    """Returns `True` if the declared length of a body is known and at most 32 MiB."""
+    """Returns `True` if the content-length of a request body is known and at most 32 MiB."""
     length = request.headers.get("content-length", "")
     return length.isdecimal() and int(length) <= _MAX_BUFFERED_BODY
 
 
 async def feed(upload: Upload, chunks: AsyncIterable[bytes]) -> None:
-    """Passes the chunks of a request body to the upload, waiting for room before each.
+    """Passes the chunks of a request body to the upload. Waits while the upload's buffer is full.
 
-    Returns after the last chunk, or when the upload's reader is gone because the request has ended.
+    Returns after the last chunk, or earlier if the request has ended and the rest is not needed.
     """
     async for chunk in chunks:
         while (taken := upload.offer(chunk)) is False:
@@ -37,9 +37,10 @@ async def feed(upload: Upload, chunks: AsyncIterable[bytes]) -> None:
 
 
 async def await_response(future: asyncio.Future[Any], feeding: asyncio.Future[None]) -> Any:
-    """Waits for the response while `feeding` sends the body, and returns the response or the error.
+    """Waits for the response while the task `feeding` sends the body.
 
-    The response may arrive before the whole body is sent. An exception of the body is raised.
+    Returns the response or the error, which may arrive before the whole body is sent. If producing
+    the body raises an exception, that exception is raised.
     """
     try:
         await asyncio.wait((future, feeding), return_when=asyncio.FIRST_COMPLETED)
@@ -53,9 +54,9 @@ async def await_response(future: asyncio.Future[Any], feeding: asyncio.Future[No
 
 
 def send_upload(call: UploadCall, upload: Upload, chunks: Iterable[bytes]) -> Any:
-    """Sends the body from the calling thread, then waits for the response.
+    """Sends the body from the calling thread, waits for the response, and returns it or the error.
 
-    Returns the reply or the error. The rest of the body is not sent if the response arrives before.
+    If the response arrives before the body has ended, the rest of the body is not sent.
     """
     try:
         for chunk in chunks:

@@ -1,8 +1,9 @@
 """Test helpers: a fake target that answers from a script, and virtual time.
 
 While a target is installed, every gate of the process sends to the target instead of the network.
-Queueing, retries, cool-downs and cancellation above it are real. On virtual time, time passes only
-while everything waits, and events have the same order in each run.
+The gates still queue, retry, cool down and cancel as they do in production. With virtual time,
+sleeps and timeouts take no real time: the clock jumps ahead when all code waits, and events have
+the same order in each run.
 
 For pytest, there are the fixtures `tidegate_target` (an installed target) and `tidegate_clock`
 (virtual time), and the marker `@pytest.mark.tidegate(virtual_time=True)` for plain tests and for

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 class Answer:
     """One answer in the script of a fake target.
 
-    `ok`, `rate_limited` and the other functions of `tidegate.testing` create it.
+    Create answers with `ok`, `rate_limited` and the other functions of `tidegate.testing`.
 
     Attributes:
         kind: Kind of the answer in the JSON script.
@@ -44,7 +44,7 @@ class Answer:
         return dataclasses.replace(self, fields={**self.fields, "times": count})
 
     def script(self) -> dict[str, Any]:
-        """Returns the answer as data for the JSON script, equal in every language."""
+        """Returns the answer as data for the JSON script, which is the same in every language."""
         return {self.kind: {name: value for name, value in self.fields.items() if value is not None}}
 
 
@@ -83,7 +83,9 @@ def ok(
     after: float = 0.0,
     every: float = 0.0,
 ) -> Answer:
-    """Creates a successful answer in the API of the request: whole, or a stream of words.
+    """Creates a successful answer in the format of the API that the request uses.
+
+    If the request asks for a stream, the answer is streamed word by word.
 
     Args:
         text: Text of the answer. Default: `ok`, or nothing if there are tool calls.
@@ -122,7 +124,7 @@ def stream(*chunks: str, after: float = 0.0, every: float = 0.0) -> Answer:
 
 
 def stall(*chunks: str, after: float = 0.0, every: float = 0.0) -> Answer:
-    """Creates an answer that sends the chunks and then nothing more, and never ends.
+    """Creates an answer that sends the chunks, then nothing more, and never ends.
 
     Without chunks, only the head of the response is sent.
 
@@ -248,7 +250,7 @@ def overloaded(retry_after: float | None = None, *, after: float = 0.0) -> Answe
 
 
 def refuse_connection(*, after: float = 0.0) -> Answer:
-    """Creates a refusal of the connection, after which the request is never sent.
+    """Creates an answer that refuses the connection, so that the request is not sent.
 
     Args:
         after: Seconds until the refusal. Default: 0.
@@ -267,7 +269,7 @@ def _reply(
     end: str | None = None,
     **times: float,
 ) -> Answer:
-    """Returns a successful answer. `end` is how it ends early; None sends the whole answer."""
+    """Returns a successful answer. `end` names how the answer ends early; None sends all of it."""
     calls = [{"name": call.name, "arguments": dict(call.arguments)} for call in tool_calls]
     # Without chunks, the response ends before a first chunk.
     cut = 0 if end is not None and not chunks else None

@@ -72,7 +72,7 @@ class FakeTarget:
         rate: int | None = None,
         retry_after: float | None = None,
     ) -> None:
-        """Replaces the answers to requests that no route matches, and restarts every route.
+        """Replaces the answers to requests that no route matches, and restarts all scripts.
 
         Args:
             *answers: As for the class.
@@ -104,8 +104,8 @@ class FakeTarget:
 
         The first matching route answers a request.
 
-        All routes restart. Capacity and rate apply to each route separately. In patterns, `*`
-        matches any text.
+        Adding a route restarts the scripts of all routes. Capacity and rate apply to each route
+        separately. In patterns, `*` matches any text.
 
         Args:
             *answers: As for the class.
@@ -221,7 +221,7 @@ class FakeTarget:
             raise AssertionError("the fake target has no answer for:\n" + "\n".join(unmatched))
 
     def __repr__(self) -> str:
-        """Returns the number of attempts so far and of those in flight."""
+        """Returns the class, the number of attempts so far, and the number in flight."""
         return f"<tidegate.testing.FakeTarget attempts={len(self.attempts)} in_flight={self.in_flight}>"
 
     def _script(self) -> str:
@@ -229,7 +229,10 @@ class FakeTarget:
 
 
 def reset_start_times() -> None:
-    """Restarts the times of attempts at all installed targets from 0, for a new virtual time."""
+    """Resets the start time of all installed targets, when a virtual clock is installed.
+
+    The times of later attempts then count from 0 on that clock.
+    """
     for target in _installed:
         target._native.reset_start_time()  # noqa: SLF001 - one package
 
@@ -241,7 +244,10 @@ def _route(
     rate: int | None,
     retry_after: float | None,
 ) -> dict[str, Any]:
-    """Returns one route of the JSON script, without patterns for requests."""
+    """Returns one route of the JSON script that matches every request.
+
+    `otherwise` is the answer when `answers` are used up; None if there is none.
+    """
     return {
         "answers": [answer.script() for answer in answers],
         "otherwise": None if otherwise is None else otherwise.script(),

@@ -1,4 +1,4 @@
-"""Virtual time for coroutines and plain functions."""
+"""Virtual time for coroutines and plain functions: waits take no real time."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ Result = TypeVar("Result")
 
 
 class VirtualClock:
-    """Virtual time, which passes only while everything waits.
+    """A clock that jumps ahead when all code waits, so that waits take no real time.
 
-    It applies to the whole process in a `with` block.
+    In a `with` block, it applies to the whole process.
 
     Inside the block, every gate starts again from its configuration and runs on virtual time. After
     the block, each gate has its earlier state. `run` runs coroutines on an event loop of the same
@@ -59,7 +59,7 @@ class VirtualClock:
     """
 
     def __init__(self, *, seed: int = 0) -> None:
-        """Creates the clock without installing it. See the class."""
+        """Creates the clock without installing it. For the arguments, see the class."""
         self._native = _native.Clock(seed)
 
     def __enter__(self) -> VirtualClock:
@@ -87,7 +87,7 @@ class VirtualClock:
         return self._native.time()
 
     def advance(self, seconds: float) -> None:
-        """Lets virtual time pass in a plain function. Calls and timers that are due by then run.
+        """Advances virtual time, in a plain function. Runs the calls and timers that become due.
 
         Args:
             seconds: Seconds of virtual time, from 0 to ten years.
@@ -141,7 +141,7 @@ class VirtualClock:
 
 
 def run(coroutine: Coroutine[Any, Any, Result], *, seed: int = 0) -> Result:
-    """Runs a coroutine to its end on its own virtual time, as `asyncio.run` does on real time.
+    """Runs a coroutine to its end on a new virtual clock, as `asyncio.run` does on real time.
 
     Args:
         coroutine: The coroutine.

@@ -1,6 +1,6 @@
 """An asyncio event loop on virtual time.
 
-Where asyncio would sleep, the loop advances the native clock.
+When asyncio would sleep, the loop advances the native clock instead.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ _POLL_INTERVAL = 0.001
 class VirtualLoop(asyncio.SelectorEventLoop):
     """An event loop on virtual time.
 
-    Its callbacks, and the events of gates and fake targets, happen in one fixed order.
+    The order of its callbacks and of the events of gates and fake targets is the same in each run.
     """
 
     def __init__(self, clock: _native.Clock) -> None:
-        """Creates a loop whose sleeps let the time of `clock` pass."""
+        """Creates a loop whose sleeps advance the time of `clock`."""
         self._clock = clock
         self._virtual_selector = _Selector(self._wait)
         super().__init__(self._virtual_selector)
@@ -36,11 +36,11 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         self._tidegate_port = _native.Port.on_virtual_time(self.create_future, self.call_soon)
 
     def time(self) -> float:
-        """Returns the seconds since the clock was created."""
+        """Returns the virtual seconds since the clock was created."""
         return self._clock.time()
 
     def run_in_executor(self, executor: Executor | None, func: Callable[..., Any], *args: Any) -> asyncio.Future[Any]:  # type: ignore[override]
-        """Runs a function in a thread.
+        """Runs a function in a thread, and returns the future of its result.
 
         Virtual time does not pass until the loop has the result, unless the function waits for a
         gate.
@@ -81,11 +81,11 @@ class VirtualLoop(asyncio.SelectorEventLoop):
     def _wait(self, timeout: float | None) -> None:
         """Waits for the next native result, for at most `timeout` seconds of virtual time.
 
-        None waits without a limit. If a thread works for the loop, virtual time stands still and
-        the wait is a short poll in real time.
+        With None, the wait has no limit. While a thread works for the loop, virtual time stands
+        still, and the method polls in real time instead.
 
         Raises:
-            RuntimeError: If nothing is left that could wake the loop.
+            RuntimeError: If no timer or native work is left that could wake the loop.
 
         """
         port = self._tidegate_port
@@ -107,21 +107,24 @@ class VirtualLoop(asyncio.SelectorEventLoop):
 class _Selector(selectors.DefaultSelector):
     """A selector that waits on virtual time.
 
-    It registers only the pipe by which asyncio wakes the loop, because other files are on real
-    time.
+    It accepts only the pipe by which asyncio wakes the loop, because other files become ready in
+    real time.
     """
 
     def __init__(self, wait: Callable[[float | None], None]) -> None:
         """Creates a selector.
 
-        `wait` waits for at most its argument in virtual seconds; None has no limit.
+        `wait` is called to wait. Its argument is the maximum wait in virtual seconds; None has no
+        limit.
         """
         super().__init__()
         self._wait = wait
         self.accepts_files = True
 
     def register(self, fileobj: Any, events: int, data: Any = None) -> selectors.SelectorKey:
-        """Registers a file while `accepts_files` is set, as it is for the loop's own pipe.
+        """Registers a file to watch.
+
+        `accepts_files` is set only while the loop registers its own pipe.
 
         Raises:
             RuntimeError: If `accepts_files` is not set.
@@ -138,8 +141,8 @@ class _Selector(selectors.DefaultSelector):
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
         """Returns the files that are ready.
 
-        If there are none, waits for at most `timeout` virtual seconds (None: without a limit) and
-        polls again.
+        If none is ready, waits for at most `timeout` virtual seconds (without a limit if it is
+        None), and polls again.
         """
         return self.poll(0) or self._wait_and_poll(timeout)
 

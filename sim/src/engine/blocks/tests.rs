@@ -1,4 +1,5 @@
-//! Compares [`BlockPool`] with a naive model that stores every block and scans all of them.
+//! Property tests that compare [`BlockPool`] with a naive model, which stores every block and scans
+//! all of them.
 
 use proptest::prelude::*;
 
