@@ -16,17 +16,18 @@
 mod compression;
 mod file_threads;
 mod input;
+mod input_summary;
 mod line_error;
 mod output;
 mod read_ahead;
 mod reorder;
 mod request_url;
 mod run;
-mod survey;
 
 pub use compression::Compression;
 pub use file_threads::{read_lines, write_records};
 pub use input::{Checksum, ENDPOINT_PATHS, Line, Lines, Request, RequestOverrides, parse_request};
+pub use input_summary::{Survey, survey};
 pub use line_error::LineError;
 pub use output::{
     AnsweredLines, LineOutcome, OpenError, Outputs, ProviderResponse, Record, SYNC_EVERY, ScanError, Sink,
@@ -34,4 +35,3 @@ pub use output::{
 pub use read_ahead::{OpenCalls, ReadAhead};
 pub use reorder::ReorderBuffer;
 pub use run::{Batch, BatchEnd, BatchOptions, BatchProgress, Ceilings, Prices, RunError, Spend, WriteJob};
-pub use survey::{Survey, survey};

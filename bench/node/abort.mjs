@@ -5,7 +5,7 @@
 // not arrive at the upstream. Tidegate is compared with the platform's fetch (undici), and with a
 // fetch that rejects without cancelling the request (`Promise.race`). The upstream is a process of
 // its own. Prints one JSON object as its last line.
-import { bar, Gate, note, report, scripted, sleep } from "./experiment.mjs";
+import { bar, Gate, note, report, scripted, sleep } from "./experiment_support.mjs";
 
 const CALLS = 200;
 const TOGETHER = 20;

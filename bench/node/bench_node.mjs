@@ -187,7 +187,7 @@ const { values } = parseArgs({
 const options = values.quick
   ? { rounds: 1, calls: 1000 }
   : { rounds: Number(values.rounds), calls: Number(values.calls) };
-const upstream = spawn(process.execPath, [fileURLToPath(new URL("upstream.mjs", import.meta.url))], {
+const upstream = spawn(process.execPath, [fileURLToPath(new URL("fast_upstream.mjs", import.meta.url))], {
   stdio: ["pipe", "pipe", "inherit"],
 });
 const [port] = await once(createInterface(upstream.stdout), "line");

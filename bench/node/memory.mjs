@@ -7,7 +7,7 @@
 import { execFileSync } from "node:child_process";
 import { fileURLToPath } from "node:url";
 
-import { Gate, note, report, scripted, sleep } from "./experiment.mjs";
+import { Gate, note, report, scripted, sleep } from "./experiment_support.mjs";
 
 const [WARM_UP, AT_ONCE, SETTLE] = [16, 64, 1000];
 const STREAMS = [1000, 5000];

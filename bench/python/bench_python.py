@@ -28,8 +28,8 @@ import httpx
 import httpx2
 import openai
 
+import fast_upstream
 import tidegate
-import upstream
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
@@ -68,7 +68,7 @@ def in_memory(family: Any) -> Any:
 
     json_head = [
         (b"content-type", b"application/json"),
-        (b"content-length", b"%d" % len(upstream.COMPLETION)),
+        (b"content-length", b"%d" % len(fast_upstream.COMPLETION)),
     ]
     events_head = [(b"content-type", b"text/event-stream")]
 
@@ -76,9 +76,9 @@ def in_memory(family: Any) -> Any:
         async def handle_async_request(self, request: Any) -> Any:
             path = request.url.path.split("/")
             if path[1] == "sse":
-                chunks = [upstream.EVENT] * (int(path[2]) - 1) + [upstream.EVENT + upstream.LAST]
+                chunks = [fast_upstream.EVENT] * (int(path[2]) - 1) + [fast_upstream.EVENT + fast_upstream.LAST]
                 return family.Response(200, headers=events_head, stream=Stream(chunks))
-            return family.Response(200, headers=json_head, stream=Stream([upstream.COMPLETION]))
+            return family.Response(200, headers=json_head, stream=Stream([fast_upstream.COMPLETION]))
 
     return Transport()
 
@@ -252,7 +252,7 @@ async def main() -> None:
     given = arguments.parse_args()
     rounds, calls = (1, 800) if given.quick else (given.rounds, given.calls)
     server = subprocess.Popen(  # noqa: ASYNC220 - before anything is measured
-        [sys.executable, Path(__file__).with_name("upstream.py")],
+        [sys.executable, Path(__file__).with_name("fast_upstream.py")],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
     )

@@ -28,7 +28,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from experiment import bar, note, report
+from experiment_support import bar, note, report
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -18,7 +18,7 @@ import httpx2
 import openai
 
 import tidegate
-from experiment import MESSAGES, bar, note, report, scripted, seen
+from experiment_support import MESSAGES, bar, note, report, scripted, seen
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine

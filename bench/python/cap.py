@@ -16,7 +16,7 @@ import openai
 from litellm import Router
 
 import tidegate
-from experiment import MESSAGES, bar, note, report, scripted, seen
+from experiment_support import MESSAGES, bar, note, report, scripted, seen
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable

@@ -13,7 +13,7 @@ from llama_index.core.llms import ChatMessage
 from llama_index.llms.openai import OpenAI
 
 import clients_openai
-from tested_client import ASK, CHAT, Closable, Package, TestedClient, flat, in_threads
+from client_interface import ASK, CHAT, Closable, Package, TestedClient, flat, in_threads
 
 if TYPE_CHECKING:
     import tidegate

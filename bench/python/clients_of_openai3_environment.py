@@ -20,7 +20,7 @@ from pydantic_ai.models.openai import OpenAIChatModel
 from pydantic_ai.providers.openai import OpenAIProvider as PydanticProvider
 
 import clients_openai
-from tested_client import ASK, CHAT, Closable, Package, TestedClient, flat, in_threads
+from client_interface import ASK, CHAT, Closable, Package, TestedClient, flat, in_threads
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

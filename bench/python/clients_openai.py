@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from openai import AsyncOpenAI, OpenAI
 
-from tested_client import ASK, CHAT, Closable, Package, TestedClient, flat, in_threads
+from client_interface import ASK, CHAT, Closable, Package, TestedClient, flat, in_threads
 
 if TYPE_CHECKING:
     import tidegate

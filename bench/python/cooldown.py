@@ -14,7 +14,7 @@ from typing import Any
 import openai
 
 import tidegate
-from experiment import MESSAGES, bar, note, report, scripted, seen
+from experiment_support import MESSAGES, bar, note, report, scripted, seen
 
 CALLERS, OVER, WINDOW_MS = 100, 2.0, 3000
 

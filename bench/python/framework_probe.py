@@ -26,12 +26,12 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 import tidegate
-from experiment import note, seen
+from experiment_support import note, seen
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
-    from tested_client import Package, TestedClient
+    from client_interface import Package, TestedClient
 
 #: Scenarios by how the call is made. Each value is the path at the scripted upstream.
 ASK = {"429 once": "once/429", "429 always": "fail/429", "500 always": "fail/500"}

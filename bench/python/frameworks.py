@@ -19,7 +19,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from experiment import bar, note, report, scripted
+from experiment_support import bar, note, report, scripted
 
 #: The default number of attempts of a gate.
 ATTEMPTS = 4

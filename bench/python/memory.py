@@ -19,7 +19,7 @@ from typing import Any
 import httpx2
 
 import tidegate
-from experiment import note, report, scripted
+from experiment_support import note, report, scripted
 
 WARM_UP, AT_ONCE, SETTLE = 16, 64, 1.0
 MOST = 5_000

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any
 
 import openai
 
-from experiment import bar, note, report
+from experiment_support import bar, note, report
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

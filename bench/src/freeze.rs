@@ -9,7 +9,7 @@ use serde_json::{Map, Value, json};
 
 use crate::experiments as run;
 use crate::report::Report;
-use crate::{Fallible, files};
+use crate::{Fallible, output_files};
 
 /// Arguments of the command `freeze`.
 #[derive(Args, Debug)]
@@ -58,7 +58,7 @@ pub(crate) fn freeze(freeze: &Freeze) -> Fallible<String> {
         let known: Vec<_> = EXPERIMENTS.iter().map(|(known, _)| *known).collect();
         return Err(format!("{name} is not a frozen experiment; these are: {}", known.join(", ")).into());
     }
-    let folder = files::folder("frozen");
+    let folder = output_files::folder("frozen");
     let renamed = Renamed::read(&std::fs::read_to_string(folder.join("renamed.toml"))?)?;
     let (mut figures, mut differ) = (0, 0);
     for (name, measure) in EXPERIMENTS {
@@ -71,7 +71,7 @@ pub(crate) fn freeze(freeze: &Freeze) -> Fallible<String> {
             let recorded = serde_json::from_str(&std::fs::read_to_string(folder.join(&file))?)?;
             differ += differences(name, &renamed.apply(name, recorded), &found);
         } else {
-            files::write(&folder, &file, &text(&found))?;
+            output_files::write(&folder, &file, &text(&found))?;
         }
         eprintln!("{name}: {} figures", found.len());
         figures += found.len();

@@ -4,20 +4,20 @@
 //! object as the last line of stdout. It exits with 0 if it could measure, whatever the result.
 //! `bench/README.md` describes each experiment.
 
+mod client_call;
 mod experiments;
-mod files;
 mod freeze;
-mod lengths;
-mod naive;
+mod output_files;
 mod prompt_texts;
-mod provider;
+mod quota_provider;
 mod report;
 mod results;
+mod retrying_clients;
 mod schedulers;
 mod seeds;
+mod trace_lengths;
 mod traces;
-mod traffic;
-mod upstream;
+mod unlimited_simulators;
 mod virtual_time;
 
 use std::path::PathBuf;
@@ -134,7 +134,7 @@ fn execute(command: Command) -> Fallible<String> {
         Command::ScaleMemory { held } => return run::scale::hold(held),
         Command::Adaptive(inspect) if inspect.is_requested() => return run::adaptive::inspect(&inspect),
         Command::Adaptive(_) => {
-            run::adaptive::measure(run::adaptive::SEEDS, Some(&files::folder("adaptive")))?
+            run::adaptive::measure(run::adaptive::SEEDS, Some(&output_files::folder("adaptive")))?
         }
         Command::AdaptiveGate(inspect) if inspect.is_requested() => {
             return run::adaptive_gate::inspect(&inspect);
@@ -143,7 +143,7 @@ fn execute(command: Command) -> Fallible<String> {
             run::adaptive_gate::measure(run::adaptive_gate::BURST_SEEDS, run::adaptive_gate::REPLAY_SEEDS)?
         }
         Command::Pool(inspect) if inspect.is_requested() => return run::pool::inspect(&inspect),
-        Command::Pool(_) => run::pool::measure(run::pool::SEEDS, Some(&files::folder("pool")))?,
+        Command::Pool(_) => run::pool::measure(run::pool::SEEDS, Some(&output_files::folder("pool")))?,
         Command::Sweep(inspect) if inspect.is_requested() => return run::sweep::inspect(&inspect),
         Command::Sweep(_) => run::sweep::measure()?,
         Command::Failover => run::failover::measure()?,

@@ -2,7 +2,7 @@
 //! (Python or JavaScript).
 
 use parking_lot::Mutex;
-use tidegate_testing::{FakeTarget, Script, world};
+use tidegate_testing::{FakeTarget, Script, replaced_network};
 use tokio::time::Instant;
 
 use crate::argument::InvalidArgument;
@@ -48,14 +48,14 @@ impl FakeTargetHandle {
             return false;
         }
         self.target.start(now);
-        *world = Some(world::enter(Some(self.target.transport())));
+        *world = Some(replaced_network::enter(Some(self.target.transport())));
         true
     }
 
     /// Restores the network. Has no effect if the target is not installed.
     pub fn uninstall(&self) {
         if let Some(world) = self.world.lock().take() {
-            world::leave(world);
+            replaced_network::leave(world);
         }
     }
 }

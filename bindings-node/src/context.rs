@@ -8,7 +8,7 @@ use tidegate::TaskId;
 use tidegate_bindings::{ContextOptions, remaining};
 
 use crate::bridge::runtime;
-use crate::failure::argument_error;
+use crate::errors::argument_error;
 
 /// The task number that the next context gets. The core finds out per task which model slots are
 /// held. JavaScript has no tasks, so each context counts as one.

@@ -15,7 +15,7 @@ use tidegate::{Error, ErrorKind, RequestBody};
 use tidegate_bindings::{ExchangeHandle, ExchangeOffer, OriginalHead, transport_error, unread_body};
 
 use crate::bridge::{CompletionKind, Outcome, Port, Queue, Row};
-use crate::failure::ThrownIndex;
+use crate::errors::ThrownIndex;
 use crate::request;
 use crate::values::Latin1;
 

@@ -13,14 +13,14 @@ use tidegate_bindings::{
     DynamicReplicas, FailureMode, SlotHandle, ToolRequestHandle, error_from_parts, from_json, mode_name,
     seconds, target_for, to_json,
 };
-use tidegate_testing::world::{self, Worlds};
+use tidegate_testing::replaced_network::{self, Worlds};
 
 use crate::bridge::{CompletionKind, Outcome, Port, Row, runtime};
 use crate::context::{Context, resolve};
 use crate::custom_transport;
-use crate::failure::{Failure, argument_error};
-use crate::reply::run_call;
+use crate::errors::{Failure, argument_error};
 use crate::request::{self, body_in_memory};
+use crate::response::run_call;
 use crate::tool::{ToolRequest, YIELD_OPTION};
 use crate::upload::Upload;
 use crate::values::Latin1;
@@ -69,7 +69,7 @@ fn open(
 
 impl OpenGate {
     fn new(config: &Config, proxies: &ProxyRules) -> std::result::Result<Self, tidegate::Error> {
-        let transport = match world::transport() {
+        let transport = match replaced_network::transport() {
             None => Transport::new(Http::with_proxies(config.transport.clone(), proxies.clone())?),
             Some(transport) => transport,
         };
@@ -244,7 +244,7 @@ impl Gate {
             Err(error) => return Ok(Either::B(Failure::from(&error))),
         };
         // A fake target replaces the caller's own fetch too.
-        if custom_fetch.is_some() && !world::is_faked() {
+        if custom_fetch.is_some() && !replaced_network::is_faked() {
             let transport = custom_transport::transport(port, number, &request);
             request.extensions_mut().insert(transport);
         }

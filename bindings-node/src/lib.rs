@@ -11,13 +11,13 @@
 mod bridge;
 mod context;
 mod custom_transport;
-mod failure;
-mod fake;
+mod errors;
+mod fake_target;
 mod gate;
-mod reply;
+mod item_window;
 mod request;
+mod response;
 mod slot;
 mod tool;
 mod upload;
 mod values;
-mod window;

@@ -6,8 +6,8 @@ use tidegate::Error;
 use tidegate_bindings::{SlotHandle, seconds, status_code};
 
 use crate::bridge::{CompletionKind, Outcome, Row};
-use crate::failure::argument_error;
-use crate::reply::write_failure;
+use crate::errors::argument_error;
+use crate::response::write_failure;
 
 /// A slot of a target, for a call that is not made with the gate's fetch. Dropping it releases the
 /// slot.

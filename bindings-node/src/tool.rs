@@ -8,7 +8,7 @@ use tidegate_bindings::{GrantedTool, RuntimeBound, ToolRequestHandle, response_c
 
 use crate::bridge::{CompletionKind, Outcome, Port, Row};
 use crate::context::Context;
-use crate::reply::write_failure;
+use crate::response::write_failure;
 
 /// The JavaScript spelling of the option that releases the caller's model slots during the wait.
 pub(crate) const YIELD_OPTION: &str = "{ yieldSlot: true }";

@@ -8,7 +8,7 @@ import { Worker } from "node:worker_threads";
 
 import { stallAfter, upstream } from "./support/upstream.mjs";
 
-const program = fileURLToPath(new URL("./support/program.mjs", import.meta.url));
+const program = fileURLToPath(new URL("./support/calls-in-every-state.mjs", import.meta.url));
 
 /**
  * Runs `support/program.mjs` in a new process, with the URL of the server `up`, the argument `how`

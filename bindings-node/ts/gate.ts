@@ -8,7 +8,7 @@ import { type Context, deriveContext, runInContext } from "./context.js";
 import { argumentError, errorFrom } from "./errors.js";
 import type { Explanation } from "./explain.js";
 import { customFetchOf, type FetchSettings, fetchThroughGate, fetchWithoutGate } from "./fetch/index.js";
-import type { Fetch } from "./fetch/types.js";
+import type { Fetch } from "./fetch/platform-types.js";
 import { type MapFunction, type MapOptions, type MapResult, mapItems } from "./map.js";
 import { type Failure, type NativeGate, native } from "./native.js";
 import { CompletionKind, panicError, port } from "./native-port.js";

@@ -39,7 +39,7 @@ export {
   UnknownNameError,
 } from "./errors.js";
 export type { Explanation, Rule, Why } from "./explain.js";
-export type { Fetch } from "./fetch/types.js";
+export type { Fetch } from "./fetch/platform-types.js";
 export { Gate, type GateOptions, type Mode, type WrapOptions } from "./gate.js";
 export type { MapFunction, MapItem, MapOptions, MapResult } from "./map.js";
 export type {

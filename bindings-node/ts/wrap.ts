@@ -3,7 +3,7 @@
  *
  * @module
  */
-import type { Fetch } from "./fetch/types.js";
+import type { Fetch } from "./fetch/platform-types.js";
 
 interface Sdk {
   withOptions(options: SdkOptions): Sdk;

@@ -13,15 +13,15 @@ use tidegate_bindings::{
     DynamicReplicas, FailureMode, OriginalHead, RuntimeBound, SlotHandle, ToolRequestHandle, from_json,
     mode_name, seconds, target_for, to_json,
 };
-use tidegate_testing::world::{self, Worlds};
+use tidegate_testing::replaced_network::{self, Worlds};
 
 use crate::bridge::{Outcome, Port, block_on, runtime};
 use crate::context::{Context, resolve};
 use crate::custom_transport::{CustomCall, LoopHost};
 use crate::errors::{argument_error, to_py_err};
 use crate::proxies::{self, ClientProxies};
-use crate::reply::{Answer, ReadAhead, run_call};
 use crate::request::RequestParts;
+use crate::response::{Answer, ReadAhead, run_call};
 use crate::tool::{ToolRequest, YIELD_OPTION};
 use crate::upload::UploadCall;
 
@@ -142,8 +142,9 @@ impl Gate {
 fn open(py: Python<'_>, config: &Config, rules: Option<&ProxyRules>) -> PyResult<RuntimeBound<OpenGate>> {
     let runtime = runtime::handle()?;
     // Read before the transport reads them, so that a change in between is noticed.
-    let authorities = py.import("tidegate._transport.family")?.getattr("environment_authorities")?.call0()?;
-    let transport = match world::transport() {
+    let authorities =
+        py.import("tidegate._transport.httpx_family")?.getattr("environment_authorities")?.call0()?;
+    let transport = match replaced_network::transport() {
         None => proxies::transport(config.transport.clone(), rules).map(Transport::new),
         Some(transport) => Ok(transport),
     };
@@ -293,7 +294,7 @@ impl Gate {
     ) -> PyResult<(Py<PyAny>, u64)> {
         let (client, mut request, failures) = self.prepare(request, true)?;
         let host = LoopHost::new(port.get().mailbox(), serve, OriginalHead::from_request(&request));
-        if !world::is_faked() {
+        if !replaced_network::is_faked() {
             request.extensions_mut().insert(Foreign::new(host));
         }
         Port::submit(port, run_call(client, request, failures, ReadAhead::Yes))
@@ -304,7 +305,7 @@ impl Gate {
     fn start_custom(&self, request: &Bound<'_, PyTuple>) -> PyResult<CustomCall> {
         let (client, mut request, failures) = self.prepare(request, true)?;
         CustomCall::new(OriginalHead::from_request(&request), |host| {
-            if !world::is_faked() {
+            if !replaced_network::is_faked() {
                 request.extensions_mut().insert(Foreign::new(host));
             }
             run_call(client, request, failures, ReadAhead::No)

@@ -7,17 +7,17 @@ mod bridge;
 mod context;
 mod custom_transport;
 mod errors;
-mod fake;
+mod fake_target;
 mod gate;
-mod interpreter;
+mod item_window;
 mod proxies;
-mod reply;
 mod request;
+mod response;
 mod slot;
+mod subinterpreters;
 mod sweep;
 mod tool;
 mod upload;
-mod window;
 
 use pyo3::prelude::*;
 
@@ -26,22 +26,22 @@ use crate::bridge::{Clock, Drain, Port, Waiter, is_virtual};
 use crate::context::Context;
 use crate::custom_transport::{CustomCall, Exchange};
 use crate::errors::error;
-use crate::fake::FakeTarget;
+use crate::fake_target::FakeTarget;
 use crate::gate::Gate;
+use crate::item_window::Window;
 use crate::proxies::ClientProxies;
-use crate::reply::Reply;
+use crate::response::Reply;
 use crate::slot::Slot;
 use crate::sweep::{Sweep, SweepRun, sweep_card, sweep_csv, sweep_figure, sweep_html};
 use crate::tool::{Permit, ToolRequest};
 use crate::upload::{Upload, UploadCall};
-use crate::window::Window;
 
 /// Adds the classes and functions to the module `tidegate._native`. This is a function and not a
 /// declarative module, because the latter would create its classes before the interpreter is
 /// checked.
 #[pymodule(gil_used = false)]
 fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
-    interpreter::require_main(module.py())?;
+    subinterpreters::require_main(module.py())?;
     module.add_function(wrap_pyfunction!(after_fork_in_child, module)?)?;
     module.add_function(wrap_pyfunction!(stop, module)?)?;
     module.add_function(wrap_pyfunction!(is_virtual, module)?)?;

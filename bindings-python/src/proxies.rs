@@ -33,7 +33,7 @@ pub(crate) fn of_environment(py: Python<'_>, config: &TransportConfig) -> PyResu
     if !config.proxy_from_env {
         return Ok(None);
     }
-    let mounts = py.import("tidegate._transport.family")?.getattr("environment_mounts")?.call0()?;
+    let mounts = py.import("tidegate._transport.httpx_family")?.getattr("environment_mounts")?.call0()?;
     if mounts.is_none() {
         return ProxyRules::from_process_env().map(Some).map_err(|e| to_py_err(py, &e));
     }

@@ -10,7 +10,7 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::task::AbortHandle;
 
 use crate::bridge::{Outcome, Port, Ready, block_on, runtime};
-use crate::reply::Answer;
+use crate::response::Answer;
 
 /// The sending side of a streamed request body, whose chunks Python produces. At most one chunk is
 /// in transit, so that a slow upstream slows the program.

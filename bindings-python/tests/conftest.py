@@ -30,7 +30,7 @@ ON_EVERY_LOOP = {
     "test_cancel",
     "test_custom_transport",
     "test_custom_transport_cancel",
-    "test_loops",
+    "test_event_loops",
     "test_openai",
     "test_slot",
     "test_uploads",

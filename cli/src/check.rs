@@ -44,7 +44,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     match &args.url {
         Some(url) => {
             let rejected = |why| Failure::usage(format!("--url: no call is sent to this URL: {why}"));
-            tidegate::protocol::url::check(url).map_err(rejected)?;
+            tidegate::protocol::url_check::check(url).map_err(rejected)?;
             let found = matcher.find(url, args.model.as_deref()).and_then(|at| config.targets.get(at));
             println!("{}", found.map_or(OTHERS, |target| &target.name));
         }

@@ -14,17 +14,17 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import load_plan as plans
 import page
-import picture
-import plan as plans
 import server as servers
+import standalone_svg
 import table
 from figures import POST, rows
 from progress import Progress
 from traffic import Phase, play
 
 if TYPE_CHECKING:
-    from plan import Plan
+    from load_plan import Plan
     from server import Server
 
 #: Share of one core above which the client itself may distort the figures.
@@ -133,7 +133,7 @@ def report(plan: Plan, off: Phase, on: Phase, out: Path, *, simulated: bool) -> 
     (out / "demo.json").write_text(json.dumps({"figures": figures, "cpu": cpu}, indent=1) + "\n")
     html = out / "demo.html"
     html.write_text(page.render(plan, off, on, here, simulated=simulated), encoding="utf-8")
-    (out / "demo.svg").write_text(picture.render(plan, off, on), encoding="utf-8")
+    (out / "demo.svg").write_text(standalone_svg.render(plan, off, on), encoding="utf-8")
     print(f"{html}: every call's time to first token, off and on (the chart alone: {out / 'demo.svg'})")
 
 

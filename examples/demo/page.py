@@ -12,7 +12,7 @@ import table
 from figures import POST
 
 if TYPE_CHECKING:
-    from plan import Plan
+    from load_plan import Plan
     from traffic import Phase
 
 TEMPLATE = Path(__file__).with_name("page.html")

@@ -6,7 +6,7 @@ import math
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from plan import Plan
+    from load_plan import Plan
     from traffic import Call, Phase
 
 WIDTH, PANEL, GAP = 1000, 176, 40

@@ -7,7 +7,7 @@ import sys
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from plan import Plan
+    from load_plan import Plan
     from traffic import Call, Phase
 
 #: Ticks between two lines if the output is not a terminal.

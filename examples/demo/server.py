@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from plan import Plan
+    from load_plan import Plan
 
 
 @dataclass(frozen=True)

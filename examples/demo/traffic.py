@@ -8,14 +8,14 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import openai
-from usage import Usage
+from cpu_usage import Usage
 
 import tidegate
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from plan import Plan, Tenant
+    from load_plan import Plan, Tenant
     from server import Server
 
 

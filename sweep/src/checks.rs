@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 
 use crate::observation::{AttemptObservation, BlockedBy, CallObservation, LoadSample};
-use crate::outcome::{CallOutcomes, Check, CheckResult};
-use crate::result::{StepResult, StepVerdict, SweepAnswer};
 use crate::search::{SearchAction, SearchSettings};
+use crate::search_result::{StepResult, StepVerdict, SweepAnswer};
+use crate::sweep_outcome::{CallOutcomes, Check, CheckResult};
 
 /// Minimum number of calls, or of attempts, from which a check draws a conclusion.
 const MIN_CALLS: usize = 30;
@@ -318,7 +318,7 @@ fn mix(steps: &[(&StepResult, &StepSums)], cached: f64, user_prompts: bool) -> C
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::result::Purpose;
+    use crate::search_result::Purpose;
 
     /// Returns the sums of a step of 60 s in which `in_flight` of ten slots were in use while calls
     /// waited. `held_by` is what kept the first waiting call from a free slot.

@@ -2,8 +2,8 @@
 
 use std::fmt::Write as _;
 
-use crate::outcome::Provenance;
-use crate::result::{Binding, SweepAnswer};
+use crate::search_result::{Binding, SweepAnswer};
+use crate::sweep_outcome::Provenance;
 
 /// Returns a target table with the recommended cap, or an empty string if no cap is recommended. If
 /// a rate limit determines the cap, the table also has `rpm` and `tpm`.
@@ -38,7 +38,7 @@ mod tests {
     use tidegate::Config;
 
     use super::*;
-    use crate::result::Estimate;
+    use crate::search_result::Estimate;
 
     fn answer(binding: Binding) -> SweepAnswer {
         let rate = Some(Estimate { value: 99_999.7, low: 90_000.0, high: 100_001.0 });

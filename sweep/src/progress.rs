@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use crate::result::{Purpose, StepResult};
+use crate::search_result::{Purpose, StepResult};
 use crate::spend::SweepSpend;
 
 /// Progress report, made after each step and at least ten times per second.

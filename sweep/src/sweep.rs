@@ -21,12 +21,12 @@ use crate::error::SweepError;
 use crate::journal::{self, Journal, JournalEntry, JournalHeader, PreflightResult, SavedJournal};
 use crate::mix::Mix;
 use crate::options::SweepOptions;
-use crate::outcome::{FORMAT, Provenance, SweepOutcome};
 use crate::plan::{Plan, PlanInputs};
 use crate::progress::{SweepProgress, SweepState};
 use crate::search::{Search, SearchAction};
 use crate::spend::{Ceiling, SpendTracker, SweepSpend};
-use crate::waiting::{sleep_until, stop_requested};
+use crate::sweep_outcome::{FORMAT, Provenance, SweepOutcome};
+use crate::wait_until::{sleep_until, stop_requested};
 
 /// File name of the call log, one [`CallLine`] in JSON per line, in the directory of
 /// [`Sweep::keep`].

@@ -11,14 +11,14 @@
 mod attempt_log;
 mod fake_target;
 mod in_flight;
-mod pattern;
+pub mod replaced_network;
 mod response;
 mod router;
 mod script;
 mod scripted_body;
+mod text_pattern;
 mod virtual_time;
 mod wire;
-pub mod world;
 
 pub use self::attempt_log::{AttemptState, RecordedAttempt};
 pub use self::fake_target::FakeTarget;

@@ -8,8 +8,8 @@ use http::Uri;
 use tidegate::protocol::request::RequestFacts;
 use tokio::time::Instant;
 
-use crate::pattern::matches_pattern;
 use crate::script::{Script, ScriptRoute, ScriptedAnswer};
+use crate::text_pattern::matches_pattern;
 
 const MINUTE: Duration = Duration::from_secs(60);
 

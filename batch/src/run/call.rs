@@ -9,7 +9,7 @@ use http_body_util::BodyExt;
 use tidegate::protocol::{Observer, RequestFacts, Usage};
 use tidegate::{Client, Context, Error, ErrorKind, Lane, RequestBody, Timeouts};
 
-use super::queue_meter::QueuedCall;
+use super::waiting_calls::QueuedCall;
 use crate::line_error::LineError;
 use crate::output::{LineOutcome, ProviderResponse};
 

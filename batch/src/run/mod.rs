@@ -3,8 +3,8 @@
 mod call;
 mod failure_streak;
 mod progress;
-mod queue_meter;
 mod spend;
+mod waiting_calls;
 
 use std::collections::HashSet;
 use std::hash::{BuildHasher, RandomState};
@@ -21,9 +21,9 @@ use tokio::time::{Instant, MissedTickBehavior, interval};
 use self::call::{CallResult, PreparedRequest};
 use self::failure_streak::{FailureSource, FailureStreak, StreakDecision};
 pub use self::progress::{BatchEnd, BatchProgress};
-use self::queue_meter::QueueMeter;
 pub(crate) use self::spend::SpendTracker;
 pub use self::spend::{Ceilings, Prices, Spend};
+use self::waiting_calls::QueueMeter;
 use crate::input::{Line, Request, RequestOverrides, parse_request};
 use crate::line_error::LineError;
 use crate::output::{AnsweredLines, LineOutcome, ProviderResponse, Record};

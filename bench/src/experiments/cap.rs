@@ -13,9 +13,9 @@ use tokio::net::TcpListener;
 use tokio::time::Instant;
 
 use crate::Fallible;
+use crate::client_call::{Ask, call};
 use crate::report::{Op, Report};
-use crate::traffic::{Ask, call};
-use crate::upstream::{STEADY_TOKENS, steady};
+use crate::unlimited_simulators::{STEADY_TOKENS, steady};
 
 const CALLERS: usize = 40;
 const CAP: usize = 4;

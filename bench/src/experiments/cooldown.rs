@@ -13,11 +13,11 @@ use tidegate_test_servers::simulator_transport;
 use tokio::time::{Instant, sleep_until};
 
 use crate::Fallible;
-use crate::naive::Rule;
+use crate::client_call::{Ask, URL, call};
 use crate::report::{Op, Report, Spread};
+use crate::retrying_clients::Rule;
 use crate::seeds::Seeds;
-use crate::traffic::{Ask, URL, call};
-use crate::upstream::{STEADY_TOKENS, steady};
+use crate::unlimited_simulators::{STEADY_TOKENS, steady};
 use crate::virtual_time;
 
 pub(crate) const SEEDS: Seeds = Seeds::new(11, 30);

@@ -18,9 +18,9 @@ use tidegate_test_servers::simulator_transport;
 use tokio::time::{Instant, sleep_until};
 
 use crate::Fallible;
+use crate::client_call::{Ask, URL, call};
 use crate::report::{Op, Report, Spread};
 use crate::seeds::Seeds;
-use crate::traffic::{Ask, URL, call};
 use crate::virtual_time;
 
 /// The seeds of the reported figures. The simulator's constants were chosen on seeds 1 to 10.
@@ -275,7 +275,7 @@ pub(super) async fn through(
         .collect()
 }
 
-fn row(at: Duration, seen: &crate::traffic::Seen) -> CallTiming {
+fn row(at: Duration, seen: &crate::client_call::Seen) -> CallTiming {
     let first_token = seen.first.filter(|_| seen.ok).map(|first| at + first);
     CallTiming { sent: at, first_token, finished: seen.ok.then(|| at + seen.took), tokens: OUTPUT_TOKENS }
 }

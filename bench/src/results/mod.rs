@@ -4,18 +4,18 @@
 //! measured on. `bench/results/layout.toml` lists the tables of `bench/RESULTS.md`, and says which
 //! figures each row shows. The page and its charts are a pure function of these files.
 
-mod chart;
-mod layout;
 mod page;
-mod stored;
+mod page_charts;
+mod page_layout;
+mod stored_result;
 
 use std::collections::BTreeMap;
 use std::process::Command;
 
-use layout::Layout;
-use stored::Stored;
+use page_layout::Layout;
+use stored_result::Stored;
 
-use crate::{Fallible, files};
+use crate::{Fallible, output_files};
 
 const PAGE: &str = "RESULTS.md";
 
@@ -28,7 +28,7 @@ const PAGE: &str = "RESULTS.md";
 pub(crate) fn record(line: &str) -> Fallible<String> {
     let result = Stored::from_line(line, &commit()?, &machine())?;
     let file = format!("{}.json", result.name);
-    files::write(&files::folder("results"), &file, &result.to_text())?;
+    output_files::write(&output_files::folder("results"), &file, &result.to_text())?;
     Ok(format!("bench/results/{file} written; `make results` renders bench/RESULTS.md"))
 }
 
@@ -42,18 +42,18 @@ pub(crate) fn record(line: &str) -> Fallible<String> {
 pub(crate) fn render() -> Fallible<String> {
     let rendered = rendered()?;
     for (name, text) in &rendered {
-        files::write(&files::folder(""), name, text)?;
+        output_files::write(&output_files::folder(""), name, text)?;
     }
     Ok(format!("{} written", rendered.keys().cloned().collect::<Vec<_>>().join(", ")))
 }
 
 /// Returns the page and its charts by their paths below `bench/`.
 fn rendered() -> Fallible<BTreeMap<String, String>> {
-    let folder = files::folder("results");
+    let folder = output_files::folder("results");
     let layout = Layout::parse(&std::fs::read_to_string(folder.join("layout.toml"))?)?;
     let results = Stored::read_all(&folder)?;
-    let shortfalls = std::fs::read_to_string(files::folder("shortfalls.md"))?;
-    let mut rendered = chart::draw_all(&results)?;
+    let shortfalls = std::fs::read_to_string(output_files::folder("shortfalls.md"))?;
+    let mut rendered = page_charts::draw_all(&results)?;
     rendered.insert(PAGE.to_owned(), page::page(&layout, &results, &shortfalls)?);
     Ok(rendered)
 }
@@ -62,7 +62,7 @@ fn rendered() -> Fallible<BTreeMap<String, String>> {
 /// differ from it. Result files are ignored.
 fn commit() -> Fallible<String> {
     let git = |arguments: &[&str]| -> Fallible<String> {
-        let output = Command::new("git").current_dir(files::folder("")).args(arguments).output()?;
+        let output = Command::new("git").current_dir(output_files::folder("")).args(arguments).output()?;
         if !output.status.success() {
             return Err(format!("git {} failed", arguments.join(" ")).into());
         }
@@ -87,14 +87,14 @@ mod tests {
     #[test]
     fn committed_page_and_charts_equal_the_rendered_ones() {
         for (name, text) in rendered().unwrap() {
-            let committed = std::fs::read_to_string(files::folder(&name)).unwrap_or_default();
+            let committed = std::fs::read_to_string(output_files::folder(&name)).unwrap_or_default();
             assert!(committed.trim_end() == text.trim_end(), "bench/{name} is stale: run `make results`");
         }
     }
 
     #[test]
     fn page_has_at_most_300_lines() {
-        let lines = std::fs::read_to_string(files::folder(PAGE)).unwrap().lines().count();
+        let lines = std::fs::read_to_string(output_files::folder(PAGE)).unwrap().lines().count();
         assert!(lines <= 300, "{lines} lines");
     }
 }

@@ -5,8 +5,8 @@ use std::fmt::Write;
 
 use serde_json::{Map, Value};
 
-use super::layout::{Beside, Layout, Row, Table, scenario};
-use super::stored::{Bar, Stored};
+use super::page_layout::{Beside, Layout, Row, Table, scenario};
+use super::stored_result::{Bar, Stored};
 use crate::Fallible;
 
 /// The stored results by the name of the experiment.

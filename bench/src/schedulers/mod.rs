@@ -5,18 +5,18 @@
 
 mod deficit;
 mod fifo;
-mod ours;
 mod round_robin;
-mod vtc;
+mod tidegate_scheduler;
+mod virtual_token_counter;
 
 use std::collections::VecDeque;
 use std::time::Duration;
 
 pub(crate) use deficit::Deficit;
 pub(crate) use fifo::Fifo;
-pub(crate) use ours::{Charging, Ours};
 pub(crate) use round_robin::RoundRobin;
-pub(crate) use vtc::Vtc;
+pub(crate) use tidegate_scheduler::{Charging, Ours};
+pub(crate) use virtual_token_counter::Vtc;
 
 /// A call of a workload.
 ///

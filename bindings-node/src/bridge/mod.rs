@@ -11,10 +11,10 @@
 //!   dropped on arrival.
 //! - An event loop can end at any moment. Its futures are then dropped.
 
-mod clock;
+mod completions;
 mod port;
-mod queue;
 pub(crate) mod runtime;
+mod virtual_clock;
 
+pub(crate) use completions::{CompletionKind, Outcome, Queue, Row};
 pub(crate) use port::Port;
-pub(crate) use queue::{CompletionKind, Outcome, Queue, Row};

@@ -11,7 +11,7 @@ use napi_derive::napi;
 use parking_lot::Mutex;
 use tidegate_bindings::{BodyStream, Outbox, StreamReader, open_bodies};
 
-use super::queue::{Batch, Completion, CompletionKind, Outcome, Queue, Waker};
+use super::completions::{Batch, Completion, CompletionKind, Outcome, Queue, Waker};
 use super::runtime;
 
 /// The native side of one event loop. It is dropped when the loop's environment ends, which aborts

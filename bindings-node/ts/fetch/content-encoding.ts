@@ -6,7 +6,7 @@
 import type { Transform } from "node:stream";
 import * as zlib from "node:zlib";
 
-import { findHeader } from "./headers.js";
+import { findHeader } from "./header-lines.js";
 import type { ChunkSource } from "./response-body.js";
 
 /**

@@ -6,7 +6,7 @@
  */
 import { isDeepStrictEqual } from "node:util";
 
-import type { FetchInit } from "./types.js";
+import type { FetchInit } from "./platform-types.js";
 
 interface Dispatcher {
   constructor: { new (): object; name: string; prototype: { dispatch?: unknown } } | undefined;

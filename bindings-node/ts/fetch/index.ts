@@ -10,7 +10,7 @@ import type { NativeGate } from "../native.js";
 import { hasCustomGlobalDispatcher } from "./dispatcher.js";
 import { isNotHttp, readRequest, urlOf } from "./request.js";
 import { sendByCustomFetch, sendNatively } from "./send.js";
-import type { Fetch, FetchInit, FetchInput } from "./types.js";
+import type { Fetch, FetchInit, FetchInput } from "./platform-types.js";
 
 /** The settings of a fetch that a gate creates. */
 export interface FetchSettings {

@@ -5,7 +5,7 @@
  * @module
  */
 import type { ResponseHead } from "./exchange.js";
-import { findHeader } from "./headers.js";
+import { findHeader } from "./header-lines.js";
 import type { FetchRequest } from "./request.js";
 
 const BODY_HEADERS = ["content-encoding", "content-language", "content-location", "content-type", "content-length"];

@@ -9,7 +9,7 @@
 import { unwatch, watch } from "../abort-signal.js";
 import { dispatcherOf } from "./dispatcher.js";
 import { bodyLength, type GivenBody, type Payload, readBody } from "./request-body.js";
-import type { FetchInit, FetchInput } from "./types.js";
+import type { FetchInit, FetchInput } from "./platform-types.js";
 
 /** One request in the form in which it is sent. */
 export interface FetchRequest {

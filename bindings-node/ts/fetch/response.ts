@@ -8,7 +8,7 @@
  */
 import type { ReadableStream } from "node:stream/web";
 
-import { parseHeaders, reasonPhrase } from "./headers.js";
+import { parseHeaders, reasonPhrase } from "./header-lines.js";
 import { type ChunkSource, toReadableStream } from "./response-body.js";
 
 /** The parts from which a platform `Response` is created. */

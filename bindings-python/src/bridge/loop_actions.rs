@@ -5,7 +5,7 @@ use std::sync::Arc;
 use pyo3::prelude::*;
 
 use super::Port;
-use super::queue::{Completion, Queue};
+use super::completions::{Completion, Queue};
 
 /// An action that runs on the thread of an event loop. It is dropped if the loop is closed first.
 pub(crate) trait LoopAction: Send {

@@ -10,21 +10,21 @@
 //! - A forked child process gets its own runtime, and does not touch that of its parent.
 //! - The process can exit at any moment, also while calls are in flight.
 
-mod block;
-mod clock;
+mod blocking_wait;
+mod completions;
+mod executor_threads;
 mod loop_actions;
 mod loop_waker;
 mod port;
-mod queue;
 mod result_waiter;
 pub(crate) mod runtime;
-mod scope;
-mod threads;
+mod thread_waits;
+mod virtual_clock;
 
-pub(crate) use block::block_on;
-pub(crate) use clock::{Clock, is_virtual};
+pub(crate) use blocking_wait::block_on;
+pub(crate) use completions::{Outcome, Queue, Ready};
 pub(crate) use loop_actions::{LoopAction, Mailbox};
 pub(crate) use port::{Drain, Port};
-pub(crate) use queue::{Outcome, Queue, Ready};
 pub(crate) use result_waiter::Waiter;
-pub(crate) use scope::Scope;
+pub(crate) use thread_waits::Scope;
+pub(crate) use virtual_clock::{Clock, is_virtual};

@@ -16,9 +16,9 @@ use tidegate_bindings::{BodyStream, Chunk, Outbox, StreamReader, generation};
 use tokio::runtime::Handle;
 use tokio::sync::Notify;
 
+use super::completions::{Completion, Outcome, Queue};
 use super::loop_actions::Mailbox;
 use super::loop_waker::LoopWaker;
-use super::queue::{Completion, Outcome, Queue};
 use super::result_waiter::Waiter;
 use super::runtime;
 

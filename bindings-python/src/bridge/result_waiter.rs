@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use pyo3::prelude::*;
 
-use super::queue::Queue;
+use super::completions::Queue;
 
 /// Waits for the results of one event loop. It keeps neither the port nor the event loop alive.
 #[pyclass(frozen, module = "tidegate._native")]

@@ -15,11 +15,11 @@ use parking_lot::RwLock;
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 use tidegate_bindings::{generation, start_runtime};
-use tidegate_testing::world;
+use tidegate_testing::replaced_network;
 use tokio::runtime::{EnterGuard, Handle, Runtime};
 use tokio::time::Instant;
 
-use super::clock::VirtualRuntime;
+use super::virtual_clock::VirtualRuntime;
 
 /// Maximum time at process exit for blocked threads to return, and then again for the runtime's
 /// tasks to be dropped.
@@ -129,7 +129,7 @@ pub(crate) fn after_fork_in_child() {
     tidegate_bindings::after_fork_in_child();
     BLOCKED_THREADS.store(0, Ordering::Relaxed);
     CURRENT_ID.store(NEXT_ID.fetch_add(1, Ordering::Relaxed), Ordering::Relaxed);
-    world::forked();
+    replaced_network::forked();
     std::mem::forget(std::mem::replace(&mut *CURRENT.write(), State::Unstarted));
 }
 

@@ -13,7 +13,7 @@ use tidegate::{Error, ErrorKind};
 use tidegate_bindings::{ExchangeHandle, ExchangeOffer, transport_error};
 
 use crate::bridge::{Outcome, Port};
-use crate::reply::Extensions;
+use crate::response::Extensions;
 
 /// One exchange that the client's own transport makes. Dropping or closing it reports that the
 /// transport has finished. A cancelled exchange keeps its slot until then, but at most 5 s.

@@ -20,7 +20,7 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use super::Exchange;
 use crate::bridge::{Outcome, block_on, runtime};
 use crate::errors;
-use crate::reply::Answer;
+use crate::response::Answer;
 
 /// Offers the exchanges of one call to the thread that waits for the call.
 pub(crate) struct ThreadHost {

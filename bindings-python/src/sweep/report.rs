@@ -2,8 +2,8 @@
 
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
-use tidegate_sweep::outcome::{FORMAT, SweepOutcome};
 use tidegate_sweep::report::{Figure, card, csv, figure, html};
+use tidegate_sweep::sweep_outcome::{FORMAT, SweepOutcome};
 
 /// Returns the whole report of a result, as one HTML file. `result` is JSON.
 #[pyfunction]

@@ -10,7 +10,7 @@ use tidegate::Transport;
 use tidegate::config::TransportConfig;
 use tidegate_bindings::RuntimeBound;
 use tidegate_sweep::{SweepError, SweepOutcome, SweepProgress};
-use tidegate_testing::world;
+use tidegate_testing::replaced_network;
 use tokio::sync::{Notify, watch};
 use tokio::task::AbortHandle;
 
@@ -115,7 +115,7 @@ impl SweepRun {
     pub(super) fn start(py: Python<'_>, sweep: tidegate_sweep::Sweep) -> PyResult<Self> {
         let runtime = runtime::handle()?;
         let _context = runtime.enter();
-        let transport = match world::transport() {
+        let transport = match replaced_network::transport() {
             Some(transport) => transport,
             None => {
                 let defaults = TransportConfig::default();

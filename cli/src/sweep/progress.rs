@@ -5,7 +5,7 @@ use std::io::IsTerminal;
 use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressStyle};
-use tidegate_sweep::result::Purpose;
+use tidegate_sweep::search_result::Purpose;
 use tidegate_sweep::{SweepProgress, SweepState};
 
 use super::render;

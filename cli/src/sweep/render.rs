@@ -3,10 +3,10 @@
 use std::fmt::Write as _;
 use std::time::Duration;
 
-use tidegate_sweep::outcome::CheckResult;
 use tidegate_sweep::plan::Range;
-use tidegate_sweep::result::StepVerdict;
+use tidegate_sweep::search_result::StepVerdict;
 use tidegate_sweep::spend::Ceiling;
+use tidegate_sweep::sweep_outcome::CheckResult;
 use tidegate_sweep::{Binding, Plan, StepResult, SweepEnd, SweepOutcome, SweepSpend};
 
 /// Renders the plan of a sweep: the expected calls, tokens, cost and time, and the ceilings.

@@ -24,13 +24,13 @@
 //! - [`Matcher`] finds the target of a request.
 
 mod builder;
-mod effective;
 mod error;
 mod lane;
 mod matching;
 mod parse;
 mod providers;
 mod schema;
+mod settings_in_force;
 #[cfg(test)]
 mod tests;
 

@@ -11,7 +11,7 @@
 pub mod base_url;
 pub mod classify;
 pub mod duration;
-pub mod headers;
+pub mod header_checks;
 mod json;
 pub mod json_edit;
 pub mod observe;
@@ -22,8 +22,8 @@ pub mod retry_after;
 pub mod sse;
 #[cfg(test)]
 mod testing;
-mod time;
-pub mod url;
+mod time_formats;
+pub mod url_check;
 pub mod vllm;
 
 pub use classify::{Class, Verdict, classify, classify_event};

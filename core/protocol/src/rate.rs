@@ -10,7 +10,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use http::header::{DATE, HeaderMap};
 
-use super::{duration, time};
+use super::{duration, time_formats};
 
 /// One budget as reported by the provider. A value is `None` if it is missing or negative (Azure
 /// reports -1).
@@ -160,7 +160,7 @@ pub(super) fn clock(headers: &HeaderMap, wall: SystemTime) -> SystemTime {
 /// Parses a count of requests or tokens. For `100, 100;w=60` it is the first number. Returns `None`
 /// for negative and invalid numbers.
 fn count(value: &str) -> Option<u64> {
-    let count = time::number(value.split([',', ';']).next()?)?;
+    let count = time_formats::number(value.split([',', ';']).next()?)?;
     // The cast saturates, so that "more than can be counted" is preserved.
     (count >= 0.0).then_some(count as u64)
 }
@@ -169,10 +169,12 @@ fn count(value: &str) -> Option<u64> {
 /// numbers below 10^12 are Unix time in seconds, and larger ones are Unix time in milliseconds.
 /// Returns `None` for anything else.
 fn reset(value: &str, now: SystemTime) -> Option<Duration> {
-    let until = |then| time::until(then, now);
-    let unix = match time::number(value) {
-        None => return time::parse_duration(value).or_else(|| time::rfc3339(value).map(until)),
-        Some(number) if number < 1e9 => return time::seconds(number),
+    let until = |then| time_formats::until(then, now);
+    let unix = match time_formats::number(value) {
+        None => {
+            return time_formats::parse_duration(value).or_else(|| time_formats::rfc3339(value).map(until));
+        }
+        Some(number) if number < 1e9 => return time_formats::seconds(number),
         Some(number) if number < 1e12 => number,
         Some(number) => number / 1e3,
     };

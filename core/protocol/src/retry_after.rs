@@ -21,7 +21,7 @@ use std::time::{Duration, SystemTime};
 use http::header::{HeaderMap, RETRY_AFTER};
 use memchr::memmem;
 
-use super::{rate, time};
+use super::{rate, time_formats};
 use crate::RateHeaders;
 
 /// Returns how long the provider asks callers to wait, or `None` if it does not say.
@@ -39,7 +39,9 @@ pub fn delay(headers: &HeaderMap, body: &[u8], wall: SystemTime) -> Option<Durat
 fn in_headers(headers: &HeaderMap, wall: SystemTime) -> Option<Duration> {
     let texts =
         |name: &'static str| headers.get_all(name).into_iter().filter_map(|value| value.to_str().ok());
-    let fine = texts("retry-after-ms").filter_map(|text| time::seconds(time::number(text)? / 1e3)).max();
+    let fine = texts("retry-after-ms")
+        .filter_map(|text| time_formats::seconds(time_formats::number(text)? / 1e3))
+        .max();
     let coarse = texts(RETRY_AFTER.as_str()).filter_map(|text| seconds_or_date(text, headers, wall)).max();
     match (fine, coarse) {
         (Some(fine), Some(coarse)) if coarse.saturating_sub(fine) <= Duration::from_secs(1) => Some(fine),
@@ -49,9 +51,9 @@ fn in_headers(headers: &HeaderMap, wall: SystemTime) -> Option<Duration> {
 
 /// Parses the value of `Retry-After`. Returns `None` if it is invalid.
 fn seconds_or_date(text: &str, headers: &HeaderMap, wall: SystemTime) -> Option<Duration> {
-    let until = |then| time::until(then, rate::clock(headers, wall));
+    let until = |then| time_formats::until(then, rate::clock(headers, wall));
     let date = || httpdate::parse_http_date(text.trim()).ok().map(until);
-    time::number(text).map_or_else(date, time::seconds)
+    time_formats::number(text).map_or_else(date, time_formats::seconds)
 }
 
 /// Returns the largest delay stated in an error body, or `None` if there is none. The body is
@@ -59,10 +61,11 @@ fn seconds_or_date(text: &str, headers: &HeaderMap, wall: SystemTime) -> Option<
 pub(super) fn in_body(body: &[u8]) -> Option<Duration> {
     let field = after(body, b"\"retryDelay\"").and_then(|rest| {
         let quote = rest.iter().position(|b| !b.is_ascii_whitespace() && *b != b':')?;
-        time::duration_prefix(rest.get(quote..)?.strip_prefix(b"\"")?)
+        time_formats::duration_prefix(rest.get(quote..)?.strip_prefix(b"\"")?)
     });
     const SENTENCES: [&[u8]; 3] = [b"etry in ", b"ry again in ", b"etry after "];
-    let sentence = SENTENCES.iter().filter_map(|words| time::duration_prefix(after(body, words)?)).max();
+    let sentence =
+        SENTENCES.iter().filter_map(|words| time_formats::duration_prefix(after(body, words)?)).max();
     field.max(sentence).map(|(delay, _)| delay)
 }
 

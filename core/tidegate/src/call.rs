@@ -5,8 +5,8 @@
 //! returns it to the layer above (`result.rs`).
 
 mod attempt;
+mod attempt_result;
 mod hedge;
-mod result;
 mod retries;
 mod state;
 
@@ -15,8 +15,8 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 pub(crate) use attempt::{Attempt, ExchangeRecord, Seen};
+pub(crate) use attempt_result::{AttemptResult, hold_of, outcome_of, outcome_of_error, set_hold};
 use parking_lot::{Mutex, MutexGuard};
-pub(crate) use result::{AttemptResult, hold_of, outcome_of, outcome_of_error, set_hold};
 pub(crate) use retries::{CanReplay, RetryCharge};
 use state::CallState;
 pub(crate) use state::usage_of;

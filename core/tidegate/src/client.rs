@@ -20,7 +20,7 @@ use std::task::{Context, Poll};
 use http::{Request, Response};
 use tower::{Service, ServiceBuilder, ServiceExt};
 
-use crate::active::Active;
+use crate::active_calls::Active;
 use crate::body::{RequestBody, ResponseBody};
 use crate::config::Mode;
 use crate::error::Error;
@@ -37,7 +37,7 @@ use crate::layers::stream::StreamLayer;
 use crate::layers::{HedgeLayer, PoolLayer};
 use crate::transport::Transport;
 use crate::transport::foreign::{Foreign, OverridableTransport};
-use tidegate_protocol::url;
+use tidegate_protocol::url_check;
 
 /// Builds the stack of layers, outermost first. `transport` sends the attempts. `own` sends the
 /// requests by which the gate itself counts prompt tokens.
@@ -179,7 +179,8 @@ impl Client {
 fn check(request: &mut Request<RequestBody>) -> Result<(), Error> {
     // A transport in the extensions of the request sends the caller's own request by its own rules.
     let is_own = request.extensions().get::<Foreign>().is_some();
-    let checked = if is_own { url::check(request.uri()) } else { url::check_unchanged(request.uri()) };
+    let checked =
+        if is_own { url_check::check(request.uri()) } else { url_check::check_unchanged(request.uri()) };
     checked.map_err(framing::url_rejection)?;
     framing::declare_length(request)?;
     if is_own { Ok(()) } else { framing::remove_connection_headers(request.headers_mut()) }

@@ -4,7 +4,7 @@ use std::io::Read;
 use std::path::Path;
 
 use crate::config::Config;
-use crate::{Error, files};
+use crate::{Error, read_file};
 
 /// Maximum size of a configuration, in bytes. 20,000 targets take about 2 MiB.
 const MAX_BYTES: u64 = 16 << 20;
@@ -24,7 +24,7 @@ const MAX_BYTES: u64 = 16 << 20;
 /// larger than 16 MiB.
 pub fn read(path: impl AsRef<Path>) -> Result<Config, Error> {
     let path = path.as_ref();
-    parse(&path.display().to_string(), files::read(path, MAX_BYTES))
+    parse(&path.display().to_string(), read_file::read(path, MAX_BYTES))
 }
 
 /// Reads a TOML configuration from a source such as standard input, to its end. `name` is the name
@@ -39,7 +39,7 @@ pub fn read(path: impl AsRef<Path>) -> Result<Config, Error> {
 /// # Ok::<(), tidegate::Error>(())
 /// ```
 pub fn read_from(source: impl Read, name: &str) -> Result<Config, Error> {
-    parse(name, files::read_text(source, MAX_BYTES))
+    parse(name, read_file::read_text(source, MAX_BYTES))
 }
 
 /// Parses `text`, which was read from the source `name`. If reading failed, returns the error with

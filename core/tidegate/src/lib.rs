@@ -47,7 +47,7 @@
 // A build without pools does not use some methods of what calls and pools share.
 #![cfg_attr(not(feature = "pool"), allow(dead_code))]
 
-mod active;
+mod active_calls;
 mod admission;
 mod body;
 mod call;
@@ -59,7 +59,6 @@ mod credential;
 mod error;
 mod error_response;
 pub mod explain;
-mod files;
 mod framing;
 mod gate;
 mod identify;
@@ -72,6 +71,7 @@ mod pool;
 #[cfg(not(feature = "pool"))]
 #[path = "pool_disabled.rs"]
 mod pool;
+mod read_file;
 mod slot;
 pub mod snapshot;
 mod target;

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use http::{HeaderMap, StatusCode};
 
-use crate::active::Active;
+use crate::active_calls::Active;
 use crate::admission::{Permit, TaskSlotGuard};
 use crate::call::{Call, ExchangeRecord};
 use crate::clock;

@@ -1,13 +1,13 @@
 //! Estimates the tokens of calls, and learns from the token counts that providers report.
 
 use super::UNSEEN_INPUT;
-use super::answer_length::{AnswerLength, answer_length};
-use super::average::{Average, WARM_COUNT};
 use super::demand::Demand;
-use super::lengths::{LengthCounts, LengthDistribution, LengthSample};
+use super::learned_lengths::{LengthCounts, LengthDistribution, LengthSample};
 use super::lru_map::LruMap;
-use super::output::Output;
+use super::output_distribution::Output;
+use super::prior_length::{AnswerLength, answer_length};
 use super::regression::{Line, Regression};
+use super::weighted_average::{Average, WARM_COUNT};
 use tidegate_protocol::prompt::{MESSAGE_TOKENS, Prompt, Task};
 use tidegate_protocol::{RequestFacts, Route, Usage};
 
@@ -100,7 +100,7 @@ const COLD_INPUT: InputModel =
 
 impl InputModel {
     /// Returns the average of these values and of the values learned in `input`, weighted by the
-    /// number of observations ([`own_weight`](super::average::own_weight)). `prior_is_cold` is
+    /// number of observations ([`own_weight`](super::weighted_average::own_weight)). `prior_is_cold` is
     /// `true` if these values are the defaults.
     fn blended_with(self, input: &InputStats, prior_is_cold: bool) -> Self {
         Self {

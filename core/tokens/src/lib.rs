@@ -35,23 +35,23 @@
 //!   more than 1 MiB. To find that out, the body is read at most twice.
 //! - A longer text never has a lower estimate.
 
-mod answer_length;
-mod average;
 mod demand;
 mod estimator;
 #[cfg(feature = "bpe")]
-pub mod exact;
-mod lengths;
+pub mod exact_count;
+mod learned_lengths;
 mod lru_map;
-mod output;
+mod output_distribution;
+mod prior_length;
 mod regression;
 #[cfg(test)]
 mod tests;
+mod weighted_average;
 
 pub use demand::Demand;
 pub use estimator::Estimator;
-pub use lengths::LengthSample;
-pub use output::Output;
+pub use learned_lengths::LengthSample;
+pub use output_distribution::Output;
 
 /// The tokens per UTF-8 byte of text for a model without a learned response.
 pub const COLD_RATIO: f64 = 0.3;

@@ -1,7 +1,7 @@
 //! The tokens of a text as a linear function of its bytes.
 
 use super::COLD_RATIO;
-use super::average::{DECAY, WARM_COUNT, own_weight};
+use super::weighted_average::{DECAY, WARM_COUNT, own_weight};
 
 /// The minimum and the maximum tokens per byte of text. Tokenizers that fall back to bytes have at
 /// most one token per byte.

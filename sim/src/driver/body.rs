@@ -7,8 +7,8 @@ use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 use tokio::time::Sleep;
 
+use super::call_guards::CallGuard;
 use super::clock::SimClock;
-use super::guards::CallGuard;
 use super::state::SequenceEvent;
 use super::stats::AttemptEnd;
 use crate::api::{ApiError, Encoder, error_stream};

@@ -6,12 +6,12 @@
 //! ends when the last handle is dropped.
 
 mod body;
+mod call_guards;
 mod clock;
 mod control;
 mod engine_task;
-mod guards;
+mod fault_responses;
 mod metrics;
-mod reject;
 mod respond;
 mod state;
 mod stats;

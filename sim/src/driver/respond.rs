@@ -9,10 +9,10 @@ use http::{HeaderMap, Method, Request, Response, StatusCode, Uri};
 use serde_json::Value;
 
 use super::body::SimBody;
-use super::guards::{AttemptGuard, CallGuard};
+use super::call_guards::{AttemptGuard, CallGuard};
 use super::state::{SequenceEvent, Submission};
 use super::stats::{self, AttemptEnd};
-use super::{ConnectionRefused, Shared, control, reject};
+use super::{ConnectionRefused, Shared, control, fault_responses};
 use crate::api::request::{ServerLimits, read};
 use crate::api::{ApiError, Encoder, GenerationRequest, Protocol, error_stream};
 use crate::faults::{Rejection, StreamPlan};
@@ -52,7 +52,7 @@ async fn generate(
         }
         // Hangs until the caller disconnects.
         Err(Rejection::Silence) => std::future::pending().await,
-        Err(rejection) => Err(reject::response(shared, protocol, rejection, &[])),
+        Err(rejection) => Err(fault_responses::response(shared, protocol, rejection, &[])),
     };
     let AcceptedCall { request, plan, rate } = match admitted {
         Ok(admitted) => admitted,
@@ -178,12 +178,13 @@ fn admit(
         row.prompt_tokens = request.prompt_tokens;
     }
     let charged = state.faults.charge(now, request.prompt_tokens, request.max_tokens);
-    let rate = charged
-        .map_err(|rejection| reject::response(shared, protocol, rejection, &state.faults.headers(now)))?;
+    let rate = charged.map_err(|rejection| {
+        fault_responses::response(shared, protocol, rejection, &state.faults.headers(now))
+    })?;
     Ok(AcceptedCall {
         request,
         plan: state.faults.plan(),
-        rate: reject::rate_headers(shared, protocol, &rate),
+        rate: fault_responses::rate_headers(shared, protocol, &rate),
     })
 }
 

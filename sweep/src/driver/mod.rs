@@ -16,11 +16,11 @@ mod engine_metrics;
 mod event_hub;
 mod exchange;
 mod failure;
+mod inputs_and_result;
 mod metering;
 mod monitors;
-mod parts;
 mod preflight;
-mod session;
+mod recorded_search;
 mod time_series;
 
 use std::sync::Arc;
@@ -37,21 +37,21 @@ use self::call_state::CallState;
 pub(crate) use self::engine_metrics::watch as watch_engine;
 use self::event_hub::DriverEvent;
 pub(crate) use self::event_hub::EventHub;
+pub(crate) use self::inputs_and_result::{DriverParts, DriverResult};
 pub(crate) use self::metering::MeteringTransport;
 pub use self::monitors::CpuMonitor;
 pub(crate) use self::monitors::Monitors;
-pub(crate) use self::parts::{DriverParts, DriverResult};
 pub(crate) use self::preflight::preflight;
-pub(crate) use self::session::SearchSession;
+pub(crate) use self::recorded_search::SearchSession;
 use self::time_series::TimeSeries;
 use crate::error::SweepError;
 use crate::observation::LoadSample;
-use crate::outcome::{SeriesPoint, SweepEnd};
 use crate::progress::{SweepProgress, SweepState};
-use crate::result::Purpose;
 use crate::search::SearchAction;
+use crate::search_result::Purpose;
 use crate::spend::{Ceiling, SweepSpend};
-use crate::waiting::{sleep_until, stop_requested};
+use crate::sweep_outcome::{SeriesPoint, SweepEnd};
+use crate::wait_until::{sleep_until, stop_requested};
 
 /// Maximum interval between two load samples.
 const TICK: Duration = Duration::from_millis(100);
@@ -407,7 +407,7 @@ impl<'a> Driver<'a> {
         self.report_progress(ended);
     }
 
-    fn report_progress(&mut self, step_ended: Option<crate::result::StepResult>) {
+    fn report_progress(&mut self, step_ended: Option<crate::search_result::StepResult>) {
         let search = &self.parts.session.search;
         let (good, bad) = search.bracket();
         let calls_to_come = search.remaining_calls();

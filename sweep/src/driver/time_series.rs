@@ -1,6 +1,6 @@
 //! Calls in flight and waiting over time, with a bounded number of points.
 
-use crate::outcome::SeriesPoint;
+use crate::sweep_outcome::SeriesPoint;
 
 /// Initial minimum distance between two points, in seconds. The distance doubles whenever the
 /// series is full.

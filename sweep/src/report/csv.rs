@@ -1,8 +1,8 @@
 //! Renders the steps as a CSV table, for spreadsheets and data frames.
 
 use super::format::{CAUSES, cause_key, purpose, verdict};
-use crate::outcome::SweepOutcome;
-use crate::result::{Estimate, LatencyQuantiles, StepResult};
+use crate::search_result::{Estimate, LatencyQuantiles, StepResult};
+use crate::sweep_outcome::SweepOutcome;
 
 /// Returns the steps as CSV (RFC 4180) with a header line, one step per line in order of time.
 ///

@@ -1,9 +1,9 @@
 //! Formats numbers with their units, and the names of enum variants, for people.
 
 use crate::observation::FailureCause;
-use crate::outcome::SweepEnd;
-use crate::result::{Binding, Estimate, Purpose, StepVerdict};
+use crate::search_result::{Binding, Estimate, Purpose, StepVerdict};
 use crate::spend::Ceiling;
+use crate::sweep_outcome::SweepEnd;
 
 /// Placeholder for unknown values.
 pub(super) const UNKNOWN: &str = "–";

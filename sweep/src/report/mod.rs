@@ -23,7 +23,7 @@ mod steps_by_cap;
 pub use self::csv::csv;
 pub use self::page::{card, html};
 pub use self::plot::Figure;
-use crate::outcome::SweepOutcome;
+use crate::sweep_outcome::SweepOutcome;
 
 /// Returns the outcome as indented JSON, with the keys that the [module](self) documents.
 pub fn json(outcome: &SweepOutcome) -> String {

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use crate::outcome::{CallOutcomes, SweepOutcome};
-use crate::result::{Purpose, StepResult, StepVerdict};
+use crate::search_result::{Purpose, StepResult, StepVerdict};
+use crate::sweep_outcome::{CallOutcomes, SweepOutcome};
 
 /// All steps at one cap, except drain steps ([`Purpose::Drain`]).
 pub(super) struct StepsAtCap<'a> {

@@ -3,12 +3,12 @@
 use super::SearchSettings;
 use super::evidence::{RejectedCap, RejectionCause};
 use super::interval;
-use super::policy::{NoAnswer, Phase, Policy};
+use super::next_step::{NoAnswer, Phase, Policy};
 use super::rate_limited::RateLimited;
 use super::service_time::MeanEstimate;
 use crate::normal;
 use crate::observation::FailureCause;
-use crate::result::{Binding, Estimate, SweepAnswer};
+use crate::search_result::{Binding, Estimate, SweepAnswer};
 
 /// If a cap is unusable because of a cliff or an overload, full KV memory counts as the binding
 /// limit if sequences are preempted at a cap of at most this multiple of the answer.

@@ -28,14 +28,14 @@ mod answer;
 mod consistency;
 mod curve;
 mod evidence;
+mod failing_caps;
+mod failure_positions;
 mod interval;
 mod knee;
-mod policy;
-mod positions;
+mod next_step;
 mod quantiles;
 mod rate_history;
 mod rate_limited;
-mod recovery;
 mod service_time;
 mod settings;
 mod sprt;
@@ -50,9 +50,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::normal;
 use crate::observation::{AttemptObservation, CallObservation, LoadSample};
-use crate::result::{Purpose, StepResult, SweepAnswer};
+use crate::search_result::{Purpose, StepResult, SweepAnswer};
 
-use policy::{NextStep, Policy};
+use next_step::{NextStep, Policy};
 pub use settings::SearchSettings;
 use step_monitor::{StepMonitor, StepTask};
 

@@ -1,6 +1,6 @@
 //! Quantiles that are reported only with enough samples.
 
-use crate::result::LatencyQuantiles;
+use crate::search_result::LatencyQuantiles;
 
 /// Number of samples whose maximum exceeds the 95th percentile with 95 % probability: `ln(0.05) /
 /// ln(0.95)`.

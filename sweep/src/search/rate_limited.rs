@@ -9,12 +9,12 @@
 //! has not changed for two rounds.
 
 use super::SearchSettings;
-use super::policy::{Phase, Policy};
+use super::next_step::{Phase, Policy};
 use super::rate_history::ObservedRate;
 use super::step_monitor::{StepMode, StoppingRule};
 use super::step_summary::{StepEnd, StepSummary};
 use crate::observation::{BlockedBy, LimitHint};
-use crate::result::{Binding, Purpose};
+use crate::search_result::{Binding, Purpose};
 
 /// Ratio of the cap of a drain step to the current answer.
 const DRAIN_RATIO: f64 = 1.6;

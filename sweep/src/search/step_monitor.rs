@@ -14,13 +14,13 @@ mod tests;
 
 use std::collections::BTreeMap;
 
-use super::positions::AttemptMark;
+use super::failure_positions::AttemptMark;
 use super::service_time::{Sample, ServiceTime};
 use super::sprt::{ShareVerdict, Sprt};
 use crate::observation::{
     AttemptFailure, AttemptObservation, BlockedBy, CallObservation, FailureCause, LimitHint, LoadSample,
 };
-use crate::result::Purpose;
+use crate::search_result::Purpose;
 
 /// Minimum share of the cap in use for the cap to count as in full use.
 const MIN_HELD_SHARE: f64 = 0.95;

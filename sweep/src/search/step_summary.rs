@@ -1,6 +1,6 @@
 //! The summary of a completed step, as the policy uses it.
 
-use super::positions::Edge;
+use super::failure_positions::Edge;
 use super::service_time::{MeanEstimate, ServiceTime};
 use super::step_monitor::StepMode;
 use crate::observation::{AttemptFailure, BlockedBy, LimitHint};

@@ -10,7 +10,7 @@ import { createRequire } from "node:module";
 import path from "node:path";
 import { after, before, test } from "node:test";
 import { pathToFileURL } from "node:url";
-import { launchBrowser } from "./browser.mjs";
+import { launchBrowser } from "./launch_browser.mjs";
 import { countColours, findMisplacedMarks, findOverflow } from "./page_checks.mjs";
 
 const PAGES = path.resolve(

@@ -2,11 +2,11 @@
 
 #![allow(clippy::unwrap_used)]
 
-mod ceilings;
 mod preflight;
 mod results;
 mod resume;
 mod shutdown;
+mod spending_ceilings;
 mod upstream;
 
 use std::future::Future;

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 
 use serde_json::Value;
 use tidegate_sim::Faults;
-use tidegate_sweep::outcome::CheckResult;
+use tidegate_sweep::sweep_outcome::CheckResult;
 use tidegate_sweep::{Binding, Lengths, MixOptions, StepVerdict, SweepEnd, SweepOptions};
 
 use crate::upstream::Upstream;

@@ -6,9 +6,9 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 use proptest::prelude::*;
-use tidegate_sweep::outcome::{FORMAT, SweepOutcome};
 use tidegate_sweep::report::{Figure, card, csv, figure, html, json};
-use tidegate_sweep::result::{Estimate, LatencyQuantiles};
+use tidegate_sweep::search_result::{Estimate, LatencyQuantiles};
+use tidegate_sweep::sweep_outcome::{FORMAT, SweepOutcome};
 
 /// Writes the page of each sample for the browser test.
 #[test]

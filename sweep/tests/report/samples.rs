@@ -3,14 +3,14 @@
 use std::collections::BTreeMap;
 
 use tidegate_sweep::observation::FailureCause;
-use tidegate_sweep::outcome::{
-    CallOutcomes, Check, CheckResult, FORMAT, Provenance, SeriesPoint, SweepEnd, SweepOutcome,
-};
-use tidegate_sweep::result::{
+use tidegate_sweep::search::SearchSettings;
+use tidegate_sweep::search_result::{
     Binding, Estimate, LatencyQuantiles, Purpose, StepResult, StepVerdict, SweepAnswer,
 };
-use tidegate_sweep::search::SearchSettings;
 use tidegate_sweep::spend::{Ceiling, SweepSpend, TokenPrices};
+use tidegate_sweep::sweep_outcome::{
+    CallOutcomes, Check, CheckResult, FORMAT, Provenance, SeriesPoint, SweepEnd, SweepOutcome,
+};
 
 /// Returns all outcomes with the names of their pages.
 pub(crate) fn all() -> Vec<(&'static str, SweepOutcome)> {

@@ -17,9 +17,9 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent))
 
-from mock import serving  # noqa: E402
-from reasons import REASONS  # noqa: E402
-from verdicts import Verdict, differences, read_json, tell, total  # noqa: E402 - beside this directory, which is no package
+from known_differences import REASONS  # noqa: E402
+from mock_server import serving  # noqa: E402
+from suite_results import Verdict, differences, read_json, tell, total  # noqa: E402 - beside this directory, which is no package
 
 RUNS = ("observe", "keep-observe", "enforce", "keep-enforce")
 MOCK = "@stdy/cli@0.22.1"

@@ -15,9 +15,9 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent))
 
-from mock import serving  # noqa: E402
-from reasons import REASONS  # noqa: E402
-from verdicts import Verdict, differences, read, tell, total  # noqa: E402 - beside this directory, which is no package
+from known_differences import REASONS  # noqa: E402
+from mock_server import serving  # noqa: E402
+from suite_results import Verdict, differences, read, tell, total  # noqa: E402 - beside this directory, which is no package
 
 RUNS = ("observe", "keep-observe", "enforce", "keep-enforce")
 
@@ -67,7 +67,7 @@ class Suite:
         plugin: list[str] = []
         if gated:
             environment |= {"PYTHONPATH": str(HERE), "TIDEGATE_SUITE_RUN": name, "TIDEGATE_SUITE_COUNT": str(count)}
-            plugin = ["-p", "plugin"]
+            plugin = ["-p", "gate_plugin"]
         command = [self.python, "-m", "pytest", "-q", "-n", "2", *plugin, f"--junitxml={report}", *arguments]
         with (self.place / f"{name}.log").open("w") as log:
             subprocess.run(command, cwd=self.checkout, env=environment, stdout=log, stderr=log, check=False)

@@ -8,10 +8,10 @@ use std::time::Duration;
 
 use tidegate_sim::scenario::quantile;
 
+use super::client::PATIENCE;
 use super::oracle::Oracle;
-use super::play::PATIENCE;
 use super::prepared_scenario::PreparedScenario;
-use super::run::{CallOutcome, CallResult, RunInputs, RunResult, Second};
+use super::run_records::{CallOutcome, CallResult, RunInputs, RunResult, Second};
 use super::workload::Arrival;
 
 /// The figures of one run.

@@ -1,27 +1,27 @@
 //! Compares the adaptive limit with an oracle, fixed limits and other controllers, in scenarios of
 //! some minutes of virtual time.
 
+mod client;
 mod client_budget;
 pub(crate) mod contender;
 mod contender_list;
 mod contender_results;
 pub(crate) mod figures;
-mod inspect;
-mod measure;
+mod measure_all;
 pub(crate) mod oracle;
 mod oracle_cache;
 pub(crate) mod peers;
-mod play;
 mod plot;
 pub(crate) mod prepared_scenario;
-pub(crate) mod run;
+mod print_runs;
+pub(crate) mod run_records;
 pub(crate) mod scenarios;
 mod table;
 pub(crate) mod upstream;
 pub(crate) mod workload;
 
-pub(crate) use self::inspect::{Inspect, inspect};
-pub(crate) use self::measure::{SEEDS, measure};
+pub(crate) use self::measure_all::{SEEDS, measure};
+pub(crate) use self::print_runs::{Inspect, inspect};
 
 use crate::Fallible;
 use crate::virtual_time;

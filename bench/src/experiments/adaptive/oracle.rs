@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::contender::Scheduled;
 use super::prepared_scenario::{GRID, PreparedScenario};
-use super::run::RunInputs;
+use super::run_records::RunInputs;
 use super::{figures, spread_out};
 use crate::Fallible;
 use crate::virtual_time::time_origin;

@@ -10,7 +10,7 @@ use tidegate_sim::scenario::quantile;
 
 use super::figures::in_time;
 use super::prepared_scenario::PreparedScenario;
-use super::run::{CallResult, RunInputs, RunResult};
+use super::run_records::{CallResult, RunInputs, RunResult};
 use super::workload::Arrival;
 use crate::Fallible;
 

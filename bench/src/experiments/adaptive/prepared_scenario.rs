@@ -5,9 +5,9 @@ use std::time::Duration;
 use fastrand::Rng;
 use tidegate_sim::engine::EngineConfig;
 
+use super::client::play;
 use super::contender::{Contender, Fixed, Terms};
-use super::play::play;
-use super::run::{RunInputs, RunResult};
+use super::run_records::{RunInputs, RunResult};
 use super::scenarios::Scenario;
 use super::upstream::{Change, Engines, FirstToken, Hosted, Others, Rate, Upstream};
 use super::workload::{Habits, Part, Source};

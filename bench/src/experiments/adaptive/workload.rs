@@ -5,7 +5,7 @@ use std::time::Duration;
 use fastrand::Rng;
 
 use crate::Fallible;
-use crate::lengths::{Work, log_normal};
+use crate::trace_lengths::{Work, log_normal};
 use crate::traces::{Traced, azure};
 
 /// A call: its arrival, its lengths, and its caller's behaviour.

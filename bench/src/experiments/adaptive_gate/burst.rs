@@ -15,10 +15,10 @@ use tidegate_test_servers::simulator_transport;
 
 use super::print_limit::watch;
 use crate::Fallible;
+use crate::client_call::URL;
 use crate::experiments::noisy_neighbour::{self, Row, through};
 use crate::report::{Op, Report, Spread};
 use crate::seeds::Seeds;
-use crate::traffic::URL;
 use crate::virtual_time;
 
 /// The seeds of the reported figures, those of `noisy-neighbour`. No constant was chosen on them.

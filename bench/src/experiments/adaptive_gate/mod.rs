@@ -7,10 +7,10 @@
 //! adaptive limit alone, without a gate, on the same arrivals.
 
 mod burst;
-mod play;
 mod print_limit;
 mod replay;
-mod server;
+mod run_client;
+mod simulator_config;
 
 use clap::Args;
 use tidegate_sim::scenario::Arrivals;

@@ -6,18 +6,18 @@ use std::ops::RangeInclusive;
 
 use tidegate::config::{AdaptiveConfig, Config, Target};
 
-use super::play::play;
+use super::run_client::play;
 use crate::Fallible;
+use crate::client_call::URL;
 use crate::experiments::adaptive::contender::{Fixed, Ours};
 use crate::experiments::adaptive::figures::{self, Figures};
 use crate::experiments::adaptive::oracle::Oracle;
 use crate::experiments::adaptive::prepared_scenario::{GRID, PreparedScenario, TERMS};
-use crate::experiments::adaptive::run::{RunInputs, RunResult};
+use crate::experiments::adaptive::run_records::{RunInputs, RunResult};
 use crate::experiments::adaptive::scenarios::{self, Scenario};
 use crate::experiments::adaptive::workload::Part;
 use crate::report::{Op, Report, Spread};
 use crate::seeds::Seeds;
-use crate::traffic::URL;
 use crate::virtual_time::{self, time_origin};
 
 pub(super) const SEEDS: Seeds = Seeds::new(101, 102);

@@ -7,7 +7,7 @@ use fastrand::Rng;
 use tidegate::Lane;
 use tidegate::config::Tenant;
 
-use crate::lengths::{Traces, Work, log_normal};
+use crate::trace_lengths::{Traces, Work, log_normal};
 
 /// A call: its time, tenant, lane and lengths.
 #[derive(Clone, Debug)]

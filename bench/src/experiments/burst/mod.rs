@@ -6,7 +6,7 @@
 //! admission, with slots alone, and with no gate.
 
 mod arrivals;
-mod play;
+mod run_client;
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -16,11 +16,11 @@ use tidegate::Lane;
 use tidegate_sim::scenario::quantile;
 
 use self::arrivals::BURST;
-use self::play::{End, GateVariant, PATIENCE, Played, Row, play};
+use self::run_client::{End, GateVariant, PATIENCE, Played, Row, play};
 use crate::Fallible;
-use crate::lengths::Traces;
 use crate::report::{Op, Report, Spread};
 use crate::seeds::Seeds;
+use crate::trace_lengths::Traces;
 use crate::virtual_time;
 
 /// The seeds of the reported figures. The settings were chosen on seeds 1 to 20.

@@ -20,8 +20,8 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::time::Instant;
 
 use crate::Fallible;
+use crate::client_call::Ask;
 use crate::report::{Op, Report};
-use crate::traffic::Ask;
 
 const CALLS: usize = 300;
 const EVENT: &[u8] = b"data: {\"object\":\"chat.completion.chunk\",\"choices\":[{\"index\":0,\"delta\":{\"content\":\"a\"}}]}\n\n";

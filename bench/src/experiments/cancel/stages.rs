@@ -22,9 +22,9 @@ use tokio::time::Instant;
 use tower::{ServiceExt, service_fn};
 
 use crate::Fallible;
+use crate::client_call::{Ask, URL};
 use crate::report::Report;
-use crate::traffic::{Ask, URL};
-use crate::upstream::{STEADY_TOKENS, steady};
+use crate::unlimited_simulators::{STEADY_TOKENS, steady};
 use crate::virtual_time;
 
 pub(super) const SEED: u64 = 11;

@@ -15,7 +15,7 @@ use tokio::time::Instant;
 use tower::ServiceExt;
 
 use crate::Fallible;
-use crate::naive::Rule;
+use crate::retrying_clients::Rule;
 
 /// The URL of the pool.
 pub(super) const POOL: &str = "http://llama";

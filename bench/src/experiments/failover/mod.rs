@@ -2,11 +2,11 @@
 //! client.
 
 mod callers;
-mod play;
+mod run_client;
 mod server;
 
 use callers::Caller;
-use play::{Fault, Run, play};
+use run_client::{Fault, Run, play};
 
 use crate::Fallible;
 use crate::report::{Op, Report, Spread};

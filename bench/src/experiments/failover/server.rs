@@ -18,9 +18,9 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::task::{AbortHandle, JoinSet};
 
 use crate::Fallible;
-use crate::upstream::steady;
+use crate::unlimited_simulators::steady;
 
-/// The duration of an answer of [`STEADY_TOKENS`](crate::upstream::STEADY_TOKENS) tokens.
+/// The duration of an answer of [`STEADY_TOKENS`](crate::unlimited_simulators::STEADY_TOKENS) tokens.
 const SERVICE: Duration = Duration::from_millis(400);
 
 pub(super) struct Replica {

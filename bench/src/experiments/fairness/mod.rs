@@ -5,14 +5,14 @@
 //! time, and is simulated event by event. The figures come from records that are independent of the
 //! policies ([`accounts`]), and from a fluid oracle ([`processor_sharing`]).
 
-mod accounts;
+mod fairness_records;
 mod processor_sharing;
 mod published_run;
 mod server;
 mod workload;
-mod workloads;
+mod workload_list;
 
-use accounts::Accounts;
+use fairness_records::Accounts;
 use workload::Workload;
 
 use crate::Fallible;
@@ -103,7 +103,7 @@ impl Outcome {
 /// Simulates all workloads with all policies on `seeds`, and returns the report.
 pub(crate) fn measure(seeds: Seeds) -> Fallible<Report> {
     let mut report = Report::new("fairness", seeds);
-    for load in workloads::all()? {
+    for load in workload_list::all()? {
         eprintln!("{}", load.name);
         let play =
             |who: Who| virtual_time::each(seeds, |seed| Ok(Outcome::of(&load, &who.serve(&load, seed))));

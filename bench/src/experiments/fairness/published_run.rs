@@ -8,10 +8,10 @@
 use std::time::Duration;
 
 use super::Who;
-use super::accounts::Accounts;
+use super::fairness_records::Accounts;
 use super::server::Server;
 use super::workload::{Arrivals, Tenant, Workload};
-use super::workloads::{CHAT, SERVER};
+use super::workload_list::{CHAT, SERVER};
 use crate::Fallible;
 use crate::report::{Op, Report, Spread};
 use crate::schedulers::Charging;

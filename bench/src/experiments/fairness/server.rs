@@ -5,7 +5,7 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::time::Duration;
 
-use super::accounts::Accounts;
+use super::fairness_records::Accounts;
 use crate::schedulers::{Call, Policy};
 
 /// A server on which each call has a constant speed at any concurrency.

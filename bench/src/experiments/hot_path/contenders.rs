@@ -22,7 +22,7 @@ use tower::{Service, service_fn};
 
 use super::std_now;
 use crate::Fallible;
-use crate::traffic::{Ask, URL};
+use crate::client_call::{Ask, URL};
 
 pub(super) const BARE: &str = "bare minimum";
 pub(super) const ADMIT: &str = "admit + release";

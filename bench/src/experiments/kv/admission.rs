@@ -7,7 +7,7 @@ use tidegate::policy::kv::{Forecast, Kv, KvReservation, Prefix, Progress};
 use tidegate::tokens::Demand;
 
 use super::workload::Workload;
-use crate::lengths::Work;
+use crate::trace_lengths::Work;
 
 /// An admission rule.
 #[derive(Clone, Copy, Debug, PartialEq)]

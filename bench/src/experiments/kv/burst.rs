@@ -17,10 +17,10 @@ use super::admission::{Admission, Rule};
 use super::workload::Workload;
 use super::{CACHES, MAX_TOKENS};
 use crate::Fallible;
-use crate::lengths::{Traces, Work};
+use crate::client_call::{URL, call};
 use crate::report::{Op, Report, Spread};
 use crate::seeds::Seeds;
-use crate::traffic::{URL, call};
+use crate::trace_lengths::{Traces, Work};
 use crate::virtual_time;
 
 /// The number of calls in the burst.

@@ -10,7 +10,7 @@ use super::admission::{Admission, Rule};
 use super::workload::Workload;
 use super::{Outcome, Tally, UNTIL};
 use crate::Fallible;
-use crate::lengths::Work;
+use crate::trace_lengths::Work;
 
 /// Simulates one run on the engine without a client, and returns its figures.
 pub(super) fn play(

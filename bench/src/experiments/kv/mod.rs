@@ -9,8 +9,8 @@
 
 mod admission;
 mod burst;
-mod client;
 mod engine_only;
+mod run_client;
 mod workload;
 
 use std::time::Duration;
@@ -19,12 +19,12 @@ use serde_json::json;
 use tidegate_sim::engine::EngineConfig;
 
 use self::admission::Rule;
-use self::client::MemorySource;
+use self::run_client::MemorySource;
 use self::workload::Workload;
 use crate::Fallible;
-use crate::lengths::{Traces, Work};
 use crate::report::{Op, Report, Spread};
 use crate::seeds::Seeds;
+use crate::trace_lengths::{Traces, Work};
 use crate::virtual_time;
 
 /// The seeds of the reported figures. Constants were chosen on seeds 1 to 30, and the best number
@@ -79,7 +79,7 @@ fn compare(
     };
     let through = |known| {
         virtual_time::each(seeds, |seed| {
-            client::play(engine, known, workload, &workload.draw(traces, seed, CALLS), seed)
+            run_client::play(engine, known, workload, &workload.draw(traces, seed, CALLS), seed)
         })
     };
     let oracle = by_itself(Rule::Oracle)?;

@@ -4,7 +4,7 @@ use fastrand::Rng;
 use serde_json::{Value, json};
 use tidegate::policy::kv::Prefix;
 
-use crate::lengths::{Traces, Work, log_normal};
+use crate::trace_lengths::{Traces, Work, log_normal};
 
 /// A workload: how prompt and output lengths are drawn, and which prompts share a prefix.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

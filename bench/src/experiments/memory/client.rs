@@ -11,7 +11,7 @@ use tokio::task::JoinSet;
 
 use super::server::EVENTS;
 use crate::Fallible;
-use crate::traffic::Ask;
+use crate::client_call::Ask;
 
 /// The number of streams that are opened and closed before the measurement.
 const WARM_UP: usize = 16;

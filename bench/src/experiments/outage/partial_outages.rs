@@ -20,10 +20,10 @@ use tokio::time::{Instant, sleep, sleep_until};
 use tower::service_fn;
 
 use crate::Fallible;
-use crate::naive::Rule;
+use crate::client_call::{Ask, URL, call};
 use crate::report::{Op, Report, Spread};
+use crate::retrying_clients::Rule;
 use crate::seeds::Seeds;
-use crate::traffic::{Ask, URL, call};
 use crate::virtual_time;
 
 /// The prompt length, in tokens, by which the upstream recognises a poisoned call.

@@ -4,14 +4,14 @@
 mod chooser_list;
 mod choosers;
 mod figures;
-mod inspect;
-mod load;
-mod measure;
-mod play;
+mod measure_all;
 mod plot;
+mod print_runs;
 mod replicas;
+mod scaled_workload;
+mod simulate;
 mod table;
 mod workload;
 
-pub(crate) use self::inspect::{Inspect, inspect};
-pub(crate) use self::measure::{SEEDS, measure};
+pub(crate) use self::measure_all::{SEEDS, measure};
+pub(crate) use self::print_runs::{Inspect, inspect};

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::process::{Command, Stdio};
 
 use super::WAITING;
-use super::load::{Case, Load};
+use super::full_target::{Case, Load};
 use crate::Fallible;
 use crate::experiments::memory::resident;
 use crate::report::{Op, Report, Spread};

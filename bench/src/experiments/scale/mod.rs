@@ -4,12 +4,12 @@
 //! Rounds with few and with many tenants take turns, so that a disturbance affects both. A figure
 //! is the median over the rounds.
 
+mod full_target;
 mod linear_scan;
-mod load;
 mod memory;
 
+use full_target::{Case, Load};
 use linear_scan::Linear;
-use load::{Case, Load};
 pub(crate) use memory::{Held, hold};
 
 use crate::Fallible;

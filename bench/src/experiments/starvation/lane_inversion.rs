@@ -9,7 +9,7 @@ use tidegate::config::TargetConfig;
 use tidegate::policy::schedule::SchedulerSettings;
 use tidegate_sim::scenario::quantile;
 
-use super::calls::{Call, DispatchTimes, Order, Ours, Strict, Turns, play};
+use super::serve_list::{Call, DispatchTimes, Order, Ours, Strict, Turns, play};
 use super::{AGING, HOUR, target};
 use crate::Fallible;
 use crate::report::{Op, Report, Spread};

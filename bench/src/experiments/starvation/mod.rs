@@ -5,11 +5,11 @@
 //! above old batch work. The maximum wait of a call is derived from the rules and from the calls
 //! ahead of it ([`bound`], [`large_calls`]), not from a measurement.
 
-mod calls;
 mod flood;
 mod lane_inversion;
 mod large_calls;
 mod newcomers;
+mod serve_list;
 
 use std::sync::Arc;
 use std::time::Duration;

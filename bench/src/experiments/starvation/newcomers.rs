@@ -8,7 +8,7 @@ use fastrand::Rng;
 use tidegate::Lane;
 use tidegate::policy::schedule::SchedulerSettings;
 
-use super::calls::{Call, DispatchTimes, Fifo, Order, Ours, StartTime, play};
+use super::serve_list::{Call, DispatchTimes, Fifo, Order, Ours, StartTime, play};
 use super::target;
 use crate::Fallible;
 use crate::report::{Op, Report, Spread};

@@ -2,7 +2,7 @@
 
 use tidegate_sim::scenario::quantile;
 
-use super::verdict::Verdict;
+use super::comparison::Verdict;
 
 /// The figures of one scenario, over all seeds.
 #[derive(Clone, Copy, Debug)]

@@ -1,24 +1,24 @@
 //! Compares `tidegate sweep` and two other methods with the best cap, which is known from
 //! exhaustive measurements of the servers, in virtual time.
 
-mod answers;
-mod calls;
+mod comparison;
 mod figures;
-mod inspect;
 mod kneedle;
-mod long_run;
-mod measure;
+mod long_run_yield;
+mod measure_all;
 mod oracle;
 mod peers;
-mod play;
 mod plot;
 mod prepared_scenario;
+mod print_answers;
+mod print_steps;
+mod run_sweep;
 mod scenarios;
+mod sent_calls;
 mod server;
 mod slow_client;
 mod table;
-mod verdict;
 
-pub(crate) use self::answers::answers;
-pub(crate) use self::inspect::{Inspect, inspect};
-pub(crate) use self::measure::{SEEDS, measure};
+pub(crate) use self::measure_all::{SEEDS, measure};
+pub(crate) use self::print_answers::answers;
+pub(crate) use self::print_steps::{Inspect, inspect};

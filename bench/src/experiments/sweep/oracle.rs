@@ -9,12 +9,12 @@ use std::sync::{Arc, OnceLock};
 use parking_lot::Mutex;
 use serde_json::{Map, Value, json};
 
-use super::calls::{self, Lengths};
-use super::long_run::{TARGET, Yield, measure_yield};
+use super::long_run_yield::{TARGET, Yield, measure_yield};
 use super::scenarios::{Scenario, State, Variant};
+use super::sent_calls::{self, Lengths};
 use super::server::Server;
-use crate::lengths::Work;
-use crate::traffic::URL;
+use crate::client_call::URL;
+use crate::trace_lengths::Work;
 use crate::{Fallible, virtual_time};
 
 /// A stable cap is right if its goodput is at most this share below the best goodput of all stable
@@ -55,7 +55,7 @@ impl Curve {
     pub(crate) fn of(scenario: &Scenario, variant: Variant, state: State) -> Self {
         let server = scenario.server(variant, SEED, state);
         let rate = server.config.faults.token_rate.and_then(|rate| rate.tokens_per_minute);
-        let works = calls::draw_evenly(scenario.lengths, variant.spread, SEED);
+        let works = sent_calls::draw_evenly(scenario.lengths, variant.spread, SEED);
         let Lengths { prompt, output } = scenario.lengths;
         let key = format!(
             "{}: {} lengths around {prompt} + {output} tokens, {}",
@@ -176,7 +176,7 @@ fn best(known: &BTreeMap<usize, Yield>) -> f64 {
 
 /// Returns the folder of `oracle.json` and of the results.
 pub(crate) fn folder() -> PathBuf {
-    crate::files::folder("sweep")
+    crate::output_files::folder("sweep")
 }
 
 /// The file `oracle.json`, which stores measured yields, because measuring takes longer than all

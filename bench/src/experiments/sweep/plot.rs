@@ -3,9 +3,9 @@
 
 use plotters::prelude::*;
 
+use super::comparison::Verdict;
 use super::peers::Peer;
 use super::prepared_scenario::PreparedScenario;
-use super::verdict::Verdict;
 use crate::Fallible;
 
 /// A scenario, with the answers of Tidegate and of the peers compared with the truth ([`Verdict`]).

@@ -2,8 +2,8 @@
 
 use std::fmt::Write as _;
 
+use super::comparison::Verdict;
 use super::figures::Figures;
-use super::verdict::Verdict;
 use crate::seeds::Seeds;
 
 /// Returns the text above the table, with the table's head.

@@ -16,9 +16,9 @@ use tower::{ServiceExt, service_fn};
 use super::load::Load;
 use super::{Contestant, PEER_SEEDS, Scene, TERMS, TPM, figures, local_bucket, play};
 use crate::Fallible;
-use crate::naive::Rule;
-use crate::provider::{Counts, Terms};
+use crate::quota_provider::{Counts, Terms};
 use crate::report::{Op, Report};
+use crate::retrying_clients::Rule;
 use crate::seeds::Seeds;
 use crate::virtual_time;
 

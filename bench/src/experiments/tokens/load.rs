@@ -19,9 +19,9 @@ use tokio::time::Instant;
 use tower::ServiceExt;
 
 use crate::Fallible;
+use crate::client_call::URL;
 use crate::prompt_texts::{Corpora, Style};
 use crate::traces::azure;
-use crate::traffic::URL;
 
 /// The number of callers. Each makes its next call when its last one has ended.
 pub(super) const WORKERS: usize = 96;

@@ -10,7 +10,7 @@ use tokio::sync::Mutex;
 use tokio::time::Instant;
 use tower::{ServiceExt, service_fn};
 
-use crate::naive::Rule;
+use crate::retrying_clients::Rule;
 
 /// A function that returns the estimated cost of a request, in tokens.
 type Estimate = fn(&Request<RequestBody>) -> f64;

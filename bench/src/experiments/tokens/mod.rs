@@ -2,7 +2,7 @@
 //! client in virtual time.
 //!
 //! Lengths are from Azure's traces. Texts, tenants and `max_tokens` are generated (see [`load`]).
-//! The simulated provider ([`crate::provider`]) counts what it has accepted and rejected.
+//! The simulated provider ([`crate::quota_provider`]) counts what it has accepted and rejected.
 
 mod gateway;
 mod load;
@@ -21,11 +21,11 @@ use tidegate::{Gate, Transport};
 use tokio::time::Instant;
 
 use crate::Fallible;
-use crate::naive::Rule;
-use crate::provider::{Counts, Meter, Provider, Terms, Totals};
+use crate::client_call::URL;
+use crate::quota_provider::{Counts, Meter, Provider, Terms, Totals};
 use crate::report::{Op, Report, Spread};
+use crate::retrying_clients::Rule;
 use crate::seeds::Seeds;
-use crate::traffic::URL;
 use crate::virtual_time;
 
 /// The seeds of the reported figures. The constants were chosen on seeds 1 to 10.

@@ -11,10 +11,10 @@ use tower::ServiceExt;
 use super::load::Load;
 use super::{TERMS, TPM};
 use crate::Fallible;
-use crate::provider::{Provider, Terms};
+use crate::client_call::URL;
+use crate::quota_provider::{Provider, Terms};
 use crate::report::{Op, Report};
 use crate::seeds::Seeds;
-use crate::traffic::URL;
 use crate::virtual_time;
 
 /// The maximum number of answers after which the gate must know the quota, for the experiment to

@@ -7,12 +7,12 @@
 //! favour of the first call of a queue, which has aged. This aged call must then exist, and must
 //! lack a resource that the held call would take.
 
-mod accounts;
-mod play;
+mod admission_check;
 mod random_configuration;
+mod random_run;
 mod token_bucket;
 
-use play::{Defect, Found, Play};
+use random_run::{Defect, Found, Play};
 
 use crate::Fallible;
 use crate::report::{Op, Report};
@@ -52,7 +52,7 @@ pub(crate) fn measure(scenarios: Seeds) -> Fallible<Report> {
     report.figure("gap fraction", share(&real, |found| found.gap));
     report.figure("held for an aged head, fraction", share(&real, |found| found.held));
     report.figure("closed by a cool-down, fraction", share(&real, |found| found.closed));
-    for (place, rule) in accounts::RULES.iter().enumerate() {
+    for (place, rule) in admission_check::RULES.iter().enumerate() {
         let bound = real.iter().filter_map(|found| found.bound.get(place)).sum::<f64>();
         report.figure(
             format!("the oldest kept waiting by: {rule}, fraction"),

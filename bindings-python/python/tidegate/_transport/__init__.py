@@ -1,7 +1,7 @@
 """httpx transports that send through a gate, for both packages of httpx."""
 
 from tidegate._transport.clients import TransportName, check_transport_name, new_client, wrap_client
-from tidegate._transport.family import FamilyName, family_of, family_or_default
+from tidegate._transport.httpx_family import FamilyName, family_of, family_or_default
 
 __all__ = [
     "FamilyName",

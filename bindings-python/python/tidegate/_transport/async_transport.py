@@ -18,7 +18,7 @@ from tidegate._transport.uploads import await_response, feed, fits_in_memory
 
 if TYPE_CHECKING:
     from tidegate import _native
-    from tidegate._transport.family import HttpxFamily
+    from tidegate._transport.httpx_family import HttpxFamily
 
 
 class AsyncGateTransport(TransportBase):

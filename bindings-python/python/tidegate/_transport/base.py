@@ -11,7 +11,7 @@ from tidegate._transport.custom_transport import total_timeout
 if TYPE_CHECKING:
     from tidegate import _native
     from tidegate._transport.custom_transport import ClientTransports
-    from tidegate._transport.family import HttpxFamily
+    from tidegate._transport.httpx_family import HttpxFamily
 
 _NO_LIMITS: dict[str, float | None] = {}
 

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from tidegate._transport.async_transport import AsyncGateTransport
 from tidegate._transport.custom_transport import ClientTransports
-from tidegate._transport.family import authorities_difference
+from tidegate._transport.httpx_family import authorities_difference
 from tidegate._transport.sync_transport import GateTransport
 
 if TYPE_CHECKING:
     from tidegate import _native
-    from tidegate._transport.family import HttpxFamily
+    from tidegate._transport.httpx_family import HttpxFamily
 
 TransportName = Literal["auto", "keep", "native"]
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from tidegate._native import Exchange
     from tidegate._transport.custom_transport import ClientTransports
-    from tidegate._transport.family import HttpxFamily
+    from tidegate._transport.httpx_family import HttpxFamily
 
 
 def exchange_task_factory(

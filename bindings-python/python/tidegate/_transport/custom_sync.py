@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from tidegate._native import CustomCall, Reply
     from tidegate._transport.custom_transport import ClientTransports
-    from tidegate._transport.family import HttpxFamily
+    from tidegate._transport.httpx_family import HttpxFamily
 
 
 def run_call(

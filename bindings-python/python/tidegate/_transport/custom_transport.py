@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from tidegate._native import Exchange
-    from tidegate._transport.family import HttpxFamily
+    from tidegate._transport.httpx_family import HttpxFamily
 
 _PHASES = ("connect", "write", "read", "pool")
 

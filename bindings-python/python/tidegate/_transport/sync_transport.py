@@ -15,7 +15,7 @@ from tidegate._transport.uploads import fits_in_memory, send_upload
 
 if TYPE_CHECKING:
     from tidegate._transport.custom_transport import ClientTransports
-    from tidegate._transport.family import HttpxFamily
+    from tidegate._transport.httpx_family import HttpxFamily
 
 
 class GateTransport(TransportBase):

@@ -5,7 +5,7 @@ use std::ops::Deref;
 
 use http::Uri;
 
-use tidegate_protocol::url;
+use tidegate_protocol::url_check;
 
 /// A base URL: scheme, host, port, and the first segments of the path.
 #[derive(Clone, Debug)]
@@ -73,7 +73,7 @@ impl BaseUrl {
             return Err("the port must be a number from 1 to 65535");
         }
         // Calls to a path that the transport would normalize are never sent.
-        url::check_unchanged(&uri)?;
+        url_check::check_unchanged(&uri)?;
         Ok(Self {
             https: url.https,
             host: url.host.to_ascii_lowercase().into(),

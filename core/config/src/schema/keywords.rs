@@ -50,8 +50,8 @@ macro_rules! keywords {
             }
 
             #[cfg(test)]
-            fn kind((): &()) -> super::declaration::Kind {
-                super::declaration::Kind::Keywords(&[
+            fn kind((): &()) -> super::key_declaration::Kind {
+                super::key_declaration::Kind::Keywords(&[
                     ($first_word, &[$($first_doc),+]),
                     $( ($word, &[$($doc),+]), )*
                 ])

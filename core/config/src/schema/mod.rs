@@ -1,8 +1,8 @@
 //! The schema of the configuration: each key is declared once, in a [`settings!`] table.
 
 #[macro_use]
-mod declaration;
-mod given;
+mod key_declaration;
+mod given_value;
 mod keywords;
 mod limit;
 mod pool;
@@ -11,15 +11,15 @@ mod setting;
 pub(crate) mod suggest;
 mod target;
 mod tool;
-mod tree;
+mod value_tree;
 
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::time::Duration;
 
-pub(crate) use self::{declaration::*, given::*, problems::*, setting::*};
-pub use self::{keywords::*, limit::*, pool::*, target::*, tool::*, tree::*};
+pub(crate) use self::{given_value::*, key_declaration::*, problems::*, setting::*};
+pub use self::{keywords::*, limit::*, pool::*, target::*, tool::*, value_tree::*};
 
 /// The valid range of each key that is a number of slots.
 pub(crate) const CAP_RANGE: RangeInclusive<usize> = 1..=65_536;

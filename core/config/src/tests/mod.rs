@@ -1,12 +1,12 @@
 //! Tests of the configuration as a whole. `tests/vectors/config_errors.json` has the invalid
 //! values.
 
-mod admission;
 mod builder;
-mod layers;
+mod inheritance;
 mod limits;
 mod pool;
 mod properties;
+mod sizes_and_budgets;
 // The test compares committed files; the crate itself does no I/O.
 #[allow(clippy::disallowed_methods)]
 mod reference;

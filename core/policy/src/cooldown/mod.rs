@@ -53,7 +53,7 @@
 //! See `docs/design/cool-down.md`.
 
 mod by_key;
-mod failure;
+mod failure_from_outcome;
 mod throughput;
 
 use std::collections::VecDeque;

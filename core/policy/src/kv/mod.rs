@@ -51,7 +51,7 @@
 
 mod cost;
 mod forecast;
-mod horizon;
+mod memory_forecast;
 mod progress;
 #[cfg(test)]
 mod tests;
@@ -64,7 +64,7 @@ pub use tidegate_protocol::request::Prefix;
 use std::collections::HashMap;
 
 use crate::saturate;
-use horizon::Horizon;
+use memory_forecast::Horizon;
 use slab::Slab;
 use tidegate_tokens::Demand;
 

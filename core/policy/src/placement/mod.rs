@@ -21,16 +21,16 @@
 mod affinity_key;
 mod backlog;
 mod health;
-mod load;
 mod load_bound;
+mod load_estimate;
 mod members;
-mod polls;
+mod poll_schedule;
 mod prefix_cache;
 mod rendezvous;
 mod replica;
 mod replica_set;
+mod replica_speed;
 mod select;
-mod speed;
 #[cfg(test)]
 mod tests;
 mod types;
@@ -47,7 +47,7 @@ pub use self::replica_set::ReplicaSet;
 pub use self::types::{
     Fault, Observation, Placed, PollKind, PollRequest, PollRequests, ReplicaId, Wants, Work,
 };
-use self::{affinity_key::Counts, polls::PollSchedule, prefix_cache::PrefixCache, replica::Replica};
+use self::{affinity_key::Counts, poll_schedule::PollSchedule, prefix_cache::PrefixCache, replica::Replica};
 use crate::{adaptive::AdaptiveView, kv};
 use tidegate_protocol::duration;
 pub use tidegate_protocol::request::Affinity;

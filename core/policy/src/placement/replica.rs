@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::{Model, Placed, ReplicaConfig, ReplicaId};
-use super::{health::Health, load::Load, polls::PollState, rendezvous};
+use super::{health::Health, load_estimate::Load, poll_schedule::PollState, rendezvous};
 
 /// A replica of the pool, with everything that is known about it.
 #[derive(Clone, Debug)]

@@ -12,9 +12,9 @@
 //!    calls. Cached prefixes are those that [this client sent](super::prefix_cache). Because it is
 //!    not known what other clients sent, the owner of the key (the first in the order) is assumed
 //!    to hold a part of the prompt that equals their share of the traffic.
-//! 3. Choose the candidate with the lowest cost: the [work](super::load) before the call, plus
+//! 3. Choose the candidate with the lowest cost: the [work](super::load_estimate) before the call, plus
 //!    uncached prompt tokens times (1 + [`UNCACHED_FACTOR`]), divided by the replica's
-//!    [speed](super::speed) and weight. The factor is above one because later calls wait for those
+//!    [speed](super::replica_speed) and weight. The factor is above one because later calls wait for those
 //!    tokens too, and other prefixes are evicted for them. Ties are broken at random.
 //!
 //! # Rationale
@@ -27,7 +27,7 @@
 use std::time::Instant;
 
 use super::{Placement, Replica, ReplicaSet, Wants, Work, load_bound, rendezvous};
-use super::{load::Others, speed::PoolSpeed};
+use super::{load_estimate::Others, replica_speed::PoolSpeed};
 
 /// Discount on the cached tokens of replicas that do not own the key, if all traffic is that of
 /// other clients. It is proportional to their share.

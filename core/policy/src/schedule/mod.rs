@@ -35,7 +35,7 @@
 //! - `queue::Queue`: the waiting calls, in lines by tenant and lane, and what tenants are
 //!   charged.
 //! - `capacity::Capacity`: slots, rate budgets and memory, and the number of calls that use them.
-//!   Behind it, `upstream::Upstream` is a single server or a pool of replicas. The scheduler does
+//!   Behind it, `upstream_trait::Upstream` is a single server or a pool of replicas. The scheduler does
 //!   not know which.
 //! - `select::Order`: the floors (slots reserved for tenants or lanes), and the reservation for an
 //!   aged head. `select::Selector` applies the order to the queue and the capacity.
@@ -71,6 +71,7 @@ mod grant;
 mod lanes;
 mod lazy_order;
 mod limiter;
+mod next_admissible;
 mod pool;
 mod predict;
 mod preempt;
@@ -80,15 +81,14 @@ mod rule;
 mod scheduler;
 mod select;
 mod settings;
-mod single;
-mod span;
+mod single_upstream;
 mod tenants;
 #[cfg(test)]
 mod tests;
-mod upstream;
+mod timing;
+mod upstream_trait;
 mod view;
 mod waiters;
-mod wake;
 
 pub use admission_request::{ForcedDecision, Refusal, Settled, Ticket};
 pub use capacity::Resources;
@@ -96,7 +96,7 @@ pub use grant::{Grant, GrantId};
 pub use rule::{Rule, WaitExplanation};
 pub use scheduler::Scheduler;
 pub use settings::SchedulerSettings;
-pub use upstream::LimitChange;
+pub use upstream_trait::LimitChange;
 pub use view::{LaneView, SchedulerView, TenantView};
 pub use waiters::WaiterId;
 
@@ -117,8 +117,8 @@ use preempt::Borrowed;
 use queue::{MAX_POSITION, Queue, QueueSpace};
 use requirements::{CallClass, Candidate, Requirements, ReservedResources, from_parts, parts};
 use select::{HeadReservation, Order, Pick, Selector};
-use single::SingleUpstream;
-use span::{Gap, Span};
+use single_upstream::SingleUpstream;
 use tenants::{Line, Tenant, TenantId, Tenants};
-use upstream::{Admitted, Failed, Limits, MemoryUse, Upstream, UpstreamSlot};
+use timing::{Gap, Span};
+use upstream_trait::{Admitted, Failed, Limits, MemoryUse, Upstream, UpstreamSlot};
 use waiters::{Waiter, Waiters};

@@ -45,7 +45,7 @@ use serde::{Deserialize, de::IgnoredAny};
 use super::classify::{Verdict, classify_event};
 use super::json::{self, Any, Present};
 use super::sse::{Event, MAX_EVENT, Scanner};
-use super::{headers::is_compressed, request::Dialect};
+use super::{header_checks::is_compressed, request::Dialect};
 use element_splitter::ElementSplitter;
 use member_reader::MemberReader;
 pub use usage::Usage;

@@ -4,18 +4,18 @@
 //! value counts depends on the [`Role`] of its key, on the kind of [`Media`], and on the [`Task`]
 //! of the endpoint.
 
-mod count;
+mod count_json;
+mod json_role;
 mod media;
 mod media_part;
-mod role;
 mod task;
 #[cfg(test)]
 mod tests;
 
+pub use json_role::Role;
 use media::Form;
 pub use media::Media;
 use media_part::Data;
-pub use role::Role;
 pub use task::Task;
 
 /// Tokens added to the input for each message of a conversation, for its role and delimiters.

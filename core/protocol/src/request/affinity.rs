@@ -24,15 +24,15 @@
 //! receive each other's answers.
 
 mod chunk_hasher;
+mod hash_body;
 mod prefixes;
-mod walk;
 
 use std::sync::Arc;
 
 use http::{HeaderMap, HeaderName};
 
 use self::chunk_hasher::{ChunkHasher, combine};
-use self::walk::PromptHashes;
+use self::hash_body::PromptHashes;
 use super::{Prefix, RequestFacts, decompress};
 
 /// Length in bytes of a full chunk of prompt content. Prefixes end at the ends of chunks.

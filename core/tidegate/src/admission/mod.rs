@@ -15,12 +15,12 @@ mod driver;
 pub(crate) mod handoff;
 mod liveness_throttle;
 mod permit;
-mod pump;
 mod rejection;
 mod release_guard;
 mod task_slots;
 #[cfg(test)]
 mod tests;
+mod wake_timer;
 
 pub use budget_set::BudgetSet;
 pub(crate) use cancel::CancelSignal;

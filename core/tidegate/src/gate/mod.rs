@@ -13,7 +13,7 @@ use http::{Request, Uri};
 
 pub use builder::GateBuilder;
 
-use crate::active::Active;
+use crate::active_calls::Active;
 use crate::body::RequestBody;
 use crate::call::Call;
 use crate::client::Client;
@@ -33,7 +33,7 @@ use crate::snapshot::{Snapshot, TargetSnapshot};
 use crate::tool::{PendingToolPermit, ToolPermit, ToolWait, Tools};
 use crate::transport::{Http, Transport};
 use tidegate_protocol::request::RequestFacts;
-use tidegate_protocol::url;
+use tidegate_protocol::url_check;
 
 /// The targets and tools of a process, and the limits on the calls to them.
 ///
@@ -266,7 +266,7 @@ impl Gate {
     /// `Request` if the path has a `.` or `..` segment or a backslash, because such a request is
     /// never sent.
     pub fn target_for(&self, url: &Uri, model: Option<&str>) -> Result<Option<Arc<str>>, Error> {
-        url::check(url).map_err(framing::url_rejection)?;
+        url_check::check(url).map_err(framing::url_rejection)?;
         Ok(self.0.identify.configured(url, model))
     }
 

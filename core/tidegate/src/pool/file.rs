@@ -11,7 +11,7 @@ use std::time::Duration;
 use tokio::time::sleep;
 
 use crate::config::{self, ConfigError, ReplicaConfig};
-use crate::files;
+use crate::read_file;
 
 /// Maximum size of the file, in bytes: 1 MiB. A list of 128 replicas is far smaller.
 const MAX_FILE_BYTES: u64 = 1 << 20;
@@ -45,7 +45,7 @@ pub(super) async fn look_up(path: PathBuf, last: Option<String>) -> Result<Optio
 /// # Errors
 /// The reason why the file cannot be read.
 pub(super) fn read(path: &Path) -> Result<String, String> {
-    files::read(path, MAX_FILE_BYTES).map_err(|why| format!("{}: {why}", path.display()))
+    read_file::read(path, MAX_FILE_BYTES).map_err(|why| format!("{}: {why}", path.display()))
 }
 
 /// Parses the replicas in `text`, which was read from the file at `path`. Only error messages use

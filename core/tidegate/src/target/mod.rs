@@ -1,7 +1,7 @@
 //! A target: its admission control, retry budget, cost estimates, replicas and metrics.
 
-mod expected;
-mod shared;
+mod call_estimates;
+mod shared_cooldowns;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -18,8 +18,8 @@ use crate::pool::TargetPool;
 use crate::schedule::SchedulerSettings;
 use crate::transport::Transport;
 
-pub(crate) use expected::{Expected, SlotTime};
-pub(crate) use shared::SharedCooldowns;
+pub(crate) use call_estimates::{Expected, SlotTime};
+pub(crate) use shared_cooldowns::SharedCooldowns;
 
 /// What users should change if a target that is not a pool has too few slots. Ends the error
 /// message of calls that are rejected because no slot is free.

@@ -26,7 +26,7 @@ use crate::body::{RequestBody, ResponseBody};
 use crate::config::TransportConfig;
 use crate::error::{Error, ErrorKind};
 use crate::framing;
-use tidegate_protocol::url;
+use tidegate_protocol::url_check;
 
 /// Maximum number of proxies whose connections are kept. If one more is used, the idle connections
 /// of all proxies are closed.
@@ -230,7 +230,7 @@ fn outgoing(mut request: Request<RequestBody>) -> Result<reqwest::Request, Error
         None => reqwest::Body::wrap(body),
     });
     let request = reqwest::Request::try_from(request).map_err(from_reqwest)?;
-    url::check_host(&uri, request.url()).map_err(framing::url_rejection)?;
+    url_check::check_host(&uri, request.url()).map_err(framing::url_rejection)?;
     Ok(request)
 }
 

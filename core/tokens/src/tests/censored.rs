@@ -2,8 +2,8 @@
 
 use proptest::prelude::*;
 
-use super::super::lengths::{BUCKETS, LengthCounts, LengthDistribution};
-use super::super::output::Output;
+use super::super::learned_lengths::{BUCKETS, LengthCounts, LengthDistribution};
+use super::super::output_distribution::Output;
 use super::super::*;
 use super::learned::{Noise, call, near, tenant, usage};
 use tidegate_protocol::{RequestFacts, Route};

@@ -3,11 +3,11 @@
 
 use maud::{Markup, html};
 
-use crate::outcome::SweepOutcome;
 use crate::report::format::{
     UNKNOWN, binding, binding_description, count, early_end_text, money, number, or_unknown, seconds, share,
 };
-use crate::result::{Estimate, StepResult, StepVerdict, SweepAnswer};
+use crate::search_result::{Estimate, StepResult, StepVerdict, SweepAnswer};
+use crate::sweep_outcome::SweepOutcome;
 
 /// Returns the recommended cap, or that there is none, in two words for the title of the page.
 pub(super) fn headline(answer: &SweepAnswer) -> String {

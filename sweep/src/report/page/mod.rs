@@ -1,14 +1,14 @@
 //! Renders the HTML page of a report, and a card with the answer and one plot for a notebook.
 
 mod answer;
-mod figures;
+mod plots;
 mod provenance;
 mod tables;
 
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
 use super::plot::STYLE as PLOTS;
-use crate::outcome::SweepOutcome;
+use crate::sweep_outcome::SweepOutcome;
 
 const STYLE: &str = include_str!("page.css");
 const SCRIPT: &str = include_str!("page.js");
@@ -37,7 +37,7 @@ pub fn html(outcome: &SweepOutcome) -> String {
             body class="tg" {
                 main class="sheet" {
                     (answer::panel(outcome))
-                    (figures::all(outcome))
+                    (plots::all(outcome))
                     (tables::checks(outcome))
                     (tables::steps(outcome))
                     (provenance::panel(outcome))
@@ -56,7 +56,7 @@ pub fn card(outcome: &SweepOutcome) -> String {
         div class="tg card" {
             style { (PreEscaped(STYLE)) (PreEscaped(PLOTS)) }
             (answer::panel(outcome))
-            (figures::answer_plot(outcome))
+            (plots::answer_plot(outcome))
         }
     };
     card.into_string()

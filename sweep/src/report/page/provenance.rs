@@ -2,8 +2,8 @@
 
 use maud::{Markup, html};
 
-use crate::outcome::SweepOutcome;
 use crate::report::format::{count, money, seconds, share};
+use crate::sweep_outcome::SweepOutcome;
 
 /// Renders the panel with the server, model, requests and settings of the sweep.
 pub(super) fn panel(outcome: &SweepOutcome) -> Markup {

@@ -2,9 +2,9 @@
 
 use maud::{Markup, html};
 
-use crate::outcome::{CheckResult, SweepOutcome};
 use crate::report::format::{UNKNOWN, cause, count, number, or_unknown, purpose, seconds, share, verdict};
-use crate::result::{Estimate, LatencyQuantiles, StepResult, StepVerdict};
+use crate::search_result::{Estimate, LatencyQuantiles, StepResult, StepVerdict};
+use crate::sweep_outcome::{CheckResult, SweepOutcome};
 
 /// Renders the checks with their results and figures, or nothing without checks.
 pub(super) fn checks(outcome: &SweepOutcome) -> Markup {

@@ -6,9 +6,9 @@ use super::Plot;
 use super::frame::{Area, Entry, Swatch, left_axis, line, px, text, text_width};
 use super::scale::Scale;
 use crate::observation::FailureCause;
-use crate::outcome::{CallOutcomes, SweepOutcome};
 use crate::report::format::{CAUSES, cause, count, share, short};
 use crate::report::steps_by_cap::StepsAtCap;
+use crate::sweep_outcome::{CallOutcomes, SweepOutcome};
 
 /// A part of a stack: CSS class, name, and number of calls.
 type Part = (&'static str, &'static str, usize);

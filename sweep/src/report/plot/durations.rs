@@ -6,10 +6,10 @@ use super::frame::{Area, Entry, Swatch, answer, curve, left_axis, line};
 use super::scale::Scale;
 use super::step_marks::{mark, side_by_side};
 use super::{Plot, cap_axis};
-use crate::outcome::SweepOutcome;
 use crate::report::format::seconds;
 use crate::report::steps_by_cap::{StepsAtCap, is_valid};
-use crate::result::{LatencyQuantiles, StepResult};
+use crate::search_result::{LatencyQuantiles, StepResult};
+use crate::sweep_outcome::SweepOutcome;
 
 /// Minimum number of samples for a p99: their maximum exceeds the 99th percentile with 95 %
 /// probability.

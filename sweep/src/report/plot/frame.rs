@@ -3,7 +3,7 @@
 use maud::{Markup, html};
 
 use super::scale::Scale;
-use crate::result::SweepAnswer;
+use crate::search_result::SweepAnswer;
 
 /// Height of text, in pixels.
 pub(super) const TEXT_HEIGHT: f64 = 12.0;

@@ -18,7 +18,7 @@ use maud::{Markup, PreEscaped, html};
 
 use self::frame::{Area, Entry, legend, px};
 use super::steps_by_cap::{StepsAtCap, by_cap};
-use crate::outcome::SweepOutcome;
+use crate::sweep_outcome::SweepOutcome;
 
 /// Style sheet of the plots.
 pub(super) const STYLE: &str = include_str!("plot.css");

@@ -7,10 +7,10 @@ use super::frame::{Area, Entry, Swatch, answer, left_axis, line};
 use super::scale::Scale;
 use super::step_marks::{entries, mark, side_by_side};
 use super::{Plot, cap_axis};
-use crate::outcome::SweepOutcome;
 use crate::report::format::{number, share};
 use crate::report::steps_by_cap::StepsAtCap;
-use crate::result::StepResult;
+use crate::search_result::StepResult;
+use crate::sweep_outcome::SweepOutcome;
 
 /// Share of the cap that is expected to be in use. The plot marks it with a line.
 const MIN_CAP_SHARE: f64 = 0.95;

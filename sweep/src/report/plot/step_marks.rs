@@ -4,10 +4,10 @@ use maud::{Markup, html};
 
 use super::frame::{Entry, Swatch, cross, dot, line};
 use super::scale::Scale;
-use crate::outcome::SweepOutcome;
 use crate::report::format::{plural, purpose, verdict};
 use crate::report::steps_by_cap::StepsAtCap;
-use crate::result::{Estimate, StepResult, StepVerdict};
+use crate::search_result::{Estimate, StepResult, StepVerdict};
+use crate::sweep_outcome::SweepOutcome;
 
 /// Maximum distance between the marks of two steps at the same cap, in pixels.
 const MARK_DISTANCE: f64 = 9.0;

@@ -6,10 +6,10 @@ use super::frame::{Area, Entry, Swatch, answer, curve, left_axis};
 use super::scale::Scale;
 use super::step_marks::{entries, mark, side_by_side, whisker};
 use super::{Plot, cap_axis};
-use crate::outcome::SweepOutcome;
 use crate::report::format::{estimate, number, short};
 use crate::report::steps_by_cap::StepsAtCap;
-use crate::result::{Estimate, StepResult};
+use crate::search_result::{Estimate, StepResult};
+use crate::sweep_outcome::SweepOutcome;
 
 /// Maximum ratio between the recommended cap and another cap in the plot of its surroundings.
 const MAX_RATIO: f64 = 1.4;

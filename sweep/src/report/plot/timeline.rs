@@ -6,9 +6,9 @@ use super::Plot;
 use super::frame::{Area, Entry, Swatch, bottom_axis, curve, left_axis, px, text, text_width};
 use super::scale::Scale;
 use super::step_marks::describe_step;
-use crate::outcome::{SeriesPoint, SweepOutcome};
 use crate::report::format::{seconds, short};
-use crate::result::{StepResult, StepVerdict};
+use crate::search_result::{StepResult, StepVerdict};
+use crate::sweep_outcome::{SeriesPoint, SweepOutcome};
 
 pub(super) fn plot(outcome: &SweepOutcome, width: f64) -> Option<Plot> {
     let series = &outcome.series;

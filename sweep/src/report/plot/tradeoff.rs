@@ -5,9 +5,9 @@ use maud::{Markup, html};
 use super::Plot;
 use super::frame::{Area, Entry, Swatch, TEXT_HEIGHT, bottom_axis, curve, dot, left_axis, text, text_width};
 use super::scale::Scale;
-use crate::outcome::SweepOutcome;
 use crate::report::format::{number, seconds, short};
 use crate::report::steps_by_cap::StepsAtCap;
+use crate::sweep_outcome::SweepOutcome;
 
 /// Mean throughput (calls per second) and latencies (seconds) at one cap.
 struct Point {

@@ -1,11 +1,11 @@
 //! Converts a completed step into a summary for the policy and a result for the report.
 
 use super::{MIN_ACCEPTED_AFTER_FILL, MIN_REPORTED_CALLS, StepMode, StepMonitor};
-use crate::result::{Estimate, StepResult, StepVerdict};
-use crate::search::positions::{self, Edge};
+use crate::search::failure_positions::{self, Edge};
 use crate::search::quantiles;
 use crate::search::service_time::MeanEstimate;
 use crate::search::step_summary::{StepEnd, StepSummary};
+use crate::search_result::{Estimate, StepResult, StepVerdict};
 
 impl StepMonitor {
     /// Returns the summary of the step, which ends at `now`, in seconds since the sweep began.
@@ -61,7 +61,7 @@ impl StepMonitor {
     }
 
     fn edge(&self) -> Option<Edge> {
-        positions::edge(&self.marks)
+        failure_positions::edge(&self.marks)
     }
 
     /// Returns the result of the step for the report. `work` is the mean work of the mix in output

@@ -1,7 +1,7 @@
 //! Tests of the search against a model of servers.
 
-mod edges;
-mod play;
 mod scenarios;
+mod server_models;
+mod simulated_sweep;
 mod table;
-mod world;
+mod unusual_servers;

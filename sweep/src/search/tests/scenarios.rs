@@ -1,10 +1,10 @@
 //! Runs each scenario on a few seeds, and checks the binding limit, the cap and its interval.
 //! `table` prints the figures over many seeds.
 
-use super::play::Play;
+use super::server_models::World;
+use super::simulated_sweep::Play;
 use super::table::scenarios;
-use super::world::World;
-use crate::result::{Binding, SweepAnswer};
+use crate::search_result::{Binding, SweepAnswer};
 
 const SEEDS: std::ops::Range<u64> = 5_001..5_004;
 

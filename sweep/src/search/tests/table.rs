@@ -1,9 +1,9 @@
 //! Prints figures of the search over many seeds, from a test that is ignored by default.
 
-use super::play::Play;
-use super::world::{Bucket, Hysteresis, World};
-use crate::result::Binding;
+use super::server_models::{Bucket, Hysteresis, World};
+use super::simulated_sweep::Play;
 use crate::search::SearchSettings;
+use crate::search_result::Binding;
 
 /// Returns the main scenarios: for each, its name, its server, and the limit that the search should
 /// find.

@@ -5,7 +5,7 @@ use crate::experiments::adaptive::prepared_scenario::{Phase, Server, TERMS};
 use crate::experiments::adaptive::scenarios::Scenario;
 use crate::experiments::adaptive::upstream::{Change, FirstToken};
 use crate::experiments::adaptive::workload::{Habits, Mix, Part};
-use crate::lengths::Work;
+use crate::trace_lengths::Work;
 
 const fn s(seconds: u64) -> Duration {
     Duration::from_secs(seconds)

@@ -14,10 +14,10 @@
 //! The algorithms of two of the crates can be called without their layers. The third crate hides
 //! the constructor of its samples and reads tokio's clock ([`congestion`]).
 
-mod congestion;
-mod median;
+mod congestion_limiter;
+mod median_aimd;
 pub(crate) mod published_aimd;
-mod single_report;
+mod report_once;
 mod tower_acc;
 mod tower_resilience;
 
@@ -33,18 +33,20 @@ pub(crate) const ALL: [(&str, Begin); 15] = [
     ("AIMD on p99, floor 16", |terms, now| boxed(percentile(terms, 16, now))),
     ("AIMD on p99", |terms, now| boxed(percentile(terms, 1, now))),
     ("AIMD on p99 of user TTFT, floor 16", |terms, now| boxed(published_aimd::AsPosted::new(terms, now))),
-    ("AIMD on p50 over twice the baseline", |terms, _| boxed(median::Median::new(terms))),
+    ("AIMD on p50 over twice the baseline", |terms, _| boxed(median_aimd::Median::new(terms))),
     ("tower-acc Vegas", |_, _| boxed(tower_acc::vegas())),
     ("tower-acc Gradient2", |_, _| boxed(tower_acc::gradient2())),
     ("tower-resilience AIMD", |_, _| boxed(tower_resilience::aimd())),
     ("tower-resilience AIMD (objective)", |terms, _| boxed(tower_resilience::aimd_with(terms.upstream()))),
     ("tower-resilience Vegas", |_, _| boxed(tower_resilience::vegas())),
     ("tower-resilience Gradient2", |_, _| boxed(tower_resilience::gradient2())),
-    ("congestion-limiter AIMD", |_, now| boxed(congestion::aimd(now))),
-    ("congestion-limiter AIMD (objective)", |terms, now| boxed(congestion::aimd_with(terms.upstream(), now))),
-    ("congestion-limiter Vegas", |_, now| boxed(congestion::vegas(now))),
-    ("congestion-limiter Vegas, windowed", |_, now| boxed(congestion::vegas_windowed(now))),
-    ("congestion-limiter Vegas, windowed p90", |_, now| boxed(congestion::vegas_percentile(now))),
+    ("congestion-limiter AIMD", |_, now| boxed(congestion_limiter::aimd(now))),
+    ("congestion-limiter AIMD (objective)", |terms, now| {
+        boxed(congestion_limiter::aimd_with(terms.upstream(), now))
+    }),
+    ("congestion-limiter Vegas", |_, now| boxed(congestion_limiter::vegas(now))),
+    ("congestion-limiter Vegas, windowed", |_, now| boxed(congestion_limiter::vegas_windowed(now))),
+    ("congestion-limiter Vegas, windowed p90", |_, now| boxed(congestion_limiter::vegas_percentile(now))),
 ];
 
 fn boxed(contender: impl Contender + 'static) -> Box<dyn Contender> {

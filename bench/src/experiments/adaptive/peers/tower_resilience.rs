@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tower_resilience_adaptive::{Aimd, Algorithm, ConcurrencyAlgorithm, Gradient2, Vegas};
 
-use super::single_report::{LatencyAlgorithm, ReportedOutcome, SingleReport};
+use super::report_once::{LatencyAlgorithm, ReportedOutcome, SingleReport};
 
 pub(super) struct Resilience(Algorithm);
 

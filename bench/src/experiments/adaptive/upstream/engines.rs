@@ -5,9 +5,9 @@ use std::time::Duration;
 use tidegate_sim::engine::{self, EngineConfig, EventKind, SequenceId};
 use tidegate_sim::pool::{EnginePool, Routing};
 
-use super::others::{FIRST_ID, Others};
+use super::other_users::{FIRST_ID, Others};
 use super::{Change, Event, Rejection, Upstream, What};
-use crate::lengths::Work;
+use crate::trace_lengths::Work;
 
 /// An upstream of simulated engines. One of them can be lost at a time.
 #[derive(Debug)]

@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use fastrand::Rng;
 
-use super::others::{FIRST_ID, Others};
+use super::other_users::{FIRST_ID, Others};
 use super::{Change, Event, Rejection, Upstream, What};
-use crate::lengths::{Work, log_normal};
+use crate::trace_lengths::{Work, log_normal};
 
 /// The provider's token quota: prompt and answer are charged at arrival to a bucket of [`BURST`]
 /// seconds of the rate. Headers announce the remaining tokens.

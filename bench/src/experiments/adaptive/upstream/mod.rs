@@ -2,14 +2,14 @@
 
 mod engines;
 mod hosted;
-mod others;
+mod other_users;
 
 use std::time::Duration;
 
 pub(crate) use self::engines::Engines;
 pub(crate) use self::hosted::{FirstToken, Hosted, Rate};
-pub(crate) use self::others::Others;
-use crate::lengths::Work;
+pub(crate) use self::other_users::Others;
+use crate::trace_lengths::Work;
 
 /// A provider, or engines behind a router. Times are since the start of the run.
 pub(crate) trait Upstream {

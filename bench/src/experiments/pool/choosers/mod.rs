@@ -2,11 +2,11 @@
 
 mod call_counts;
 mod hashing;
+mod load_blind;
 mod longest_match;
 mod oracle;
-mod ours;
 mod polls;
-mod uninformed;
+mod tidegate_placement;
 
 use std::time::Duration;
 
@@ -14,11 +14,11 @@ use tidegate::policy::placement::ReplicaSet;
 
 pub(crate) use self::call_counts::{Argmin, TwoChoices};
 pub(crate) use self::hashing::BoundedHashing;
+pub(crate) use self::load_blind::{Random, RoundRobin};
 pub(crate) use self::longest_match::LongestMatch;
 pub(crate) use self::oracle::Oracle;
-pub(crate) use self::ours::{Ours, Without};
 pub(crate) use self::polls::Polled;
-pub(crate) use self::uninformed::{Random, RoundRobin};
+pub(crate) use self::tidegate_placement::{Ours, Without};
 
 use super::replicas::Replicas;
 use super::workload::Call;

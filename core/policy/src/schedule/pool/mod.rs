@@ -16,10 +16,10 @@ mod assignment;
 mod call_classes;
 mod failures;
 mod members;
+mod pool_upstream;
 mod replica_slots;
 #[cfg(test)]
 mod tests;
-mod upstream;
 
 use std::collections::{BTreeMap, HashMap};
 use std::time::{Duration, Instant};

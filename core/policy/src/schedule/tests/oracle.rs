@@ -1,7 +1,7 @@
 //! Property tests that compare the scheduler with an oracle. The oracle tracks all calls by brute
 //! force, and the two must agree after each of a random sequence of events.
 
-mod lazy;
+mod faulty_schedulers;
 mod model;
 mod order;
 

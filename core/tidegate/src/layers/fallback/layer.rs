@@ -7,8 +7,8 @@ use std::time::Instant;
 use http::{HeaderName, HeaderValue, Request, Response};
 
 use super::FallbackRoutes;
-use super::address::Original;
-use crate::active::{Active, FallbackInProgress};
+use super::fallback_request::Original;
+use crate::active_calls::{Active, FallbackInProgress};
 use crate::body::{RequestBody, ResponseBody};
 use crate::call::Call;
 use crate::clock;

@@ -19,8 +19,8 @@
 //!   URL are sent unchanged, so a key in either is not removed.
 //! - The header `x-tidegate-fallback: NAME` of a response names the target that answered.
 
-mod address;
-mod forward;
+mod fallback_request;
+mod header_allowlist;
 mod layer;
 mod routes;
 

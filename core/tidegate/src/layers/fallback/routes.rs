@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use super::address::{Address, Original};
+use super::fallback_request::{Address, Original};
 use crate::body::RequestBody;
 use crate::call::Call;
 use crate::config::{Config, Mode, TargetConfig};

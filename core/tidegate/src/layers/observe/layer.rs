@@ -9,8 +9,8 @@ use http::Request;
 use http_body::{Body, Frame, SizeHint};
 
 use super::CallLog;
-use super::tally::{Tally, outcome_of};
-use crate::active::Active;
+use super::call_tally::{Tally, outcome_of};
+use crate::active_calls::Active;
 use crate::body::{RequestBody, ResponseBody};
 use crate::call::Call;
 use crate::error::Error;

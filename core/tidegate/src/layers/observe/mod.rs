@@ -4,11 +4,11 @@
 //! has one outcome. When a call ends, the [`ObserveLayer`] adds both to the
 //! [metrics](crate::metrics) and to the [`CallLog`].
 
+mod call_log;
+mod call_tally;
 mod layer;
-mod log;
-mod tally;
 
+pub(crate) use call_log::CallLog;
+pub use call_log::{AttemptRecord, CallRecord, LOGGED_CALLS};
+pub(crate) use call_tally::Tally;
 pub(crate) use layer::ObserveLayer;
-pub(crate) use log::CallLog;
-pub use log::{AttemptRecord, CallRecord, LOGGED_CALLS};
-pub(crate) use tally::Tally;

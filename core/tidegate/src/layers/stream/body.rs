@@ -9,7 +9,7 @@ use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 use tokio::time::Sleep;
 
-use super::outcome::failed;
+use super::error_outcome::failed;
 use super::silence::SilenceWatch;
 use crate::body::ResponseBody;
 use crate::call::{Call, ExchangeRecord};

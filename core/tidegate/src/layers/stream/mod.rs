@@ -18,8 +18,8 @@
 //! reader polls for it.
 
 mod body;
+mod error_outcome;
 mod layer;
-mod outcome;
 mod replay;
 mod silence;
 

@@ -11,8 +11,8 @@ use crate::testing::epoch;
 use crate::{Lane, Reason};
 use tidegate_config::PoolConfig;
 
-mod choices;
-mod model;
+mod brute_force_model;
+mod eligible_replicas;
 mod properties;
 mod rules;
 

@@ -1,6 +1,6 @@
 use proptest::prelude::*;
 
-use super::model::{Event, OUTPUTS, PoolModel};
+use super::brute_force_model::{Event, OUTPUTS, PoolModel};
 use super::*;
 use crate::placement::{Fault, Observation};
 use tidegate_config::AdaptiveConfig;

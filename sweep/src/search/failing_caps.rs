@@ -1,0 +1,299 @@
+//! Reacts to caps that fail or behave differently than before.
+//!
+//! There are three possible causes. The previous cap may have overloaded the server, which still
+//! fails or is slow. The credit of a rate limit may be used up (see `rate_limited`). Or the server
+//! has changed: then the earlier evidence is useless, and a new era begins. Measuring the same cap
+//! again after a rest distinguishes the causes. If no cap is accepted at all, the search tries
+//! lower and lower caps.
+
+use super::SearchSettings;
+use super::evidence::{RejectedCap, RejectionCause};
+use super::failure_positions::Edge;
+use super::next_step::{MAX_ROUNDS, NextStep, NoAnswer, Phase, Policy};
+use super::step_monitor::{StepMode, StoppingRule};
+use super::step_stopping_rules::{ACCEPT, MEASURE, REFERENCE};
+use super::step_summary::{StepEnd, StepSummary};
+use crate::search_result::Purpose;
+
+/// Maximum number of rejections that are retracted because a slower increase of the load was
+/// accepted.
+const MAX_RETRACTED: usize = 8;
+/// Durations in seconds of the first, second and later rests after a usable cap has failed.
+const REST_SECONDS: [f64; 3] = [5.0, 15.0, 45.0];
+
+impl Policy {
+    /// Queues a step at a lower cap, because no usable cap is known. At the lowest cap, queues a
+    /// rest if the server worked before, and otherwise ends the search without an answer.
+    pub(super) fn lower_cap(&mut self, settings: &SearchSettings) {
+        let Some(bad) = self.evidence.bad else {
+            self.phase = Phase::Ramp;
+            return;
+        };
+        if bad.cap <= settings.min_cap {
+            // The server worked before, so it may need more time.
+            let worked =
+                self.evidence.all_summaries().iter().any(|summary| summary.ended == StepEnd::Accepted);
+            if let Some(&seconds) = REST_SECONDS.get(self.idle_rests).filter(|_| worked) {
+                self.idle_rests += 1;
+                self.unexpected_failures = 1;
+                self.push_rest(seconds);
+                self.push_plain_step(
+                    settings.start.clamp(settings.min_cap, settings.max_cap),
+                    Purpose::Reference,
+                    REFERENCE,
+                );
+                return;
+            }
+            self.no_answer.get_or_insert(NoAnswer::Fails);
+            self.phase = Phase::Done;
+            return;
+        }
+        let guess = bad.guess.filter(|&guess| guess >= settings.min_cap && guess < bad.cap);
+        self.push_plain_step(guess.unwrap_or(bad.cap / 2).max(settings.min_cap), Purpose::Narrow, ACCEPT);
+    }
+
+    /// Records that the last step at `cap` contradicts earlier evidence. Returns `true` unless the
+    /// previous contradiction was recorded for the same cap. A contradiction counts only if it is
+    /// observed twice in a row, because servers have short disturbances.
+    pub(super) fn is_first_contradiction(&mut self, cap: usize) -> bool {
+        self.contradicting.replace(cap) != Some(cap)
+    }
+
+    pub(super) fn measure_again(&mut self, cap: usize, stopping_rule: StoppingRule) {
+        self.queue.push_front(NextStep::Hold {
+            cap,
+            purpose: Purpose::Reference,
+            stopping_rule,
+            mode: StepMode::Plain,
+        });
+    }
+
+    /// Returns `true` if the service time at the cap is the same as in earlier steps.
+    ///
+    /// Otherwise queues the next step to find the cause, or starts a new era if the cause is a
+    /// change of the server, and returns `false`.
+    pub(super) fn is_consistent_with_earlier(
+        &mut self,
+        settings: &SearchSettings,
+        summary: &StepSummary,
+    ) -> bool {
+        // Near a cliff, the service time varies.
+        let by_cliff =
+            |bad: RejectedCap| bad.cause == RejectionCause::Cliff && 4 * summary.cap >= 3 * bad.cap;
+        if self.dropped_cap.is_none() && self.evidence.bad.is_some_and(by_cliff) {
+            return true;
+        }
+        let suspected = self.dropped_cap.is_some() && self.slow_rests < REST_SECONDS.len();
+        let Some(change) = self.evidence.service_time_change(summary, suspected) else {
+            if self.slow_rests > 0 {
+                // The last rest was long enough to recover.
+                self.overload_seconds = REST_SECONDS.get(self.slow_rests).or(REST_SECONDS.last()).copied();
+                self.notes.push("After an overload, the server stays slow for a while.".into());
+                self.slow_rests = 0;
+                if let Some(cap) = self.dropped_cap {
+                    self.evidence.keep_accepted_below(cap);
+                    self.evidence.record_rejected_cap(RejectedCap::new(cap, RejectionCause::Overload, None));
+                }
+            } else if self.dropped_cap.is_some() {
+                self.drop_was_harmless = true;
+            }
+            self.dropped_cap = None;
+            return true;
+        };
+        let is_failure_or_overload =
+            |bad: RejectedCap| matches!(bad.cause, RejectionCause::Failures | RejectionCause::Overload);
+        let overloaded = self.dropped_cap.is_some() || self.evidence.bad.is_some_and(is_failure_or_overload);
+        if change > 0.0
+            && let Some(&seconds) = REST_SECONDS.get(self.slow_rests)
+            && overloaded
+        {
+            self.slow_rests += 1;
+            self.queue.clear();
+            self.push_rest(seconds);
+            self.push_plain_step(summary.cap, Purpose::Reference, REFERENCE);
+            return false;
+        }
+        if self.is_first_contradiction(summary.cap) {
+            self.measure_again(summary.cap, REFERENCE);
+            return false;
+        }
+        self.slow_rests = 0;
+        self.dropped_cap = None;
+        let word = if change > 0.0 { "slower" } else { "faster" };
+        self.notes.push(format!("The server became {word} during the sweep. Earlier steps are not counted."));
+        self.queue.clear();
+        self.evidence.push_summary(summary.clone());
+        self.evidence.new_era(1);
+        self.knee_steps = 0;
+        self.stride = None;
+        self.rounds += 1;
+        // Evidence about higher and lower caps no longer applies.
+        self.push_plain_step((summary.cap / 2).max(settings.min_cap), Purpose::Reference, MEASURE);
+        self.phase = if self.rounds > MAX_ROUNDS { Phase::Narrow } else { Phase::Ramp };
+        false
+    }
+
+    /// If the goodput at `cap` is clearly below that of a lower cap for the first time, queues a
+    /// reference step at the cap with the best goodput. The reference step shows whether the cap, a
+    /// lasting overload or a change of the server is the cause.
+    pub(super) fn check_goodput_drop(&mut self, cap: usize) {
+        let known = self.evidence.bad.is_some_and(|bad| bad.cause == RejectionCause::Overload);
+        if self.drop_was_harmless
+            || known
+            || self.dropped_cap.is_some()
+            || !self.evidence.is_goodput_drop(cap)
+        {
+            return;
+        }
+        if let Some(best) = self.evidence.best() {
+            self.dropped_cap = Some(cap);
+            self.push_plain_step(best.cap, Purpose::Reference, REFERENCE);
+        }
+    }
+
+    /// Returns `true` if `cap` overloads the server, although it is below the cap that was known to
+    /// do so. In this case `cap` becomes the unusable cap, and a rest is queued.
+    pub(super) fn check_overload(&mut self, cap: usize) -> bool {
+        let Some(bad) =
+            self.evidence.bad.filter(|bad| bad.cause == RejectionCause::Overload && cap < bad.cap)
+        else {
+            return false;
+        };
+        if !self.evidence.is_goodput_drop(cap) {
+            return false;
+        }
+        self.evidence.keep_accepted_below(cap);
+        self.evidence.record_rejected_cap(RejectedCap { cap, ..bad });
+        self.push_rest(self.overload_seconds.unwrap_or(REST_SECONDS[2]));
+        true
+    }
+
+    /// Returns `true` if the goodput falls with preemptions at `cap` or below. The lowest such cap
+    /// becomes the unusable cap.
+    pub(super) fn check_cliff(&mut self, settings: &SearchSettings, cap: usize) -> bool {
+        let good = self.evidence.good;
+        self.evidence.good = good.max(Some(cap));
+        let Some(cliff) = self.evidence.cliff(settings) else {
+            self.evidence.good = good;
+            return false;
+        };
+        self.evidence.keep_accepted_below(cliff);
+        self.evidence.record_rejected_cap(RejectedCap::new(cliff, RejectionCause::Cliff, None));
+        self.expected = None;
+        if self.phase == Phase::Ramp {
+            self.phase = Phase::Narrow;
+        }
+        cap >= cliff
+    }
+
+    /// Updates the evidence after a step was rejected.
+    ///
+    /// If the rejection was to be expected, `edge` shows which cap to measure next. Otherwise the
+    /// cap is halved until one is accepted, and the cap that failed unexpectedly is measured again
+    /// after a rest.
+    pub(super) fn on_rejected(&mut self, cap: usize, edge: Option<Edge>) {
+        self.confirmed = false;
+        let usable = edge.map_or(cap / 2, |edge| edge.at.min(cap.saturating_sub(1)));
+        let should_be_usable = self.expected.is_some_and(|expected| cap <= expected);
+        let good = self.evidence.good.filter(|&good| usable < good);
+        if let Some(good) = good.filter(|&good| good < cap && !should_be_usable) {
+            // This is the first cap that was too high, and its effects reject further calls.
+            self.expected = Some(good);
+            self.evidence.record_rejected_cap(RejectedCap::new(cap, RejectionCause::Failures, None));
+            match self.overload_seconds {
+                Some(seconds) => self.push_rest(seconds),
+                None => self.push_plain_step(good, Purpose::Reference, REFERENCE),
+            }
+            return;
+        }
+        if !should_be_usable && good.is_none() {
+            self.expected = Some(usable);
+            let edge =
+                self.evidence.good.filter(|&good| edge.is_some() && usable > good).map(|good| (good, usable));
+            self.evidence.record_rejected_cap(RejectedCap {
+                edge,
+                ..RejectedCap::new(cap, RejectionCause::Failures, Some(usable))
+            });
+            if let Some(seconds) = self.overload_seconds {
+                self.push_rest(seconds);
+            } else if let Some(good) = self.evidence.good.filter(|_| !self.overload_effect_measured) {
+                // Measure once whether an overload slows the server down.
+                self.overload_effect_measured = true;
+                self.push_plain_step(good, Purpose::Reference, REFERENCE);
+            }
+            return;
+        }
+        self.phase = Phase::Narrow;
+        if let Some(seconds) = self.overload_seconds.filter(|&seconds| seconds < REST_SECONDS[2]) {
+            // The server needs time to recover, and more than assumed.
+            self.overload_seconds = REST_SECONDS.iter().copied().find(|&longer| longer > seconds);
+            self.push_rest(self.overload_seconds.unwrap_or(seconds));
+            self.push_plain_step(cap, Purpose::Reference, ACCEPT);
+            return;
+        }
+        if self.unexpected_failure.is_none() {
+            self.unexpected_failure = Some(cap);
+        } else if self.unexpected_failures == 0 {
+            // The cap failed again after a rest, so the earlier evidence no longer applies.
+            self.unexpected_failure = None;
+            self.notes.push(format!(
+                "The server changed during the sweep: {cap} concurrent calls were accepted before, and no longer are."
+            ));
+            self.evidence.new_era(1);
+            self.evidence.record_rejected_cap(RejectedCap::new(cap, RejectionCause::Failures, Some(usable)));
+            self.expected = Some(usable);
+            return;
+        }
+        self.unexpected_failures += 1;
+        self.expected = Some(usable / 2);
+        self.evidence.keep_accepted_below(usable / 2);
+        self.evidence.record_rejected_cap(RejectedCap::new(cap, RejectionCause::Failures, Some(usable / 2)));
+        if usable <= 1 {
+            self.push_rest(
+                REST_SECONDS
+                    .get(self.unexpected_failures)
+                    .or(REST_SECONDS.last())
+                    .copied()
+                    .unwrap_or_default(),
+            );
+        }
+    }
+
+    /// Called when `cap` was accepted. If `cap` is above the highest position that was accepted in
+    /// the step of the lowest rejected cap, that step failed only because the load rose too
+    /// quickly. In this case, retracts the rejection, and limits later increases of the cap to the
+    /// one that was accepted then.
+    pub(super) fn clear_refuted_rejection(&mut self, cap: usize) {
+        let Some(bad) = self.evidence.bad.filter(|bad| cap < bad.cap && self.unexpected_failure.is_none())
+        else {
+            return;
+        };
+        let Some((from, edge)) = bad.edge.filter(|&(_, edge)| cap > edge) else { return };
+        if self.retracted_rejections < MAX_RETRACTED {
+            self.retracted_rejections += 1;
+            self.too_fast_rejection =
+                Some(self.too_fast_rejection.map_or(bad.cap, |known| known.min(bad.cap)));
+            let max_rise = edge - from;
+            self.max_rise = Some(self.max_rise.map_or(max_rise, |known| known.min(max_rise)));
+            self.stride = self.max_rise;
+            self.evidence.bad = None;
+            self.phase = Phase::Ramp;
+        }
+    }
+
+    /// Called when `cap` was accepted. If `cap` is below a cap that failed unexpectedly, queues a
+    /// rest and then a step at the failed cap. Otherwise the failed cap works again, so records
+    /// that the server needs time to recover from an overload.
+    pub(super) fn on_accepted_again(&mut self, cap: usize) {
+        let Some(unexpected_failure) = self.unexpected_failure else { return };
+        if cap >= unexpected_failure {
+            self.unexpected_failure = None;
+            self.overload_seconds = Some(REST_SECONDS[1]);
+            self.notes.push("After an overload, the server takes a while to recover.".into());
+        } else if self.unexpected_failures > 0 {
+            self.push_rest(REST_SECONDS[1]);
+            self.push_plain_step(unexpected_failure, Purpose::Reference, ACCEPT);
+        }
+        self.unexpected_failures = 0;
+    }
+}

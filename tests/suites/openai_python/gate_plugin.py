@@ -1,0 +1,157 @@
+"""A pytest plugin that puts a gate under every httpx2 client of openai-python's test suite.
+
+Load it with `-p gate_plugin`. The variable `TIDEGATE_SUITE_RUN` selects one of `RUNS`. At its end, each
+process appends the number of requests that went through a gate to the file that
+`TIDEGATE_SUITE_COUNT` names. Each client has a gate of its own, so that an answer in one test (a
+429 with Retry-After) does not delay the calls of another test.
+"""
+
+from __future__ import annotations
+
+import copy
+import functools
+import itertools
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import httpx2
+from tidegate._transport.kept import Inner
+
+import tidegate
+from tidegate._transport import family_of
+
+if TYPE_CHECKING:
+    import pytest
+    from bridge import Bridge
+
+    from tidegate._transport.httpx_family import HttpxFamily
+
+
+class Run(NamedTuple):
+    """One way to run the suite: the mode of the gates, and which transport opens connections."""
+
+    mode: str
+    #: The client's own transport stays, below the gate; else the gate's own takes the place of each plain one.
+    keep: bool
+
+
+RUNS = {
+    "observe": Run("observe", keep=False),
+    "enforce": Run("enforce", keep=False),
+    "keep-observe": Run("observe", keep=True),
+    "keep-enforce": Run("enforce", keep=True),
+}
+
+# Now: tests of the environment clear it.
+_RUN, _COUNT = RUNS[os.environ["TIDEGATE_SUITE_RUN"]], Path(os.environ["TIDEGATE_SUITE_COUNT"])
+_REQUESTS = itertools.count()
+_PLAIN = (httpx2.HTTPTransport, httpx2.AsyncHTTPTransport)
+
+
+@functools.cache
+def _bridge() -> Bridge:
+    # Once per worker, and not before the suite's own plug-ins are there.
+    from bridge import Bridge
+
+    return Bridge()
+
+
+class _Pool:
+    """A stand-in for httpx's connection pool, for the suite's tests of leaks.
+
+    They count `_requests`, which here are the exchanges of the gate that have not ended.
+    """
+
+    def __init__(self, gate: tidegate.Gate) -> None:
+        self._gate = gate
+
+    @property
+    def _requests(self) -> range:
+        return range(sum(target["in_flight"] for target in self._gate.snapshot()["targets"].values()))
+
+
+@functools.cache
+def _suited(cls: type, *, asynchronous: bool) -> type:
+    """Returns a subclass of a gate transport that counts requests.
+
+    If the suite has an active mock that the transport would bypass, the request goes to the bridge,
+    which asks the mock.
+    """
+
+    def handle_request(self: Any, request: httpx2.Request) -> httpx2.Response:
+        next(_REQUESTS)
+        if _RUN.keep or not _bridge().mocking:
+            return cls.handle_request(self, request)
+        with _bridge().turned(request, asynchronous=False) as turned:
+            return cls.handle_request(self, turned)
+
+    async def handle_async_request(self: Any, request: httpx2.Request) -> httpx2.Response:
+        next(_REQUESTS)
+        if _RUN.keep or not _bridge().mocking:
+            return await cls.handle_async_request(self, request)
+        with _bridge().turned(request, asynchronous=True) as turned:
+            return await cls.handle_async_request(self, turned)
+
+    handle = handle_async_request if asynchronous else handle_request
+    # The tests of leaks ask where the class comes from.
+    return type(cls.__name__, (cls,), {handle.__name__: handle, "__module__": "httpx2"})
+
+
+def _gated(family: HttpxFamily, *, asynchronous: bool, inner: Inner | None) -> Any:
+    gate = tidegate.Gate(mode=_RUN.mode)
+    ours = family.transport(gate._native, asynchronous=asynchronous, wrapped=False, inner=inner)
+    ours.__class__ = _suited(type(ours), asynchronous=asynchronous)
+    ours._pool = _Pool(gate)
+    return ours
+
+
+def _replace(cls: Any, *, asynchronous: bool) -> None:
+    """Changes a client class so that its clients use the gate's own transport.
+
+    As in `gate.wrap`, only transports without custom settings are replaced.
+    """
+    stock = cls._init_transport
+
+    @functools.wraps(stock)
+    def init_transport(self: Any, *args: Any, **kwargs: Any) -> Any:
+        family, own = family_of(self), stock(self, *args, **kwargs)
+        if family is None or type(own) not in _PLAIN or family.own_tls(own._pool._ssl_context):
+            return own
+        return _gated(family, asynchronous=asynchronous, inner=None)
+
+    cls._init_transport = init_transport
+
+
+def _keep(cls: Any, *, asynchronous: bool) -> None:
+    """Changes a client class so that a gate is above the transport of each client.
+
+    The mounts of the client stay as they are.
+    """
+    stock = cls.__init__
+
+    @functools.wraps(stock)
+    def init(self: Any, *args: Any, **kwargs: Any) -> None:
+        stock(self, *args, **kwargs)
+        family = family_of(self)
+        if family is not None:
+            inner = Inner(copy.copy(self), owned=True)
+            self._transport = _gated(family, asynchronous=asynchronous, inner=inner)
+
+    cls.__init__ = init
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Puts gates under the client classes, in every worker process of pytest."""
+    put = _keep if _RUN.keep else _replace
+    put(httpx2.Client, asynchronous=False)
+    put(httpx2.AsyncClient, asynchronous=True)
+
+
+def pytest_sessionfinish() -> None:
+    """Writes the number of requests that went through a gate.
+
+    The number shows that a suite that passes did use the gates.
+    """
+    with _COUNT.open("a") as counts:
+        counts.write(f"{next(_REQUESTS)}\n")
