@@ -26,24 +26,25 @@ pub(super) fn rule_of_dialect(dialect: Dialect) -> Counting {
 /// is what was charged in between.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Tally {
-    /// Totals of requests, all tokens, input tokens and output tokens, in this order, each under
-    /// every counting rule.
-    charged: [PerRule; 4],
+    /// Totals of requests, input tokens, output tokens, and of all tokens under each of [`RULES`], in
+    /// this order.
+    charged: [i64; 7],
 }
 
 impl Tally {
     /// Returns the amounts that a single call with this demand is charged, as totals.
     pub(super) fn from_demand(demand: &Demand) -> Self {
         let demand = &uncached(demand);
-        let tokens = RULES.map(|rule| i64::from(tokens(rule, demand)));
-        let [input, output] = [demand.input, demand.output].map(|tokens| [i64::from(saturate(tokens)); 4]);
-        Self { charged: [[1; 4], tokens, input, output] }
+        let [sum, larger, actual, input_only] = RULES.map(|rule| i64::from(tokens(rule, demand)));
+        let [input, output] = [demand.input, demand.output].map(|tokens| i64::from(saturate(tokens)));
+        Self { charged: [1, input, output, sum, larger, actual, input_only] }
     }
 
     /// Returns the requests or tokens charged so far for limits of this kind, under each counting
     /// rule.
     pub(super) fn by_rule(&self, kind: BudgetKind) -> PerRule {
-        kind.select(self.charged)
+        let [requests, input, output, tokens @ ..] = self.charged;
+        kind.select([[requests; 4], tokens, [input; 4], [output; 4]])
     }
 
     pub(super) fn plus(self, other: &Self) -> Self {
@@ -54,9 +55,9 @@ impl Tally {
         self.zip(other, i64::wrapping_sub)
     }
 
-    fn zip(mut self, other: &Self, f: fn(i64, i64) -> i64) -> Self {
-        for (mine, theirs) in self.charged.iter_mut().flatten().zip(other.charged.iter().flatten()) {
-            *mine = f(*mine, *theirs);
+    fn zip(mut self, other: &Self, f: impl Fn(i64, i64) -> i64) -> Self {
+        for (mine, theirs) in self.charged.iter_mut().zip(other.charged) {
+            *mine = f(*mine, theirs);
         }
         self
     }
