@@ -245,7 +245,7 @@ impl Limit {
     }
 
     /// Returns the state of the limit for snapshots and metrics.
-    pub fn view(&self, _now: Instant) -> LimitView {
+    pub fn view(&self) -> LimitView {
         let of_calls = self.first_tokens.fraction().max(self.answers.fraction());
         let evidence = of_calls.max(self.pace_evidence.fraction());
         LimitView {

@@ -154,7 +154,7 @@ impl Limiter {
         let adaptive = self.adaptive.as_ref()?;
         let lately = |at: Instant| now.saturating_duration_since(at) <= SATURATION_WINDOW;
         Some(AdaptiveView {
-            limit: LimitView { objective: adaptive.objective, ..adaptive.limit.view(now) },
+            limit: LimitView { objective: adaptive.objective, ..adaptive.limit.view() },
             ceiling: adaptive.ceiling,
             saturated: self.shortage(in_flight).is_some() && adaptive.limit.last_breach().is_some_and(lately),
         })

@@ -28,7 +28,7 @@ const OTHER: &str = "other";
 
 /// Label value for a retry whose previous attempt used a slot borrowed from another tenant or lane,
 /// and was cancelled because the owner needed the slot.
-pub(crate) const RECLAIMED: &str = "called_back";
+pub(crate) const RECLAIMED: &str = "preempted";
 /// Label value for a retry at another replica at once, because a replica rejected the previous
 /// attempt before running it.
 pub(crate) const RETRIED_ELSEWHERE: &str = "elsewhere";

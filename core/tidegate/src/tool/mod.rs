@@ -226,7 +226,7 @@ impl Tools {
                     ErrorKind::Refused(Reason::Deadlock),
                     format!(
                         "deadlock: this task holds {held} and wants {name}, and every holder of {name} waits in turn for {}. \
-                         Take tools in one order everywhere, raise a cap, or give {held} back before tool_wait for {name}",
+                         Take tools in one order everywhere, raise a cap, or release {held} before waiting for {name}",
                         cycle.join(", ")
                     ),
                 )

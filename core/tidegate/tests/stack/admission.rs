@@ -136,7 +136,7 @@ async fn borrowed_slot_without_a_response_is_reclaimed() {
     }
     assert_eq!(seen.attempts(), 4, "one of the borrower's was made twice");
     let snapshot = &gate.snapshot().targets["llm"];
-    assert_eq!(snapshot.retries["called_back"], 1);
+    assert_eq!(snapshot.retries["preempted"], 1);
     assert_eq!(snapshot.failed_attempts.len(), 0);
     assert_idle(&gate);
 }

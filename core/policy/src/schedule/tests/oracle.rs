@@ -516,7 +516,7 @@ impl Oracle {
             assert_eq!(view.lanes[lane as usize].waiting, waiting);
         }
         assert_eq!(view.limit, self.model.slots());
-        self.model.check_limit(self.now, view.adaptive.as_ref());
+        self.model.check_limit(view.adaptive.as_ref());
         self.model.check_levels(self.now);
         assert_eq!(view.gap, Duration::ZERO);
         if let Some(call) = self.stuck() {
