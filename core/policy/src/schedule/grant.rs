@@ -171,10 +171,17 @@ impl<W> Scheduler<W> {
     }
 
     /// Records that the upstream accepted the attempt. This may end a cool-down or an outage.
-    pub fn on_success(&mut self, now: Instant, grant: &mut Grant) {
+    ///
+    /// Returns `true` if waiting calls may be admissible by it. Call [`Scheduler::next`] then.
+    pub fn on_success(&mut self, now: Instant, grant: &mut Grant) -> bool {
         grant.is_reported = true;
-        self.capacity.upstream.on_success(now, &mut grant.slot);
-        self.capacity.refresh_limits(now);
+        let was_open = self.capacity.upstream.on_success(now, &mut grant.slot);
+        // A replica that recovers may have free slots.
+        let is_at_replica = grant.slot.assignment.is_some();
+        if is_at_replica {
+            self.capacity.refresh_limits(now);
+        }
+        !was_open || is_at_replica && self.has_waiting()
     }
 
     /// Records that an attempt failed in a way that a retry may repair. This may start a cool-down

@@ -292,7 +292,7 @@ impl<W> Scheduler<W> {
 
     /// Returns `true` if no cool-down, outage or recovery is in progress. For a pool, returns
     /// `true` if at least one replica accepts calls.
-    pub fn is_open(&self) -> bool {
+    pub(super) fn is_open(&self) -> bool {
         self.capacity.upstream.is_open()
     }
 

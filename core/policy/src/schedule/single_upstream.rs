@@ -133,9 +133,11 @@ impl Upstream for SingleUpstream {
         }
     }
 
-    fn on_success(&mut self, now: Instant, slot: &mut UpstreamSlot) {
+    fn on_success(&mut self, now: Instant, slot: &mut UpstreamSlot) -> bool {
+        let was_open = self.cooldown.is_open();
         self.cooldown.on_success(now, slot.attempt, self.limiter.slots);
         self.note_closed(now);
+        was_open
     }
 
     fn on_failure(&mut self, now: Instant, slot: &UpstreamSlot, failed: Failed) -> Hold {

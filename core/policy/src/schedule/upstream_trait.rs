@@ -288,8 +288,8 @@ pub(super) trait Upstream: fmt::Debug + Send {
     /// Records the first token of an answer.
     fn on_first_token(&mut self, _: Instant, _: &mut UpstreamSlot) {}
 
-    /// Records that an attempt was accepted.
-    fn on_success(&mut self, now: Instant, slot: &mut UpstreamSlot);
+    /// Records that an attempt was accepted. Returns the value of [`Upstream::is_open`] before.
+    fn on_success(&mut self, now: Instant, slot: &mut UpstreamSlot) -> bool;
 
     /// Records that an attempt failed, and returns what its call should do next.
     fn on_failure(&mut self, now: Instant, slot: &UpstreamSlot, failed: Failed) -> Hold;

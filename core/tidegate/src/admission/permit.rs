@@ -184,12 +184,7 @@ impl Permit {
     /// and then admits waiting calls.
     pub fn on_success(&mut self) {
         let Some(grant) = &mut self.grant else { return };
-        let mut state = self.admission.state.lock();
-        let was_open = state.scheduler.is_open();
-        state.scheduler.on_success(now(), grant);
-        // The end of a cool-down admits calls, and a replica that recovers may have free slots.
-        let may_admit = !was_open || (grant.placed().is_some() && state.scheduler.has_waiting());
-        drop(state);
+        let may_admit = self.admission.state.lock().scheduler.on_success(now(), grant);
         if may_admit {
             self.admission.refresh();
         }

@@ -251,10 +251,12 @@ impl Upstream for Pool {
         }
     }
 
-    fn on_success(&mut self, now: Instant, slot: &mut UpstreamSlot) {
+    fn on_success(&mut self, now: Instant, slot: &mut UpstreamSlot) -> bool {
+        let was_open = self.is_open();
         if let Some(assignment) = &mut slot.assignment {
             self.on_accepted(now, assignment);
         }
+        was_open
     }
 
     fn on_failure(&mut self, now: Instant, slot: &UpstreamSlot, failed: Failed) -> Hold {

@@ -272,7 +272,9 @@ impl PoolModel {
                 };
                 assert_eq!(hold, expected, "{fault:?}");
             }
-            None => self.scheduler.on_success(self.now, &mut running.grant),
+            None => {
+                self.scheduler.on_success(self.now, &mut running.grant);
+            }
         }
         let charged = running.grant.charged();
         self.preempted.retain(|called| *called != running.grant.id);
