@@ -138,7 +138,7 @@ test-docs: $(FRAMEWORKS)/.dev $(DOCS)/.dev $(OUT)/node/.dev $(NODE_EXAMPLES)
 	$(PYTHON) tests/docs/check_links.py
 	$(DOCS)/bin/python tests/docs/generate_reference.py --tidegate $(TIDEGATE_CLI) --check
 	$(BUILD_SITE)
-	$(FRAMEWORKS)/bin/python tests/docs/blocks.py --tidegate $(TIDEGATE_CLI) --node-modules examples/node/node_modules
+	$(FRAMEWORKS)/bin/python tests/docs/run_code_blocks.py --tidegate $(TIDEGATE_CLI) --node-modules examples/node/node_modules
 
 properties: CASES ?= 10000
 properties: need-cargo

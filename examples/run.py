@@ -79,10 +79,10 @@ RUNS_IN = {
     "tenant_shares.py": EITHER,
     "testing_agents.py": EITHER,
     "tool_in_stream.py": EITHER,
-    "tools.py": OPENAI_3,
+    "tool_caps.py": OPENAI_3,
 }
 #: Examples that call no model.
-NO_CALLS = ("tools.py", "testing_agents.py", "testing.mjs", "adaptive_limit")
+NO_CALLS = ("tool_caps.py", "testing_agents.py", "testing.mjs", "adaptive_limit")
 
 
 class Run(NamedTuple):

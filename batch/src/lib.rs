@@ -13,8 +13,8 @@
 //! which are not sent again. If the process is killed at any time, no line is lost and no line has
 //! two records. A call that was in flight is sent again, and the provider may bill it twice.
 
+mod blocking_files;
 mod compression;
-mod file_threads;
 mod input;
 mod input_summary;
 mod line_error;
@@ -24,8 +24,8 @@ mod reorder;
 mod request_url;
 mod run;
 
+pub use blocking_files::{read_lines, write_records};
 pub use compression::Compression;
-pub use file_threads::{read_lines, write_records};
 pub use input::{Checksum, ENDPOINT_PATHS, Line, Lines, Request, RequestOverrides, parse_request};
 pub use input_summary::{Survey, survey};
 pub use line_error::LineError;

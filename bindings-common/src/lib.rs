@@ -9,6 +9,7 @@
 
 mod argument;
 mod body_stream;
+mod body_upload;
 mod context;
 mod custom_transport;
 mod error;
@@ -20,14 +21,14 @@ mod result_queue;
 mod runtime;
 mod runtime_bound;
 mod send_call;
-mod slot;
 mod spawn_batch;
 mod stream_reader;
-mod tool;
-mod upload;
+mod target_slot;
+mod tool_slot;
 
 pub use argument::{InvalidArgument, from_json, seconds, status_code, to_json};
 pub use body_stream::{BodyStream, Chunk, open_bodies};
+pub use body_upload::UploadChannel;
 pub use context::{ContextOptions, remaining};
 pub use custom_transport::{ExchangeHandle, ExchangeOffer, OriginalHead, transport_error, unread_body};
 pub use error::{error_from_parts, response_closed, used_after_fork};
@@ -39,8 +40,7 @@ pub use result_queue::ResultQueue;
 pub use runtime::start_runtime;
 pub use runtime_bound::{RuntimeBound, after_fork_in_child, generation};
 pub use send_call::{FailureMode, is_event_stream, send};
-pub use slot::SlotHandle;
 pub use spawn_batch::Outbox;
 pub use stream_reader::{ChunkQueue, StreamReader};
-pub use tool::{GrantedTool, ToolRequestHandle};
-pub use upload::UploadChannel;
+pub use target_slot::SlotHandle;
+pub use tool_slot::{GrantedTool, ToolRequestHandle};

@@ -15,14 +15,14 @@ use tidegate_bindings::{
 };
 use tidegate_testing::replaced_network::{self, Worlds};
 
+use crate::body_upload::Upload;
 use crate::bridge::{CompletionKind, Outcome, Port, Row, runtime};
 use crate::context::{Context, resolve};
 use crate::custom_transport;
 use crate::errors::{Failure, argument_error};
 use crate::request::{self, body_in_memory};
 use crate::response::run_call;
-use crate::tool::{ToolRequest, YIELD_OPTION};
-use crate::upload::Upload;
+use crate::tool_slot::{ToolRequest, YIELD_OPTION};
 use crate::values::Latin1;
 
 /// A gate that one thread of JavaScript uses. A test can install a fake target or a virtual clock,

@@ -8,6 +8,7 @@
 // napi exports nothing to a test binary, which `--all-targets` builds nevertheless.
 #![cfg_attr(test, allow(dead_code))]
 
+mod body_upload;
 mod bridge;
 mod context;
 mod custom_transport;
@@ -17,7 +18,6 @@ mod gate;
 mod item_window;
 mod request;
 mod response;
-mod slot;
-mod tool;
-mod upload;
+mod target_slot;
+mod tool_slot;
 mod values;

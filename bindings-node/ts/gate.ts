@@ -3,6 +3,8 @@
  *
  * @module
  */
+
+import { CompletionKind, panicError, port } from "./completions.js";
 import type { Config, ReplicaConfig } from "./config.js";
 import { type Context, deriveContext, runInContext } from "./context.js";
 import { argumentError, errorFrom } from "./errors.js";
@@ -11,11 +13,10 @@ import { customFetchOf, type FetchSettings, fetchThroughGate, fetchWithoutGate }
 import type { Fetch } from "./fetch/platform-types.js";
 import { type MapFunction, type MapOptions, type MapResult, mapItems } from "./map.js";
 import { type Failure, type NativeGate, native } from "./native.js";
-import { CompletionKind, panicError, port } from "./native-port.js";
+import type { WaitOptions } from "./slot-wait.js";
 import type { CallRecord, Snapshot } from "./snapshot.js";
 import { runWithSlot, type TargetSlot } from "./target-slot.js";
-import { acquireTool, type ToolOptions, type ToolSlot } from "./tool.js";
-import type { WaitOptions } from "./wait.js";
+import { acquireTool, type ToolOptions, type ToolSlot } from "./tool-slot.js";
 import { copyClient, fetchOf } from "./wrap.js";
 
 /** The configuration of a gate, and a custom fetch. */

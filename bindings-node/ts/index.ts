@@ -42,6 +42,7 @@ export type { Explanation, Rule, Why } from "./explain.js";
 export type { Fetch } from "./fetch/platform-types.js";
 export { Gate, type GateOptions, type Mode, type WrapOptions } from "./gate.js";
 export type { MapFunction, MapItem, MapOptions, MapResult } from "./map.js";
+export type { WaitOptions } from "./slot-wait.js";
 export type {
   AttemptRecord,
   BudgetKind,
@@ -60,6 +61,5 @@ export type {
   ToolSnapshot,
 } from "./snapshot.js";
 export { TargetSlot } from "./target-slot.js";
-export { type ToolOptions, ToolSlot } from "./tool.js";
+export { type ToolOptions, ToolSlot } from "./tool-slot.js";
 export type { Lane } from "./types.js";
-export type { WaitOptions } from "./wait.js";

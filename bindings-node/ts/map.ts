@@ -3,9 +3,10 @@
  *
  * @module
  */
+
+import { port } from "./completions.js";
 import { currentContext, currentSignal, deriveContext, nestedContext, runInContext } from "./context.js";
 import { type NativeContext, type NativeWindow, native } from "./native.js";
-import { port } from "./native-port.js";
 import type { Lane } from "./types.js";
 
 /** Options of {@link Gate.map}. */

@@ -3,11 +3,12 @@
  *
  * @module
  */
+
+import { port } from "./completions.js";
 import { currentContext } from "./context.js";
 import { argumentError } from "./errors.js";
 import type { NativeGate, NativeSlot } from "./native.js";
-import { port } from "./native-port.js";
-import { type WaitOptions, waitForPermit } from "./wait.js";
+import { type WaitOptions, waitForPermit } from "./slot-wait.js";
 
 /** A slot of a target, which {@link Gate.slot} passes to its function. */
 export class TargetSlot {

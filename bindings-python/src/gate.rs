@@ -15,6 +15,7 @@ use tidegate_bindings::{
 };
 use tidegate_testing::replaced_network::{self, Worlds};
 
+use crate::body_upload::UploadCall;
 use crate::bridge::{Outcome, Port, block_on, runtime};
 use crate::context::{Context, resolve};
 use crate::custom_transport::{CustomCall, LoopHost};
@@ -22,8 +23,7 @@ use crate::errors::{argument_error, to_py_err};
 use crate::proxies::{self, ClientProxies};
 use crate::request::RequestParts;
 use crate::response::{Answer, ReadAhead, run_call};
-use crate::tool::{ToolRequest, YIELD_OPTION};
-use crate::upload::UploadCall;
+use crate::tool_slot::{ToolRequest, YIELD_OPTION};
 
 /// A gate of the process.
 ///

@@ -3,6 +3,7 @@
 //! Python handles httpx, the SDKs and their exceptions. Native code handles bytes, headers and the
 //! core. A call is passed between the languages once, and so is each chunk.
 
+mod body_upload;
 mod bridge;
 mod context;
 mod custom_transport;
@@ -13,14 +14,14 @@ mod item_window;
 mod proxies;
 mod request;
 mod response;
-mod slot;
 mod subinterpreters;
 mod sweep;
-mod tool;
-mod upload;
+mod target_slot;
+mod tool_slot;
 
 use pyo3::prelude::*;
 
+use crate::body_upload::{Upload, UploadCall};
 use crate::bridge::runtime::{after_fork_in_child, stop};
 use crate::bridge::{Clock, Drain, Port, Waiter, is_virtual};
 use crate::context::Context;
@@ -31,10 +32,9 @@ use crate::gate::Gate;
 use crate::item_window::Window;
 use crate::proxies::ClientProxies;
 use crate::response::Reply;
-use crate::slot::Slot;
 use crate::sweep::{Sweep, SweepRun, sweep_card, sweep_csv, sweep_figure, sweep_html};
-use crate::tool::{Permit, ToolRequest};
-use crate::upload::{Upload, UploadCall};
+use crate::target_slot::Slot;
+use crate::tool_slot::{Permit, ToolRequest};
 
 /// Adds the classes and functions to the module `tidegate._native`. This is a function and not a
 /// declarative module, because the latter would create its classes before the interpreter is

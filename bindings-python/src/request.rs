@@ -11,10 +11,10 @@ use tidegate::config::Mode;
 use tidegate::{Error, RequestBody, Timeouts, duration};
 use tidegate_bindings::{FailureMode, append_header, new_request, remove_redundant_host};
 
+use crate::body_upload::Upload;
 use crate::context::{Context, resolve};
 use crate::custom_transport;
 use crate::proxies::ClientProxies;
-use crate::upload::Upload;
 
 /// The parts of one request, as Python passes them.
 pub(crate) struct RequestParts<'py> {

@@ -1,6 +1,6 @@
 //! `tidegate check FILE`: validates a configuration, and prints all settings with their defaults.
 
-mod render;
+mod render_settings;
 
 use std::path::PathBuf;
 
@@ -8,7 +8,7 @@ use clap::Args as ClapArgs;
 use tidegate::config::Matcher;
 use tidegate::config_file;
 
-use self::render::{OTHERS, render};
+use self::render_settings::{OTHERS, render};
 use crate::Failure;
 
 const AFTER_HELP: &str = "\

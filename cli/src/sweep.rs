@@ -3,7 +3,7 @@
 mod args;
 mod options;
 mod progress;
-mod render;
+mod render_result;
 
 use std::io::{IsTerminal, Write};
 use std::path::Path;
@@ -34,7 +34,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let sweep = options::build_sweep(args)?;
     let plan = sweep.plan();
     // With --json, standard output carries only the result.
-    let text = render::plan(&plan, &sweep.endpoint().url(), &sweep.options().model);
+    let text = render_result::plan(&plan, &sweep.endpoint().url(), &sweep.options().model);
     if args.dry_run && args.json {
         println!(
             "{}",
@@ -62,7 +62,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     if args.json {
         println!("{}", report::json(&outcome));
     } else {
-        print!("\n{}", render::outcome(&outcome));
+        print!("\n{}", render_result::outcome(&outcome));
         if let Some(directory) = args.out.as_deref().or(args.resume.as_deref()) {
             println!("\nreport: {}", directory.join("report.html").display());
         }
@@ -137,7 +137,7 @@ fn write(directory: &Path, outcome: &SweepOutcome) -> Result<(), Failure> {
 fn exit_status(outcome: &SweepOutcome, at_least: Option<usize>) -> Result<(), Failure> {
     let answer = &outcome.answer;
     let no_answer = |text: &str| Err(Failure { code: EXIT_NO_ANSWER, text: text.to_owned() });
-    if let Some(ended) = render::ended(outcome.ended).filter(|_| outcome.ended != SweepEnd::Found) {
+    if let Some(ended) = render_result::ended(outcome.ended).filter(|_| outcome.ended != SweepEnd::Found) {
         return no_answer(ended);
     }
     let Some(cap) = answer.cap else { return no_answer(&answer.because) };

@@ -28,7 +28,6 @@
 //!   a burst pass at first.
 
 mod background_writer;
-mod checks;
 mod clock;
 mod config_snippet;
 #[cfg(unix)]
@@ -38,7 +37,7 @@ mod endpoint;
 mod error;
 mod journal;
 mod mix;
-mod normal;
+mod normal_distribution;
 pub mod observation;
 mod options;
 pub mod plan;
@@ -49,6 +48,7 @@ pub mod search_result;
 pub mod spend;
 mod sweep;
 pub mod sweep_outcome;
+mod validity_checks;
 mod wait_until;
 
 #[cfg(unix)]

@@ -12,9 +12,9 @@ use tidegate::{Error, ErrorKind, RequestBody, ResponseBody, Transport};
 use tokio::runtime::Handle;
 use tokio::time::Instant;
 
+use crate::answer_router::{RouteDecision, RouteSlot, Router};
 use crate::attempt_log::{AttemptLog, RecordedAttempt};
 use crate::in_flight::{InFlight, TargetState};
-use crate::router::{RouteDecision, RouteSlot, Router};
 use crate::script::Script;
 use crate::scripted_body::ScriptedBody;
 use crate::wire::{self, RequestShape};

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use tokio::runtime::Handle;
 
+use crate::answer_router::{RouteSlot, Router};
 use crate::attempt_log::{AttemptLog, AttemptState};
-use crate::router::{RouteSlot, Router};
 
 /// The state that the clones of a fake target share.
 pub(crate) struct TargetState {

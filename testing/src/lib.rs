@@ -8,12 +8,12 @@
 //! paused clock, hours pass in milliseconds, and runs are deterministic.
 #![cfg_attr(test, allow(clippy::expect_used, reason = "a test fails by panicking"))]
 
+mod answer_router;
 mod attempt_log;
 mod fake_target;
 mod in_flight;
 pub mod replaced_network;
 mod response;
-mod router;
 mod script;
 mod scripted_body;
 mod text_pattern;

@@ -8,7 +8,7 @@
 use std::collections::HashMap;
 use std::io::{self, BufRead, Read};
 
-use super::record::{self, RECORD_PREFIX};
+use super::output_record::{self, RECORD_PREFIX};
 use crate::compression::Compression;
 use crate::input::{Checksum, Line};
 
@@ -80,7 +80,7 @@ impl AnsweredLines {
         Ok(complete)
     }
 
-    fn add(&mut self, read: record::ParsedRecord) -> Result<(), ScanError> {
+    fn add(&mut self, read: output_record::ParsedRecord) -> Result<(), ScanError> {
         if self.lines.insert(read.line, read.sum).is_some() {
             return Err(ScanError::Duplicate(read.line));
         }
@@ -101,7 +101,7 @@ impl AnsweredLines {
                 return Ok((torn.unwrap_or(at), at));
             }
             number += 1;
-            let complete = text.strip_suffix(b"\n").and_then(record::parse);
+            let complete = text.strip_suffix(b"\n").and_then(output_record::parse);
             match (complete, torn) {
                 (Some(_), Some(torn)) => return Err(ScanError::Damaged(torn)),
                 (Some(read), None) => self.add(read)?,
@@ -132,7 +132,8 @@ impl AnsweredLines {
                 Err(_) => return Err(ScanError::Damaged(piece_start)),
             };
             let lines = || piece.split_inclusive(|byte| *byte == b'\n');
-            let read: Option<Vec<_>> = lines().map(|line| record::parse(line.strip_suffix(b"\n")?)).collect();
+            let read: Option<Vec<_>> =
+                lines().map(|line| output_record::parse(line.strip_suffix(b"\n")?)).collect();
             match read {
                 Some(read) => read.into_iter().try_for_each(|read| self.add(read))?,
                 // A piece that ends in zeros may be decoded to garbage.
@@ -216,7 +217,7 @@ mod tests {
     /// Returns the content of an output file with one record for each of `lines`. A compressed file
     /// has `every` records per piece.
     fn written(format: Compression, lines: impl Iterator<Item = u64>, every: usize) -> Vec<u8> {
-        let file = crate::output::sink::MemoryFile::default();
+        let file = crate::output::crash_safe_writer::MemoryFile::default();
         let mut sink = Sink::new(format, Box::new(file.clone()), None);
         for (n, line) in lines.enumerate() {
             sink.write_record(&record(line)).unwrap();
@@ -253,7 +254,7 @@ mod tests {
                 prop_assert_eq!((answered.len(), answered.last(), complete, answered.torn), (count, count, file.len() as u64, 0));
                 let mut text = String::new();
                 format.reader(&file[..]).read_to_string(&mut text).unwrap();
-                let mut lines: Vec<u64> = text.lines().map(|line| record::parse(line.as_bytes()).unwrap().line).collect();
+                let mut lines: Vec<u64> = text.lines().map(|line| output_record::parse(line.as_bytes()).unwrap().line).collect();
                 lines.sort_unstable();
                 prop_assert_eq!(lines, (1..=count).collect::<Vec<_>>());
                 prop_assert_eq!(answered.failed, count / 7);

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use fs4::fs_std::FileExt;
 
 use super::answered_lines::{AnsweredLines, ScanError};
-use super::sink::{Sink, SyncWrite};
+use super::crash_safe_writer::{Sink, SyncWrite};
 use crate::compression::Compression;
 
 /// Paths of the output files of a run.

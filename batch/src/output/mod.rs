@@ -2,11 +2,11 @@
 //! previous runs.
 
 mod answered_lines;
+mod crash_safe_writer;
 mod files;
-mod record;
-mod sink;
+mod output_record;
 
 pub use answered_lines::{AnsweredLines, ScanError};
+pub use crash_safe_writer::{SYNC_EVERY, Sink};
 pub use files::{OpenError, Outputs};
-pub use record::{LineOutcome, ProviderResponse, Record};
-pub use sink::{SYNC_EVERY, Sink};
+pub use output_record::{LineOutcome, ProviderResponse, Record};

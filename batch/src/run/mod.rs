@@ -1,8 +1,8 @@
 //! Sends the requests of a batch through a gate.
 
-mod call;
 mod failure_streak;
 mod progress;
+mod send_line;
 mod spend;
 mod waiting_calls;
 
@@ -18,9 +18,9 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::{JoinError, JoinSet};
 use tokio::time::{Instant, MissedTickBehavior, interval};
 
-use self::call::{CallResult, PreparedRequest};
 use self::failure_streak::{FailureSource, FailureStreak, StreakDecision};
 pub use self::progress::{BatchEnd, BatchProgress};
+use self::send_line::{CallResult, PreparedRequest};
 pub(crate) use self::spend::SpendTracker;
 pub use self::spend::{Ceilings, Prices, Spend};
 use self::waiting_calls::QueueMeter;

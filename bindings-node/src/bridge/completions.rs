@@ -95,7 +95,7 @@ impl ChunkQueue for Queue {
 /// Number of array elements in a row: the number, the kind, and up to four values of that kind.
 const WIDTH: u32 = 6;
 
-/// What a completion reports. The numbers equal those of `CompletionKind` in `ts/native-port.ts`.
+/// What a completion reports. The numbers equal those of `CompletionKind` in `ts/completions.ts`.
 #[derive(Clone, Copy)]
 pub(crate) enum CompletionKind {
     /// A response. Values: status, headers, body and, if the caller's own fetch made the exchange,

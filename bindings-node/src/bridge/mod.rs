@@ -12,9 +12,9 @@
 //! - An event loop can end at any moment. Its futures are then dropped.
 
 mod completions;
-mod port;
+mod loop_port;
 pub(crate) mod runtime;
 mod virtual_clock;
 
 pub(crate) use completions::{CompletionKind, Outcome, Queue, Row};
-pub(crate) use port::Port;
+pub(crate) use loop_port::Port;

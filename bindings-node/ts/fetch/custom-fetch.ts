@@ -6,13 +6,12 @@
  */
 import { AsyncResource } from "node:async_hooks";
 import { ReadableStream, TransformStream } from "node:stream/web";
-
+import { port } from "../completions.js";
 import type { NativeExchange } from "../native.js";
-import { port } from "../native-port.js";
 import { toLines } from "./header-lines.js";
+import type { Fetch, FetchInit } from "./platform-types.js";
 import type { FetchRequest } from "./request.js";
 import type { Payload } from "./request-body.js";
-import type { Fetch, FetchInit } from "./platform-types.js";
 
 /** One call whose attempts the caller's own fetch makes. */
 export class CustomFetchCall {

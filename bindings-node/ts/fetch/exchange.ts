@@ -5,10 +5,10 @@
  */
 
 import { type Abortable, unwatch, watch } from "../abort-signal.js";
+import { CompletionKind, panicError, port, type Waiter } from "../completions.js";
 import { currentContext } from "../context.js";
 import { fetchError } from "../errors.js";
 import type { Failure, NativeExchange, NativeGate, NativeReply, NativeUpload } from "../native.js";
-import { CompletionKind, panicError, port, type Waiter } from "../native-port.js";
 import type { CustomFetchCall } from "./custom-fetch.js";
 import { ReplyBody } from "./response-body.js";
 

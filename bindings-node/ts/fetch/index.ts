@@ -8,9 +8,9 @@ import { anySignal } from "../abort-signal.js";
 import { currentSignal } from "../context.js";
 import type { NativeGate } from "../native.js";
 import { hasCustomGlobalDispatcher } from "./dispatcher.js";
+import type { Fetch, FetchInit, FetchInput } from "./platform-types.js";
 import { isNotHttp, readRequest, urlOf } from "./request.js";
 import { sendByCustomFetch, sendNatively } from "./send.js";
-import type { Fetch, FetchInit, FetchInput } from "./platform-types.js";
 
 /** The settings of a fetch that a gate creates. */
 export interface FetchSettings {

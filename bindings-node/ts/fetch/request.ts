@@ -8,8 +8,8 @@
  */
 import { unwatch, watch } from "../abort-signal.js";
 import { dispatcherOf } from "./dispatcher.js";
-import { bodyLength, type GivenBody, type Payload, readBody } from "./request-body.js";
 import type { FetchInit, FetchInput } from "./platform-types.js";
+import { bodyLength, type GivenBody, type Payload, readBody } from "./request-body.js";
 
 /** One request in the form in which it is sent. */
 export interface FetchRequest {

@@ -5,9 +5,9 @@
  */
 import { type ReadableByteStreamController, ReadableStream, type UnderlyingByteSource } from "node:stream/web";
 import { type Abortable, watchWeakly } from "../abort-signal.js";
+import { CompletionKind, panicError, port, type Waiter } from "../completions.js";
 import { bodyError } from "../errors.js";
 import { type Failure, type NativeReply, native } from "../native.js";
-import { CompletionKind, panicError, port, type Waiter } from "../native-port.js";
 
 /**
  * Reads the chunks of a native response. When the object is collected as garbage, the exchange

@@ -8,11 +8,11 @@ import { decodeBody } from "./content-encoding.js";
 import { CustomFetchCall, originalHeaders } from "./custom-fetch.js";
 import { type ResponseHead, sendExchange } from "./exchange.js";
 import { checkNoConnectionHeaders, requestLines, toLines } from "./header-lines.js";
+import type { Fetch } from "./platform-types.js";
 import { followRedirect, isRedirect } from "./redirect.js";
 import type { FetchRequest } from "./request.js";
 import { createResponse, type ResponseParts } from "./response.js";
 import { ReplyBody } from "./response-body.js";
-import type { Fetch } from "./platform-types.js";
 import { sendWithUpload } from "./stream-upload.js";
 
 /** Statuses of responses that have no body. */

@@ -4,9 +4,8 @@
  * @module
  */
 import type { ReadableStream, ReadableStreamDefaultReader } from "node:stream/web";
-
+import { port } from "../completions.js";
 import { type NativeUpload, native } from "../native.js";
-import { port } from "../native-port.js";
 
 /**
  * Sends a request with a streamed body, and returns the result of `send`.

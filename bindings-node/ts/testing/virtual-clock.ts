@@ -3,9 +3,10 @@
  *
  * @module
  */
+
+import { port } from "../completions.js";
 import { argumentError } from "../errors.js";
 import { type NativeClock, native } from "../native.js";
-import { port } from "../native-port.js";
 import { resetStartTimes } from "./fake-target.js";
 import { VirtualTimers } from "./virtual-timers.js";
 

@@ -16,7 +16,7 @@ use tokio::runtime::Handle;
 use tokio::time::Instant;
 
 use super::executor_threads::Threads;
-use super::port::Port;
+use super::loop_port::Port;
 use super::runtime;
 
 /// Number of checks, 50 ms of real time apart, after which [`Clock::wait`] gives up if it has no

@@ -8,7 +8,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use tidegate_sweep::search_result::Purpose;
 use tidegate_sweep::{SweepProgress, SweepState};
 
-use super::render;
+use super::render_result;
 
 pub(super) struct ProgressDisplay {
     bar: Option<ProgressBar>,
@@ -31,7 +31,7 @@ impl ProgressDisplay {
 
     pub(super) fn show(&mut self, progress: &SweepProgress) {
         if let Some(step) = &progress.step_ended {
-            self.line(&render::step(step));
+            self.line(&render_result::step(step));
         }
         let changed = self.last.replace(progress.state) != Some(progress.state);
         match &self.bar {
@@ -62,17 +62,18 @@ fn line(progress: &SweepProgress) -> String {
     let state = match progress.state {
         SweepState::Preflight => "preflight call".to_owned(),
         SweepState::Holding { cap, purpose, .. } => format!("cap {cap} ({})", describe_purpose(purpose)),
-        SweepState::Resting { seconds } => format!("pausing for {}", render::time(seconds)),
+        SweepState::Resting { seconds } => format!("pausing for {}", render_result::time(seconds)),
         SweepState::Ending => "shutting down".to_owned(),
     };
-    let eta = progress.eta.map_or_else(String::new, |eta| format!(", about {} left", render::time(eta)));
+    let eta =
+        progress.eta.map_or_else(String::new, |eta| format!(", about {} left", render_result::time(eta)));
     format!(
         "{state}: {} in flight, {} waiting; cap between {} and {}; used {}{eta}",
         progress.in_flight,
         progress.waiting,
         bound(progress.good, "?"),
         bound(progress.bad, "?"),
-        render::spend(&progress.spend),
+        render_result::spend(&progress.spend),
     )
 }
 

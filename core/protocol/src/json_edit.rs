@@ -17,7 +17,7 @@ use std::{borrow::Cow, ops::Range};
 use serde::de::MapAccess;
 use serde_json::value::RawValue;
 
-use crate::json::{Key, ReadObject, read_object};
+use crate::lenient_json::{Key, ReadObject, read_object};
 
 /// A JSON object, parsed into its members and their positions.
 pub struct Object<'a> {

@@ -11,14 +11,14 @@
 pub mod base_url;
 pub mod classify;
 pub mod duration;
-pub mod header_checks;
-mod json;
 pub mod json_edit;
+mod lenient_json;
 pub mod observe;
 pub mod prompt;
 pub mod rate;
 pub mod request;
 pub mod retry_after;
+pub mod signed_or_compressed;
 pub mod sse;
 #[cfg(test)]
 mod testing;

@@ -2,7 +2,10 @@
 
 use bytes::Bytes;
 
-use super::{ApiError, GenerationRequest, Protocol, chat, completions, gemini, messages, responses, sse};
+use super::{
+    ApiError, GenerationRequest, Protocol, anthropic_messages, gemini, openai_chat, openai_completions,
+    openai_responses, sse,
+};
 
 /// An encoder of one answer: either of the events of a stream, or of one JSON document.
 #[derive(Debug, Clone)]
@@ -30,7 +33,7 @@ impl Encoder {
     pub(crate) fn open(&mut self) -> Option<Bytes> {
         let mut out = String::new();
         if self.request.protocol == Protocol::Responses {
-            responses::open(self, &mut out);
+            openai_responses::open(self, &mut out);
         }
         (!out.is_empty()).then(|| out.into())
     }
@@ -40,10 +43,10 @@ impl Encoder {
     pub(crate) fn token(&mut self, index: u32) -> Bytes {
         let mut out = String::new();
         match self.request.protocol {
-            Protocol::Chat => chat::token(self, index, &mut out),
-            Protocol::Completions => completions::token(self, index, &mut out),
-            Protocol::Responses => responses::token(self, index, &mut out),
-            Protocol::Messages => messages::token(self, index, &mut out),
+            Protocol::Chat => openai_chat::token(self, index, &mut out),
+            Protocol::Completions => openai_completions::token(self, index, &mut out),
+            Protocol::Responses => openai_responses::token(self, index, &mut out),
+            Protocol::Messages => anthropic_messages::token(self, index, &mut out),
             Protocol::Gemini => gemini::token(self, index, &mut out),
         }
         out.into()
@@ -53,10 +56,10 @@ impl Encoder {
     pub(crate) fn close(&mut self, tokens: u32) -> Bytes {
         let mut out = String::new();
         match self.request.protocol {
-            Protocol::Chat => chat::close(self, tokens, &mut out),
-            Protocol::Completions => completions::close(self, tokens, &mut out),
-            Protocol::Responses => responses::close(self, tokens, &mut out),
-            Protocol::Messages => messages::close(self, tokens, &mut out),
+            Protocol::Chat => openai_chat::close(self, tokens, &mut out),
+            Protocol::Completions => openai_completions::close(self, tokens, &mut out),
+            Protocol::Responses => openai_responses::close(self, tokens, &mut out),
+            Protocol::Messages => anthropic_messages::close(self, tokens, &mut out),
             Protocol::Gemini => gemini::close(self, tokens, &mut out),
         }
         out.into()
@@ -70,10 +73,10 @@ impl Encoder {
     /// Returns the body of an answer with `tokens` tokens that is not streamed.
     pub(crate) fn full(&self, tokens: u32) -> Bytes {
         let value = match self.request.protocol {
-            Protocol::Chat => chat::full(self, tokens),
-            Protocol::Completions => completions::full(self, tokens),
-            Protocol::Responses => responses::full(self, tokens),
-            Protocol::Messages => messages::full(self, tokens),
+            Protocol::Chat => openai_chat::full(self, tokens),
+            Protocol::Completions => openai_completions::full(self, tokens),
+            Protocol::Responses => openai_responses::full(self, tokens),
+            Protocol::Messages => anthropic_messages::full(self, tokens),
             Protocol::Gemini => gemini::full(self, tokens),
         };
         value.to_string().into()

@@ -4,15 +4,15 @@
 //! the generated tokens as a stream or as one JSON document. Each of the five protocols has a
 //! module.
 
-mod chat;
-mod completions;
+mod anthropic_messages;
 mod encoder;
 mod error;
 mod gemini;
-mod messages;
+mod openai_chat;
+mod openai_completions;
+mod openai_responses;
 mod prompt;
 pub(crate) mod request;
-mod responses;
 mod sse;
 
 pub(crate) use self::encoder::{Encoder, error_stream};

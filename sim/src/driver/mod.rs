@@ -8,7 +8,7 @@
 mod body;
 mod call_guards;
 mod clock;
-mod control;
+mod control_api;
 mod engine_task;
 mod fault_responses;
 mod metrics;

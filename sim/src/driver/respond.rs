@@ -12,7 +12,7 @@ use super::body::SimBody;
 use super::call_guards::{AttemptGuard, CallGuard};
 use super::state::{SequenceEvent, Submission};
 use super::stats::{self, AttemptEnd};
-use super::{ConnectionRefused, Shared, control, fault_responses};
+use super::{ConnectionRefused, Shared, control_api, fault_responses};
 use crate::api::request::{ServerLimits, read};
 use crate::api::{ApiError, Encoder, GenerationRequest, Protocol, error_stream};
 use crate::faults::{Rejection, StreamPlan};
@@ -31,7 +31,7 @@ pub(super) async fn respond(
             generate(shared, protocol, &parts.uri, &parts.headers, &body).await
         }
         (Some(_), _) => Ok(error(None, &ApiError::new(405, "Method Not Allowed", "Method Not Allowed"))),
-        (None, method) => control::control(shared, method, parts.uri.path(), &body).await,
+        (None, method) => control_api::control(shared, method, parts.uri.path(), &body).await,
     }
 }
 

@@ -7,8 +7,8 @@ use tokio::sync::{mpsc, watch};
 
 use super::call_log::CallLine;
 use super::event_hub::{DriverEvent, EventHub};
-use super::monitors::Monitors;
 use super::recorded_search::SearchSession;
+use super::resource_monitors::Monitors;
 use crate::endpoint::Endpoint;
 use crate::error::SweepError;
 use crate::mix::Mix;

@@ -1,12 +1,12 @@
 //! Passes each event of a sweep to the search, to the sums for the checks, and to the journal.
 //! Resuming replays a journal through the same functions.
 
-use crate::checks::StepTally;
 use crate::error::SweepError;
 use crate::journal::{Journal, JournalEntry};
 use crate::observation::{AttemptObservation, CallObservation, LoadSample};
 use crate::search::{Search, SearchAction};
 use crate::spend::SweepSpend;
+use crate::validity_checks::StepTally;
 
 pub(crate) struct SearchSession {
     pub(crate) search: Search,

@@ -3,7 +3,7 @@
 use fastrand::Rng;
 use serde::{Deserialize, Serialize};
 
-use crate::normal;
+use crate::normal_distribution;
 
 /// Distribution of lengths in tokens: log-normal, or constant if `spread` is 0.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -34,7 +34,7 @@ impl Lengths {
         }
         let variance = (1.0 + self.spread * self.spread).ln();
         let mean = self.mean as f64;
-        let drawn = (mean.ln() - variance / 2.0 + variance.sqrt() * normal::draw(rng)).exp();
+        let drawn = (mean.ln() - variance / 2.0 + variance.sqrt() * normal_distribution::draw(rng)).exp();
         // Finite and positive; the cast saturates.
         (drawn.round() as u64).clamp(1, self.mean.saturating_mul(8))
     }

@@ -6,7 +6,7 @@ use super::interval;
 use super::next_step::{NoAnswer, Phase, Policy};
 use super::rate_limited::RateLimited;
 use super::service_time::MeanEstimate;
-use crate::normal;
+use crate::normal_distribution;
 use crate::observation::FailureCause;
 use crate::search_result::{Binding, Estimate, SweepAnswer};
 
@@ -21,7 +21,7 @@ pub(super) fn build(policy: &Policy, settings: &SearchSettings) -> SweepAnswer {
     if let Phase::RateLimited(state) = &policy.phase {
         return rate_limited_answer(policy, settings, state, cap);
     }
-    let z = normal::quantile(0.5 + 0.5 * settings.confidence);
+    let z = normal_distribution::quantile(0.5 + 0.5 * settings.confidence);
     let work = evidence.work();
     let pooled = evidence.pooled(cap);
     let estimate = |mean: Option<MeanEstimate>| {
@@ -75,7 +75,7 @@ fn rate_limited_answer(
     cap: usize,
 ) -> SweepAnswer {
     let evidence = &policy.evidence;
-    let z = normal::quantile(0.5 + 0.5 * settings.confidence);
+    let z = normal_distribution::quantile(0.5 + 0.5 * settings.confidence);
     let binding = policy.limited_rate(state);
     let observed = evidence.rate_history.observed_rate(state.since);
     // Errors: one call at each end of the stretch, the random lengths of the mix, and the error of

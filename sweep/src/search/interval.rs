@@ -8,7 +8,7 @@ use fastrand::Rng;
 
 use super::curve::{Curve, Point};
 use super::service_time::MeanEstimate;
-use crate::normal;
+use crate::normal_distribution;
 
 const BOOTSTRAP_DRAWS: usize = 300;
 /// Relative standard error that is added to each point, because the curve is only a model of the
@@ -27,7 +27,7 @@ pub(super) fn knee_interval(points: &[Point], tolerance: f64, confidence: f64) -
             let draw = |point: &Point| {
                 let MeanEstimate { value, error } = point.goodput;
                 let error_now = error.hypot(MODEL_ERROR * value);
-                let drawn = (value + error_now * normal::draw(&mut rng)).max(0.05 * value);
+                let drawn = (value + error_now * normal_distribution::draw(&mut rng)).max(0.05 * value);
                 Point { goodput: MeanEstimate { value: drawn, error }, ..*point }
             };
             let points: Vec<Point> = points.iter().map(draw).collect();

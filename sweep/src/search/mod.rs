@@ -28,7 +28,6 @@ mod answer;
 mod consistency;
 mod curve;
 mod evidence;
-mod failing_caps;
 mod failure_positions;
 mod interval;
 mod knee;
@@ -36,6 +35,7 @@ mod next_step;
 mod quantiles;
 mod rate_history;
 mod rate_limited;
+mod react_to_failures;
 mod service_time;
 mod settings;
 mod sprt;
@@ -48,7 +48,7 @@ mod tests;
 
 use serde::{Deserialize, Serialize};
 
-use crate::normal;
+use crate::normal_distribution;
 use crate::observation::{AttemptObservation, CallObservation, LoadSample};
 use crate::search_result::{Purpose, StepResult, SweepAnswer};
 
@@ -126,7 +126,7 @@ impl Search {
     fn conclude_step(&mut self, now: f64) {
         let Some(monitor) = self.monitor.take() else { return };
         let summary = monitor.summary(now);
-        let z = normal::quantile(0.5 + 0.5 * self.settings.confidence);
+        let z = normal_distribution::quantile(0.5 + 0.5 * self.settings.confidence);
         self.steps.push(monitor.result(&summary, self.policy.evidence.work(), z));
         self.policy.on_step(&self.settings, summary);
     }

@@ -1,13 +1,13 @@
 //! Builds responses in the format of the API that a request uses. Each API has a module.
 
-mod chat;
-mod completions;
+mod anthropic_messages;
 mod embeddings;
 mod error;
 mod gemini;
-mod messages;
+mod openai_chat;
+mod openai_completions;
+mod openai_responses;
 mod request_shape;
-mod responses;
 mod sse;
 
 use std::collections::VecDeque;
@@ -70,11 +70,11 @@ fn reply(reply: &ModelReply, shape: &RequestShape) -> ScriptedResponse {
 
 fn streamed(reply: &ModelReply, pieces: &[Piece<'_>], shape: &RequestShape) -> ScriptedResponse {
     let events = match shape.api {
-        Api::Completions => completions::events(pieces, shape),
-        Api::Responses => responses::events(pieces, shape),
-        Api::Messages => messages::events(pieces, shape),
+        Api::Completions => openai_completions::events(pieces, shape),
+        Api::Responses => openai_responses::events(pieces, shape),
+        Api::Messages => anthropic_messages::events(pieces, shape),
         Api::Gemini => gemini::events(pieces, shape),
-        Api::Chat | Api::Embeddings => chat::events(pieces, shape),
+        Api::Chat | Api::Embeddings => openai_chat::events(pieces, shape),
     };
     let last = if reply.end == ReplyEnd::Complete {
         events.pieces.len()
@@ -117,10 +117,10 @@ const BROKEN: BodyEvent =
 
 fn whole_reply(reply: &ModelReply, pieces: &[Piece<'_>], shape: &RequestShape) -> ScriptedResponse {
     let value = match shape.api {
-        Api::Chat => chat::whole(pieces, shape),
-        Api::Completions => completions::whole(pieces, shape),
-        Api::Responses => responses::whole(pieces, shape),
-        Api::Messages => messages::whole(pieces, shape),
+        Api::Chat => openai_chat::whole(pieces, shape),
+        Api::Completions => openai_completions::whole(pieces, shape),
+        Api::Responses => openai_responses::whole(pieces, shape),
+        Api::Messages => anthropic_messages::whole(pieces, shape),
         Api::Gemini => gemini::whole(pieces, shape),
         Api::Embeddings => embeddings::whole(shape),
     };

@@ -4,13 +4,13 @@
 //! The timed operations take turns round by round, so that a disturbance affects all of them. A
 //! figure is the median over the rounds.
 
-mod contenders;
-mod queue;
+mod queueing_costs;
+mod timed_operations;
 
 use std::hint::black_box;
 use std::sync::Barrier;
 
-use contenders::{Contender, contenders};
+use timed_operations::{Contender, contenders};
 
 use crate::Fallible;
 use crate::report::{Op, Report, Spread};
@@ -40,21 +40,26 @@ pub(crate) fn measure() -> Fallible<Report> {
             if contender.ours {
                 report.figure(key(contender.name), spread);
             } else {
-                report.peer(contender.name, key(contenders::ADMIT_JUDGED), spread);
+                report.peer(contender.name, key(timed_operations::ADMIT_JUDGED), spread);
             }
         }
     }
-    for name in [contenders::ADMIT, contenders::ADMIT_JUDGED, contenders::ADAPTIVE] {
-        let bare = median(&one, contenders::BARE);
-        report.bar(format!("{name} / {}", contenders::BARE), median(&one, name) / bare, Op::AtMost, 3.0);
-    }
-    for name in [contenders::SEMAPHORE, contenders::TOWER] {
-        report.figure(
-            format!("{} / {name}", contenders::ADMIT_JUDGED),
-            median(&one, contenders::ADMIT_JUDGED) / median(&one, name),
+    for name in [timed_operations::ADMIT, timed_operations::ADMIT_JUDGED, timed_operations::ADAPTIVE] {
+        let bare = median(&one, timed_operations::BARE);
+        report.bar(
+            format!("{name} / {}", timed_operations::BARE),
+            median(&one, name) / bare,
+            Op::AtMost,
+            3.0,
         );
     }
-    queue::measure(&mut report)?;
+    for name in [timed_operations::SEMAPHORE, timed_operations::TOWER] {
+        report.figure(
+            format!("{} / {name}", timed_operations::ADMIT_JUDGED),
+            median(&one, timed_operations::ADMIT_JUDGED) / median(&one, name),
+        );
+    }
+    queueing_costs::measure(&mut report)?;
     Ok(report)
 }
 

@@ -10,7 +10,7 @@ use tidegate::{Gate, Transport};
 use tidegate_sim::Simulator;
 use tokio::time::Instant;
 
-use super::sent_calls;
+use super::drawn_calls;
 use super::server::{Running, Server};
 use crate::client_call::call;
 use crate::trace_lengths::Work;
@@ -72,7 +72,7 @@ pub(crate) fn measure_yield(
                 loop {
                     let place = next.fetch_add(1, Ordering::Relaxed) % works.len().max(1);
                     let Some(work) = works.get(place) else { return };
-                    let seen = call(client.clone(), sent_calls::request(*work, streams)).await;
+                    let seen = call(client.clone(), drawn_calls::request(*work, streams)).await;
                     done.fetch_add(usize::from(seen.ok), Ordering::Relaxed);
                 }
             });

@@ -2,6 +2,7 @@
 //! exhaustive measurements of the servers, in virtual time.
 
 mod comparison;
+mod drawn_calls;
 mod figures;
 mod kneedle;
 mod long_run_yield;
@@ -14,7 +15,6 @@ mod print_answers;
 mod print_steps;
 mod run_sweep;
 mod scenarios;
-mod sent_calls;
 mod server;
 mod slow_client;
 mod table;

@@ -9,9 +9,9 @@ use std::sync::{Arc, OnceLock};
 use parking_lot::Mutex;
 use serde_json::{Map, Value, json};
 
+use super::drawn_calls::{self, Lengths};
 use super::long_run_yield::{TARGET, Yield, measure_yield};
 use super::scenarios::{Scenario, State, Variant};
-use super::sent_calls::{self, Lengths};
 use super::server::Server;
 use crate::client_call::URL;
 use crate::trace_lengths::Work;
@@ -55,7 +55,7 @@ impl Curve {
     pub(crate) fn of(scenario: &Scenario, variant: Variant, state: State) -> Self {
         let server = scenario.server(variant, SEED, state);
         let rate = server.config.faults.token_rate.and_then(|rate| rate.tokens_per_minute);
-        let works = sent_calls::draw_evenly(scenario.lengths, variant.spread, SEED);
+        let works = drawn_calls::draw_evenly(scenario.lengths, variant.spread, SEED);
         let Lengths { prompt, output } = scenario.lengths;
         let key = format!(
             "{}: {} lengths around {prompt} + {output} tokens, {}",

@@ -9,8 +9,8 @@ use futures_util::future::join_all;
 use tidegate::Transport;
 use tokio::time::Instant;
 
+use super::drawn_calls;
 use super::kneedle;
-use super::sent_calls;
 use super::server::{Running, Server};
 use crate::client_call::call;
 use crate::trace_lengths::Work;
@@ -111,7 +111,7 @@ impl Probe {
                 let work = self.works.get(next.get() % self.works.len().max(1));
                 next.set(next.get() + 1);
                 let Some(work) = work else { return };
-                let seen = call(self.transport.clone(), sent_calls::request(*work, true)).await;
+                let seen = call(self.transport.clone(), drawn_calls::request(*work, true)).await;
                 good.set(good.get() + u32::from(seen.ok));
             }
         };

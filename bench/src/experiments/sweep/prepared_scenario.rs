@@ -6,11 +6,11 @@ use std::collections::BTreeMap;
 use tidegate_sweep::{Binding, SearchSettings, StepResult};
 
 use super::comparison::Verdict;
+use super::drawn_calls;
 use super::oracle::Curve;
 use super::peers::Peer;
 use super::run_sweep::{SweepResult, play};
 use super::scenarios::{Scenario, State, Variant};
-use super::sent_calls;
 use crate::Fallible;
 
 /// A scenario, and the curves of long-run yields of its servers by [`Curve::key`]. Several variants
@@ -57,7 +57,7 @@ impl PreparedScenario {
     ) -> Fallible<SweepResult> {
         let variant = self.scenario.variant(seed);
         let server = self.scenario.server(variant, seed, State::Whole);
-        let works = sent_calls::draw(self.scenario.lengths, variant.spread, seed);
+        let works = drawn_calls::draw(self.scenario.lengths, variant.spread, seed);
         play(&server, &works, settings, seed, self.scenario.binds == Binding::KvCliff, on_step)
     }
 
@@ -81,7 +81,7 @@ impl PreparedScenario {
     pub(crate) fn peer(&self, peer: Peer, seed: u64) -> Fallible<Verdict> {
         let variant = self.scenario.variant(seed);
         let server = self.scenario.server(variant, seed, State::Whole);
-        let works = sent_calls::draw(self.scenario.lengths, variant.spread, seed);
+        let works = drawn_calls::draw(self.scenario.lengths, variant.spread, seed);
         let found = peer.play(&server, &works, seed)?;
         let curve = self.curve(variant, true).ok_or("a curve is missing")?;
         Verdict::of_peer(found, curve, seed)

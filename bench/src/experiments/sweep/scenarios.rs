@@ -8,7 +8,7 @@ use tidegate_sim::faults::{Drift, LimitRamp, LoadGrowth, Overload, TokenRate};
 use tidegate_sim::{Faults, SimConfig};
 use tidegate_sweep::Binding;
 
-use super::sent_calls::{Lengths, Spread};
+use super::drawn_calls::{Lengths, Spread};
 use super::server::Server;
 
 /// A group of similar servers.

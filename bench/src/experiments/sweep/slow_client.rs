@@ -111,7 +111,7 @@ mod tests {
     use tidegate_test_servers::simulator_transport;
 
     use super::*;
-    use crate::experiments::sweep::sent_calls;
+    use crate::experiments::sweep::drawn_calls;
     use crate::trace_lengths::Work as Lengths;
 
     #[tokio::test(start_paused = true)]
@@ -120,7 +120,7 @@ mod tests {
         let client =
             SlowReader::new(simulator_transport(&simulator, Duration::ZERO), Duration::from_millis(200));
         let (mut cpu, began) = (client.cpu(), Instant::now());
-        let request = sent_calls::request(Lengths { prompt: 10, output: 20 }, true);
+        let request = drawn_calls::request(Lengths { prompt: 10, output: 20 }, true);
         let body = client.oneshot(request).await.unwrap().into_body();
         body.collect().await.unwrap();
         // 20 tokens and an end, each of which takes four times as long to read as to make.

@@ -6,7 +6,7 @@
 
 use std::collections::VecDeque;
 
-use super::sample::Sent;
+use super::call_sample::Sent;
 
 /// The calls of one latency class that have not been answered and are not overdue.
 #[derive(Debug, Default)]

@@ -10,8 +10,10 @@ use tidegate_config::{AdaptiveConfig, Decrease, Detector};
 use super::evidence::{Evidence, UsualLatency};
 use super::latency_class::{CLASSES, LatencyClass, class_of, is_streaming};
 use super::load_tracker::{FEW_CALLS, LoadTracker};
-use super::{CallKind, Decision, DecisionCause, Ended, LimitView, Sample, sample::Sent};
-use super::{awaiting_limit::FirstTokenLimit, growth::Growth, percentile::Percentile, slot_limit::SlotLimit};
+use super::{CallKind, Decision, DecisionCause, Ended, LimitView, Sample, call_sample::Sent};
+use super::{
+    first_token_limit::FirstTokenLimit, growth::Growth, percentile::Percentile, slot_limit::SlotLimit,
+};
 
 /// Normalized latency that is assumed for an overdue call, whose latency is not known yet.
 const OVERDUE_LATENCY: f64 = 1.5;

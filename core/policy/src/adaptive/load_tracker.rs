@@ -4,7 +4,7 @@
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-use super::sample::Sent;
+use super::call_sample::Sent;
 use crate::push_bounded;
 
 /// Length of one span of a [`RecentMax`], which covers the current and the previous span.

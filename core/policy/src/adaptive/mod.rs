@@ -92,19 +92,19 @@
 //! ```
 
 mod awaiting_calls;
-mod awaiting_limit;
+mod call_sample;
 mod evidence;
+mod first_token_limit;
 mod growth;
 mod latency_class;
 mod limit;
 mod load_tracker;
 mod percentile;
-mod sample;
 mod slot_limit;
 #[cfg(test)]
 mod tests;
 mod view;
 
+pub use call_sample::{CallKind, Ended, Sample};
 pub use limit::{Limit, LimitSettings};
-pub use sample::{CallKind, Ended, Sample};
 pub use view::{AdaptiveView, Decision, DecisionCause, LimitView};

@@ -6,8 +6,8 @@
 //!
 //! All types are pure: the time is an argument, and nothing here waits.
 
+mod budget_kind;
 mod counting;
-mod kind;
 mod limit_history;
 mod need;
 mod provider_window;
@@ -21,7 +21,7 @@ mod tests;
 mod token_bucket;
 mod window_inference;
 
-pub use kind::BudgetKind;
+pub use budget_kind::BudgetKind;
 pub use need::{AvailableBudget, Need};
 pub use rates::{BudgetView, Charge, RateBudgets};
 pub use retry_budget::{RetryBudget, RetryToken};

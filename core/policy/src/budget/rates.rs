@@ -19,8 +19,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use super::budget_kind::{DAY, MINUTE};
 use super::counting::{self, RULES, Tally};
-use super::kind::{DAY, MINUTE};
 use super::{AvailableBudget, BudgetKind, Need, quota::Quota, window_inference::WindowHint};
 use crate::saturate;
 use tidegate_config::{Counting, HeaderPolicy, RateConfig};

@@ -1,8 +1,8 @@
 //! Tests of the rate budgets with simulated providers and response headers, in virtual time.
 
 mod closed_loop;
-mod gateways;
-mod headers;
+mod gateways_with_backends;
 mod provider;
 mod recovery;
+mod response_headers;
 mod windows;

@@ -54,13 +54,13 @@
 
 mod by_key;
 mod failure_from_outcome;
-mod throughput;
+mod recovery_ramp;
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 pub use by_key::KeyedCooldowns;
-use throughput::{Ramp, Throughput};
+use recovery_ramp::{Ramp, Throughput};
 
 use crate::{labels::labelled, push_bounded};
 use tidegate_protocol::duration;

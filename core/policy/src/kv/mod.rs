@@ -49,16 +49,16 @@
 //! memory use is calculated again when the calls have produced `MAX_UNSURVEYED` tokens each, on
 //! average.
 
-mod cost;
-mod forecast;
+mod length_forecast;
+mod memory_cost;
 mod memory_forecast;
-mod progress;
+mod output_progress;
 #[cfg(test)]
 mod tests;
 
-pub use cost::{actual_cost, expected_cost};
-pub use forecast::Forecast;
-pub use progress::Progress;
+pub use length_forecast::Forecast;
+pub use memory_cost::{actual_cost, expected_cost};
+pub use output_progress::Progress;
 pub use tidegate_protocol::request::Prefix;
 
 use std::collections::HashMap;

@@ -3,7 +3,7 @@
 use serde::Deserialize;
 
 use super::{OnSignal, Progress, is_error, usage::WithUsage};
-use crate::json::{self, Any, Present};
+use crate::lenient_json::{self, Any, Present};
 use crate::sse::Event;
 
 impl Progress {
@@ -14,11 +14,11 @@ impl Progress {
             b"content_block_delta" => self.on_delta(on),
             b"content_block_start" if event.oversized || begins_with_output(event.data) => self.on_delta(on),
             b"message_start" => {
-                let start = json::parse::<MessageStart>(event.data);
+                let start = lenient_json::parse::<MessageStart>(event.data);
                 self.on_usage(start.and_then(|start| start.message.usage), on);
             }
             b"message_delta" => {
-                self.on_usage(json::parse::<WithUsage>(event.data).and_then(|delta| delta.usage), on);
+                self.on_usage(lenient_json::parse::<WithUsage>(event.data).and_then(|delta| delta.usage), on);
             }
             b"message_stop" => self.on_terminal(on),
             b"error" => self.on_error(event.data, on),
@@ -52,7 +52,7 @@ struct Block {
 /// thinking start empty and are followed by deltas. Tool calls start with their name, and other
 /// blocks arrive whole.
 fn begins_with_output(data: &[u8]) -> bool {
-    let Some(BlockStart { content_block: block }) = json::parse(data) else { return false };
+    let Some(BlockStart { content_block: block }) = lenient_json::parse(data) else { return false };
     match &*block.r#type.0 {
         "text" | "thinking" => block.text.0 || block.thinking.0,
         kind => !kind.is_empty(),

@@ -10,7 +10,7 @@ use serde::Deserialize;
 
 use super::output_keys::{HasOutput, OutputKeys};
 use super::{OnSignal, Progress, is_error, usage::Counts};
-use crate::json::{self, Any};
+use crate::lenient_json::{self, Any};
 use crate::sse::Event;
 
 impl Progress {
@@ -20,7 +20,7 @@ impl Progress {
         if is_error(event) {
             return self.on_error(event.data, on);
         }
-        let Some(chunk) = json::parse::<Chunk>(event.data) else { return self.on_unknown(event) };
+        let Some(chunk) = lenient_json::parse::<Chunk>(event.data) else { return self.on_unknown(event) };
         for candidate in chunk.candidates.iter().flatten() {
             let index = candidate.index.0.unwrap_or(0);
             let mut parts = candidate.content.iter().flat_map(|content| &content.parts).flatten();

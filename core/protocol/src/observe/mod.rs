@@ -32,8 +32,8 @@ mod element_splitter;
 mod gemini;
 mod member_reader;
 mod openai;
+mod openai_responses;
 mod output_keys;
-mod responses;
 mod usage;
 
 use std::{borrow::Cow, fmt, sync::LazyLock};
@@ -43,9 +43,9 @@ use memchr::memmem::{self, Finder};
 use serde::{Deserialize, de::IgnoredAny};
 
 use super::classify::{Verdict, classify_event};
-use super::json::{self, Any, Present};
+use super::lenient_json::{self, Any, Present};
 use super::sse::{Event, MAX_EVENT, Scanner};
-use super::{header_checks::is_compressed, request::Dialect};
+use super::{request::Dialect, signed_or_compressed::is_compressed};
 use element_splitter::ElementSplitter;
 use member_reader::MemberReader;
 pub use usage::Usage;
@@ -254,7 +254,7 @@ impl Progress {
             self.expects_terminal = self.dialect != Dialect::Other;
             return;
         };
-        let answer = json::parse::<Answer>(&members).unwrap_or_default();
+        let answer = lenient_json::parse::<Answer>(&members).unwrap_or_default();
         if answer.error.0 {
             return self.on_error(&members, on);
         }
@@ -318,7 +318,8 @@ fn is_error(event: &Event<'_>) -> bool {
 
     // Quotes inside a JSON string are escaped, so these bytes are a key or a whole value.
     event.name == b"error"
-        || ERROR.find(event.data).is_some() && json::parse::<Top>(event.data).is_some_and(|top| top.error.0)
+        || ERROR.find(event.data).is_some()
+            && lenient_json::parse::<Top>(event.data).is_some_and(|top| top.error.0)
 }
 
 /// Returns the type of an event: its `event` field, or the `type` of its JSON if a gateway dropped
@@ -332,7 +333,9 @@ fn kind<'a>(event: &Event<'a>) -> Cow<'a, [u8]> {
     if !event.name.is_empty() {
         return Cow::Borrowed(event.name);
     }
-    Cow::Owned(json::parse::<Top>(event.data).map(|top| top.r#type.0.into_bytes()).unwrap_or_default())
+    Cow::Owned(
+        lenient_json::parse::<Top>(event.data).map(|top| top.r#type.0.into_bytes()).unwrap_or_default(),
+    )
 }
 
 #[cfg(test)]

@@ -13,7 +13,7 @@ use serde::Deserialize;
 
 use super::output_keys::{HasOutput, OutputKeys};
 use super::{OnSignal, Progress, Words, is_error, usage::Fields};
-use crate::json::{self, Any, Present};
+use crate::lenient_json::{self, Any, Present};
 use crate::sse::Event;
 
 /// Which choices of a response have begun and finished.
@@ -64,7 +64,7 @@ impl Progress {
             self.choices.begin(0);
             return self.on_delta(on);
         }
-        let Some(chunk) = json::parse::<Chunk>(event.data) else { return self.on_unknown(event) };
+        let Some(chunk) = lenient_json::parse::<Chunk>(event.data) else { return self.on_unknown(event) };
         for choice in chunk.choices.iter().flatten() {
             let index = choice.index.0.unwrap_or(0);
             if choice.delta.as_ref().is_some_and(|delta| delta.0) || choice.text.0 {

@@ -4,7 +4,7 @@ use std::marker::PhantomData;
 
 use serde::de::{Deserialize, Deserializer, IgnoredAny, MapAccess};
 
-use crate::json::{Key, Object, Present, ReadObject};
+use crate::lenient_json::{Key, Object, Present, ReadObject};
 
 /// The keys of a dialect whose values are output.
 pub(super) trait OutputKeys {

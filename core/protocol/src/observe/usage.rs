@@ -2,7 +2,7 @@
 
 use serde::Deserialize;
 
-use crate::json::Any;
+use crate::lenient_json::Any;
 
 /// Token counts of one call, as reported by the provider.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -5,7 +5,7 @@ use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess}
 use super::json_role::{Role, effort};
 use super::media_part::{Piece, Source};
 use super::{Prompt, media::Media};
-use crate::json::{FromAny, Json, Key, ReadAny, Scalar};
+use crate::lenient_json::{FromAny, Json, Key, ReadAny, Scalar};
 
 /// A reader that counts one JSON value into `prompt` according to its role.
 ///

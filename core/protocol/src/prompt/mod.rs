@@ -5,18 +5,18 @@
 //! of the endpoint.
 
 mod count_json;
+mod endpoint_task;
 mod json_role;
 mod media;
 mod media_part;
-mod task;
 #[cfg(test)]
 mod tests;
 
+pub use endpoint_task::Task;
 pub use json_role::Role;
 use media::Form;
 pub use media::Media;
 use media_part::Data;
-pub use task::Task;
 
 /// Tokens added to the input for each message of a conversation, for its role and delimiters.
 ///

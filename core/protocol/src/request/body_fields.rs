@@ -6,7 +6,7 @@ use serde::de::{IgnoredAny, MapAccess};
 use serde_json::Deserializer;
 
 use super::parse_model;
-use crate::json::{Any, FromAny, Key, ReadObject, Scalar, read_object};
+use crate::lenient_json::{Any, FromAny, Key, ReadObject, Scalar, read_object};
 use crate::prompt::{Prompt, Role};
 
 /// The facts that a body adds to those of the path.

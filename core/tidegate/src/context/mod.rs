@@ -3,17 +3,17 @@
 //! A [`Context`] is passed in the extensions of the request.
 
 mod call_group;
-mod chain;
 mod task_id;
+mod tool_chain;
 
 use std::sync::Arc;
 use std::time::Duration;
 
 pub(crate) use call_group::GroupWait;
 pub use call_group::{CallGroup, Waits};
-pub use chain::Chain;
 pub use task_id::TaskId;
 use tokio::time::Instant;
+pub use tool_chain::Chain;
 
 pub use crate::config::Lane;
 use crate::duration;

@@ -10,8 +10,8 @@
 //! during the wait ([`crate::Gate::acquire_tool_yielding`]).
 
 mod deadlock;
-mod held_slots;
 mod pending_permit;
+mod slot_held_warning;
 mod tool_wait;
 
 use std::collections::BTreeMap;
@@ -20,11 +20,11 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use deadlock::Holdings;
-pub use held_slots::HeldSlots;
-use held_slots::{HeldModelSlots, WarnedSites};
 use parking_lot::Mutex;
 pub use pending_permit::PendingToolPermit;
 use pending_permit::{QueuedRequest, State};
+pub use slot_held_warning::HeldSlots;
+use slot_held_warning::{HeldModelSlots, WarnedSites};
 pub(crate) use tool_wait::ToolWait;
 use tool_wait::ToolWaits;
 

@@ -20,8 +20,8 @@ use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use reqwest::Certificate;
 use tower::Service;
 
+use super::connection_shards::{ShardGuard, Shards};
 use super::proxy::{ProxyRules, ProxyServer};
-use super::shards::{ShardGuard, Shards};
 use crate::body::{RequestBody, ResponseBody};
 use crate::config::TransportConfig;
 use crate::error::{Error, ErrorKind};

@@ -4,5 +4,5 @@
 
 mod adaptation;
 mod slots;
-mod stacks;
 mod support;
+mod with_other_layers;

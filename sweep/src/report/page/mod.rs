@@ -1,6 +1,6 @@
 //! Renders the HTML page of a report, and a card with the answer and one plot for a notebook.
 
-mod answer;
+mod answer_panel;
 mod plots;
 mod provenance;
 mod tables;
@@ -16,8 +16,11 @@ const SCRIPT: &str = include_str!("page.js");
 /// Returns the whole report as an HTML page in one file. It loads nothing else, works offline, and
 /// is readable in light mode, in dark mode and in print.
 pub fn html(outcome: &SweepOutcome) -> String {
-    let title =
-        format!("{} · {} · Tidegate sweep", answer::headline(&outcome.answer), outcome.provenance.model);
+    let title = format!(
+        "{} · {} · Tidegate sweep",
+        answer_panel::headline(&outcome.answer),
+        outcome.provenance.model
+    );
     html! {
         (DOCTYPE)
         html lang="en" {
@@ -36,7 +39,7 @@ pub fn html(outcome: &SweepOutcome) -> String {
             }
             body class="tg" {
                 main class="sheet" {
-                    (answer::panel(outcome))
+                    (answer_panel::panel(outcome))
                     (plots::all(outcome))
                     (tables::checks(outcome))
                     (tables::steps(outcome))
@@ -55,7 +58,7 @@ pub fn card(outcome: &SweepOutcome) -> String {
     let card: Markup = html! {
         div class="tg card" {
             style { (PreEscaped(STYLE)) (PreEscaped(PLOTS)) }
-            (answer::panel(outcome))
+            (answer_panel::panel(outcome))
             (plots::answer_plot(outcome))
         }
     };

@@ -11,7 +11,7 @@ use std::collections::{BinaryHeap, VecDeque};
 use fastrand::Rng;
 
 use super::server_models::World;
-use crate::normal;
+use crate::normal_distribution;
 use crate::observation::{AttemptFailure, AttemptObservation, BlockedBy, CallObservation, LoadSample};
 use crate::search::{Search, SearchAction};
 
@@ -154,8 +154,8 @@ impl Play {
             self.world = *then;
         }
         let mut rng = Rng::with_seed(self.seed.wrapping_mul(1_000_003).wrapping_add(work as u64));
-        let tokens = (200.0 * (self.world.lengths * normal::draw(&mut rng)).exp()).max(1.0);
-        let noise = (self.world.noise * normal::draw(&mut self.rng)).exp();
+        let tokens = (200.0 * (self.world.lengths * normal_distribution::draw(&mut rng)).exp()).max(1.0);
+        let noise = (self.world.noise * normal_distribution::draw(&mut self.rng)).exp();
         Call {
             work,
             step: self.step,

@@ -14,7 +14,7 @@
 //! - **trial**: half open: eligible for one call at a time. Ends after [`TRIAL_SUCCESSES`]
 //!   successes: accepted calls, and successful probes unless calls failed while probes succeeded.
 //!
-//! A replica is ejected for one or more [causes](causes::Cause). When all of them are cured, a
+//! A replica is ejected for one or more [causes](ejection_causes::Cause). When all of them are cured, a
 //! trial begins. Without trusted probes, time alone begins a trial: after 1 s, and after twice the
 //! time with each failed trial, up to [`MAX_PAUSE`]. Three kinds of replicas return without a
 //! trial: suspect ones that have not failed a trial, those that stayed eligible because too many
@@ -25,9 +25,9 @@
 //!
 //! A *busy* replica (503 or 429) is healthy. See [`busy`].
 
-mod busy;
-mod causes;
-mod probes;
+mod busy_period;
+mod ejection_causes;
+mod probe_trust;
 
 use std::cmp::Reverse;
 use std::collections::VecDeque;
@@ -35,8 +35,8 @@ use std::time::{Duration, Instant};
 
 use fastrand::Rng;
 
-use self::causes::{Cause, Causes, Evidence};
-use self::{busy::BusyPeriod, probes::Probes};
+use self::ejection_causes::{Cause, Causes, Evidence};
+use self::{busy_period::BusyPeriod, probe_trust::Probes};
 use super::{Fault, PlacedCall};
 use crate::push_bounded;
 use tidegate_protocol::duration;

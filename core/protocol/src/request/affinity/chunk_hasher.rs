@@ -1,7 +1,7 @@
 //! An incremental hash of text that records its value at the end of each chunk.
 
 use super::CHUNK;
-use crate::json::Scalar;
+use crate::lenient_json::Scalar;
 
 /// Maximum number of chunks. Bytes after the last chunk are counted but not hashed.
 const MAX_COUNT: usize = 960;

@@ -4,7 +4,7 @@ use serde::de::{IgnoredAny, MapAccess, SeqAccess};
 use serde_json::Deserializer;
 
 use super::chunk_hasher::{ChunkHasher, combine};
-use crate::json::{Any, Json, Key, ReadAny, ReadObject, Scalar, read_object};
+use crate::lenient_json::{Any, Json, Key, ReadAny, ReadObject, Scalar, read_object};
 
 /// The hashes of the parts of one request body.
 #[derive(Default)]

@@ -1,17 +1,17 @@
 //! The admission layer: each attempt waits for a permit. The response body holds the permit until
 //! the body ends.
 
-mod admit;
 mod apply_outcome;
 mod permit_body;
 mod read_ahead;
+mod wait_for_slot;
 
 use http::Request;
 
-pub(crate) use self::admit::admit;
 pub(crate) use self::apply_outcome::apply;
 use self::permit_body::PermitBody;
 use self::read_ahead::readable_ahead;
+pub(crate) use self::wait_for_slot::admit;
 use crate::admission::{Permit, ReleaseGuard};
 use crate::body::RequestBody;
 use crate::call::{AttemptResult, Call, CanReplay, outcome_of, set_hold};

@@ -12,7 +12,7 @@ use crate::call::Call;
 use crate::layers::middleware::{InnerService, Middleware, ResponseFuture, tower_layer};
 use crate::transport::Foreign;
 use tidegate_protocol::Dialect;
-use tidegate_protocol::header_checks::{is_compressed, is_signed};
+use tidegate_protocol::signed_or_compressed::{is_compressed, is_signed};
 
 /// Requests the usage of streams, and removes the requested usage from their responses.
 ///

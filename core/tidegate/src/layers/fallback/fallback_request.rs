@@ -16,9 +16,9 @@ use crate::credential::{Credential, same_server};
 use crate::transport::Foreign;
 use tidegate_protocol::Dialect;
 use tidegate_protocol::base_url::BaseUrl;
-use tidegate_protocol::header_checks::{is_compressed, is_signed};
 use tidegate_protocol::json_edit::{Object, quoted};
 use tidegate_protocol::request::model_in_path;
+use tidegate_protocol::signed_or_compressed::{is_compressed, is_signed};
 
 /// The characters that are percent-encoded in a path segment: all except letters, digits and
 /// `-._~`.

@@ -17,7 +17,7 @@ use crate::error::{Error, ErrorKind};
 use crate::layers::middleware::{InnerService, Middleware, ResponseFuture, tower_layer};
 use crate::placement::Placed;
 use tidegate_policy::outcome::AttemptOutcome;
-use tidegate_protocol::header_checks::is_signed;
+use tidegate_protocol::signed_or_compressed::is_signed;
 use tidegate_protocol::{Dialect, Observer, classify};
 
 /// Maximum number of bytes of an error response that are read to classify it: 64 KiB. The rest is

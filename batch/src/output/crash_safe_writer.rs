@@ -10,7 +10,7 @@ use std::fs::File;
 use std::io::{self, Write};
 use std::mem::take;
 
-use super::record::Record;
+use super::output_record::Record;
 use crate::compression::Compression;
 
 /// A sink syncs its files at every fifth call of [`Sink::tick`], which is every five seconds.

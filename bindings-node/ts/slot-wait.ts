@@ -5,10 +5,10 @@
  */
 
 import { anySignal, unwatch, watch } from "./abort-signal.js";
+import { CompletionKind, panicError, port } from "./completions.js";
 import { currentSignal } from "./context.js";
 import { errorFrom } from "./errors.js";
 import type { Failure } from "./native.js";
-import { CompletionKind, panicError, port } from "./native-port.js";
 
 /** Options of {@link Gate.tool}, {@link Gate.acquireTool} and {@link Gate.slot}. */
 export interface WaitOptions {

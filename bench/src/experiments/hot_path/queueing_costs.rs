@@ -12,8 +12,8 @@ use parking_lot::Mutex;
 use tidegate::policy::schedule::Ticket;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use super::contenders::{SEMAPHORE, admission, ticket};
 use super::std_now;
+use super::timed_operations::{SEMAPHORE, admission, ticket};
 use crate::Fallible;
 use crate::report::{Op, Report, Spread};
 

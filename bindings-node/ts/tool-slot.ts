@@ -3,10 +3,11 @@
  *
  * @module
  */
+
+import { port } from "./completions.js";
 import { currentContext, runInContext } from "./context.js";
 import type { NativeGate, NativePermit } from "./native.js";
-import { port } from "./native-port.js";
-import { type WaitOptions, waitForPermit } from "./wait.js";
+import { type WaitOptions, waitForPermit } from "./slot-wait.js";
 import { warnOfHeldSlot } from "./warnings.js";
 
 // Older typings and other runtimes may not have the symbol.

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::{Encoder, chat, sse, text, token_text};
+use super::{Encoder, openai_chat, sse, text, token_text};
 
 fn answer(e: &Encoder, choices: Value) -> Value {
     json!({
@@ -21,7 +21,7 @@ fn choice(text: &str, finish: Option<&str>) -> Value {
 fn with_usage(e: &Encoder, choices: Value, tokens: u32) -> Value {
     let mut value = answer(e, choices);
     if let Value::Object(fields) = &mut value {
-        fields.insert("usage".to_owned(), chat::usage(e, tokens));
+        fields.insert("usage".to_owned(), openai_chat::usage(e, tokens));
     }
     value
 }

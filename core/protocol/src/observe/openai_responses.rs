@@ -4,7 +4,7 @@
 use serde::Deserialize;
 
 use super::{OnSignal, Progress, is_error, usage::WithUsage};
-use crate::{json, sse::Event};
+use crate::{lenient_json, sse::Event};
 
 impl Progress {
     /// Updates the progress of the response from one event of the Responses API, and calls `on` for
@@ -15,7 +15,10 @@ impl Progress {
             b"response.completed" | b"response.incomplete" | b"response.failed" => {
                 // The event contains the whole answer and may be too long to keep. Its name alone
                 // is then the terminal.
-                self.on_usage(json::parse::<Last>(event.data).and_then(|last| last.response.usage), on);
+                self.on_usage(
+                    lenient_json::parse::<Last>(event.data).and_then(|last| last.response.usage),
+                    on,
+                );
                 if kind.ends_with(b"failed") {
                     self.on_error(event.data, on);
                 } else {

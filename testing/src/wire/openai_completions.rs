@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::chat::{CREATED, usage};
+use super::openai_chat::{CREATED, usage};
 use super::request_shape::{Piece, RequestShape, text};
 use super::{Events, sse};
 

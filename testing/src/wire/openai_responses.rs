@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::chat::CREATED;
+use super::openai_chat::CREATED;
 use super::request_shape::{Piece, RequestShape, has_tools, text, tools};
 use super::{Events, sse};
 use crate::script::ToolCall;
