@@ -19,8 +19,8 @@ labelled! {
         FirstTokenTimeout = "first_token_timeout",
         /// No chunk of the response arrived for longer than the idle limit.
         IdleTimeout = "idle_timeout",
-        /// The caller did not read the response for longer than the configured limit, and its slot
-        /// was released.
+        /// The caller did not read the response for longer than the configured limit, and the slot
+        /// of the call was released.
         ReaderStalled = "reader_stalled",
         /// No connection could be established. Nothing was sent.
         Connect = "connect",

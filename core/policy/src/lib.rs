@@ -38,7 +38,8 @@ pub use error_kind::ErrorKind;
 pub use reason::Reason;
 pub use tidegate_config::Lane;
 
-/// Appends `item`. If `queue` already contains `max` items, removes the first one before.
+/// Appends `item` to the end of `queue`. If the queue already contains `max` items, its first item
+/// is removed.
 fn push_bounded<T>(queue: &mut VecDeque<T>, max: usize, item: T) {
     if queue.len() == max {
         queue.pop_front();
@@ -46,7 +47,7 @@ fn push_bounded<T>(queue: &mut VecDeque<T>, max: usize, item: T) {
     queue.push_back(item);
 }
 
-/// Converts a number of tokens to `u32`. Larger numbers become `u32::MAX`.
+/// Converts a number of tokens to `u32`. Numbers above `u32::MAX` become `u32::MAX`.
 fn saturate(tokens: u64) -> u32 {
     u32::try_from(tokens).unwrap_or(u32::MAX)
 }

@@ -15,8 +15,8 @@ use crate::ErrorKind;
 pub enum AttemptOutcome {
     /// The upstream accepted the request and began its response, which may still break off.
     Accepted {
-        /// Whether the response is a stream of events. Otherwise, nothing is known about it before
-        /// its end.
+        /// Whether the response is a stream of events. If `false`, nothing is known about the
+        /// response before its end.
         streams: bool,
     },
     /// The upstream returned an error, as a status or as the first event of a stream.
@@ -35,8 +35,8 @@ pub struct ExchangeFailure {
     pub kind: ErrorKind,
     /// The side that caused the failure.
     pub cause: FailureCause,
-    /// How long the upstream asked callers to wait. Set only if a caller uses a slot for a request
-    /// that it sends itself, and reports the failure of that request.
+    /// How long the upstream asked callers to wait, as reported by a caller that sends the request
+    /// itself and uses the gate only for its slot. `None` for requests that the gate sends.
     pub retry_after: Option<Duration>,
 }
 
@@ -57,7 +57,8 @@ pub enum FailureCause {
 /// Why the gate cancelled an attempt before its response began.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cancellation {
-    /// The slot was borrowed from another tenant, which now needs it.
+    /// The attempt used a slot that was borrowed from another tenant, and that tenant now needs the
+    /// slot.
     Preempted,
     /// The replica of the attempt went down.
     ReplicaDown,
@@ -116,8 +117,9 @@ impl AttemptOutcome {
         )
     }
 
-    /// Returns `true` if the failure may be caused by the content of the request, because the
-    /// upstream processed it or may have done so.
+    /// Returns `true` if the content of the request may have caused the failure: the upstream
+    /// returned a retryable error other than a rate limit or an overload, or the exchange failed
+    /// after the request may have been sent and no delay was named.
     pub fn may_be_fault_of_call(&self) -> bool {
         match self {
             Self::Rejected(verdict) => {
@@ -129,7 +131,7 @@ impl AttemptOutcome {
     }
 
     /// Returns the name of the failure in metrics and messages. `None` for accepted attempts, and
-    /// if the gate or the caller caused the failure.
+    /// for failures that this process caused: local errors, rejected admissions and preemptions.
     pub fn failure_class(&self) -> Option<&'static str> {
         match self {
             Self::Rejected(verdict) => Some(verdict.class.as_str()),

@@ -24,7 +24,8 @@ pub struct FailedAttempt {
     pub retry_after: Option<Duration>,
     /// Whether the target admits attempts after this failure, which decides how the call waits.
     pub hold: Hold,
-    /// Attempts of the call that count against `attempts` in the configuration, this one included.
+    /// Number of attempts of the call that count against the configured maximum, including this one
+    /// if it counts.
     pub attempts: u32,
     /// Time until the deadline of the call. Zero if it has passed.
     pub left: Duration,
@@ -33,9 +34,9 @@ pub struct FailedAttempt {
 impl FailedAttempt {
     /// Returns the properties of an attempt that failed with this outcome.
     ///
-    /// `attempts` is the number of earlier attempts of the call that count. This attempt counts
-    /// too, unless it was not processed and `hold` says that the target is down or its replicas are
-    /// full.
+    /// `attempts` is the number of earlier attempts of the call that count against the configured
+    /// maximum. This attempt counts too, unless the upstream certainly did not process it and
+    /// `hold` is [`Hold::Outage`], [`Hold::RetryOther`] or [`Hold::AllFull`].
     pub fn from_outcome(
         outcome: &AttemptOutcome,
         hold: Hold,
@@ -60,7 +61,8 @@ impl FailedAttempt {
 }
 
 /// Returns `true` if the next attempt of the call prefers a replica other than the one of this
-/// attempt.
+/// attempt: the outcome is a retryable rejection, or a retryable failure after admission that this
+/// process did not cause.
 pub fn avoids_replica(outcome: &AttemptOutcome) -> bool {
     match outcome {
         AttemptOutcome::Rejected(verdict) => verdict.retryable,
@@ -79,7 +81,8 @@ pub fn avoids_replica(outcome: &AttemptOutcome) -> bool {
 pub enum NextStep {
     /// Return the failure to the caller.
     GiveUp(GiveUpReason),
-    /// Enter the queue again at once, where the call waits until the target admits attempts.
+    /// Enter the queue again without a delay. The call waits there until the target admits
+    /// attempts.
     Requeue,
     /// Sleep for this time without a slot, then enter the queue again. The retry budget is not
     /// charged, because the attempt did not run.
@@ -108,7 +111,8 @@ labelled! {
 /// Returns what the call does after the failed attempt.
 ///
 /// `withdraw` charges one retry to the retry budget and returns `false` if that is used up. It is
-/// called at most once, and only if a backoff is due. `random` is uniform in `[0, 1)`.
+/// called at most once, and only if a backoff is due. `random`, uniform in `[0, 1)`, determines the
+/// jitter of the delay.
 pub fn decide(
     config: &RetryConfig,
     failure: FailedAttempt,

@@ -8,11 +8,12 @@ use std::collections::VecDeque;
 
 use super::call_sample::Sent;
 
-/// The calls of one latency class that have not been answered and are not overdue.
+/// A queue of the calls of one latency class that await their first token or, if they do not
+/// stream, their response, and are not overdue.
 #[derive(Debug, Default)]
 pub(super) struct AwaitingCalls {
-    /// Oldest first. A removed call leaves `None` behind until all older calls are removed; the
-    /// front is never `None`.
+    /// The calls, the oldest first. A removed call leaves `None` behind until all older calls are
+    /// removed; the front is never `None`.
     calls: VecDeque<Option<Sent>>,
     /// Number that [`AwaitingCalls::push`] returned for the call at the front. For an empty queue,
     /// the number that it returns next.

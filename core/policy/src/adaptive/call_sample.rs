@@ -8,7 +8,8 @@ use tidegate_protocol::Class;
 use super::latency_class::is_streaming;
 use crate::{ErrorKind, outcome::AttemptOutcome};
 
-/// The kind of a call. Latencies are compared only between calls of a similar kind.
+/// The properties of a call that determine its usual latency. Latencies are compared only between
+/// calls of a similar kind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CallKind {
     /// Number of prompt tokens, or 0 if unknown.
@@ -36,8 +37,8 @@ pub struct Sample {
     pub(super) class: usize,
     /// Expected output tokens, or 0 if unknown.
     pub(super) output: u64,
-    /// Number of the call in the queue of its class. `None` once the call was answered, and for
-    /// calls that cannot be overdue.
+    /// Number that identifies the call among the awaiting calls of its class. `None` after its
+    /// first token or its end, and for calls that cannot be overdue.
     pub(super) queue_number: Option<u64>,
     /// Whether the call was already counted as evidence.
     pub(super) judged: bool,
@@ -72,13 +73,13 @@ pub enum Ended {
     /// The upstream rejected the call with a 429.
     Limited {
         /// Whether the 429 is about a rate, according to its headers, its Retry-After or the
-        /// budgets, and not about too many calls at once. A 429 about a rate does not change the
+        /// budgets, and not about too many concurrent calls. A 429 about a rate does not change the
         /// limit.
         by_rate: bool,
     },
     /// The upstream rejected the call for lack of capacity (503, 529).
     Overloaded,
-    /// No response or no first token arrived in time.
+    /// No response or no first token arrived before its timeout.
     TimedOut,
     /// The call failed for a reason unrelated to the upstream's load.
     Failed,
@@ -89,7 +90,7 @@ impl Ended {
     ///
     /// `has_token` is `true` if the first token has arrived: a timeout after it is not evidence of
     /// overload. `is_by_rate` is called for a 429 only. It returns `true` if the 429 is about a
-    /// rate, and `false` if it is about too many calls at once.
+    /// rate, and `false` if it is about too many concurrent calls.
     pub fn from_outcome(
         outcome: &AttemptOutcome,
         has_token: bool,

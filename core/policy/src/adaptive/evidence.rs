@@ -21,7 +21,8 @@ const TOLERATED_SHARE: f64 = 0.01;
 const BREACH_MARGIN: f64 = 0.14;
 /// Largest share of late calls that is tolerated because it is usual for the latency class.
 const MAX_USUAL_SHARE: f64 = 0.5;
-/// Value of `Evidence::log_likelihood` at which the limit is cut.
+/// Value of `Evidence::log_likelihood` at which the limit is cut. Unless late calls are usual for
+/// the class, each adds `ln(0.15 / 0.01) = 2.7`, so three late calls in a row reach it.
 const CUT_THRESHOLD: f64 = 6.0;
 /// Maximum excess of the mean normalized latency over the usual one at which the limit may be
 /// raised. Normalized latency is 0.0 at the baseline of a class and 1.0 at its threshold.
@@ -36,8 +37,8 @@ const MAX_NORMALIZED_LATENCY: f64 = 2.0;
 pub(super) struct UsualLatency {
     /// Share of late calls, from 0 to 1.
     pub(super) late_share: f64,
-    /// Mean normalized latency that results from the usual deviation from the baseline, if calls
-    /// faster than the baseline count as 0.
+    /// Mean normalized latency, if calls faster than the baseline count as 0. It is calculated from
+    /// the usual deviation from the baseline.
     pub(super) normalized_latency: f64,
 }
 

@@ -5,12 +5,12 @@
 //! # Rationale
 //!
 //! A stream keeps its slot until it ends, so a lower number of slots takes the lifetime of a stream
-//! to have an effect. The first-token limit acts at once, because the calls that await their first
-//! token are the upstream's own queue. By Little's law, their number is the rate of first tokens
-//! times the time that each call waits, so bounding the number bounds the time.
+//! to have an effect. The first-token limit takes effect immediately, because the calls that await
+//! their first token are the upstream's own queue. By Little's law, their number is the rate of
+//! first tokens times the time that each call waits, so bounding the number bounds the time.
 
-/// Factor by which a cut lowers a learned limit, unless the sustainable number of calls is lower
-/// still.
+/// Factor by which a cut lowers a learned limit, unless the number of calls that can get their
+/// first token in time is lower still.
 const MAX_CUT_FACTOR: f64 = 0.7;
 
 /// The maximum number of calls that may await their first token.
@@ -19,8 +19,8 @@ pub(super) enum FirstTokenLimit {
     /// A configured number of calls. `usize::MAX` means that only the slots bound the calls.
     Fixed(usize),
     /// A number of calls that is learned from their latencies. `value` is the limit including a
-    /// fraction, at least 1. In slow start each call in time raises the limit by one. After the
-    /// first cut it takes as many calls in time as the limit to raise it by one.
+    /// fraction, at least 1. In slow start, each call that is not late raises the limit by one.
+    /// After the first cut, `n` such calls raise a limit of `n` by one.
     Adaptive { value: f64, slow_start: bool },
 }
 
@@ -38,9 +38,9 @@ impl FirstTokenLimit {
         }
     }
 
-    /// Raises a learned limit, but not above `ceiling`: by one call in slow start, otherwise by a
-    /// fraction of a call. Call this after a call in time if the limit was reached while that call
-    /// was in flight.
+    /// Raises a learned limit, but not above `ceiling`: by one call in slow start, otherwise by one
+    /// call divided by the limit. Call this for each call that was not late if the limit was
+    /// reached while that call was in flight.
     pub(super) fn on_in_time(&mut self, ceiling: usize) {
         if let FirstTokenLimit::Adaptive { value, slow_start } = self {
             *value = (*value + if *slow_start { 1.0 } else { 1.0 / *value }).min(ceiling as f64);

@@ -1,34 +1,33 @@
-//! Growth of the slots: by how much each call in time raises them. A call is *in time* if it is not
-//! late.
+//! Growth of the slots: by how much each call that is not late raises them.
 //!
 //! After slow start, slots grow additively or in *trials*. A trial raises the slots a little. It
-//! succeeds after some calls in time, and the raise stays. It fails if calls lose their headroom or
-//! become late, and the raise is taken back.
+//! succeeds after some calls that are not late, and the raise stays. It fails if calls lose their
+//! headroom or become late, and the raise is taken back.
 
-/// Number of calls in time between the cut that ends slow start and the first trial. The number
-/// doubles with each failed trial, because a failed trial makes one or two calls late.
+/// Number of calls that are not late from the cut that ends slow start to the first trial (a small
+/// raise that is taken back if it fails). The number doubles with each failed trial, up to
+/// [`MAX_WAIT`], because a failed trial makes one or two calls late.
 const FIRST_WAIT: u32 = 64;
-/// Maximum number of calls in time between a failed trial and the next one.
+/// Maximum number of calls that are not late from a failed trial to the next one.
 const MAX_WAIT: u32 = 100;
-/// Upper limit of the calls in time before a trial, as a multiple of the slots, because few slots
-/// produce few calls.
+/// Upper limit of the number of calls that are not late before a trial, as a multiple of the slots,
+/// because few slots produce few calls.
 const MAX_WAIT_ROUNDS: f64 = 4.0;
-/// Minimum number of calls in time after which a trial has succeeded.
+/// Minimum number of calls that are not late after which a trial has succeeded.
 const MIN_PROOF: u32 = 8;
-/// Number of calls in time after which a trial has succeeded, as a share of the slots, if that is
-/// more than [`MIN_PROOF`].
+/// Number of calls that are not late after which a trial has succeeded, as a share of the slots, if
+/// that is more than [`MIN_PROOF`].
 const PROOF_SHARE: f64 = 0.125;
 
 /// How the slots grow. The variant changes when the slots are first found to be too many.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Growth {
     /// Slow start: each call that is not late raises the slots by one, so that they double within
-    /// the latency of a call. Slow start continues after cuts of the first-token limit, until
-    /// lowering that limit no longer suffices: each raise then only makes room for a call whose
-    /// first token has just arrived.
+    /// the latency of a call. Slow start ends with the first cut for which lowering the first-token
+    /// limit does not suffice.
     SlowStart,
-    /// Additive increase, used after the first cut if `decrease` is a factor or a step. It takes as
-    /// many calls in time as there are slots to raise the slots by one.
+    /// Additive increase, used after the first cut if `decrease` is a factor or a step: `n` calls
+    /// that are not late raise `n` slots by one.
     Additive,
     /// Growth in trials, used after the first cut if `decrease` is `Served`. The previous slots
     /// were too many, and each trial tests whether that is still so.
@@ -40,10 +39,10 @@ pub(super) enum Growth {
 /// in a few trials.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Probing {
-    /// Number of calls in time that are left until the next trial begins or, during a trial, until
-    /// the trial has succeeded.
+    /// Number of further calls that are not late after which the next trial begins or, during a
+    /// trial, the trial has succeeded.
     calls_left: u32,
-    /// Number of calls in time between the last cut or failed trial and the next trial.
+    /// Number of calls that are not late from the last cut or failed trial to the next trial.
     wait: u32,
     /// Slots by which the next trial raises the limit.
     step: f64,
@@ -63,7 +62,8 @@ impl Growth {
         Growth::Probing(Probing { calls_left: wait, wait, step: 1.0, trial: 0.0 })
     }
 
-    /// Counts a call in time. Returns by how many slots to raise the limit, or 0.
+    /// Counts a call that was not late. Returns the number of slots by which to raise the limit, or
+    /// 0.
     ///
     /// `was_full` is `true` if all slots were used while the call was in flight, and
     /// `sent_since_raise` if the call was sent after the last raise.
@@ -83,9 +83,9 @@ impl Growth {
 }
 
 impl Probing {
-    /// Counts a call in time, given that all slots were used while it was in flight. Returns by how
-    /// many slots to raise the limit for the next trial, or 0 if none begins. The parameters are
-    /// those of [`Growth::on_in_time`].
+    /// Counts a call that was not late and was in flight while all slots were used. Returns the
+    /// number of slots by which to raise the limit for the next trial, or 0 if none begins. The
+    /// parameters are those of [`Growth::on_in_time`].
     fn on_in_time(&mut self, slots: f64, sent_since_raise: bool) -> f64 {
         let on_trial = self.trial > 0.0;
         if on_trial && !sent_since_raise {
@@ -111,8 +111,8 @@ impl Probing {
 mod tests {
     use super::*;
 
-    /// Counts calls in time until one raises the limit. Returns the number of calls, and the raise
-    /// in slots.
+    /// Counts calls that are not late until one of them raises the limit. Returns the number of
+    /// calls, and the raise in slots.
     fn next(growth: &mut Growth, slots: f64) -> (u32, f64) {
         (1..).map(|n| (n, growth.on_in_time(slots, true, true))).find(|(_, by)| *by > 0.0).unwrap()
     }

@@ -29,17 +29,17 @@ const MIN_SAMPLES: u32 = 8;
 /// objective and the limit was never cut. The first answers are few and come from the fastest
 /// calls, so a baseline learned from them alone would be too low.
 const WARMUP_SAMPLES: u32 = 48;
-/// Weight that a call faster than the baseline has in the baseline, and that each call has in the
-/// deviation.
+/// Weight with which a call that is faster than the baseline enters the baseline, an exponentially
+/// decaying mean. Also the weight of each call in the deviation.
 const FASTER_WEIGHT: f64 = 0.1;
-/// Weight that a call slower than the baseline has in the baseline.
+/// Weight with which a call that is slower than the baseline enters the baseline.
 const SLOWER_WEIGHT: f64 = 0.15;
-/// Weight of a call in the mean of recent latencies.
+/// Weight of a call in the exponentially decaying mean of recent latencies.
 const RECENT_WEIGHT: f64 = 0.1;
 /// The mean of recent latencies becomes the baseline if it falls below this multiple of the
 /// baseline.
 const RECENT_RATIO: f64 = 0.8;
-/// Weight of an uncongested call in the usual share of late calls.
+/// Weight of a call that met no congestion in the exponentially decaying usual share of late calls.
 const LATE_SHARE_WEIGHT: f64 = 0.05;
 /// Upper limit of a latency that updates the baseline, as a multiple of the baseline. Longer
 /// latencies are shortened to it.
@@ -74,7 +74,7 @@ pub(super) fn is_streaming(class: usize) -> bool {
     class < PROMPT_CLASSES
 }
 
-/// Returns how often `first` must be doubled to be at least `tokens`.
+/// Returns how many times `first` must be doubled to be at least `tokens`.
 fn doublings(tokens: u64, first: u64) -> usize {
     let times = tokens.max(1).div_ceil(first).checked_next_power_of_two();
     times.map_or(usize::MAX, |times| times.trailing_zeros() as usize)

@@ -15,11 +15,13 @@ use super::{
     first_token_limit::FirstTokenLimit, growth::Growth, percentile::Percentile, slot_limit::SlotLimit,
 };
 
-/// Normalized latency that is assumed for an overdue call, whose latency is not known yet.
+/// Normalized latency that is assumed for an overdue call, whose latency is not known yet. Calls
+/// above 1.0 are late.
 const OVERDUE_LATENCY: f64 = 1.5;
-/// Weight of a call in the reported share of late calls.
+/// Weight of a call in the exponentially decaying share of late calls ([`LimitView::late`]).
 const LATE_SHARE_WEIGHT: f64 = 0.05;
-/// Minimum number of output tokens of a call from which the time between its tokens is checked.
+/// Minimum number of output tokens of a call. The time between tokens is not checked for shorter
+/// responses.
 const MIN_PACE_TOKENS: u64 = 8;
 /// Number of output tokens that are assumed to take as long as the time before the first token. It
 /// is added to the output length when the latency of a call that does not stream is divided by its
@@ -61,11 +63,11 @@ pub struct Limit {
     trial_evidence: Evidence,
     load: LoadTracker,
     classes: [LatencyClass; CLASSES],
-    /// Evidence from the first tokens of streams since the last cut.
+    /// Evidence from the times to first token of the streaming calls sent since the last cut.
     first_tokens: Evidence,
-    /// Evidence from calls that do not stream since the last cut.
+    /// Evidence from the latencies of the calls sent since the last cut that do not stream.
     answers: Evidence,
-    /// Evidence from the time between tokens since the last cut.
+    /// Evidence from the time between the tokens of the calls sent since the last cut.
     pace_evidence: Evidence,
     /// Bit set of the indices of the classes in which calls await their answer. It keeps
     /// [`Limit::next_wake`] fast, which is called with each event: most classes are empty.
@@ -74,12 +76,13 @@ pub struct Limit {
     pace_class: LatencyClass,
     /// The percentile detector, or `None` if the share of late calls is evaluated instead.
     percentile: Option<Percentile>,
-    /// Recently used slots when the last run of 429s began. All cuts of one run together leave at
-    /// least half of them.
+    /// Number of recently used slots when the last run of 429s began. All cuts of one run together
+    /// leave at least half of these slots.
     slots_before_refusals: f64,
     /// Decaying share of late calls, from 0 to 1, or `None` before the first call is evaluated.
     late_share: Option<f64>,
-    /// Time at which too many calls in flight were last detected, or `None` if that never happened.
+    /// Last time at which the limit detected that too many calls were in flight, or `None` if it
+    /// never did.
     last_breach_at: Option<Instant>,
 }
 
@@ -235,8 +238,8 @@ impl Limit {
         self.tick_percentile(now);
     }
 
-    /// Returns when too many calls in flight were last detected, even if the limit was already at
-    /// its minimum. Returns `None` if that never happened.
+    /// Returns the last time at which the limit detected that too many calls were in flight, even
+    /// if it was already at its minimum then. Returns `None` if it never did.
     pub fn last_breach(&self) -> Option<Instant> {
         self.last_breach_at
     }
@@ -297,7 +300,7 @@ impl Limit {
             latencies.observe_late(normalized_latency > 1.0);
         }
         if is_uncongested && latencies.update_is_slow() {
-            // Levels found excessive before were found by treating this class as congested.
+            // Earlier cuts treated the latency of this class as congestion, which was wrong.
             self.growth = Growth::SlowStart;
             self.first_token_limit.restart_slow_start();
         }
@@ -361,16 +364,16 @@ impl Limit {
             if has_headroom {
                 self.on_in_time(now, sent.at, streams, since_raise);
             } else if in_slow_start && self.load.were_slots_full_since(sent.at) {
-                // The first-token limit delays new calls. The slot is for the call that no longer
-                // awaits.
+                // The first-token limit delays new calls. The new slot replaces that of the call
+                // that no longer awaits its first token.
                 self.slots.raise(now, 1.0, DecisionCause::SlowStart, self.first_token_limit());
             }
         }
     }
 
-    /// Counts a call that was sent at `sent_at` and was in time. Raises the slots and, if the call
-    /// `streams`, the first-token limit. Each of them is raised only if it was full at some time
-    /// after `sent_at`.
+    /// Counts a call that was sent at `sent_at` and was not late. Raises the slots and, if the call
+    /// `streams`, the first-token limit. Each of the two is raised only if it was fully used at
+    /// some time after `sent_at`.
     ///
     /// `since_raise` is `true` if the call was sent after the last raise.
     fn on_in_time(&mut self, now: Instant, sent_at: Instant, streams: bool, since_raise: bool) {
@@ -389,8 +392,8 @@ impl Limit {
         }
     }
 
-    /// If all slots are used, records `now` as the last time at which they were. Does the same for
-    /// the first-token limit.
+    /// If all slots are used, records `now` as the last time at which all slots were used. Does the
+    /// same if the first-token limit is reached.
     fn update_full(&mut self, now: Instant) {
         self.load.update_full(now, self.slots(), self.first_token_limit.limit());
     }

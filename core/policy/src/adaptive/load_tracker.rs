@@ -32,7 +32,7 @@ pub(super) struct LoadTracker {
     /// Number of streaming calls after their first token.
     decoding: usize,
     /// Time since which at least one call has been awaiting its first token, or `None` if no call
-    /// is.
+    /// awaits it.
     awaiting_since: Option<Instant>,
     /// Maximum number of calls in flight. It decays with each call that is sent.
     peak: f64,
@@ -40,8 +40,7 @@ pub(super) struct LoadTracker {
     pub(super) recent_in_flight: RecentMax,
     /// Recent maximum of [`LoadTracker::served_now`].
     recent_served: RecentMax,
-    /// Recent maximum of the number of calls that were in flight when a call was sent that the
-    /// upstream later accepted.
+    /// Recent maximum of [`Sent::in_flight`] over the calls that the upstream accepted.
     pub(super) recent_accepted: RecentMax,
     pub(super) first_token_rate: FirstTokenRate,
     /// Last time at which all slots were used, or `None` if they never were.
@@ -77,14 +76,16 @@ impl LoadTracker {
         self.recent_served.observe(now, self.served_now().unwrap_or(0));
     }
 
-    /// Removes a call that has ended. `had_first_token` is `true` if its first token was observed.
+    /// Removes a call that has ended from the counts. `had_first_token` is `true` if its first
+    /// token was observed.
     pub(super) fn on_ended(&mut self, had_first_token: bool) {
         self.in_flight -= 1;
         self.decoding -= usize::from(had_first_token);
     }
 
-    /// If all `slots` are used, records `now` as the last time at which they were. Does the same
-    /// for the `first_token_limit`. Call this after a call is sent and before a call ends.
+    /// If all `slots` are used, records `now` as the last time at which all slots were used. Does
+    /// the same if the `first_token_limit` is reached. Call this after a call is sent and before a
+    /// call ends.
     pub(super) fn update_full(&mut self, now: Instant, slots: usize, first_token_limit: usize) {
         if self.in_flight >= slots {
             self.slots_full_at = Some(now);
@@ -104,18 +105,21 @@ impl LoadTracker {
         self.first_token_limit_full_at.is_some_and(|at| at > after)
     }
 
-    /// Returns `true` if a call that is answered now met no congestion caused by this client: few
-    /// calls were in flight, or neither limit was full while the call was in flight.
+    /// Returns `true` if a call that is answered now met no congestion caused by this client:
+    /// neither limit was full while the call was in flight, or at most two calls or a quarter of
+    /// the recent peak were in flight when it was sent and are in flight now.
     pub(super) fn is_uncongested(&self, sent: Sent) -> bool {
         let in_flight = sent.in_flight.max(self.in_flight) as f64;
         in_flight <= (FEW_CALLS as f64).max(CALM_SHARE * self.peak)
             || !(self.were_slots_full_since(sent.at) || self.was_first_token_limit_full_since(sent.at))
     }
 
-    /// Returns the number of slots to cut to: `to`, but at least a quarter of the peak.
+    /// Returns the number of slots to cut to: `to`, but at least a quarter of the peak of calls in
+    /// flight.
     ///
-    /// Calls at that low level refresh the baselines before the next cut goes deeper. If `to` is
-    /// below the minimum, the peak is lowered, so that the next cut can go further.
+    /// At a quarter of the peak, calls refresh the baselines before the next cut goes deeper. If
+    /// `to` is below that minimum, the recorded peak is lowered, so that the next cut can go
+    /// further.
     pub(super) fn limit_cut(&mut self, to: f64) -> f64 {
         let min = CALM_SHARE * self.peak;
         if to < min {
@@ -147,7 +151,8 @@ impl LoadTracker {
     }
 }
 
-/// The maximum of a number over the last one to two spans of [`RECENT_SPAN`].
+/// The maximum of a number over the last 5 to 10 s: the current span of [`RECENT_SPAN`] and the one
+/// before it.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct RecentMax {
     /// Start of the current span, or `None` before the first use.

@@ -1,5 +1,5 @@
-//! Adaptive concurrency limit: learns from the time to first token how many calls an upstream can
-//! serve at once.
+//! Adaptive concurrency limit: learns from the time to first token how many concurrent calls an
+//! upstream can serve.
 //!
 //! # Algorithm
 //!
@@ -9,7 +9,7 @@
 //! - The *first-token limit* (`first_token_limit`) bounds the streaming calls that await their
 //!   first token. Such calls are the upstream's own queue. By Little's law (`N = rate * time`),
 //!   their number divided by the rate of first tokens is the time that each of them waits. This
-//!   bound acts at once.
+//!   bound takes effect immediately.
 //! - The *slots* (`slot_limit`) bound all calls in flight. A stream keeps its slot until it ends,
 //!   so this bound acts slowly and follows what the upstream is seen to serve. It is the bound that
 //!   counts if the upstream rejects calls, if calls do not stream, or if even one queued call would
@@ -34,7 +34,7 @@
 //!   first found to be too many. After that they grow in trials, of one slot at first and of more
 //!   after each success.
 //! - **Inherent variance** is not congestion: each class learns its usual deviation and its usual
-//!   share of late calls while there is room.
+//!   share of late calls while the upstream is uncongested.
 //! - **Recovery**: a cut halves the recent number of calls at most, and stops at a quarter of the
 //!   recent peak first, where calls refresh their class's baseline. Late calls that were sent while
 //!   at most two calls were in flight are not evidence, so a slow upstream is not treated as a

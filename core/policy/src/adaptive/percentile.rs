@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use crate::push_bounded;
 use tidegate_protocol::duration;
 
-/// Maximum number of calls remembered, whatever the length of the window.
+/// Maximum number of latencies in the window, whatever its length in time.
 const MAX_SAMPLES: usize = 16_384;
 
 /// The result of evaluating the window at a tick.
@@ -28,7 +28,8 @@ pub(super) enum PercentileVerdict {
 #[derive(Debug)]
 pub(super) struct Percentile {
     settings: tidegate_config::Percentile,
-    /// Time of each response, its class, and its latency as a multiple of the class's threshold.
+    /// Each recent first token, or response that does not stream: its time, its latency class, and
+    /// its latency as a multiple of the class's threshold.
     window: VecDeque<(Instant, usize, f64)>,
     /// Time of the next tick.
     pub(super) tick_at: Instant,
@@ -43,14 +44,14 @@ impl Percentile {
         Self { tick_at, settings, window: VecDeque::new(), held_ticks: 0 }
     }
 
-    /// Adds a response to the window. `multiple` is its latency divided by the threshold of its
-    /// class.
+    /// Adds a first token, or a response that does not stream, to the window. `multiple` is its
+    /// latency divided by the threshold of its class.
     pub(super) fn observe(&mut self, now: Instant, class: usize, multiple: f64) {
         push_bounded(&mut self.window, MAX_SAMPLES, (now, class, multiple));
     }
 
-    /// Drops the responses that are older than the window, compares the percentile of the others
-    /// with the dead band, and schedules the next tick. Missed ticks are skipped.
+    /// Drops the latencies that are older than the window, schedules the next tick one interval
+    /// from now, and returns how the percentile of the other latencies compares with the dead band.
     pub(super) fn tick(&mut self, now: Instant) -> PercentileVerdict {
         self.tick_at = duration::after(now, self.settings.tick.max(Duration::from_millis(1)));
         let age = |at: Instant| now.saturating_duration_since(at);

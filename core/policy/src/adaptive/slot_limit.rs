@@ -14,7 +14,7 @@ const REFUSAL_RUN: Duration = Duration::from_secs(1);
 /// The current number of slots with the history of its changes.
 #[derive(Debug)]
 pub(super) struct SlotLimit {
-    /// Slots, including a fraction.
+    /// Current number of slots, including a fraction.
     pub(super) value: f64,
     /// Minimum of `value`, at least 1.
     min: f64,
@@ -23,15 +23,16 @@ pub(super) struct SlotLimit {
     /// The last change, not merged with earlier ones. `None` before the first change.
     pub(super) last: Option<Decision>,
     /// Up to [`MAX_CHANGES`] recent changes, the newest last. Consecutive raises for the same
-    /// cause, and runs of refusals, are merged into one.
+    /// cause, and runs of 429s, are merged into one.
     pub(super) changes: VecDeque<Decision>,
     /// Number of changes per cause, in the order of [`DecisionCause::ALL`]. Each raise counts, and
-    /// a run of refusals counts once.
+    /// a run of 429s counts once.
     pub(super) counts: [u64; DecisionCause::ALL.len()],
 }
 
 impl SlotLimit {
-    /// Creates `start` slots, limited to between `min` and `max`.
+    /// Creates a limit of `start` slots, raised to `min` and lowered to `max` if necessary. If
+    /// `min` exceeds `max`, `max` applies. All three are at least 1.
     pub(super) fn new(start: usize, min: usize, max: usize) -> Self {
         let (min, max) = (min.clamp(1, max.max(1)) as f64, max.max(1) as f64);
         let value = (start as f64).clamp(min, max);
@@ -49,8 +50,8 @@ impl SlotLimit {
         self.set(now, (self.value + by).min(self.max), cause, [awaiting; 2]);
     }
 
-    /// Cuts the slots to `to`, but not below the minimum. `awaiting` is the first-token limit
-    /// before and after the cut.
+    /// Cuts the slots to `to`, but not below the minimum. `awaiting` contains the first-token limit
+    /// before and after the cut, in this order.
     pub(super) fn cut(&mut self, now: Instant, to: f64, cause: DecisionCause, awaiting: [usize; 2]) {
         self.set(now, to.min(self.value).max(self.min), cause, awaiting);
     }
@@ -81,7 +82,7 @@ impl SlotLimit {
         }
     }
 
-    /// Returns the number of raises (`true`) or cuts (`false`).
+    /// Returns the number of raises if `raises` is `true`, otherwise the number of cuts.
     pub(super) fn count(&self, raises: bool) -> u64 {
         let counts = DecisionCause::ALL.iter().zip(self.counts);
         counts.filter(|(cause, _)| cause.raises() == raises).map(|(_, count)| count).sum()

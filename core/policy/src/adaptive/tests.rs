@@ -21,7 +21,7 @@ fn settings(objective_ms: Option<u64>) -> LimitSettings {
     }
 }
 
-/// A limit under test, together with the simulated current time.
+/// An adaptive limit under test, together with the simulated current time.
 struct Run {
     limit: Limit,
     now: Instant,
@@ -52,8 +52,8 @@ impl Run {
         sent
     }
 
-    /// Sends at most `most` calls of `kind`. After `ms` milliseconds, reports the first token and
-    /// the end of each of them.
+    /// Sends calls of `kind` until the limit is full or `most` calls were sent. After `ms`
+    /// milliseconds, reports the first token and the end of each of these calls.
     fn round(&mut self, kind: CallKind, most: usize, ms: u64) {
         let mut calls = self.fill(kind, most);
         self.pass(ms);
@@ -389,7 +389,7 @@ impl UncongestedUpstream {
     }
 
     /// Runs the simulation for four minutes, in which `a_second` calls arrive per second. Returns
-    /// the number of calls served per second in the last two minutes.
+    /// the mean number of calls per second that ended in the last two minutes.
     fn rate(mut self, a_second: f64) -> f64 {
         let mut due = 0.0;
         for step in 0..24_000 {
@@ -397,7 +397,7 @@ impl UncongestedUpstream {
                 self.served = 0;
             }
             due += a_second / 100.0;
-            // Callers give up at some point.
+            // At most the calls of one second wait. The others give up.
             self.queue = (self.queue + due as usize).min(a_second as usize);
             due = due.fract();
             self.step();
@@ -409,8 +409,8 @@ impl UncongestedUpstream {
 #[test]
 fn inherent_variance_is_not_congestion() {
     type Upstream = (&'static str, Option<u64>, fn(&mut fastrand::Rng) -> f64, f64);
-    // Minimum rates of ten per second. Growth is slow if one call in six is slow or if no call can
-    // meet the objective.
+    // The last number is the minimum of calls served per second if ten arrive per second. Growth is
+    // slow if one call in six is slow or if no call can meet the objective.
     let upstreams: [Upstream; 8] = [
         ("some spread", None, |rng| spread(rng, 0.5, 0.4), 9.0),
         ("much spread", None, |rng| spread(rng, 0.5, 0.7), 8.0),
@@ -470,8 +470,8 @@ enum Answers {
 }
 
 /// Runs a limit against a simulated engine with an endless backlog of calls. The engine runs
-/// `places` calls at once, first come first served. It runs each for 1.05 s, with the first token
-/// after 0.05 s. The other calls that the limit permits wait in the engine.
+/// `places` calls at the same time, first come first served. It runs each for 1.05 s, with the
+/// first token after 0.05 s. The other calls that the limit permits wait in the engine.
 ///
 /// Returns the mean number of calls in flight over the second half of `seconds`. Checks that each
 /// counted cut lowered the slots or the first-token limit.
@@ -520,9 +520,9 @@ fn mean_in_flight(settings: &LimitSettings, answers: Answers, places: usize, sec
     sum as f64 / (seconds * 500 / STEP) as f64
 }
 
-/// Expects between one and one and a half times as many calls in flight as the engine runs at once,
-/// within a further factor of 1.5. Calls that wait in the engine for up to half a call's latency
-/// still meet the objective.
+/// Expects between one and one and a half times as many calls in flight as the engine runs at the
+/// same time, within a further factor of 1.5. Calls that wait in the engine for up to half a call's
+/// latency still meet the objective.
 ///
 /// An engine that runs a quarter of the initial limit is tested with the percentile detector only,
 /// because the other detector learns its initial latency as the baseline.

@@ -9,17 +9,17 @@ labelled! {
     /// Why the limit changed.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub enum DecisionCause {
-        /// Slow start: a call was in time while the limit was full.
+        /// The limit was raised in slow start: a call was not late while the limit was full.
         SlowStart = "slow_start",
-        /// Growth after the first cut, or with the percentile detector: calls were in time with
-        /// headroom while the limit was in use.
+        /// The limit was raised after the end of slow start, or by the percentile detector: while
+        /// the limit was in use, latencies were well below those at which it is cut.
         Headroom = "headroom",
         /// First tokens, or responses that do not stream, were late or overdue.
         Late = "late",
         /// The mean time between tokens exceeded its objective,
         /// [`LimitSettings::tpot`](super::LimitSettings::tpot).
         Slow = "slow",
-        /// The upstream rejected calls with a 429 for too many calls at once.
+        /// The upstream rejected calls with a 429 for too many concurrent calls.
         Refused = "refused",
         /// The upstream rejected calls for lack of capacity (503 or 529).
         Overloaded = "overloaded",
@@ -59,16 +59,19 @@ pub struct LimitView {
     /// Current latency objective, or `None` if calls are compared with similar ones. See
     /// [`LimitSettings::objective`](super::LimitSettings::objective).
     pub objective: Option<Duration>,
-    /// Decaying share of late calls, from 0 to 1, or `None` if no call was evaluated yet.
+    /// Exponentially decaying share of late calls among the evaluated calls, from 0 to 1, or `None`
+    /// if no call was evaluated yet.
     pub late: Option<f64>,
     /// Evidence that calls are late, as a fraction of what a cut needs: the limit is cut at 1. The
     /// percentile detector may report more than 1 between two ticks.
     pub evidence: f64,
-    /// Number of cuts since the limit was created. A run of 429s counts once.
+    /// Number of cuts since the limit was created. Cuts for 429s within a second of each other
+    /// count once.
     pub cuts: u64,
     /// Number of raises since the limit was created.
     pub raises: u64,
-    /// Number of changes by cause, in the order of [`DecisionCause::ALL`].
+    /// Number of changes for each cause since the limit was created, in the order of
+    /// [`DecisionCause::ALL`].
     pub moves: [u64; DecisionCause::ALL.len()],
     /// Up to 32 recent changes, the newest last. Consecutive raises for the same cause are merged.
     pub decisions: Vec<Decision>,
@@ -88,7 +91,8 @@ pub struct AdaptiveView {
     pub limit: LimitView,
     /// Maximum number of slots: the configured cap.
     pub ceiling: usize,
-    /// Whether the limit is full and too many calls were in flight within the last 60 s. The
-    /// upstream then needs more capacity, such as more replicas: waiting longer does not help.
+    /// Whether no slot is free and, within the last 60 s, the limit detected that too many calls
+    /// were in flight. The upstream then needs more capacity, such as more replicas: waiting longer
+    /// does not help.
     pub saturated: bool,
 }

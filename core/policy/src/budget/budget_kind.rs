@@ -14,7 +14,7 @@ labelled! {
     pub enum BudgetKind {
         /// Requests per minute.
         Requests = "requests",
-        /// Input and output tokens per minute.
+        /// Tokens per minute, input and output together.
         Tokens = "tokens",
         /// Input tokens per minute.
         InputTokens = "input_tokens",
@@ -22,7 +22,7 @@ labelled! {
         OutputTokens = "output_tokens",
         /// Requests per day.
         RequestsPerDay = "requests_per_day",
-        /// Input and output tokens per day.
+        /// Tokens per day, input and output together.
         TokensPerDay = "tokens_per_day",
     }
 }
@@ -45,8 +45,8 @@ impl BudgetKind {
         self.select([None, Some(&mut need.tokens), Some(&mut need.input), Some(&mut need.output)])
     }
 
-    /// Returns the element of `values` that belongs to the limited quantity. `values` are those of
-    /// requests, all tokens, input tokens and output tokens, in this order.
+    /// Returns the element of `values` that belongs to the limited quantity. `values` contains
+    /// those for requests, all tokens, input tokens and output tokens, in this order.
     pub(super) fn select<T>(self, values: [T; 4]) -> T {
         let [requests, tokens, input, output] = values;
         match self {

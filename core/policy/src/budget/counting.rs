@@ -9,7 +9,7 @@ use tidegate_tokens::Demand;
 /// The counting rules under which calls are charged. [`Counting::Auto`] is resolved to one of them.
 pub(super) const RULES: [Counting; 4] = [Counting::Sum, Counting::Larger, Counting::Actual, Counting::Input];
 
-/// An amount under each counting rule, in the order of [`RULES`].
+/// A number of requests or tokens under each counting rule, in the order of [`RULES`].
 pub(super) type PerRule = [i64; 4];
 
 /// Returns the counting rule of the provider that defined the dialect, or [`Counting::Sum`] if its
@@ -22,17 +22,17 @@ pub(super) fn rule_of_dialect(dialect: Dialect) -> Counting {
     }
 }
 
-/// Totals of all charges so far, which wrap around on overflow. The difference between two copies
-/// is what was charged in between.
+/// Running totals of all charges. The difference between two copies is what was charged in between.
+/// The totals wrap around on overflow.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Tally {
-    /// Totals of requests, input tokens, output tokens, and of all tokens under each of [`RULES`], in
-    /// this order.
+    /// Totals of requests, input tokens, output tokens, and of all tokens under each of [`RULES`],
+    /// in this order.
     charged: [i64; 7],
 }
 
 impl Tally {
-    /// Returns the amounts that a single call with this demand is charged, as totals.
+    /// Returns a tally that contains only the charges of a single call with this demand.
     pub(super) fn from_demand(demand: &Demand) -> Self {
         let demand = &uncached(demand);
         let [sum, larger, actual, input_only] = RULES.map(|rule| i64::from(tokens(rule, demand)));
@@ -81,8 +81,9 @@ fn uncached(demand: &Demand) -> Demand {
     Demand { input: demand.input.saturating_sub(free), cached: 0, ..*demand }
 }
 
-/// Returns the demand of a call after the provider has counted its tokens (`usage`), which replace
-/// the estimates. Returns `None` if `usage` contains no tokens.
+/// Returns `demand` with its estimates replaced by the tokens that the provider counted (`usage`).
+/// If only the counted input is 0, the estimated input is kept. Returns `None` if `usage` contains
+/// no tokens.
 ///
 /// `max_output` is kept, because some providers charge it when the request arrives and do not
 /// refund unused tokens.
@@ -97,8 +98,8 @@ pub(super) fn actual_demand(demand: &Demand, usage: &Usage) -> Option<Demand> {
     Some(Demand { input, output: usage.output, max_output, cached: 0, ..*demand })
 }
 
-/// Returns the tokens that a counting rule charges a call under a limit of all tokens.
-/// [`Counting::Auto`] counts as [`Counting::Sum`].
+/// Returns the tokens that a call is charged, under this counting rule, by a limit that counts
+/// input and output together. [`Counting::Auto`] counts as [`Counting::Sum`].
 fn tokens(rule: Counting, demand: &Demand) -> u32 {
     let most = demand.max_output.unwrap_or(demand.output);
     saturate(match rule {

@@ -1,4 +1,5 @@
-//! The usable share of each limit that a provider announced within the last hour.
+//! Remembers limits that a provider announced within the last hour, each with the share of the
+//! limit that calls could use.
 //!
 //! A gateway in front of several backends announces the limit of one backend now and the limit of
 //! another later. 429s reduce the usable share of one limit only, because a small backend may

@@ -1,15 +1,17 @@
 //! Amounts of tokens: what one call needs, and what the limits of a target still admit.
 
-/// Tokens that one call takes from each limit of a target. Larger numbers become `u32::MAX`.
+/// Tokens that one call takes from each limit of a target. Numbers above `u32::MAX` are stored as
+/// `u32::MAX`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Need {
-    /// Input and output tokens, as the counting rule combines them.
+    /// Tokens charged under a limit of all tokens: input and output, combined by the provider's
+    /// counting rule (for example, their sum).
     pub tokens: u32,
     /// Input tokens.
     pub input: u32,
     /// Output tokens.
     pub output: u32,
-    /// Tokens of KV-cache memory. 0 if memory is not limited.
+    /// KV-cache memory of the inference engine, in tokens. 0 if memory is not limited.
     pub kv: u32,
 }
 
@@ -18,7 +20,8 @@ pub struct Need {
 pub struct AvailableBudget {
     /// Whether every request limit allows one more request.
     pub has_requests: bool,
-    /// Maximum tokens of the call. `u32::MAX` for a quantity without a limit.
+    /// Maximum number of tokens of the call, for each quantity. `u32::MAX` for a quantity without a
+    /// limit.
     pub max_need: Need,
 }
 

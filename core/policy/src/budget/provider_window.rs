@@ -1,4 +1,5 @@
-//! What a provider has left of a limit now, predicted from the `remaining` values of its headers.
+//! Predicts how much of a limit a provider has left now, from the `remaining` values of its
+//! response headers.
 //!
 //! All amounts are requests or tokens, depending on what the limit counts.
 //!
@@ -27,8 +28,8 @@ const REFILL_TIME_CONSTANT: f64 = 8.0;
 /// Minimum time, in seconds, between two reports that are used to measure the refill rate. Over
 /// shorter times, rounding in the headers hides the rate.
 const MIN_SAMPLE_GAP: f64 = 0.25;
-/// Number of samples after which another counting rule, or another time of measurement, may be
-/// adopted.
+/// Number of samples (pairs of successive reports) after which another counting rule, or another
+/// time of measurement, may be adopted.
 const MIN_SAMPLES: u32 = 40;
 /// Fraction of the limit above which a `remaining` value counts as nearly full. A nearly full
 /// budget refills at the whole rate, so the difference to the limit shows how calls are counted.
@@ -36,8 +37,9 @@ const NEAR_FULL: f64 = 0.8;
 /// A predictor replaces another one only if its prediction error is below this fraction of the
 /// other one's error.
 const MAX_ERROR_RATIO: f64 = 0.7;
-/// Number of reports in which a counting rule must have predicted clearly better than the rule in
-/// use, minus those in which it did not, before it is adopted.
+/// Number of wins after which a counting rule is adopted. A rule wins with each report after which
+/// its mean error is clearly below that of the rule in use, and loses one win with each other
+/// report.
 const MIN_WINS: u32 = 30;
 /// Maximum number of times that [`MIN_WINS`] is multiplied by 4. Each 429 under a learned counting
 /// rule adds a factor, and each [`EVIDENCE_DECAY`] without such a 429 removes one.
@@ -72,7 +74,8 @@ const MAX_REPORT_AGE: Duration = Duration::from_secs(30);
 const MIN_WEIGHT: f64 = 0.03;
 /// Fraction of the limit that is never used, as a safety margin.
 const MARGIN: f64 = 0.005;
-/// Like [`MARGIN`], while other clients use the same limit. Their use is reported late.
+/// Fraction of the limit that is not used as a safety margin while other clients use the same
+/// limit. It is larger than [`MARGIN`], because their use is reported late.
 const SHARED_MARGIN: f64 = 0.05;
 
 /// A point in time, and the total that was charged until then under each counting rule.
@@ -133,7 +136,7 @@ struct Predictor {
     spent: Mean,
 }
 
-/// The provider's state of one limit, as predicted from its reports.
+/// The state of one limit at the provider, as predicted from the provider's reports.
 #[derive(Debug, Default)]
 pub(super) struct ProviderWindow {
     /// The predictors of each counting rule: one that assumes measurement when the request is sent,
@@ -149,18 +152,21 @@ pub(super) struct ProviderWindow {
     /// Estimate of the largest possible `remaining` value: a slowly decreasing maximum of the
     /// reports that starts at the limit. 0 until the first report.
     max_remaining: f64,
-    /// Until when other clients are assumed to use the limit. `None` if they never did.
+    /// Time until which other clients are assumed to use the limit. `None` if no report has shown
+    /// other clients.
     shared_until: Option<Instant>,
     /// Lower bound on the assumed refill per second. `None` unless announced resets proved wrong.
     min_refill_rate: Option<f64>,
     /// Number of announced resets that refilled the budget minus those that did not, from -4 to 4.
     reset_score: i8,
-    /// The announced reset that is compared with the reports next. `None` if none is pending.
+    /// Time of the next expected reset. Later reports show whether it refilled the budget. `None`
+    /// if no reset is expected.
     expected_reset: Option<Instant>,
     /// Time of the last 429. Samples that began before it are not used, because the provider may
     /// not have counted the rejected calls. `None` if there was no 429.
     pub(super) last_refused_at: Option<Instant>,
-    /// Index of the counting rule that may replace the one in use, and its wins as in [`MIN_WINS`].
+    /// Index of the counting rule that may replace the one in use, and its number of wins, which
+    /// must reach [`MIN_WINS`].
     candidate: (usize, u32),
     /// How often [`MIN_WINS`] is multiplied by 4, from 0 to [`MAX_DISTRUST`].
     distrust: u32,

@@ -33,9 +33,10 @@
 //! - A 429 that the headers explain disables the boost for [`BOOST_PENALTY`]. One that they do not
 //!   explain disables all treatment as a token bucket for [`BURST_RECOVERY_DELAY`].
 //!
-//! Both recover while nothing is refused: the share within minutes to an hour, the burst more
-//! slowly, because a short burst costs little and one that is too long costs a 429. The share is
-//! remembered for each recently announced limit ([`LimitHistory`]).
+//! The share and the burst recover while no call is rejected: the share within minutes to an hour,
+//! and the burst more slowly, because a burst that is too short costs little and a burst that is
+//! too long costs a 429. The share is remembered for each recently announced limit
+//! ([`LimitHistory`]).
 
 use std::time::{Duration, Instant};
 
@@ -52,7 +53,7 @@ const PACE_FRACTION: f64 = 0.985;
 /// Fraction of a token limit that may be charged per window. The rest covers errors of the
 /// estimated costs.
 const WINDOW_FRACTION: f64 = 0.99;
-/// Minimum burst, as time at the limit's rate.
+/// Minimum burst (the amount that may be charged without a pause), as time at the limit's rate.
 const MIN_BURST: Duration = Duration::from_millis(250);
 /// Length from which a window is long. The charges of a long window are not smoothed: a daily limit
 /// may be used as soon as there is work.
@@ -60,14 +61,16 @@ const LONG_WINDOW: Duration = Duration::from_secs(3_600);
 /// Factor by which the usable share is multiplied after a 429 that the headers do not explain, if
 /// no response has reported `remaining`.
 const CUT_FACTOR: f64 = 0.9;
-/// Like [`CUT_FACTOR`], if a response has reported `remaining`.
+/// Factor by which the usable share is multiplied after a 429 that the headers do not explain, if a
+/// response has reported `remaining`. The cut is smaller than with [`CUT_FACTOR`].
 const CUT_FACTOR_WITH_HEADERS: f64 = 0.98;
-/// Time between two increases of a cut share.
+/// Time between two increases of a usable share that was cut.
 const RECOVERY_INTERVAL: Duration = Duration::from_secs(60);
 /// Factor by which a cut share grows per [`RECOVERY_INTERVAL`] during the [`SLOW_RECOVERY_PERIOD`]
 /// after the cut. If the cut was right, each complete recovery costs a 429 for all calls in flight.
 const SLOW_RECOVERY_FACTOR: f64 = 1.01;
-/// Like [`SLOW_RECOVERY_FACTOR`], after that period. A share of 1 % recovers within an hour.
+/// Factor by which a cut share grows per [`RECOVERY_INTERVAL`] after the [`SLOW_RECOVERY_PERIOD`].
+/// A share of 1 % recovers within an hour.
 const FAST_RECOVERY_FACTOR: f64 = 1.1;
 /// Time after a cut in which the share recovers slowly.
 const SLOW_RECOVERY_PERIOD: Duration = Duration::from_secs(11 * 60);
@@ -92,30 +95,32 @@ enum Pacer {
     Tokens(TokenBucket),
 }
 
-/// One limit per window with its bounds. See the [module documentation](self).
+/// A limit of requests or tokens per window, with the state of its three bounds. See the [module
+/// documentation](self).
 #[derive(Debug)]
 pub(super) struct Quota {
     pub(super) kind: BudgetKind,
     /// The current limit, at least 1, in requests or tokens per `window`.
     pub(super) limit: u64,
     pub(super) window: Duration,
-    /// The configured limit per minute or day, as [`BudgetKind::window`]. `None` if only headers
-    /// announced the limit.
+    /// The configured limit per [`BudgetKind::window`], that is, per minute or day. `None` if only
+    /// headers announced the limit.
     pub(super) configured: Option<u64>,
     /// Whether the current limit was announced by headers.
     pub(super) from_headers: bool,
     /// An announced limit and window whose rate is above the current one. They apply if the next
     /// response confirms them (see [`Quota::on_limit`]). `None` if no increase is pending.
     pending_increase: Option<(u64, Duration)>,
-    /// The current burst, as time at the limit's rate.
+    /// The amount that may currently be charged without a pause, as time at the limit's rate.
     pub(super) burst: Duration,
-    /// The burst before 429s shortened it, as time at the limit's rate.
+    /// The value of `burst` before 429s shortened it.
     max_burst: Duration,
     /// Time without a 429 after which the burst doubles.
     burst_recovery_delay: Duration,
     /// Whether the burst was doubled since `burst_recovery_delay` last changed.
     is_burst_extended: bool,
-    /// Time of the last change of the burst or the last cut of the share.
+    /// Time of the last change of the burst or the last cut of the share. The creation time if
+    /// there was none.
     last_adjusted_at: Instant,
     /// Usable share of the limit, from 0.01 to 1. Below 1 after 429s that the headers do not
     /// explain.
@@ -146,8 +151,8 @@ pub(super) struct Quota {
 }
 
 impl Quota {
-    /// Creates an unused limit of `limit` per `window`. `burst` determines how much may be charged
-    /// at once, as time at the limit's rate. It is ignored for long windows.
+    /// Creates an unused limit of `limit` per `window`. `burst` is the amount that may be charged
+    /// without a pause, as time at the limit's rate. It is ignored for long windows.
     pub(super) fn new(kind: BudgetKind, limit: u64, window: Duration, burst: Duration, now: Instant) -> Self {
         let limit = limit.max(1);
         let burst = if window >= LONG_WINDOW { window } else { burst.clamp(MIN_BURST.min(window), window) };
@@ -182,7 +187,8 @@ impl Quota {
         }
     }
 
-    /// Returns the largest cost that fits now, in requests or tokens. `u64::MAX` if any call fits.
+    /// Returns the largest cost of a call that fits now, in requests or tokens. `u64::MAX` if any
+    /// call fits.
     pub(super) fn available(&mut self, now: Instant, tally: &Tally) -> u64 {
         let charged = self.update(now, tally);
         let limit = self.limit as f64;
@@ -289,9 +295,9 @@ impl Quota {
 
     /// Applies a limit that the provider announced.
     ///
-    /// A lower rate applies at once. A higher rate applies if two responses in a row announce one.
-    /// Then the lower of the two limits applies, because some limits rise with each response and
-    /// are never announced twice.
+    /// A lower rate applies immediately. A higher rate applies if two responses in a row announce
+    /// one. Then the lower of the two limits applies, because some limits rise with each response
+    /// and are never announced twice.
     pub(super) fn on_limit(&mut self, now: Instant, limit: u64, window: Duration) {
         let announced_rate = limit as f64 / window.as_secs_f64();
         if self.is_lower_rate(limit, window) {
@@ -389,7 +395,7 @@ impl Quota {
         }
     }
 
-    /// Creates a pacer that allows its whole burst. `rate` is per second.
+    /// Creates a pacer that allows its whole burst. `rate` is in requests or tokens per second.
     fn full_pacer(kind: BudgetKind, rate: f64, burst: Duration, now: Instant) -> Pacer {
         match kind {
             BudgetKind::Requests | BudgetKind::RequestsPerDay => {
@@ -402,7 +408,10 @@ impl Quota {
     /// Reduces the burst or the usable share after a 429 for a call that was charged at `then`.
     ///
     /// `explained` is `true` if the headers report that too little was left. Calls that were in
-    /// flight at the same time cause at most one reduction.
+    /// flight at the same time cause at most one reduction. Nothing is reduced for long windows, if
+    /// too little was charged to explain the 429, or if the 429 is `explained` and the burst is at
+    /// its minimum. In all cases, the 429 suspends the boost (if `explained`) or the treatment as a
+    /// token bucket (otherwise).
     pub(super) fn on_rate_limited(&mut self, now: Instant, then: Instant, explained: bool) {
         self.provider_window.last_refused_at = Some(now);
         if explained {
@@ -464,7 +473,8 @@ impl Quota {
         }
     }
 
-    /// Returns the amount that may be charged now. Negative if there is debt.
+    /// Returns the amount that may be charged now, in requests or tokens. Negative if there is
+    /// debt.
     pub(super) fn level(&mut self, now: Instant, tally: &Tally) -> f64 {
         self.reset_if_due(now);
         let charged = tally.by_rule(self.kind);
@@ -494,15 +504,15 @@ impl Quota {
         (most as i64).clamp(1, i64::MAX / 4)
     }
 
-    /// Returns the amount that may still be charged within the last window. `None` if that is not
-    /// limited, because the provider is a token bucket.
+    /// Returns the amount that may be charged now before the charges of the last window reach their
+    /// maximum. `None` if they are not limited, because the provider is a token bucket.
     fn window_left(&mut self, now: Instant) -> Option<i64> {
         let left = (self.window_limit() - self.window_usage.sum(now)).max(0);
         (!self.trusts_token_bucket(now)).then_some(left)
     }
 
     /// Returns the maximum cost of one call: the limit, or the limit per minute if the window is
-    /// shorter than that. No provider admits a larger call.
+    /// shorter than a minute. No provider admits a larger call.
     pub(super) fn max_call(&self) -> u64 {
         let windows = 60.0 / self.window.as_secs_f64().max(1e-3);
         if windows > 1.0 { (self.limit as f64 * windows) as u64 } else { self.limit }

@@ -34,7 +34,8 @@ const HOUR: Duration = Duration::from_secs(3_600);
 /// [refunded](RateBudgets::refund) at most once.
 #[derive(Debug)]
 pub struct Charge {
-    /// What is charged: the estimate, or the actual amount after the charge was settled.
+    /// The tokens that are charged: the estimate, or the actual amount after the charge was
+    /// settled.
     pub(crate) need: Need,
     charged_at: Instant,
     /// The counting rule in use when the charge was made.
@@ -61,7 +62,7 @@ pub struct BudgetView {
     pub debt: u64,
     /// Origin of the current limit: `"configured"` or `"headers"`.
     pub source: &'static str,
-    /// Maximum amount that may be charged at once, as time at the limit's rate.
+    /// Maximum amount that may be charged without a pause, as time at the limit's rate.
     pub burst: Duration,
     /// Rule by which the tokens of a call are counted, for the dialect of the last call.
     pub counting: Counting,
@@ -166,8 +167,9 @@ impl RateBudgets {
         available
     }
 
-    /// Returns the first limit that the call exceeds even if nothing else is charged, and the
-    /// largest call that this limit admits. `None` if the call fits all limits.
+    /// Returns the first configured limit that the call exceeds even if nothing else is charged,
+    /// and the largest call that this limit admits, in tokens. `None` if the call exceeds no
+    /// configured limit. Limits from headers are not checked.
     ///
     /// The estimated output is not included. If an estimate that is too high rejected calls, no
     /// call would ever be sent to correct the estimate.
@@ -195,8 +197,8 @@ impl RateBudgets {
         times.max_by_key(|(_, at)| *at).filter(|(_, at)| *at > now)
     }
 
-    /// Returns the time in which `calls` calls, each with this need, pass all limits. Zero if
-    /// nothing limits them. Used to predict waiting times.
+    /// Returns the time that all limits need to admit `calls` calls with this need, at their rates
+    /// and without a burst. Zero if nothing limits the calls. Used to predict waiting times.
     pub fn time_for(&self, calls: usize, need: &Need) -> Duration {
         let cost = |quota: &Quota| u64::from(quota.kind.cost(need)).saturating_mul(calls as u64);
         self.quotas.iter().map(|quota| quota.time_for(cost(quota))).max().unwrap_or_default()
@@ -304,8 +306,8 @@ impl RateBudgets {
         self.quotas.iter_mut().map(view).collect()
     }
 
-    /// Returns the counting rule for calls of this dialect: the configured, the learned or the
-    /// dialect's own one, in this order.
+    /// Returns the counting rule for a call: the configured one, otherwise the one learned from
+    /// headers, otherwise that of the call's dialect, otherwise [`Counting::Sum`].
     fn rule(&self, demand: &Demand) -> Counting {
         if self.config.counting != Counting::Auto {
             return self.config.counting;
@@ -314,8 +316,8 @@ impl RateBudgets {
         shown.or(demand.dialect.map(counting::rule_of_dialect)).unwrap_or(Counting::Sum)
     }
 
-    /// Applies the limit and the `remaining` value that one header announced. Returns `true` if the
-    /// header explains a 429, because less was left than the call needs.
+    /// Applies the limit and the `remaining` value that the headers of one kind announced
+    /// (`report`). Returns `true` if they explain a 429, because less was left than the call needs.
     fn on_window(
         &mut self,
         now: Instant,

@@ -22,7 +22,7 @@ use super::token_bucket::{MAX_DELAY, after};
 pub(super) struct RequestRate {
     /// Time in which one request accrues.
     period: Duration,
-    /// Maximum number of requests that may be sent at once, at least 1.
+    /// Maximum number of requests that may be sent without a pause, at least 1.
     pub(super) burst: u32,
     /// When the whole burst has accrued if nothing is taken before.
     full_at: Instant,
@@ -34,7 +34,7 @@ pub(super) struct RequestRate {
 
 impl RequestRate {
     /// Creates a limit of `rate` requests per second. The requests that accrue within `burst`, at
-    /// least one, may be sent at once and are available from the start.
+    /// least one, may be sent without a pause and are available from the start.
     pub(super) fn new(rate: f64, burst: Duration, now: Instant) -> Self {
         // The period is between 1 ns and about 30 years.
         let period = Duration::from_nanos((1e9 / rate).ceil().clamp(1.0, 1e18) as u64);
@@ -86,7 +86,7 @@ impl RequestRate {
         self.trim_reserved(now);
     }
 
-    /// Returns the number of requests that may be sent at once. Negative if there is debt.
+    /// Returns the number of requests that may be sent now. Negative if there is debt.
     pub(super) fn level(&self, now: Instant) -> f64 {
         match self.debt_until.map(|until| until.saturating_duration_since(now)) {
             Some(debt) if !debt.is_zero() => -(debt.as_secs_f64() / self.period.as_secs_f64()).round(),

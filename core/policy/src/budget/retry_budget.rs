@@ -1,4 +1,4 @@
-//! Retry budget: limits the retries to a target to a share of the recent calls.
+//! Retry budget: limits the number of retries sent to a target to a share of the recent calls.
 //!
 //! # Algorithm
 //!
@@ -103,8 +103,8 @@ impl RetryBudget {
         WINDOW + now.saturating_duration_since(self.origin).as_secs()
     }
 
-    /// Returns the bin that counts the calls and retries of `second`. If its place holds an older
-    /// second, that is cleared first.
+    /// Returns the bin that counts the calls and retries of `second`. If the array entry still
+    /// counts an older second, its counts are set to zero first.
     fn bin_mut(&mut self, second: u64) -> &mut Bin {
         let bin = &mut self.bins[(second % WINDOW) as usize];
         if bin.second != second {
@@ -153,7 +153,7 @@ mod tests {
     }
 
     proptest! {
-        /// Within any ten seconds, the retries do not exceed what the calls of that time allow.
+        /// Within any ten seconds, the number of retries does not exceed `ratio * calls + reserve`.
         #[test]
         fn retries_never_exceed_ratio_plus_reserve(events in prop::collection::vec((0u64..3_000, 0u8..3), 1..400), ratio in 0.0f64..2.0, reserve in 0u32..20) {
             let start = epoch();

@@ -44,14 +44,14 @@ pub struct TokenBucket {
 }
 
 impl TokenBucket {
-    /// Creates a full bucket that fills at `limit` tokens per minute (at least 1). Its depth is
-    /// `burst` at that rate, at least one token.
+    /// Creates a full bucket that fills at `limit` tokens per minute (at least 1). Its depth is the
+    /// number of tokens that accrue within `burst`, at least one.
     pub fn per_minute(limit: u64, burst: Duration, now: Instant) -> Self {
         Self::with_rate(limit.max(1) as f64 / 60.0, burst, now)
     }
 
-    /// Creates a full bucket that fills at `rate` tokens per second. Its depth is `burst` at that
-    /// rate, at least one token.
+    /// Creates a full bucket that fills at `rate` tokens per second. Its depth is the number of
+    /// tokens that accrue within `burst`, at least one.
     pub(super) fn with_rate(rate: f64, burst: Duration, now: Instant) -> Self {
         let depth = depth(rate, burst);
         Self { rate, depth, level: depth, at: now }
@@ -109,8 +109,8 @@ impl TokenBucket {
         (self.level + passed * self.rate).min(self.depth)
     }
 
-    /// Changes the rate and the burst. The tokens in the bucket are kept up to the new depth, and a
-    /// debt up to `most` tokens.
+    /// Changes the rate, in tokens per second, and the burst, as time at this rate. The tokens in
+    /// the bucket are kept up to the new depth, and a debt is kept up to `most` tokens.
     pub(super) fn update_rate(&mut self, now: Instant, rate: f64, burst: Duration, most: f64) {
         let level = self.level(now);
         (self.rate, self.depth) = (rate, depth(rate, burst));

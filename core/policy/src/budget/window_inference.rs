@@ -19,7 +19,8 @@ const MINUTE: u64 = 60;
 /// The windows that can be inferred, in seconds.
 const COMMON_WINDOWS: [u64; 4] = [1, MINUTE, 3_600, 86_400];
 
-/// Factor within which an inferred window equals a common one.
+/// Maximum ratio, in either direction, between a calculated window and the common window that it is
+/// rounded to.
 const TOLERANCE: f64 = 1.15;
 /// Minimum ratio between the amounts used in two responses that are compared. In a fixed window,
 /// two such responses never suggest the same window.
@@ -57,14 +58,14 @@ struct Guess {
 }
 
 impl WindowHint {
-    /// Returns `true` if at least [`PROOF_RESPONSES`] responses have shown that the provider is a
-    /// token bucket that refills within a minute.
+    /// Returns `true` if [`PROOF_RESPONSES`] responses in a row have shown that the provider is a
+    /// token bucket that refills within a minute, and fewer in a row have contradicted it since.
     pub(super) fn is_token_bucket(&self) -> bool {
         self.proven.is_some()
     }
 
-    /// Adds the values of a response to the evidence. Returns the window if enough responses agree
-    /// on one, otherwise `None`.
+    /// Adds the values of a response to the evidence. Returns the length of the window if enough
+    /// responses agree on one, otherwise `None`.
     pub(super) fn observe(&mut self, report: &RateWindow) -> Option<Duration> {
         let window = self.update_guess(report);
         let proof = self.last.filter(|last| last.window == MINUTE && last.agreed >= PROOF_RESPONSES);

@@ -11,8 +11,8 @@
 //!   when the probe succeeds, or when it has not failed for one second. If the probe fails with
 //!   another Retry-After, the key cools down again.
 //! - A Retry-After of an attempt that was sent before the probe is counted from when that attempt
-//!   was sent. If it has passed, it delays only the call that received it. The same applies to a
-//!   delay of more than a day.
+//!   was sent. If that time has passed, the Retry-After delays only the call that received it. A
+//!   delay of more than a day also delays only that call.
 //! - Outages are not detected. After a failure without a Retry-After, other calls of the key are
 //!   still admitted, and each call backs off by itself.
 //!
@@ -28,7 +28,7 @@ use super::{MAX_DELAY, retry_after_jitter};
 /// Maximum number of keys in the table.
 const CAPACITY: usize = 16_384;
 
-/// Time after which a probe that has not failed counts as a success.
+/// Time from the admission of a probe after which it counts as a success if it has not failed.
 const MAX_PROBE: Duration = Duration::from_secs(1);
 
 /// Whether calls of a key are admitted.
@@ -36,7 +36,7 @@ const MAX_PROBE: Duration = Duration::from_secs(1);
 enum EntryState {
     /// The key cools down: no call of the key is admitted before `until`.
     Held,
-    /// The probe is in flight. `until` is when it counts as a success.
+    /// The probe is in flight. `until` is when it counts as a success if it has not failed.
     Probing,
     /// Calls of the key have been admitted without a limit since `until`.
     Open,
@@ -77,8 +77,8 @@ impl KeyedCooldowns {
         true
     }
 
-    /// Returns the time before which no call of the key is admitted. `None` if calls are admitted
-    /// now.
+    /// Returns the time before which no call of the key is admitted: the end of the cool-down, or
+    /// the time at which its probe counts as a success. `None` if calls are admitted now.
     pub fn until(&self, now: Instant, key: u64) -> Option<Instant> {
         self.entries.get(&key).map(|entry| entry.until).filter(|until| *until > now)
     }

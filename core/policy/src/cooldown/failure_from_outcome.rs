@@ -1,4 +1,4 @@
-//! Conversion of the outcome of an attempt into the failure that counts against the target.
+//! Converts the outcome of an attempt into the failure that counts against the target.
 
 use tidegate_protocol::Class;
 
@@ -9,8 +9,9 @@ impl Failure {
     /// Returns the failure that counts against the target. `None` if the target accepted the
     /// attempt or rejected it because of the request itself, and if the attempt was cancelled.
     ///
-    /// `waits_for_outage` is `true` if the caller set a deadline. Calls are then queued while the
-    /// target is not reachable, even if it has never worked.
+    /// `waits_for_outage` is `true` if the call's deadline was set by the caller or the
+    /// configuration. Calls are then queued while the target is not reachable, even if it has never
+    /// worked.
     pub fn from_outcome(outcome: &AttemptOutcome, waits_for_outage: bool) -> Option<Self> {
         use AttemptOutcome::{Accepted, Cancelled, Failed, Rejected};
         match outcome {

@@ -28,12 +28,12 @@
 //!   worked before, each attempt that was not processed (no connection, 503 or 529) is a witness as
 //!   well. During an outage, the target cools down for short, growing intervals. A target that has
 //!   never worked (for example because of a mistyped URL) does not cool down, so that its callers
-//!   get the error at once, unless the call or the target has a deadline.
+//!   get the error immediately, unless a deadline is set by the caller or the configuration.
 //! - **Probe**: a single attempt after a cool-down. If possible, it is of a call that has not
 //!   failed here before, because a failure may be the call's own fault. A call that fails again is
 //!   no new witness. If it was the probe, a call that has not failed here may follow after the
 //!   shortest interval. If that call is accepted, and every failure so far may have been the fault
-//!   of its call, there was no outage, and all attempts are admitted at once.
+//!   of its call, there was no outage, and all attempts are admitted immediately.
 //! - **Hanging probe**: while a probe has neither succeeded nor failed, another one is admitted per
 //!   interval. The target counts as accepting after no probe has failed for several times the usual
 //!   failure time (its *patience*).
@@ -68,10 +68,10 @@ use tidegate_protocol::duration;
 /// A target counts as accepting probes if none has failed for this many times the usual failure
 /// time. Rejections arrive much earlier than complete responses.
 const PATIENCE_FACTOR: u32 = 4;
-/// Minimum time without a failed probe after which the target counts as accepting. The time until a
-/// rejection varies.
+/// Minimum time without a failed probe after which the target counts as accepting. It allows for
+/// variations of the time in which a probe is rejected.
 const MIN_PATIENCE: Duration = Duration::from_millis(200);
-/// Time from sending an attempt to its failure that is assumed until an attempt has failed.
+/// Assumed time from sending an attempt to its failure, until an attempt has failed.
 const MIN_FAILURE_TIME: Duration = Duration::from_millis(250);
 /// Maximum of the measured time from sending an attempt to its failure. Most clients do not wait
 /// this long for a response head.
@@ -84,7 +84,7 @@ const MAX_RAMP: Duration = Duration::from_secs(10);
 /// Maximum `Retry-After` that applies to the target. A longer one applies to the rejected call
 /// only, because one absurd header must not block the target until the process restarts.
 const MAX_DELAY: Duration = Duration::from_secs(24 * 3600);
-/// Assumed maximum delay of a timer.
+/// Maximum time by which a timer is assumed to fire too late.
 const TIMER_SLACK: Duration = Duration::from_millis(50);
 /// Number of consecutive witnesses of failure that make an outage. See the [module
 /// documentation](self).
@@ -96,7 +96,8 @@ const MIN_PROBE_INTERVAL: Duration = Duration::from_millis(250);
 /// It limits the attempts during an outage (about 40 per minute, or 65 if calls that have failed
 /// here alternate with others) and the delay until the end of the outage is detected.
 const MAX_PROBE_INTERVAL: Duration = Duration::from_millis(1600);
-/// Fraction of an interval that is random, so that several processes do not probe at the same time.
+/// Fraction of a probe interval that is random, so that several processes do not probe at the same
+/// time.
 const JITTER_SHARE: f64 = 0.1;
 /// Attempts per second at the start of a ramp without a known rate, as a fraction of the number of
 /// slots.
@@ -164,14 +165,14 @@ pub enum Hold {
     /// The target cools down because the provider asked callers to wait. The call is queued without
     /// a backoff.
     CoolDown,
-    /// The attempt did not run, and another replica may admit the call. The call is queued at once,
-    /// and the attempt does not count towards the maximum number of attempts.
+    /// Another replica may admit the call. The call is queued without a backoff. If the attempt did
+    /// not run, it does not count towards the maximum number of attempts.
     RetryOther,
     /// All replicas that the call may be sent to are full. The call is queued again after a short
-    /// pause, and the attempt does not count if it did not run.
+    /// pause. If the attempt did not run, it does not count towards the maximum number of attempts.
     AllFull,
-    /// The target is down. The call is queued without a backoff, and the attempt does not count if
-    /// it did not run.
+    /// The target is down. The call is queued without a backoff. If the attempt did not run, it
+    /// does not count towards the maximum number of attempts.
     Outage,
 }
 
@@ -182,7 +183,8 @@ pub enum Failure {
     /// rejected because the upstream is overloaded (503, 529).
     Unread {
         /// Whether calls are queued during an outage even if the target has never worked, because
-        /// the upstream reported overload or the caller set a deadline.
+        /// the upstream reported overload, or because the caller or the configuration set a
+        /// deadline.
         worth_waiting: bool,
     },
     /// The upstream rejected the request because calls arrive too fast (429).
@@ -229,7 +231,7 @@ pub struct Cooldown {
     closed_since: Option<Instant>,
 }
 
-/// The failures since the last success.
+/// The evidence for an outage: the failures since the last success.
 #[derive(Debug, Default)]
 struct Evidence {
     /// The calls that are witnesses of failure, the last one at the end. At most
@@ -275,8 +277,8 @@ impl Cooldown {
         if let Phase::Cooling { until } = self.phase { Some(until) } else { None }
     }
 
-    /// Returns the total time that the target was closed, that is, cooling down or probing. The
-    /// wait budgets of queued calls are paused meanwhile.
+    /// Returns the total time since its creation that the target was closed, that is, cooling down
+    /// or probing. The wait budgets of queued calls are paused during this time.
     pub fn closed(&self, now: Instant) -> Duration {
         self.closed_for
             + self.closed_since.map_or(Duration::ZERO, |since| now.saturating_duration_since(since))
@@ -355,8 +357,8 @@ impl Cooldown {
         self.successes.count(now);
     }
 
-    /// Records that an attempt was cancelled. If it was the last probe, the next one may be
-    /// admitted at once.
+    /// Records that an attempt was cancelled. If it was the most recent probe, another probe may be
+    /// admitted immediately.
     pub fn on_cancelled(&mut self, attempt: Attempt) {
         if attempt.epoch == self.epoch
             && let Phase::Probing { in_flight } = &mut self.phase
@@ -365,11 +367,12 @@ impl Cooldown {
         }
     }
 
-    /// Records the failure of an attempt, which may start or prolong a cool-down. Only failures
-    /// after which the same request may succeed are recorded. Returns how the call continues.
+    /// Records the failure of an attempt, which may start or prolong a cool-down. Returns how the
+    /// call continues if it is retried.
     ///
-    /// `call` identifies the call, and `delay` is the `Retry-After` of the provider. A `delay` of
-    /// more than a day is ignored. `jitter` is uniform in `[0, 1)`.
+    /// `call` identifies the call, `failure` is the result of [`Failure::from_outcome`], and
+    /// `delay` is the `Retry-After` of the provider. A `delay` of more than a day is ignored.
+    /// `jitter` is uniform in `[0, 1)`.
     pub fn on_failure(
         &mut self,
         now: Instant,
@@ -383,8 +386,8 @@ impl Cooldown {
         let delay = delay.filter(|delay| *delay <= MAX_DELAY);
         let is_cooling = self.until().is_some_and(|until| until > now);
         if let Some(delay) = delay.filter(|_| !is_current && !is_cooling) {
-            // The target was asked since, so it is held only for the rest of the delay. The call
-            // itself waits for all of it.
+            // Later attempts were admitted since, so the target cools down only for the rest of the
+            // delay. The call itself waits for the whole delay.
             let ends = attempt.sent + delay;
             if ends > now {
                 self.evidence.is_confirmed = true;
@@ -393,7 +396,7 @@ impl Cooldown {
             return Hold::No;
         }
         let is_probe = is_current && self.is_probing();
-        // As far as is known, the call fails wherever it is sent.
+        // The request itself may have caused this failure and an earlier one.
         let repeats = attempt.has_failed && failure == Failure::Other;
         if is_current {
             let took = now.saturating_duration_since(attempt.sent).min(MAX_FAILURE_TIME);
@@ -421,8 +424,7 @@ impl Cooldown {
     }
 
     /// Records the failure of a probe that was sent at `sent`. Cools the target down for one
-    /// interval, unless a later probe is in flight. `repeats` is `true` if the call has failed here
-    /// before.
+    /// interval, unless a later probe is in flight. `repeats` is as in [`Cooldown::add_witness`].
     fn probe_failed(&mut self, now: Instant, sent: Instant, repeats: bool, jitter: f64) {
         self.evidence.is_confirmed |= !repeats;
         if let Phase::Probing { in_flight: Some(in_flight) } = &mut self.phase {
@@ -457,8 +459,10 @@ impl Cooldown {
         (self.failure_time() * PATIENCE_FACTOR).max(MIN_PATIENCE)
     }
 
-    /// Records a witness of failure, and starts the outage if there are enough of them. `repeats`
-    /// is `true` if the call has failed here before.
+    /// Records the failed call as a witness of failure if it is a new one (see the [module
+    /// documentation](self)), and starts an outage if there are [`OUTAGE_WITNESSES`] of them and
+    /// the target has worked before or is worth waiting for. `repeats` is `true` if an earlier
+    /// attempt of the call failed and this failure, too, may be the call's own fault.
     fn add_witness(&mut self, call: u64, failure: Failure, repeats: bool) {
         let evidence = &mut self.evidence;
         let is_new_attempt_witness = self.has_worked && matches!(failure, Failure::Unread { .. });
@@ -512,8 +516,8 @@ impl Cooldown {
         }
     }
 
-    /// Enters the next phase if the time of the current one is over: of a cool-down, of the wait
-    /// for hanging probes, or of a ramp.
+    /// Enters the next phase if the cool-down, the wait for hanging probes, or the ramp of the
+    /// current phase is over.
     fn advance(&mut self, now: Instant, limit: usize) {
         match self.phase {
             Phase::Cooling { until } if until <= now => self.phase = Phase::Probing { in_flight: None },

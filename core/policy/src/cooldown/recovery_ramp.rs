@@ -5,10 +5,10 @@ use std::time::{Duration, Instant};
 
 /// Period over which events are counted, in seconds.
 const SECONDS: usize = 10;
-/// Minimum number of events within [`SECONDS`] for a known rate. Fewer events say more about the
-/// demand than about the target.
+/// Minimum number of events within the last ten seconds from which a rate is calculated. Fewer
+/// events say more about the demand than about the target.
 const MIN_KNOWN: u32 = 8;
-/// Time in which the rate of admitted attempts doubles during a ramp.
+/// Time within which the rate of admitted attempts doubles during a ramp.
 const DOUBLING: Duration = Duration::from_secs(2);
 /// Maximum delay of an attempt in a ramp with a known rate, compared with a ramp with an unknown
 /// rate.
@@ -74,7 +74,7 @@ impl Ramp {
         Self { known: known.filter(|known| *known < cold), cold: known.unwrap_or(cold).max(cold) }
     }
 
-    /// Returns the time from the start of the ramp to the event with the number `count`.
+    /// Returns the time from the start of the ramp to the time at which `count` events are due.
     pub(crate) fn due(&self, count: f64) -> Duration {
         let cold = due(count, self.cold);
         self.known.map_or(cold, |known| due(count, known).min(MAX_LAG.saturating_add(cold)))

@@ -1,4 +1,5 @@
-//! Start-time fair queueing: decides which tenant's call is dispatched next within one lane.
+//! Start-time fair queueing: decides which tenant's call is dispatched next within one lane
+//! (priority class).
 //!
 //! Each waiting call has a start tag `S = max(V, F)`. `F` is the finish tag of the tenant's last
 //! dispatched call, and `V` is the lane's virtual time when the tenant last began to wait. The call
@@ -6,7 +7,7 @@
 //! advances the virtual time to `S`. For two tenants that always have calls waiting, the work
 //! received over any interval, divided by the weight, differs by at most the largest cost of one
 //! call of each, also divided by the weight (Goyal, Vin, Cheng: Start-time Fair Queueing, 1996). A
-//! tenant that was idle starts at the current virtual time, so idle time earns no credit.
+//! tenant that was idle starts at the current virtual time, so idle time gives it no advantage.
 //!
 //! The first call of a tenant that begins to wait has the current virtual time as its start tag, so
 //! its dispatch does not advance the virtual time. A retry does not advance it either. A stream of
@@ -61,7 +62,8 @@ pub struct VirtualTime {
 pub struct Account {
     /// Finish tag of the last dispatched call.
     finish: Tag,
-    /// Cost of the last dispatched call, divided by the weight of the tenant.
+    /// Cost charged for the last dispatched call at its dispatch, divided by the weight of the
+    /// tenant.
     last: f64,
 }
 
@@ -72,9 +74,9 @@ pub struct DispatchOrder {
     pub tag: Tag,
     /// Virtual time at which the tenant began to wait.
     pub since: Tag,
-    /// The least start tag of the other waiting tenants, if the call is dispatched before its turn
-    /// (for a reserved share, or because its tenant is in debt). `None` if it is dispatched in turn
-    /// or no other tenant waits.
+    /// The least start tag of the other waiting tenants, if the call may be dispatched before its
+    /// turn: it uses a reserved slot, or its tenant is in debt, so that the call may have overtaken
+    /// others that do not fit. `None` if it is dispatched in turn or no other tenant waits.
     pub first: Option<Tag>,
 }
 
@@ -130,8 +132,9 @@ impl VirtualTime {
         self.started = self.now;
     }
 
-    /// Returns `true` if the tenant is in debt: its calls cost more than was charged at dispatch,
-    /// or it was charged for retries.
+    /// Returns `true` if the tenant is in debt: its finish tag is ahead of the virtual time by more
+    /// than the charge of its last dispatched call. This happens if calls cost more than was
+    /// charged at their dispatch, or if retries were charged.
     pub fn is_owed(&self, account: &Account) -> bool {
         account.finish.0 - self.now.0 > account.last * (1.0 + 1e-9)
     }

@@ -123,7 +123,8 @@ impl Forecast {
         let produced = saturate(produced);
         let outgrown = self.lengths.partition_point(|length| self.bounded(*length) <= produced);
         let left = self.lengths.get(outgrown..).unwrap_or_default();
-        // The answer has exceeded all lengths: as much again, or the little that is allowed.
+        // The answer has exceeded all lengths: as many tokens again are expected, but no more than
+        // the maximum allows.
         let beyond = self.bounded(produced.saturating_mul(2)).saturating_sub(produced).max(1);
         let beyond = left.is_empty().then_some(beyond);
         left.iter().rev().map(move |length| self.bounded(*length) - produced).chain(beyond)
@@ -134,7 +135,8 @@ impl Forecast {
     }
 }
 
-/// Uses the medians of 32 equally likely parts of the learned distribution.
+/// Creates a forecast from the medians of 32 equally likely parts of the learned distribution,
+/// limited to its maximum.
 impl From<&Output> for Forecast {
     fn from(output: &Output) -> Self {
         let middle = |part: usize| (part as f64 + 0.5) / POINTS as f64;

@@ -11,7 +11,7 @@
 //! Steps are exact up to 32 tokens ahead, and rounded to a sixteenth of their distance beyond that.
 //! An end in between counts at the next step, so memory use is never underestimated.
 
-/// Number of steps for each doubling of the distance from now.
+/// Number of steps for each doubling of the distance from now, beyond the first `2 * FINE` steps.
 const FINE: u32 = 16;
 
 /// Predicted memory use, in tokens, at each future step.
@@ -34,12 +34,12 @@ struct Change {
     calls: f64,
     /// Expected tokens that the ending calls hold now.
     held: f64,
-    /// Decrease of the variance of the number of calls that are still running.
+    /// Decrease of the variance of the number of running calls.
     variance: f64,
-    /// Like `variance`, with the variance of each call multiplied by the tokens that it holds now.
+    /// Decrease of the covariance between the number of running calls and the tokens that they hold
+    /// now.
     variance_held: f64,
-    /// Like `variance`, with the variance of each call multiplied by the square of the tokens that
-    /// it holds now.
+    /// Decrease of the variance of the tokens that the running calls hold now.
     variance_held_squared: f64,
 }
 

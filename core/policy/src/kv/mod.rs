@@ -1,5 +1,5 @@
-//! KV-cache memory: how many tokens a self-hosted engine can hold at once, and how many the calls
-//! in flight will hold.
+//! KV-cache memory: how many tokens a self-hosted engine can hold at the same time, and how many
+//! the calls in flight will hold.
 //!
 //! # Algorithm
 //!
@@ -68,11 +68,12 @@ use memory_forecast::Horizon;
 use slab::Slab;
 use tidegate_tokens::Demand;
 
-/// Number of standard deviations that are added to the mean memory use. Chosen by the experiment
-/// `kv`, together with the default headroom, on seeds that it does not report.
+/// Number of standard deviations that are added to the mean memory use. Chosen together with the
+/// default headroom, in runs of the benchmark experiment `kv` with random seeds other than those of
+/// its reported results.
 const CAUTION: f64 = 1.25;
 
-/// Mean number of tokens that calls may produce before memory use is calculated again. Less than a
+/// Mean number of output tokens per call after which memory use is calculated again. Less than a
 /// block.
 const MAX_UNSURVEYED: u64 = 8;
 
@@ -96,7 +97,7 @@ pub struct Kv {
     calls: Slab<Call>,
     /// The prefixes of the prompts of all calls in flight, by hash.
     prefixes: HashMap<u64, HeldPrefix>,
-    /// Sum of the tokens of all prefixes that a second call has held, each counted once.
+    /// Sum of the tokens of all prefixes that more than one call has held, each counted once.
     shared: u64,
     /// Memory use of all calls in flight at each future step.
     horizon: Horizon,
@@ -166,8 +167,9 @@ impl Kv {
         kv
     }
 
-    /// Returns the minimum memory of a call, to compare with [`Kv::available`]: its prompt tokens.
-    /// The output is not included, because its length is known better at admission.
+    /// Returns the minimum memory of a call in tokens, to compare with [`Kv::available`]: its
+    /// prompt tokens, but at most the usable memory if the prompt fits into the capacity. The
+    /// output is not included, because its length is known better at admission.
     pub fn need(&self, demand: &Demand) -> u32 {
         saturate(if demand.input <= self.capacity { demand.input.min(self.usable) } else { demand.input })
     }
@@ -197,8 +199,9 @@ impl Kv {
         self.slack(demand, forecast, prefix) >= 0.0
     }
 
-    /// Returns the usable memory that is left at the predicted peak if this call is admitted.
-    /// Negative if the call does not fit.
+    /// Returns the usable memory, in tokens, that is left at the predicted peak if this call is
+    /// admitted. Negative if the call does not fit. On an idle engine, this is the whole usable
+    /// memory, or negative infinity if the prompt exceeds the capacity.
     pub fn slack(&self, demand: &Demand, forecast: &Forecast, prefix: &Prefix) -> f64 {
         if self.calls.is_empty() {
             return if demand.input <= self.capacity { self.usable as f64 } else { f64::NEG_INFINITY };
@@ -358,7 +361,8 @@ impl Call {
         self.change_by(horizon, sign, self.input);
     }
 
-    /// Like [`Call::change`], with `input` instead of the prompt tokens of the call.
+    /// Adds (`sign` 1) or subtracts (-1) the memory use that the call would have with `input`
+    /// prompt tokens.
     fn change_by(&self, horizon: &mut Horizon, sign: f64, input: u64) {
         let remaining = self.forecast.remaining(self.produced);
         let held = input as f64 + self.produced as f64 + BLOCK / 2.0;

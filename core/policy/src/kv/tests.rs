@@ -19,8 +19,8 @@ fn demand(input: u64, output: u64) -> Demand {
 /// tokens.
 type InFlight = (u64, u64, Vec<u64>);
 
-/// Returns a memory with these calls and their reservations. Each call made its progress after it
-/// was admitted.
+/// Returns a [`Kv`] with these calls in flight, and their reservations. The output so far of each
+/// call is reported after its admission.
 fn kv_with(capacity: u64, calls: &[InFlight]) -> (Kv, Vec<KvReservation>) {
     let mut kv = Kv::new(capacity, 0.0);
     let reservations = calls
@@ -72,8 +72,8 @@ fn simulated_peak(calls: &[InFlight], slack: f64) -> f64 {
 /// Number of tokens by which each prefix of a test prompt is longer than the previous one.
 const CHUNK: u64 = 64;
 
-/// Returns the prefixes of a prompt of `input` tokens, each of one byte. Each hash stands for
-/// [`CHUNK`] more tokens.
+/// Returns the prefixes of a prompt of `input` tokens, in which each token is one byte long. Each
+/// hash stands for [`CHUNK`] more tokens.
 fn prefix(hashes: &[u64], input: u64) -> Prefix {
     let ends = (1..=hashes.len() as u32).map(|nth| nth * CHUNK as u32).collect();
     Prefix::new(hashes.into(), ends, input)
@@ -266,7 +266,8 @@ fn shared_prefix_stays_counted_after_its_first_call_ends() {
 }
 
 /// Two prompts begin with the same 256 bytes, and the rest of the second one has more tokens per
-/// byte. Sharing the prefix saves at most the tokens that it counts for in the first call.
+/// byte. In either order of admission, sharing the prefix saves only the 64 tokens that it counts
+/// for in the first prompt.
 #[test]
 fn shared_prefix_saves_at_most_what_it_was_counted_for() {
     let hashes = [1, 2, 3, 4];
@@ -337,8 +338,8 @@ fn produced_tokens_never_decrease() {
     kv.release(reservation);
 }
 
-/// Calls in different phases do not reach their maximum at the same time, unlike under a
-/// reservation of the maximum.
+/// Calls in different phases do not reach their maximum memory use at the same time, so the
+/// predicted peak is far below the sum of their maxima.
 #[test]
 fn calls_in_different_phases_reuse_future_memory() {
     let phases: Vec<InFlight> = (0..10).map(|k| (0, 100 * k, vec![1_000])).collect();
@@ -362,7 +363,7 @@ fn unary_answer_counts_in_full() {
     [first, second, seen].into_iter().for_each(|reservation| kv.release(reservation));
 }
 
-/// A forecast from the learned lengths of a target has their mean and maximum.
+/// A forecast from the learned output lengths has their mean, within 5 %, and their maximum.
 #[test]
 fn learned_forecast_keeps_mean_and_maximum() {
     let mut estimator = Estimator::new();

@@ -10,8 +10,8 @@
 //! A new client has no counts, and if all of its calls start alike, their common prefix looks like
 //! one conversation. A key is therefore used only if its share of the calls so far is at most
 //! [`MAX_UNPROVEN_SHARE`] (or half of a replica's share, if that is larger), that is, after three
-//! calls that started differently. Otherwise, 64 clients that start at once with one system prompt
-//! would all use the same replica.
+//! calls that started differently. Otherwise, 64 clients that start at the same time with one
+//! system prompt would all use the same replica.
 
 use super::prefix_cache::HashLru;
 use tidegate_protocol::request::Affinity;

@@ -2,12 +2,13 @@
 //! whatever it has cached.
 //!
 //! The bound is `max(1.25 mean, mean + 2 sqrt(mean))` calls of all clients, where `mean` is the
-//! replica's part of all calls by weight. If calls are few, the ratio alone would exclude replicas
-//! because of Poisson noise in 18 % of the cases; with the square root, it does in 2 %. The bound
-//! is at least one, so that any replica of an idle pool can take a call.
+//! number of all calls in the pool times the replica's share of the total weight. If calls are few,
+//! the ratio alone would exclude replicas because of Poisson noise in 18 % of the cases; with the
+//! square root, it does in 2 %. The bound is at least one, so that any replica of an idle pool can
+//! take a call.
 
-/// Returns the load bound of a replica, in calls. `mean` is the replica's part of all calls by
-/// weight, including the new call.
+/// Returns the load bound of a replica, in calls of all clients. `mean` is the number of all calls
+/// in the pool, including the new call, times the replica's share of the total weight.
 pub(super) fn max_calls(mean: f64) -> f64 {
     (1.25 * mean).max(mean + 2.0 * mean.sqrt()).max(1.0)
 }

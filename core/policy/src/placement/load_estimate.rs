@@ -193,7 +193,8 @@ impl Load {
         self.tokens = self.tokens.saturating_sub(tokens);
     }
 
-    /// Removes a call from those without a first token.
+    /// Removes a call with `uncached` prompt tokens to be computed from the calls without a first
+    /// token.
     fn stop_awaiting(&mut self, uncached: u64) {
         self.awaiting = self.awaiting.saturating_sub(1);
         self.awaiting_tokens = self.awaiting_tokens.saturating_sub(uncached);

@@ -21,7 +21,7 @@ impl Placement {
         for slot in &mut self.replicas {
             slot.take_if(|replica| replica.has_drained());
         }
-        // A replica that joins running ones starts slowly. The first ones start at once.
+        // A replica that joins running ones begins with slow start. The first ones do not.
         let starts = self.known().any(|(_, replica)| replica.health.last_alive.is_some());
         let (mut joined, mut is_complete) = (ReplicaSet::NONE, true);
         for member in members {
@@ -46,9 +46,9 @@ impl Placement {
         joined
     }
 
-    /// Returns all members if some could not join because the pool was full and an index is free
-    /// now, or `None` otherwise. Call this after a replica has left, and pass the result to
-    /// [`Placement::set_members`].
+    /// If some members could not join because the pool was full, and an index is free now, returns
+    /// all members. Otherwise, returns `None`. Call this after a replica has left, and pass the
+    /// result to [`Placement::set_members`].
     pub fn take_pending(&mut self) -> Option<Arc<[ReplicaConfig]>> {
         self.pending
             .take_if(|_| self.replicas.len() < MAX_REPLICAS || self.replicas.iter().any(Option::is_none))

@@ -5,14 +5,14 @@
 //! seeded generator. Replicas are addressed by their index in a table of up to [`MAX_REPLICAS`]
 //! entries. An index is reused after its replica has left; a [`ReplicaId`] never is.
 //!
-//! - `select`: the selection rule and its rationale. Its inputs are `load` (work queued before a
-//!   call), `speed` (of replicas relative to each other), `prefix_cache` (which prefixes are cached
-//!   where), `affinity_key` and `rendezvous` (a key per conversation, and the order of replicas for
-//!   a key, on which independent clients agree), and `load_bound`.
+//! - `select`: the selection rule and its rationale. Its inputs are `load_estimate` (work queued
+//!   before a call), `replica_speed` (relative to other replicas), `prefix_cache` (which prefixes
+//!   are cached where), `affinity_key` and `rendezvous` (a key per conversation, and the order of
+//!   replicas for a key, on which independent clients agree), and `load_bound`.
 //! - `health`: a state machine per replica, which decides whether the replica is eligible. Evidence
 //!   that may be wrong (failing calls, silence) ejects at most half of the pool, and the least bad
 //!   replicas stay. Replicas that refuse connections are always ejected.
-//! - `polls`: when to poll the health, the load and the models of each replica.
+//! - `poll_schedule`: when to poll the health, the load and the models of each replica.
 //! - `members`: which replicas join and leave, and which models they serve.
 //!
 //! If metrics are stale, the load of a replica is unknown. An unknown load counts neither as full
@@ -70,7 +70,7 @@ pub struct Placement {
     settings: HealthSettings,
     prefix_cache: PrefixCache,
     counts: Counts,
-    /// Decaying mean of the uncached prompt tokens of a call.
+    /// Exponentially decaying mean of the number of uncached prompt tokens per call.
     mean_uncached: f64,
     /// All members, if some have not joined because no index was free. Otherwise `None`.
     pending: Option<Arc<[ReplicaConfig]>>,
@@ -442,8 +442,8 @@ impl Placement {
     }
 
     /// Returns the ejected replicas that stay eligible because more than half of the pool is
-    /// ejected: the least bad ones. Draining replicas and those that refuse connections are left
-    /// out of both counts.
+    /// ejected: the least bad ones. Draining replicas, and replicas that refuse connections, count
+    /// neither as ejected nor as part of the pool.
     fn exempt(&self) -> ReplicaSet {
         let listening = self.filter(|replica| !replica.draining && !replica.health.is_refusing());
         let mut ejected: Vec<(usize, &Replica)> = self.known().collect();

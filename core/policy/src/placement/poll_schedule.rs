@@ -14,10 +14,10 @@ use super::{HealthState, Placed, PollKind, PollRequest, PollRequests, Replica};
 
 /// How long polling continues after a call was last sent, or last waited in the queue.
 const ACTIVE_FOR: Duration = Duration::from_secs(10);
-/// Time without a byte from a replica with calls of this client until its health is polled.
+/// Time without a byte from a healthy replica with calls of this client until its health is polled.
 const SILENT_INTERVAL: Duration = Duration::from_millis(300);
-/// Time without a byte from a replica without calls of this client until its health is polled. It
-/// is longer because no call is affected, and each client polls.
+/// Time without a byte from a healthy replica without calls of this client until its health is
+/// polled. It is longer because no call is affected, and each client polls.
 const IDLE_INTERVAL: Duration = Duration::from_millis(1_250);
 /// Interval between health polls of suspect replicas and replicas on trial.
 const SUSPECT_INTERVAL: Duration = Duration::from_millis(250);
@@ -64,7 +64,7 @@ pub(super) struct PollState {
     /// Time by which health is polled even if the interval is not over, or `None` if only the
     /// interval counts.
     pub(super) urgent: Option<Instant>,
-    /// Whether the last answered model poll returned models.
+    /// Whether the last requested model poll was answered with models.
     pub(super) knows_models: bool,
 }
 
@@ -77,7 +77,7 @@ impl PollState {
         slot.last
     }
 
-    /// Makes a model poll due at once, because another process may serve other models.
+    /// Makes a model poll due immediately, because another process may serve other models.
     pub(super) fn forget_models(&mut self) {
         self.slots[PollKind::Models as usize] = PollSlot::default();
     }

@@ -12,10 +12,10 @@
 //!    calls. Cached prefixes are those that [this client sent](super::prefix_cache). Because it is
 //!    not known what other clients sent, the owner of the key (the first in the order) is assumed
 //!    to hold a part of the prompt that equals their share of the traffic.
-//! 3. Choose the candidate with the lowest cost: the [work](super::load_estimate) before the call, plus
-//!    uncached prompt tokens times (1 + [`UNCACHED_FACTOR`]), divided by the replica's
-//!    [speed](super::replica_speed) and weight. The factor is above one because later calls wait for those
-//!    tokens too, and other prefixes are evicted for them. Ties are broken at random.
+//! 3. Choose the candidate with the lowest cost: the [work](super::load_estimate) before the call,
+//!    plus uncached prompt tokens times (1 + [`UNCACHED_FACTOR`]), divided by the replica's
+//!    [speed](super::replica_speed) and weight. The factor is above one because later calls wait
+//!    for those tokens too, and other prefixes are evicted for them. Ties are broken at random.
 //!
 //! # Rationale
 //!
@@ -29,8 +29,9 @@ use std::time::Instant;
 use super::{Placement, Replica, ReplicaSet, Wants, Work, load_bound, rendezvous};
 use super::{load_estimate::Others, replica_speed::PoolSpeed};
 
-/// Discount on the cached tokens of replicas that do not own the key, if all traffic is that of
-/// other clients. It is proportional to their share.
+/// Fraction by which the cached tokens of replicas that do not own the key are discounted if all
+/// traffic is that of other clients. The discount is proportional to other clients' share of the
+/// traffic.
 ///
 /// Other clients send the prefix to its owner only, so a copy elsewhere is evicted earlier.
 const NON_OWNER_DISCOUNT: f64 = 0.5;
@@ -42,12 +43,13 @@ const UNCACHED_FACTOR: f64 = 2.0;
 const DECODE_COST: f64 = 64.0;
 /// Fixed work of each call before its first token, in prompt tokens.
 const CALL_COST: f64 = 256.0;
-/// Factor on the load bound for calls with a key.
+/// Factor by which calls with an affinity key may exceed the load bound.
 const AFFINITY_SLACK: f64 = 1.5;
 /// Share of other clients' calls, from 0 to 1, below which no candidates are sampled: all replicas
 /// are compared.
 const NEGLIGIBLE_SHARE: f64 = 0.1;
-/// Minimum probability of adding replicas that are in slow start and have no calls to the sample.
+/// Minimum probability with which replicas that are in slow start and have no calls are added to
+/// the sample.
 const NEW_REPLICA_SHARE: f64 = 0.02;
 
 /// A replica that can take the call, with the inputs of the cost estimate.
@@ -57,7 +59,7 @@ pub(super) struct Candidate {
     pub(super) index: usize,
     /// Number of calls at the replica, of all clients.
     calls: f64,
-    /// The current weight: a part of the configured one during slow start.
+    /// The current weight: a part of the configured one during slow start and trials.
     share: f64,
     /// The configured weight. Slow start limits how many calls a replica gets, not how fast it
     /// answers.
@@ -131,7 +133,7 @@ impl Placement {
     }
 
     /// Returns the mean of other clients' load over those `open` replicas at which it is known. If
-    /// it is known at none, returns no load. The mean is assumed for the other replicas.
+    /// it is known for none, returns a load of zero. The mean is assumed for the other replicas.
     fn mean_of_others(&self, now: Instant, open: ReplicaSet) -> Others {
         let open = self.known().filter(|(index, _)| open.contains(*index));
         let known: Vec<Others> = open.filter_map(|(_, replica)| replica.load.others(now)).collect();
@@ -225,8 +227,8 @@ impl Placement {
         draws.into_iter().map(|(position, _)| position).collect()
     }
 
-    /// Draws a candidate in proportion to its share, but not the replica at the index `except`.
-    /// Returns `None` if there is no other candidate.
+    /// Draws a candidate with a probability proportional to its current weight, but not the replica
+    /// at the index `except`. Returns `None` if there is no other candidate.
     fn draw(&mut self, candidates: &[Candidate], except: Option<usize>) -> Option<Candidate> {
         let others = || candidates.iter().filter(|candidate| Some(candidate.index) != except);
         let mut left = self.rng.f64() * others().map(|candidate| candidate.share).sum::<f64>();
@@ -249,8 +251,9 @@ impl Placement {
     }
 }
 
-/// Removes the candidates whose calls exceed `slack` times the load bound. If there are candidates,
-/// at least one remains.
+/// Removes the candidates that would exceed `slack` times the load bound with one more call, except
+/// those that have at most their part of all calls by weight. If there are candidates, at least one
+/// remains.
 fn within_bound(candidates: &mut Vec<Candidate>, slack: f64) {
     let calls = candidates.iter().map(|candidate| candidate.calls).sum::<f64>() + 1.0;
     let shares = candidates.iter().map(|candidate| candidate.share).sum::<f64>();

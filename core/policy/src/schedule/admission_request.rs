@@ -19,25 +19,28 @@ pub struct Ticket {
     pub lane: Lane,
     /// When the call was first queued. A retry keeps the time of the first attempt.
     pub queued_at: Instant,
-    /// When the call is refused if it still waits. In contrast to `wait`, time while the target is
-    /// closed counts.
+    /// The time at which the call is refused if it is still waiting. In contrast to `wait`, it does
+    /// not move while the target is closed.
     pub deadline: Instant,
-    /// The wait budget: how long the call may wait, not counting time while the target is closed.
-    /// `None`: the call may wait until `deadline`.
+    /// The wait budget: how long the call may wait, without the time in which the target is closed
+    /// (it cools down, is being probed, or has no replica that accepts calls). `None`: the call may
+    /// wait until `deadline`.
     pub wait: Option<Duration>,
     /// Whether an earlier attempt of the call at this target failed in a way that the call itself
-    /// may have caused. Such a call is not used as a probe if another call can be.
+    /// may have caused. Such a call is not sent as a probe of a failing target if another call can
+    /// be.
     pub has_failed: bool,
-    /// The input and the expected output of the call, in tokens, from which the budgets and the
-    /// memory are charged.
+    /// The input and the expected output of the call, in tokens. The call is charged by them to the
+    /// rate budgets and to the engine's memory.
     pub demand: Demand,
-    /// The expected length of the answer, from which its use of memory is predicted. The default
-    /// uses the expected output of `demand`.
+    /// The expected length of the answer in tokens, from which the call's use of the engine's
+    /// memory is predicted. The default uses the expected output of `demand`.
     pub forecast: Forecast,
-    /// Whether the answer is streamed, so that its first token arrives before its end.
+    /// Whether the answer is streamed, that is, arrives token by token.
     pub streams: bool,
-    /// The estimated cost in fair queueing: tokens, tokens times seconds of memory, or 1 per call.
-    /// Must be positive and finite.
+    /// The estimated cost in fair queueing, in the unit that the target is configured for: input
+    /// and output tokens, tokens in memory times seconds, or 1 per call. Must be positive and
+    /// finite.
     pub cost: f64,
     /// What the call requires of its replica, such as a model, and the replicas that it should
     /// avoid. `None`: any replica may take it. Ignored unless the target is a pool.
@@ -53,7 +56,7 @@ pub struct Ticket {
 pub struct Settled {
     /// The tokens that the provider counted.
     pub usage: Usage,
-    /// The actual value of [`Ticket::cost`].
+    /// The actual cost in fair queueing, in the unit of [`Ticket::cost`].
     pub cost: f64,
 }
 
@@ -62,16 +65,19 @@ pub struct Settled {
 pub struct Refusal {
     /// The reason that is reported to the caller.
     pub reason: Reason,
-    /// The number of waiting calls of the same tenant that were ahead of the call. At most 1,000
-    /// for calls that have waited.
+    /// The number of calls that were ahead of the call. If the call was waiting: the waiting calls
+    /// of the same tenant and lane that were ahead of it, at most 1,000. If the call was new: all
+    /// waiting calls of the same tenant.
     pub position: usize,
-    /// The time after which the call may be admitted, or `None` if it is not known or if trying
-    /// again is of no use.
+    /// The estimated time from the refusal until the call may be admitted, or `None` if it is not
+    /// known or if trying again at this target is of no use.
     pub retry_after: Option<Duration>,
-    /// The rule that kept the call from being admitted, or `None` if it was not determined.
+    /// The rule that kept the call from being admitted, with details, or `None` if it was not
+    /// determined.
     pub why: Option<WaitExplanation>,
-    /// The maximum size of one call in tokens if `reason` is [`Reason::TooLarge`], otherwise
-    /// `None`.
+    /// The maximum size of one call in tokens if `reason` is [`Reason::TooLarge`]: of its input if
+    /// the memory is too small for it, otherwise as the exceeded rate budget counts. `None` for
+    /// other reasons.
     pub max_tokens: Option<u64>,
 }
 

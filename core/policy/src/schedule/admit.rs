@@ -1,5 +1,5 @@
-//! The decision about a new call: admit it, queue it, or refuse it. All refusals are created here,
-//! too.
+//! The decision about a new call: admit it, queue it, or refuse it. The refusals of waiting calls
+//! are created here, too.
 
 use std::time::{Duration, Instant};
 
@@ -16,12 +16,13 @@ pub(super) enum Retry {
     Never,
     /// At this time.
     At(Instant),
-    /// After the expected time in which this many slots are released. If calls lack first tokens
-    /// rather than slots, after the expected time in which this many calls get their first token.
+    /// After the expected time in which this many slots are released. If slots are free, but too
+    /// many calls await their first token: after the expected time in which this many calls get
+    /// their first token.
     After(usize),
 }
 
-/// Why a new call may not even be queued, with the details that its refusal reports.
+/// Why a new call may be neither admitted nor queued, with the details that its refusal reports.
 struct RefusalCause {
     reason: Reason,
     retry: Retry,
@@ -78,7 +79,8 @@ impl<W> Scheduler<W> {
         Err(Refusal { max_tokens: cause.max_tokens, ..refusal })
     }
 
-    /// Returns what is available to the call, or `None` if the call may not be admitted now.
+    /// Returns the tokens, memory and replicas that are available to the call, or `None` if the
+    /// call may not be admitted now.
     fn may_go(&mut self, now: Instant, call: &Candidate<'_>) -> Option<Available> {
         let ready = self.capacity.upstream.ready(now, call.ticket.has_failed);
         if self.draining || call.ticket.deadline <= now {
@@ -133,8 +135,8 @@ impl<W> Scheduler<W> {
         self.too_late(now, call)
     }
 
-    /// Returns the cause of a refusal by a pool in which no replica accepts calls, or `None` if a
-    /// replica does or if the target is not a pool.
+    /// Returns the cause of a refusal by a pool in which no replica accepts calls. Returns `None`
+    /// if a replica accepts calls, or if the target is not a pool.
     ///
     /// The deadline of the call is not considered, because a replica may return earlier or later
     /// than expected.
@@ -158,8 +160,11 @@ impl<W> Scheduler<W> {
     }
 
     /// Returns the cause of the refusal if the predicted wait of the call exceeds its deadline, its
-    /// wait budget or the latency objective of its lane. Returns `None` if the wait exceeds none of
-    /// them, or if no wait is predicted.
+    /// wait budget or, with [`Predict::Objective`], the latency objective of its lane.
+    ///
+    /// Returns `None` if the wait exceeds none of them, if no wait is predicted, if predictions are
+    /// configured not to refuse calls, or while a cool-down, an outage or a recovery is in
+    /// progress.
     fn too_late(&self, now: Instant, call: &Candidate<'_>) -> Option<RefusalCause> {
         let Candidate { tenant, ticket, .. } = *call;
         let mode = self.settings.predict;

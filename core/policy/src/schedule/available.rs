@@ -1,9 +1,9 @@
 //! What is available to waiting calls at one moment: the tokens left in the rate budgets, the free
 //! memory, and the replicas with a free slot.
 //!
-//! At a pool, a call fits if a replica of its [class](super::pool) has a slot and memory for it.
-//! For each class, one number summarizes this: the longest prompt for which a replica of the class
-//! has both.
+//! At a pool, calls are grouped into [classes](CallClass) by the replicas that may take them. A
+//! call fits if a replica of its class has a slot and memory for it. For each class, one number
+//! summarizes this: the longest prompt for which a replica of the class has both.
 
 use std::sync::Arc;
 
@@ -11,19 +11,21 @@ use super::{CallClass, Requirements};
 use crate::budget::{AvailableBudget, Need};
 use crate::placement::ReplicaSet;
 
-/// The maximum number of memory checks without success in one decision. Each check compares one
-/// call with the engine's memory and takes microseconds. The search for calls below floors and the
-/// search for all others may make this number of checks each.
+/// The maximum number of failed memory checks in one search for the next call. A check compares one
+/// call with the engine's memory and takes microseconds. A decision searches first among the calls
+/// of tenants and lanes that use fewer slots than are reserved for them (their floor), and then
+/// among all calls.
 const MAX_FAILED_CHECKS: u32 = 32;
 
-/// The memory checks that one decision may still make. After half of [`MAX_FAILED_CHECKS`] checks
-/// without success, only calls that need less memory than each of those are checked.
+/// The memory checks that one search for the next call may still make. After half of
+/// [`MAX_FAILED_CHECKS`] checks have failed, only calls that need less memory than each call that
+/// failed are checked.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct CheckBudget {
-    /// The number of checks without success that are left.
+    /// The number of further checks that may fail.
     left: u32,
-    /// The least memory, in tokens, that was needed by a call that did not fit. `u32::MAX` if all
-    /// calls fitted.
+    /// The least memory need, in tokens, of the calls that failed a check. `u32::MAX` if none
+    /// failed.
     shortest: u32,
 }
 
@@ -48,10 +50,12 @@ pub(super) struct Available {
     /// The tokens left in the rate budgets, and the free memory of a single server, which all calls
     /// share.
     pub(super) shared: AvailableBudget,
-    /// What the replicas of a pool have, or `None` if the upstream is a single server.
+    /// The free slots and memory of the replicas of a pool, or `None` if the upstream is a single
+    /// server.
     pub(super) replicas: Option<Arc<ReplicaAvailability>>,
-    /// The index of the replica whose memory is kept for the first call of a line, so that the
-    /// calls behind it may not use it. `None`: no replica.
+    /// The index of the replica whose memory is kept for the first call of a line (the waiting
+    /// calls of one tenant in one lane). The calls behind the first one may not use this memory.
+    /// `None`: no memory is kept.
     pub(super) kept: Option<usize>,
     /// Whether calls that have failed at this target are excluded, because the next call probes
     /// whether the target works again.
@@ -71,8 +75,9 @@ pub(super) struct LongestPrompt {
 }
 
 impl LongestPrompt {
-    /// Returns the maximum over replicas that have a slot. Each is given by its index and the
-    /// longest prompt, in tokens, for which it has memory. Returns `None` if there are no replicas.
+    /// Returns the longest prompt over the replicas in `all`, which have a free slot. Each is given
+    /// by its index and the longest prompt, in tokens, for which it has memory. Returns `None` if
+    /// `all` is empty.
     pub(super) fn max_of(all: impl Iterator<Item = (usize, u32)>) -> Option<Self> {
         all.fold(None, |most: Option<Self>, (at, longest)| match most {
             None => Some(Self { longest, at, but: 0 }),
@@ -81,7 +86,8 @@ impl LongestPrompt {
         })
     }
 
-    /// Returns the longest prompt in tokens if the replica `kept` may not be used.
+    /// Returns the longest prompt, in tokens, for which a replica has a slot and memory if the
+    /// replica with the index `kept` may not be used. `None`: all replicas may be used.
     fn without(self, kept: Option<usize>) -> u32 {
         if kept == Some(self.at) { self.but } else { self.longest }
     }
@@ -104,8 +110,8 @@ pub(super) struct ReplicaAvailability {
 }
 
 impl ReplicaAvailability {
-    /// Creates the availability. `classes` are the longest prompts in the order of the numbers of
-    /// the classes.
+    /// Creates the availability. `classes` yields the longest prompt of each class in the order of
+    /// the class numbers. For `open` and `held`, see the fields.
     pub(super) fn new(
         open: ReplicaSet,
         held: Option<usize>,
@@ -123,7 +129,7 @@ impl ReplicaAvailability {
 
     /// Returns the longest prompt, in tokens, for which a replica of the class other than `kept`
     /// has a slot and memory. If `class` stands for several classes, returns an upper bound.
-    /// Returns `None` if no replica has a slot.
+    /// Returns `None` if no replica of the class has a slot.
     fn longest_for(&self, class: CallClass, kept: Option<usize>) -> Option<u32> {
         if let Some(number) = class.number() {
             return self.classes.get(number).copied().flatten().map(|most| most.without(kept));
@@ -153,8 +159,8 @@ impl Available {
         Some(AvailableBudget { max_need: Need { kv, ..self.shared.max_need }, ..self.shared })
     }
 
-    /// Returns `true` if there are enough tokens and memory for the call, apart from the exact
-    /// check of its memory.
+    /// Returns `true` if there are enough tokens and, by an upper bound, enough memory for the
+    /// call. Only `Capacity::fits` also checks the memory exactly.
     pub(super) fn fits(&self, needs: &Requirements) -> bool {
         self.room_for(needs).is_some_and(|room| needs.need.fits(&room))
     }

@@ -28,13 +28,15 @@ use tidegate_tokens::Demand;
 pub(super) struct Capacity {
     pub(super) upstream: Box<dyn Upstream>,
     pub(super) budgets: Budgets,
-    /// Since when each rule has kept the next call from being dispatched, indexed by [`Rule`].
+    /// For each [`Rule`], the span of time in which it has kept calls from being dispatched.
+    /// Recorded only for [`Rule::Slots`], [`Rule::FirstTokens`], [`Rule::Reserved`] and the rules
+    /// in [`Rule::SIZES`].
     pub(super) blocked: [Span; Rule::COUNT],
     /// Whether any tenant has its own limit of tokens per minute. The queue accounts for these
     /// tokens.
     has_tenant_tokens: bool,
-    /// Whether calls can differ in what they lack even without rate budgets: by the memory, the
-    /// replicas or the tenant tokens that they need.
+    /// Whether some calls may fit while others do not, even without rate budgets: because the
+    /// memory, the replicas or the tenants' own tokens are limited.
     is_sized: bool,
     pub(super) in_flight: usize,
     /// The number of calls in flight in each lane, indexed by lane.
@@ -45,7 +47,8 @@ pub(super) struct Capacity {
     pub(super) grants: u64,
     /// When an attempt was last admitted, or `None` if there was none.
     pub(super) last_grant: Option<Instant>,
-    /// The slots of the upstream as of the last event. Cached because each decision reads them.
+    /// The number of slots of the upstream, and what keeps further calls from being sent, as of the
+    /// last event. Cached because each decision reads them.
     pub(super) limits: Limits,
 }
 
@@ -85,8 +88,8 @@ impl Capacity {
         self.in_flight + 1 >= self.limits.slots
     }
 
-    /// Returns `true` if calls can differ in what they lack. If `false`, either the next call in
-    /// order can be dispatched or none can.
+    /// Returns `true` if some calls may fit while others do not, because tokens, memory or replicas
+    /// are limited. If `false`, either the next call in order can be dispatched or none can.
     pub(super) fn is_sized(&self) -> bool {
         self.is_sized || self.budgets.is_limiting()
     }
@@ -97,8 +100,8 @@ impl Capacity {
         self.has_tenant_tokens || self.budgets.is_limiting()
     }
 
-    /// Returns what a call requires. The requirements are zero if the target limits neither tokens,
-    /// memory nor replicas.
+    /// Returns the tokens, the memory and the class of replicas that a call requires. The
+    /// requirements are zero if the target limits neither tokens, memory nor replicas.
     pub(super) fn needs(&mut self, ticket: &Ticket) -> Requirements {
         let has_failed = ticket.has_failed;
         if !self.is_sized && self.budgets.budgets.is_none() {
@@ -110,8 +113,9 @@ impl Capacity {
         Requirements { need, tenant_tokens, class: self.upstream.class(ticket), has_failed }
     }
 
-    /// Returns the memory or rate budget that is too small for the call even when unused, and its
-    /// size in tokens. Returns `None` if the call can be admitted at some time.
+    /// Returns the rule that the call can never satisfy, because the memory or a rate budget is too
+    /// small for it even when unused, and the size in tokens of the largest call that the rule
+    /// permits. Returns `None` if the call can be admitted at some time.
     pub(super) fn oversize(&self, call: &Candidate<'_>) -> Option<(Rule, u64)> {
         let most = self.upstream.oversize(call).map(|most| (Rule::Kv, most));
         most.or_else(|| self.budgets.oversize(&call.ticket.demand))
@@ -221,15 +225,16 @@ impl Capacity {
         have_changed
     }
 
-    /// Runs `operation` on the pool and updates `limits`. Returns `None` if the upstream is a
-    /// single server.
+    /// Runs `operation` on the pool, updates `limits`, and returns the result of `operation`.
+    /// Returns `None` if the upstream is a single server.
     pub(super) fn with_pool<T>(&mut self, operation: impl FnOnce(&mut Pool) -> T) -> Option<T> {
         let result = operation(self.upstream.as_pool_mut()?);
         self.read_limits();
         Some(result)
     }
 
-    /// Updates `limits`, and records in `blocked` since when slots or first tokens have been short.
+    /// Updates `limits`, and records in `blocked` whether all slots are in use, or too many calls
+    /// await their first token.
     pub(super) fn refresh_and_record(&mut self, now: Instant) {
         self.read_limits();
         for rule in [Rule::Slots, Rule::FirstTokens] {
@@ -237,9 +242,9 @@ impl Capacity {
         }
     }
 
-    /// Records in `blocked` which requirement keeps the first call in order from being dispatched
-    /// although slots are free. `None`: no requirement. `is_held` is `true` if something is
-    /// reserved for that call.
+    /// Records in `blocked` which requirement, `lack`, keeps the first call in order from being
+    /// dispatched although slots are free. `None`: no requirement. `is_held` is `true` if something
+    /// is reserved for that call.
     pub(super) fn record_shortage(&mut self, now: Instant, lack: Option<Rule>, is_held: bool) {
         for rule in Rule::SIZES {
             self.blocked[rule as usize].set(now, lack == Some(rule));
@@ -247,7 +252,7 @@ impl Capacity {
         self.blocked[Rule::Reserved as usize].set(now, is_held);
     }
 
-    /// Updates `limits`. If [`Limits::shortage`] has changed, also records since when.
+    /// Updates `limits`. If [`Limits::shortage`] has changed, also records the change in `blocked`.
     pub(super) fn refresh_limits(&mut self, now: Instant) {
         let before = self.limits.shortage;
         self.read_limits();
@@ -311,20 +316,21 @@ impl Budgets {
         self.lock().map_or(Need::ZERO, |budgets| budgets.need(demand))
     }
 
-    /// Returns the tokens that one call may take from each budget now.
+    /// Returns the tokens that one call may take from each budget now. Unbounded if no budget
+    /// limits calls.
     pub(super) fn room(&self, now: Instant) -> AvailableBudget {
         self.limiting().map_or(AvailableBudget::UNBOUNDED, |mut budgets| budgets.available(now))
     }
 
-    /// Returns the budget that is too small for the call even when full, and its size in tokens.
-    /// Returns `None` if the call can fit into each budget.
+    /// Returns the budget that is too small for the call even when full, and the size in tokens of
+    /// the largest call that it permits. Returns `None` if the call can fit into each budget.
     pub(super) fn oversize(&self, demand: &Demand) -> Option<(Rule, u64)> {
         let (kind, most) = self.limiting()?.oversize(demand)?;
         Some((kind.into(), most))
     }
 
-    /// Returns the budget that does not permit the call now, and when it will if no other call is
-    /// dispatched before. Returns `None` if all budgets permit the call.
+    /// Returns the budget that delays the call for longest, and when it permits the call if no
+    /// other call is dispatched before. Returns `None` if all budgets permit the call now.
     pub(super) fn lacking(&self, now: Instant, need: &Need) -> Option<(Rule, Instant)> {
         let (kind, at) = self.limiting()?.ready_at(now, need)?;
         Some((kind.into(), at))

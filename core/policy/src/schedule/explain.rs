@@ -9,8 +9,8 @@ impl<W> Selector<'_, W> {
     /// rule. The time is `None` if that depends on other events. Returns `None` if the call is
     /// admissible. `id` is `None` for a call that is not waiting.
     ///
-    /// The rules are checked in this order: closed upstream, the tenant's own limits, the target's
-    /// limits.
+    /// The rules are checked in this order: whether the upstream accepts calls, the tenant's own
+    /// limits, the target's limits, and the resources that are reserved for another call.
     pub(super) fn first_unmet_rule(
         &mut self,
         call: &Candidate<'_>,
@@ -43,7 +43,8 @@ impl<W> Selector<'_, W> {
         (!self.capacity.fits(call, &self.unreserved(available))).then_some((Rule::Reserved, None))
     }
 
-    /// Returns since when `rule` has kept calls like this one waiting.
+    /// Returns since when `rule` has kept the call waiting. If that was not recorded, returns when
+    /// a call was last admitted, or when this call was queued if none was.
     fn blocked_since(&self, rule: Rule, call: &Candidate<'_>) -> Instant {
         let tenant = self.queue.tenants.get(call.tenant);
         let since = match rule {
@@ -73,8 +74,8 @@ impl<W> Scheduler<W> {
     }
 
     /// Returns which rule keeps a call waiting, since when, and how long it is expected to wait.
-    /// `ahead_in_line` is the number of calls ahead of it in its line. `id` is `None` for a call
-    /// that is not waiting.
+    /// `ahead_in_line` is the number of waiting calls of the same tenant and lane that are ahead of
+    /// it. `id` is `None` for a call that is not waiting.
     pub(super) fn why(
         &mut self,
         now: Instant,

@@ -9,7 +9,7 @@ use super::{TenantId, Tenants};
 use crate::Lane;
 use tidegate_config::LaneConfig;
 
-/// The tenant or lane that a floor belongs to.
+/// The tenant or lane for which a floor reserves slots.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Holder {
     Tenant(TenantId),
@@ -36,7 +36,7 @@ pub(super) struct Floors {
     pub(super) last: Option<Holder>,
 }
 
-/// A holder that has waiting calls and fewer slots than its floor.
+/// A tenant or lane that has waiting calls and fewer slots than its floor reserves.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct UnderFloor {
     pub(super) holder: Holder,

@@ -29,8 +29,8 @@ pub struct Grant {
     pub(super) slot: UpstreamSlot,
     /// The number of slots in use when this one was granted, itself included.
     pub in_flight: usize,
-    /// The part of the call's wait budget that was used while the call waited for this slot. Time
-    /// while the target was closed is not counted.
+    /// The part of the call's wait budget ([`Ticket::wait`](super::Ticket::wait)) that was used
+    /// while the call waited for this slot. Time while the target was closed is not counted.
     pub spent: Duration,
     /// Whether the success or failure of the attempt was reported to the upstream.
     pub(super) is_reported: bool,
@@ -106,7 +106,7 @@ impl<W> Scheduler<W> {
     }
 
     /// Corrects the estimated charges of an attempt to its actual usage. A cost that is not finite
-    /// or is negative is ignored.
+    /// or is negative is ignored. A cost of more than 10,000 times the charged one is cut to that.
     ///
     /// Call [`Scheduler::next`] afterwards.
     pub fn settle(&mut self, now: Instant, grant: &mut Grant, settled: &Settled) {
@@ -151,8 +151,8 @@ impl<W> Scheduler<W> {
         }
     }
 
-    /// Excludes an attempt from the latency samples of the adaptive limit. The attempt keeps its
-    /// slot.
+    /// Excludes an attempt from the latency samples of the adaptive limit, and from the calls that
+    /// await their first token. The attempt keeps its slot.
     pub fn detach(&mut self, now: Instant, grant: &mut Grant) {
         self.stop_observing(now, grant, 0);
     }
@@ -206,8 +206,8 @@ impl<W> Scheduler<W> {
         hold
     }
 
-    /// Releases a slot. An attempt whose success or failure was not reported counts as cancelled;
-    /// if it was a probe of a closed target, another probe may follow.
+    /// Releases a slot. For the cool-down, an attempt whose success or failure was not reported
+    /// counts as cancelled. If such an attempt was a probe, another probe may follow.
     ///
     /// - Attempts that were not sent: all charges are refunded.
     /// - Attempts that were rejected as over a limit or overloaded: the charge in fair queueing is
@@ -251,8 +251,9 @@ impl<W> Scheduler<W> {
     /// Gives a call a slot and charges the call to its tenant and the rate budgets.
     ///
     /// `kept` is the index of the replica whose memory the call may not use, because it is kept for
-    /// the first call of its line. `out_of_turn` is `true` if another line was before the call's in
-    /// fair queueing.
+    /// the first waiting call of the same tenant and lane. `out_of_turn` is `true` if the call is
+    /// dispatched because of reserved slots (a floor) or a debt of its tenant in fair queueing,
+    /// instead of by its turn.
     pub(super) fn grant(
         &mut self,
         now: Instant,

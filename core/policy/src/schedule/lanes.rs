@@ -10,11 +10,12 @@
 //!
 //! - Slots: the lane may go early while it uses less than an eighth of the slots, or none if there
 //!   are fewer than 16. With fewer than 8 slots, one slot is more than an eighth. In that case, the
-//!   lane *rests* after each early call, that is, dispatches no further call early, until the call
-//!   has used an eighth of the time of all slots.
-//! - Cost, unless the call takes the last slot. If slots are free, tokens, memory or first tokens
-//!   may be what is short. The lane may go early again when higher lanes have been charged seven
-//!   times the cost of its last early call.
+//!   lane *rests* after each early call: it dispatches no further call early until the slot time
+//!   that the call used is an eighth of the total slot time since its dispatch.
+//! - Cost: after an early call that did not take the last free slot, the lane may go early again
+//!   when higher lanes have been charged seven times the cost of that call. The cost stands for
+//!   tokens, memory and first tokens, one of which must be short if slots are free. This condition
+//!   does not apply to a call that takes the last free slot.
 //!
 //! A raised lane is therefore never starved, and what remains for the higher lanes depends neither
 //! on how many calls wait below them nor on how long those calls take.
@@ -31,12 +32,12 @@ use super::{Available, Capacity, FitSet, GrantId, LazyOrder, Line, Requirements,
 use crate::Lane;
 use crate::fairness::{Tag, VirtualTime};
 
-/// A lane that was raised by age may use one part in this many of the capacity, and a line in debt
-/// gets one dispatch in this many rounds. See [the module](self).
+/// A lane that was raised by age may use an eighth of the capacity, and a line in debt gets one
+/// dispatch in eight rounds. See [the module](self).
 const EARLY_DIVISOR: usize = 8;
 
-/// The sort key of a line in its lane: its start tag in fair queueing, then when its first call was
-/// queued, then the tenant.
+/// The sort key of a [`Line`] among the lines of its lane: its start tag in fair queueing, then
+/// when its first call was queued, then the tenant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct LineKey {
     tag: Tag,
@@ -45,17 +46,17 @@ pub(super) struct LineKey {
     pub(super) tenant: TenantId,
 }
 
-/// The position of a ready line in its lane.
+/// The position of a [`Line`] among the [`ReadyLines`] of its lane.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct LinePosition {
     pub(super) key: LineKey,
-    /// The virtual time at which the line became ready. The line keeps it as long as it stays
-    /// ready.
+    /// The virtual time at which the line was added to [`ReadyLines`]. Unchanged until the line is
+    /// removed from them.
     pub(super) since: Tag,
     pub(super) head: Head,
 }
 
-/// The first call of a line, with what the lane needs to order the line.
+/// The first call of a [`Line`], with what the lane needs to order the line.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Head {
     pub(super) call: WaiterId,
@@ -72,54 +73,57 @@ pub(super) struct Head {
     pub(super) least: Requirements,
 }
 
-/// The ready lines of one lane: those that have calls and whose tenant is neither at its slot cap
-/// nor out of tokens.
+/// The ready lines of one lane. A [`Line`] is the waiting calls of one tenant in the lane. It is
+/// ready if it has calls and its tenant is neither at its slot cap nor out of its own tokens.
 #[derive(Debug, Default)]
 pub(super) struct ReadyLines {
     pub(super) time: VirtualTime,
     pub(super) by_tag: FitSet<LineKey>,
     /// The tenants of the ready lines, ordered by when the first call of the line was queued.
     ages: LazyOrder<Instant>,
-    /// The tenants whose line is in debt in fair queueing. They are ordered by the value of
-    /// `dispatched` when the line last dispatched a call or became ready, then by the start of its
-    /// wait.
+    /// The tenants whose line is in debt in fair queueing, because their calls cost more than was
+    /// estimated. They are ordered by the value of `dispatched` when the line last dispatched a
+    /// call or became ready, then by when it last dispatched a call or when its first call was
+    /// queued, whichever is later.
     debtors: LazyOrder<(u64, Instant)>,
     /// The number of calls dispatched from the lane so far.
     dispatched: u64,
     /// The sum of the weights of the tenants that have a ready line in the lane.
     pub(super) weight: f64,
-    /// The last call that the lane dispatched early, and when. `None` if there is none, or if the
-    /// slot of that call was released.
+    /// The last call that the lane dispatched early, that is, before higher lanes with waiting
+    /// calls, and when. `None` if there is none, or if the slot of that call was released.
     early: Option<(GrantId, Instant)>,
-    /// Until when the lane rests, that is, dispatches no call early. `None` if it has not had to
-    /// rest yet.
+    /// Until when the lane may dispatch no call early, that is, before higher lanes. `None` if no
+    /// slot of an early call has been released yet.
     rests_until: Option<Instant>,
-    /// The cost that must be charged to higher lanes before the lane may dispatch a call early
-    /// while more than one slot is free. Zero or less: it may do so now.
+    /// The cost that must be charged to higher lanes before the lane may again dispatch a call
+    /// early, that is, before them, while more than one slot is free. Zero or less: it may do so
+    /// now.
     debt: f64,
 }
 
 impl ReadyLines {
-    /// Returns the virtual time at which a line starts if it becomes ready now. `share` is the cost
-    /// of its first call divided by the weight of its tenant. See [`VirtualTime::entry`].
+    /// Returns the virtual time at which a [`Line`] starts if it becomes ready now. `share` is the
+    /// cost of its first call divided by the weight of its tenant. See [`VirtualTime::entry`].
     pub(super) fn entry(&self, share: f64) -> Tag {
         self.time.entry(self.by_tag.first().map(|(key, _)| key.tag), share)
     }
 
-    /// Returns the tenant of the line with the least key, or `None` if no line is ready.
+    /// Returns the tenant of the ready line with the least [`LineKey`], or `None` if no line is
+    /// ready.
     pub(super) fn first(&self) -> Option<TenantId> {
         Some(self.by_tag.first()?.0.tenant)
     }
 
-    /// Returns the least start tag of the lines of other tenants than `tenant`, or `None` if there
-    /// is no such line.
+    /// Returns the least start tag of the ready lines, except the line of `tenant`. Returns `None`
+    /// if there is no other line.
     pub(super) fn first_tag_but(&self, tenant: TenantId) -> Option<Tag> {
         let first = (0..2).filter_map(|at| self.by_tag.nth(at)).find(|key| key.tenant != tenant)?;
         Some(first.tag)
     }
 
-    /// Returns the first line whose key is greater than `after` and whose least requirements fit
-    /// into `available`. `None` for `after` starts with the first line.
+    /// Returns the key of the first ready line whose key is greater than `after` and whose least
+    /// requirements fit into `available`. If `after` is `None`, searches all ready lines.
     pub(super) fn next_fit(&self, after: Option<&LineKey>, available: &Available) -> Option<LineKey> {
         self.by_tag.next_fit(after, available, u32::MAX)
     }
@@ -130,8 +134,9 @@ impl ReadyLines {
         self.by_tag.set(key, Requirements { tenant_tokens: 0, ..least });
     }
 
-    /// Returns the tenant in debt whose line goes first because it has waited for `aging` and was
-    /// passed over for eight rounds. Returns `None` if there is no such line.
+    /// Returns the tenant whose line goes before all others of the lane because it is in debt, has
+    /// waited for `aging`, and was passed over for eight rounds (see [the module](self)). Returns
+    /// `None` if there is no such line.
     pub(super) fn debtor(&mut self, now: Instant, aging: Duration) -> Option<TenantId> {
         let (at, tenant) = self.debtor_at(aging)?;
         (at <= now).then_some(tenant)
@@ -151,9 +156,9 @@ impl ReadyLines {
         oldest.checked_add(aging.checked_mul(lanes as u32)?).filter(|_| !aging.is_zero())
     }
 
-    /// Returns the tenant of the line in debt that was passed over for eight rounds, and when that
-    /// line has also waited for `aging`. Returns `None` if there is no such line or if ageing is
-    /// disabled (`aging` is zero).
+    /// Returns the tenant whose line is in debt and was passed over for eight rounds (see [the
+    /// module](self)), and when that line has also waited for `aging`. Returns `None` if there is
+    /// no such line or if ageing is disabled (`aging` is zero).
     fn debtor_at(&mut self, aging: Duration) -> Option<(Instant, TenantId)> {
         let ((dispatched, since), tenant) = *self.debtors.order().first()?;
         let passed_over = self.dispatched - dispatched >= (EARLY_DIVISOR * self.by_tag.len()) as u64;
@@ -161,7 +166,7 @@ impl ReadyLines {
     }
 }
 
-/// One lane in the dispatch order, and whether it goes early.
+/// A lane in the dispatch order, and whether it precedes a higher lane because of its age.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Turn {
     pub(super) lane: Lane,
@@ -194,8 +199,8 @@ impl Lanes {
         &mut self.lanes[lane as usize]
     }
 
-    /// Inserts or moves a line in its lane by its first call `head`. Removes the line if `head` is
-    /// `None`.
+    /// Inserts or moves a line among the ready lines of its lane, by its first call `head`. Removes
+    /// the line from them if `head` is `None`.
     pub(super) fn place(&mut self, lane: Lane, tenant: TenantId, line: &mut Line, head: Option<Head>) {
         let Some(head) = head else { return self.leave(lane, tenant, line) };
         let before = line.position;
@@ -233,16 +238,16 @@ impl Lanes {
         line.is_debtor = is_owed;
     }
 
-    /// Removes a line from its lane until `until`. When it becomes ready again, it is treated like
-    /// the line of a new tenant, so that it gains no advantage from the time in which it was
-    /// parked.
+    /// Removes a line from the ready lines of its lane until `until`, because its tenant is out of
+    /// tokens of its own. When it becomes ready again, it is treated like the line of a new tenant,
+    /// so that it gains no advantage from the time in which it was parked.
     pub(super) fn park(&mut self, lane: Lane, tenant: TenantId, line: &mut Line, until: Instant) {
         self.leave(lane, tenant, line);
         self.parked.insert((until, lane, tenant));
         line.parked = Some(until);
     }
 
-    /// Removes a line from its lane and from the parked lines.
+    /// Removes a line from the ready lines of its lane and from the parked lines.
     fn leave(&mut self, lane: Lane, tenant: TenantId, line: &mut Line) {
         self.unpark(lane, tenant, line);
         if let Some(position) = line.position.take() {
@@ -258,21 +263,22 @@ impl Lanes {
         }
     }
 
-    /// Removes a line from the parked lines.
+    /// Removes a line from the parked lines, if it is one of them.
     fn unpark(&mut self, lane: Lane, tenant: TenantId, line: &mut Line) {
         if let Some(until) = line.parked.take() {
             self.parked.remove(&(until, lane, tenant));
         }
     }
 
-    /// Returns a parked line that becomes ready by `now`, or `None` if there is none.
+    /// Returns the lane and the tenant of a parked line that becomes ready by `now`, or `None` if
+    /// there is none.
     pub(super) fn due(&self, now: Instant) -> Option<(Lane, TenantId)> {
         let (_, lane, tenant) = self.parked.first().copied().filter(|(until, ..)| *until <= now)?;
         Some((lane, tenant))
     }
 
-    /// Returns the lanes with ready lines in dispatch order: first the lanes that go early because
-    /// of their age, then all others, each by priority.
+    /// Returns the lanes with ready lines in dispatch order: first the lanes that precede higher
+    /// lanes because of the age of their oldest call, then all others, each by priority.
     pub(super) fn order(
         &mut self,
         now: Instant,
@@ -305,8 +311,8 @@ impl Lanes {
     }
 
     /// Returns when time alone next changes the dispatch order, after `now`: a lane is raised by
-    /// age, a lane has rested, or a line in debt goes first. Returns `None` if time changes
-    /// nothing.
+    /// age, a lane may dispatch calls early again, or a line in debt goes first. Returns `None` if
+    /// time changes nothing.
     pub(super) fn next_change(&mut self, now: Instant, aging: Duration) -> Option<Instant> {
         let top = self.top()?;
         let changes = self.lanes.iter_mut().enumerate().skip(top).flat_map(|(index, lane)| {
@@ -316,9 +322,10 @@ impl Lanes {
         changes.flatten().filter(|at| *at > now).min()
     }
 
-    /// Records the dispatch of a waiting call. Its cost is deducted from the cost that each lower
-    /// lane has to wait for before it may go early again. If its own lane went early, that lane has
-    /// to wait as well. `is_last` is `true` if the call took the last free slot.
+    /// Records the dispatch of a waiting call, and deducts its `cost` from the debt of each lower
+    /// lane (the cost that higher lanes must be charged before that lane may go early again). If
+    /// the call went early, sets the debt of its own lane to seven times `cost`, unless `is_last`
+    /// is `true`: the call took the last free slot.
     pub(super) fn on_dispatch(&mut self, now: Instant, turn: Turn, id: GrantId, cost: f64, is_last: bool) {
         for lower in self.lanes.iter_mut().skip(turn.lane as usize + 1) {
             lower.debt = (lower.debt - cost).max(0.0);
@@ -332,9 +339,9 @@ impl Lanes {
         }
     }
 
-    /// Updates the lane after a slot was released. If the call `id` was the lane's last early call,
-    /// the lane dispatches no call early for a time in proportion to how long the call had the
-    /// slot. `slots` is the current number of slots.
+    /// Updates the lane after a slot was released. If `id` was the last call that the lane
+    /// dispatched early (before higher lanes), the lane dispatches no call early for a time in
+    /// proportion to how long the call had the slot. `slots` is the current number of slots.
     pub(super) fn release(&mut self, now: Instant, lane: Lane, id: GrantId, slots: usize) {
         let lane = self.lane_mut(lane);
         if let Some((_, since)) = lane.early.take_if(|(early, _)| *early == id) {

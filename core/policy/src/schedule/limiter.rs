@@ -78,7 +78,7 @@ impl Limiter {
     }
 
     /// Returns the rule that keeps another call from being sent while `in_flight` slots are in use,
-    /// or `None` if a slot is free.
+    /// or `None` if another call may be sent.
     pub(super) fn shortage(&self, in_flight: usize) -> Option<Rule> {
         let lacks_first_tokens = self.awaiting >= self.most_awaiting;
         let first_tokens = lacks_first_tokens.then_some(Rule::FirstTokens);

@@ -10,7 +10,7 @@
 //! - the rate budgets and the engine's memory have enough left for the call;
 //! - no cool-down is in force.
 //!
-//! A call that needs more tokens than a rate budget holds at once is admissible when the budget is
+//! A call that needs more tokens than a full rate budget holds is admissible when the budget is
 //! full, and leaves the budget in debt. A call that could never be admitted is refused.
 //!
 //! # Order
@@ -18,8 +18,8 @@
 //! Admissible calls are dispatched in this order (`select`):
 //!
 //! 1. tenants and lanes that hold fewer slots than their floor;
-//! 2. lanes by priority, except that a lane whose oldest call was raised by its age gets an eighth
-//!    of the capacity first (`lanes`);
+//! 2. lanes by priority, except that a lane that is raised by the age of its oldest call gets an
+//!    eighth of the capacity first (`lanes`);
 //! 3. inside a lane, tenants by start-time fair queueing on cost;
 //! 4. inside a tenant, the oldest call.
 //!
@@ -32,11 +32,10 @@
 //!
 //! [`Scheduler`] coordinates these parts, each of which owns its state:
 //!
-//! - `queue::Queue`: the waiting calls, in lines by tenant and lane, and what tenants are
-//!   charged.
+//! - `queue::Queue`: the waiting calls, in lines by tenant and lane, and what tenants are charged.
 //! - `capacity::Capacity`: slots, rate budgets and memory, and the number of calls that use them.
-//!   Behind it, `upstream_trait::Upstream` is a single server or a pool of replicas. The scheduler does
-//!   not know which.
+//!   Behind it, `upstream_trait::Upstream` is a single server or a pool of replicas. The scheduler
+//!   does not know which.
 //! - `select::Order`: the floors (slots reserved for tenants or lanes), and the reservation for an
 //!   aged head. `select::Selector` applies the order to the queue and the capacity.
 //! - `preempt::Borrowed`: the calls in flight that may be cancelled to free a slot for a floor.

@@ -6,11 +6,12 @@ use super::{Available, LineKey, Requirements, Selector, earlier};
 use crate::Lane;
 
 impl<W> Selector<'_, W> {
-    /// Returns when time alone makes a waiting call admissible that is not admissible now. Returns
-    /// `None` if only other events can make a call admissible.
+    /// Returns the earliest time at which a waiting call that is not admissible now becomes
+    /// admissible without another event. Returns `None` if only other events can make a call
+    /// admissible.
     ///
-    /// The returned time may be too early: if a call becomes aged before it, other calls may no
-    /// longer take what that call lacks.
+    /// The returned time may be too early: if a call reaches the ageing time before it, other calls
+    /// may no longer take what that call lacks.
     pub(super) fn soonest(&mut self) -> Option<Instant> {
         if !self.capacity.is_sized() {
             return None;
@@ -80,7 +81,8 @@ impl<W> Selector<'_, W> {
         earlier(best, self.soonest_parked(&available, best))
     }
 
-    /// Returns the earlier of `best` and the time at which a parked line has a call that fits.
+    /// Returns the earlier of `best` and the first time at which a parked line (one whose tenant is
+    /// out of its own tokens) has a call that fits. `None` stands for never.
     fn soonest_parked(&self, available: &Available, mut best: Option<Instant>) -> Option<Instant> {
         for (until, lane, id) in &self.queue.lanes.parked {
             if best.is_some_and(|best| best <= *until) {

@@ -22,7 +22,7 @@ pub(super) struct Paces {
     /// The pace at which slots are released.
     slots: Pace,
     /// The pace at which calls get their first tokens. Observed only if the number of calls that
-    /// await theirs is limited.
+    /// await their first token is limited.
     first_tokens: Pace,
 }
 
@@ -39,15 +39,16 @@ impl<W> Scheduler<W> {
         pace.on_release(now, waits, full_since);
     }
 
-    /// Returns the pace of first tokens if the limit on calls that await theirs is reached,
-    /// otherwise the pace of slots.
+    /// Returns the pace of first tokens if the limit on calls that await their first token is
+    /// reached, otherwise the pace of slots.
     pub(super) fn pace(&self) -> &Pace {
         let lacks_first_tokens = self.capacity.limits.shortage == Some(Rule::FirstTokens);
         if lacks_first_tokens { &self.paces.first_tokens } else { &self.paces.slots }
     }
 
-    /// Returns the predicted wait of a call with `in_line` calls of its own line ahead, while
-    /// the target is open. Returns `None` if too little was observed to predict it.
+    /// Returns the predicted wait of a call with `in_line` waiting calls of its tenant and lane
+    /// ahead, without the time in which the target is closed. Returns `None` if nothing predicts
+    /// the wait, for example because too few releases were observed.
     pub(super) fn expected_wait(
         &self,
         now: Instant,
@@ -83,8 +84,8 @@ impl<W> Scheduler<W> {
     }
 }
 
-/// The pace at which slots or first tokens become available while calls lack them. `retry_after`
-/// and predicted waits are computed from it.
+/// How fast slots are released, or first tokens arrive, while calls wait for them. Either event is
+/// called a *release* here. `retry_after` and predicted waits are computed from the pace.
 ///
 /// Only the time in which calls lack a slot or a first token counts. The remaining time between two
 /// releases depends on the callers, not on the upstream.
@@ -94,20 +95,22 @@ pub(super) struct Pace {
     last: Option<Instant>,
     /// Whether calls were waiting at the last release.
     waited: bool,
-    /// The number of releases that were counted.
+    /// The number of releases for which the time before was counted.
     seen: u32,
-    /// The number of counted releases, where older ones count less.
+    /// The number of releases for which the time before was counted, where each release reduces the
+    /// weight of the earlier ones by the fraction [`DECAY`].
     count: f64,
-    /// The time between these releases in seconds, where older times count less.
+    /// The sum of the times before the counted releases in seconds, where each release reduces the
+    /// weight of the earlier ones by the fraction [`DECAY`].
     seconds: f64,
 }
 
 impl Pace {
-    /// Records a release. `waits` is `true` if calls wait for it. `full_since` is since when no
-    /// slot (or first token) has been available, or `None` if one was.
+    /// Records a release. `waits` is `true` if calls wait for slots or first tokens. `full_since`
+    /// is the time since which no slot (or first token) has been available, or `None` if one was.
     ///
     /// The time since the last release counts if calls waited at both releases. Otherwise, only the
-    /// part since `full_since` counts.
+    /// part since `full_since` counts, and nothing if that is `None`.
     pub(super) fn on_release(&mut self, now: Instant, waits: bool, full_since: Option<Instant>) {
         let since = match self.last {
             Some(last) if waits && self.waited => Some(last),

@@ -30,10 +30,13 @@ impl Borrowed {
         self.preempted.remove(&id);
     }
 
-    /// Returns the call to preempt now, and lists it as preempted: the most recently admitted call
-    /// without a response head whose tenant and lane both hold more slots than their floors, while
-    /// the holder of a floor has fewer and waits only for a slot. Returns `None` if there is no
-    /// such call.
+    /// Returns the call to preempt now, and lists it as preempted. This is the most recently
+    /// admitted call without a response head whose tenant and lane both hold more slots than are
+    /// reserved for them (their floors), and whose slot a waiting call of a tenant or lane below
+    /// its floor would use.
+    ///
+    /// Returns `None` if there is no such call, if enough calls are preempted already, or if the
+    /// upstream admits no call now.
     pub(super) fn next<W>(&mut self, mut selector: Selector<'_, W>) -> Option<GrantId> {
         let capacity = &mut selector.capacity;
         if !capacity.upstream.may_lack_slots(capacity.in_flight)
@@ -81,7 +84,8 @@ impl Borrowed {
 
 /// Returns one entry for each waiting call that a floor would dispatch if a slot was released: the
 /// replicas where the call could run, or the empty set for a single server. A call for which both
-/// its tenant and its lane are below their floors is one entry.
+/// its tenant and its lane are below their floors is one entry. If calls may lack more than slots,
+/// there is at most one entry per floor, because it is not known whether further calls would fit.
 ///
 /// If the floors add up to all slots, a floor of less than one slot is served only every other
 /// time, and gets no entry: the calls dispatched in between would be preempted each time.
@@ -143,8 +147,9 @@ fn available_with_free_slots<W>(selector: &mut Selector<'_, W>) -> Available {
     available
 }
 
-/// Returns lines whose calls count for the floor of `holder`, in dispatch order: one for each lane
-/// with waiting calls if the holder is a tenant, or the first `most` lines if it is a lane.
+/// Returns lines (each the waiting calls of one tenant in one lane) whose calls count for the floor
+/// of `holder`, in dispatch order. If the holder is a tenant, these are its lines in all lanes with
+/// waiting calls; if it is a lane, the first `most` lines of the lane.
 fn lines_of<W>(selector: &mut Selector<'_, W>, holder: Holder, most: usize) -> Vec<(TenantId, Lane)> {
     match holder {
         Holder::Tenant(tenant) => selector.turns().map(|turn| (tenant, turn.lane)).collect(),

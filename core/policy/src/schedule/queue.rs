@@ -1,5 +1,5 @@
-//! The waiting calls of a scheduler, with one line for each tenant and lane, and the maximum
-//! numbers of waiting calls.
+//! The waiting calls of a scheduler, grouped into lines (one for each tenant and lane), and the
+//! maximum numbers of waiting calls.
 //!
 //! # Shedding
 //!
@@ -28,7 +28,8 @@ use crate::{Lane, budget::Need};
 /// refusing all waiting calls at once.
 pub(super) const MAX_POSITION: usize = 1000;
 
-/// All waiting calls of a scheduler, in lines by tenant and lane. See [the module](self).
+/// All waiting calls of a scheduler, grouped into a [`Line`] for each tenant and lane. See [the
+/// module](self).
 #[derive(Debug)]
 pub(super) struct Queue<W> {
     pub(super) tenants: Tenants,
@@ -43,8 +44,8 @@ pub(super) struct Queue<W> {
     /// The maximum number of waiting calls in each lane, or `None` if the lane has no maximum of
     /// its own.
     most: [Option<usize>; 3],
-    /// How much later a call is placed in its line for each 1,000 tokens of input and expected
-    /// output. Zero: short calls are not preferred.
+    /// How much later a call is placed among the waiting calls of its tenant and lane for each
+    /// 1,000 tokens of input and expected output. Zero: short calls are not preferred.
     short_bias: Duration,
 }
 
@@ -78,8 +79,8 @@ impl<W> Queue<W> {
     }
 
     /// Adds a call to the line of its tenant and lane, and returns its ID. `open` is the total time
-    /// so far for which the target has been open, from which the wait budget of the call is
-    /// counted.
+    /// so far in which the target was not closed (see [`Ticket::wait`]), from which the end of the
+    /// call's wait budget is computed.
     pub(super) fn enqueue(
         &mut self,
         id: TenantId,
@@ -110,8 +111,8 @@ impl<W> Queue<W> {
 
     /// Removes a call. Returns `None` if the call is not waiting.
     ///
-    /// Does not update the position of the call's line among the other lines: the caller must call
-    /// [`Queue::place`] afterwards.
+    /// The position of the call's [`Line`] among the lines of its lane stays the same: the caller
+    /// must call [`Queue::place`] afterwards.
     pub(super) fn remove(&mut self, id: WaiterId) -> Option<Waiter<W>> {
         let waiter = self.waiters.remove(id)?;
         if let Some(tenant) = self.tenants.get_mut(waiter.tenant) {
@@ -128,23 +129,23 @@ impl<W> Queue<W> {
         Some(waiter)
     }
 
-    /// Returns the time by which a call is ordered in its line: when it was queued, plus
-    /// [`Queue::short_bias`] for its tokens.
+    /// Returns the time by which a call is ordered among the waiting calls of its tenant and lane:
+    /// when it was queued, plus [`Queue::short_bias`] for its tokens.
     fn order_of(&self, ticket: &Ticket) -> Instant {
         let bias = self.short_bias.as_secs_f64() * ticket.demand.total() as f64 / 1000.0;
         let bias = Duration::try_from_secs_f64(bias).ok();
         bias.and_then(|bias| ticket.queued_at.checked_add(bias)).unwrap_or(ticket.deadline)
     }
 
-    /// Updates the position of a tenant's line in `lane` after one of its calls was dispatched.
-    /// Updates all lines of the tenant if it has reached its slot cap.
+    /// Updates the position of a tenant's [`Line`] among the lines of `lane` after one of its calls
+    /// was dispatched. Updates the lines of the tenant in all lanes if it has reached its slot cap.
     pub(super) fn place_after(&mut self, id: TenantId, lane: Lane) {
         let capped = self.tenants.get(id).is_some_and(Tenant::is_capped);
         self.place_some(id, lane, capped);
     }
 
-    /// Updates the positions of a tenant's lines: all of them if `all` is `true`, otherwise the one
-    /// in `lane`.
+    /// Updates the position of a tenant's [`Line`] in `lane`, or in all lanes if `all` is `true`.
+    /// Does nothing if no line of the tenant has calls or is ready.
     pub(super) fn place_some(&mut self, id: TenantId, lane: Lane, all: bool) {
         let concerns =
             |tenant: &Tenant| tenant.waiting > 0 || tenant.lines.iter().any(|line| line.position.is_some());
@@ -172,8 +173,8 @@ impl<W> Queue<W> {
         self.lanes.place(lane, id, line, head);
     }
 
-    /// Removes a line from the ready lines of its lane until `until`, when its tenant has enough
-    /// tokens of its own again. Such a line is *parked*.
+    /// Removes a tenant's [`Line`] from the ready lines of its lane until `until`, when the tenant
+    /// has enough tokens of its own again. Such a line is *parked*.
     pub(super) fn park(&mut self, now: Instant, id: TenantId, lane: Lane, until: Instant) {
         if let Some(tenant) = self.tenants.get_mut(id) {
             tenant.out_of_tokens.set(now, true);
@@ -181,7 +182,8 @@ impl<W> Queue<W> {
         }
     }
 
-    /// Makes each parked line ready again if its tenant has enough tokens of its own by `now`.
+    /// Makes each [parked](Queue::park) line ready again if its tenant has enough tokens of its own
+    /// by `now`.
     pub(super) fn unpark(&mut self, now: Instant) {
         while let Some((lane, id)) = self.lanes.due(now) {
             if let Some(tenant) = self.tenants.get_mut(id) {
@@ -225,8 +227,8 @@ impl<W> Queue<W> {
         }
     }
 
-    /// Returns the number of calls ahead of a call in its line, or [`MAX_POSITION`] if the call is
-    /// not waiting.
+    /// Returns the number of calls of the same tenant and lane that are ahead of a call, or
+    /// [`MAX_POSITION`] if the call is not waiting.
     pub(super) fn position(&self, call: WaiterId) -> usize {
         let position = || {
             let waiter = self.waiters.get(call)?;
@@ -256,8 +258,8 @@ impl<W> Queue<W> {
         victim.map_or(QueueSpace::Full, QueueSpace::Replacing)
     }
 
-    /// Updates the number of calls of a line that may be shed, in `shed_candidates`. Does nothing
-    /// if the tenant is exempt from shedding.
+    /// Updates in `shed_candidates` how many waiting calls of the tenant in the lane may be shed.
+    /// Does nothing if the tenant is exempt from shedding.
     fn update_shed_candidate(&mut self, id: TenantId, lane: Lane) {
         if let Some(tenant) = self.tenants.get(id).filter(|tenant| tenant.shed) {
             let fresh = tenant.lines[lane as usize].fresh;
@@ -265,8 +267,8 @@ impl<W> Queue<W> {
         }
     }
 
-    /// Returns the last call in the order of a line, not counting retries. Returns `None` if there
-    /// is none, or if the tenant is exempt from shedding.
+    /// Returns the last waiting call of the tenant in the lane, not counting retries. Returns
+    /// `None` if there is none, or if the tenant is exempt from shedding.
     fn youngest(&self, id: TenantId, lane: Lane) -> Option<WaiterId> {
         let tenant = self.tenants.get(id)?;
         let line = &tenant.lines[lane as usize];
@@ -307,8 +309,8 @@ struct LaneLoad {
 pub(super) struct Load([LaneLoad; 3]);
 
 impl Load {
-    /// Adds a call to the load of its lane. `of_line` is the number of calls in its line, including
-    /// this one. `weight` is the weight of its tenant.
+    /// Adds a call to the load of its lane. `of_line` is the number of waiting calls of its tenant
+    /// in the lane, including this one. `weight` is the weight of its tenant.
     pub(super) fn on_enqueue(&mut self, lane: Lane, need: &Need, of_line: usize, weight: f64) {
         let load = &mut self.0[lane as usize];
         load.waiting += 1;
@@ -318,8 +320,8 @@ impl Load {
         load.need.iter_mut().zip(parts(need)).for_each(|(sum, part)| *sum += u64::from(part));
     }
 
-    /// Removes a call from the load of its lane. `of_line` is the number of calls that are left in
-    /// its line. `weight` is the weight of its tenant.
+    /// Removes a call from the load of its lane. `of_line` is the number of waiting calls of its
+    /// tenant that are left in the lane. `weight` is the weight of its tenant.
     pub(super) fn on_dequeue(&mut self, lane: Lane, need: &Need, of_line: usize, weight: f64) {
         let load = &mut self.0[lane as usize];
         load.waiting -= 1;
@@ -335,7 +337,7 @@ impl Load {
     }
 
     /// Returns the expected number of calls that are dispatched before a call with `ahead_in_line`
-    /// calls of its own line ahead: all calls of higher lanes, and calls of its own lane in
+    /// calls of its tenant and lane ahead: all calls of higher lanes, and calls of its own lane in
     /// proportion to the weights of their tenants. `weight` is the weight of the call's tenant.
     pub(super) fn ahead(&self, lane: Lane, ahead_in_line: usize, weight: f64) -> usize {
         let higher: usize = self.0.iter().take(lane as usize).map(|load| load.waiting).sum();

@@ -84,9 +84,9 @@ impl Requirements {
         }
     }
 
-    /// Returns `false` if a call with these requirements certainly does not fit into `available`
-    /// and `tenant_tokens`. If `true`, only its memory remains to be checked, by
-    /// [`Capacity::fits`](super::capacity::Capacity::fits).
+    /// Returns `true` if a call with these requirements may fit into `available` and
+    /// `tenant_tokens`, and if another memory check is allowed. Its memory is then still to be
+    /// checked exactly, by [`Capacity::fits`](super::capacity::Capacity::fits).
     pub(super) fn fits(&self, available: &Available, tenant_tokens: u32) -> bool {
         self.tenant_tokens <= tenant_tokens && available.checks.allow(self.need.kv) && available.fits(self)
     }
@@ -96,8 +96,7 @@ impl Requirements {
 /// the dispatch order. See [`super::select`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct ReservedResources {
-    /// For each of the four [`parts`] of a need, in that order, whether it is reserved for the
-    /// front.
+    /// For each of the four [`parts`] of a need, in that order, whether it is reserved.
     is_reserved: [bool; 4],
     /// At a pool, the index of the replica whose memory is reserved. `None`: no memory of a replica
     /// is reserved.
@@ -113,8 +112,8 @@ impl ReservedResources {
         Self { is_reserved: [tokens, input, output, !memory], at: None }
     }
 
-    /// Returns the reservation with the memory of the replica with the index `at` reserved instead
-    /// of the shared memory. `None`: no memory is reserved.
+    /// Returns this reservation with the memory of a replica, given by its index `at`, in place of
+    /// the memory of a single server. `None`: no memory is reserved.
     pub(super) fn at(self, at: Option<usize>) -> Self {
         let [tokens, input, output, _] = self.is_reserved;
         Self { is_reserved: [tokens, input, output, false], at }

@@ -31,8 +31,8 @@ pub enum Rule {
     TenantTokens,
     /// The call needs more memory than is free in the KV cache of the engine.
     Kv,
-    /// No replica that may take the call accepts calls and has a free slot, although another
-    /// replica does.
+    /// None of the replicas that may take the call both accepts calls and has a free slot. Another
+    /// replica of the pool does.
     Replicas,
     /// The provider asked callers to wait (Retry-After).
     CoolDown,

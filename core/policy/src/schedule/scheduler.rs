@@ -17,13 +17,13 @@ use crate::Reason;
 /// call is dispatched or refused.
 #[derive(Debug)]
 pub struct Scheduler<W> {
-    /// The settings, without the tenants, which are in the queue.
+    /// The settings, without `tenants`, which the queue stores.
     pub(super) settings: SchedulerSettings,
     pub(super) queue: Queue<W>,
     pub(super) capacity: Capacity,
     pub(super) order: Order,
-    /// The calls that may be cancelled to free a slot for a floor, or `None` if preemption is not
-    /// configured.
+    /// The calls that may be cancelled to free a slot for a tenant or lane below its floor (its
+    /// reserved slots), or `None` if preemption is not configured.
     pub(super) borrowed: Option<Borrowed>,
     pub(super) paces: Paces,
     pub(super) gap: Gap,
@@ -172,7 +172,7 @@ impl<W> Scheduler<W> {
         expired
     }
 
-    /// Returns each waiting call that must be refused now, once, with the first reason that
+    /// Returns the waiting calls that must be refused now, each once and with the first reason that
     /// applies.
     fn overdue(&self, now: Instant) -> Vec<(WaiterId, Reason)> {
         let until = self.capacity.upstream.cooling_until();
@@ -243,11 +243,13 @@ impl<W> Scheduler<W> {
     }
 
     /// Returns a call in flight that the driver should cancel and queue again, to free its slot for
-    /// a floor. Returns `None` if there is no such call, or if preemption is not configured.
+    /// a tenant or lane that has fewer slots than are reserved for it (its floor). Returns `None`
+    /// if there is no such call, or if preemption is not configured.
     ///
     /// The call is the most recently admitted one without a response head whose tenant and lane
-    /// both hold more slots than their floors, while the holder of a floor has fewer and waits only
-    /// for a slot. Call this method until it returns `None`; each call is returned once.
+    /// both hold more slots than their floors, and whose slot a waiting call of a tenant or lane
+    /// below its floor would use. Call this method until it returns `None`; each call is returned
+    /// once.
     pub fn preempt(&mut self, now: Instant) -> Option<GrantId> {
         let Self { queue, capacity, order, borrowed, draining, .. } = self;
         let borrowed = borrowed.as_mut().filter(|_| !*draining)?;
@@ -306,16 +308,16 @@ impl<W> Scheduler<W> {
         Selector { now, queue: &mut self.queue, capacity: &mut self.capacity, order: &mut self.order }
     }
 
-    /// Removes a waiting call and updates the position of its line. Returns `None` if the call is
-    /// not waiting.
+    /// Removes a waiting call, and updates the order of the tenants in its lane. Returns `None` if
+    /// the call is not waiting.
     fn dequeue(&mut self, id: WaiterId) -> Option<Waiter<W>> {
         let waiter = self.remove(id)?;
         self.queue.place(waiter.tenant, waiter.ticket.lane);
         Some(waiter)
     }
 
-    /// Removes a waiting call, but does not update the position of its line. Returns `None` if the
-    /// call is not waiting.
+    /// Removes a waiting call, but does not update the order of the tenants in its lane. Returns
+    /// `None` if the call is not waiting.
     fn remove(&mut self, id: WaiterId) -> Option<Waiter<W>> {
         let waiter = self.queue.remove(id)?;
         self.capacity.upstream.waiting_mut(waiter.needs.class).into_iter().for_each(|waiting| *waiting -= 1);
@@ -336,8 +338,8 @@ impl<W> Scheduler<W> {
         self.gap.watch(now, could_go);
     }
 
-    /// Returns the total time for which the target has been open since the scheduler was created.
-    /// Wait budgets run on this clock.
+    /// Returns the total time since the scheduler was created in which the target was not closed
+    /// (see [`Ticket::wait`]). Wait budgets run on this clock.
     pub(super) fn open_time(&self, now: Instant) -> Duration {
         now.saturating_duration_since(self.started_at).saturating_sub(self.capacity.upstream.closed(now))
     }

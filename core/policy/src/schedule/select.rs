@@ -9,11 +9,11 @@
 //!    the other lanes. If the front is *aged*, that is, has waited for the ageing time, what it
 //!    lacks is *reserved*: no other call may take it, not even for a floor.
 //!
-//! If the first call of a line is aged, no other call of the line may be dispatched at a single
-//! server. At a pool, the calls behind it may be dispatched to any replica if no eligible replica
-//! has a free slot for the first call. If the first call lacks only memory, they may be dispatched
-//! to any replica except the one whose memory is kept for it. A line whose tenant is out of tokens
-//! is parked, and blocks no other line.
+//! If the first call of a line is aged, no other call of the line may be dispatched before it at a
+//! single server. At a pool, the calls behind it may be dispatched to any replica if no eligible
+//! replica has a free slot for the first call. If the first call lacks only memory, they may be
+//! dispatched to any replica except the one whose memory is kept for it. A line whose tenant is out
+//! of tokens is parked, and blocks no other line.
 //!
 //! If the next call is a probe of a target that was down, calls that have failed at the target are
 //! excluded, unless there are no others.
@@ -22,8 +22,8 @@
 //!
 //! Whether the engine has enough memory for a call is known only after checking that call. One
 //! decision checks at most [`MAX_FAILED_CHECKS`](super::available) calls that do not fit. After
-//! half of them, it checks only calls with a shorter prompt than all of those. Floors have checks
-//! of their own, so that the front is always checked.
+//! half of these checks, it checks only calls with a shorter prompt than each call that did not
+//! fit. Floors have checks of their own, so that the front is always checked.
 
 use std::time::{Duration, Instant};
 
@@ -41,13 +41,13 @@ pub(super) struct HeadReservation {
     pub(super) resources: ReservedResources,
 }
 
-/// The waiting call that is dispatched next, and why: for a floor, or because it is the turn of its
-/// lane.
+/// The waiting call that is dispatched next, and why: because slots are reserved for its tenant or
+/// lane (a floor), or because it is the turn of its lane.
 #[derive(Debug)]
 pub(super) struct Pick {
     pub(super) next: FittingCall,
-    /// The holder of a floor for which the call is dispatched, or `None` if it is the turn of the
-    /// call's lane.
+    /// The tenant or lane for whose floor the call is dispatched, or `None` if it is the turn of
+    /// the call's lane.
     pub(super) floor: Option<Holder>,
     /// See [`Turn::is_early`].
     pub(super) is_early: bool,
@@ -58,11 +58,12 @@ pub(super) struct Pick {
 pub(super) struct FittingCall {
     pub(super) call: WaiterId,
     /// The index of the replica whose memory the call may not use, because it is kept for the first
-    /// call of its line. `None`: no replica.
+    /// waiting call of the same tenant and lane. `None`: no replica.
     pub(super) kept: Option<usize>,
 }
 
-/// The result of searching a line for a call that fits.
+/// The result of searching a line (the waiting calls of one tenant in one lane) for a call that
+/// fits.
 enum LineResult {
     /// The first call that fits.
     Found(FittingCall),
@@ -75,7 +76,8 @@ enum LineResult {
     NoneFits(Requirements),
 }
 
-/// The first call of a line, or, while the target is probed, the first call that has not failed.
+/// The first waiting call of one tenant in one lane, or, while the target is being probed, the
+/// first such call that has not failed at the target.
 #[derive(Clone, Copy)]
 pub(super) struct LineHead {
     pub(super) call: WaiterId,
@@ -144,8 +146,9 @@ impl<W> Selector<'_, W> {
         })
     }
 
-    /// Returns a call that fits and whose tenant or lane has fewer slots than its floor. A floor of
-    /// less than one slot is skipped if the last call was dispatched for a floor.
+    /// Returns a call that fits and whose tenant or lane has fewer slots than are reserved for it
+    /// (its floor). A floor of less than one slot is skipped if the last call was dispatched for a
+    /// floor.
     fn by_floor(&mut self, available: &mut Available) -> Option<Pick> {
         let had = self.order.floors.last.is_some();
         let due = self.under_floor().into_iter().filter(|floor| !(floor.rounded && had));
@@ -184,16 +187,17 @@ impl<W> Selector<'_, W> {
         self.queue.lanes.order(self.now, self.order.aging, self.capacity)
     }
 
-    /// Returns the tenant in debt whose line goes before all others of the lane, because it was
-    /// passed over for long enough (see [`super::lanes`]). Returns `None` if there is none.
+    /// Returns the tenant whose calls go before all others of the lane, because it is in debt in
+    /// fair queueing and was passed over for long enough (see [`super::lanes`]). Returns `None` if
+    /// there is none.
     pub(super) fn debtor(&mut self, lane: Lane) -> Option<TenantId> {
         let id = self.queue.lanes.lane_mut(lane).debtor(self.now, self.order.aging)?;
         let account = &self.queue.line(id, lane)?.account;
         self.queue.lanes.lane(lane).time.is_owed(account).then_some(id)
     }
 
-    /// Returns the first call of a lane that fits. If the tenant of a line before it is out of
-    /// tokens of its own, that line is parked.
+    /// Returns the first call of a lane that fits. Tenants before it that are out of their own
+    /// tokens are removed from the dispatch order until they have enough (their lines are parked).
     pub(super) fn first_fit_in_lane(&mut self, lane: Lane, available: &mut Available) -> Option<FittingCall> {
         if let Some(tenant) = self.debtor(lane)
             && let Some(LineResult::Found(next)) = self.search_line(tenant, lane, available)
@@ -213,8 +217,9 @@ impl<W> Selector<'_, W> {
         None
     }
 
-    /// Searches the line of a tenant and lane for the first call that fits. Returns `None` if the
-    /// line is not ready.
+    /// Searches the waiting calls of a tenant in a lane for the first one that fits. Returns `None`
+    /// if the tenant has none there, is at its slot cap, or is parked because it is out of its own
+    /// tokens.
     fn search_line(&self, tenant: TenantId, lane: Lane, available: &mut Available) -> Option<LineResult> {
         let head = self.head_within(tenant, lane, available)?;
         let tenant = self.queue.tenants.get(tenant)?;
@@ -255,9 +260,14 @@ impl<W> Selector<'_, W> {
         Some(LineResult::NoneFits(if self.capacity.upstream.can_bypass() { all } else { least }))
     }
 
-    /// Returns what is available to the calls behind the first call of a line: everything, unless
-    /// the first call is aged and does not fit. Returns `None` if only the first call may be
-    /// dispatched. `tokens` is the number of the tenant's own tokens that one call may take.
+    /// Returns what is available to the calls behind the first call of a line (the waiting calls of
+    /// one tenant in one lane). `tokens` is the number of the tenant's own tokens that one call may
+    /// take.
+    ///
+    /// This is `within` if the first call has not waited for the ageing time, or if it lacks a
+    /// slot. If it has, and lacks nothing but memory, the calls behind it may use everything except
+    /// the memory of the replica that is kept for it (only at pools). Otherwise, returns `None`:
+    /// only the first call may be dispatched.
     pub(super) fn room_behind(&self, head: &LineHead, within: &Available, tokens: u32) -> Option<Available> {
         let Some(room) = within.room_for(&head.needs).filter(|_| head.aged) else {
             return Some(within.clone());
@@ -274,15 +284,16 @@ impl<W> Selector<'_, W> {
         Some(Available { kept, ..within.clone() })
     }
 
-    /// Returns the first call of a line, or `None` if the line is not ready.
+    /// Returns the first waiting call of a tenant in a lane. Returns `None` if the tenant has none
+    /// there, is at its slot cap, or is parked because it is out of its own tokens.
     pub(super) fn line_head(&self, tenant: TenantId, lane: Lane) -> Option<LineHead> {
         let head = self.queue.line(tenant, lane)?.position?.head;
         Some(LineHead { call: head.call, needs: head.needs, aged: self.is_aged(head.age) })
     }
 
-    /// Returns the first call of a line. If `within` excludes failed calls, returns the first call
-    /// that has not failed, or the first call if all have failed. Returns `None` if the line is not
-    /// ready.
+    /// Returns the first waiting call of a tenant in a lane. If `within` excludes calls that have
+    /// failed at the target, returns the first one that has not failed, unless all have failed.
+    /// Returns `None` in the same cases as [`Selector::line_head`].
     pub(super) fn head_within(&self, tenant: TenantId, lane: Lane, within: &Available) -> Option<LineHead> {
         let head = self.line_head(tenant, lane)?;
         if !(within.unfailed_only && head.needs.has_failed) {
@@ -300,8 +311,10 @@ impl<W> Selector<'_, W> {
         self.now.saturating_duration_since(queued_at) >= self.order.aging
     }
 
-    /// Returns the waiting call that is first in the dispatch order, or `None` if no line is ready.
-    /// If the tenant of a line before it is out of tokens of its own, that line is parked.
+    /// Returns the waiting call that is first in the dispatch order. Returns `None` if there is
+    /// none, not counting calls of tenants that are at their slot cap or out of their own tokens.
+    /// Tenants before the call that are out of their own tokens are removed from the order until
+    /// they have enough (their lines are parked).
     fn front(&mut self) -> Option<LineHead> {
         loop {
             let lane = self.turns().next()?.lane;
@@ -313,8 +326,8 @@ impl<W> Selector<'_, W> {
         }
     }
 
-    /// Returns when the tenant has enough tokens of its own for any call of the line that may be
-    /// dispatched. Returns `None` if it has enough now.
+    /// Returns when the tenant will have enough tokens of its own for at least one of its calls in
+    /// the lane that may be dispatched. Returns `None` if it has enough now.
     fn out_of_tokens_until(&self, tenant: TenantId, lane: Lane) -> Option<Instant> {
         let head = self.line_head(tenant, lane)?;
         let tokens = self.queue.tenants.get(tenant)?.tokens.as_ref()?;
@@ -325,7 +338,8 @@ impl<W> Selector<'_, W> {
     }
 
     /// Returns what must be reserved for the first waiting call in order. Returns `None` if that
-    /// call is not aged, if it fits, or if it can only fit after its deadline.
+    /// call has not waited for the ageing time, if it fits, if it lacks a slot, or if it lacks
+    /// tokens until after its deadline.
     pub(super) fn reserve_for_front(&mut self, available: &Available) -> Option<HeadReservation> {
         if !self.capacity.is_sized() {
             return None;
@@ -350,7 +364,8 @@ impl<W> Selector<'_, W> {
             .then_some(HeadReservation { call: head.call, resources: held })
     }
 
-    /// Returns `available` without the resources that are reserved for the front.
+    /// Returns `available` without the resources that are reserved for the first waiting call in
+    /// dispatch order.
     pub(super) fn unreserved(&self, available: Available) -> Available {
         let Some(HeadReservation { resources: held, .. }) = &self.order.reservation else { return available };
         let shared = held.remaining(available.shared);

@@ -41,18 +41,19 @@ pub struct SchedulerSettings {
     /// no longer take the resources that it lacks. Zero: lanes are never raised, and these
     /// resources are reserved at once.
     pub aging: Duration,
-    /// The delay that is added to a call's position in its line for each 1,000 tokens of input and
-    /// expected output, so that short calls are preferred. Zero: calls of a line are dispatched in
-    /// the order of their age.
+    /// The time by which a call is placed later in its line (the waiting calls of one tenant in one
+    /// lane) for each 1,000 tokens of input and expected output, so that short calls are preferred.
+    /// Zero: calls of a line are dispatched in the order of their age.
     pub short_bias: Duration,
-    /// Whether calls without a response head may be preempted to free slots for floors. See
-    /// [`Scheduler::preempt`](super::Scheduler::preempt).
+    /// Whether calls without a response head may be preempted to free slots that are reserved for
+    /// other tenants or lanes. See [`Scheduler::preempt`](super::Scheduler::preempt).
     pub reclaim: bool,
     /// Whether a call is refused because of its predicted wait, and which limit that wait must not
     /// exceed.
     pub predict: Predict,
-    /// The maximum number of its own tokens that a tenant may take at once, given as the time in
-    /// which that many tokens accrue at its tokens per minute (`tpm`).
+    /// The size of each tenant's bucket for its own tokens, given as the time in which it fills at
+    /// the tenant's tokens per minute (`tpm`). Calls may use what the bucket holds. A full bucket
+    /// admits any call.
     pub burst: Duration,
     /// The floors, queue maxima and latency objectives of the lanes, in the order of
     /// [`Lane::ALL`](crate::Lane::ALL). Wait budgets are ignored, because each

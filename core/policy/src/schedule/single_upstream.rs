@@ -18,7 +18,8 @@ pub(super) struct SingleUpstream {
     /// The KV-cache memory of the engine, or `None` if its size is not known.
     memory: Option<Kv>,
     cooldown: Cooldown,
-    /// Since when the cool-down has closed the server, as of the last event.
+    /// The latest span of time in which the server was closed (cooling down or being probed), as of
+    /// the last event.
     closed: Span,
 }
 
@@ -32,7 +33,7 @@ impl SingleUpstream {
         }
     }
 
-    /// Records in `closed` whether the cool-down keeps the server closed now.
+    /// Records in `closed` whether the server is closed now, that is, cooling down or being probed.
     fn note_closed(&mut self, now: Instant) {
         self.closed.set(now, self.cooldown.is_closed());
     }

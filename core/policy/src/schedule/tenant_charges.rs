@@ -1,5 +1,5 @@
-//! What attempts are charged to their tenants: their cost in fair queueing, and tokens of the
-//! tenant's own tokens per minute.
+//! What attempts are charged to their tenants: a cost in fair queueing, and tokens of the tenant's
+//! own limit of tokens per minute (`tpm`).
 
 use std::time::Instant;
 
@@ -7,8 +7,8 @@ use super::{Candidate, GrantId, Queue, TenantId, Ticket};
 use crate::Lane;
 use crate::fairness::{DispatchOrder, Tag};
 
-/// What one attempt was charged to its tenant: its cost in fair queueing, and tokens of the
-/// tenant's own tokens per minute.
+/// What one attempt was charged to its tenant: a cost in fair queueing, and tokens of the tenant's
+/// own limit of tokens per minute.
 #[derive(Debug)]
 pub(super) struct TenantCharge {
     pub(super) tenant: TenantId,
@@ -17,16 +17,17 @@ pub(super) struct TenantCharge {
     pub(super) tag: Tag,
     /// The cost in fair queueing: the estimate, or the actual cost once it is known.
     pub(super) cost: f64,
-    /// Whether virtual time advances when the attempt ends, because it did not advance on dispatch.
-    /// See [`VirtualTime::dispatch`](crate::fairness::VirtualTime::dispatch).
+    /// Whether the attempt advances virtual time when it ends, because it did not when it was
+    /// dispatched. See [`VirtualTime::dispatch`](crate::fairness::VirtualTime::dispatch).
     moves_by_work: bool,
-    /// The tokens charged to the tenant's own tokens per minute.
+    /// The tokens charged to the tenant's own limit of tokens per minute. Zero if it has none.
     tenant_tokens: u64,
 }
 
 impl<W> Queue<W> {
-    /// Charges an attempt to its tenant and counts it as in flight. `out_of_turn` is `true` if
-    /// another line was before the call's in fair queueing.
+    /// Charges an attempt to its tenant and counts it as in flight. `out_of_turn` is `true` if the
+    /// call is dispatched because of reserved slots (a floor) or a debt of its tenant in fair
+    /// queueing, instead of by its turn.
     pub(super) fn charge(&mut self, now: Instant, call: &Candidate<'_>, out_of_turn: bool) -> TenantCharge {
         let Candidate { tenant: id, ticket, .. } = *call;
         let Ticket { lane, cost, .. } = *ticket;
@@ -62,8 +63,8 @@ impl<W> Queue<W> {
         }
     }
 
-    /// Replaces the tokens that an attempt was charged to the tenant's own tokens per minute by
-    /// `used`. Returns `false` if the tenant has no tokens of its own.
+    /// Replaces the tokens that an attempt was charged to the tenant's own limit of tokens per
+    /// minute by `used`. Returns `false` if the tenant has no such limit.
     pub(super) fn correct_tokens(&mut self, now: Instant, charge: &mut TenantCharge, used: u64) -> bool {
         let tenant_tokens = self.tenants.get_mut(charge.tenant).and_then(|tenant| tenant.tokens.as_mut());
         let Some(tenant_tokens) = tenant_tokens else { return false };
@@ -74,7 +75,8 @@ impl<W> Queue<W> {
     /// Stops counting an attempt as in flight for its tenant and lane. Refunds the tenant's own
     /// tokens unless the attempt was `sent`. `slots` is the current number of slots.
     ///
-    /// Returns `true` if lines of the tenant in other lanes may become ready by it.
+    /// Returns `true` if waiting calls of the tenant in other lanes may now be admissible, because
+    /// the tenant was at its slot cap or has its own limit of tokens per minute.
     pub(super) fn release(
         &mut self,
         now: Instant,

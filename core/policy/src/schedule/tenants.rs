@@ -29,7 +29,7 @@ const MAX_DEBT_MINUTES: u64 = 10;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct TenantId(pub(super) usize);
 
-/// The sort key of a call in its line: the time by which it is ordered, then its ID. See
+/// The sort key of a call in its [`Line`]: the time by which it is ordered, then its ID. See
 /// [`Waiter::order`](super::Waiter::order).
 pub(super) type CallKey = (Instant, WaiterId);
 
@@ -41,7 +41,8 @@ pub(super) struct Line {
     /// The number of waiting calls that are not retries.
     pub(super) fresh: usize,
     pub(super) account: Account,
-    /// The position of the line in its lane, or `None` if the line is not ready.
+    /// The position of the line among the ready lines of its lane. `None` if the line has no calls,
+    /// or if its tenant is at its slot cap or out of its own tokens.
     pub(super) position: Option<LinePosition>,
     /// When the line becomes ready again because its tenant has enough tokens of its own, or `None`
     /// if the line is not parked.
@@ -51,7 +52,7 @@ pub(super) struct Line {
     /// The number of calls that the lane had dispatched when this line last dispatched a call or
     /// became ready.
     pub(super) passed_since: u64,
-    /// Whether the line is listed among the lines in debt of its lane.
+    /// Whether the line is listed in its lane as in debt in fair queueing.
     pub(super) is_debtor: bool,
 }
 
@@ -74,9 +75,10 @@ pub(super) struct Tenant {
     /// The maximum of `in_flight` so far.
     pub(super) peak: usize,
     pub(super) waiting: usize,
-    /// Since when the tenant has used as many slots as its cap permits.
+    /// The latest span of time in which the tenant used as many slots as its cap permits.
     pub(super) capped: Span,
-    /// Since when the tenant has had too few tokens of its own for its waiting calls.
+    /// The latest span of time in which the tenant had too few tokens of its own for its waiting
+    /// calls.
     pub(super) out_of_tokens: Span,
     pub(super) lines: [Line; 3],
     /// Whether the settings name the tenant. Other tenants are removed when they are idle.
@@ -217,7 +219,8 @@ impl Tenants {
     }
 }
 
-/// A tenant's own tokens per minute, which its calls can overdraw.
+/// A tenant's own limit of tokens per minute. Calls can overdraw it, which leaves the tenant in
+/// debt.
 #[derive(Debug)]
 pub(super) struct TenantTokens {
     pub(super) bucket: TokenBucket,

@@ -39,21 +39,21 @@ impl Span {
 /// It is zero if the driver calls [`Scheduler::next`](super::Scheduler::next) after each event.
 #[derive(Debug, Default)]
 pub(super) struct Gap {
-    /// Since when a call could have been dispatched, or `None` if none can.
+    /// Since when a waiting call could have been dispatched, or `None` if none can be.
     since: Option<Instant>,
     pub(super) total: Duration,
 }
 
 impl Gap {
-    /// Starts a gap at `now` if `gap` is `true`, that is, if a waiting call could be dispatched,
-    /// and no gap is open.
+    /// Starts a gap at `now` if `gap` is `true`, that is, if a waiting call could be dispatched.
+    /// Does nothing if a gap has started already.
     pub(super) fn watch(&mut self, now: Instant, gap: bool) {
         if gap {
             self.since.get_or_insert(now);
         }
     }
 
-    /// Ends the open gap, if there is one, and adds it to `total`.
+    /// Ends the current gap, if there is one, and adds its length to `total`.
     pub(super) fn stop(&mut self, now: Instant) {
         if let Some(since) = self.since.take() {
             self.total += now.saturating_duration_since(since);

@@ -80,7 +80,7 @@ pub(super) struct Admitted<'a> {
 pub(super) struct Limits {
     /// The current number of slots.
     pub(super) slots: usize,
-    /// The rule that keeps any further call from being sent, or `None` if a slot is free.
+    /// The rule that keeps any further call from being sent, or `None` if another call may be sent.
     pub(super) shortage: Option<Rule>,
 }
 
@@ -125,8 +125,8 @@ pub(super) trait Upstream: fmt::Debug + Send {
     /// replicas.
     fn is_sized(&self) -> bool;
 
-    /// Returns `true` if a call may fit although an earlier call of its line does not, because they
-    /// need different replicas.
+    /// Returns `true` if a call may fit although an earlier call of its tenant and lane does not,
+    /// because they need different replicas.
     fn can_bypass(&self) -> bool {
         false
     }
@@ -152,7 +152,8 @@ pub(super) trait Upstream: fmt::Debug + Send {
     /// budgets have left.
     fn available(&mut self, in_flight: usize, shared: AvailableBudget) -> Available;
 
-    /// Measures the memory only. Does nothing for a single server.
+    /// Updates the free memory that is known of each replica, but not its slots. Does nothing for a
+    /// single server.
     fn measure_memory(&mut self) {}
 
     /// Returns the slots and the memory that the replicas have for calls. The memory of the replica
@@ -226,13 +227,14 @@ pub(super) trait Upstream: fmt::Debug + Send {
         self.cooldown().is_open()
     }
 
-    /// Returns `true` if a new call would have to wait for the end of a cool-down or an outage.
+    /// Returns `true` if a new call would have to wait until the upstream accepts calls again,
+    /// because a cool-down or an outage is in progress.
     fn is_cooling(&self, now: Instant) -> bool {
         self.cooldown().until().is_some_and(|until| until > now)
     }
 
-    /// Returns `true` if the upstream is cooling down, is being probed, or has no eligible replica.
-    /// Wait budgets do not run meanwhile.
+    /// Returns `true` if the upstream is *closed*: it is cooling down, is being probed, or has no
+    /// eligible replica. Wait budgets do not run meanwhile.
     fn is_closed(&self) -> bool {
         self.cooldown().is_closed()
     }
@@ -242,12 +244,13 @@ pub(super) trait Upstream: fmt::Debug + Send {
         false
     }
 
-    /// Returns the total time for which the upstream has been closed.
+    /// Returns the total time for which the upstream has been closed. See [`Upstream::is_closed`].
     fn closed(&self, now: Instant) -> Duration {
         self.cooldown().closed(now)
     }
 
-    /// Returns since when the upstream has been closed, or `None` if it is open.
+    /// Returns since when the upstream has been closed, or `None` if it is not closed. See
+    /// [`Upstream::is_closed`].
     fn closed_since(&self) -> Option<Instant>;
 
     /// Returns the time before which the cool-down admits no attempt, or `None` if no cool-down is
@@ -256,14 +259,14 @@ pub(super) trait Upstream: fmt::Debug + Send {
         self.cooldown().until()
     }
 
-    /// Returns when the upstream is expected to open, or `None` if it is open or if the time is not
-    /// known.
+    /// Returns when the upstream is expected to accept calls again, or `None` if it accepts calls
+    /// now or if the time is not known.
     fn closed_until(&self, _: Instant) -> Option<Instant> {
         self.cooldown().until()
     }
 
     /// Returns `true` if the upstream is closed because it failed, and `false` if it asked callers
-    /// to wait.
+    /// to wait. Has no meaning while the upstream accepts calls.
     fn is_down(&self) -> bool {
         self.cooldown().is_down()
     }

@@ -31,8 +31,8 @@ pub struct SchedulerView {
     pub gap: Duration,
     /// The time since the scheduler was created.
     pub up: Duration,
-    /// For how long resources have been reserved for a call that has waited for the ageing time and
-    /// does not fit. `None`: no resources are reserved.
+    /// For how long resources have been reserved for a waiting call that lacks them and has waited
+    /// for the ageing time. `None`: no resources are reserved.
     pub held_for: Option<Duration>,
     /// The state of the engine's KV-cache memory, summed over the replicas of a pool. `None` if its
     /// size is not known.
@@ -50,7 +50,8 @@ pub struct LaneView {
     pub in_flight: usize,
     /// The number of waiting calls of the lane.
     pub waiting: usize,
-    /// The number of slots reserved for the lane at the current limit, or 0 if it has no floor.
+    /// The number of slots that are reserved for the lane (its floor) at the current limit, or 0 if
+    /// none are.
     pub floor: usize,
 }
 
@@ -65,7 +66,8 @@ pub struct TenantView {
     pub peak: usize,
     /// The number of waiting calls of the tenant.
     pub waiting: usize,
-    /// The number of slots reserved for the tenant at the current limit, or 0 if it has no floor.
+    /// The number of slots that are reserved for the tenant (its floor) at the current limit, or 0
+    /// if none are.
     pub floor: usize,
     /// The tokens by which the tenant has overdrawn its own tokens per minute, or 0 if it has not.
     pub debt: u64,

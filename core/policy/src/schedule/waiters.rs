@@ -1,4 +1,4 @@
-//! The table of waiting calls, ordered by deadline and by wait budget.
+//! The table of waiting calls, ordered by deadline and by the end of the wait budget.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
@@ -24,13 +24,14 @@ pub(super) struct Waiter<W> {
     pub(super) tenant: TenantId,
     pub(super) ticket: Ticket,
     pub(super) needs: Requirements,
-    /// The time by which the call is ordered in its line: when it was queued, plus a delay in
-    /// proportion to its tokens.
+    /// The time by which the call is ordered among the waiting calls of its tenant and lane: when
+    /// it was queued, plus a delay in proportion to its tokens.
     pub(super) order: Instant,
-    /// The total time for which the target had been open when the call was queued.
+    /// The total time, up to when the call was queued, in which the target was not closed. See
+    /// [`Ticket::wait`].
     pub(super) since: Duration,
-    /// The total time for which the target will have been open when the call's wait budget ends, or
-    /// `None` if it has no wait budget.
+    /// When the call's wait budget ends, as the total time in which the target will not have been
+    /// closed by then. `None`: the call has no wait budget.
     pub(super) budget_ends: Option<Duration>,
 }
 

@@ -15,9 +15,9 @@ const DEFAULT_CUT_FACTOR: f64 = 0.9;
 /// Window for the rate of first tokens if the window computed from the threshold is too long to be
 /// represented.
 const MAX_RATE_WINDOW: Duration = Duration::from_secs(60);
-/// A 429 for concurrency cuts the slots only if, when the rejected call was sent, at least this
-/// share of the recent maximum of accepted calls was in flight. A 429 at a lower load has another
-/// reason.
+/// Minimum load at which a 429 for concurrency cuts the slots: the calls in flight when the
+/// rejected call was sent, as a share of the recent maximum of accepted calls. A 429 at a lower
+/// load has another reason.
 const REFUSED_SHARE: f64 = 0.8;
 
 impl Limit {
@@ -124,16 +124,16 @@ impl Limit {
         }
     }
 
-    /// Returns the number of slots that a cut starts from: the recent maximum of calls in flight.
-    /// If few calls were in flight, the result is based on the configured start value. It never
-    /// exceeds the current slots.
+    /// Returns the number of slots that a cut starts from: the recent maximum of calls in flight,
+    /// but at least the configured start value divided by [`DEFAULT_CUT_FACTOR`], and at most the
+    /// current slots.
     fn recent_slots(&mut self, now: Instant) -> f64 {
         let start = self.settings.adaptive.start as f64 / DEFAULT_CUT_FACTOR;
         let in_flight = self.load.recent_in_flight.max(now).max(self.load.in_flight) as f64;
         self.slots.value.min(start.max(in_flight)).max(1.0)
     }
 
-    /// Cuts the slots by 10 % of those recently used.
+    /// Cuts the slots to 90 % of those recently used (see [`Limit::recent_slots`]).
     pub(super) fn cut_by_default(&mut self, now: Instant, cause: DecisionCause) {
         self.on_limit_found();
         let to = DEFAULT_CUT_FACTOR * self.recent_slots(now);
@@ -146,7 +146,8 @@ impl Limit {
     }
 
     /// Cuts the slots to `to`, and discards the evidence, so that only calls sent from now on
-    /// count. Except after a 429, a single cut does not go below a quarter of the recent peak.
+    /// count. Except after a 429, a single cut does not go below a quarter of the recent peak of
+    /// calls in flight.
     ///
     /// `previous_limit` is the first-token limit before the current event.
     fn cut_both(&mut self, now: Instant, to: f64, cause: DecisionCause, previous_limit: usize) {

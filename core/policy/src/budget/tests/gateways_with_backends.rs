@@ -1,4 +1,4 @@
-//! Budgets behind a gateway whose backends each announce their own limit.
+//! Tests of the budgets of a client behind a gateway whose backends each announce their own limit.
 
 use std::time::Duration;
 
@@ -82,8 +82,9 @@ fn play(
     (minutes, budgets)
 }
 
-/// Runs [`play`] with [`TRUTH`] as the enforced limit. Returns the mean number of 429s per minute
-/// in the second hour, and the share of the enforced limit that was used in both hours.
+/// Runs [`play`] for two hours with [`TRUTH`] as the enforced limit. Returns the mean number of
+/// 429s per minute in the second hour, and the share of the enforced limit that was used over both
+/// hours.
 fn settled(limits: &[u64], routing: Routing, tells_remaining: bool) -> (f64, f64) {
     let (minutes, _) = play(limits, |_| TRUTH, routing, tells_remaining, 1);
     let late = &minutes[MINUTES / 2..];

@@ -10,18 +10,19 @@ const WINDOW: f64 = 60.0;
 /// How the provider enforces the limit.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Policy {
-    /// A token bucket that holds this many seconds of the rate.
+    /// A token bucket. The value is its capacity, as seconds at the rate of the limit.
     Bucket(f64),
-    /// A token bucket that holds this many seconds of the rate. The headers describe another
-    /// bucket, which is enforced as well and holds a whole minute.
+    /// Two token buckets that are both enforced. The value is the capacity of the first one, as
+    /// seconds at the rate of the limit. The headers describe only the second one, which has a
+    /// capacity of one minute.
     HiddenBucket(f64),
-    /// A counter that restarts every minute.
+    /// A limit on the sum of the charges since the start of the current minute.
     Fixed,
-    /// The sum over the last 60 seconds.
+    /// A limit on the sum of the charges over the last 60 seconds.
     Sliding,
 }
 
-/// How many tokens the provider charges a call.
+/// How many tokens the provider charges a call: see [`Provider::cost`].
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Rule {
     Sum,
@@ -34,8 +35,8 @@ pub(super) struct Provider {
     pub(super) policy: Policy,
     pub(super) rule: Rule,
     pub(super) limit: f64,
-    /// Tokens in the bucket. For `HiddenBucket`, `minute` is the content of the bucket that the
-    /// headers describe.
+    /// Tokens in the bucket. For `HiddenBucket`, these are the tokens in the first bucket, and
+    /// `minute` those in the bucket that the headers describe.
     level: f64,
     minute: f64,
     at: f64,
@@ -62,8 +63,8 @@ impl Provider {
         Self { policy, rule, limit, level: depth, minute: limit, at: 0.0, counted, sum: 0.0, phase }
     }
 
-    /// Returns what the provider charges on arrival for a call that uses `input` and `output`
-    /// tokens.
+    /// Returns the tokens that the provider charges, on arrival, for a call that will use `input`
+    /// and `output` tokens.
     pub(super) fn cost(&self, demand: &Demand, input: f64, output: f64) -> f64 {
         let most = demand.max_output.unwrap_or(0) as f64;
         match self.rule {

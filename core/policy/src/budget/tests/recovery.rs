@@ -1,4 +1,4 @@
-//! Recovery of the burst, the share and the counting rule after refusals.
+//! Tests of how the burst, the usable share of a limit and the counting rule recover after 429s.
 
 use std::time::{Duration, Instant};
 
@@ -12,7 +12,7 @@ use tidegate_tokens::Demand;
 const CALL: Demand =
     Demand { input: 500, output: 100, max_output: Some(100), cached: 0, exact: true, dialect: None };
 
-/// Returns a configured limit of tokens per minute, for a provider without headers.
+/// Returns a configuration with a limit of tokens per minute, for a provider without headers.
 fn silent() -> RateConfig {
     RateConfig { tpm: Some(60_000), headers: HeaderPolicy::Follow, ..RateConfig::default() }
 }
@@ -89,8 +89,8 @@ impl Learning {
         Self { budgets: RateBudgets::new(&config, epoch()), left: Self::LIMIT, now: epoch() }
     }
 
-    /// Makes calls until the learned rule is `Actual`. Returns the number of calls before the last
-    /// one, or `None` if 3,000 calls do not suffice.
+    /// Makes calls until the rule `Actual` is learned. Returns the number of calls before the one
+    /// that taught it, or `None` if 3,000 calls do not suffice.
     fn learn(&mut self) -> Option<usize> {
         (0..3_000)
             .find(|n| {

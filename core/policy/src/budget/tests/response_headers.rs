@@ -1,4 +1,4 @@
-//! Effects of response headers on budgets, including nonsense headers.
+//! Tests of the effects of response headers on rate budgets, including headers with absurd values.
 
 use std::time::{Duration, Instant};
 
@@ -24,7 +24,8 @@ fn window(limit: u64, remaining: u64, reset: u64) -> RateWindow {
     RateWindow { limit: Some(limit), remaining: Some(remaining), reset, period: None }
 }
 
-/// Charges `calls` calls one after the other, and answers each with these headers for tokens.
+/// Charges `calls` calls one after the other, and reports for each a successful response with these
+/// token headers.
 fn answer(budgets: &mut RateBudgets, now: Instant, tokens: RateWindow, calls: usize) {
     for _ in 0..calls {
         let charge = budgets.charge(now, &CALL);

@@ -18,7 +18,7 @@ fn said(limit: u64, remaining: u64, reset: u64) -> RateWindow {
     RateWindow { limit: Some(limit), remaining: Some(remaining), reset, period: None }
 }
 
-/// Returns an announced limit without other headers.
+/// Returns headers that announce a limit and its period, without `remaining` and `reset`.
 fn bare(limit: u64, period: Option<Duration>) -> RateWindow {
     RateWindow { limit: Some(limit), period, ..RateWindow::default() }
 }

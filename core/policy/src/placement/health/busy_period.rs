@@ -2,8 +2,9 @@
 //! Retry-After, plus a random delay.
 //!
 //! The random delay applies even if the replica asks for none, because otherwise rejected calls
-//! would be sent again at once. It is random because all clients receive the same Retry-After. The
-//! delay grows with each busy period in a row, however many calls are rejected during one period.
+//! would be sent again immediately. It is random because all clients receive the same Retry-After.
+//! The delay grows with each busy period in a row, however many calls are rejected during one
+//! period.
 //!
 //! A late rejection belongs to a call that was sent before the end of the last busy period and is
 //! rejected after it, although another call was accepted since. Its Retry-After is counted from the
@@ -20,7 +21,8 @@ const MAX_DELAY: Duration = Duration::from_millis(500);
 /// Maximum Retry-After of a replica. Longer ones are shortened.
 const MAX_RETRY_AFTER: Duration = Duration::from_secs(3_600);
 
-/// The time for which no calls are sent to a replica because it rejected one as busy.
+/// The busy period of one replica, during which no calls are sent to it, because it rejected a call
+/// as busy.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct BusyPeriod {
     /// End of the last busy period, or `None` if there was none.

@@ -15,15 +15,15 @@
 //!   successes: accepted calls, and successful probes unless calls failed while probes succeeded.
 //!
 //! A replica is ejected for one or more [causes](ejection_causes::Cause). When all of them are cured, a
-//! trial begins. Without trusted probes, time alone begins a trial: after 1 s, and after twice the
-//! time with each failed trial, up to [`MAX_PAUSE`]. Three kinds of replicas return without a
-//! trial: suspect ones that have not failed a trial, those that stayed eligible because too many
-//! were ejected, and those that return while no other replica is healthy.
+//! trial begins. Without trusted probes, a trial begins 1 s after the ejection. This time doubles
+//! with each failed trial, up to [`MAX_PAUSE`]. Three kinds of replicas return without a trial:
+//! suspect replicas that have not failed a trial, replicas that stayed eligible because too many
+//! were ejected, and replicas that return while no other replica is healthy.
 //!
 //! Probes may take another route than calls (a proxy, a certificate, a path that nobody serves). If
 //! no probe ever succeeded and a call is accepted, failed probes are ignored until one succeeds.
 //!
-//! A *busy* replica (503 or 429) is healthy. See [`busy`].
+//! A *busy* replica (503 or 429) is healthy. See [`busy_period`].
 
 mod busy_period;
 mod ejection_causes;
@@ -112,7 +112,7 @@ pub(super) struct Health {
     /// Whether only accepted calls, and not probes, count as successes of a trial, because calls
     /// failed while probes succeeded.
     by_calls: bool,
-    /// Number of the call in flight for the current trial, or `None` if no call is.
+    /// Number of the call in flight for the current trial, or `None` if no such call is in flight.
     trial_call: Option<u64>,
     /// How often the replica was ejected. A failed trial does not count as another ejection.
     pub(super) ejections: u64,
@@ -121,10 +121,11 @@ pub(super) struct Health {
     /// Whether connections are certainly refused: at least two were, the last of them for a call,
     /// or for a probe after earlier probes had succeeded.
     is_refused: bool,
-    /// Whether the process has ended, and with it its cache, since the pool last checked.
+    /// Whether the replica's process ended since the pool last checked. Its prefix cache is then
+    /// lost.
     pub(super) process_ended: bool,
-    /// Delay until a probe that new evidence requires, or `None` if none is required. The pool
-    /// takes it when it schedules the probe.
+    /// Delay until a health probe that new evidence against the replica requires, or `None` if no
+    /// such probe is required. The pool takes it when it schedules the probe.
     pub(super) probe_in: Option<Duration>,
     /// Whether the replica stays eligible if it is ejected, because too many replicas are ejected.
     /// Set by the pool.
@@ -245,7 +246,8 @@ impl Health {
         (FIRST_PAUSE * (1 << self.failed_trials.min(5))).min(MAX_PAUSE)
     }
 
-    /// Updates the health after a byte was received. Returns `true` if that cured a cause.
+    /// Updates the health after a byte was received. Returns `true` if that removed a cause of
+    /// ejection.
     pub(super) fn on_alive(&mut self, now: Instant) -> bool {
         self.last_alive = Some(now);
         // Streams continue although no connection is accepted, or probes fail.
@@ -253,7 +255,7 @@ impl Health {
     }
 
     /// Updates the health after an answer to a call that was sent at `sent`. Returns `true` if that
-    /// cured a cause.
+    /// removed a cause of ejection.
     fn on_answer(&mut self, now: Instant, sent: Instant) -> bool {
         self.last_alive = Some(now);
         let is_newer = self.causes.get(Cause::Refused).is_none_or(|refused| refused.last < sent);

@@ -37,7 +37,7 @@ fn work(input: u64) -> Work {
     Work { input, output: 100 }
 }
 
-/// A call whose prompt has these prefixes.
+/// Returns the requirements of a call whose prompt has the prefixes with these hashes.
 fn wants(prefixes: &[u64]) -> Wants {
     Wants { affinity: Affinity { prefixes: prefixes.into(), ..Affinity::default() }, ..Wants::default() }
 }

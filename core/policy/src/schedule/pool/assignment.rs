@@ -60,12 +60,14 @@ impl Pool {
         Some((assignment, tracked, memory))
     }
 
-    /// Returns the replicas among which the call is placed: the first nonempty set of the
-    /// following. In each of them, replicas where the call was not tried are preferred.
+    /// Returns the replicas to choose from: the first nonempty set of the following. `may` is the
+    /// set of replicas that may take the call. Within each set, only replicas where the call was
+    /// not tried (not in `tried`) are returned if there are any.
     ///
-    /// 1. Replicas with a slot and with memory that is not reserved.
-    /// 2. Replicas with a slot and memory.
-    /// 3. Replicas with a slot.
+    /// 1. Eligible replicas in `may` with a slot, and with enough memory that is not reserved. A
+    ///    call without input may use reserved memory.
+    /// 2. Eligible replicas in `may` with a slot and enough memory.
+    /// 3. Eligible replicas in `may` with a slot.
     /// 4. Eligible replicas in `may`.
     /// 5. Replicas in `may`.
     /// 6. All replicas.
@@ -95,7 +97,7 @@ impl Grant {
     }
 
     /// Returns the index in its pool of the replica that the attempt was assigned to. Returns
-    /// `None` if there is none. See [`Grant::placed`].
+    /// `None` in the same cases as [`Grant::placed`].
     pub fn replica_index(&self) -> Option<usize> {
         self.slot.assignment.as_ref().map(|assignment| assignment.placed_call.at)
     }

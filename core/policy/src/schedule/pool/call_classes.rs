@@ -11,7 +11,7 @@ use slab::Slab;
 use crate::placement::ReplicaSet;
 use crate::schedule::CallClass;
 
-/// The number of classes that are kept before those without waiting calls are dropped.
+/// While there are fewer classes than this, classes without waiting calls are kept for reuse.
 const MIN_BEFORE_DROP: usize = 64;
 
 /// The classes of calls at a pool. See [the module](self).
@@ -22,8 +22,8 @@ pub(super) struct CallClasses {
     table: Slab<(ReplicaSet, usize)>,
     /// The number of the class for each set of replicas.
     numbers: HashMap<ReplicaSet, usize>,
-    /// The number of classes at which those without waiting calls are dropped next, if greater than
-    /// [`MIN_BEFORE_DROP`].
+    /// Classes without waiting calls are dropped when a class is added and there are at least this
+    /// many, or [`MIN_BEFORE_DROP`] if that is greater.
     drop_at: usize,
 }
 
@@ -48,7 +48,7 @@ impl CallClasses {
     }
 
     /// Returns the counter of the waiting calls of a class, which the caller updates. Returns
-    /// `None` if the class is not known or if the value stands for several classes.
+    /// `None` if the class is not known or if `class` stands for several classes.
     pub(super) fn waiting_mut(&mut self, class: CallClass) -> Option<&mut usize> {
         self.table.get_mut(class.number()?).map(|(_, waiting)| waiting)
     }

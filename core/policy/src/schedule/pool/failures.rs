@@ -90,7 +90,7 @@ impl<W> Scheduler<W> {
         hold
     }
 
-    /// Records that the replica of a call has sent data. Returns `true` if the replica became
+    /// Records that the replica of a call has sent data. Returns `true` if a replica became
     /// eligible by it; the driver must then call [`Scheduler::next`].
     pub fn on_alive(&mut self, now: Instant, grant: &Grant) -> bool {
         let Some(assignment) = &grant.slot.assignment else { return false };

@@ -126,8 +126,8 @@ impl<W> Scheduler<W> {
         views
     }
 
-    /// Returns a replica for a request that uses no slot, or `None` if the target is not a pool or
-    /// has no replica.
+    /// Returns a replica for a request that uses no slot. Returns `None` if the target is not a
+    /// pool, has no replica, or if all replicas refuse connections.
     pub fn pick_without_slot(&mut self, now: Instant) -> Option<Placed> {
         self.capacity.upstream.as_pool_mut()?.placement.pick_without_slot(now)
     }

@@ -40,7 +40,7 @@ pub(super) struct Pool {
     replicas: Vec<Option<ReplicaSlots>>,
     /// The replicas that accept calls.
     eligible: ReplicaSet,
-    /// The classes of calls by the replicas that may take them.
+    /// The classes into which calls are divided by the replicas that may take them.
     classes: CallClasses,
     /// The maximum number of calls in flight at all replicas together.
     cap: usize,
@@ -54,9 +54,9 @@ pub(super) struct Pool {
     closed: Duration,
     /// Since when no replica has been eligible, or `None` if one is.
     closed_since: Option<Instant>,
-    /// Since when no replica has been eligible, as reported in explanations of waits. In contrast
-    /// to `closed_since`, it does not start anew if a replica becomes eligible and ineligible at
-    /// the same moment.
+    /// The latest span of time in which no replica was eligible, from which waits are explained. In
+    /// contrast to `closed_since`, the span does not start anew if a replica becomes eligible and
+    /// ineligible at the same moment.
     seen_closed: Span,
     /// The cool-down of attempts that were forced while there was no replica.
     cooldown: Cooldown,
@@ -69,8 +69,8 @@ struct ReplicaSettings {
     slots: usize,
     /// The settings of each replica's adaptive limit, or `None` if the limit is fixed.
     adaptive: Option<adaptive::LimitSettings>,
-    /// The size of each replica's memory in tokens, or `None` if none is configured for all
-    /// replicas.
+    /// The size of each replica's memory in tokens, or `None` if only replicas configure or report
+    /// it.
     kv_tokens: Option<u64>,
     /// The share of the memory that is kept free (0 to 1).
     kv_headroom: f64,
@@ -126,8 +126,9 @@ impl Pool {
         self.eligible.is_empty()
     }
 
-    /// Returns the replicas that may take a call with an input of `min_input` tokens or more,
-    /// including those where the call was tried.
+    /// Returns the replicas that may take a call with these `wants` and an input of at least
+    /// `min_input` tokens, whether they are eligible or not, and whether the call was tried there
+    /// or not.
     fn serving(&self, wants: Option<&Wants>, min_input: u64) -> ReplicaSet {
         match wants.filter(|wants| !wants.avoid.is_empty()) {
             Some(Wants { model, .. }) => {
@@ -138,7 +139,8 @@ impl Pool {
         }
     }
 
-    /// Returns the replicas where the call was tried.
+    /// Returns the replicas where the call was tried, as listed in [`Wants::avoid`]. Empty if
+    /// `wants` is `None`.
     fn tried(&self, wants: Option<&Wants>) -> ReplicaSet {
         let avoid = wants.map(|wants| wants.avoid.as_slice()).unwrap_or_default();
         avoid.iter().filter_map(|id| self.placement.index_of(*id)).collect()

@@ -15,7 +15,8 @@ use tidegate_tokens::Demand;
 
 impl Pool {
     /// Returns the rule that keeps any further call from being sent while `in_flight` calls are in
-    /// flight in the pool. Returns `None` if an eligible replica has a free slot.
+    /// flight in the pool. Returns `None` if the pool's cap is not reached and an eligible replica
+    /// has a free slot.
     fn shortage(&self, in_flight: usize) -> Option<Rule> {
         if self.is_empty() {
             return Some(if self.is_down() { Rule::Outage } else { Rule::CoolDown });
@@ -100,7 +101,8 @@ impl Upstream for Pool {
         self.classes.waiting_mut(class)
     }
 
-    /// Returns the input of the call, for replicas of known and of unknown memory alike.
+    /// Returns the input of the call in tokens, whether or not the memory sizes of the replicas are
+    /// known.
     fn memory_need(&self, demand: &Demand) -> u32 {
         u32::try_from(demand.input).unwrap_or(u32::MAX)
     }
@@ -156,8 +158,8 @@ impl Upstream for Pool {
         Some(nearest).filter(|(_, slack)| *slack < 0.0).map(|(at, _)| at)
     }
 
-    /// Returns `true`, because a free slot may be at a replica that cannot take the call that lacks
-    /// one.
+    /// Always returns `true`: even while slots are free at some replicas, a waiting call may lack a
+    /// slot at the replicas that may take it.
     fn may_lack_slots(&self, _: usize) -> bool {
         true
     }
@@ -216,7 +218,8 @@ impl Upstream for Pool {
         self.placement.next_wake(now).filter(|_| self.is_empty())
     }
 
-    /// Returns `false` if a replica has asked callers to wait, otherwise `true`.
+    /// Returns `false` if a replica counts as full, that is, if its last known answer was a
+    /// rejection as full or as over a rate limit. Otherwise returns `true`.
     fn is_down(&self) -> bool {
         !self.replicas.iter().flatten().any(|replica| replica.is_full)
     }

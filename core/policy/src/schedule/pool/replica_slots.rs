@@ -113,7 +113,8 @@ impl ReplicaSlots {
         self.half_open_probe = None;
     }
 
-    /// Stops counting a call that has ended.
+    /// Stops counting a call that has ended. If it was the half-open probe, another call may become
+    /// the probe.
     pub(super) fn on_end(&mut self, was_half_open_probe: bool) {
         self.in_flight = self.in_flight.saturating_sub(1);
         if was_half_open_probe {
@@ -136,14 +137,14 @@ impl ReplicaSlots {
         }
     }
 
-    /// Returns the rule that keeps another call from being sent to the replica, or `None` if it has
-    /// a free slot.
+    /// Returns the rule that keeps another call from being sent to the replica, or `None` if it can
+    /// take one more call.
     pub(super) fn shortage(&self) -> Option<Rule> {
         if self.in_flight >= self.slots() { Some(Rule::Slots) } else { self.limiter.shortage(self.in_flight) }
     }
 
-    /// Returns the maximum size of one call in tokens, or `None` if the size of the memory is not
-    /// known.
+    /// Returns the size of the memory in tokens, which is the maximum input of one call, or `None`
+    /// if the size is not known.
     pub(super) fn most(&self) -> Option<u64> {
         self.sized.then(|| self.memory.capacity())
     }
@@ -153,8 +154,9 @@ impl ReplicaSlots {
         self.slack(ticket, forecast) >= 0.0
     }
 
-    /// Returns how many tokens of memory would be left after a call was admitted: negative if the
-    /// call does not fit, infinite if the size of the memory is not known.
+    /// Returns how many tokens of memory would be left at the predicted peak of use after a call
+    /// was admitted: negative if the call does not fit, infinite if the size of the memory is not
+    /// known.
     pub(super) fn slack(&self, ticket: &Ticket, forecast: &Forecast) -> f64 {
         let slack = || self.memory.slack(&ticket.demand, forecast, &self.prefix(ticket));
         if self.sized { slack() } else { f64::INFINITY }

@@ -1,11 +1,11 @@
-//! Tests of ageing between lanes.
+//! Tests of ageing between lanes: a lane goes *early*, that is, before higher lanes, once its
+//! oldest call has waited long enough to raise it to the highest lane with waiting calls.
 //!
-//! A lane goes early once its oldest call was raised to the highest lane. With one slot and service
-//! times of `s`, a lane goes early once in `8 * s`, or two service times later if another call
-//! holds the slot and the other lower lane goes early first. Inside the lane, a call with `p` older
-//! calls of its tenant, among `n` tenants of equal weight, is dispatched within `(p + 1) * n` of
-//! the lane's dispatches. A batch call is therefore served within
-//! `2 * aging + 10 * (p + 1) * n * s + s`.
+//! With one slot and service times of `s`, a raised lane goes early once in `8 * s`, or up to two
+//! service times later: another call may have the slot, and the other lower lane may go early
+//! first. Inside the lane, a call with `p` older calls of its tenant, among `n` tenants of equal
+//! weight, is dispatched within `(p + 1) * n` of the lane's dispatches. A batch call is therefore
+//! served within `2 * aging + 10 * (p + 1) * n * s + s`.
 
 use proptest::prelude::*;
 
@@ -95,8 +95,8 @@ fn without_ageing_lanes_are_strict() {
     assert!((0..500).all(|_| counter.serve().0 == Lane::Interactive));
 }
 
-/// A new call of a higher lane waits for at most one early call of each lower lane, however old and
-/// long the queues of the lower lanes are.
+/// A new call of a higher lane waits for at most one call of each lower lane, however old and long
+/// the queues of the lower lanes are.
 #[test]
 fn aged_backlog_does_not_block_higher_lanes() {
     for (fresh, old) in [
@@ -119,8 +119,8 @@ fn aged_backlog_does_not_block_higher_lanes() {
     }
 }
 
-/// The old waiting calls of one tenant are not dispatched before a new call of another tenant in
-/// the same lane.
+/// At most one of the old waiting calls of a tenant is dispatched before a new call of another
+/// tenant in the same lane.
 #[test]
 fn aged_backlog_does_not_affect_fairness_inside_its_lane() {
     let mut counter = Counter::new(ms(100), &[]);
@@ -215,7 +215,7 @@ fn old_batch_calls_leave_tokens_for_urgent_calls() {
 }
 
 /// Calls always wait in both lanes: batch calls that take ten seconds, and interactive calls that
-/// take one second.
+/// take one second. On average, batch calls use about an eighth of the slots.
 #[test]
 fn raised_lane_holds_an_eighth_of_the_slots() {
     for slots in [1, 2, 3, 5, 8, 15, 16, 32] {
@@ -253,8 +253,8 @@ fn raised_lane_holds_an_eighth_of_the_slots() {
 }
 
 /// The rate budget admits one call per second, and half of the calls are interactive calls that are
-/// dispatched for the floor of their tenant. If these did not count as calls of a higher lane,
-/// batch calls would get only a sixteenth instead of an eighth.
+/// dispatched for the floor (the reserved slots) of their tenant. If these did not count as calls
+/// of a higher lane, batch calls would get only a sixteenth instead of an eighth.
 #[test]
 fn urgent_calls_dispatched_by_a_floor_count_for_the_share_of_a_raised_lane() {
     use tidegate_config::{Counting, RateConfig};

@@ -2,8 +2,8 @@
 //!
 //! Let `D(t) = W_f(t) / w_f - W_g(t) / w_g`, where `W` is the sum of the charges of a tenant up to
 //! `t` and `w` is its weight. A call goes to the tenant that was charged least, so `D` rises by at
-//! most one maximum charge while both tenants f and g are backlogged. Until the estimates of calls
-//! in flight are settled, their errors can add to `D`.
+//! most the sum of `maximum charge / weight` of both tenants f and g while both are backlogged.
+//! Until the estimates of calls in flight are settled, their errors can add to `D`.
 
 use std::collections::BTreeMap;
 

@@ -143,7 +143,7 @@ fn any_habit() -> impl Strategy<Value = Habit> {
         .prop_map(|(weight, cap, visits, fails)| Habit { weight, cap, visits, fails })
 }
 
-/// Generates ageing times: zero (disabled), or so short that all waiting calls are aged.
+/// Generates ageing times: zero (disabled), or short enough that calls often wait for longer.
 fn aging() -> impl Strategy<Value = Duration> {
     prop::sample::select(vec![Duration::ZERO, ms(20), ms(200)])
 }
@@ -216,8 +216,8 @@ fn newcomers_do_not_starve_a_tenant_that_waits() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
-    /// Once a call is the first of its line, at most two calls of each waiting tenant are
-    /// dispatched before it, in addition to the calls in flight.
+    /// Once a call is the first waiting call of its tenant, at most two calls of each waiting
+    /// tenant are dispatched before it, in addition to the calls in flight.
     #[test]
     fn first_call_of_a_line_waits_at_most_two_rounds(
         limit in 1usize..9, tenants in 1usize..6, newcomers in 0u8..40, seed in any::<u64>(),
@@ -234,8 +234,8 @@ proptest! {
             come(&mut scheduler, &mut lines, now, format!("t{name}"));
         }
         scheduler.set_limit(limit);
-        // By tenant, the dispatch since which its head is the head, and how many tenants waited at
-        // each dispatch.
+        // For each waiting tenant, the number of dispatches before its first waiting call became
+        // the first. In `waiting`, the number of waiting tenants at each dispatch.
         let mut heads: BTreeMap<String, usize> = lines.keys().map(|name| (name.clone(), 0)).collect();
         let mut waiting = vec![lines.len()];
         let mut running = std::collections::VecDeque::new();
@@ -258,7 +258,7 @@ proptest! {
             }
             let Some(over) = running.pop_front() else { break };
             now += ms(rng.u64(1..50));
-            // Up to eight times as many newcomers as calls that end.
+            // Up to seven newcomers for each call that ends.
             for new in 0..rng.u8(..=newcomers) / 5 {
                 let name = format!("n{step}-{new}");
                 come(&mut scheduler, &mut lines, now, name.clone());
@@ -320,7 +320,7 @@ fn each_attempt_is_charged_to_its_tenant() {
     assert!(f.abs_diff(g) <= 8, "{f} attempts against {g}");
 }
 
-/// With four attempts per call, the tenant completes as many calls as the other one, because
+/// A tenant whose calls need four attempts each completes as many calls as another tenant, because
 /// rejected attempts are not charged.
 #[test]
 fn attempt_rejected_unread_is_not_charged() {
@@ -347,7 +347,7 @@ fn place_of_a_call(scheduler: &mut Scheduler<&'static str>, now: Instant, name: 
 }
 
 /// The cost of a large call advances virtual time when the call ends. A new tenant does not have to
-/// wait for that cost: it starts close to the tags of the waiting tenants.
+/// wait for that cost: its start tag is close to the start tags of the waiting tenants.
 #[test]
 fn newcomers_do_not_wait_for_the_cost_of_one_large_call() {
     let now = epoch();
@@ -366,7 +366,8 @@ fn newcomers_do_not_wait_for_the_cost_of_one_large_call() {
 }
 
 /// A call of the tenant has cost more than its estimate. The next call of the tenant waits for at
-/// most eight rounds. If ageing is disabled, it waits until the whole debt is paid.
+/// most eight rounds. A round is one dispatch for each waiting tenant. If ageing is disabled, the
+/// call waits until the whole debt is paid.
 #[test]
 fn a_tenant_in_debt_waits_for_eight_rounds_at_most() {
     for (aging, cost, calls) in [(30, 1_000.0, 32..=33), (30, 4.0, 9..=13), (0, 100.0, 290..=300)] {
@@ -390,8 +391,8 @@ fn a_tenant_in_debt_waits_for_eight_rounds_at_most() {
     }
 }
 
-/// The age of its waiting calls gives a tenant no priority. Only a tenant in debt that was passed
-/// over for eight rounds gets priority.
+/// The age of its waiting calls gives a tenant no priority. Only a tenant whose calls cost more
+/// than was estimated gets priority, after it was passed over for eight rounds.
 #[test]
 fn the_age_of_a_backlog_does_not_change_the_shares() {
     let began = epoch();

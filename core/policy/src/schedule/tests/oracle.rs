@@ -72,7 +72,8 @@ struct Call {
     tenant: usize,
     ticket: Ticket,
     id: Option<WaiterId>,
-    /// The total time for which the target had been open when the call was queued.
+    /// The total time, up to when the call was queued, in which the target was not closed (cooling
+    /// down or being probed).
     queued_open: Duration,
     /// For a retry, the start tag of its first attempt; otherwise `None`.
     tag: Option<f64>,
@@ -81,8 +82,8 @@ struct Call {
 struct Oracle {
     scheduler: Scheduler<u64>,
     model: Model,
-    /// The expected dispatch order, or `None` if floors or the tenants' own tokens also affect the
-    /// order.
+    /// The expected dispatch order. `None` if floors (reserved slots) or the tenants' own tokens
+    /// also affect the order.
     order: Option<Order>,
     now: Instant,
     waiting: BTreeMap<u64, Call>,
@@ -97,7 +98,8 @@ struct Oracle {
     /// The number of cool-downs that began and of probes that were accepted.
     changes: u64,
     numbers: u64,
-    /// The total time for which the target has been open, computed from its reported state.
+    /// The total time in which the target was not closed (cooling down or being probed), computed
+    /// from its reported state.
     open: Duration,
     /// The end of the latest Retry-After. No attempt may be dispatched before it. The delay is
     /// counted from when it was reported, or, for an attempt from before the last change of state,
@@ -105,7 +107,7 @@ struct Oracle {
     floor: Instant,
     draining: bool,
     /// The number of calls that may leave the queue in one [`Oracle::settle`] before the driver
-    /// stops calling `next`. See [`lazy`].
+    /// stops calling `next`. `usize::MAX` for a driver without faults. See `faulty_schedulers`.
     patience: usize,
 }
 
@@ -305,7 +307,8 @@ impl Oracle {
         }
     }
 
-    /// Returns the first waiting call of each line whose tenant is below its cap.
+    /// Returns the first waiting call of each line (the waiting calls of one tenant in one lane).
+    /// Omits the tenants that are at their cap.
     fn heads(&self) -> BTreeMap<Line, Call> {
         let mut heads: BTreeMap<Line, Call> = BTreeMap::new();
         for call in
@@ -374,7 +377,8 @@ impl Oracle {
         }
     }
 
-    /// Lets time pass at once. Returns `true` if the adaptive limit may have changed.
+    /// Advances the clock by `time` without calling the scheduler. Returns `true` if the adaptive
+    /// limit may have changed.
     fn advance(&mut self, time: Duration) -> bool {
         if !self.closed() {
             self.open += time;
@@ -462,8 +466,8 @@ impl Oracle {
     }
 
     /// Preempts calls until none may be preempted any more. Checks for each of them that its slot
-    /// is borrowed, that it is the most recently admitted one that qualifies, and that a floor
-    /// would use the slot.
+    /// is borrowed from slots that are reserved for others, that it is the most recently admitted
+    /// one that qualifies, and that a call with reserved slots would use the slot.
     fn call_back(&mut self) {
         let goes = |call: &&Call| self.model.fits(self.now, call);
         let waiting = self.waiting.values().filter(goes).map(|call| (call.tenant, call.ticket.lane));
@@ -540,8 +544,8 @@ impl Oracle {
         }
     }
 
-    /// Returns a description of an admissible call that waits although nothing is reserved and no
-    /// aged call is ahead of it in its line. `None` if there is no such call.
+    /// Returns a description of an admissible call that waits although [`Oracle::excuse`] returns
+    /// `false` for it. Returns `None` if there is no such call.
     fn stuck(&mut self) -> Option<String> {
         let waiting: Vec<_> = self.waiting.values().cloned().collect();
         let free = |call: &&Call| {
@@ -553,9 +557,9 @@ impl Oracle {
         Some(format!("{stuck:?}, {why:?}"))
     }
 
-    /// Returns `true` if the call has to wait although it is admissible: an aged call lacks
-    /// resources that this call would take, or an aged call that cannot go is ahead of this call in
-    /// its line.
+    /// Returns `true` if the call may have to wait although it is admissible, because of a call
+    /// that has waited for the ageing time: that call lacks resources that this call would take, or
+    /// it is ahead of this call in its line and cannot be dispatched.
     fn excuse(&self, call: &Call) -> bool {
         self.is_held_back(call)
             || self.aged_heads(call).any(|head| {
@@ -570,8 +574,8 @@ impl Oracle {
         })
     }
 
-    /// Returns the aged calls that are first in their lines, except for `call` itself. They may not
-    /// be overtaken any more in their lines.
+    /// Returns the calls that have waited for the ageing time and are the first of their tenant and
+    /// lane, except `call` itself. Later calls of the same tenant and lane may not overtake them.
     fn aged_heads(&self, call: &Call) -> impl Iterator<Item = &Call> {
         let leads = |head: &Call| {
             let before = |other: &Call| same_line(other, head) && self.key(other) < self.key(head);
@@ -583,7 +587,8 @@ impl Oracle {
             .filter(move |head| head.number != number && self.model.is_aged(self.now, head) && leads(head))
     }
 
-    /// Returns a holder of a floor that has an admissible call and fewer slots than its floor.
+    /// Returns the first tenant or lane that has fewer slots than its floor, and a waiting call
+    /// that could be dispatched now. Returns `None` if there is none.
     fn under_floor(&self) -> Option<model::Holder> {
         let holders = self.model.below_their_floors();
         holders.into_iter().find(|holder| {

@@ -35,18 +35,19 @@ struct Attempt {
 
 #[derive(Debug, Default)]
 struct Seen {
-    /// The longest wait of an accepted call in milliseconds.
+    /// The longest wait of a good call, that is, one that the target accepts, in milliseconds.
     held: u64,
     /// The total time in milliseconds in which the target was cooling down or being probed.
     closed: u64,
-    /// The number of times that the target began to cool down while it was open.
+    /// The number of times that the target changed from accepting calls to cooling down or being
+    /// probed.
     outages: u32,
     accepted: u32,
 }
 
 /// Simulates one minute with 20 good calls per second, and with failing calls that all arrive at
 /// the start and are retried. Returns the longest wait of a good call, and how often and how long
-/// the target was closed.
+/// the target was cooling down or being probed.
 fn play(world: World) -> Seen {
     let zero = epoch();
     let settings = SchedulerSettings { aging: ms(world.aging), ..settings(world.slots) };

@@ -64,14 +64,15 @@ fn the_least_served_floor_is_served_first_and_tenants_before_lanes() {
             who
         })
         .collect();
-    // 0/4 and 0/2, then 1/4, 1/2 and 2/4, 3/4; then the one of batch.
+    // Floors in use: 0 of 4 and 0 of 2, then 1 of 4, then 1 of 2 and 2 of 4 in either order, and 3
+    // of 4. The floor of the batch lane is last.
     assert_eq!(served[..2].iter().filter(|who| **who == "half").count(), 1);
     assert_eq!((served[2], served[5], served[6]), ("half", "half", "x"));
 }
 
 proptest! {
-    /// Floors of less than one slot add up to more than all slots. A tenant without a floor is
-    /// still served.
+    /// A tenant without a floor is still served if the floors of other tenants, each of less than
+    /// one slot, are rounded up and add up to more than all slots.
     #[test]
     fn rounded_up_floors_starve_no_tenant(limit in 1usize..4, floors in 1usize..6) {
         let now = epoch();
@@ -100,8 +101,8 @@ proptest! {
     }
 }
 
-/// Virtual time must not advance with calls that are dispatched for a floor, because a new tenant
-/// would then wait for all others.
+/// A call that is dispatched because of reserved slots (a floor) must not advance virtual time to
+/// its start tag, because a new tenant would then wait for all other tenants.
 #[test]
 fn floor_does_not_delay_newcomers() {
     let now = epoch();
@@ -219,8 +220,8 @@ fn lowered_limit_preempts_nothing() {
     assert_eq!(preempted(&mut scheduler, now), 1);
 }
 
-/// The only slot is the floor of one of two tenants. The other tenant still gets a third of the
-/// dispatches or more.
+/// The only slot is reserved for one of two tenants (its floor). The other tenant still gets a
+/// third of the dispatches or more.
 #[test]
 fn preemption_does_not_block_others_from_the_last_slot() {
     let mut now = epoch();

@@ -12,9 +12,9 @@ use crate::testing::epoch;
 use tidegate_config::{Counting, RateConfig, TenantConfig};
 use tidegate_protocol::Usage;
 
-/// Creates a scheduler with more slots than needed, an ageing time of ten seconds, and 600 tokens
-/// per minute, of which 60 may be taken at once. `change` may change these settings first. Also
-/// returns the rate budgets and the current time.
+/// Creates a scheduler with more slots than needed, an ageing time of ten seconds, and a rate
+/// budget of 600 tokens per minute that holds at most 60 tokens. `change` may change the settings
+/// first. Also returns the rate budgets and the current time.
 fn of_tokens(
     change: impl FnOnce(&mut SchedulerSettings),
 ) -> (Scheduler<&'static str>, Arc<Mutex<RateBudgets>>, Instant) {
@@ -233,7 +233,7 @@ fn calls_that_do_not_fit_are_not_looked_at() {
 }
 
 /// 3,000 calls that need little memory at first and too much later wait ahead of each short call
-/// that fits.
+/// that fits. The short calls are dispatched, and each decision checks only a few of the others.
 #[test]
 fn short_call_goes_before_many_whose_answers_have_no_room_and_few_of_these_are_looked_at() {
     let now = epoch();
@@ -250,7 +250,8 @@ fn short_call_goes_before_many_whose_answers_have_no_room_and_few_of_these_are_l
         queue(&mut scheduler, now, of(&format!("tenant-{}", k % 300), 300, 500), "large");
     }
     for k in 0..50 {
-        // A new call goes at once, and so does the waiting one when there is room again.
+        // A new short call is admitted at once, and a waiting short call is dispatched when it
+        // fits.
         let short = admit(&mut scheduler, now, &of("fresh", 100, 50));
         scheduler.enqueue(now, of(&format!("tenant-{k}"), 250, 50), "short");
         let (who, next) = scheduler.next(now).expect("it ends before the long one needs the memory");
@@ -266,8 +267,9 @@ fn short_call_goes_before_many_whose_answers_have_no_room_and_few_of_these_are_l
     assert_eq!(scheduler.next(now).map(|(who, _)| who), Some("large"));
 }
 
-/// A small call of a tenant in debt overtakes large calls that lack tokens. Its start tag includes
-/// the debt. A new tenant must not have to wait until virtual time reaches that tag.
+/// A tenant whose calls cost more than was estimated is in debt, which its next start tag includes.
+/// A small call of this tenant overtakes large calls that lack tokens. A new tenant must not have
+/// to wait until virtual time reaches that tag.
 #[test]
 fn overtaking_call_of_a_tenant_in_debt_does_not_hold_up_newcomers() {
     for has_waited in [false, true] {
@@ -300,8 +302,8 @@ fn overtaking_call_of_a_tenant_in_debt_does_not_hold_up_newcomers() {
     }
 }
 
-/// A tenant below its floor has many waiting calls that do not fit. The first call in order belongs
-/// to another tenant, has a longer prompt, and fits.
+/// A tenant with fewer slots than are reserved for it has many waiting calls that do not fit. The
+/// first call in order belongs to another tenant, has a longer prompt, and fits.
 #[test]
 fn calls_below_a_floor_that_have_no_room_do_not_keep_the_front_from_being_looked_at() {
     let now = epoch();

@@ -76,7 +76,8 @@ fn tenants_with_calls_are_not_forgotten() {
     assert!(of(&scheduler, "named").is_some(), "the configured stay");
 }
 
-/// After 20,000 tenants were busy at once, idle tenants take at most about a quarter of the table.
+/// After 20,000 tenants had waiting calls at the same time, idle tenants take at most about a
+/// quarter of the table.
 #[test]
 fn many_idle_tenants_are_forgotten() {
     let now = epoch();

@@ -1,5 +1,5 @@
-//! A brute-force model of a pool: tracks which calls are at which replica, and computes the slots
-//! and the memory that are left there.
+//! A brute-force model of a pool: tracks which calls are at which replica, computes the slots and
+//! the memory that are left there, and checks each decision of the scheduler against them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -11,11 +11,11 @@ use crate::placement::{Affinity, EngineMetrics, Fault, Observation};
 use crate::schedule::{GrantId, WaiterId};
 
 pub(super) const MODELS: [&str; 3] = ["a", "b", "c"];
-/// The lengths of answers in tokens. Up to 32 tokens, the memory account does not round times.
+/// The lengths of answers in tokens. The memory account rounds the predicted end of longer answers.
 pub(super) const OUTPUTS: std::ops::Range<u64> = 0..32;
-/// The length of each prefix step, in tokens.
+/// The number of tokens by which each hashed prefix of a prompt is longer than the one before.
 const BEGINNING: u64 = 64;
-/// The mean unused part of a call's last block, in tokens.
+/// The mean number of unused tokens in the last memory block of a call.
 const HALF_A_BLOCK: u64 = 8;
 pub(super) const TENANTS: [&str; 3] = ["x", "y", "z"];
 
@@ -26,7 +26,7 @@ pub(super) enum Event {
         lane: usize,
         tokens: u64,
         output: u64,
-        /// The branch of the prompt's prefix, and the number of prefix steps.
+        /// The branch and the number of the prompt's hashed prefixes. See [`beginning`].
         begins: (u64, u64),
         model: Option<usize>,
         avoid: usize,
@@ -80,11 +80,10 @@ struct Running {
     grant: Grant,
     ticket: Ticket,
     place: KvReservation,
-    /// The tokens that the call takes of its replica's memory: its input, and the tokens that it
-    /// may still produce.
+    /// The tokens that the call takes of its replica's memory: its input, and its expected output.
     held: (u64, u64),
-    /// The hashes of the prefixes that the call holds at its replica. Empty if calls do not share
-    /// prefixes there.
+    /// The hashes of the call's prefixes that it may share with other calls at its replica. Empty
+    /// if the replica does not share prefixes.
     begins: Arc<[u64]>,
     answered: bool,
     /// The replicas where the call may be retried: those that may take it and where it was not
@@ -112,9 +111,10 @@ pub(super) struct PoolModel {
     memories: BTreeMap<ReplicaId, Kv>,
     /// The replicas whose memory size is known.
     sized: BTreeSet<ReplicaId>,
-    /// The replicas where calls share prefixes.
+    /// The replicas that store a common prefix of several calls only once.
     sharing: BTreeSet<ReplicaId>,
-    /// The prefixes in flight at each replica that more than one call has held.
+    /// The prefixes that are counted once although several calls have them, each with its replica.
+    /// A prefix is added when a call is admitted while a call in flight at the same replica has it.
     shared: BTreeSet<(ReplicaId, u64)>,
     numbers: u64,
     /// The calls in flight that [`Scheduler::next_stranded`] has returned, because their replica
@@ -315,8 +315,8 @@ impl PoolModel {
         }
     }
 
-    /// Lets time pass in small steps. Checks that no call is dispatched before the time that
-    /// [`Scheduler::next_wake`] returned.
+    /// Lets time pass in steps of at most 7 ms. Checks that no call is dispatched before the time
+    /// that [`Scheduler::next_wake`] returned, unless a replica is in slow start.
     fn pass(&mut self, time: Duration) {
         let end = self.now + time;
         while self.now < end {
@@ -369,7 +369,7 @@ impl PoolModel {
         self.running.push(Running { grant, ticket, place, held, begins, answered: false, others });
     }
 
-    /// Returns the hashes of the prefixes that calls in flight hold at a replica.
+    /// Returns the hashes of the prefixes of the calls in flight at a replica.
     fn begun(&self, id: ReplicaId) -> BTreeSet<u64> {
         let there =
             self.running.iter().filter(|running| running.grant.placed().is_some_and(|at| at.id == id));
@@ -413,10 +413,13 @@ impl PoolModel {
         }
     }
 
-    /// Returns the replica whose memory is kept for the aged first call of the line of `ticket`, or
-    /// nothing if none is. A replica is kept if one that may take the first call has a free slot,
-    /// but none has enough memory: the eligible one that has the most memory left for it. `number`
-    /// is the number of the call with this ticket.
+    /// Returns the replica whose memory is kept for the first call of the line of `ticket` (the
+    /// waiting calls of the same tenant and lane), or an empty list if none is kept. `number` is
+    /// the number of the call with this ticket.
+    ///
+    /// A replica is kept if the first call has waited for the ageing time, is not the call itself,
+    /// and has a free slot but too little memory at the replicas that may take it. The eligible
+    /// replica with the most memory left for the first call is kept.
     fn kept(&self, number: u64, ticket: &Ticket, room: &AvailableReplicas) -> Vec<ReplicaId> {
         let line = |of: &Ticket| (of.tenant.clone(), of.lane);
         let of_line = self.waiting.iter().filter(|(_, other)| line(&other.ticket) == line(ticket));
@@ -438,8 +441,8 @@ impl PoolModel {
         nearest.filter(|(_, left)| *left < 0.0).map(|(id, _)| id).into_iter().collect()
     }
 
-    /// Returns how many tokens of a replica's memory would be left with the call at the moment of
-    /// the highest use, computed token by token. Negative if the call does not fit, infinite if the
+    /// Returns how many tokens of a replica's memory would be left at the peak of use if the call
+    /// was admitted, computed token by token. Negative if the call does not fit, infinite if the
     /// size of the memory is not known.
     fn left(&self, id: ReplicaId, ticket: &Ticket) -> f64 {
         let Some(capacity) = self.sized.get(&id).map(|id| self.memories[id].capacity()) else {
@@ -475,8 +478,9 @@ impl PoolModel {
         self.now - ticket.queued_at >= self.aging
     }
 
-    /// Returns the replica whose memory is reserved for the first call in order: at most one, and
-    /// only for an aged call.
+    /// Returns the replica whose memory the scheduler reserves for the first waiting call in
+    /// dispatch order, or an empty list if none is reserved. Checks that this call has waited for
+    /// the ageing time.
     fn held(&mut self) -> Vec<ReplicaId> {
         let _ = self.scheduler.selector(self.now).pick();
         let Some(hold) = self.scheduler.order.reservation else { return Vec::new() };
@@ -522,7 +526,9 @@ impl PoolModel {
         free
     }
 
-    /// Returns the replicas that may take the call, whether they are eligible or not.
+    /// Returns the replicas that may take the call, whether they are eligible or not. These are the
+    /// replicas that are known to serve its model. If there are none, they are the replicas of
+    /// which the models are not known, or else all replicas. Draining replicas are excluded.
     fn serving(&self, ticket: &Ticket) -> Vec<ReplicaId> {
         let wants = ticket.wants.as_ref().expect("always");
         let views = self.scheduler.replicas(self.now);
@@ -560,7 +566,8 @@ impl PoolModel {
         self.scheduler.replicas(self.now).iter().find(|view| *view.url == url(name)).map(|view| view.id)
     }
 
-    /// Adds a memory for each new replica, and removes the memories of replicas that have left.
+    /// Adds a memory account for each new replica, and removes the accounts of replicas that have
+    /// left.
     fn learn(&mut self) {
         let present: Vec<_> = self.scheduler.replicas(self.now).iter().map(|view| view.id).collect();
         self.memories.retain(|id, _| present.contains(id));
@@ -580,16 +587,17 @@ impl PoolModel {
     }
 }
 
-/// Returns the prefixes of a prompt with `tokens` tokens of one byte. The first two prefixes are
-/// the same for all prompts.
+/// Returns the prefix hashes of a prompt of `tokens` tokens of one byte each: at most `depth`
+/// prefixes, each [`BEGINNING`] tokens longer than the one before. The first two are the same for
+/// all prompts, the others for all prompts of the same `branch`.
 fn beginning((branch, depth): (u64, u64), tokens: u64) -> Affinity {
     let depth = depth.min(tokens.saturating_sub(1) / BEGINNING);
     let hash = |nth| if nth < 2 { nth } else { 10 * branch + nth };
     Affinity::from_hashes_with_lengths(None, (0..depth).map(|nth| (hash(nth), BEGINNING * (nth + 1))), tokens)
 }
 
-/// Returns the tokens that a call takes of a memory of this capacity: its input, and its output of
-/// at least one token.
+/// Returns the tokens that a call takes of a memory with this capacity: its input, at most
+/// `capacity`, and its expected output, at least 1.
 fn in_memory(ticket: &Ticket, capacity: u64) -> (u64, u64) {
     (ticket.demand.input.min(capacity), ticket.demand.output.max(1))
 }

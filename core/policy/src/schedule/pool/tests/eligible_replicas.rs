@@ -9,8 +9,8 @@ use crate::cooldown::Hold;
 use crate::kv::Forecast;
 use crate::placement::{EngineMetrics, Fault, Observation};
 
-/// The memory of one replica is kept for the aged first call of the line. The calls behind it may
-/// use the other replicas.
+/// A call that has waited for the ageing time lacks memory, and the memory of one replica is kept
+/// for it. Later calls of the same tenant and lane may use the other replicas.
 #[test]
 fn aged_head_without_memory_keeps_one_replica_from_its_line() {
     let now = epoch();
@@ -36,8 +36,9 @@ fn aged_head_without_memory_keeps_one_replica_from_its_line() {
     assert_empty(&scheduler, now);
 }
 
-/// Calls of a line wait behind an aged head, while the first call in order belongs to another
-/// tenant. The head keeps the memory of one replica, and the others may be used.
+/// A call that has waited for the ageing time is the first of its tenant and lane, but not the
+/// first in the dispatch order. The memory of one replica is kept for it, and later calls of the
+/// same tenant and lane may use the other replicas.
 #[test]
 fn aged_head_of_another_line_keeps_only_one_replica() {
     let now = epoch();
@@ -72,8 +73,8 @@ fn aged_head_of_another_line_keeps_only_one_replica() {
     assert_empty(&scheduler, now);
 }
 
-/// A call is sent again to a replica that has rejected it rather than wait: the replica may accept
-/// it by now, in contrast to a replica that is full of long answers.
+/// If no other replica has a free slot, a call returns to a replica that has rejected it instead of
+/// waiting, because that replica may accept the call by now.
 #[test]
 fn call_returns_to_a_tried_replica_rather_than_wait() {
     let now = epoch();
@@ -229,8 +230,8 @@ fn lowered_limit_of_a_pool_preempts_nothing() {
     held.into_iter().for_each(|grant| scheduler.release(now, grant));
 }
 
-/// A rejected call is tried at once at each replica where it was not tried. After all replicas have
-/// rejected it, it waits briefly, whatever delay they asked for.
+/// A call is rejected by the only replica with a free slot, where it had been tried before. The
+/// result is [`Hold::AllFull`], so the call waits briefly although the replica asked for no delay.
 #[test]
 fn call_that_all_replicas_rejected_waits() {
     let now = epoch();
@@ -333,8 +334,8 @@ fn calls_that_go_before_the_size_is_known_are_counted_once_it_is() {
     assert_empty(&scheduler, now);
 }
 
-/// The forecast of the call grows between the decision and the assignment, because a call at
-/// another replica ends.
+/// The forecast of the call grows between the decision and the assignment, as if a call at another
+/// replica had ended. The call still goes to a replica with a free slot.
 #[test]
 fn call_whose_forecast_grows_while_it_is_placed_goes_to_a_replica_with_a_slot() {
     let now = epoch();

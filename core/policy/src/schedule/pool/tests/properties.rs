@@ -80,8 +80,9 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
 
     /// After any sequence of events: no call waits that fits at a replica that may take it, no call
-    /// is assigned to a replica where it does not fit, everything is released in the end, and at
-    /// most one replica is reserved for one aged call.
+    /// is assigned to a replica where it does not fit, all slots and all memory are released in the
+    /// end, and memory of at most one replica is reserved, for a call that has waited for the
+    /// ageing time.
     #[test]
     fn pool_agrees_with_the_model(events in prop::collection::vec(event(), 1..120), (settings, replicas) in pool()) {
         let mut model = PoolModel::new(&settings, replicas, epoch());

@@ -58,8 +58,9 @@ fn call_waiting_for_a_replica_that_serves_it_is_overtaken() {
     assert_empty(&scheduler, now);
 }
 
-/// An aged call waits for a slot at the only replica that serves it. Calls for the other replica
-/// take nothing that it lacks.
+/// A call that has waited for the ageing time needs a slot at the only replica that serves its
+/// model. Calls for the other replica are dispatched, because they take nothing that this call
+/// lacks.
 #[test]
 fn aged_call_whose_replicas_have_no_slot_blocks_no_other_call() {
     let now = epoch();
@@ -106,8 +107,8 @@ fn memory_of_replicas_is_not_added_up() {
     assert_empty(&scheduler, now);
 }
 
-/// The order of precedence: the size in the replica's configuration, the size in the target's, and
-/// the size that the replica reports.
+/// The size of a replica's memory is the one in the replica's configuration, otherwise the one in
+/// the target's configuration, otherwise the one that the replica reports.
 #[test]
 fn memory_size_is_configured_or_reported() {
     let now = epoch();

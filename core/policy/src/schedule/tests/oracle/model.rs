@@ -14,7 +14,7 @@ use crate::kv::{Forecast, Kv, KvReservation, Prefix, Progress};
 use tidegate_config::{AdaptiveConfig, Counting, LaneConfig, RateConfig};
 use tidegate_protocol::Usage;
 
-/// The tenants: name, cap, and own tokens per minute. The fourth is not configured.
+/// The tenants: name, cap in slots, and own tokens per minute. The fourth is not configured.
 pub(super) const TENANTS: [(&str, usize, Option<u64>); 4] =
     [("a", 1, None), ("b", 3, Some(6_000)), ("c", usize::MAX, None), ("d", usize::MAX, None)];
 pub(super) const QUEUE: usize = 4;
@@ -34,7 +34,8 @@ pub(super) struct World {
     rpm: Option<u64>,
     kv: Option<u64>,
     own: bool,
-    /// The floors of tenant c and of the batch lane.
+    /// The floors of tenant c and of the batch lane as shares of the slots (0 to 1), or `None` if
+    /// there are no floors.
     floors: Option<(f64, f64)>,
     reclaim: bool,
     bias: u64,
@@ -103,8 +104,8 @@ impl World {
         }
     }
 
-    /// Returns this target with preemption, with floors, and without any limits but the number of
-    /// slots and the tenants' caps.
+    /// Returns this target with preemption, with floors (reserved slots), and without any limits
+    /// but the number of slots and the tenants' caps.
     pub(super) fn lending(self) -> Self {
         Self {
             limit: self.limit + 2,
@@ -116,7 +117,8 @@ impl World {
         }
     }
 
-    /// Returns `true` if only lanes and fair queueing decide the order.
+    /// Returns `true` if only lanes and fair queueing decide the dispatch order, because there are
+    /// neither floors nor tenants' own tokens.
     pub(super) fn is_plain(&self) -> bool {
         self.floors.is_none() && !self.own
     }
@@ -179,8 +181,8 @@ impl World {
             floors: self.floors,
             reclaims: self.reclaim,
             is_sized: self.own || self.tpm.or(self.itpm).or(self.rpm).or(self.kv).is_some(),
-            // One of several short resources may return before the other, and a call that ages in
-            // the meantime holds up others.
+            // One of several short resources may become available before another. If a call becomes
+            // aged in between, other calls have to wait for it.
             spare_wakes: if self.own || self.rpm.is_some() { 4 } else { 2 },
             shared,
             shadow: budgets(),
@@ -227,7 +229,7 @@ pub(super) struct Model {
     running: BTreeMap<u64, Running>,
 }
 
-/// A holder of a floor.
+/// A tenant or lane for which slots are reserved (its floor).
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Holder {
     Tenant(usize),
@@ -242,8 +244,9 @@ impl Holder {
         }
     }
 
-    /// Returns `true` if the call may be dispatched before the calls of this holder: the holder is
-    /// a lane, and the call's tenant has a floor of its own, even if it was rounded up.
+    /// Returns `true` if the call may be dispatched before the calls of this holder. The floors of
+    /// tenants are served before those of lanes, so the result is `true` if the holder is a lane
+    /// and the call's tenant is c, the one with a floor.
     pub(super) fn yields_to(self, call: &Call) -> bool {
         matches!(self, Holder::Lane(_)) && TENANTS[call.tenant].0 == "c"
     }
@@ -320,7 +323,8 @@ impl Model {
         self.found.as_ref().map_or(usize::MAX, Limit::first_token_limit)
     }
 
-    /// Checks that the scheduler's limit got the same events at the same times.
+    /// Checks that the scheduler's adaptive limit got the same events at the same times as this
+    /// model's limit, by comparing their states.
     pub(super) fn check_limit(&self, seen: Option<&AdaptiveView>) {
         let shadow: Option<LimitView> = self.found.as_ref().map(|limit| limit.view());
         assert_eq!(seen.map(|seen| &seen.limit), shadow.as_ref());
@@ -344,8 +348,8 @@ impl Model {
         }
     }
 
-    /// Checks that the tokens left and the debts in the rate budgets equal the expected ones. They
-    /// differ if a charge was not made, settled or refunded as expected.
+    /// Checks that the tokens left and the debts in the budgets of tokens per minute equal the
+    /// expected ones. They differ if a charge was not made, settled or refunded as expected.
     pub(super) fn check_levels(&mut self, now: Instant) {
         let (real, shadow) = (self.shared.lock().view(now), self.shadow.view(now));
         for (real, shadow) in real.iter().zip(&shadow).filter(|(real, _)| real.kind == BudgetKind::Tokens) {
@@ -366,9 +370,9 @@ impl Model {
             && self.in_flight(tenant) < TENANTS[tenant].1
     }
 
-    /// Returns `true` if the tenant certainly has enough tokens of its own for the call. A line
-    /// stays parked for [`LATE`] longer than necessary, so that rounding does not restore it too
-    /// early.
+    /// Returns `true` if the tenant certainly has enough tokens of its own for the call. The
+    /// scheduler excludes the calls of a tenant without enough tokens for [`LATE`] longer than
+    /// necessary, so that rounding does not readmit them too early.
     pub(super) fn is_back(&self, now: Instant, call: &Call) -> bool {
         self.own_fits(now.checked_sub(LATE).unwrap_or(now), call)
     }
@@ -424,8 +428,8 @@ impl Model {
     }
 
     /// Returns `true` if `rule` may be reported as the reason why the call waits. `closed` is
-    /// `true` if the target is not open, and `excused` is `true` if the call may have to wait for
-    /// an aged call.
+    /// `true` if the target is cooling down, being probed or recovering. `excused` is `true` if the
+    /// call may have to wait for a call that has waited for the ageing time.
     pub(super) fn is_so(&self, now: Instant, call: &Call, rule: Rule, closed: bool, excused: bool) -> bool {
         let (no_request, [tokens, input, output, kv]) = self.lacking(now, call);
         match rule {
@@ -448,7 +452,7 @@ impl Model {
         now - call.ticket.queued_at >= self.aging
     }
 
-    /// Returns the time by which a call is ordered in its line.
+    /// Returns the time by which a call is ordered among the calls of its tenant and lane.
     pub(super) fn order(&self, call: &Call) -> Instant {
         call.ticket.queued_at + self.bias.mul_f64(call.ticket.demand.total() as f64 / 1000.0)
     }
@@ -465,8 +469,8 @@ impl Model {
         self.own[tenant].as_ref().map_or(0, |own| own.debt(now))
     }
 
-    /// Returns `true` if the call lacks nothing but a slot, of the target or within its tenant's
-    /// cap.
+    /// Returns `true` if the rate budgets, the tenant's own tokens and the memory have enough left
+    /// for the call. A slot may still be missing, of the target or within the tenant's cap.
     pub(super) fn fits(&self, now: Instant, call: &Call) -> bool {
         self.own_fits(now, call) && self.lacking(now, call) == (false, [false; 4])
     }
@@ -477,14 +481,15 @@ impl Model {
         self.reclaims && !self.is_sized && in_flight == self.slots()
     }
 
-    /// The floors of tenant c and of the batch lane, in slots.
+    /// Returns the floors of tenant c and of the batch lane, in slots, or `None` if there are no
+    /// floors.
     fn floors(&self) -> Option<(usize, usize)> {
         let slots = |share: f64| ((share * self.slots() as f64 + 1e-9) as usize).max(1);
         self.floors.map(|(tenant, lane)| (slots(tenant), slots(lane)))
     }
 
-    /// Returns the minimum and the maximum number of these calls that are dispatched for floors if
-    /// slots are released, over all orders of dispatch.
+    /// Returns the minimum and the maximum number of the `waiting` calls that are dispatched
+    /// because of floors (reserved slots) if slots are released, over all orders of dispatch.
     pub(super) fn by_floors(&self, mut waiting: Vec<(usize, Lane)>) -> (usize, usize) {
         let (Some((mut of_c, mut of_batch)), Some(shares)) = (self.floors(), self.floors) else {
             return (0, 0);
@@ -530,8 +535,8 @@ impl Model {
         unreachable!("calls run out")
     }
 
-    /// Returns `true` if the slot of a call in flight is borrowed: without the preempted calls, its
-    /// tenant and its lane both hold more slots than their floors.
+    /// Returns `true` if the slot of a call in flight is borrowed: not counting the preempted
+    /// calls, its tenant and its lane both hold more slots than their floors.
     pub(super) fn is_lent(&self, call: &Call, preempted: &BTreeSet<u64>) -> bool {
         let (of_c, of_batch) = self.floors().unwrap_or_default();
         let staying = self.running.iter().filter(|(number, _)| !preempted.contains(number));
@@ -544,8 +549,8 @@ impl Model {
             && of_lane > if call.ticket.lane == Lane::Batch { of_batch } else { 0 }
     }
 
-    /// Returns the holders that hold fewer slots than their floor. Floors of less than one slot are
-    /// not considered.
+    /// Returns the tenants and lanes that use fewer slots than are reserved for them. Floors of
+    /// less than one slot are not considered.
     pub(super) fn below_their_floors(&self) -> Vec<Holder> {
         let Some((tenant, lane)) = self.floors else { return Vec::new() };
         let below = |share: f64, held| (held as f64) + 1.0 <= share * self.slots() as f64;

@@ -6,10 +6,10 @@ use std::collections::BTreeMap;
 use super::super::*;
 use super::{Call, model};
 
-/// The maximum rounding error.
+/// The tolerance for rounding errors when tags and costs are compared.
 const CLOSE: f64 = 1e-6;
-/// A lane that was raised by age may use one part in this many of the capacity, and a line in debt
-/// gets one dispatch in this many rounds.
+/// A lane that was raised by age may use an eighth of the capacity, and a line in debt (one whose
+/// calls cost more than was estimated) gets one dispatch in eight rounds.
 const PARTS: usize = 8;
 
 /// The tenant and the lane of a line, that is, of the waiting calls of one tenant in one lane.
@@ -64,9 +64,10 @@ pub(super) struct Moment {
     pub(super) slots: usize,
     /// The number of calls in flight in each lane.
     pub(super) in_flight: [usize; 3],
-    /// The first call of each line whose tenant is below its cap.
+    /// The first waiting call of each tenant in each lane, without tenants at their cap.
     pub(super) heads: BTreeMap<Line, Call>,
-    /// The admissible waiting calls.
+    /// The waiting calls that may be dispatched now. Calls that have to wait for a call that has
+    /// reached the ageing time are excluded.
     pub(super) free: Vec<Call>,
 }
 
@@ -103,8 +104,8 @@ impl Order {
         Self { aging, accounts, times: Default::default(), early: Vec::new(), charges }
     }
 
-    /// Updates when each line started to wait. `heads` is the first call of each line that waits
-    /// now.
+    /// Records when each [`Line`] started to wait. `heads` is the first call of each line that
+    /// waits now.
     pub(super) fn stand(&mut self, heads: &BTreeMap<Line, Call>) {
         for (line, account) in &mut self.accounts {
             account.since = account.since.filter(|_| heads.contains_key(line));
@@ -118,7 +119,7 @@ impl Order {
         }
     }
 
-    /// Returns the virtual time at which the line of a call would start to wait now.
+    /// Returns the virtual time at which the [`Line`] of a call would start to wait now.
     fn entry(&self, call: &Call, heads: &BTreeMap<Line, Call>) -> f64 {
         let time = &self.times[call.ticket.lane as usize];
         let tags = heads.values().filter(|head| head.ticket.lane == call.ticket.lane);
@@ -126,14 +127,15 @@ impl Order {
         time.now.min(time.started.max(least) + share(call))
     }
 
-    /// Returns the start tag of a head, or `None` if its line is not ready.
+    /// Returns the start tag of `head`, the first call of a [`Line`], or `None` if the line is not
+    /// waiting.
     fn tag(&self, head: &Call) -> Option<f64> {
         let account = self.accounts.get(&line(head))?;
         account.since.map(|since| head.tag.unwrap_or(account.finish.max(since)))
     }
 
     /// Ends the busy periods of these lanes, which have neither waiting calls nor calls in flight.
-    /// This forgives their debts.
+    /// This forgives the debts of their tenants in fair queueing.
     pub(super) fn end_busy_periods(&mut self, lanes: impl Iterator<Item = Lane>) {
         for lane in lanes {
             let time = &mut self.times[lane as usize];
@@ -158,8 +160,9 @@ impl Order {
         }
     }
 
-    /// Returns `true` if the call may go before calls of other lines because its line is in debt,
-    /// has waited for the ageing time, and was passed over for eight rounds.
+    /// Returns `true` if the call may go before calls of other lines, because its line is in debt
+    /// (its calls cost more than they were estimated), has waited for the ageing time, and was
+    /// passed over for eight rounds.
     fn owes(&self, call: &Call, moment: &Moment) -> bool {
         let (account, now) = (&self.accounts[&line(call)], self.times[call.ticket.lane as usize].now);
         let since = account.went.max(Some(moment.heads[&line(call)].ticket.queued_at));
@@ -193,9 +196,9 @@ impl Order {
         !self.aging.is_zero() && ages.max().is_some_and(|age| age >= needed)
     }
 
-    /// Returns `true` if the lane has not used up its share of early dispatches. If `is_sure` is
-    /// `true`, only the dispatches that certainly were early are counted, otherwise all that may
-    /// have been.
+    /// Returns `true` if the lane may go early, that is, before higher lanes, because it has not
+    /// used up its eighth of the capacity. If `is_sure` is `true`, only the earlier dispatches that
+    /// certainly were early are counted, otherwise all that may have been.
     fn has_share(&self, lane: Lane, moment: &Moment, is_sure: bool) -> bool {
         let early = self.early.iter().filter(|early| early.lane == lane && (early.is_sure || !is_sure));
         let has_rested = |early: &Early| early.rests_until.is_none_or(|until| until <= moment.now);
@@ -236,7 +239,7 @@ impl Order {
         let least = others.filter_map(|(_, head)| self.tag(head)).fold(f64::INFINITY, f64::min);
         let time = &mut self.times[lane as usize];
         let account = self.accounts.entry(line(call)).or_default();
-        // A newcomer does not pay for the debt of a tenant.
+        // The debt of a tenant must not delay a new tenant.
         let bound = if account.finish - time.now > account.charge + CLOSE { least } else { f64::INFINITY };
         let since = account.since.unwrap_or(entry);
         let start = account.finish.max(since);
