@@ -1,5 +1,5 @@
-//! Tracks the calls of a gate that are in progress. The gate waits here until the last call has
-//! ended, and looks calls up to explain them.
+//! Tracks the calls of a gate that are in progress: how many there are, when the last one has
+//! ended, and which call has a given number or label.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -28,7 +28,7 @@ struct Count {
     in_fallback: usize,
 }
 
-/// Counts one call as in progress until dropped.
+/// A guard that counts one call as in progress until the guard is dropped.
 #[derive(Debug)]
 pub(crate) struct ActiveCall {
     active: Arc<Active>,
@@ -84,8 +84,7 @@ impl Active {
         found
     }
 
-    /// Returns the locked map that holds the call with the number `id` while the call is in
-    /// progress.
+    /// Returns the shard that stores the call with the number `id` while the call is in progress.
     fn shard(&self, id: u64) -> &Mutex<HashMap<u64, Call>> {
         &self.calls[id as usize % SHARDS]
     }

@@ -218,7 +218,7 @@ impl Body for RequestBody {
 /// slot is released when the body has been read to its end, fails, or is dropped.
 ///
 /// # Cancel safety
-/// Dropping the body ends the exchange with the upstream at once.
+/// Dropping the body ends the exchange with the upstream immediately.
 pub struct ResponseBody(UnsyncBoxBody<Bytes, Error>);
 
 impl ResponseBody {

@@ -2,7 +2,7 @@
 //!
 //! The identity (which tenant calls which target, with which deadline) does not change. The state
 //! changes with each attempt (`state.rs`). The outcome of an attempt is not stored here: each layer
-//! returns it to the layer above (`result.rs`).
+//! returns it to the layer above (`attempt_result.rs`).
 
 mod attempt;
 mod attempt_result;
@@ -56,7 +56,7 @@ struct Inner {
     /// `None` if this is the call's first target.
     refused_by: Option<Arc<str>>,
     /// `true` if this is a hedge: a second attempt that runs in parallel to the first one. A hedge
-    /// never waits: it only takes a slot that is free at once at another replica.
+    /// never waits. It is sent only if another replica has a free slot.
     is_hedge: bool,
     state: Mutex<CallState>,
     /// The hedge that produced the first token before the call's own attempt. Empty if none did.
@@ -87,8 +87,8 @@ impl Inner {
 pub(crate) struct Identity {
     pub(crate) mode: Mode,
     pub(crate) target: Arc<Target>,
-    /// Hash of the origin, credential and model of the request, by which a shared target
-    /// distinguishes its calls. `None` if the target is not shared.
+    /// Hash of the origin, credential and model of the request. A target that several credentials
+    /// and models share has a separate cool-down for each hash. `None` if the target is not shared.
     pub(crate) shared_key: Option<u64>,
     pub(crate) facts: RequestFacts,
     pub(crate) tenant: Arc<str>,
@@ -101,11 +101,11 @@ pub(crate) struct Identity {
     /// The caller's label, by which the call log and explanations name the call. `None` if the
     /// caller set none.
     pub(crate) label: Option<Arc<str>>,
-    /// The registry of the slots that the gate's tasks hold, and the task that makes the call.
-    /// `None` if no tools are configured, or if no task makes the call.
+    /// The registry of the model slots that tasks hold, and the task that makes the call. `None` if
+    /// no tools are configured, or if no task makes the call.
     pub(crate) task_slots: Option<(Arc<TaskSlots>, TaskId)>,
-    /// The part of the prompt that other prompts may share, which selects the replica with the best
-    /// prefix cache. `None` if the target is not a pool.
+    /// The prompt prefixes and the session of the call. The gate prefers a replica that has them in
+    /// its prefix cache. `None` if the target is not a pool.
     pub(crate) affinity: Option<Affinity>,
     /// The group of calls that the call belongs to. `None` if it is in no group.
     pub(crate) group: Option<CallGroup>,
@@ -143,10 +143,10 @@ impl Call {
         }))
     }
 
-    /// Creates the call that is sent to the fallback target `target` after its own target rejected
-    /// the call. `model` replaces the model of the call, or `None` keeps it. The time at which the
-    /// call was made and its deadline stay the same. The time waited so far is subtracted from the
-    /// client's `pool` timeout.
+    /// Creates the call to the fallback target `target`, after the current target has rejected this
+    /// call. `model` replaces the model of the call, or `None` keeps it. The new call keeps the
+    /// deadline and the time at which the call was made. The time waited so far is subtracted from
+    /// the client's `pool` timeout.
     pub(crate) fn for_fallback(&self, target: Arc<Target>, model: Option<Arc<str>>, now: Instant) -> Self {
         target.on_call();
         let mut call = self.0.with_state(CallState::default());
@@ -208,8 +208,8 @@ impl Call {
         self.0.identity.label.as_ref()
     }
 
-    /// Returns the registry of the slots that the gate's tasks hold, and the task that makes the
-    /// call. `None` if no tools are configured, or if no task makes the call.
+    /// Returns the registry of the model slots that tasks hold, and the task that makes the call.
+    /// `None` if no tools are configured, or if no task makes the call.
     pub(crate) fn task_slots(&self) -> Option<(&Arc<TaskSlots>, TaskId)> {
         self.0.identity.task_slots.as_ref().map(|(slots, task)| (slots, *task))
     }
@@ -254,18 +254,19 @@ impl Call {
         &self.0.metrics
     }
 
-    /// Returns the maximum time from sending an attempt until its response head arrives. `None` if
-    /// unlimited.
+    /// Returns the maximum time from sending an attempt until its response head arrives: the
+    /// client's `read` timeout or, for streams in mode `enforce`, the target's `first_token` limit
+    /// if it is shorter. `None` if unlimited.
     ///
-    /// The target's `first_token` limit applies to streams only, because the head of any other
-    /// response arrives with the whole response.
+    /// The target's limit applies to streams only, because the head of any other response arrives
+    /// with the whole response.
     pub(crate) fn head_limit(&self) -> Option<Duration> {
         let own = self.target().config().first_token;
         earlier(own.filter(|_| self.is_enforced() && self.facts().stream), self.timeouts().read)
     }
 
-    /// Returns the maximum time to wait for the next sign of progress of the call: the time left
-    /// until its deadline or, if it is shorter, the longest pause that its timeouts allow.
+    /// Returns how long to wait for the next sign of progress of the call: the time left until its
+    /// deadline. If both `head_limit` and `idle_limit` are set, at most the longer of them.
     pub fn patience(&self) -> Duration {
         let left = self.0.deadline.saturating_duration_since(clock::now());
         match (self.head_limit(), self.idle_limit()) {
@@ -274,15 +275,16 @@ impl Call {
         }
     }
 
-    /// Returns the maximum time between two chunks of the response. `None` if unlimited.
+    /// Returns the maximum time between two chunks of the response: the client's `read` timeout or,
+    /// in mode `enforce`, the target's `idle` limit if it is shorter. `None` if unlimited.
     pub(crate) fn idle_limit(&self) -> Option<Duration> {
         let own = self.target().config().idle;
         earlier(own.filter(|_| self.is_enforced()), self.timeouts().read)
     }
 
-    /// Creates the ticket with which the next attempt is queued for a slot, and stores the expected
-    /// tokens of the attempt in the call's state. A retry keeps the age of the call and its
-    /// position in the queue.
+    /// Creates the ticket with which the next attempt is queued for a slot. Stores the expected
+    /// input and output tokens of the attempt in the call's state. A retry keeps the age of the
+    /// call and its position in the queue.
     pub(crate) fn ticket(&self) -> Ticket {
         let (identity, target) = (&self.0.identity, self.target());
         let config = target.config();
@@ -312,8 +314,9 @@ impl Call {
         }
     }
 
-    /// Waits until the replicas of the pool are known, at most until the deadline. Returns at once
-    /// if the target is not a pool.
+    /// Waits until the first lookup of the pool's replicas has finished, at most until the
+    /// deadline. Returns immediately if the target is not a pool, or if its replicas are not
+    /// discovered by DNS.
     pub(crate) async fn replicas_known(&self) {
         let left = self.deadline().saturating_duration_since(clock::now());
         self.target().replicas_known(left).await;

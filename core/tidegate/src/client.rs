@@ -128,13 +128,13 @@ impl Client {
     ///
     /// An error response of the provider is returned as a response, with the header
     /// `x-should-retry: false`. To set the tenant, the lane and the deadline of the call, put a
-    /// [`crate::Context`] into the extensions of the request. In mode `off`, the request is sent at
-    /// once, without any limit.
+    /// [`crate::Context`] into the extensions of the request. In mode `off`, the request is sent
+    /// immediately, without any limit.
     ///
     /// # Cancel safety
     ///
     /// Dropping the future or the response body removes the call from the queue or ends its
-    /// upstream exchange, and releases its slot. The slot is released at once, except over a
+    /// upstream exchange, and releases its slot. The slot is released immediately, except over a
     /// [`Foreign`] transport: there it is released when the host has ended the exchange, or after
     /// [`GRACE`](crate::transport::foreign::GRACE).
     ///
@@ -142,15 +142,15 @@ impl Client {
     ///
     /// - `Request` if the request cannot be sent as it is. The call is then not queued.
     /// - `Refused` if admission rejects the call.
-    /// - `Deadline`, or the timeout that passed.
+    /// - `Deadline` if the deadline of the call passed, or the kind of the timeout that passed.
     /// - `Connect`, `Transport` or `Truncated` if the exchange failed and no retry follows.
     ///
     /// A request cannot be sent if its path or query would reach the server changed (a `.` or `..`
     /// segment, a backslash, a character that URL parsers rewrite), if it asks for an `upgrade` or
     /// a `transfer-encoding` other than `chunked`, or if its `content-length` is malformed or
-    /// differs from the length of the body. If a streamed body has another length, the exchange
-    /// fails before the last chunk is sent. An address in an unusual form, such as `127.1`, fails
-    /// before a connection is made.
+    /// differs from the length of the body. If the length of a streamed body differs from its
+    /// `content-length`, the exchange fails before the last chunk is sent. An address in an unusual
+    /// form, such as `127.1`, fails before a connection is made.
     ///
     /// # Headers
     ///
@@ -171,7 +171,8 @@ impl Client {
 }
 
 /// Checks that the transport can send the request unchanged, and removes the headers that concern
-/// only the caller's connection.
+/// only the caller's connection. If the request carries its own [`Foreign`] transport, checks only
+/// dot segments, backslashes and the length of the body.
 ///
 /// # Errors
 /// `Request` if the URL would change on its way, if the declared length of the body is wrong, or if

@@ -6,7 +6,7 @@ use std::path::Path;
 use crate::config::Config;
 use crate::{Error, read_file};
 
-/// Maximum size of a configuration, in bytes. 20,000 targets take about 2 MiB.
+/// Maximum size of a configuration, in bytes: 16 MiB. 20,000 targets take about 2 MiB.
 const MAX_BYTES: u64 = 16 << 20;
 
 /// Reads a configuration from a TOML file.
@@ -42,8 +42,8 @@ pub fn read_from(source: impl Read, name: &str) -> Result<Config, Error> {
     parse(name, read_file::read_text(source, MAX_BYTES))
 }
 
-/// Parses `text`, which was read from the source `name`. If reading failed, returns the error with
-/// the name of the source.
+/// Returns the configuration in `text`, which was read from the source `name`. If `text` is an
+/// error, because reading failed, returns that error with the name of the source.
 fn parse(name: &str, text: Result<String, String>) -> Result<Config, Error> {
     let text = text.map_err(|why| Error::config(format!("{name}: {why}")))?;
     Ok(Config::from_toml(&text).map_err(|error| error.in_source(name))?)

@@ -238,7 +238,8 @@ impl Error {
     }
 
     /// Returns the number of calls that were ahead in the queue of the same tenant when admission
-    /// rejected the call. `None` if the call failed for another reason.
+    /// rejected the call. `None` if the number is not known, or if the call failed for another
+    /// reason.
     pub fn queue_position(&self) -> Option<usize> {
         self.0.queue_position
     }

@@ -30,7 +30,7 @@ pub enum CallName<'a> {
     /// The number of the call, as in [`crate::Error::call`] and the log of calls.
     Number(u64),
     /// The caller's label ([`crate::Context::call`]). If several calls have this label, it denotes
-    /// the one that has waited longest or, if none waits, the oldest.
+    /// the oldest of those that wait or, if none waits, the oldest call.
     Label(&'a str),
 }
 

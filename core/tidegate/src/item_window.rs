@@ -8,10 +8,10 @@
 //! wait, and at least 8 waiting calls. About that many slots may become free before the batch
 //! begins its next items.
 //!
-//! - If fewer calls wait, the window grows by the number of calls admitted since it last grew, and
-//!   at most by the number missing. If slots are free, the window doubles within the time that a
-//!   call takes to reach the gate, not within the duration of a call.
-//! - If more than twice as many wait, the window shrinks by one for every four items that end. It
+//! - If fewer calls wait than the goal, the window grows by the number of calls admitted since it
+//!   last grew, but at most by the difference to the goal. If slots are free, the window doubles
+//!   within the time that a call takes to reach the gate, not within the duration of a call.
+//! - If more than twice the goal wait, the window shrinks by one for every four items that end. It
 //!   shrinks slowly, because calls reach the gate in waves if the work before them is long.
 //! - If the number of waiting calls also exceeds twice the sum of the goal and the items that do
 //!   not wait, no item begins: the cap has fallen, or the gate is blocked.
@@ -40,7 +40,7 @@ const ENDS_PER_SHRINK: usize = 4;
 /// ```
 #[derive(Clone, Copy, Debug)]
 pub struct ItemWindow {
-    /// Maximum number of items of the map that may run at the same time now.
+    /// Maximum number of items of the batch that may run at the same time now.
     size: usize,
     max_size: usize,
     running: usize,
@@ -80,8 +80,8 @@ impl ItemWindow {
         }
     }
 
-    /// Begins one more item if fewer items run than the window allows, and adjusts the size of the
-    /// window. Returns `true` if the item begins; the caller must then run it, and call
+    /// Adjusts the size of the window, and begins one more item if fewer items run than the window
+    /// then allows. Returns `true` if the item begins; the caller must then run it, and call
     /// [`ItemWindow::end`] when it ends.
     ///
     /// `waits` are the counters of the calls of this batch only.
@@ -129,7 +129,8 @@ impl ItemWindow {
     }
 }
 
-/// Returns how many calls should wait in the gate while `others` running items do not wait.
+/// Returns the goal for the number of calls that wait in the gate, if `others` running items do not
+/// wait.
 fn waiting_goal(others: usize) -> usize {
     (others / ITEMS_PER_WAITING).max(MIN_SIZE)
 }
@@ -142,9 +143,9 @@ mod tests {
 
     use super::*;
 
-    /// A simulated batch with infinitely many items, at a gate with the limit `cap`. The call of an
-    /// item reaches the gate `before` turns after the item begins, and holds its slot for `call`
-    /// turns.
+    /// A simulated batch with infinitely many items, at a gate with the limit `cap`. Time is
+    /// counted in turns. The call of an item reaches the gate `before` turns after the item begins,
+    /// and holds its slot for `call` turns.
     struct Batch {
         window: ItemWindow,
         cap: usize,
@@ -193,8 +194,8 @@ mod tests {
             free
         }
 
-        /// Returns the mean number of free slots and the maximum number of waiting calls over
-        /// `count` turns.
+        /// Advances the simulation by `count` turns. Returns the mean number of free slots and the
+        /// maximum number of waiting calls.
         fn turns(&mut self, count: usize) -> (f64, usize) {
             let (mut free, mut most) = (0, 0);
             for _ in 0..count {

@@ -50,7 +50,7 @@ fn check_regular(metadata: &Metadata) -> Result<(), String> {
     Err(format!("cannot be read: it is {kind}; name a regular file"))
 }
 
-/// Opens a file for reading. Returns at once even if the path is a FIFO without a writer.
+/// Opens a file for reading. Returns immediately even if the path is a FIFO without a writer.
 #[cfg(unix)]
 fn open(path: &Path) -> io::Result<File> {
     use std::os::unix::fs::OpenOptionsExt;

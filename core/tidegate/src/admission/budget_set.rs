@@ -48,8 +48,8 @@ impl BudgetSet {
         members.push(Arc::downgrade(member));
     }
 
-    /// Admits waiting calls at all targets except `by`, which has returned tokens or requests to
-    /// the budgets.
+    /// Admits waiting calls at the targets that share the budgets. Skips the target `by`, which has
+    /// returned tokens or requests to the budgets.
     pub(super) fn notify_others(&self, by: &Admission) {
         // Outside the lock, because admitting a call wakes tasks.
         let others: Vec<_> = {

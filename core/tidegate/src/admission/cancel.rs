@@ -1,5 +1,8 @@
-//! Cancels attempts in flight whose response has not begun: attempts on borrowed slots that the
-//! owner needs, and attempts at a replica that went down.
+//! Cancels attempts in flight whose response has not begun: attempts at a replica that went down,
+//! and attempts on borrowed slots.
+//!
+//! A borrowed slot is reserved for another tenant or lane. The attempt is cancelled when a call of
+//! that tenant or lane needs the slot.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -15,13 +18,14 @@ use tidegate_policy::outcome::Cancellation;
 #[derive(Debug, Default)]
 pub(crate) struct CancelSignal {
     cancelled: Notify,
-    /// `true` if the attempt was cancelled because its replica went down, `false` if it was
-    /// cancelled because its borrowed slot was reclaimed. Not meaningful before the cancellation.
+    /// `true` if the attempt was cancelled because its replica went down. `false` if it was
+    /// cancelled because the tenant or lane for which its slot is reserved needs the slot. Not
+    /// meaningful before the cancellation.
     is_replica_down: AtomicBool,
 }
 
 impl CancelSignal {
-    /// Resolves when the attempt is cancelled. Returns the cause.
+    /// Waits until the attempt is cancelled, and returns the cause.
     pub(crate) async fn cancelled(&self) -> Cancellation {
         self.cancelled.notified().await;
         let is_replica_down = self.is_replica_down.load(Ordering::Acquire);
@@ -30,7 +34,7 @@ impl CancelSignal {
 }
 
 /// The cancel signals of all attempts of a target that can be cancelled, by attempt. `None` if the
-/// target cancels no attempts, because it neither lends reserved slots nor is a pool.
+/// target cancels no attempts, because it neither sets `reclaim` nor is a pool.
 #[derive(Debug)]
 pub(super) struct CancelSignals(Option<Mutex<HashMap<GrantId, Arc<CancelSignal>>>>);
 
@@ -51,8 +55,8 @@ impl CancelSignals {
         Some(signals.lock().entry(id).or_default().clone())
     }
 
-    /// Cancels an attempt, which receives `cause` through its signal. If the attempt has not
-    /// registered its signal yet, the signal resolves as soon as it has.
+    /// Cancels an attempt: its signal resolves with `cause`. If [`CancelSignals::register`] was not
+    /// called for the attempt yet, the signal that it returns later resolves immediately.
     pub(super) fn cancel(&self, id: GrantId, cause: Cancellation) {
         if let Some(signals) = &self.0 {
             let mut signals = signals.lock();

@@ -22,7 +22,8 @@ impl Admission {
         self.state.lock().scheduler.resume_cooldown(now(), until);
     }
 
-    /// Returns the current state, for snapshots and metrics.
+    /// Returns the current state of the limit, the cool-down, the lanes and the tenants, for
+    /// snapshots and metrics.
     pub fn view(&self) -> SchedulerView {
         self.state.lock().scheduler.view(now())
     }

@@ -36,8 +36,8 @@ pub(super) struct State {
 }
 
 impl State {
-    /// Returns `true` if the timer task ([`Pump`]) would wake too late: a wait or a cool-down ends
-    /// before its next wake-up.
+    /// Returns `true` if a wait or a cool-down ends before the next wake-up of the timer task
+    /// ([`Pump`]), or if no wake-up is scheduled for it.
     fn is_late(&mut self, now: Instant) -> bool {
         let wake = self.scheduler.next_wake(now);
         wake.is_some_and(|wake| self.armed.is_none_or(|armed| wake < armed))
@@ -49,8 +49,8 @@ impl State {
 /// The lock is held for one decision, and never across an await.
 pub struct Admission {
     name: Arc<str>,
-    /// What users should change if this target or tool has too few slots. The last sentence of each
-    /// error message for a call that is rejected because no slot is free.
+    /// Advice to users if this target or tool has too few slots. Appended to the error messages of
+    /// rejected calls for which a free slot was missing.
     wait_hint: &'static str,
     pub(super) state: Mutex<State>,
     /// The timer task, which admits or rejects waiting calls when a wait or a cool-down ends.
@@ -66,9 +66,9 @@ impl Admission {
     /// Creates the admission control of a target or tool.
     ///
     /// `kv` is the KV-cache memory of the target, or `None` if the gate does not account for it or
-    /// learns its size from the replicas. `wait_hint` states what users should change if there are
-    /// too few slots, and ends the error message of each call that is rejected because no slot is
-    /// free.
+    /// learns its size from the replicas. `wait_hint` is the advice to users if there are too few
+    /// slots. It is appended to the error messages of rejected calls for which a free slot was
+    /// missing.
     pub fn new(
         name: Arc<str>,
         settings: &SchedulerSettings,
@@ -112,7 +112,7 @@ impl Admission {
         }
     }
 
-    /// Waits for a slot.
+    /// Waits for a slot, and returns its permit.
     ///
     /// # Cancel safety
     /// Dropping the future removes the call from the queue. A slot that was granted at the same
@@ -188,8 +188,9 @@ impl Admission {
     }
 
     /// Acquires a slot even if none is free (mode `observe`). Also returns the decision that mode
-    /// `enforce` would have made: `None` to admit the call at once, `Some("wait")` to queue it, or
-    /// the reason of a rejection.
+    /// `enforce` would have made: `None` if it would have admitted the call without a wait,
+    /// `Some("wait")` if it would have queued the call, or the reason for which it would have
+    /// rejected the call.
     pub fn force(self: &Arc<Self>, ticket: &Ticket) -> (Permit, Option<&'static str>) {
         let now = now();
         let (grant, verdict) = self.state.lock().scheduler.force(now, ticket);
@@ -210,7 +211,9 @@ impl Admission {
         self.budgets.notify_others(self);
     }
 
-    /// Cancels attempts that run on borrowed slots, one for each slot that a waiting owner needs.
+    /// Takes back borrowed slots, which are reserved for another tenant or lane: cancels one
+    /// attempt on a borrowed slot for each slot that a waiting call of that tenant or lane needs.
+    /// Does nothing if attempts of the target cannot be cancelled.
     fn reclaim(&self) {
         if !self.cancel_signals.is_enabled() {
             return;
@@ -239,14 +242,16 @@ impl Admission {
         }
     }
 
-    /// Admits or rejects the waiting calls for which a decision is possible now.
+    /// Admits the waiting calls for which there is capacity now, and rejects those that may not
+    /// wait any longer.
     pub(super) fn refresh(self: &Arc<Self>) {
         self.update(|_, _| {});
     }
 
-    /// Applies `change` to the scheduler, then admits or rejects the waiting calls for which a
-    /// decision is possible. Starts or wakes the timer task ([`Pump`]) if it would wake too late
-    /// for the calls that remain. Returns the result of `change`.
+    /// Applies `change` to the scheduler. Then admits the waiting calls for which there is
+    /// capacity, and rejects those that may not wait any longer. Starts or wakes the timer task
+    /// ([`Pump`]) if it would wake too late for the remaining calls. Returns the result of
+    /// `change`.
     pub(super) fn update<R>(
         self: &Arc<Self>,
         change: impl FnOnce(&mut Scheduler<Waiting>, Instant) -> R,
@@ -261,9 +266,9 @@ impl Admission {
         result
     }
 
-    /// Admits or rejects the waiting calls for which a decision is possible at `now`. Releases the
-    /// lock `state`. Returns `true` if the timer task ([`Pump`]) would wake too late for the calls
-    /// that remain.
+    /// Admits the waiting calls for which there is capacity at `now`, and rejects those that may
+    /// not wait any longer. Releases the lock `state`. Returns `true` if the timer task ([`Pump`])
+    /// would wake too late for the remaining calls.
     fn answer_waiting<'a>(self: &'a Arc<Self>, mut state: MutexGuard<'a, State>, mut now: Instant) -> bool {
         loop {
             let scheduler = &mut state.scheduler;
@@ -304,8 +309,9 @@ impl Admission {
         }
     }
 
-    /// Admits or rejects the waiting calls for which a decision is possible now. Returns when to
-    /// call this function again, or `None` if no wait and no cool-down ends at a known time.
+    /// Admits the waiting calls for which there is capacity now, and rejects those that may not
+    /// wait any longer. Returns when to call this function again, or `None` if no wait and no
+    /// cool-down ends at a known time.
     pub(super) fn tick(self: &Arc<Self>) -> Option<Instant> {
         self.answer_waiting(self.state.lock(), now());
         let mut state = self.state.lock();
@@ -325,8 +331,8 @@ impl Admission {
         }
     }
 
-    /// Converts a rejection by the scheduler to an error. Its message ends with the `wait_hint` of
-    /// this target if slots were missing.
+    /// Converts a rejection by the scheduler to an error. Its message contains the `wait_hint` of
+    /// this target if a free slot was missing.
     pub(crate) fn rejection_error(&self, refusal: Refusal) -> Error {
         rejection_error(&self.name, self.wait_hint, &refusal)
     }

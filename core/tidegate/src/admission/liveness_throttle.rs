@@ -25,7 +25,8 @@ impl LivenessThrottle {
     }
 
     /// Returns `true` if the replica with this index should be reported alive now, and counts this
-    /// as its last report. If several threads ask at the same time, only one of them gets `true`.
+    /// as its last report. If several threads call this function at the same time, only one of them
+    /// gets `true`.
     pub(super) fn is_due(&self, index: usize, now: Instant) -> bool {
         let now = u64::try_from(now.saturating_duration_since(self.created).as_millis()).unwrap_or(u64::MAX);
         let Some(reported) = self.reported.get(index) else { return false };

@@ -1,4 +1,4 @@
-//! The permit of an attempt: it holds one slot, and reports what happens to the attempt to the
+//! The permit of an attempt. It holds one slot, and passes the events of the attempt on to the
 //! scheduler.
 
 use std::sync::Arc;
@@ -23,7 +23,7 @@ use tidegate_protocol::RateHeaders;
 #[must_use = "dropping the permit releases the slot"]
 pub struct Permit {
     admission: Arc<Admission>,
-    /// The scheduler's record of the slot. `None` only while the permit is dropped.
+    /// The scheduler's record of the slot. `None` only while the permit is being dropped.
     grant: Option<Grant>,
     /// When the call was made.
     queued_at: Instant,
@@ -40,8 +40,9 @@ impl Permit {
         Self { admission, grant: Some(grant), queued_at, admitted_at }
     }
 
-    /// Returns the position of the call in the fair queue. A retry reuses this tag, so that it is
-    /// not queued behind newer calls.
+    /// Returns the fair-queue tag of the call, which determines its position in the queue. A retry
+    /// reuses the tag, so that it is not queued behind newer calls. `None` only while the permit is
+    /// being dropped.
     pub fn charged(&self) -> Option<Tag> {
         self.grant.as_ref().map(Grant::charged)
     }
@@ -100,8 +101,7 @@ impl Permit {
     }
 
     /// Reports an observation of the attempt to the scheduler. Does nothing, and takes no lock, if
-    /// the limit is fixed and no replica awaits the first token of this attempt, because nothing
-    /// depends on the observation then.
+    /// neither an adaptive limit nor a replica of a pool uses the observation.
     fn update_limit(&mut self, observe: impl FnOnce(&mut Scheduler<Waiting>, Instant, &mut Grant)) {
         if let Some(grant) = self.grant.as_mut().filter(|grant| grant.is_tracked()) {
             self.admission.update(|scheduler, now| observe(scheduler, now, grant));
@@ -123,8 +123,8 @@ impl Permit {
         self.admission.state.lock().scheduler.is_spent(now(), grant)
     }
 
-    /// Returns the signal that cancels the attempt. `None` if the target neither lends reserved
-    /// slots nor is a pool.
+    /// Returns the signal that cancels the attempt. `None` if the target neither sets `reclaim` nor
+    /// is a pool, because it then cancels no attempts.
     pub(crate) fn cancel_signal(&self) -> Option<Arc<CancelSignal>> {
         self.admission.cancel_signals.register(self.grant.as_ref()?.id)
     }

@@ -78,8 +78,8 @@ fn cause(refusal: &Refusal) -> String {
     }
 }
 
-/// Returns `true` if the message of a rejection for `reason` ends with advice, because a longer
-/// wait or more capacity would have helped.
+/// Returns `true` if advice is appended to the message of a rejection for `reason`. This is the
+/// case for the reasons for which a longer wait or more capacity would have helped.
 fn has_advice(reason: Reason) -> bool {
     matches!(
         reason,
@@ -93,8 +93,8 @@ fn has_advice(reason: Reason) -> bool {
     )
 }
 
-/// Returns the advice for a call that `rule` held back. `None` if the advice is the target's hint,
-/// which concerns the number of slots.
+/// Returns the advice for a rejected call that waited because of `rule`. `None` if the target's own
+/// advice applies, which concerns the number of slots.
 fn advice(rule: Rule) -> Option<&'static str> {
     match rule {
         Rule::TenantCap => Some("raise the tenant's `cap`"),

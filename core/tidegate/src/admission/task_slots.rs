@@ -1,5 +1,5 @@
-//! Records which model slots each task holds. They are looked up when a task requests a slot of a
-//! tool.
+//! Records which model slots each task holds. When a task requests a tool, the gate looks up
+//! whether the task holds a model slot while it waits.
 //!
 //! A slot is recorded only if tools are configured, and only from the response of its call until
 //! the slot is released. Before the response, the task awaits its call and cannot request a tool.

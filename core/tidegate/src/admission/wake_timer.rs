@@ -50,7 +50,7 @@ impl Pump {
     }
 }
 
-/// Marks the timer task as running until dropped.
+/// A guard that marks the timer task as running until the guard is dropped.
 ///
 /// If a runtime shuts down and drops the task, the waiting calls of other runtimes are notified and
 /// start the task again. Without such calls, the next call that waits starts it.

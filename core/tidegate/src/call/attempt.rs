@@ -56,14 +56,14 @@ impl Attempt {
         self.exchange.as_ref()?.first_token_at()
     }
 
-    /// Returns what was observed of the response so far, apart from the first token. The default,
-    /// without values, if the request was not sent.
+    /// Returns what was observed of the response so far, apart from the first token. All fields are
+    /// empty, 0 or `false` if the request was not sent.
     pub(crate) fn seen(&self) -> Seen {
         self.exchange.as_ref().map(ExchangeRecord::seen).unwrap_or_default()
     }
 }
 
-/// The record of one exchange of a request and its response with the upstream. Clones share one
+/// The record of one exchange with the upstream: a request and its response. Clones share one
 /// record.
 ///
 /// The stream layer writes the record and attaches it to the response. The layers above read it

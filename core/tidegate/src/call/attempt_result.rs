@@ -14,7 +14,7 @@ pub(crate) type AttemptResult = Result<Response<ResponseBody>, Error>;
 /// Returns the outcome that a lower layer attached to the result.
 ///
 /// An error without an attached outcome, such as a rejection by admission, is classified by its
-/// kind. A response without one counts as accepted.
+/// kind. A response without an attached outcome counts as accepted.
 pub(crate) fn outcome_of(result: &AttemptResult) -> AttemptOutcome {
     match result {
         Ok(response) => match response.extensions().get() {

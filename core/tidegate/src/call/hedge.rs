@@ -10,8 +10,8 @@ use super::state::CallState;
 use super::{Attempt, Call, Inner};
 
 impl Call {
-    /// Creates a hedge of the call: a second attempt, which only takes a slot that is free at once.
-    /// It avoids the replica of the current attempt and the replicas that failed the call.
+    /// Creates a hedge of the call: a second attempt that is sent only if a slot is free, without
+    /// waiting. It avoids the replica of the current attempt and the replicas that failed the call.
     pub(crate) fn hedge(&self) -> Self {
         let state = {
             let state = self.state();

@@ -6,7 +6,7 @@ use crate::budget::RetryToken;
 use crate::clock;
 use tidegate_policy::outcome::AttemptOutcome;
 
-/// A request extension: the layer above admission can send this request again.
+/// A request extension that marks a request that the layer above admission can send again.
 ///
 /// Only attempts whose request has this mark may be cancelled when the gate needs their slots.
 #[derive(Clone, Copy, Debug)]

@@ -19,7 +19,7 @@ const REMEMBERED: usize = 100;
 pub(super) struct CallState {
     /// The records of the attempts, oldest first. Admission adds them.
     pub(super) attempts: Vec<Attempt>,
-    /// What admission needs to know at the next attempt. Written by admission.
+    /// What admission remembers about the call from one attempt to the next. Written by admission.
     pub(super) queue: QueueState,
     /// The failure class of the attempt that failed last, for error messages. `None` if no attempt
     /// has failed. Written by retry and hedging.
@@ -34,8 +34,8 @@ pub(super) struct CallState {
 /// What admission remembers about a call from one attempt to the next.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct QueueState {
-    /// The position of the call in the fair queue, which a retry reuses. `None` before the first
-    /// attempt was admitted.
+    /// The fair-queue tag of the call, which determines its position in the queue and is reused by
+    /// a retry. `None` before the first attempt was admitted.
     pub(crate) charged: Option<Tag>,
     /// The id of the call in the queue of its target, from its latest wait. `None` if it has not
     /// been queued.
@@ -46,8 +46,8 @@ pub(crate) struct QueueState {
     /// `true` if an attempt failed in a way that the call itself may have caused, for example
     /// because its request makes the server crash.
     pub(crate) has_failed: bool,
-    /// The tokens that the latest attempt was expected to take when it was queued. `None` before
-    /// the first attempt.
+    /// The input and output tokens that were expected for the latest attempt when it was queued.
+    /// `None` before the first attempt.
     pub(crate) demand: Option<Demand>,
 }
 
@@ -79,8 +79,9 @@ impl Call {
         }
     }
 
-    /// Returns why the call waits: the rule that keeps it in the queue, or its cool-down. `None` if
-    /// the call does not wait.
+    /// Returns why the call waits: the rule that keeps it in the queue or, at a target that several
+    /// credentials share, the cool-down of its credential and model. `None` if the call does not
+    /// wait.
     pub(crate) fn why(&self) -> Option<WaitExplanation> {
         if let Some(why) = self.shared().and_then(|(shared, key)| shared.explain(key, self.queued_at())) {
             return Some(why);
@@ -101,8 +102,8 @@ impl Call {
         last.is_some_and(|attempt| attempt.admitted_at.is_none() && attempt.released_at.is_none())
     }
 
-    /// Returns `true` if no attempt holds a slot: the call is queued, backs off, or has read its
-    /// response ahead.
+    /// Returns `true` if the call holds no slot: it has made no attempt, is queued, backs off, or
+    /// has released its slot because the whole response has arrived.
     pub(crate) fn is_waiting(&self) -> bool {
         let state = self.state();
         let last = state.attempts.last();
@@ -131,8 +132,8 @@ impl Call {
         std::mem::take(&mut self.state().attempts)
     }
 
-    /// Returns the tokens that the latest attempt was expected to take when it was queued. If no
-    /// attempt was queued, returns the current estimate.
+    /// Returns the input and output tokens that were expected for the latest attempt when it was
+    /// queued. If no attempt was queued, returns the current estimate.
     pub(crate) fn expected(&self) -> Demand {
         self.queue().demand.unwrap_or_else(|| self.demand())
     }

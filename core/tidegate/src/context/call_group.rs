@@ -51,8 +51,8 @@ impl CallGroup {
         *self.0.waits.borrow()
     }
 
-    /// Waits until `holds` returns `true` for the counters of the group. Returns at once if it does
-    /// so for the current counters.
+    /// Waits until `holds` returns `true` for the counters of the group. Returns immediately if it
+    /// does so for the current counters.
     ///
     /// # Cancel safety
     /// Dropping the future has no effect.

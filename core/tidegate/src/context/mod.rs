@@ -71,8 +71,8 @@ pub(crate) fn truncate_name(name: &Arc<str>) -> Arc<str> {
 /// The timeouts that a wrapped HTTP client has set for a request, named as in httpx. Insert them
 /// into the extensions of the request.
 ///
-/// `None` (default) means that the client sets no timeout, and only the settings of the target
-/// apply. Timeouts above [`duration::MAX`] are reduced to it.
+/// A timeout that is `None` (default) is not set by the client. Only the settings of the target
+/// apply then. Timeouts above [`duration::MAX`] are reduced to it.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Timeouts {
     /// Maximum time without data from the upstream: from sending the request to the response head,

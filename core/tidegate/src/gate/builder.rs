@@ -65,8 +65,8 @@ impl GateBuilder {
     ///
     /// # Errors
     ///
-    /// `Config` if a setting is invalid: the message names each invalid setting. Also as for
-    /// [`Gate::new`].
+    /// `Config` if a setting is invalid: the message names each invalid setting. Also for the
+    /// reasons that [`Gate::new`] states.
     pub fn build(self) -> Result<Gate, Error> {
         Gate::new(self.0.build()?)
     }

@@ -311,7 +311,8 @@ impl Gate {
         self.set_members(target, || config::replicas_from_json(replicas))
     }
 
-    /// Sets the number of slots of a configured target to `cap`, and stops adapting it.
+    /// Sets the number of slots of a configured target to `cap`. An adaptive limit no longer
+    /// changes the number afterwards.
     ///
     /// In a pool, `cap` bounds the slots of all replicas together, and each replica keeps its own
     /// limit. Lowering the cap ends no call: the number of slots falls as calls end.
@@ -338,7 +339,8 @@ impl Gate {
         Ok(())
     }
 
-    /// Replaces the replicas of a pool with `members`.
+    /// Replaces the replicas of a pool with those that `members` returns. Does not call `members`
+    /// if the replicas cannot be set.
     ///
     /// # Errors
     ///
@@ -405,7 +407,7 @@ impl Gate {
     }
 
     /// Returns the log of the last 1,024 calls that ended, with the timestamps of their attempts.
-    /// Waits for tools are not logged.
+    /// Calls that run no model and waits for tools are not logged.
     pub fn calls(&self) -> &CallLog {
         &self.0.log
     }

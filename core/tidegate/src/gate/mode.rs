@@ -7,7 +7,8 @@ use crate::Error;
 use crate::config::{Mode, describe_text};
 
 /// Returns the mode that `TIDEGATE` sets, which overrides the configuration: `on` (enforce),
-/// `observe` or `off`, in any case. Returns `None` if the variable is unset or empty.
+/// `observe` or `off`. Upper and lower case are equivalent. Returns `None` if the variable is unset
+/// or empty.
 ///
 /// # Errors
 ///

@@ -103,15 +103,16 @@ impl Identify {
         self.registry.has_pools()
     }
 
-    /// Replaces the URL of a request to a pool with the address of one of its replicas, which take
-    /// turns. Requests to other targets are not changed. Used in mode `off`.
+    /// Replaces the URL of a request to a pool with the address of one of its replicas, in
+    /// rotation. Requests to other targets are not changed. Used in mode `off`.
     ///
     /// If the replicas have not been discovered yet, waits for the discovery until the deadline of
     /// the call.
     ///
     /// # Errors
     ///
-    /// `Refused` if the pool has no replica.
+    /// `Refused` if the pool has no replica and is not discovered by DNS. `Request` if the URL
+    /// cannot be moved to the replica.
     pub(crate) async fn route_in_turn(&self, request: &mut Request<RequestBody>) -> Result<(), Error> {
         if !self.has_pools() {
             return Ok(());

@@ -32,8 +32,8 @@ use crate::unknown_name::unknown_name;
 /// they describe one credential.
 const MAX_UNCONFIGURED: usize = 256;
 
-/// Time without calls after which an unconfigured target may be replaced by another. If this time
-/// were much shorter, alternating keys and models would replace each other's targets with each
+/// Time without calls after which an unconfigured target may be replaced by another: 60 s. If this
+/// time were much shorter, alternating keys and models would replace each other's targets with each
 /// call.
 const EVICTABLE_AFTER: Duration = Duration::from_secs(60);
 
@@ -44,7 +44,8 @@ const OTHERS: u64 = 0;
 /// Credentials are hashed with a random key of this process, and never stored.
 const CREDENTIALS: [&str; 4] = ["x-api-key", "api-key", "x-goog-api-key", "ocp-apim-subscription-key"];
 
-/// The targets of a gate, which it finds by the URL, credential and model of a request.
+/// The targets of a gate. Finds the target of a request by its URL, credential and model, and
+/// creates a target if no configured one matches.
 pub(super) struct Registry {
     matcher: Matcher,
     configured: Vec<Arc<Target>>,

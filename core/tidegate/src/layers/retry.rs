@@ -30,7 +30,7 @@ const SHOULD_RETRY: &str = "x-should-retry";
 ///
 /// # Cancel safety
 ///
-/// Dropping the future ends the attempt in flight, and returns the retry-budget charge of a retry
+/// Dropping the future ends the attempt in flight, and refunds the retry-budget charge of a retry
 /// that was not sent.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct RetryLayer;

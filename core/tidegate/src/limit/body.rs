@@ -17,7 +17,7 @@ use super::{HttpJudge, Judge};
 ///
 /// # Cancel safety
 ///
-/// Dropping it drops the inner body, and then releases the slot.
+/// Dropping the body drops the inner body, and then releases the slot.
 pub struct LimitedBody<B, J = HttpJudge> {
     /// The inner body. `None` after it has ended or failed.
     open: Option<Open<B, J>>,

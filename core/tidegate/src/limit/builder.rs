@@ -73,8 +73,8 @@ impl<J: Judge> AdaptiveLimitBuilder<J> {
     }
 
     /// Sets the wait budget: the maximum time that a call may wait for its slot (1 ms to 10
-    /// minutes). A call whose predicted wait is longer is rejected at once. With `None` (default),
-    /// a call waits for at most 10 minutes.
+    /// minutes). A call whose predicted wait is longer is rejected immediately. With `None`
+    /// (default), a call waits for at most 10 minutes.
     pub fn wait(self, longest: impl Into<Option<Duration>>) -> Self {
         self.map(|target| target.wait(longest))
     }

@@ -34,7 +34,8 @@ impl<J: Judge> LimitPermit<J> {
         Self { permit, state, awaits_token: kind.streams, streams: false, ended_by_head: false }
     }
 
-    /// Reports the head of the response to the limit.
+    /// Classifies the response by its head, with the judge of the limit. If the head shows how the
+    /// call ended, reports this to the limit.
     pub(super) fn on_response<B>(&mut self, response: &Response<B>) {
         match self.state.judge.head(response) {
             Head::Streams => self.streams = true,
@@ -54,7 +55,8 @@ impl<J: Judge> LimitPermit<J> {
         }
     }
 
-    /// Reports to the limit that the body has ended without an error.
+    /// Reports to the limit that the body has ended without an error. If the first token was not
+    /// reported yet, because the response is not a stream, also reports it.
     pub(super) fn on_completed(&mut self) {
         // A response that does not stream has its first token at its end. A rejection has none.
         if self.awaits_token && !self.ended_by_head {

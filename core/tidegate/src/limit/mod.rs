@@ -2,8 +2,8 @@
 //!
 //! The layer admits as many concurrent exchanges as the service currently handles within the
 //! objective, and queues the rest. It has no targets, tenants, lanes, budgets, retries or
-//! cool-downs. Use it in stacks that have those from elsewhere, and for upstreams that are not
-//! models. The queue, its order and the limit's algorithm are those of the gate
+//! cool-downs. Use it in stacks in which other layers provide these functions, and for upstreams
+//! that are not models. The queue, its order and the limit's algorithm are those of the gate
 //! ([`crate::schedule`], [`crate::adaptive`]).
 //!
 //! ```
@@ -35,13 +35,15 @@
 //! A call begins when it gets its slot. It ends when its response *body* has ended, failed or been
 //! dropped, because the upstream works on a stream until then.
 //!
-//! - **First token**: compared with the objective. For a stream (`content-type:
-//!   text/event-stream`), it is the first data frame of the body, not the head. For other
-//!   responses, it is the end of the body. The time is measured until the reader polls for it.
+//! - **First token**: the time until it arrives is compared with the objective. For a stream
+//!   (`content-type: text/event-stream`), the first token is the first data frame of the body, not
+//!   the head. For other responses, it is the end of the body. The time is measured until the
+//!   reader polls for this frame or end.
 //! - **Rejections**: a 429 is a limit on concurrency, unless it comes with a retry time or with
 //!   headers that show an exhausted rate. 503 and 529 mean that the upstream is overloaded. Other
-//!   failures do not affect the limit. Timeouts below this layer count against the upstream;
-//!   timeouts above it count as cancelled calls.
+//!   failures do not affect the limit. A timeout of a layer below this one counts as a call that
+//!   the upstream did not serve in time. A call that a layer above ends by a timeout counts as
+//!   cancelled.
 //! - **Long responses that do not stream**, such as a model's response in one piece, would always
 //!   be late by the objective. The layer cannot recognize them in advance, so put an
 //!   [`adaptive::CallKind`](crate::adaptive::CallKind) with `streams: false` into the request's

@@ -17,10 +17,10 @@ use super::{AdaptiveLimitSnapshot, HttpJudge, Judge, LimitedBody};
 /// A service behind an [`AdaptiveLimitLayer`](super::AdaptiveLimitLayer). Cheap to clone if the
 /// inner service is. Clones share the limit.
 ///
-/// It is always ready and waits in `call`, for two reasons: the wait depends on the request, which
-/// `poll_ready` does not receive; and a caller that is ready but never calls would hold a slot. The
-/// inner service is polled for readiness once the slot is held, so it reserves nothing while a call
-/// waits.
+/// The service is always ready, and waits in `call`, for two reasons: the wait depends on the
+/// request, which `poll_ready` does not receive; and a caller that is ready but never calls would
+/// hold a slot. The inner service is polled for readiness once the slot is held, so it reserves
+/// nothing while a call waits.
 ///
 /// # Cancel safety
 ///
@@ -29,13 +29,14 @@ use super::{AdaptiveLimitSnapshot, HttpJudge, Judge, LimitedBody};
 ///
 /// # Errors
 ///
-/// A [`tidegate::Error`](crate::Error) of kind `Refused`, available by `downcast`, which also tells
-/// when to retry. Its reason is one of these:
+/// A [`tidegate::Error`](crate::Error) of kind `Refused`, available by `downcast`. It contains the
+/// delay after which to try again, if the delay is known. Its reason is one of these:
 ///
 /// - `QueueFull`: the queue is full.
 /// - `WaitBudget`: the slot was not free within the wait budget.
 /// - `Deadline`: without a wait budget, the slot was not free within 10 minutes.
-/// - `PredictedWait`: the wait for the slot is predicted to be longer than that.
+/// - `PredictedWait`: the wait for the slot is predicted to be longer than the wait budget or,
+///   without one, than 10 minutes.
 ///
 /// All other errors are those of the inner service.
 pub struct AdaptiveLimit<S, J = HttpJudge> {

@@ -8,13 +8,13 @@ use prometheus::{CounterVec, GaugeVec, HistogramOpts, HistogramVec, IntCounterVe
 
 use crate::error::Error;
 
-/// Histogram buckets in seconds, from 1 ms to 10 min. Queue waits and durations of calls use the
-/// same buckets.
+/// Upper bounds of the histogram buckets, in seconds, from 1 ms to 10 min. All histograms except
+/// the times per output token use these buckets.
 const SECONDS: &[f64] = &[
     0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.2, 0.35, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0, 5.0, 7.5, 10.0,
     15.0, 20.0, 30.0, 45.0, 60.0, 120.0, 300.0, 600.0,
 ];
-/// Histogram buckets for times per output token, in seconds, from 1 ms to 5 s.
+/// Upper bounds of the histogram buckets for times per output token, in seconds, from 1 ms to 5 s.
 const TOKEN_SECONDS: &[f64] = &[
     0.001, 0.0025, 0.005, 0.01, 0.015, 0.02, 0.03, 0.04, 0.05, 0.06, 0.08, 0.1, 0.15, 0.2, 0.3, 0.5, 1.0,
     2.0, 5.0,
@@ -216,12 +216,12 @@ fn registered<C: Collector + Clone + 'static>(registry: &Registry, family: C) ->
     Ok(family)
 }
 
-/// Returns the options of a histogram of times, from 1 ms to 10 min.
+/// Returns the options of a histogram with the buckets [`SECONDS`], from 1 ms to 10 min.
 fn seconds(name: &str, help: &str) -> HistogramOpts {
     HistogramOpts::from(opts(name, help)).buckets(SECONDS.to_vec())
 }
 
-/// Returns the options of a histogram of times per token, from 1 ms to 5 s.
+/// Returns the options of a histogram with the buckets [`TOKEN_SECONDS`], from 1 ms to 5 s.
 fn token_seconds(name: &str, help: &str) -> HistogramOpts {
     HistogramOpts::from(opts(name, help)).buckets(TOKEN_SECONDS.to_vec())
 }

@@ -5,8 +5,8 @@ use prometheus::{Gauge, GaugeVec, IntCounter, IntCounterVec};
 use super::families::Families;
 use crate::adaptive::{AdaptiveView, DecisionCause};
 
-/// The Prometheus series of one adaptive limit. They are created and looked up once, when the gate
-/// is created.
+/// The Prometheus series of one adaptive limit. They are created and looked up once, when the
+/// target or tool is created.
 pub(super) struct LimitMetrics {
     /// Number of changes of the limit, by cause, in the order of [`DecisionCause::ALL`].
     moves: [IntCounter; DecisionCause::ALL.len()],

@@ -100,7 +100,7 @@ impl ReplicaSeries {
     }
 
     /// Counts an attempt that the replica rejected before running it, after which the call was
-    /// retried at another replica at once.
+    /// immediately retried at another replica.
     pub(super) fn hopped(&self, replica: &Arc<str>) {
         self.count(replica, |metrics| Some(&metrics.hops));
     }

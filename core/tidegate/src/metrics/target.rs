@@ -27,9 +27,9 @@ pub(crate) const DEFAULT_TENANT: &str = "default";
 const OTHER: &str = "other";
 
 /// Label value for a retry whose previous attempt used a slot borrowed from another tenant or lane,
-/// and was cancelled because the owner needed the slot.
+/// and was cancelled because that tenant or lane needed the slot.
 pub(crate) const RECLAIMED: &str = "preempted";
-/// Label value for a retry at another replica at once, because a replica rejected the previous
+/// Label value for an immediate retry at another replica, because a replica rejected the previous
 /// attempt before running it.
 pub(crate) const RETRIED_ELSEWHERE: &str = "elsewhere";
 /// Label value for a retry because the replica of the previous attempt went down before it sent a
@@ -180,8 +180,9 @@ impl TargetMetrics {
         self.count(TargetCounter::GaveUp, why.as_str());
     }
 
-    /// Counts a failure that started a cool-down of the target or occurred during one. `hold`
-    /// states which kind of cool-down; other values are not counted.
+    /// Counts a failure that started a cool-down of the target or occurred during one. `hold` is
+    /// the kind of the cool-down: [`Hold::CoolDown`] or [`Hold::Outage`]. Other values are not
+    /// counted.
     pub(crate) fn cooled(&self, hold: Hold) {
         match hold {
             Hold::No | Hold::RetryOther | Hold::AllFull => {}
@@ -191,8 +192,8 @@ impl TargetMetrics {
     }
 
     /// Counts an attempt that the replica `from` rejected before running it, after which the call
-    /// was retried at another replica at once. Does nothing if `from` is `None`, because the target
-    /// is not a pool.
+    /// was immediately retried at another replica. Does nothing if `from` is `None`, because the
+    /// target is not a pool.
     pub(crate) fn hopped(&self, from: Option<&Placed>) {
         if let Some(placed) = from {
             self.replicas.hopped(&placed.url);

@@ -76,8 +76,8 @@ impl ToolMetrics {
         self.families.tool_refused.with_label_values(&[&*self.name, reason.as_str()]).inc();
     }
 
-    /// Counts the decision that mode `enforce` would have made about a request for the tool in
-    /// another mode: `wait`, or the name of a [`Reason`] for a rejection.
+    /// Counts the decision that mode `enforce` would have made about a request for the tool in mode
+    /// `observe` or `off`. `decision` is `wait`, or the name of the [`Reason`] of a rejection.
     pub(crate) fn would(&self, decision: &str) {
         self.families.tool_would.with_label_values(&[&*self.name, decision]).inc();
     }

@@ -41,7 +41,8 @@ impl Addresses {
     }
 
     /// Returns the URL under which the replica `replica` gets the request to `uri`. Returns `None`
-    /// if `replica` is not a URL, or if the path of the request cannot be placed below it.
+    /// if `replica` is not a URL, or if the path of the request cannot be placed below the base URL
+    /// of the replica.
     pub(super) fn at(&self, uri: &Uri, replica: &Arc<str>) -> Option<Uri> {
         let to = self.base(replica)?;
         let there = self.of_pool.iter().find(|base| base.contains(uri)).cloned();

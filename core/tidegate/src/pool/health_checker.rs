@@ -23,7 +23,7 @@ use crate::error::Error;
 use crate::placement::{Observation, ReplicaId};
 use crate::transport::Transport;
 
-/// Time after the last call after which the task ends: 10 s.
+/// Time without new calls and without calls in progress after which the task ends: 10 s.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(10);
 /// Maximum time between two checks whether polls are due: 100 ms. The task must check regularly,
 /// because a call can make a poll due without waking the task.
@@ -38,8 +38,9 @@ const IDLE: u8 = 1;
 /// iteration.
 const CALLED: u8 = 2;
 
-/// Discovers and polls the replicas of one pool in a background task. The task starts with a call
-/// and ends when no call has arrived for [`IDLE_TIMEOUT`]. Dropping the checker aborts the task.
+/// Discovers and polls the replicas of one pool in a background task. The task starts with a call.
+/// It ends when no call has arrived or been in progress for [`IDLE_TIMEOUT`]. Dropping the checker
+/// aborts the task.
 pub(super) struct HealthChecker {
     shared: Arc<Shared>,
     /// The handle of the latest task, which may have ended. `None` before the first call.
@@ -62,10 +63,10 @@ struct Shared {
 
 impl HealthChecker {
     /// Creates the checker of the pool that `admission` admits calls to. If the replicas are listed
-    /// in a file, reads the file at once.
+    /// in a file, reads the file immediately.
     ///
-    /// `acting` is `true` if the mode is `enforce`. In other modes, a missing key is not an error:
-    /// it is logged, and models are polled without a key.
+    /// `acting` is `true` if the mode is `enforce`. In other modes, an unusable key in the variable
+    /// `key_env` is not an error: it is logged, and models are polled without a key.
     ///
     /// # Errors
     /// `Config` if `acting` is `true` and the environment variable named by `key_env` has no usable
@@ -128,7 +129,7 @@ impl HealthChecker {
     }
 
     /// Waits until the first DNS lookup of the replicas has finished, at most `max_wait`. Returns
-    /// at once if the replicas are not discovered by DNS.
+    /// immediately if the replicas are not discovered by DNS.
     ///
     /// # Cancel safety
     /// Dropping the future has no effect.
@@ -176,8 +177,7 @@ enum TaskResult {
 }
 
 /// Runs the task: starts the polls and lookups that are due, and applies their results. Returns
-/// when no call has arrived for [`IDLE_TIMEOUT`] and none is in progress, or when the gate is
-/// dropped.
+/// when no call has arrived or been in progress for [`IDLE_TIMEOUT`], or when the gate is dropped.
 async fn run(mut running: Running) {
     let Some(shared) = running.0.clone() else { return };
     let mut in_progress: JoinSet<TaskResult> = JoinSet::new();

@@ -4,9 +4,9 @@
 //! results mean, and the scheduler selects the replica of each call.
 //!
 //! Each pool has one background task ([`HealthChecker`]). The first call starts the task, and the
-//! task ends 10 s after the last call. It uses the gate's own transport, even if calls bring their
-//! own, and bypasses all queues. It has only a weak reference to the gate's state, and ends when
-//! the gate is dropped.
+//! task ends 10 s after the last call has ended. The task uses the gate's own transport, even if
+//! calls bring their own, and bypasses all queues. It has only a weak reference to the gate's
+//! state, and ends when the gate is dropped.
 
 mod address;
 mod dns;
@@ -77,8 +77,8 @@ impl TargetPool {
         }
     }
 
-    /// Waits until the first DNS lookup of the replicas has finished, at most `timeout`. Returns at
-    /// once if the replicas are not discovered by DNS.
+    /// Waits until the first DNS lookup of the replicas has finished, at most `timeout`. Returns
+    /// immediately if the replicas are not discovered by DNS.
     ///
     /// # Cancel safety
     /// Dropping the future has no effect.
@@ -126,17 +126,19 @@ impl TargetPool {
         Ok(())
     }
 
-    /// Replaces the address in a request with the address of the next replica in turn, whether the
-    /// replica is healthy or not. Used in mode `off`, in which calls are not queued, polled or
-    /// counted.
+    /// Replaces the address in a request with the address of one of the pool's replicas, in
+    /// rotation, whether the replica is healthy or not. Used in mode `off`, in which calls are not
+    /// queued and need no slot.
     ///
-    /// If the replicas must be looked up first, waits for the first lookup, at most `timeout`.
+    /// If the replicas must be looked up first, waits for the first lookup, at most `timeout`. If
+    /// DNS has found no replica, the request is sent to the host name of the pool's DNS source.
     ///
     /// # Cancel safety
     /// Dropping the future has no effect on the replicas.
     ///
     /// # Errors
-    /// `Refused` if no replica is known. `Request` as for [`Self::route`].
+    /// `Refused` if no replica is known and the replicas are not discovered by DNS. `Request` as
+    /// for [`Self::route`].
     pub(crate) async fn route_in_turn(
         &self,
         request: &mut Request<RequestBody>,

@@ -35,10 +35,12 @@ pub struct LimitSnapshot {
     pub cuts: u64,
     /// Number of increases since the limit was created.
     pub raises: u64,
-    /// `true` if calls need more slots than the limit, although the limit was too high within the
-    /// last minute. The upstream then needs more replicas. Also `true` at the minimum of the limit.
+    /// `true` if the limit admits no further call now and, within the last minute, more calls were
+    /// in flight than the upstream could serve in time. The upstream then needs more replicas. The
+    /// limit may be at its minimum already.
     pub saturated: bool,
-    /// The latest changes of the limit, oldest first.
+    /// The latest changes of the limit, at most 32, oldest first. Consecutive increases for the
+    /// same cause are merged.
     pub decisions: Vec<DecisionSnapshot>,
 }
 
@@ -53,9 +55,9 @@ pub struct DecisionSnapshot {
     pub to: usize,
     /// Maximum number of calls awaiting their first token, after the change.
     pub awaiting: usize,
-    /// What caused the change: `slow_start` or `headroom` (increases), `late` (calls missed the
-    /// objective), `slow` (tokens were slower than the TPOT objective), `refused` (status 429),
-    /// `overloaded` (503 or 529) or `timed_out`.
+    /// What caused the change. For an increase: `slow_start` or `headroom`. For a decrease: `late`
+    /// (calls missed the objective), `slow` (tokens were slower than the TPOT objective), `refused`
+    /// (status 429), `overloaded` (503 or 529) or `timed_out`.
     pub cause: &'static str,
 }
 

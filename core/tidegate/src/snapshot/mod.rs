@@ -63,7 +63,7 @@ pub struct TargetSnapshot {
     /// Maximum number of slots that were in use at the same time since the target was created.
     pub peak_in_flight: usize,
     /// Number of calls that wait for a slot. In the shared target `others`, also those that wait
-    /// for the end of a cool-down of their credential.
+    /// for the end of a cool-down of their credential and model.
     pub queue_depth: usize,
     /// Cool-down state:
     ///
@@ -72,7 +72,8 @@ pub struct TargetSnapshot {
     /// - `probing`: single calls test whether the upstream has recovered.
     /// - `ramping`: after a cool-down, calls are admitted at a growing rate.
     pub state: &'static str,
-    /// Time until the cool-down ends, in seconds. `None` if the target does not cool down.
+    /// Time until the cool-down ends, in seconds. `None` if the target does not cool down, or if
+    /// the time is not known.
     pub cool_for: Option<f64>,
     /// Time for which free capacity has been reserved for a call that has waited long and does not
     /// fit yet, in seconds. `None` if nothing is reserved.
@@ -97,8 +98,9 @@ pub struct TargetSnapshot {
     pub lanes: BTreeMap<&'static str, LaneSnapshot>,
     /// Number of attempts sent to the upstream since the target was created.
     pub attempts: u64,
-    /// Number of retries by cause: the failure class of the failed attempt, or another cause.
-    /// Causes without retries are omitted.
+    /// Number of retries by cause: the failure class of the failed attempt, `preempted` (a borrowed
+    /// slot was taken back), `elsewhere` (immediately retried at another replica) or
+    /// `replica_down`. Causes without retries are omitted.
     pub retries: BTreeMap<&'static str, u64>,
     /// Number of failed attempts by failure class. Classes without failures are omitted.
     pub failed_attempts: BTreeMap<&'static str, u64>,
@@ -141,7 +143,8 @@ pub struct BudgetSnapshot {
     pub debt: u64,
     /// Source of the limit: `configured`, or `headers` of the provider's responses.
     pub source: &'static str,
-    /// Maximum burst, in seconds: the quota of so much time may be used at once.
+    /// Maximum burst, in seconds: after a pause, calls may use the quota of this many seconds at
+    /// the same time.
     pub burst: f64,
     /// How the tokens of a call are counted: `sum`, `larger`, `actual` or `input` (see
     /// [`Counting`](crate::config::Counting)).
@@ -230,8 +233,8 @@ pub struct ToolSnapshot {
     pub wait: Quantiles,
     /// Number of rejected requests for the tool, by reason. Reasons without rejections are omitted.
     pub refused: BTreeMap<&'static str, u64>,
-    /// Number of requests for the tool in other modes that mode `enforce` would have queued
-    /// (`wait`) or rejected (the reason), by that decision.
+    /// Number of requests for the tool in mode `observe` or `off` that mode `enforce` would have
+    /// queued (`wait`) or rejected (the reason), by that decision.
     pub would: BTreeMap<&'static str, u64>,
     /// Number of model slots that tasks held when they requested this tool, by target and then by
     /// result: `got` (the tool was free), `waited` (the task kept the slot while it waited), or

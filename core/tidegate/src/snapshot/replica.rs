@@ -22,12 +22,13 @@ pub struct ReplicaSnapshot {
     /// - `starting`: it is in slow start, with a share of its slots.
     /// - `draining`: it was removed from the pool, and leaves when its last call ends.
     pub state: &'static str,
-    /// Configured weight: the share of calls that the replica gets in relation to the other
-    /// replicas.
+    /// Configured weight. The replicas of a pool get calls in proportion to their weights.
     pub weight: f64,
-    /// Usable part of its weight and slots, from 0 to 1. Below 1 only during slow start.
+    /// Part of its weight and slots that the replica may use now, from 0 to 1. Below 1 only during
+    /// slow start and trials.
     pub share: f64,
-    /// Number of times that the replica was taken out of use because it had failed.
+    /// Number of times that the replica was taken out of use because it had failed, since it joined
+    /// the pool.
     pub ejections: u64,
     /// Current limit, in slots. 0 if the slots of single replicas are not tracked.
     pub limit: usize,
@@ -39,7 +40,8 @@ pub struct ReplicaSnapshot {
     pub kv: Option<KvSnapshot>,
     /// Number of requests of this gate at the replica, including those that need no slot.
     pub requests: usize,
-    /// Estimated number of tokens of the requests that `requests` counts.
+    /// Estimated number of tokens of the requests that `requests` counts: prompt tokens plus
+    /// expected output tokens.
     pub tokens: u64,
     /// Number of requests of other clients at the replica, from the latest poll of its metrics.
     /// `None` if there was no recent poll.

@@ -123,8 +123,9 @@ impl Expected {
         }
     }
 
-    /// Learns from a complete response: the tokens in `usage` and, if `held` is not `None`, its
-    /// speed. `sample` states what was already learned about this response.
+    /// Learns from a complete response: the tokens in `usage` and, if `held` contains the time to
+    /// the first token, the speed of the response. `sample` states what was already learned about
+    /// this response.
     pub(crate) fn learn(
         &self,
         facts: &RequestFacts,

@@ -21,11 +21,11 @@ use crate::transport::Transport;
 pub(crate) use call_estimates::{Expected, SlotTime};
 pub(crate) use shared_cooldowns::SharedCooldowns;
 
-/// What users should change if a target that is not a pool has too few slots. Ends the error
-/// message of calls that are rejected because no slot is free.
+/// Advice to users if a target that is not a pool has too few slots. Appended to the error messages
+/// of rejected calls for which a free slot was missing.
 const HINT: &str = "raise `cap` if the provider can serve more calls, raise `wait` or the deadline if the call can wait longer, or send fewer calls";
-/// What users should change if a pool has too few slots. Ends the error message of calls that are
-/// rejected because no slot is free.
+/// Advice to users if a pool has too few slots. Appended to the error messages of rejected calls
+/// for which a free slot was missing.
 const POOL_HINT: &str = "add a replica, raise `pool.cap` if each replica can serve more calls, raise `wait` or the deadline if the call can wait longer, or send fewer calls";
 
 /// A destination of model calls with its own capacity, such as a provider or a pool of servers.
@@ -65,7 +65,7 @@ impl Target {
         Arc::new(Self { shared, ..Self::build(config, budgets, metrics, now) })
     }
 
-    /// Creates a target that several credentials and models do not share.
+    /// Creates a target with one cool-down for all of its calls.
     fn build(config: TargetConfig, budgets: Arc<BudgetSet>, metrics: TargetMetrics, now: Instant) -> Self {
         let kv = config.kv_tokens.map(|tokens| Kv::new(tokens, config.kv_headroom));
         let admission = Admission::new(
@@ -111,7 +111,8 @@ impl Target {
     }
 
     /// Waits until the first DNS lookup of the pool's replicas has finished, at most `timeout`.
-    /// Returns at once if the target is not a pool, or if its replicas are not discovered by DNS.
+    /// Returns immediately if the target is not a pool, or if its replicas are not discovered by
+    /// DNS.
     pub(crate) async fn replicas_known(&self, timeout: Duration) {
         if let Some(pool) = &self.pool {
             pool.replicas_known(timeout).await;

@@ -1,9 +1,9 @@
 //! Separate cool-downs for each credential and model that share a target.
 //!
-//! A key identifies a credential and a model. A call whose key is in a cool-down waits here before
-//! it is queued for a slot. Calls of other keys do not wait behind it, and this time does not count
-//! against the wait budget of the call. At most `backlog` calls wait here, in addition to the
-//! queued ones.
+//! A key identifies a credential and a model. A call whose key is in a cool-down waits for its end
+//! before it is queued for a slot. Calls of other keys do not wait behind it, and this time does
+//! not count against the wait budget of the call. At most `backlog` calls wait here, in addition to
+//! the queued ones.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
@@ -23,7 +23,7 @@ pub(crate) struct SharedCooldowns {
     cooldowns: Mutex<KeyedCooldowns>,
     /// Maximum number of calls that wait for a cool-down at the same time.
     backlog: usize,
-    /// Whether a call that would have to wait does wait, or is rejected at once.
+    /// Whether a call waits if its key is in a cool-down, or is rejected immediately.
     on_full: OnFull,
     /// Number of calls that wait for the end of a cool-down now.
     held: AtomicUsize,
@@ -44,9 +44,9 @@ impl SharedCooldowns {
         }
     }
 
-    /// Waits until the cool-down of the key ends. Returns at once if the key is not in a cool-down,
-    /// or if the target drains, because the queue then rejects the call. The call was made at
-    /// `queued_at` and must end by `deadline`.
+    /// Waits until the cool-down of the key ends. Returns immediately if the key is not in a
+    /// cool-down, or if the target drains, because the queue then rejects the call. The call was
+    /// made at `queued_at` and must end by `deadline`.
     ///
     /// # Errors
     /// Rejects the call if the cool-down ends after `deadline`, if the target does not queue calls
@@ -152,7 +152,7 @@ fn held_since(now: Instant, queued_at: Instant, until: Instant) -> WaitExplanati
     WaitExplanation { rule: Rule::CoolDown, since: waited, waited, ahead: 0, expected }
 }
 
-/// Counts one call as waiting for the end of a cool-down, until dropped.
+/// A guard that counts one call as waiting for the end of a cool-down, until the guard is dropped.
 struct HeldCall<'a>(&'a AtomicUsize);
 
 impl<'a> HeldCall<'a> {

@@ -95,15 +95,15 @@ impl Tools {
     }
 
     /// Acquires a free slot of the tool `name` or, if there is none, queues for one. In modes
-    /// `observe` and `off`, a slot is granted at once.
+    /// `observe` and `off`, a slot is granted even if none is free.
     ///
     /// If `yield_slot` is `true`, model slots that streaming responses of the task hold may be
     /// released while the task waits for the tool and holds it.
     ///
     /// # Errors
     ///
-    /// `Unknown` if there is no such tool. `Refused` if the request is rejected at once; for
-    /// example, with the reason `Deadlock` if the wait could never end.
+    /// `Unknown` if there is no such tool. `Refused` if the request is rejected instead of queued;
+    /// for example, with the reason `Deadlock` if the wait could never end.
     pub(crate) fn ask(
         self: &Arc<Self>,
         name: &str,

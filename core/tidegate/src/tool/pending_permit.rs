@@ -53,7 +53,7 @@ impl PendingToolPermit {
         }
     }
 
-    /// Waits for the slot, and returns it. Returns at once if the request has its slot already.
+    /// Waits for the slot, and returns it. Returns immediately if the request has its slot already.
     ///
     /// # Cancel safety
     ///

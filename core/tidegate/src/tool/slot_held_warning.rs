@@ -76,7 +76,7 @@ impl HeldModelSlots {
     }
 
     /// Counts each of the slots in the metrics of the tool. `waits` is `true` if the task has to
-    /// wait for the tool, and `false` if it gets the tool at once.
+    /// wait for the tool, and `false` if it gets the tool without waiting.
     pub(super) fn count(&self, metrics: &ToolMetrics, waits: bool) {
         for slot in &self.slots {
             let how = match (self.is_yielded(slot), waits) {

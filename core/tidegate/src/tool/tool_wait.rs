@@ -1,5 +1,5 @@
 //! The requests that currently wait for a tool, so that [`Gate::explain`](crate::Gate::explain) can
-//! find them. Requests that get a slot at once are not included.
+//! find them. Requests that get a slot without waiting are not included.
 
 use std::collections::HashMap;
 use std::sync::Arc;

@@ -35,8 +35,9 @@ pub(super) struct ShardGuard {
 }
 
 impl Shards {
-    /// Assigns an exchange with the host `authority` to its first shard with fewer than `streams`
-    /// exchanges in flight. Hosts that are not known to speak HTTP/2 always get shard 0.
+    /// Assigns an exchange with the host `authority` to the first shard of this host with fewer
+    /// than `streams` exchanges in flight. Hosts that are not known to speak HTTP/2 always get
+    /// shard 0.
     pub(super) fn assign(&self, authority: &Authority, streams: usize) -> ShardGuard {
         let host = {
             let mut hosts = self.hosts.lock();

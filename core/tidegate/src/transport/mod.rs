@@ -33,7 +33,7 @@ use crate::error::Error;
 ///
 /// A transport must have these properties:
 ///
-/// - Dropping the response future or the response body ends the exchange at once.
+/// - Dropping the response future or the response body ends the exchange immediately.
 /// - A body that is shorter than its `content-length` fails instead of ending.
 /// - If a transport needs time to end an exchange after such a drop, it keeps the [`ReleaseGuard`]
 ///   from the request's extensions until the exchange has ended. The slot is released then.

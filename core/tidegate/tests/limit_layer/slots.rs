@@ -172,7 +172,8 @@ async fn failures_and_panics_release_the_slot() {
 
 #[tokio::test(start_paused = true)]
 async fn exchange_ends_before_its_slot_is_released() {
-    /// Part of an exchange. When it is dropped, it adds the number of slots in use to the list.
+    /// A part of an exchange. When it is dropped, it appends the number of slots in use to the
+    /// list.
     struct Looks(AdaptiveLimitLayer, Arc<Mutex<Vec<usize>>>);
 
     impl Drop for Looks {

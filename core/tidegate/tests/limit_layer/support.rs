@@ -49,8 +49,8 @@ pub struct Script {
 }
 
 impl Script {
-    /// Returns the script of a stream: its head comes at once, its token `first` later, and its end
-    /// `rest` after the token.
+    /// Returns the script of a stream: its head arrives immediately, its token `first` later, and
+    /// its end `rest` after the token.
     pub fn stream(first: Duration, rest: Duration) -> Self {
         let headers = vec![("content-type", "text/event-stream")];
         Self { headers, frames: vec![(first, Ok("token")), (rest, Ok("end"))], ..Self::whole(Duration::ZERO) }

@@ -85,8 +85,8 @@ async fn clones_and_services_of_one_layer_share_its_limit() {
     assert_eq!((seen.peak(), one.snapshot().peak_in_flight), (1, 1));
 }
 
-/// A service that counts how often it is polled for readiness, as a service does that reserves
-/// capacity from that moment.
+/// A service that counts how often it is polled for readiness. It stands for services that reserve
+/// capacity when they are ready.
 #[derive(Clone)]
 struct Reserves(Upstream, std::sync::Arc<std::sync::atomic::AtomicUsize>);
 

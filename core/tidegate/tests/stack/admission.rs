@@ -1,5 +1,5 @@
-//! Tests of admission through the whole client by the cost of calls: rates, token budgets, borrowed
-//! slots and shared budgets.
+//! Tests through the whole client of limits on prompts, rates, tokens and memory, of shared
+//! budgets, of borrowed slots and of wait budgets.
 
 use std::time::Duration;
 
@@ -68,8 +68,8 @@ async fn requests_per_minute_are_paced() {
     assert_idle(&gate);
 }
 
-/// Two targets draw on one budget. When a call of one target returns tokens to it, a waiting call
-/// of the other target is admitted at once, not later by its timer.
+/// Two targets share one budget of 60 requests per minute with a burst of 1 s. Their 20 calls
+/// together are admitted at this rate.
 #[tokio::test(start_paused = true)]
 async fn two_targets_share_one_budget() {
     let (transport, _) = answers(Duration::from_millis(10));
@@ -96,7 +96,7 @@ async fn two_targets_share_one_budget() {
 }
 
 /// Each call reserves far more tokens than it uses. The unused tokens return to the budget when the
-/// call ends, so that the next call can use them at once.
+/// call ends, so that the next call can use them immediately.
 #[tokio::test(start_paused = true)]
 async fn unused_reservation_is_returned_to_the_budget() {
     let (transport, _) = answers(Duration::from_millis(10));

@@ -47,7 +47,7 @@ fn hosts() -> (Transport, Arc<Mutex<Vec<Sent>>>) {
     (transport, sent)
 }
 
-/// Returns an upstream that answers every request at once, and the list of requests that it
+/// Returns an upstream that answers every request immediately, and the list of requests that it
 /// received.
 fn upstream_of_anything() -> (Transport, Arc<Mutex<Vec<Sent>>>) {
     let sent = Arc::new(Mutex::new(Vec::new()));

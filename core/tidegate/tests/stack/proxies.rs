@@ -89,7 +89,8 @@ async fn text(socket: &mut TcpStream) -> std::io::Result<String> {
     Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
-/// Replaces the placeholders of the table, such as `{a}`, with addresses, ports and names.
+/// Returns `text` with the placeholders of the table, such as `{a}`, replaced by addresses, ports
+/// and names.
 fn fill(text: &str, ports: [u16; 3]) -> String {
     let [a, b, origin] = ports;
     // A name of 254 octets. Resolvers reject it without sending a query.

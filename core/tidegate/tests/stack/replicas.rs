@@ -22,7 +22,8 @@ fn ask(url: &str) -> Request<RequestBody> {
     request
 }
 
-/// Returns a transport that answers at once, and the list in which it records the URLs of calls.
+/// Returns a transport that answers immediately, and the list in which it records the URLs of
+/// calls.
 fn answering() -> (Transport, Arc<Mutex<Vec<Uri>>>) {
     let asked = Arc::new(Mutex::new(Vec::new()));
     let book = asked.clone();

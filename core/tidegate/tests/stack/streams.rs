@@ -218,8 +218,8 @@ async fn redirect_is_not_truncated() {
     }
 }
 
-/// A reader may not poll a body that announces length 0 at all. The call is still recorded as
-/// failed.
+/// Some readers do not poll a body that announces length 0. The call is recorded as failed without
+/// such a poll.
 #[tokio::test(start_paused = true)]
 async fn empty_error_response_is_a_failure() {
     let (transport, _) = upstream(|_, _, _exchange| async move { Ok(status(400, &[], "")) });

@@ -23,6 +23,7 @@ fn second(exchange: Exchange) -> Response<ResponseBody> {
 const SECOND_LONG: [&str; 5] = [ROLE, TOKEN, TOKEN, STOP, DONE];
 
 /// Returns a gate over `transport` with one slot of the target `llm` and one slot of the tool `db`.
+/// It also has the target `bedrock`, which is used through `Gate::acquire_slot` only.
 fn narrow(transport: Transport) -> Gate {
     let target = Target::new("llm").url("http://llm").cap(1);
     let slots = Target::new("bedrock").slots_only();

@@ -170,7 +170,7 @@ async fn panic_releases_the_slot() {
 }
 
 /// The probe, the first attempt after a cool-down, is granted to a call that is cancelled before it
-/// receives the slot. The next waiting call then becomes the probe at once.
+/// receives the slot. The next waiting call then becomes the probe immediately.
 #[tokio::test(start_paused = true)]
 async fn probe_granted_to_a_cancelled_call_goes_to_the_next() {
     let admission = admission(2);

@@ -5,8 +5,7 @@ use crate::config::PoolConfig;
 use crate::config::ReplicaConfig;
 use crate::placement::Observation;
 
-/// The recovery of the replica is the only event. Unless it admits the waiting call, the call waits
-/// until another call ends.
+/// No other call ends. The waiting call must therefore be admitted because the replica recovers.
 #[tokio::test(start_paused = true)]
 async fn waiting_call_is_admitted_when_a_replica_recovers() {
     let config = PoolConfig { cap: 2, slow_start: None, ..PoolConfig::default() };

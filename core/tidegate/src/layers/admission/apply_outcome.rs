@@ -13,7 +13,8 @@ use tidegate_protocol::Usage;
 use tidegate_tokens::LengthSample;
 
 /// Reports the outcome of an attempt to its replica or, if the target is not a pool, to the target.
-/// Returns what the call must wait for before a retry.
+/// Returns what the call must wait for before a retry. Does nothing, and returns [`Hold::No`], if
+/// the outcome shows nothing about the upstream.
 pub(crate) fn apply(call: &Call, permit: &mut Permit, outcome: &AttemptOutcome) -> Hold {
     if outcome.is_inconclusive() {
         return Hold::No;
@@ -50,10 +51,11 @@ pub(crate) fn apply(call: &Call, permit: &mut Permit, outcome: &AttemptOutcome) 
 ///   and the estimator learns it.
 /// - If the response is complete without usage, its estimated charges stay. The estimator learns
 ///   the number of its deltas as its length in tokens.
-/// - If the response failed or was dropped, the charges are corrected to the tokens that had
-///   arrived, because most providers bill those. The estimator learns that such responses are at
-///   least as long.
-/// - If no token had arrived, the estimated charges stay, and the estimator learns nothing.
+/// - If the response failed or was dropped after its first token, the charges are corrected to the
+///   tokens that had arrived, because most providers bill those. The estimator learns that such
+///   responses are at least as long.
+/// - If the response failed or was dropped before its first token, the estimated charges stay, and
+///   the estimator learns nothing.
 ///
 /// `sample` is what the estimator has already learned about the length of this response.
 pub(super) fn settle(call: &Call, permit: &mut Permit, exchange: &ExchangeRecord, sample: &mut LengthSample) {

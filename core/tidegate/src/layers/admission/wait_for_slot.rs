@@ -33,9 +33,9 @@ pub(crate) async fn admit(call: &Call) -> Result<Permit, Error> {
     Ok(permit)
 }
 
-/// Acquires a slot for the next attempt. A hedge gets a slot only if one is free at once. In mode
-/// `observe`, a call gets a slot even if none is free, and the decision of mode `enforce` is
-/// counted in the metrics.
+/// Acquires a slot for the next attempt. A hedge does not wait: it gets a slot only if one is free
+/// at a replica that it does not avoid. In mode `observe`, a call gets a slot even if none is free,
+/// and the decision of mode `enforce` is counted in the metrics.
 async fn acquire(call: &Call) -> Result<Permit, Error> {
     let target = call.target();
     let admission = target.admission();

@@ -12,7 +12,8 @@ const INCLUDE: &str = "include_usage";
 const CONTINUOUS: &str = "continuous_usage_stats";
 
 /// Returns the request body with `stream_options.include_usage` set to `true`. Returns `None` if
-/// the body already sets one of the usage options, or is not a JSON object.
+/// the body already sets one of the usage options, or if the body or its `stream_options` is not a
+/// JSON object.
 pub(super) fn with_usage(body: &[u8]) -> Option<Vec<u8>> {
     let request = Object::read(body)?;
     let Some(options) = request.last(OPTIONS).filter(|options| options.value != "null") else {

@@ -16,9 +16,9 @@ use tidegate_protocol::signed_or_compressed::{is_compressed, is_signed};
 
 /// Requests the usage of streams, and removes the requested usage from their responses.
 ///
-/// *Default*: acts on streams to targets that set `ask_usage` (default `false`), if the caller has
-/// not set `include_usage`. The layer must be above the stream layer, which reads the usage,
-/// because the layers above do not see it.
+/// *Default*: acts in mode `enforce` on streams of OpenAI's chat and completions APIs, if the
+/// target sets `ask_usage` (default `false`) and the caller has not set `include_usage`. The layer
+/// must be above the stream layer, which reads the usage, because the layers above do not see it.
 ///
 /// # Cancel safety
 ///
@@ -45,8 +45,8 @@ impl<S: InnerService> Middleware<S> for AskUsageLayer {
     }
 }
 
-/// Returns `true` if the layer may request usage for the call: it is a stream of a provider that
-/// reports usage only on request, and its target sets `ask_usage`.
+/// Returns `true` if the layer may request usage for the call: the mode is `enforce`, the target
+/// sets `ask_usage`, and the call is a stream of an API that reports usage only on request.
 fn may_ask(call: &Call) -> bool {
     let facts = call.facts();
     let needs_request = matches!(facts.dialect, Dialect::OpenAiChat | Dialect::OpenAiCompletions);

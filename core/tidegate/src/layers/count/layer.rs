@@ -76,8 +76,9 @@ impl<S: InnerService> Middleware<S> for CountLayer {
     }
 }
 
-/// Returns `true` if the prompt of the call can and should be counted: the target sets a
-/// `tokenizer`, and the request contains the complete prompt.
+/// Returns `true` if the prompt of the call should be counted: the mode is `enforce`, the target
+/// sets a `tokenizer` other than `learned`, the call runs a model, and the request contains the
+/// complete prompt.
 fn is_countable(call: &Call) -> bool {
     call.target().config().tokenizer != Tokenizer::Learned
         && call.is_inference()
@@ -86,9 +87,10 @@ fn is_countable(call: &Call) -> bool {
         && call.facts().prompt.is_some_and(|prompt| !prompt.has_stored_context)
 }
 
-/// Returns the URL and the headers from which the counting request is made. In a pool, chooses any
-/// available replica, because the replica of the call is selected after counting. Returns `None` if
-/// no replica is available.
+/// Returns the URL and the headers of the request as the server that counts the prompt would get
+/// it. The counting request is derived from both. In a pool, this server is any available replica,
+/// because the replica of the call is selected after counting. Returns `None` if no replica is
+/// available.
 fn tokenizer_address<'a>(
     call: &Call,
     request: &'a Request<RequestBody>,

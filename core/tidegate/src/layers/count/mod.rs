@@ -8,10 +8,10 @@
 //!
 //! - Counting *fails open*: a call that cannot be counted within [`MAX_COUNT_TIME`] continues with
 //!   the learned estimate. Reasons are a missing endpoint, a response without a count, a body over
-//!   [`MAX_BODY_BYTES`], or a queue for the counting threads.
+//!   [`MAX_BODY_BYTES`], or counting threads that are all busy.
 //! - A server that failed to answer is not asked again for [`UNAVAILABLE_FOR`].
 //! - No counting runs on the threads that serve calls. Bodies are decompressed, parsed and counted
-//!   on tokio's blocking threads, at most as many at once as there are processors.
+//!   on tokio's blocking threads, at most one body per processor at the same time.
 
 #[cfg(feature = "bpe")]
 mod bpe;

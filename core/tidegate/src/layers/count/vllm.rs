@@ -82,7 +82,8 @@ pub(super) async fn count(
 }
 
 /// Returns the URL of `/tokenize` on the server of `uri`, with the same path prefix before it as
-/// before `/v1/chat/completions`. Returns `None` if `uri` is not a chat or completions endpoint.
+/// before `/v1/chat/completions` or `/v1/completions` in `uri`. Returns `None` if `uri` is neither
+/// of these endpoints.
 pub(super) fn endpoint(dialect: Dialect, uri: &Uri) -> Option<Uri> {
     let suffix = match dialect {
         Dialect::OpenAiChat => "/v1/chat/completions",

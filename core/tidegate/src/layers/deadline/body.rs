@@ -30,8 +30,8 @@ pub(super) struct OpenBody {
 struct State {
     /// The inner body. `None` once it has ended or was closed.
     body: Option<ResponseBody>,
-    /// When the reader last received a frame without asking for the next one since. `None` while
-    /// the reader waits for a frame.
+    /// When the reader last received the response head or a frame, if it has not asked for the next
+    /// frame since. `None` while the reader waits for a frame.
     unread_since: Option<Instant>,
     /// The error that the reader gets next, because the body was closed. `None` if the body was not
     /// closed, or if the reader has already got the error.

@@ -13,8 +13,9 @@ use crate::layers::middleware::{InnerService, Middleware, ResponseFuture, tower_
 /// Ends each call at its deadline, including its stream. Releases the slot of a response whose
 /// reader has stopped reading for the `stall` limit.
 ///
-/// *Default*: a deadline of 600 s, and a `stall` limit of 300 s. The layer must be above retry,
-/// because the deadline applies to all attempts together.
+/// *Default*: acts in mode `enforce` on calls that run a model, with a deadline of 600 s and a
+/// `stall` limit of 300 s. The layer must be above retry, because the deadline applies to all
+/// attempts together.
 ///
 /// # Cancel safety
 ///

@@ -44,13 +44,14 @@ pub(super) struct Address {
     /// `true` if the target is a pool. Its replica is selected later, so the server is treated as
     /// different from the caller's.
     pub(super) is_pool: bool,
-    /// Headers of the caller that the target receives in addition to the allowlist (`forward.rs`).
+    /// Headers of the caller that the target receives in addition to the allowlist
+    /// (`header_allowlist.rs`).
     pub(super) forward_headers: Vec<HeaderName>,
 }
 
 impl Address {
     /// Creates the request to this target. `first_bases` are the base URLs of the target that the
-    /// caller sent the call to. `dialect` determines the header of the credential.
+    /// caller sent the call to. `dialect` determines the header that carries the credential.
     ///
     /// # Errors
     /// The reason why the request cannot be created. It contains no part of the request.

@@ -20,9 +20,9 @@ const ANSWERED_BY: HeaderName = HeaderName::from_static("x-tidegate-fallback");
 
 /// Sends calls that their target rejects to the target's fallback.
 ///
-/// *Default*: acts on calls to targets that set `fallback` (default: none). The layer must be above
-/// the observing layer and the deadline, because each target that a call reaches has its own record
-/// of the call.
+/// *Default*: acts in mode `enforce` on calls that run a model, if their target sets `fallback`
+/// (default: none). The layer must be above the observing layer and the deadline, because each
+/// target that a call reaches has its own record of the call.
 ///
 /// # Cancel safety
 /// Dropping the future removes the call from the queue. Dropping the response body ends the
@@ -53,7 +53,8 @@ impl<S: InnerService> Middleware<S> for FallbackLayer {
 }
 
 /// Sends the call to its target, and then to one fallback target after the other until one admits
-/// the call. Returns the response of that target or, if no target is left, the last rejection.
+/// the call. Returns the response of that target, or the last error if the call may not be sent to
+/// another target.
 async fn try_in_turn<S: InnerService>(
     mut call: Call,
     request: Request<RequestBody>,

@@ -26,9 +26,9 @@ const MAX_ERROR_BODY: usize = 1 << 20;
 /// Sends a stream to a second replica if its first token takes longer than the pool's `hedge`
 /// delay. The first attempt to deliver a token provides the response.
 ///
-/// *Default*: acts on streams to a pool that sets `hedge` (default: none), over the gate's own
-/// transport. The layer must be below retry, which sees both attempts as one. It must be above
-/// admission, because each attempt has its own slot.
+/// *Default*: acts in mode `enforce` on streams that are safe to repeat, to a pool that sets
+/// `hedge` (default: none), over the gate's own transport. The layer must be below retry, which
+/// sees both attempts as one. It must be above admission, because each attempt has its own slot.
 ///
 /// # Cancel safety
 ///
@@ -79,7 +79,8 @@ impl Hedge {
 
     /// Waits for `first`, the first attempt. If its first token is late, also sends the copy of the
     /// request over `inner`. Returns the result of the attempt that is accepted first. If both
-    /// fail, returns the result of the first attempt.
+    /// fail, or if the first fails in a way that allows no retry, returns the result of the first
+    /// attempt.
     async fn race<S, F>(self, mut first: Pin<Box<F>>, mut inner: S) -> AttemptResult
     where
         S: InnerService,
@@ -184,8 +185,8 @@ async fn detach_body(failed: AttemptResult) -> AttemptResult {
     Ok(response)
 }
 
-/// Returns `true` if a second attempt of the call is allowed: the call is a stream that is safe to
-/// repeat, and no hedge of it has won before.
+/// Returns `true` if a second attempt of the call is allowed: the mode is `enforce`, the call runs
+/// a model, streams and is safe to repeat, and no hedge of it has won before.
 fn may_be_hedged(call: &Call) -> bool {
     let facts = call.facts();
     call.is_enforced() && call.is_inference() && facts.stream && facts.repeatable && !call.was_hedged()

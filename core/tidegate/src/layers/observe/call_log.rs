@@ -68,9 +68,9 @@ pub struct CallRecord {
 #[derive(Clone, Debug, Serialize)]
 #[allow(missing_docs)]
 pub struct AttemptRecord {
-    /// When the attempt was queued for a slot, in seconds since the call was queued.
+    /// When the attempt was queued for a slot, in seconds since the call was made.
     pub queued_at: f64,
-    /// When the attempt got a slot, in seconds since the call was queued. `None` if it got none.
+    /// When the attempt got a slot, in seconds since the call was made. `None` if it got none.
     pub admitted_at: Option<f64>,
     /// Number of slots of the target in use just after the attempt was admitted, its own included.
     /// `None` if it was not admitted.
@@ -78,13 +78,13 @@ pub struct AttemptRecord {
     /// Base URL of the replica whose slot the attempt got. `None` if the target is not a pool, or
     /// if the attempt was not admitted.
     pub replica: Option<Arc<str>>,
-    /// When the request was handed to the transport, in seconds since the call was queued. `None`
-    /// if it was not.
+    /// When the request was handed to the transport, in seconds since the call was made. `None` if
+    /// it was not.
     pub sent_at: Option<f64>,
-    /// When the first token of the response arrived, in seconds since the call was queued. `None`
-    /// if none arrived.
+    /// When the first token of the response arrived, in seconds since the call was made. `None` if
+    /// none arrived.
     pub first_token_at: Option<f64>,
-    /// When the slot was released, in seconds since the call was queued. `None` if it was not
+    /// When the slot was released, in seconds since the call was made. `None` if it was not
     /// released.
     pub released_at: Option<f64>,
     /// HTTP status of the response. `None` if there was no response.

@@ -12,9 +12,9 @@ use crate::call::{Attempt, Call, ExchangeRecord, usage_of};
 use crate::clock;
 use crate::error::{Error, ErrorKind};
 
-/// The open record of a call in progress. Dropping it adds the call to the metrics and the call
-/// log. If no outcome was set by then, the call counts as completed if its response was received
-/// completely, and otherwise as cancelled.
+/// The open record of a call in progress. Dropping it adds the call to the metrics and, if the call
+/// runs a model, to the call log. If no outcome was set by then, the call counts as completed if
+/// its response was received completely, and otherwise as cancelled.
 pub(crate) struct Tally {
     call: Call,
     log: Arc<CallLog>,

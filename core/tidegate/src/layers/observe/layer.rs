@@ -19,7 +19,7 @@ use crate::metrics::Outcome;
 
 /// Counts and logs each call once, when it ends.
 ///
-/// *Default*: acts on every call.
+/// *Default*: acts on every call. Calls that run no model are counted, but not logged.
 ///
 /// # Cancel safety
 /// Dropping the future or the response body counts the call as cancelled, unless the response was
@@ -65,7 +65,7 @@ impl<S: InnerService> Middleware<S> for ObserveLayer {
     }
 }
 
-/// A response body that ends the record of its call when the body ends.
+/// A response body that closes the record of its call when the body ends.
 struct CountedBody {
     body: ResponseBody,
     /// `true` if the response has an error status.

@@ -80,8 +80,8 @@ impl ObservedBody {
     }
 
     /// Returns `true` if enough of the body was read to classify the attempt. One event is enough.
-    /// At a replica of a pool, it must be the first token or an error, because until its first
-    /// token a call can be sent to another replica.
+    /// At a replica of a pool whose API is known, it must be the first token or an error, because
+    /// until its first token a call can be sent to another replica.
     pub(super) fn has_begun(&self) -> bool {
         let by_token = self.silence.is_some() && self.call.facts().dialect != Dialect::Other;
         self.observer.events() > 0 && (!by_token || self.exchange.has_token() || self.failure.is_some())

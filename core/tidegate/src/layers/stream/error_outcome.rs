@@ -16,8 +16,9 @@ pub(super) fn failed(call: &Call, error: Error) -> Error {
     error
 }
 
-/// Returns `true` if `kind` is a timeout that the caller's client has set: the client's timeout is
-/// shorter than the target's limit, or the target has no limit.
+/// Returns `true` if an error of the kind `kind` is a timeout of the caller's client. This is the
+/// case for a first-token or idle timeout if the client's read timeout is shorter than the target's
+/// limit, or if the target has no such limit.
 fn is_caller_timeout(call: &Call, kind: ErrorKind) -> bool {
     let config = call.target().config();
     let limit = match kind {

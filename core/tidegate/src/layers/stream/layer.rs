@@ -24,7 +24,7 @@ use tidegate_protocol::{Dialect, Observer, classify};
 /// passed on unread.
 const MAX_ERROR_BODY: usize = 64 * 1024;
 /// Maximum time that an error response is held until the start of its body has arrived: 1 s.
-/// Providers send both at once.
+/// Providers send the head and this start together.
 const ERROR_BODY_TIMEOUT: Duration = Duration::from_secs(1);
 /// Maximum number of bytes of a stream that are read before the response head is returned: 64 KiB.
 const MAX_HELD_HEAD: usize = 64 * 1024;

@@ -16,7 +16,7 @@ const MAX_CHUNKS: usize = 2;
 /// What the host may do after it has sent a chunk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SendState {
-    /// The host may send the next chunk at once.
+    /// The host may send the next chunk without waiting.
     Open,
     /// The host must wait for [`Exchange::room`] before it sends the next chunk, because the reader
     /// has not taken this one yet.

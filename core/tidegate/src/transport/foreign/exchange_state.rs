@@ -175,8 +175,8 @@ fn start_grace(shared: &Arc<ExchangeState>) {
     }
 }
 
-/// Releases the slot of a cancelled exchange when it is dropped, whether the grace period has
-/// passed or its timer was dropped earlier.
+/// A guard that releases the slot of a cancelled exchange when the guard is dropped: after the
+/// grace period, or earlier if its timer is dropped.
 struct ReleaseOnTimeout(Arc<ExchangeState>);
 
 impl Drop for ReleaseOnTimeout {

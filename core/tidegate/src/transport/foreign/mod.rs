@@ -43,11 +43,11 @@ pub const GRACE: Duration = Duration::from_secs(5);
 
 /// A host that sends requests on behalf of the core.
 ///
-/// Both methods are called on the thread that drives the call. They must return at once, and must
-/// not take a lock that is held while an [`Exchange`] is used.
+/// Both methods are called on the thread that drives the call. They must return without blocking,
+/// and must not take a lock that is held while an [`Exchange`] is used.
 pub trait Host: Send + Sync + 'static {
     /// Starts an exchange: the host sends `request`, then delivers the response through `exchange`.
-    /// Dropping `exchange` before it is answered fails it.
+    /// The exchange fails if the host drops `exchange` without calling [`Exchange::end`].
     fn begin(&self, request: Request<RequestBody>, exchange: Exchange);
 
     /// Cancels the exchange with this number: the host must end it upstream, then drop its

@@ -106,8 +106,8 @@ fn exception(entry: &str) -> ProxyRule {
     ProxyRule { scheme, host, port, proxy: None }
 }
 
-/// Parses a host with an optional port. The host may be a name, an address or a network. An empty
-/// host matches every host.
+/// Returns the patterns for `text`, a host with an optional port. The host may be a name, an
+/// address or a network. An empty host matches every host.
 fn host_and_port(text: &str) -> (HostPattern, PortPattern) {
     let (host, port) = split_port(text);
     let bare = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
@@ -119,7 +119,7 @@ fn host_and_port(text: &str) -> (HostPattern, PortPattern) {
     (pattern, port.map_or(PortPattern::Any, PortPattern::Is))
 }
 
-/// Splits a text into the host and the port. The port is `None` if there is none, or if the text is
+/// Returns the host and the port in `text`. The port is `None` if there is none, or if the text is
 /// an IPv6 address without brackets.
 fn split_port(text: &str) -> (&str, Option<u16>) {
     let port = text.rsplit_once(':').and_then(|(host, port)| Some((host, port.parse().ok()?)));
@@ -129,8 +129,8 @@ fn split_port(text: &str) -> (&str, Option<u16>) {
     }
 }
 
-/// Parses a network such as `10.0.0.0/8`, or an address as a network of one address. Returns `None`
-/// for names.
+/// Returns the network in `text`, such as `10.0.0.0/8`. An address is a network of one address.
+/// Returns `None` for names.
 fn network(text: &str) -> Option<IpNet> {
     text.parse().ok().or_else(|| Some(IpNet::from(text.parse::<IpAddr>().ok()?)))
 }

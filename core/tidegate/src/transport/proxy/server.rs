@@ -57,8 +57,8 @@ impl Dialect {
 }
 
 impl ProxyServer {
-    /// Parses `value`, the value of the environment variable named `variable`, with the syntax of
-    /// httpx.
+    /// Creates a proxy from `value`, the value of the environment variable named `variable`, by the
+    /// syntax of httpx.
     ///
     /// # Errors
     /// `Config` if `value` is not the URL of a supported proxy. The message names the variable, and
@@ -67,8 +67,8 @@ impl ProxyServer {
         Self::parse(variable, value, Dialect::Httpx)
     }
 
-    /// Parses `value`, the value of the environment variable named `variable`, with the syntax of
-    /// `dialect`.
+    /// Creates a proxy from `value`, the value of the environment variable named `variable`, by the
+    /// syntax of `dialect`.
     ///
     /// # Errors
     /// As for [`ProxyServer::from_httpx`].
@@ -91,7 +91,8 @@ impl ProxyServer {
     }
 
     /// Creates a proxy from the URL in a variable. Returns `None` if the dialect does not support
-    /// the scheme, or if the URL has no host or, for undici, has a path, query or fragment.
+    /// the scheme or the URL has no host. For undici, also returns `None` if the URL of an HTTP
+    /// proxy has a path, query or fragment.
     fn from_url(url: &Url, dialect: Dialect) -> Option<Self> {
         let scheme = dialect.scheme(url.scheme())?;
         let is_origin = matches!(url.path(), "" | "/") && url.query().is_none() && url.fragment().is_none();
@@ -120,7 +121,7 @@ impl ProxyServer {
     }
 
     /// Returns the user name and the password, percent-decoded; one of them may be empty. `None` if
-    /// the variable contains no credentials.
+    /// the variable contains no credentials or, by the syntax of undici, only one of the two.
     pub fn credentials(&self) -> Option<(&str, &str)> {
         self.credentials.as_ref().map(|(user, password)| (user.as_str(), password.as_str()))
     }
