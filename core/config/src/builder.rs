@@ -1,8 +1,8 @@
-//! Builders, with which a Rust program writes a configuration. They accept the same keys as a file
-//! and report the same errors.
+//! Builders, which let a Rust program write a configuration without a file. They accept the same
+//! keys as a file, and [`ConfigBuilder::build`] reports the same errors.
 //!
-//! A builder only records the keys that were set, in the tree of untyped values to which files are
-//! converted as well. [`ConfigBuilder::build`] reads and checks that tree.
+//! A builder only records the keys that were set, as a tree of untyped values. Files are converted
+//! to the same kind of tree. [`ConfigBuilder::build`] reads and checks the tree.
 
 use std::time::Duration;
 
@@ -37,8 +37,8 @@ impl ConfigBuilder {
     /// Checks every value and fills in the defaults.
     ///
     /// # Errors
-    /// Returns every problem: values out of range, names used twice, and settings that contradict
-    /// each other.
+    /// Returns every problem, such as values out of range, names used twice, and settings that
+    /// contradict each other.
     pub fn build(self) -> Result<Config, ConfigError> {
         Config::from_tree(&Value::Table(self.keys).into())
     }
@@ -67,10 +67,10 @@ macro_rules! setters {
 
 setters! {
     ConfigBuilder {
-        /// Sets `defaults`: the settings that apply to each target that does not set them itself,
-        /// and to targets that are not configured. `set` receives a target without any key and
-        /// returns it with the keys to set. If it sets URLs, models or a pool,
-        /// [`ConfigBuilder::build`] fails.
+        /// Sets `defaults`: the settings of requests that match no target, and of each target that
+        /// does not set them itself. `set` receives a [`Target`] without any key, and returns it
+        /// with the default settings. [`ConfigBuilder::build`] fails if `set` sets `url`, `models`,
+        /// `pool`, `model`, `key_env` or `forward_headers`, which only a single target can have.
         ///
         /// ```
         /// # use tidegate_config::Config;
@@ -88,11 +88,12 @@ setters! {
         /// tenant id.
         tenant(id: impl Into<String>, tenant: Tenant) => add("tenants", &id.into(), tenant.keys);
 
-        /// Adds rates to `budgets` under `name`. All targets whose [`Target::budget`] is `name`
-        /// share these rates.
+        /// Adds a budget called `name` to `budgets`: rates of requests and tokens that all targets
+        /// share whose [`Target::budget`] is `name`.
         budget(name: impl Into<String>, budget: Budget) => add("budgets", &name.into(), budget.keys);
 
-        /// Adds a tool to `tools`: a [`Tool`], or only its cap.
+        /// Adds a tool called `name` to `tools`. `tool` is a [`Tool`], or a number, which becomes
+        /// the cap of a tool with the default settings.
         tool(name: impl Into<String>, tool: impl Into<Tool>) => add("tools", &name.into(), tool.into().keys);
     }
 
@@ -123,20 +124,21 @@ setters! {
         /// `id` is the tenant id.
         tenant(id: impl Into<String>, tenant: Tenant) => add("tenants", &id.into(), tenant.keys);
 
-        /// Adds the settings of a lane (a priority class of calls) at this target to `lanes`.
+        /// Adds settings for `lane`, a priority class of calls, to the `lanes` of this target.
         lane(lane: Lane, settings: LaneSettings) => add("lanes", lane.as_str(), settings.keys);
 
-        /// Sets `model`: the model that is requested for calls that fall back to this target.
-        /// [`Target::model`], by contrast, selects the requests that the target takes.
+        /// Sets `model`: the model that is requested for calls that fall back to this target. To
+        /// select the requests that the target takes by their model, use [`Target::model`].
         fallback_model(name: impl Into<String>) => set("model", text(name));
 
         /// Sets `key_env`: the name of the environment variable with the credential for calls that
         /// fall back to this target.
         key_env(variable: impl Into<String>) => set("key_env", text(variable));
 
-        /// Adds the name of a header to `forward_headers`. If a call falls back to this target, and
-        /// the target is on another server or has a [`Target::key_env`], this header of the
-        /// caller's request is forwarded in addition to the standard ones.
+        /// Adds the name of a request header to `forward_headers`. The header of the caller is then
+        /// forwarded with calls that fall back to this target, even if the target is on another
+        /// server or has a [`Target::key_env`]. Without this key, such targets receive only a fixed
+        /// list of headers, such as `content-type`.
         forward_header(name: impl Into<String>) => append("forward_headers", text(name));
     }
 
@@ -150,14 +152,15 @@ setters! {
     }
 
     Pool {
-        /// Adds a replica to `replicas`.
+        /// Adds a replica to `replicas`. `replica` is a [`Replica`] or a base URL.
         replica(replica: impl Into<Replica>) => append("replicas", replica.into());
 
         /// Sets `dns_every`: the time between two lookups of the host (1 s to 1 h, 5 s by default).
+        /// Only for pools of [`Pool::from_dns`].
         dns_every(interval: Duration) => set("dns_every", interval);
 
         /// Sets `file_every`: the time between two reads of the file (100 ms to 1 h, 1 s by
-        /// default).
+        /// default). Only for pools of [`Pool::from_file`].
         file_every(interval: Duration) => set("file_every", interval);
 
         /// Sets `key_env`: the name of the environment variable with the API key for requests to

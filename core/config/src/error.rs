@@ -32,8 +32,8 @@ impl ConfigError {
         Self { source: None, problems }
     }
 
-    /// Sets the name of the file or other source of the configuration. Each printed line then
-    /// starts with `name:3: ` instead of `line 3: `.
+    /// Sets the name of the file or other source of the configuration. `Display` then starts each
+    /// problem with `name:3: ` instead of `line 3: `, or with `name: ` if the problem has no line.
     pub fn in_source(mut self, name: &str) -> Self {
         self.source = Some(name.to_owned());
         self

@@ -2,8 +2,8 @@
 
 /// The priority class of a call.
 ///
-/// Queued calls of a higher lane are admitted before those of a lower lane. A call moves up one
-/// lane each time it has waited for the time `aging`.
+/// Queued calls of a higher lane are admitted before those of a lower lane. A queued call moves up
+/// one lane each time it has waited as long as the `aging` of its target states.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Lane {
     /// The highest lane, for calls whose response a user waits for.

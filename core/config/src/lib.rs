@@ -4,8 +4,9 @@
 //! and from Rust ([`Config::builder`]). `docs/reference/configuration.md` describes every key.
 //!
 //! Unknown keys, values out of range, and settings that contradict each other are errors. A
-//! [`ConfigError`] holds all of them. Each states the full path of the key, what was given, what is
-//! allowed, and the most similar valid key. No error repeats a value that may be a credential.
+//! [`ConfigError`] contains all problems of the configuration. Each problem states the full path of
+//! its key and, as far as they apply, what was given, what is allowed, and the most similar valid
+//! key. No problem repeats a value that may be a credential.
 //!
 //! ```
 //! use tidegate_config::Config;
@@ -20,7 +21,7 @@
 //!   parser, the builder, `tidegate check`, the reference page and the types of the Python and Node
 //!   packages derive from these declarations.
 //! - `parse` reads TOML, JSON and builders into one generic tree, and the tree into a [`Config`].
-//!   It also resolves what keys mean together: limits, fallbacks, shared budgets.
+//!   It also resolves settings that depend on several keys: limits, fallbacks, shared budgets.
 //! - [`Matcher`] finds the target of a request.
 
 mod builder;

@@ -12,11 +12,12 @@ use tidegate_protocol::url_check;
 pub(crate) struct BaseUrl<S = Box<str>> {
     /// Whether the scheme is `https`. Otherwise it is `http`.
     https: bool,
-    /// The host without a final dot. An IPv6 address has brackets. In lower case, unless this is
-    /// the URL of a request.
+    /// The host, without a final dot, and with brackets around an IPv6 address. It is in lower
+    /// case, except in the URL of a request.
     host: S,
     port: u16,
-    /// The path without a final slash, unless this is the URL of a request. Empty for the root.
+    /// The path. A base URL has no final slash, and an empty path at the root. The path of a
+    /// request URL is unchanged.
     path: S,
 }
 
@@ -41,14 +42,14 @@ impl BaseUrl {
     /// Parses a base URL.
     ///
     /// # Errors
-    /// Returns what is wrong. The text does not repeat the URL, which may contain a password or a
-    /// key.
+    /// Returns the reason why `url` is not a valid base URL. The text does not repeat the URL,
+    /// which may contain a password or a key.
     pub(crate) fn parse(url: &str) -> Result<Self, &'static str> {
         let authority = url.split_once("://").map_or(url, |(_, rest)| rest);
         let authority = authority.split(['/', '?', '#']).next().unwrap_or_default();
         let scheme = url.split_once("://").map(|(scheme, _)| scheme.to_ascii_lowercase());
         let problems = [
-            // The first, so that a URL with a password always gets this error.
+            // This check is the first, so that a URL with a password always gets this error.
             (
                 authority.contains('@'),
                 "a URL cannot hold a user name or password; send credentials as headers",

@@ -1,12 +1,12 @@
 //! Finds targets that no request can reach, without comparing each pair of targets.
 //!
-//! A rule is the URLs and model patterns of one target. It covers another rule if it matches all
-//! requests of that rule. If rule A covers rule B, then each URL of B is at or below a URL of A,
-//! and each model pattern of B is covered by one of A. Therefore earlier rules are indexed by URL
-//! and by model. Each URL and each model of a rule yields a list of candidates, and the rule is
-//! compared with the candidates in the shortest list. The time is nearly linear in the number of
-//! targets if their URLs or models differ. It is quadratic if they share both, and for model
-//! patterns that begin and end with `*`.
+//! A rule is the URLs and model patterns of one target. A rule covers another rule if it matches
+//! all requests of the other. If rule A covers rule B, then each URL of B is at or below a URL of
+//! A, and each model pattern of B is covered by one of A. Therefore earlier rules are indexed by
+//! URL and by model. For each URL and each model of a rule, the index has a list of candidates that
+//! may cover the rule. The rule is compared with the candidates in the shortest list. The time is
+//! nearly linear in the number of targets if their URLs or models differ. It is quadratic if they
+//! share both, and for model patterns that begin and end with `*`.
 
 use std::collections::HashMap;
 
@@ -22,15 +22,15 @@ pub(crate) struct CoverIndex<'a> {
     positions: HashMap<Pattern, Vec<usize>>,
 }
 
-/// A key of the index. It stands for at least the requests that one URL or one model pattern of a
-/// rule matches.
+/// A key of the index: a set of requests that includes all requests that one URL or one model
+/// pattern of a rule matches.
 #[derive(Debug, PartialEq, Eq, Hash)]
 enum Pattern {
     EveryUrl,
     /// All URLs at or below this base URL, which is in its normal form.
     Url(String),
     EveryModel,
-    /// A model that is named in full.
+    /// The model with exactly this name.
     Model(String),
     /// The models that start with this text: the literal text before the first `*` of a model
     /// pattern, if it is at least as long as the text after the last `*`.
@@ -41,8 +41,9 @@ enum Pattern {
 }
 
 impl<'a> CoverIndex<'a> {
-    /// Returns the position of the first rule that was added and that matches all requests of
-    /// `rule`, or `None` if there is none.
+    /// Returns the position of the rule that was added first among those that cover `rule`, or
+    /// `None` if no added rule covers it. Positions count the rules in the order in which they were
+    /// added, from 0.
     pub(crate) fn first_cover(&self, rule: &TargetRule) -> Option<usize> {
         let covers = |at: &usize| self.rules.get(*at).is_some_and(|above| above.covers(rule));
         self.candidates(rule).into_iter().filter_map(|list| list.iter().copied().find(covers)).min()
@@ -73,8 +74,9 @@ impl<'a> CoverIndex<'a> {
         }
     }
 
-    /// Returns lists of positions that together contain every rule that matches all requests of
-    /// `rule`. These are the lists for the URL or model of `rule` that has the fewest candidates.
+    /// Returns lists of positions in `rules`. Every added rule that covers `rule` is in one of the
+    /// lists. The lists are those of the URL or model of `rule` that has the fewest positions in
+    /// total.
     fn candidates(&self, rule: &TargetRule) -> Vec<&[usize]> {
         let urls = rule.urls.iter().map(|url| covers_of_url(&url.to_string()));
         let models = rule.models.iter().map(|model| covers_of_model(&model.text()));
@@ -137,8 +139,8 @@ mod tests {
         }
     }
 
-    /// Returns the number of candidates with which rules are compared while `count` rules are added
-    /// to an index. `make` creates the rule at each position.
+    /// Returns the total number of candidates with which `count` rules are compared, each before it
+    /// is added to an index. `make` returns the rule at each position.
     fn compared(count: usize, make: impl Fn(usize) -> TargetRule) -> usize {
         let rules: Vec<TargetRule> = (0..count).map(make).collect();
         let mut index = CoverIndex::default();

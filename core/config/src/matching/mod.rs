@@ -11,7 +11,7 @@
 //! - A target with `url = "none"` matches no request.
 //!
 //! Only the order of the targets decides: a more specific pattern has no precedence. A target that
-//! no request can reach is an error.
+//! no request can reach is an error, unless another target falls back to it.
 
 mod base_url;
 mod coverage;
@@ -75,7 +75,7 @@ impl Matcher {
 pub(super) struct TargetRule {
     urls: Vec<BaseUrl>,
     models: Vec<Glob>,
-    /// Whether the target takes no requests.
+    /// Whether the target has `url = "none"`, and therefore matches no request.
     slots_only: bool,
 }
 

@@ -7,9 +7,10 @@ use crate::matching::{CoverIndex, TargetRule};
 use crate::schema::Given;
 use crate::{Lane, Predict, TargetConfig};
 
-/// Reports each time limit and objective of a target that is longer than its `deadline`, because it
-/// could never be reached. `idle` and `stall` are not checked: their defaults are long, so any
-/// short `deadline` would be rejected.
+/// Reports each time limit and objective of a target (`wait`, `first_token`, `ttft`, `tpot`, and
+/// the `wait` and `ttft` of lanes) that is longer than the `deadline` of the target, because the
+/// deadline would end the call first. `idle` and `stall` are not checked: their defaults are long,
+/// so any short `deadline` would be rejected.
 pub(super) fn check_times(given: &Given<'_>, target: &TargetConfig) {
     let check = |key: &str, time| {
         if let Some(time) = time {
@@ -40,8 +41,8 @@ pub(super) fn has_objective(target: &TargetConfig) -> bool {
 }
 
 /// Reports each target that no request can reach, because an earlier target matches all of its
-/// requests, and no target falls back to it. Ignores targets that have other problems, because
-/// their URLs and models are not known.
+/// requests, and no target falls back to it. Ignores targets with `url = "none"`, and targets that
+/// have other problems, because their URLs and models are not known.
 pub(super) fn check_reachable(targets: &[ParsedTarget<'_>]) {
     let fallbacks: HashSet<_> = targets.iter().filter_map(|target| target.config.fallback.as_ref()).collect();
     let rules: Vec<(&ParsedTarget<'_>, TargetRule)> = targets

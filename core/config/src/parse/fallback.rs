@@ -9,12 +9,14 @@ use crate::matching::TargetRule;
 use crate::schema::{Given, InvalidValue, TARGET_NAME, join, suggest};
 use crate::{TargetConfig, providers};
 
-/// The number of problems up to which errors suggest a similar name. Finding one takes time that is
-/// proportional to the number of targets.
+/// While fewer problems than this have been reported, the error for an unknown fallback suggests a
+/// similar name. Finding a similar name takes time that is proportional to the number of targets.
 const MAX_PROBLEMS_WITH_ADVICE: usize = 100;
 
-/// Reports fallbacks that are impossible. Sets the `model` of each target that is a fallback (see
-/// [`requested_model`]), and removes inherited fallbacks from targets to which they do not apply.
+/// Reports fallbacks that do not exist, cannot serve the calls, or form a cycle. Also reports the
+/// keys for fallback calls (see [`reject_unused`]) of targets that are not a fallback. Sets the
+/// `model` of each target that is a fallback (see [`requested_model`]). Removes an inherited
+/// fallback from the target that it names, and from targets that take no requests.
 ///
 /// `base` has the settings of targets that are not configured, and `default_fallback` is the value
 /// of `defaults.fallback`, if given.
@@ -61,13 +63,13 @@ pub(super) fn resolve(
 /// The targets as a graph, in which an edge leads from each target to its fallback.
 struct FallbackGraph<'a> {
     targets: &'a [ParsedTarget<'a>],
-    /// Each target and its index in `targets`, by its name.
+    /// For each name, the index in `targets` of the target with this name, and the target.
     index: HashMap<&'a str, (usize, &'a ParsedTarget<'a>)>,
     /// For each target, the index in `targets` of its fallback. `None` if the target has no
     /// fallback, or one that does not exist.
     next: Vec<Option<usize>>,
     /// Whether [`depends_on_caller`] is `true` for any fallback. If `false`, only the first
-    /// fallback of a chain needs a check.
+    /// fallback in a chain of fallbacks needs a check.
     any_depends_on_caller: bool,
 }
 
@@ -140,9 +142,9 @@ impl<'a> FallbackGraph<'a> {
         }
     }
 
-    /// Returns the cycles of fallbacks, as indices of targets. The key of a cycle is its first
-    /// target that sets `fallback` itself instead of inheriting it. The value lists the targets of
-    /// the cycle in order, and starts and ends with that target.
+    /// Returns the cycles of fallbacks, as indices of targets. The key of each cycle is the lowest
+    /// index of a target that sets `fallback` itself instead of inheriting it. The value lists the
+    /// targets of the cycle in order, and starts and ends with the key.
     fn cycles(&self) -> HashMap<usize, Vec<usize>> {
         let names_fallback =
             |at: &usize| self.targets.get(*at).is_some_and(|target| target.given.has("fallback"));
@@ -169,8 +171,8 @@ impl<'a> FallbackGraph<'a> {
         cycles
     }
 
-    /// Reports a cycle of fallbacks at `given`, the value of `fallback` of its first target.
-    /// `steps` lists the targets of the cycle, as in a value of [`Self::cycles`].
+    /// Reports the cycle of fallbacks `steps`, a value of [`Self::cycles`]. `given` is the value of
+    /// `fallback` of the first target in `steps`, at which the problem is reported.
     fn reject_cycle(&self, given: &Given<'_>, steps: &[usize]) {
         if let [_, _] = steps {
             return given.reject("a target cannot be its own fallback; name another, or remove the key");
@@ -181,7 +183,7 @@ impl<'a> FallbackGraph<'a> {
     }
 }
 
-/// Returns the reasons why calls of `target` cannot be sent to `fallback`. Empty: they can.
+/// Returns the reasons why calls of `target` cannot be sent to `fallback`. Empty if they can.
 fn obstacles(target: &TargetConfig, fallback: &TargetConfig) -> Vec<String> {
     let place = join("targets", &fallback.name);
     if fallback.matches.slots_only {
@@ -227,7 +229,8 @@ fn requested_model(target: &TargetConfig) -> Option<Arc<str>> {
     }
 }
 
-/// Reports `model`, `key_env` and `forward_headers` of a target that is not a fallback.
+/// Reports each of the keys `model`, `key_env` and `forward_headers` that `given` has. `given` is
+/// the table of a target that is not a fallback.
 fn reject_unused(given: &Given<'_>) {
     let only = "has no effect, because no target names this one as its \"fallback\"; remove it";
     given.reject_key("model", format!("{only}, or set \"models\" to select requests by their model"));

@@ -12,8 +12,8 @@ pub(super) fn reject_default_floor(given: &Given<'_>, tenant: &mut TenantConfig)
     tenant.floor = 0.0;
 }
 
-/// Reports floors whose sum is above 1, if the table sets `tenants` or `lanes` itself. Inherited
-/// floors are reported where they are set.
+/// Reports the floors of a target if they sum to more than 1, and `given`, its table, sets
+/// `tenants` or `lanes` itself. Inherited floors are reported where they are set.
 pub(super) fn check_floors(given: &Given<'_>, target: &TargetConfig) {
     let own = given.get("tenants").or_else(|| given.get("lanes"));
     if let (Some(given), Some(text)) = (own, floors_above_one(target)) {
@@ -37,14 +37,14 @@ fn floors_above_one(target: &TargetConfig) -> Option<String> {
     if sum <= 1.0 + TOLERANCE {
         return None;
     }
-    // Stable: equal floors stay in order.
+    // The sort is stable: equal floors stay in the order of the configuration.
     floors.sort_by(|(_, a), (_, b)| b.total_cmp(a));
     let mut named: Vec<String> =
         floors.iter().take(MAX_SHOWN).map(|(path, floor)| format!("{path} {floor}")).collect();
     if let Some(more) = floors.len().checked_sub(MAX_SHOWN).filter(|more| *more > 0) {
         named.push(format!("{more} more"));
     }
-    // At most nine decimals.
+    // Rounded to nine decimals, so that rounding errors are not shown.
     let sum = (sum / TOLERANCE).round() * TOLERANCE;
     let sum = format!("{sum:.9}");
     let sum = sum.trim_end_matches('0').trim_end_matches('.');

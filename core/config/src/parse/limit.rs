@@ -1,4 +1,5 @@
-//! Reads `limit`: whether the limit of a target or tool is fixed or adaptive, and its settings.
+//! Reads `limit`: whether the limit of a target or tool, which is its number of slots in force, is
+//! fixed or adaptive, and the settings of an adaptive limit.
 
 use crate::schema::{Given, InvalidValue, LIMIT, PERCENTILE, Value, names};
 use crate::{AdaptiveConfig, LimitConfig};
@@ -19,8 +20,8 @@ pub(super) struct LimitLayers {
 }
 
 impl LimitLayers {
-    /// Reads the `limit` of a target or tool, and records whether it has a `cap`. Replaces only the
-    /// settings that are given.
+    /// Reads the `limit` in `given`, the table of a target or tool, and records whether the table
+    /// has a `cap`. Replaces only the settings that are given.
     pub(super) fn read(&mut self, given: &Given<'_>) {
         self.cap_given |= given.has("cap");
         let Some(limit) = given.get("limit") else { return };
@@ -35,9 +36,10 @@ impl LimitLayers {
 
     /// Returns the limit of a target or tool. `given` is its table.
     ///
-    /// If `limit` is not given, the limit is fixed if there is a cap and no objective, and adaptive
-    /// otherwise. `objective` is whether there is one: the `ttft` of the target or of one of its
-    /// lanes, or the `latency` of the tool. `cap` is the upper bound of an adaptive limit.
+    /// If `limit` is not given, the limit is fixed if there is a cap (for pools, `pool.cap`) and no
+    /// objective, and adaptive otherwise. `objective` is whether there is one: the `ttft` of the
+    /// target or of one of its lanes, or the `latency` of the tool. `cap` is the upper bound of an
+    /// adaptive limit.
     pub(super) fn resolve(&self, given: &Given<'_>, cap: usize, objective: bool) -> LimitConfig {
         // In pools each replica has a limit, so the cap of the pool decides.
         let cap_given = if given.has("pool") { given.has("pool.cap") } else { self.cap_given };
@@ -92,7 +94,7 @@ impl LimitLayers {
     }
 }
 
-/// Returns `true` for `"adaptive"` and `false` for `"fixed"`.
+/// Returns `true` for `"adaptive"` and `false` for `"fixed"`. Any other value is invalid.
 fn read_keyword(value: &Value) -> Result<bool, InvalidValue> {
     let hint = match (value.as_text(), value) {
         (Some("adaptive"), _) => return Ok(true),
@@ -106,7 +108,8 @@ fn read_keyword(value: &Value) -> Result<bool, InvalidValue> {
     Err(InvalidValue::expected(EXPECTED).hint(hint))
 }
 
-/// Returns what to write instead of an unknown key of `limit`. `None`: the most similar key.
+/// Returns the advice for an unknown key of `limit`, or `None` if the error is to suggest the most
+/// similar key.
 fn misplaced_key(key: &str) -> Option<&'static str> {
     Some(match key {
         "max" | "ceiling" | "cap" => "the upper bound is the \"cap\", beside \"limit\"",

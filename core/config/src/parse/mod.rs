@@ -2,7 +2,8 @@
 //!
 //! Every source is first converted to one tree of untyped values. Therefore the same mistake has
 //! the same error in every source: the key path, what was given, what is allowed, and for files the
-//! line. The error has all problems of the configuration.
+//! line. The error has all problems of the configuration: a function that reports a problem adds it
+//! to [`Problems`], and reading continues.
 //!
 //! Invariants: every value of a [`Config`] is in its declared range, and no error repeats a value
 //! that may be a credential.
@@ -37,7 +38,7 @@ impl Config {
     pub fn from_toml(text: &str) -> Result<Self, ConfigError> {
         Problems::check(|problems| {
             let config = toml::read(text, problems).map(|root| read_config(&root, problems));
-            // Without a root there was a problem, so this default is never seen.
+            // Without a root a problem was reported, so this default is never returned.
             config.unwrap_or_default()
         })
     }
@@ -99,8 +100,8 @@ fn read_config(root: &Node, problems: &Problems) -> Config {
     config
 }
 
-/// Reads a tool, which is given as a table or as a number, its cap. Returns `None` if it is neither
-/// a table nor a valid cap.
+/// Reads a tool from a table, or from a number, which is the cap of the tool. Returns `None` if the
+/// value is neither a table nor a valid cap.
 fn read_tool(given: &Given<'_>) -> Option<ToolConfig> {
     if !given.is_table() {
         return given.read(|value| usize::read(value, &CAP_RANGE)).map(ToolConfig::with_cap);

@@ -36,8 +36,9 @@ pub(super) fn read_pool(given: &Given<'_>) -> PoolConfig {
     pool
 }
 
-/// Reads the source of a pool's replicas: one of the keys [`SOURCES`], otherwise the program.
-/// Reports a second source, and an interval without its source.
+/// Returns the source of a pool's replicas: the one of the keys [`SOURCES`] that is given, or the
+/// program if none is. Reports a second source, and an interval without its source (see
+/// [`INTERVALS`]).
 fn read_source(given: &Given<'_>) -> ReplicaSource {
     let sources: Vec<&str> = SOURCES.into_iter().filter(|key| given.has(key)).collect();
     if let [first, second, ..] = *sources {
@@ -84,8 +85,8 @@ fn check_count(given: &Given<'_>, count: usize) {
 }
 
 /// Reads a list of any number of replicas. Reports invalid replicas and omits them, and reports
-/// replicas with the same URL. If the value is not a list, the error states that `expected` is
-/// valid.
+/// replicas with the same URL. If the value is not a list, the error states `expected`, a
+/// description of a valid value.
 fn read_list(given: &Given<'_>, expected: &str) -> Vec<ReplicaConfig> {
     if !matches!(given.value, Value::List(_)) {
         given.reject(InvalidValue::expected(expected).message(given.value));
@@ -103,7 +104,8 @@ fn read_list(given: &Given<'_>, expected: &str) -> Vec<ReplicaConfig> {
     members
 }
 
-/// Reads a replica: a base URL, or a table with `url`. Returns `None` if the URL is invalid.
+/// Reads a replica: a base URL, or a table with `url`. Returns `None` if the URL is missing or
+/// invalid.
 fn read_replica(given: &Given<'_>) -> Option<ReplicaConfig> {
     if !given.is_table() {
         return URL.read(given).map(|url| ReplicaConfig::new(&url));
@@ -165,8 +167,8 @@ const FILE: TextRule<PathBuf> = TextRule {
     parse: |path| if path.is_empty() || path.contains('\0') { Err("") } else { Ok(path.into()) },
 };
 
-/// Returns the base URLs of a target that has a pool and no `url`: `http://NAME` and
-/// `https://NAME`, the URLs of its replicas, and that of `dns`.
+/// Returns the base URLs of a target that has a pool and no `url`: `http://NAME`, `https://NAME`,
+/// and the URLs of `replicas` or of `dns`, whichever the pool has.
 ///
 /// # Errors
 /// Returns what to write instead if the name of the target cannot be the host of a URL.
@@ -189,7 +191,7 @@ pub(super) fn urls_by_name(name: &str, pool: &PoolConfig) -> Result<Vec<String>,
     Ok(urls)
 }
 
-/// Reads the replicas that the program sets, at most [`MAX_REPLICAS`].
+/// Reads a list of replicas that the program sets. Fails if there are more than [`MAX_REPLICAS`].
 pub(crate) fn replica_list(list: &Node) -> Result<Vec<ReplicaConfig>, ConfigError> {
     Problems::check(|problems| {
         let given = Given::new("replicas", list, problems);
@@ -209,7 +211,7 @@ pub(crate) fn replica_list(list: &Node) -> Result<Vec<ReplicaConfig>, ConfigErro
 /// ```
 ///
 /// # Errors
-/// Returns every problem of the file, each with its line.
+/// Returns every problem of the file, with its line if the line is known.
 pub fn replicas_in_file(text: &str) -> Result<Vec<ReplicaConfig>, ConfigError> {
     Problems::check(|problems| read_file_text(text, problems))
 }

@@ -1,4 +1,5 @@
-//! Reads the rates of a target, and checks the budgets that targets share.
+//! Reads the rates of a target (its maximum requests and tokens per minute and per day), and checks
+//! the budgets that targets share.
 
 use std::collections::HashSet;
 
@@ -17,8 +18,8 @@ pub(super) fn check_unused(top: &Given<'_>, config: &Config) {
     }
 }
 
-/// Reads the rates of a target into `into`, and checks the name of its budget, which `into` already
-/// has.
+/// Reads the rates of the target `given` into `into`, and checks the name of its budget, which has
+/// been read into `into` before.
 ///
 /// If the target itself names a budget, the rates that it inherits are removed. An unknown budget
 /// is reported and removed. Rates that are given to a target with a budget are reported.

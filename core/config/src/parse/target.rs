@@ -33,8 +33,8 @@ pub(super) struct ParsedTarget<'a> {
 /// Reads `targets`. Returns the targets in the order in which they are given, and the settings of
 /// targets that are not configured.
 ///
-/// `base` is the reader that has read `defaults`. Reports fallbacks that are impossible, and
-/// targets that no request can reach.
+/// `defaults` is the table `defaults`, and `base` is the reader that has read it. Reports fallbacks
+/// that are impossible (see [`fallback::resolve`]), and targets that no request can reach.
 pub(super) fn read_targets(
     given: Option<Given<'_>>,
     defaults: Option<Given<'_>>,
@@ -92,7 +92,9 @@ impl<'a> TargetReader<'a> {
         conflicts::check_objective(given, &self.config);
     }
 
-    /// Reads `url`, `models` and `pool`, which select the requests of the target.
+    /// Reads `url`, `models` and `pool`, which select the requests of the target. If `url` is
+    /// absent, the URLs depend on the name of the target; see [`pool::urls_by_name`] and
+    /// [`provider_urls`].
     fn read_matches(&mut self, given: &Given<'_>, is_only_target: bool) {
         const NO_REQUESTS: &str = "with url = \"none\" the target takes no requests; remove one of them";
         let slots_only = given.get("url").is_some_and(|url| url.value.as_text() == Some("none"));
@@ -174,7 +176,8 @@ impl<'a> TargetReader<'a> {
         self.config.limit = self.limit.resolve(given, cap, conflicts::has_objective(&self.config));
     }
 
-    /// Removes `tpot` if the limit is fixed, and reports it if the target sets it itself.
+    /// Removes `tpot`, the objective for the time per output token, if the limit is fixed. Reports
+    /// the key if the target sets it itself.
     fn check_tpot(&mut self, given: &Given<'_>) {
         if self.clear_unused_tpot() {
             let why = self.limit.fixed_reason(given, "ttft");
@@ -184,7 +187,7 @@ impl<'a> TargetReader<'a> {
         }
     }
 
-    /// Removes `tpot` if the limit is fixed. Returns `true` if it was removed.
+    /// Removes `tpot` if the limit is fixed. Returns `true` if there was one to remove.
     fn clear_unused_tpot(&mut self) -> bool {
         self.config.limit == LimitConfig::Fixed && self.config.tpot.take().is_some()
     }
@@ -219,9 +222,9 @@ pub(super) fn read_key_env(given: &Given<'_>, example: &str) -> Option<Arc<str>>
     }
 }
 
-/// Returns `true` if `name` can be the name of an environment variable and does not look like a
-/// credential. Names of at least 20 characters that include lower-case letters and digits look like
-/// one.
+/// Returns `true` if `name` has 1 to 100 ASCII letters, digits and underscores, does not start with
+/// a digit, and does not look like a credential. A name looks like a credential if it has at least
+/// 20 characters, among them a lower-case letter and a digit.
 fn is_variable(name: &str) -> bool {
     let plain = name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_');
     let random = name.len() >= 20
@@ -234,8 +237,8 @@ fn is_variable(name: &str) -> bool {
 }
 
 /// Returns the base URLs of a target without `url`: those of the well-known provider of this name.
-/// The only target of a configuration may have another name, and then gets an empty list, which
-/// matches every URL.
+/// If the name is another one and the target is the only one of the configuration, returns an empty
+/// list, which matches every URL.
 ///
 /// # Errors
 /// Returns what to write if there are several targets and the name is not that of a provider.
@@ -256,8 +259,9 @@ fn provider_urls(name: &str, is_only_target: bool) -> Result<Vec<String>, String
     ))
 }
 
-/// Reads `url` or `models`: a text, or a list of texts. Reports an empty list, because the target
-/// would match no request. Returns an empty list if the key is absent.
+/// Reads `url` or `models`: a text, or a list of texts. Reports a list that is given and empty,
+/// because it seems to match no request. Returns an empty list, which matches every request, if the
+/// key is absent.
 fn read_patterns(given: &Given<'_>, key: &str, rule: &TextRule<String>) -> Vec<String> {
     let Some(given) = given.get(key) else { return Vec::new() };
     if given.items().is_empty() {

@@ -5,8 +5,8 @@ use toml::de::{DeString, DeTable, DeValue};
 
 use crate::schema::{Entry, Node, Problems, Table, Value};
 
-/// The maximum number of syntax errors that are reported. A file in another format has one per
-/// line.
+/// The maximum number of syntax errors that are reported. A file in another format has an error on
+/// almost every line.
 const MAX_SYNTAX_ERRORS: usize = 20;
 
 /// Parses TOML. If it is malformed, reports the syntax errors and returns `None`.

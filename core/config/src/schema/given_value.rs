@@ -92,8 +92,9 @@ impl<'a> Given<'a> {
         self.check_keys(&names(tables), |_| None)
     }
 
-    /// As [`Given::check_table`], for these `keys`. `advice` returns what to write instead of an
-    /// unknown key, or `None` for the most similar one of `keys`.
+    /// As [`Given::check_table`], but with the keys in `keys`. `advice` returns what to write
+    /// instead of an unknown key. If `advice` returns `None`, the text is that of
+    /// [`suggest::suggest_key`].
     pub(crate) fn check_keys(&self, keys: &[&str], advice: impl Fn(&str) -> Option<&'static str>) -> bool {
         let is_table = self.expect_table("a table");
         for entry in self.entries().iter().filter(|entry| !keys.contains(&&*entry.key)) {

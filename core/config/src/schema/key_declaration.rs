@@ -41,7 +41,8 @@ pub(crate) trait Builder: Sized {
     }
 }
 
-/// Key paths, and values with their units, in the order in which `tidegate check` prints them.
+/// Pairs of a key path and the value of the key with its unit, in the order in which `tidegate
+/// check` prints them.
 pub(crate) type Lines = Vec<(String, String)>;
 
 /// Returns keys and their values as `key value, key value`.
@@ -113,10 +114,10 @@ pub(crate) enum Kind {
     Count(String),
     Duration(String),
     Bool,
-    /// Each keyword and its documentation.
+    /// One of these keywords, each with the lines of its documentation.
     Keywords(&'static [(&'static str, &'static [&'static str])]),
     Text(&'static str),
-    /// A text or a list of texts.
+    /// A text or a list of texts, with a description of one text.
     TextOrList(&'static str),
     OrNone(Box<Kind>),
     Table(&'static KeyTable),

@@ -26,7 +26,7 @@ macro_rules! keywords {
         impl $name {
             const ALL: &'static [Self] = &[Self::$first, $(Self::$variant),*];
 
-            /// Returns the keyword as the configuration contains it.
+            /// Returns the keyword as it is written in the configuration.
             pub const fn as_str(self) -> &'static str {
                 match self {
                     Self::$first => $first_word,

@@ -12,8 +12,8 @@ use super::{CAP_RANGE, Given, InvalidValue, Lines, Scalar, Setting, Value, milli
 pub enum LimitConfig {
     /// The number of slots always equals the cap.
     Fixed,
-    /// The number of slots changes with what the upstream can serve within the objective, up to the
-    /// cap.
+    /// The number of slots is adapted to what the upstream can serve within the objective, up to
+    /// the cap.
     Adaptive(AdaptiveConfig),
 }
 
@@ -66,8 +66,8 @@ settings! {
 /// How the limit detects that first tokens are late.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Detector {
-    /// By a sequential test of the share of calls that exceed the objective, in each class of calls
-    /// of similar length. The default.
+    /// By a sequential test of the share of calls that exceed the objective. Each class of calls of
+    /// similar length is tested separately. The default.
     Exceedance,
     /// By a percentile of the time to first token over a time window.
     Percentile(Percentile),
@@ -101,17 +101,18 @@ fn check_tick(percentile: &Percentile, given: &Given<'_>) {
 /// How far the limit is decreased when calls exceed the objective.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Decrease {
-    /// To the number of concurrent calls that the upstream was observed to serve within the
-    /// objective, or by a tenth if that number is not known. The default.
+    /// Decreases the limit to the number of concurrent calls that the upstream was observed to
+    /// serve within the objective, or by a tenth if that number is not known. The default.
     Served,
-    /// To this share of the limit (0.1 to 0.99).
+    /// Decreases the limit to this share of its current value (0.1 to 0.99): 0.9 decreases it by a
+    /// tenth.
     Factor(f64),
-    /// By this number of slots (1 to 65,536).
+    /// Decreases the limit by this number of slots (1 to 65,536).
     Step(usize),
 }
 
-/// The range of [`Decrease::Factor`]. A smaller share would nearly close the target, and a larger
-/// one would have no effect.
+/// The range of [`Decrease::Factor`]. A smaller share would leave almost no slots, and a larger one
+/// would have almost no effect.
 const FACTOR_RANGE: RangeInclusive<f64> = 0.1..=0.99;
 
 impl From<Decrease> for Value {

@@ -14,11 +14,11 @@ use super::{Kind, Setting};
 /// The maximum number of replicas of a pool.
 pub const MAX_REPLICAS: usize = 128;
 
-/// The default of `dns_every`.
+/// The default of `dns_every`, the time between two DNS lookups of the host of a pool.
 pub(crate) const DNS_EVERY: Duration = secs(5);
 /// The valid range of `dns_every`.
 pub(crate) const DNS_EVERY_RANGE: RangeInclusive<Duration> = secs(1)..=secs(3600);
-/// The default of `file_every`.
+/// The default of `file_every`, the time between two reads of the file of a pool.
 pub(crate) const FILE_EVERY: Duration = secs(1);
 /// The valid range of `file_every`.
 pub(crate) const FILE_EVERY_RANGE: RangeInclusive<Duration> = millis(100)..=secs(3600);
@@ -142,7 +142,7 @@ settings!(@keys Replica);
 
 impl ReplicaConfig {
     /// Creates a replica at this base URL, with the default settings. Removes slashes at the end of
-    /// the URL.
+    /// the URL, but not `/v1`.
     pub fn new(url: &str) -> Self {
         Self { url: url.trim_end_matches('/').into(), ..Self::default() }
     }

@@ -115,8 +115,8 @@ impl InvalidValue {
     }
 }
 
-/// Reads a whole number in `range`. Accepts floats without a fraction, because JavaScript has no
-/// other numbers.
+/// Reads a whole number in `range`. Accepts floats without a fraction, because JavaScript has only
+/// floats.
 fn whole<T>(value: &Value, range: &RangeInclusive<T>) -> Result<T, InvalidValue>
 where
     T: TryFrom<i128> + PartialOrd + Display,
@@ -171,8 +171,8 @@ fn count(value: &Value, range: &RangeInclusive<u64>) -> Result<u64, InvalidValue
     whole(scaled.as_ref().unwrap_or(value), range).map_err(|invalid| invalid.also(" (also \"450k\", \"2M\")"))
 }
 
-/// Converts text such as `"1.5M"` to the exact whole number, here 1,500,000. Returns `None` if it
-/// is not of that form.
+/// Converts text such as `"1.5M"` to the exact whole number, here 1,500,000. Returns `None` if the
+/// text is not a decimal number followed by `k`, `K` or `M`, or if the result is not whole.
 fn scale(text: &str) -> Option<i128> {
     let thousands = text.strip_suffix(['k', 'K']).map(|digits| (digits, 3));
     let (digits, zeros) = thousands.or_else(|| text.strip_suffix('M').map(|digits| (digits, 6)))?;
@@ -304,7 +304,7 @@ pub(crate) type Text = Arc<str>;
 
 /// Which texts a key accepts, and how they are converted to a value.
 pub(crate) struct TextRule<T> {
-    /// What an error says was expected.
+    /// The description of a valid text, which follows "expected" in errors.
     pub(crate) expected: &'static str,
     /// Converts a text. The error is a hint for the user; empty: no hint.
     pub(crate) parse: fn(&str) -> Result<T, &'static str>,

@@ -5,7 +5,7 @@ use super::{
 };
 use crate::Lane;
 
-/// Each table of keys, with the words that errors use for the place of the table.
+/// Tables of keys, each with the words by which errors state where the keys of the table belong.
 const LOCATIONS: &[(&str, &KeyTable)] = &[
     ("the top level", &TOP),
     ("\"targets.NAME\" or \"defaults\"", &SETTINGS),
@@ -44,7 +44,7 @@ pub(crate) fn suggest_key(given: &str, valid: &[&str]) -> String {
 }
 
 /// Returns what to write instead of the unknown name `given`: the most similar of `names`,
-/// otherwise the first eight of them. Returns `none` if there are no names.
+/// otherwise the first eight of them. Returns the text `none` if there are no names.
 pub(crate) fn suggest_name(given: &str, names: &[&str], none: &str) -> String {
     const MAX_NAMES: usize = 8;
     if let Some(near) = nearest(given, names) {
@@ -62,8 +62,8 @@ pub(crate) fn suggest_name(given: &str, names: &[&str], none: &str) -> String {
 /// Returns the word of `valid` that `given` probably means, or `None` if no word is similar.
 ///
 /// Similar words are, in this order: a [`synonym`], the word with the smallest edit distance if
-/// that distance is at most a third of the word's length, and a word that starts with `given` or
-/// with which `given` starts. Case, dashes and underscores are ignored.
+/// that distance is at most a third of the word's length (or 1 for short words), and a word that
+/// starts with `given` or with which `given` starts. Case, dashes and underscores are ignored.
 pub(crate) fn nearest<'a>(given: &str, valid: &[&'a str]) -> Option<&'a str> {
     // Computing the distance takes time proportional to the product of both lengths.
     if given.len() > 64 {

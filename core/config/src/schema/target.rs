@@ -292,8 +292,8 @@ settings! {
     } => "none";
 }
 
-/// Which requests are sent to a target: those that match a URL and a model. An empty list matches
-/// every request.
+/// Which requests are sent to a target: those whose URL and model both match. An empty `urls`
+/// matches every URL, and an empty `models` matches every model.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct TargetMatch {
     /// Base URLs: scheme, host, port, and a path prefix (`https://api.openai.com/v1`).

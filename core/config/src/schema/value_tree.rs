@@ -77,8 +77,8 @@ impl Value {
         }
     }
 
-    /// Returns the description of the value in an error, which follows "got". Long texts, which may
-    /// be credentials, are described by their length.
+    /// Returns the description of the value in an error, which follows "got". Texts that may be
+    /// credentials are described by their length; see [`describe_text`].
     pub(crate) fn describe(&self) -> String {
         match self {
             Value::Null => "null".into(),
@@ -132,8 +132,8 @@ impl<const N: usize> From<[(&str, Value); N]> for Table {
 }
 
 impl Table {
-    /// Returns the value of a key for an update. Adds the key with a null if the table does not
-    /// have it.
+    /// Returns the value of a key, to be changed by the caller. If the table does not have the key,
+    /// adds it with the value null first.
     pub(crate) fn value_mut(&mut self, key: &str) -> &mut Value {
         let at = self.entries.iter().position(|entry| entry.key == key).unwrap_or_else(|| {
             self.push(key, Value::Null);
@@ -142,7 +142,7 @@ impl Table {
         &mut self.entries[at].node.value
     }
 
-    /// Appends a key, even if the table has it.
+    /// Appends a key and its value, even if the table already has the key.
     pub(crate) fn push(&mut self, key: &str, value: Value) {
         self.entries.push(Entry { key: key.into(), line: None, node: value.into() });
     }

@@ -55,7 +55,7 @@ fn every_key_of_a_file_is_read() {
             wait: Some(secs(5)),
             rpm: Some(90),
             latency: Some(Duration::from_millis(200)),
-            // The default start, and the cap under it.
+            // The default start is 8, but the cap limits it to 4.
             limit: LimitConfig::Adaptive(AdaptiveConfig { start: 4, ..AdaptiveConfig::default() }),
             ..ToolConfig::with_cap(4)
         }
@@ -91,7 +91,7 @@ fn each_layer_replaces_single_keys_of_the_one_below() {
     let config = Config::from_toml(FULL).unwrap();
     let (anthropic, openai) = (&config.targets[0], &config.targets[1]);
 
-    // Inherited from `defaults`, by this target and by targets that are not configured.
+    // This target and targets that are not configured inherit these values from `defaults`.
     for target in [anthropic, &config.default_target] {
         assert_eq!((target.queue, target.deadline, target.idle), (500, secs(300), Some(secs(60))));
         assert_eq!((target.retry.attempts, target.retry.ratio, target.retry.reserve), (3, 0.1, 10));

@@ -1,4 +1,5 @@
-//! Tests of which limit a target or tool has: a given one, a default, or an inherited one.
+//! Tests that a target or tool has the right limit, fixed or adaptive, if `limit` is given,
+//! inherited or absent.
 
 use std::time::Duration;
 
@@ -222,7 +223,7 @@ proptest! {
         if let Some(below) = &below {
             tree["defaults"] = json!({"limit": below});
         }
-        // A second implementation of the rule.
+        // A second implementation of the rule by which the limit is fixed or adaptive.
         let fixed = match limit.as_ref().or(below.as_ref()) {
             Some(limit) => limit == &json!("fixed"),
             None => cap.is_some() && !objective,

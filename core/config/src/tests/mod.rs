@@ -1,5 +1,5 @@
-//! Tests of the configuration as a whole. `tests/vectors/config_errors.json` has the invalid
-//! values.
+//! Tests of the configuration as a whole. Invalid values are tested with the vectors in
+//! `tests/vectors/config_errors.json`.
 
 mod builder;
 mod inheritance;
@@ -11,7 +11,7 @@ mod sizes_and_budgets;
 #[allow(clippy::disallowed_methods)]
 mod reference;
 
-/// A file with every key, each with a value other than its default.
+/// A file with every key except those of pools, each with a value other than its default.
 const FULL: &str = r#"
 mode = "observe"
 

@@ -370,7 +370,7 @@ proptest! {
         tenants in prop::collection::btree_map("[a-z]{1,3}", 0u32..=60, 0..5),
         lanes in prop::array::uniform3(0u32..=60),
     ) {
-        // Hundredths, because their sum is exact and that of the shares is rounded.
+        // The floors are generated as hundredths, because the sum of integers is exact.
         let sum: u32 = tenants.values().chain(&lanes).sum();
         let share = |hundredths: &u32| json!({"floor": f64::from(*hundredths) / 100.0});
         let tenants: Map<String, Value> = tenants.iter().map(|(id, floor)| (id.clone(), share(floor))).collect();
@@ -398,7 +398,7 @@ proptest! {
                 (format!("t{at}"), json!({"url": url, "models": format!("m{at}"), "fallback": fallback}))
             })
             .collect();
-        // Six targets without a cycle end after at most eight steps.
+        // Without a cycle, a chain of six targets ends before the eight steps taken here.
         let step = |of: &[Option<usize>]| of.iter().map(|at| of[(*at)?]).collect::<Vec<_>>();
         let endless = step(&step(&step(&next))).iter().any(Option::is_some);
         let read = Config::from_json(json!({"targets": targets}));

@@ -12,7 +12,7 @@ use crate::schema::{
     TENANT, TOOL, TOP, TRANSPORT,
 };
 
-/// The path of the reference page.
+/// The path of the configuration reference page, relative to the repository root.
 const PAGE: &str = "docs/reference/configuration.md";
 
 /// All tables, in the order of the generated types. A type follows the types that it extends.
@@ -61,7 +61,7 @@ fn explanation(key: &Key) -> String {
     text
 }
 
-/// A generated part of a file.
+/// A part of a file that is generated from the declared keys.
 struct Part {
     path: &'static str,
     /// The first characters of the line before the part.
@@ -142,7 +142,7 @@ fn markdown_kind(kind: &Kind) -> String {
     }
 }
 
-/// Wraps text at 100 columns.
+/// Returns `text` wrapped at about 100 columns. Each line starts with `prefix`.
 fn wrap(text: &str, prefix: &str) -> String {
     let mut lines = vec![prefix.to_owned()];
     for word in text.split(' ') {
@@ -160,7 +160,7 @@ fn is_required(table: &KeyTable, key: &Key) -> bool {
     REQUIRED.contains(&(table.name, key.name))
 }
 
-/// Returns the sentence about a key's default, or nothing if the key is required.
+/// Returns the sentence about a key's default. Empty if the key is required or has no default.
 fn default_of(table: &KeyTable, key: &Key) -> String {
     let default = (key.default)();
     if default.is_empty() || is_required(table, key) {
