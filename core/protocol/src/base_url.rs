@@ -19,8 +19,8 @@
 use http::Uri;
 use http::uri::{Authority, PathAndQuery, Scheme};
 
-/// Hosts whose API is below a root path, each with that path. It is added to base URLs without a
-/// path.
+/// Hosts whose API is below a root path, each with that path. The root path is added to base URLs
+/// of these hosts that have no path.
 const API_ROOTS: [(&str, &str); 2] = [("api.groq.com", "/openai"), ("api.fireworks.ai", "/inference")];
 
 /// A base URL: scheme, host, port and path prefix.
@@ -61,8 +61,8 @@ impl BaseUrl {
     }
 
     /// Returns the URL of a request, rewritten to this base URL. `from` is the base URL that
-    /// contains the request. Without it, the whole path is appended, except for the root path of an
-    /// API such as `/openai` at `api.groq.com`.
+    /// contains the request. If `from` is `None`, the whole path of the request is appended, except
+    /// for the root path of an API such as `/openai` at `api.groq.com`.
     ///
     /// Returns `None` if the result is not a valid URL.
     pub fn rebase(&self, uri: &Uri, from: Option<&BaseUrl>) -> Option<Uri> {
@@ -104,7 +104,7 @@ fn last_segment(path: &str) -> &str {
     path.rsplit('/').next().unwrap_or_default()
 }
 
-/// Returns `true` for path segments such as `v1` and `v1beta`.
+/// Returns `true` if a path segment starts with `v` and a digit, as `v1` and `v1beta` do.
 pub(super) fn is_version(segment: &str) -> bool {
     segment.strip_prefix('v').is_some_and(|rest| rest.starts_with(|first: char| first.is_ascii_digit()))
 }

@@ -94,7 +94,7 @@ pub(super) trait FromAny: Default {
     fn from_scalar(scalar: Scalar<'_>) -> Self;
 
     /// Returns the value for an array or object, whose content is skipped. `_is_empty` is `true` if
-    /// it has no content.
+    /// it has no content. Types that do not override this method get their default value.
     fn from_nested(_is_empty: bool) -> Self {
         Self::default()
     }

@@ -103,9 +103,10 @@ impl RateHeaders {
         windows.filter(|window| window.remaining == Some(0))
     }
 
-    /// Returns the budget that a header is about, to be updated, and what the header states:
-    /// `limit`, `remaining` or `reset`. Sets the period of the budget. Returns `None` if the name
-    /// contains an unknown word. `words` is the name without its prefix.
+    /// Returns the budget to which a header belongs, to be updated, and the word of the name that
+    /// states what the value is: `limit`, `remaining` or `reset`. Sets the period of the budget.
+    /// Returns `None` if the name contains an unknown word, has none of these three, or names no
+    /// known budget. `words` is the name without its prefix.
     fn window_for<'a>(&mut self, name: &str, words: &'a str) -> Option<(&mut RateWindow, &'a str)> {
         let mut field = None;
         let mut tokens = name.starts_with("x-ratelimitbysize") || is_together(name);
@@ -150,8 +151,9 @@ fn budget_words(name: &str) -> Option<&str> {
     PREFIXES.iter().find_map(|prefix| name.strip_prefix(prefix))
 }
 
-/// Returns the time in the response's `Date` header, or `wall` without a valid one. Compared with
-/// the local clock, a reset would be wrong by the difference between the clocks.
+/// Returns the time in the response's `Date` header, or `wall` without a valid one. Absolute reset
+/// times are compared with this time, because the local clock may differ from the clock of the
+/// provider.
 pub(super) fn clock(headers: &HeaderMap, wall: SystemTime) -> SystemTime {
     let date = headers.get(DATE).and_then(|date| date.to_str().ok());
     date.and_then(|date| httpdate::parse_http_date(date).ok()).unwrap_or(wall)
@@ -165,9 +167,10 @@ fn count(value: &str) -> Option<u64> {
     (count >= 0.0).then_some(count as u64)
 }
 
-/// Parses a reset: a duration, a time in RFC 3339, or a number. Numbers below 10^9 are seconds,
-/// numbers below 10^12 are Unix time in seconds, and larger ones are Unix time in milliseconds.
-/// Returns `None` for anything else.
+/// Returns the time from `now` until a budget is full again, or zero if that time has passed.
+/// `value` is a duration, a time in RFC 3339, or a number. Numbers below 10^9 are seconds, numbers
+/// below 10^12 are Unix time in seconds, and larger ones are Unix time in milliseconds. Returns
+/// `None` for anything else.
 fn reset(value: &str, now: SystemTime) -> Option<Duration> {
     let until = |then| time_formats::until(then, now);
     let unix = match time_formats::number(value) {

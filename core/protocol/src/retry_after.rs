@@ -49,7 +49,8 @@ fn in_headers(headers: &HeaderMap, wall: SystemTime) -> Option<Duration> {
     }
 }
 
-/// Parses the value of `Retry-After`. Returns `None` if it is invalid.
+/// Returns the delay that a value of `Retry-After` states, as a number of seconds or as a date.
+/// Returns `None` if the value is invalid.
 fn seconds_or_date(text: &str, headers: &HeaderMap, wall: SystemTime) -> Option<Duration> {
     let until = |then| time_formats::until(then, rate::clock(headers, wall));
     let date = || httpdate::parse_http_date(text.trim()).ok().map(until);

@@ -3,8 +3,8 @@
 use http::HeaderMap;
 use http::header::{AUTHORIZATION, CONTENT_ENCODING};
 
-/// Returns `true` if an AWS signature covers the headers and the body, so that neither may be
-/// changed.
+/// Returns `true` if an AWS signature (`authorization: AWS4-...`) covers the headers and the body,
+/// so that neither may be changed.
 pub fn is_signed(headers: &HeaderMap) -> bool {
     headers.get(AUTHORIZATION).is_some_and(|value| value.as_bytes().starts_with(b"AWS4-"))
 }

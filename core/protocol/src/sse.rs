@@ -25,12 +25,12 @@ pub const MAX_EVENT: usize = 1 << 20;
 /// Capacity in bytes above which a buffer is freed after the event that needed it.
 const MAX_KEPT_BUFFER: usize = 64 << 10;
 
-/// Minimum limit in bytes. The start of a line, with a byte order mark before it, must be long
-/// enough to show which field it is.
+/// Minimum of the limit of [`Scanner::with_limit`], in bytes. The start of a line, with a byte
+/// order mark before it, must be long enough to show which field it is.
 const MIN_LIMIT: usize = 16;
 
-/// A server-sent event. Its `Debug` output contains sizes and no data, because answers must not be
-/// logged.
+/// A server-sent event. Its `Debug` output contains the name and the length of the data, but not
+/// the data, because answers must not be logged.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Event<'a> {
     /// The `event` field. Empty if there is none.
@@ -71,7 +71,7 @@ pub struct Scanner {
 /// The event that is being assembled.
 #[derive(Default)]
 struct Pending {
-    /// Maximum length in bytes of a line, and of the data.
+    /// Maximum length in bytes of a line, and of the data of the event.
     limit: usize,
     name: Vec<u8>,
     data: Vec<u8>,
@@ -252,7 +252,8 @@ impl Pending {
     /// Appends a line to the data, or drops the data if it exceeds the limit.
     fn append(&mut self, value: &[u8]) {
         let joint: &[u8] = if self.has_data { b"\n" } else { b"" };
-        // An oversized event has data too, so what follows in it is no bare document.
+        // An oversized event counts as having data, so its next lines are not read as a bare
+        // document.
         self.has_data = true;
         self.oversized |= self.data.len() + joint.len() + value.len() > self.limit;
         if self.oversized {

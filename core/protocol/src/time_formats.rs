@@ -107,7 +107,7 @@ fn offset(zone: &str) -> Option<i64> {
 
 /// Parses a number of one to four digits. Returns `None` for any other text.
 fn digits(text: &str) -> Option<i64> {
-    // A sign would parse too.
+    // `parse` would also accept a sign.
     let is_number = text.len() <= 4 && text.bytes().all(|b| b.is_ascii_digit());
     text.parse().ok().filter(|_| is_number)
 }

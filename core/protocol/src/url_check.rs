@@ -13,7 +13,7 @@ use url::Url;
 /// # Errors
 ///
 /// Returns a description of the problem if the path has a backslash, which many servers read as a
-/// slash, or a `.` or `..` segment, also if it is percent-encoded.
+/// slash, or a `.` or `..` segment, even if its dots are percent-encoded.
 pub fn check(uri: &Uri) -> Result<(), &'static str> {
     if uri.path().contains('\\') {
         return Err("its path has a backslash: percent-encode it as %5C, or write a slash");
@@ -32,7 +32,7 @@ pub fn check(uri: &Uri) -> Result<(), &'static str> {
 /// or the query.
 pub fn check_unchanged(uri: &Uri) -> Result<(), &'static str> {
     check(uri)?;
-    // Without the host, which may be a name that only a pool gives an address.
+    // The host is left out, because it may be a name that only a pool resolves.
     let path = uri.path_and_query().map_or("/", PathAndQuery::as_str);
     if path.bytes().all(is_never_changed) {
         return Ok(());

@@ -5,17 +5,18 @@ use std::sync::Arc;
 use memchr::memmem;
 use serde_json::Value;
 
-/// The fields of an error body that all providers have in common.
+/// The fields of an error body, each with one name for the different spellings of the providers.
 #[derive(Default)]
 pub(super) struct ErrorFields {
-    /// `error.code` as text, Bedrock's exception, or Gemini's `status`. `None` if the body has none
-    /// of them.
+    /// `error.code` as text, Gemini's `status`, or Bedrock's exception (`__type` or the header
+    /// `x-amzn-errortype`). `None` if the response has none of them.
     pub(super) code: Option<String>,
     /// `error.type`, or `error_type`. `None` if the body has neither.
     kind: Option<String>,
     /// `error.code` or `error.statusCode` as a number. `None` if neither is a number.
     number: Option<u16>,
-    /// `error.message`, or the whole body if it cannot be parsed. Never returned to callers.
+    /// `error.message`, `error` itself if it is a text, or `detail`; the whole body if it cannot be
+    /// parsed. Empty if the body has none of them. Never returned to callers.
     message: String,
     /// Whether the error names a daily quota of Gemini.
     daily: bool,
@@ -25,7 +26,7 @@ impl ErrorFields {
     /// Reads the fields of an error body, which may be cut off or not JSON.
     pub(super) fn read(body: &[u8]) -> Self {
         let Ok(document) = serde_json::from_slice::<Value>(body) else { return Self::search(body) };
-        // Gemini wraps the error in a list if the answer would have been one.
+        // Gemini wraps the error in a list if the successful response would have been a list.
         let document = document.get(0).unwrap_or(&document);
         let error = document.get("error").or_else(|| document.get("response")?.get("error"));
         let error = error.filter(|error| !error.is_null()).unwrap_or(document);
@@ -58,8 +59,9 @@ impl ErrorFields {
         }
     }
 
-    /// Returns the first of the error's names that has the form of an identifier (at most 64
-    /// letters, digits, `_`, `-` and `.`, and not only digits), or `None` if there is none.
+    /// Returns the code of the error, or its type if the code is not an identifier: at most 64
+    /// letters, digits, `_`, `-` and `.`, and not only digits. Returns `None` if neither is an
+    /// identifier.
     pub(super) fn identifier(&self) -> Option<Arc<str>> {
         let allowed = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-' | b'.');
         let is_identifier = |name: &&str| {
@@ -68,8 +70,8 @@ impl ErrorFields {
         self.names().find(is_identifier).map(Arc::from)
     }
 
-    /// Returns the code and the type of the error, without those that the body omits. The code
-    /// comes first, because it is more specific.
+    /// Returns the code and the type of the error, if the body has them. The code comes first,
+    /// because it is more specific.
     fn names(&self) -> impl Iterator<Item = &str> {
         self.code.as_deref().into_iter().chain(self.kind.as_deref())
     }
@@ -82,8 +84,8 @@ impl ErrorFields {
     }
 
     /// Returns `true` if a quota, credit or spend limit is exhausted, and waiting a few minutes
-    /// does not refill it. `status` is the status of the response, or the one that an error event
-    /// stands for.
+    /// does not refill it. `status` is the status of the response. For an error event, `status` is
+    /// the one that the error would have had as a response.
     pub(super) fn quota_exhausted(&self, status: u16) -> bool {
         let by_name = self.names().any(|name| match name {
             "insufficient_quota" | "billing_error" | "credit_balance_exhausted" => true,

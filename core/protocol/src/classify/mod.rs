@@ -153,8 +153,8 @@ pub fn classify_event(error: &[u8]) -> Verdict {
 }
 
 /// Returns the verdict for a status and the fields of a body. `should_retry` is the provider's
-/// `x-should-retry` header, or `None` without a valid one. Calls `delay` only if the verdict
-/// contains it.
+/// `x-should-retry` header, or `None` without a valid one. `delay` returns how long the provider
+/// asks callers to wait. It is called only if the failure is retryable or an exhausted quota.
 fn decide(
     status: u16,
     fields: &ErrorFields,
@@ -193,7 +193,7 @@ mod tests {
     fn body() -> impl Strategy<Value = Vec<u8>> {
         prop_oneof![
             prop::collection::vec(any::<u8>(), 0..200),
-            // Cut off anywhere, with one byte spoilt.
+            // A known body that is cut off anywhere, and in which one byte was changed.
             (0..BODIES.len(), any::<prop::sample::Index>(), any::<prop::sample::Index>(), any::<u8>())
                 .prop_map(|(which, cut, at, byte)| {
                     let mut body = BODIES[which].as_bytes().to_vec();

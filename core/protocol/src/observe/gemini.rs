@@ -40,8 +40,8 @@ impl Progress {
     }
 }
 
-/// Returns `true` if an enumeration of Google's API has a value other than its zero value, whose
-/// name ends in `_UNSPECIFIED`.
+/// Returns `true` if `reason`, a value of an enumeration of Google's API, is set: it is neither
+/// empty nor the zero value, whose name ends in `_UNSPECIFIED`.
 fn is_set(reason: &Any<String>) -> bool {
     !reason.0.is_empty() && !reason.0.ends_with("_UNSPECIFIED")
 }
@@ -97,7 +97,7 @@ impl From<Metadata> for Counts {
 }
 
 /// Whether a part contains output. A signature or an empty text alone is not output. The text of a
-/// thought is: only a flag beside it distinguishes it from other text.
+/// thought is output, because only a flag beside it distinguishes it from other text.
 type Part = HasOutput<PartKeys>;
 
 struct PartKeys;

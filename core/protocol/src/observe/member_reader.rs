@@ -15,23 +15,23 @@ pub(super) struct MemberReader {
     wanted: &'static [&'static str],
     /// Maximum number of bytes of members that are kept.
     limit: usize,
-    /// Number of open brackets.
+    /// Number of brackets that are open at the current position in the document.
     depth: usize,
     in_string: bool,
     escaped: bool,
     /// Whether any byte has arrived.
     has_bytes: bool,
-    /// Whether a byte other than white space has arrived outside of strings.
+    /// Whether the document has begun: a byte other than white space has arrived.
     begun: bool,
     /// Whether the document is an object. Strings at the top of a list are not keys.
     is_object: bool,
     position: Position,
-    /// The key of the current member, as far as it has arrived.
+    /// The key of the current member with its quotes, as far as it has arrived.
     key: Vec<u8>,
     /// The wanted members so far, as an object without its closing brace.
     kept: Vec<u8>,
-    /// Length of `kept` in bytes before the current member, to which it is cut if the member is
-    /// dropped.
+    /// Length of `kept` in bytes before the current member. If the member is dropped, `kept` is
+    /// truncated to this length.
     member: usize,
 }
 
@@ -120,8 +120,8 @@ impl MemberReader {
         self.copy(byte);
     }
 
-    /// Starts the next member, or an unwanted document. `position` is what the next byte belongs
-    /// to.
+    /// Starts the next member of an object, or a document that is a list, in which nothing is
+    /// wanted. `position` is what the next byte belongs to.
     fn begin(&mut self, position: Position) {
         self.key.clear();
         self.position = position;

@@ -103,7 +103,7 @@ enum Body {
     Opaque,
 }
 
-/// What the events so far have shown.
+/// The state of a response, as far as its events have been read.
 #[derive(Default)]
 struct Progress {
     dialect: Dialect,
@@ -207,7 +207,8 @@ impl Observer {
         self.progress.deltas
     }
 
-    /// Returns the tokens reported so far, or `None` if the provider has reported none.
+    /// Returns the tokens reported so far, or `None` if the provider has reported none or only
+    /// zeros.
     pub fn usage(&self) -> Option<Usage> {
         Some(self.progress.usage).filter(|usage| *usage != Usage::default())
     }
@@ -287,7 +288,7 @@ impl Progress {
         }
     }
 
-    /// Reports the first error. `error` is its JSON.
+    /// Reports an error, unless one was reported before. `error` is its JSON.
     fn on_error(&mut self, error: &[u8], on: OnSignal<'_>) {
         if !self.failed {
             self.failed = true;

@@ -16,7 +16,8 @@ use super::{OnSignal, Progress, Words, is_error, usage::Fields};
 use crate::lenient_json::{self, Any, Present};
 use crate::sse::Event;
 
-/// Which choices of a response have begun and finished.
+/// Records which choices of a response have begun and finished. Choices are the alternative answers
+/// to one request; Gemini calls them candidates.
 #[derive(Debug, Default)]
 pub(super) struct Choices {
     /// Bit set of the choices that have begun and not finished. Choices from 63 on share one bit.

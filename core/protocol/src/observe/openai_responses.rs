@@ -13,8 +13,8 @@ impl Progress {
         let kind = super::kind(event);
         match kind.as_ref() {
             b"response.completed" | b"response.incomplete" | b"response.failed" => {
-                // The event contains the whole answer and may be too long to keep. Its name alone
-                // is then the terminal.
+                // The event contains the whole answer and may be too long to keep. In that case its
+                // name alone marks the end of the stream.
                 self.on_usage(
                     lenient_json::parse::<Last>(event.data).and_then(|last| last.response.usage),
                     on,

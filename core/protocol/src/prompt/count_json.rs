@@ -17,7 +17,7 @@ struct Walk<'a> {
 }
 
 impl Prompt {
-    /// Counts the next value of `map`, whose key has this role.
+    /// Counts the next value of `map` into this prompt. `role` is the role of its key.
     pub(crate) fn count<'de, A: MapAccess<'de>>(&mut self, role: Role, map: &mut A) -> Result<(), A::Error> {
         map.next_value_seed(Walk { prompt: self, role })?.settle(self);
         Ok(())
@@ -73,7 +73,7 @@ impl<'de> ReadAny<'de> for Walk<'_> {
             prompt.add_text(2);
         }
         while let Some(piece) = array.next_element_seed(Walk { prompt, role: role_of_each })? {
-            // The comma.
+            // The comma after the element.
             if role == Role::Json {
                 prompt.add_text(1);
             }
@@ -94,7 +94,7 @@ impl<'de> ReadAny<'de> for Walk<'_> {
         let mut whole = Piece::default();
         while let Some(Key(key)) = object.next_key()? {
             if role == Role::Json {
-                // Quotes, colon and comma.
+                // The quotes, colon and comma of the member.
                 prompt.add_text(key.len() as u64 + 4);
             }
             whole.join(object.next_value_seed(Walk { prompt, role: role.inside(&key) })?);
@@ -114,7 +114,8 @@ fn json_length(scalar: Scalar<'_>) -> u64 {
         Scalar::Bool(false) => 5,
         Scalar::Unsigned(value) => digits(value),
         Scalar::Negative(value) => 1 + digits(value.unsigned_abs()),
-        // With an exponent if JSON has one: written out, a large number has hundreds of digits.
+        // The debug format writes large numbers with an exponent, as JSON does. Without one, they
+        // would have hundreds of digits.
         Scalar::Float(value) => format!("{value:?}").len() as u64,
         Scalar::Text(text) => text.len() as u64 + 2,
     }

@@ -108,7 +108,7 @@ impl Role {
             "detail" => Role::Detail,
             "data" | "bytes" | "result" => Role::Data(None),
             "images" | "b64_json" => Role::Data(Some(Media::Image)),
-            // In Gemini's older spelling it is an object that states its own MIME type.
+            // In Gemini's older spelling, `file_data` is an object that states its own MIME type.
             "file_data" => Role::Data(Some(Media::File)),
             "url" | "uri" | "fileUri" | "file_uri" => Role::Reference(None),
             "image_url" | "image" => Role::Reference(Some(Media::Image)),

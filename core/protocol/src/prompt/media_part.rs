@@ -88,7 +88,8 @@ impl Piece {
         piece
     }
 
-    /// Merges the properties of another part of the same object. The longer data wins.
+    /// Merges the properties of another part of the same object. The kind of media is that of the
+    /// most trustworthy source, and the data is the longer one of the two.
     pub(super) fn join(&mut self, other: Self) {
         let media = [self.media, other.media].into_iter().flatten();
         self.media = media.min_by_key(|(source, _)| *source);

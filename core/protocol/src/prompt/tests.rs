@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::*;
 use crate::RequestFacts;
 
-/// Tokens per UTF-8 byte of text.
+/// The ratio at which the tests count text, in tokens per UTF-8 byte.
 const RATIO: f64 = 0.3;
 
 fn facts(body: &[u8]) -> RequestFacts {

@@ -1,5 +1,5 @@
-//! What a request has in common with other requests, as hashes: its session, and the prefixes of
-//! its prompt.
+//! Hashes that show what a request has in common with other requests: its session, and the prefixes
+//! of its prompt.
 //!
 //! # Algorithm
 //!
@@ -38,7 +38,7 @@ use super::{Prefix, RequestFacts, decompress};
 /// Length in bytes of a full chunk of prompt content. Prefixes end at the ends of chunks.
 pub const CHUNK: usize = 1024;
 
-/// What a call has in common with other calls, as hashes. Contains no prompt text.
+/// Hashes that show what a call has in common with other calls. Contains no prompt text.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Affinity {
     /// Hash of the session that the caller names in a header or in `prompt_cache_key`. `None` if it

@@ -52,7 +52,7 @@ pub fn decompress<'a>(headers: &HeaderMap, body: &'a [u8]) -> Option<Cow<'a, [u8
 fn decode(coding: &str, coded: &[u8]) -> Option<Vec<u8>> {
     match &*coding.to_ascii_lowercase() {
         "gzip" | "x-gzip" => all(MultiGzDecoder::new(coded), MAX_DECOMPRESSED),
-        // With a header by the standard, but some clients send none.
+        // The standard requires a zlib header, but some clients send none.
         "deflate" => all(ZlibDecoder::new(coded), MAX_DECOMPRESSED)
             .or_else(|| all(DeflateDecoder::new(coded), MAX_DECOMPRESSED)),
         "zstd" => zstd(coded),

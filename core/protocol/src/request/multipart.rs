@@ -22,7 +22,7 @@ fn boundary(headers: &HeaderMap) -> Option<&str> {
 }
 
 /// Reads the fields of a form. Files count by their size and type only. Returns the default if the
-/// boundary is missing.
+/// boundary is missing or invalid.
 pub(super) fn read(headers: &HeaderMap, body: &[u8], task: Task) -> BodyFields {
     let mut fields = BodyFields::default();
     let Some(boundary) = boundary(headers) else { return fields };

@@ -55,7 +55,7 @@ impl<'a> Path<'a> {
     /// Returns the facts that a path states. An unknown path is inference that must not be
     /// repeated.
     pub(super) fn read(path: &'a str) -> Self {
-        // The last segments, from the end: gateways add prefixes, never suffixes.
+        // Only the last segments are matched, because gateways add prefixes and never suffixes.
         let mut segments = path.rsplit('/').filter(|segment| !segment.is_empty());
         let [last, second, third] =
             [segments.next(), segments.next(), segments.next()].map(Option::unwrap_or_default);
@@ -105,7 +105,8 @@ impl<'a> Path<'a> {
     /// Returns the facts of a path of Gemini or Vertex AI, which ends in `models/{model}:{verb}`.
     fn google(path: &str, model: &'a str, verb: &str) -> Self {
         match verb {
-            // Both may stream: the body decides, as with Anthropic itself.
+            // Both verbs may stream: the field `stream` of the body decides, as at Anthropic
+            // itself.
             "rawPredict" | "streamRawPredict" if path.contains("/publishers/anthropic/") => {
                 Self::inference(Dialect::AnthropicMessages).named(model)
             }
@@ -121,8 +122,8 @@ impl<'a> Path<'a> {
     }
 }
 
-/// Returns `true` for path segments whose POST requests run no model while the caller waits:
-/// collections such as `files`, and the administration of vLLM.
+/// Returns `true` if a path with this segment has POST requests that run no model while the caller
+/// waits: those to collections such as `files`, and the administration of vLLM.
 fn runs_no_model(segment: &str) -> bool {
     match segment {
         "assistants" | "batches" | "cachedContents" | "chatkit" | "containers" | "conversations"

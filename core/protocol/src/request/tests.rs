@@ -72,7 +72,7 @@ fn compressed_body_yields_the_same_facts() {
     let twice = coded("gzip", &coded("zstd", BROTLI_OF));
     assert_eq!(chat(Some("zstd, gzip"), &twice), plain);
     assert_eq!(chat(Some("identity"), BROTLI_OF), plain);
-    // Members and frames follow one another.
+    // Two gzip members or two zstd frames that follow one another form one body.
     let (head, tail) = BROTLI_OF.split_at(20);
     for coding in ["gzip", "zstd"] {
         let pieces = [coded(coding, head), coded(coding, tail)].concat();
@@ -110,10 +110,10 @@ fn decompression_bombs_are_rejected() {
         ("gzip, gzip", coded("gzip", &steep)),
         ("gzip", steep),
         ("zstd", coded("zstd", text.as_bytes())),
-        // Each frame is within the bound, both are not.
+        // Each frame alone is within the limit, but both together are not.
         ("zstd", [coded("zstd", head), coded("zstd", tail)].concat()),
         ("br", unhex(BROTLI_BOMB.trim())),
-        // A window of a gigabyte, asked for in nine bytes.
+        // A frame of nine bytes that requires a window of a gigabyte.
         ("zstd", vec![0x28, 0xB5, 0x2F, 0xFD, 0x00, 0xA0, 0x01, 0x00, 0x00]),
     ] {
         let facts = chat(Some(coding), &body);
@@ -186,7 +186,7 @@ fn form_files_count_by_size() {
         (Some("whisper-1"), true, Task::Transcribe)
     );
     let prompt = facts.prompt.expect("a form");
-    // Ten seconds.
+    // The file is ten seconds of audio.
     assert_eq!((prompt.media, prompt.media_tokens, prompt.text_bytes), (1, 320, 0));
 
     let image =

@@ -15,8 +15,8 @@ fn scan<'a>(pieces: impl IntoIterator<Item = &'a [u8]>, limit: usize) -> Vec<Sho
     shown
 }
 
-/// Returns the events of a whole body: the specification, applied literally, and bare JSON
-/// documents.
+/// Returns the events of a whole body, as the specification literally defines them, and the bare
+/// JSON documents between them. The scanner must report the same.
 fn oracle(body: &[u8], limit: usize) -> Vec<Shown> {
     let mut lines: Vec<Vec<u8>> = vec![Vec::new()];
     let mut at = 0;
@@ -30,8 +30,8 @@ fn oracle(body: &[u8], limit: usize) -> Vec<Shown> {
         }
         at += 1;
     }
-    // The last line has no end. It counts if it is not empty, and so does the event that it leaves
-    // open.
+    // The last line has no line end. It counts if it is not empty. An event without a closing empty
+    // line counts, too.
     if lines.pop_if(|last| last.is_empty()).is_none() {
         lines.push(Vec::new());
     }
@@ -138,7 +138,7 @@ proptest! {
             }
             scanner.push(&chunk, |_| {});
             let held = scanner.line.capacity() + scanner.event.data.capacity() + scanner.event.name.capacity();
-            // A growing vector may double; three buffers.
+            // A growing vector may double its capacity, and there are three buffers.
             prop_assert!(held <= 6 * limit + 64, "{held} bytes held under a limit of {limit}");
         }
     }

@@ -20,8 +20,8 @@ pub struct Model {
     pub parent: Option<Arc<str>>,
 }
 
-/// Parses the body of `/v1/models`, of which the first 1,024 valid models are returned. Returns
-/// `None` if the body is not a list of models.
+/// Returns the first 1,024 valid models in the body of `/v1/models`, or `None` if the body is not a
+/// list of models.
 pub fn parse_models(body: &[u8]) -> Option<Vec<Model>> {
     let document: Value = serde_json::from_slice(body).ok()?;
     Some(document.get("data")?.as_array()?.iter().filter_map(model).take(MAX_MODELS).collect())

@@ -13,7 +13,7 @@ const MULTIPLIER: u64 = 0xa076_1d64_78bd_642f;
 #[derive(Clone, Debug, Default)]
 pub(super) struct ChunkHasher {
     state: u64,
-    /// Bytes since the end of the last chunk.
+    /// Number of bytes since the end of the last chunk.
     since: usize,
     /// For each chunk, the hash of everything before its end, and the number of bytes before its
     /// end.
@@ -25,7 +25,8 @@ pub(super) struct ChunkHasher {
 }
 
 impl ChunkHasher {
-    /// Returns the hash of the concatenated parts, starting from the hash `state`.
+    /// Returns the hash of the sequence of `parts`, starting from the hash `state`. The hash
+    /// depends on how the bytes are divided into parts.
     pub(super) fn hash_parts(state: u64, parts: &[&[u8]]) -> u64 {
         let mut hasher = Self { state, ..Self::default() };
         parts.iter().for_each(|part| hasher.add(part));
@@ -37,8 +38,8 @@ impl ChunkHasher {
         fold_multiply(self.state ^ MULTIPLIER, self.since as u64 ^ MULTIPLIER)
     }
 
-    /// Adds a JSON scalar. A number counts as four bytes, about a token id; `null` and booleans
-    /// have no length; a `data:` URL is [opaque](Self::opaque).
+    /// Adds a JSON scalar. A number counts as four bytes, about a token id. `null` and booleans
+    /// count as zero bytes. A `data:` URL is [opaque](Self::opaque).
     #[inline]
     pub(super) fn scalar(&mut self, scalar: Scalar<'_>) {
         let bits = match scalar {
@@ -51,7 +52,7 @@ impl ChunkHasher {
             Scalar::Float(value) => value.to_bits(),
         };
         self.mark(bits);
-        // A token id, or a few digits.
+        // Stands for a token id, or for a few digits.
         self.add(&[0; 4]);
     }
 
@@ -94,7 +95,7 @@ impl ChunkHasher {
         }
     }
 
-    /// Records the end of a chunk, `length` bytes after the start.
+    /// Records the end of a chunk, `length` bytes after the start of the text.
     fn end(&mut self, length: u64) {
         self.since = 0;
         self.ends.push((self.state, length));

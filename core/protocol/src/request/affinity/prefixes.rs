@@ -1,6 +1,6 @@
-//! Chooses the chunk ends at which prefixes end: that of each of the first [`DENSE_PREFIXES`]
-//! chunks, then of every second chunk, every fourth, and every eighth, each for another
-//! [`DENSE_PREFIXES`] prefixes.
+//! Chooses the chunks at whose end a prefix ends: each of the first [`DENSE_PREFIXES`] chunks, then
+//! every second, every fourth and every eighth chunk, each time for another [`DENSE_PREFIXES`]
+//! prefixes.
 //!
 //! A long prompt therefore has few prefixes, and two prompts that share more than one chunk share a
 //! prefix that covers most of what they share.
@@ -41,8 +41,9 @@ impl Affinity {
         Self { session, prefix: Prefix::new(prefixes.clone(), ends, bytes), prefixes }
     }
 
-    /// Returns the tokens from the start of the prompt to the end of prefix `index`, in a prompt of
-    /// `input` tokens. The last prefix counts as the whole prompt.
+    /// Returns the estimated number of tokens up to the end of prefix `index`, in a prompt of
+    /// `input` tokens. Tokens are assumed to be in proportion to chunks, and the last prefix counts
+    /// as the whole prompt.
     pub fn tokens(&self, index: usize, input: u64) -> u64 {
         let all = chunks_to(self.prefixes.len().saturating_sub(1));
         let part = chunks_to(index) as f64 / all as f64;

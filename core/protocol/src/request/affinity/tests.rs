@@ -122,7 +122,7 @@ fn every_prefix_depends_on_model_salt_tools_and_system() {
         assert_eq!(common(&of(&base), &of(other)), 0, "{other}");
     }
     assert_eq!(common(&of(&others[2]), &of(&others[3])), 0);
-    // Tools are read first, and have beginnings of their own.
+    // Tools are read first, and have prefixes of their own.
     let tools = json!([{"name": "f", "description": text}]);
     let [one, other] = ["x", "y"].map(|ask| of(&json!({"messages": [said("user", ask)], "tools": tools})));
     assert_eq!((one.prefixes.len(), common(&one, &other)), (3, 2));
@@ -173,7 +173,8 @@ fn prefixes_are_bounded_and_stable() {
     assert_eq!(known.prefixes[..], [KNOWN], "clients of other versions run beside this one");
 }
 
-/// The expected hash of the only prefix of the prompt `x` for the model `m`.
+/// The expected hash of the only prefix of the prompt `x` for the model `m`. It must not change,
+/// because clients of different versions share replicas.
 const KNOWN: u64 = 18_085_951_905_952_228_121;
 
 proptest! {
