@@ -15,14 +15,15 @@ use tidegate_protocol::{RequestFacts, Route, Usage};
 /// model and tenant.
 const MAX_INPUTS: usize = 1_024;
 
-/// The maximum number of entries that [`Estimator`] keeps about output: one per model, one per
-/// model and [`OutputClass`], and one per model, class and tenant.
+/// The maximum number of entries that [`Estimator`] keeps about output: for each task, one per
+/// model, one per model and [`OutputClass`], and one per model, class and tenant.
 const MAX_OUTPUTS: usize = 2_048;
 
 /// The maximum number of answers of one call (`n`). Calls with more are not learned from.
 const MAX_ANSWERS: u64 = 1_024;
 
-/// The maximum input, in tokens, that a usage report may claim. Larger reports count as this many.
+/// The maximum input, in tokens, that is learned from one usage report. Larger reports count as
+/// this many.
 const MAX_BELIEVED: u64 = 1 << 32;
 
 /// Estimates the input and output tokens of the calls of one target, per model and tenant.
@@ -71,12 +72,12 @@ pub struct Estimator {
 /// What was learned about the input of one model, or of one tenant of a model.
 #[derive(Clone, Copy, Debug, Default)]
 struct InputStats {
-    /// Tokens of text over bytes of text.
+    /// The tokens of a text as a function of its bytes.
     text: Regression,
     /// Reported tokens of images, audio and files, per estimated token.
     media: Average,
     /// Tokens of content that the request refers to and does not contain, such as an earlier
-    /// response that the provider stores.
+    /// response that the provider stores. The average is per request with such content.
     stored: Average,
     /// Tokens of a whole prompt, for calls whose prompt is not known.
     total: Average,
@@ -84,7 +85,8 @@ struct InputStats {
     cached: Average,
 }
 
-/// The values of [`InputStats`] that estimates are computed from.
+/// The values from which estimates of input tokens are computed, one for each statistic of
+/// [`InputStats`].
 #[derive(Clone, Copy, Debug)]
 struct InputModel {
     text: Line,
@@ -201,7 +203,8 @@ impl Estimator {
         self.learn_output(facts, tenant, sample, usage.output, true);
     }
 
-    /// Updates the input statistics of the model and of its tenant.
+    /// Updates the input statistics of the call's model, both those over all tenants and those of
+    /// this tenant, by the reported usage.
     fn learn_input(&mut self, facts: &RequestFacts, tenant: &str, usage: &Usage) {
         // A usage report without input is wrong, because no prompt is empty.
         if usage.input == 0 {
@@ -271,7 +274,8 @@ impl Estimator {
         (self.inputs.len(), self.outputs.len())
     }
 
-    /// Returns the values for a tenant of a model, or for the whole model if `tenant` is `None`.
+    /// Returns the values from which the input tokens are estimated for a tenant of a model, or for
+    /// the whole model if `tenant` is `None`.
     fn input_model(&self, model: Option<&str>, tenant: Option<&str>) -> InputModel {
         let mut blend = COLD_INPUT;
         if let Some(known) = self.inputs.get((model, None::<&str>)) {
@@ -304,16 +308,17 @@ const MAX_MEDIA_DEVIATION: f64 = 16.0;
 /// reports are learned as this factor.
 const MAX_DEVIATION: f64 = 16.0;
 
-/// The relative rounding error of sums of shares.
+/// The relative rounding error that is assumed for sums of probabilities.
 const ROUNDING: f64 = 1e-5;
 
-/// Rounds up to whole tokens, after subtracting the rounding error of sums. The cast saturates.
+/// Returns `tokens` rounded up to a whole number, after subtracting the relative rounding error
+/// [`ROUNDING`]. Saturates.
 fn round_up(tokens: f64) -> u64 {
     (tokens - ROUNDING * tokens.max(1.0)).ceil() as u64
 }
 
 /// The key of an entry of the output statistics: task, model, class and tenant. A class or tenant
-/// of `None` stands for all of them, and a model of `None` is not known.
+/// of `None` stands for all of them. A model of `None` stands for calls whose model is not known.
 type OutputKey<'a> = (Task, Option<&'a str>, Option<OutputClass>, Option<&'a str>);
 
 /// Returns the keys of the three entries that a call belongs to: those of its model, its class and
@@ -327,7 +332,8 @@ fn output_keys<'a>(facts: &'a RequestFacts, tenant: &'a str) -> [OutputKey<'a>; 
     [(task, model, None, None), (task, model, class, None), (task, model, class, Some(tenant))]
 }
 
-/// The class of a call: calls with similar limits have answers of similar lengths.
+/// A class of calls with similar limits of output and thinking tokens, because their answers have
+/// similar lengths.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct OutputClass {
     /// The power of four that the `max_tokens` of the call falls in: 1 for 1 to 3 tokens, 2 for 4

@@ -1,6 +1,6 @@
 //! Counts input tokens with OpenAI's tokenizers (feature `bpe`).
 //!
-//! The counts of text are exact: prompts, messages, inputs. Tools and schemas count as compact
+//! The counts of text (prompts, messages, inputs) are exact. Tools and schemas count as compact
 //! JSON, because OpenAI renders them in an undocumented format. Images, audio and files count by
 //! [`Media`](tidegate_protocol::prompt::Media), and text in a file by [`COLD_RATIO`].
 //!
@@ -54,7 +54,7 @@ fn tokenizer(model: Option<&str>) -> &'static Tokenizer {
 struct Counter {
     tokenizer: &'static Tokenizer,
     tokens: u64,
-    /// The bytes of text that were counted.
+    /// The number of bytes of text that were tokenized so far.
     bytes: u64,
 }
 

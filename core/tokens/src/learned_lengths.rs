@@ -9,8 +9,8 @@
 
 use super::weighted_average::{DECAY, WARM_COUNT, own_weight};
 
-/// The number of buckets: one for length 0, and four per doubling up to [`MAX_LENGTH`]. The error
-/// of a quantile is at most a tenth.
+/// The number of buckets: one for length 0, four for each of the 18 doublings from 1 to
+/// [`MAX_LENGTH`], and one for [`MAX_LENGTH`] itself. The error of a quantile is at most a tenth.
 pub(super) const BUCKETS: usize = 74;
 
 /// The number of buckets from one length to twice that length.
@@ -19,18 +19,19 @@ const BUCKETS_PER_DOUBLING: usize = 4;
 /// The maximum length of one answer, in tokens. Longer answers count as this long.
 pub(super) const MAX_LENGTH: u64 = 1 << 18;
 
-/// The maximum length of an answer, as a multiple of the 99th percentile. Longer answers count as
-/// this long.
+/// The maximum length of an answer, as a multiple of the 99th percentile of the observed lengths.
+/// Longer answers count as this long. Applies from eight complete answers on.
 const MAX_OUTLIER: f64 = 4.0;
 
-/// The weight up to which a count is set to 0. The weight of a single answer falls to it after
-/// about 4,000 more answers.
+/// The weight up to which a count is set to 0. The weight of a single answer decreases to this
+/// value after about 4,000 more answers.
 const MIN_WEIGHT: f32 = 1e-9;
 
 /// The ratio of the end of a bucket to its start: the fourth root of 2.
 const BUCKET_RATIO: f64 = 1.189_207_115_002_721;
 
-/// The probability up to which a sum of shares counts as 0, because of rounding errors.
+/// The probability up to which a sum of bucket probabilities counts as 0, because of rounding
+/// errors.
 pub(super) const MIN_MASS: f64 = 1e-5;
 
 /// The distribution of the length of one answer, in tokens.
@@ -113,7 +114,7 @@ impl LengthSample {
     }
 }
 
-/// The observed lengths of answers. Each answer that begins reduces the earlier counts by
+/// The observed lengths of answers. Each answer that begins multiplies the earlier counts by
 /// [`DECAY`].
 #[derive(Clone, Debug)]
 pub(super) struct LengthCounts {
@@ -159,7 +160,7 @@ impl LengthCounts {
         }
     }
 
-    /// Reduces the weight of all earlier answers by [`DECAY`].
+    /// Multiplies the weight of all earlier answers by [`DECAY`].
     fn decay(&mut self) {
         for weight in self.reached.iter_mut().chain(&mut self.ended) {
             // Arithmetic with subnormal numbers would take a hundred times as long.
@@ -168,8 +169,9 @@ impl LengthCounts {
         self.sums = self.sums.map(|sum| sum * DECAY);
     }
 
-    /// Returns the length, in tokens, that a hundredth of `count` answers reach, rounded to the end
-    /// of its bucket. 0 if nothing was observed.
+    /// Returns the 99th percentile of the lengths of `count` answers, in tokens: the longest length
+    /// that more than a hundredth of `count` answers reach, rounded up to the end of its bucket. 0
+    /// if nothing was observed.
     fn percentile_99(&self, count: f64) -> f64 {
         let few = count / 100.0;
         let at = self.reached.iter().rposition(|reached| f64::from(*reached) > few);

@@ -26,7 +26,8 @@ impl Output {
     }
 
     /// Returns the output tokens at the given quantile. `probability` is clamped to 0..=1, and NaN
-    /// counts as 1. If the call has several answers, all of them have the length at that quantile.
+    /// counts as 1. If the call has several answers, the result is the quantile of one answer times
+    /// their number.
     pub fn quantile(&self, probability: f64) -> u64 {
         self.remaining_quantile(0, probability)
     }
@@ -84,8 +85,8 @@ impl Output {
         })
     }
 
-    /// Returns the tokens of all answers if `left` remain for each, at most what the call still
-    /// allows after `produced` tokens.
+    /// Returns `left`, the tokens that remain for one answer, times the number of answers. The
+    /// result is at most what the maximum output of the call leaves after `produced` tokens.
     fn clamp_remaining(&self, left: f64, produced: u64) -> u64 {
         let max = self.max().map_or(u64::MAX, |max| max.saturating_sub(produced));
         round(left.max(0.0) * self.answers).min(max)

@@ -9,7 +9,7 @@ use tidegate_protocol::prompt::{Prompt, Task};
 pub(super) enum AnswerLength {
     /// The request determines the length. 0: the task has no output tokens.
     Stated(u64),
-    /// The length is learned from responses. The value is used until the first response.
+    /// The length is learned from responses. The value is the estimate before the first response.
     Learned(u64),
 }
 

@@ -4,7 +4,7 @@ use super::COLD_RATIO;
 use super::weighted_average::{DECAY, WARM_COUNT, own_weight};
 
 /// The minimum and the maximum tokens per byte of text. Tokenizers that fall back to bytes have at
-/// most one token per byte.
+/// most one token per byte, and the maximum is a quarter above that.
 const RATIO_RANGE: (f64, f64) = (1.0 / 64.0, 1.25);
 
 /// The maximum tokens that a server may add to each prompt, for example by a template or a preamble
@@ -23,8 +23,8 @@ const SHORT_TEXT: f64 = 256.0;
 /// observed texts have the same length.
 const ORIGIN_WEIGHT: f64 = 0.005;
 
-/// A weighted least-squares fit of tokens over bytes, in which the weight of older observations is
-/// reduced by [`DECAY`].
+/// A weighted least-squares fit of tokens over bytes. Each observation multiplies the weight of the
+/// older ones by [`DECAY`].
 ///
 /// Observations are weighted by 1 over their length, so predicted and observed tokens have equal
 /// sums. The slope is positive and the intercept is not negative, so a longer text never has a
@@ -57,7 +57,7 @@ impl Line {
 
 impl Regression {
     /// Adds the observation that a text of `bytes` bytes had `tokens` tokens. `expected` is the
-    /// prediction from before.
+    /// number of tokens that was predicted before this observation.
     pub(super) fn learn(&mut self, bytes: f64, tokens: f64, expected: f64) {
         let max_tokens = bytes * RATIO_RANGE.1 + MAX_INTERCEPT;
         let mut tokens = tokens.clamp(0.0, max_tokens);
@@ -72,7 +72,7 @@ impl Regression {
         }
     }
 
-    /// Returns the number of observations, with the older ones reduced by [`DECAY`].
+    /// Returns the number of observations, each multiplied by [`DECAY`] for each later one.
     fn count(&self) -> f64 {
         self.sums[0]
     }

@@ -1,11 +1,12 @@
 //! Weighted averages in which older observations count less.
 
-/// The factor by which each observation reduces the weight of the earlier ones. The weight halves
-/// with each 138 observations.
+/// The factor by which each observation multiplies the weight of the earlier ones. The weight
+/// halves with each 138 observations.
 pub(super) const DECAY: f64 = 1.0 - 1.0 / 200.0;
 
-/// The [`Average::count`] from which a cold prior has no weight (see [`own_weight`]): that of eight
-/// observations, which is below 8 because [`DECAY`] reduces the older ones.
+/// The [`Average::count`] from which a cold prior has no weight (see [`own_weight`]). It is just
+/// below the count after eight observations, which is 7.86 because [`DECAY`] reduces the older
+/// ones.
 pub(super) const WARM_COUNT: f64 = 7.8;
 
 /// The number of observations at which the average of a class or tenant has the same weight as its
@@ -26,11 +27,11 @@ pub(super) fn own_weight(count: f64, prior_is_cold: bool) -> f64 {
     }
 }
 
-/// The ratio of a sum of values to a sum of weights, both with the older terms reduced by
-/// [`DECAY`]. If all weights are 1, the ratio is the mean of the values.
+/// The ratio of a sum of values to a sum of weights. In both sums, each term is multiplied by
+/// [`DECAY`] for each later one. If all weights are 1, the ratio is the mean of the values.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Average {
-    /// The number of observations, with the older ones reduced by [`DECAY`].
+    /// The number of observations, each multiplied by [`DECAY`] for each later one.
     pub(super) count: f64,
     sum: f64,
     weight: f64,

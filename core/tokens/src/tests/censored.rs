@@ -10,7 +10,7 @@ use tidegate_protocol::{RequestFacts, Route};
 
 const MAX_TOKENS: u64 = 4_096;
 
-/// Simulates the answers of calls of one class, which produce tokens step by step.
+/// A simulation of the answers to calls of one class, which produce tokens step by step.
 struct Answers {
     estimator: Estimator,
     in_flight: Vec<Answer>,
@@ -71,8 +71,8 @@ fn quantile(lengths: &[u64], probability: f64) -> f64 {
 }
 
 /// Simulates a burst of 400 calls until `share` of them have completed. Returns the estimated
-/// output at that time, and the true lengths of all answers. If `even`, all answers have the same
-/// speed.
+/// output at that time, and the true lengths of all answers. If `even`, each answer produces 1
+/// token per step. Otherwise each has a random speed from 0.5 to 1.5 tokens per step.
 fn burst(seed: u64, in_flight_counts: bool, even: bool, share: f64) -> (Output, Vec<u64>) {
     let lengths = heavy_tailed(seed, 400);
     let mut rng = fastrand::Rng::with_seed(seed);
@@ -194,7 +194,7 @@ fn answers_in_flight_do_not_shorten_a_cold_estimate() {
     let expected = estimator.output(&facts, &tenant("a"));
     assert_eq!((expected.quantile(0.01), expected.quantile(0.5)), (MAX_TOKENS, MAX_TOKENS));
     assert!(near(expected.mean() as f64, MAX_TOKENS as f64, 0.1));
-    // Beyond the default length: up to one more doubling.
+    // Answers that are longer than the default are expected to end within about one more doubling.
     let facts = call(100, None);
     for _ in 0..50 {
         produce(&mut estimator, &facts, 5_000);

@@ -1,4 +1,4 @@
-//! Tests of what the estimator learns and what it ignores.
+//! Tests of what the estimator learns from usage reports, and which reports it ignores.
 
 use std::sync::Arc;
 
@@ -28,7 +28,7 @@ pub(super) fn usage(input: u64, output: u64) -> Usage {
 }
 
 /// A seeded generator of normal and lognormal noise. A normal number is the sum of twelve uniform
-/// numbers.
+/// numbers, minus 6.
 pub(super) struct Noise(pub(super) fastrand::Rng);
 
 impl Noise {
@@ -143,7 +143,8 @@ fn line_follows_a_step_change() {
         estimator.demand(&facts, &a)
     };
     teach(&mut estimator, 500, 800.0, 100.0);
-    // Half of the step after 138 responses and 11/12 after 500, also for steps beyond the clamp.
+    // The estimate follows half of a step within 138 responses and 11/12 of it within 500, even if
+    // the step is larger than the limit for outliers.
     let up = teach(&mut estimator, 500, 2_400.0, 4_000.0);
     assert!(near(up.input as f64, 2_400.0, 0.12), "{up:?}");
     assert!(near(up.output as f64, 4_000.0 * 0.125_f64.exp(), 0.2), "{up:?}");
@@ -278,7 +279,8 @@ fn number_of_models_and_tenants_is_bounded() {
     assert!(inputs <= 1_024 && outputs <= 2_048, "{inputs}, {outputs}");
 }
 
-/// Compares with the exact quantiles of the learned lengths, which are lognormal.
+/// The estimated quantiles are close to the exact quantiles of the most recent lengths. The lengths
+/// are lognormal.
 #[test]
 fn quantiles_match_the_observations() {
     let mut estimator = Estimator::new();
@@ -289,7 +291,7 @@ fn quantiles_match_the_observations() {
     for length in &lengths {
         estimator.learn(&facts, &a, &mut LengthSample::default(), &usage(30, *length));
     }
-    // About the last 400 responses have weight.
+    // Only about the last 400 responses have a noticeable weight.
     let mut recent: Vec<u64> = lengths[lengths.len() - 400..].to_vec();
     recent.sort_unstable();
     let expected = estimator.output(&facts, &a);
@@ -412,8 +414,8 @@ proptest! {
         prop_assert!(input(bytes) <= input(bytes + more));
     }
 
-    /// A false report moves an estimate by no more than an observation at the limit for outliers
-    /// does.
+    /// A single false report changes the estimates at most by the weight of one response, times 4
+    /// for the input and times 16 for the output.
     #[test]
     fn one_response_moves_little(lie in any::<u64>(), output in any::<u64>(), sane in 8..300_usize) {
         let mut estimator = Estimator::new();
