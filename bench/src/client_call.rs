@@ -12,7 +12,8 @@ use tower::ServiceExt;
 /// The base URL of the simulated upstream.
 pub(crate) const URL: &str = "http://sim.test";
 
-/// A chat completion with the given prompt and output lengths, in tokens.
+/// A chat completion call of `tenant`. `prompt` and `output` are its lengths in tokens, and
+/// `stream` is `true` if the answer streams.
 #[derive(Clone, Debug)]
 pub(crate) struct Ask {
     pub(crate) tenant: &'static str,
@@ -58,12 +59,12 @@ pub(crate) struct Seen {
     pub(crate) status: Option<u16>,
     /// Whether the answer was complete and successful.
     pub(crate) ok: bool,
-    /// The text of the error of the call or of its body. `None` without such an error, also if the
-    /// status is an error or the stream is incomplete.
+    /// The error text if the client returned an error for the call or while its body was read.
+    /// `None` otherwise, even if the status is an error or the stream is incomplete.
     pub(crate) failure: Option<String>,
 }
 
-/// Makes a call and reads its answer to the end.
+/// Sends `request` through `through`, reads the answer to its end, and returns the call's result.
 pub(crate) async fn call(through: Transport, request: Request<RequestBody>) -> Seen {
     let sent = Instant::now();
     let mut seen = Seen { first: None, took: Duration::ZERO, status: None, ok: false, failure: None };

@@ -2,7 +2,7 @@
 //!
 //! Figures are a pure function of the seeds. A change that is not meant to change behaviour leaves
 //! all of them equal. Names of figures may change: `bench/frozen/renamed.toml` maps recorded names
-//! to those of today. Values are never mapped.
+//! to the current names. Values are never mapped.
 
 use clap::Args;
 use serde_json::{Map, Value, json};
@@ -48,7 +48,9 @@ const EXPERIMENTS: [Frozen; 16] = [
     ("sweep", || run::sweep::answers(run::sweep::SEEDS.take(5))),
 ];
 
-/// Records the figures, or compares them with the recorded ones; returns a summary.
+/// Measures the experiments that `freeze.names` selects, and records their figures in
+/// `bench/frozen/`. With `freeze.check`, compares the figures with the recorded ones instead.
+/// Returns a one-line summary.
 ///
 /// # Errors
 ///
@@ -82,8 +84,8 @@ pub(crate) fn freeze(freeze: &Freeze) -> Fallible<String> {
     }
 }
 
-/// Flattens a report (the JSON object of [`Report`]) into one map. The map has all figures, the
-/// figures of peers, and the bars (thresholds with their results), each under a unique name.
+/// Returns the figures, the figures of peers, the bars (thresholds with their results) and the
+/// seeds of a report (the JSON object of [`Report`]) in one map. Each has a unique name.
 fn flat(report: &Value) -> Fallible<Map<String, Value>> {
     let mut all = Map::new();
     let mut add = |name: String, value: &Value| match all.insert(name.clone(), value.clone()) {
@@ -143,8 +145,8 @@ impl Renamed {
         Ok(Self(text.parse()?))
     }
 
-    /// Returns the recorded figures of an experiment with their phrases replaced, in names of
-    /// figures and in values that are texts. Numbers stay the same.
+    /// Returns the recorded figures of an experiment after replacing the renamed phrases in the
+    /// names of figures and in text values. Numbers stay the same.
     fn apply(&self, experiment: &str, recorded: Map<String, Value>) -> Map<String, Value> {
         let of_one = self.0.get(experiment).and_then(toml::Value::as_table);
         let phrases: Vec<(&str, &str)> = self

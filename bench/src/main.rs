@@ -37,14 +37,15 @@ enum Command {
     NoisyNeighbour,
     /// Measures attempts and recovery when an upstream is down for a minute, in virtual time.
     Outage,
-    /// Cancels calls at every stage, in virtual time and over real sockets.
+    /// Cancels calls at every stage, and checks that no slot is leaked and that the upstream
+    /// notices, in virtual time and over real sockets.
     Cancel,
     /// Compares each tenant's share of the tokens with its weight, for our scheduler and for
     /// others, in virtual time.
     Fairness,
     /// Measures the longest waits of calls in hours of overload, in virtual time.
     Starvation,
-    /// Measures the time in which a waiting call could have been admitted, by a brute-force check
+    /// Measures for how long calls wait although they could be admitted, by a brute-force check
     /// after each event, in virtual time.
     WorkConserving,
     /// Measures the time of an admission and the memory of a waiting call, while 100,000 calls
@@ -55,30 +56,32 @@ enum Command {
     ScaleMemory { held: run::scale::Held },
     /// Measures the wall-clock time in which one call is admitted and released.
     HotPath,
-    /// Sends 40 calls through a gate with a cap of 4, over real sockets.
+    /// Measures the concurrency and the duration of 40 calls through a gate with a cap of 4, over
+    /// real sockets.
     Cap,
     /// Counts the 429s that calls receive while the upstream answers each call with 429 and
     /// Retry-After, in virtual time.
     Cooldown,
-    /// Reproduces the faults of a published AIMD controller and their fixes, in virtual time.
+    /// Reproduces the faults that a published AIMD controller had, and the published fixes, in
+    /// virtual time.
     AimdHistory,
-    /// Simulates ten minutes of three times the normal traffic, in virtual time.
+    /// Simulates ten minutes at three times the normal call rate, in virtual time.
     Burst,
-    /// Compares admission by KV memory with reservation, no reservation and an oracle, in virtual
-    /// time.
+    /// Compares admission by the KV-cache memory that calls are expected to use with slots alone,
+    /// with reservation of `max_tokens`, and with an oracle, in virtual time.
     Kv,
     /// Measures the used share of a token quota and the number of 429s, in virtual time.
     Tokens,
     /// Compares the adaptive limit with an oracle and other controllers, in virtual time.
     Adaptive(run::adaptive::Inspect),
-    /// Measures the adaptive limit through the client, in virtual time.
+    /// Measures the adaptive limit as a part of the whole client, in virtual time.
     AdaptiveGate(run::adaptive_gate::Inspect),
     /// Compares replica selection with other policies and an oracle on eight replicas, in virtual
     /// time.
     Pool(run::pool::Inspect),
     /// Runs `tidegate sweep` against servers whose best cap is known, in virtual time.
     Sweep(run::sweep::Inspect),
-    /// Kills or hangs a replica during calls, over real sockets.
+    /// Kills or hangs a replica during calls, and counts the calls that fail, over real sockets.
     Failover,
     /// Measures how evenly the calls of 64 independent clients are spread over 8 replicas.
     Herd,
@@ -94,7 +97,7 @@ enum Command {
     /// Records figures of the experiments in virtual time on a few seeds, or compares them with the
     /// recorded figures.
     Freeze(freeze::Freeze),
-    /// Stores a result line in `bench/results/NAME.json`, with the current commit.
+    /// Stores the result of an experiment in `bench/results/NAME.json`, with the current commit.
     Record {
         /// File whose last line is the result, for example the output of an experiment.
         output: PathBuf,

@@ -1,4 +1,4 @@
-//! Files that experiments write beside their sources.
+//! Paths below `bench/`, and a function that writes result files there.
 
 use std::path::{Path, PathBuf};
 

@@ -25,8 +25,8 @@ pub(crate) struct Corpora {
     tokens: [Vec<u32>; 4],
 }
 
-/// Documents and sources of this repository. They are copies that never change, because a change of
-/// a corpus would change all figures.
+/// The English corpus. Like [`RUST`], it was copied once from this repository and never changes,
+/// because a change of a corpus would change all figures.
 const ENGLISH: &str = include_str!("../corpus/english.txt");
 const RUST: &str = include_str!("../corpus/rust.txt");
 const CHINESE: &[&str] = &[

@@ -28,7 +28,8 @@ pub(crate) enum Counts {
 /// How a provider meters tokens per minute.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Meter {
-    /// A token bucket that refills continuously, and holds the given number of seconds of the rate.
+    /// A token bucket that refills continuously at `tpm / 60` tokens per second. The number is the
+    /// bucket's capacity, in seconds of that rate.
     Bucket(u32),
     /// A counter of used tokens that resets every minute.
     Fixed,
@@ -46,10 +47,12 @@ pub(crate) struct Terms {
     pub(crate) headers: bool,
     /// The number of tokens per minute that other clients take from the same quota.
     pub(crate) others: f64,
-    /// The limits, in tokens per minute, that the answers announce in turn. These answers do not
-    /// announce the remaining tokens, like those of a gateway in front of several backends.
+    /// The token limits, in tokens per minute, that the answers announce: one per answer, in turn,
+    /// like a gateway in front of several backends. Such answers do not announce the remaining
+    /// tokens.
     ///
-    /// With `None`, answers announce the true limit and the remaining tokens.
+    /// With `None`, answers announce the true limit and the remaining tokens. If `headers` is
+    /// `false`, answers announce nothing.
     pub(crate) announced: Option<&'static [u64]>,
 }
 
@@ -102,7 +105,7 @@ impl Provider {
         }))
     }
 
-    /// Sets the totals to zero. The experiment calls it at the end of the warm-up.
+    /// Sets the totals to zero. Experiments call this at the end of the warm-up.
     pub(crate) fn begin(&self) {
         self.state.lock().totals = Totals::default();
     }
@@ -214,7 +217,8 @@ impl State {
         self.at = now;
     }
 
-    /// Returns the time until `cost` tokens are available, or `None` if they are available now.
+    /// Returns the time until `cost` tokens are available or, if the meter is not a bucket, until
+    /// the reset. `None` if they are available now.
     ///
     /// A call larger than the whole quota is accepted when nothing of the quota is used.
     fn wait(&mut self, terms: &Terms, began: Instant, cost: f64) -> Option<Duration> {
@@ -239,7 +243,8 @@ impl State {
         }
     }
 
-    /// Returns the remaining tokens, and the seconds until the whole quota is available again.
+    /// Returns the available tokens, and the reset time in seconds: until the bucket is full, until
+    /// the next minute begins, or until the oldest charge leaves the sliding window.
     fn left(&mut self, terms: &Terms, began: Instant) -> (f64, f64) {
         self.pass(terms, began);
         let missing = terms.depth() - self.level;

@@ -31,8 +31,8 @@ impl Report {
         self.figures.insert(key.into(), rounded(value.into()));
     }
 
-    /// Records a figure of the peer `who`. If it compares with a figure of Tidegate, both have the
-    /// same `key`.
+    /// Records a figure of the peer `who`. A peer's figure that is compared with one of Tidegate's
+    /// has the same `key`.
     pub(crate) fn peer(&mut self, who: &str, key: impl Into<String>, value: impl Into<Value>) {
         let peer = self.peers.entry(who).or_insert_with(|| json!({}));
         if let Value::Object(figures) = peer {
@@ -95,7 +95,8 @@ impl From<Spread> for Value {
     }
 }
 
-/// Rounds each number to four significant digits, because further digits are noise.
+/// Returns `value` with each floating-point number rounded to four significant digits, because
+/// further digits are noise. Integers stay exact.
 fn rounded(value: Value) -> Value {
     match value {
         Value::Number(n) if n.is_f64() => {

@@ -1,5 +1,5 @@
-//! Clients without a gate that retry failed calls by themselves. They are the peers of several
-//! experiments.
+//! Clients without a gate that retry failed calls by themselves. Several experiments compare
+//! Tidegate with them.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ pub(crate) struct Rule {
     /// The maximum number of attempts per call, including the first. With `None`, attempts are only
     /// limited by `deadline`.
     attempts: Option<u32>,
-    /// The random share of each exponential delay, from 0 (none) to 1 (full jitter).
+    /// The share of each exponential delay that is random, from 0 (no jitter) to 1 (full jitter).
     jitter: f64,
     deadline: Duration,
 }
@@ -28,7 +28,8 @@ const MAX_DELAY: Duration = Duration::from_secs(8);
 const MAX_RETRY_AFTER: Duration = Duration::from_secs(60);
 
 impl Rule {
-    /// Returns a rule of at most four attempts with full jitter.
+    /// Returns a rule with at most four attempts per call, and with full jitter: each delay is
+    /// random between zero and the exponential delay.
     pub(crate) fn four(deadline: Duration) -> Self {
         Self { name: "naive, 4 attempts", attempts: Some(4), jitter: 1.0, deadline }
     }

@@ -1,4 +1,5 @@
-//! Call lengths, in tokens, from the LLM inference traces that Azure published in 2023.
+//! Prompt and output lengths of calls, in tokens, from the LLM inference traces that Azure
+//! published in 2023.
 
 use std::sync::Arc;
 
@@ -112,6 +113,7 @@ fn from<'a>(trace: &'a [Work], rng: &mut Rng) -> impl Iterator<Item = Work> + us
 }
 
 /// Draws a whole number from a log-normal distribution, clamped to `bounds` (both ends included).
+/// `sigma` is the standard deviation of the number's natural logarithm.
 pub(crate) fn log_normal(rng: &mut Rng, median: f64, sigma: f64, bounds: (f64, f64)) -> u32 {
     // The Box-Muller transform. `1 - u` is never 0.
     let radius = (-2.0 * (1.0 - rng.f64()).ln()).sqrt();

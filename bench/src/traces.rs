@@ -1,4 +1,4 @@
-//! Reads real calls from `../shared/traces` beside the repository.
+//! Reads call traces from `../shared/traces` beside the repository.
 //!
 //! The sources are Azure's LLM inference traces of November 2023 (CC-BY 4.0), and the synthetic
 //! trace of Mooncake (Apache 2.0), which records the prefixes that prompts share.
@@ -48,8 +48,8 @@ pub(crate) struct Shared {
     pub(crate) input: u32,
     /// Generated tokens.
     pub(crate) output: u32,
-    /// Ids of the prompt's blocks of 512 tokens each; the last block may be shorter. Prompts with
-    /// the same id at a position share all tokens up to the end of that block.
+    /// Ids of the prompt's blocks of 512 tokens each; the last block may be shorter. If two prompts
+    /// have the same id at the same position, they are equal up to the end of that block.
     pub(crate) blocks: Vec<u64>,
 }
 
@@ -62,8 +62,10 @@ pub(crate) fn mooncake() -> Fallible<Vec<Shared>> {
     text.lines().filter(|line| !line.trim().is_empty()).map(shared).collect()
 }
 
-/// Parses `{"timestamp": 40, "input_length": 23769, "output_length": 3, "hash_ids": [151, 152]}`.
-/// The timestamp is in milliseconds.
+/// Parses a line of Mooncake's trace. Its timestamp is in milliseconds since the start of the
+/// trace:
+///
+/// `{"timestamp": 40, "input_length": 23769, "output_length": 3, "hash_ids": [151, 152]}`
 fn shared(line: &str) -> Fallible<Shared> {
     let call: serde_json::Value = serde_json::from_str(line)?;
     let number = |key: &str| call.get(key).and_then(serde_json::Value::as_u64);
@@ -80,7 +82,11 @@ fn shared(line: &str) -> Fallible<Shared> {
     read().ok_or_else(|| "a line of Mooncake's trace lacks a number".into())
 }
 
-/// Parses `2023-11-16 18:15:46.6805900,374,44`. All calls of a trace are of the same day.
+/// Parses a line of an Azure trace: time, prompt tokens, output tokens. An example is
+///
+/// `2023-11-16 18:15:46.6805900,374,44`
+///
+/// In the result, `at` is in seconds since midnight. Returns `None` if the line is malformed.
 fn line(line: &str) -> Option<Traced> {
     let mut fields = line.trim().split(',');
     let (_, clock) = fields.next()?.split_once(' ')?;

@@ -8,8 +8,8 @@ use tidegate_test_servers::constant_steps;
 /// Returns the configuration of a simulator that answers a call of [`STEADY_TOKENS`] output tokens
 /// in about `service`, at any load.
 ///
-/// A call begins at the next step of the engine, so its answer takes between `service` and 9/8 of
-/// `service`.
+/// A call begins at the next step of the simulated engine, and each step takes an eighth of
+/// `service`. So the answer takes between `service` and 9/8 of `service`.
 pub(crate) fn steady(service: Duration, faults: Faults) -> SimConfig {
     let step_ms = service.as_secs_f64() * 1e3 / f64::from(STEADY_TOKENS);
     SimConfig { attempt_log: 1_000_000, ..constant_steps(step_ms, faults) }

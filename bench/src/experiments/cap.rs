@@ -1,7 +1,7 @@
 //! Sends 40 calls of 1.5 s through a gate with a cap of 4, over real sockets.
 //!
-//! All calls must be answered, at most 4 may be in flight at once, and the whole may take at most
-//! 1.1 times the ideal 15 s.
+//! All calls must be answered, at most 4 may be in flight at the same time, and the whole may take
+//! at most 1.1 times the ideal 15 s.
 
 use std::time::Duration;
 
@@ -74,6 +74,6 @@ fn play(mode: Mode) -> Fallible<Run> {
     })
 }
 
-/// Divisor of the length of the simulator's steps, relative to [`steady`]. The number of steps per
-/// call grows by the same factor.
+/// The factor by which the simulator's steps are shorter than those of [`steady`]. A call takes
+/// that many times as many steps, so its duration is the same.
 const FINE: u32 = 10;

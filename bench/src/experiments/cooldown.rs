@@ -24,15 +24,15 @@ pub(crate) const SEEDS: Seeds = Seeds::new(11, 30);
 const CALLERS: usize = 100;
 /// The time in seconds over which the 100 calls arrive.
 const OVER_S: f64 = 2.0;
-/// The length in seconds of the window in which the provider answers 429. The first call arrives at
-/// its beginning.
+/// The length in seconds of the window in which the provider answers 429. The 100 calls begin to
+/// arrive at its beginning.
 const WINDOW_S: f64 = 3.0;
 
 #[derive(Clone, Copy)]
 struct Scene {
     round_trip_ms: u64,
-    /// The number of calls before the window. With 0, the gate has not had a response of the target
-    /// when the window begins.
+    /// The number of calls before the window in which the provider answers 429. With 0, the gate
+    /// has received no response from the target when the window begins.
     warm: usize,
     /// The value of the Retry-After header. With `None`, it is the rest of the window in whole
     /// seconds.

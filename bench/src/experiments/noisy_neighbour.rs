@@ -75,8 +75,9 @@ fn arrivals(
     Ok(())
 }
 
-/// Records whether a figure of run 1 or 2 is close enough to `post`, the published figure. Medians
-/// of TTFT have no pass criterion.
+/// Records whether a figure of run 1 or 2 is close enough to `post`, the published figure: within
+/// 15 % of it or with `post` in its range for p99 TTFT, and within 30 % for decode times and peaks
+/// in flight. Other figures have no pass criterion.
 fn near(report: &mut Report, key: String, column: &str, ours: Spread, post: f64) {
     let (share, in_range) = match column {
         TTFT_P99 => (0.15, ours.contains(post)),
@@ -111,7 +112,7 @@ fn predicted(report: &mut Report, on: &[Vec<Row>], off: &[Vec<Row>]) {
 }
 
 /// Records the p99 TTFT of run 2 divided by that of run 3 on the same seed, for tenants A and C.
-/// Returns the tenants with these ratios.
+/// Returns the ratios with the names of the tenants.
 fn gains(
     report: &mut Report,
     prefix: &str,
@@ -136,8 +137,8 @@ fn of<'a>(rows: &'a [Vec<Row>], name: &'a str) -> impl Iterator<Item = &'a Row> 
 pub(super) struct Row {
     pub(super) name: &'static str,
     pub(super) summary: CallSummary,
-    /// The highest number of the tenant's calls that were at the upstream at the same time. It is
-    /// the number of slots that the tenant held.
+    /// The highest number of the tenant's calls that were at the upstream at the same time, which
+    /// is the highest number of slots that the tenant held.
     pub(super) peak_upstream: usize,
 }
 

@@ -54,8 +54,8 @@ struct Scene {
     cold: bool,
 }
 
-/// The setting that others differ from: 10 calls per second to an upstream that answers 503 during
-/// the outage.
+/// The basic setting, from which the others differ: 10 calls per second to an upstream that answers
+/// 503 during the outage.
 const BASE: Scene = Scene {
     mode: OutageMode::Unavailable,
     deadline: 300,
@@ -183,7 +183,8 @@ fn bars(report: &mut Report, scene: Scene, runs: &[Run]) {
 }
 
 const PER_CALL: &str = "attempts a call";
-/// The name of the figure for attempts per call of calls made during the outage.
+/// The name of the figure for the attempts per call, over the calls that were made during the
+/// outage.
 const PER_AFFECTED: &str = "attempts a call made while down";
 const FAILED: &str = "failed calls";
 /// The name of the figure for failed calls whose deadline was at least 5 s after the recovery of
@@ -196,8 +197,9 @@ const PEAK: &str = "peak of the first second after recovery, of steady";
 const PEAK_FIRST: &str = "peak of the first second after the first accepted, of steady";
 const PEAK_LATER: &str = "peak of any second after recovery, of steady";
 
-/// The name of the figure for the accepted share of the calls in the last 20 s, when no call from
-/// the outage is left. It shows that the recovery is permanent.
+/// The name of the figure for the number of attempts that the upstream accepts in the last 20 s of
+/// arrivals, divided by the calls made then. No call from the outage is left at that time, so the
+/// figure shows that the recovery is permanent.
 const AGAIN: &str = "accepted in the last 20 s of arrivals, of those made then";
 
 /// The figures of one run.

@@ -19,12 +19,12 @@ use crate::{Fallible, output_files};
 
 const PAGE: &str = "RESULTS.md";
 
-/// Stores a result line in `bench/results/NAME.json`, with the current commit and machine. Returns
-/// a message for the user.
+/// Stores a result (`line`, the JSON object that an experiment prints last) in
+/// `bench/results/NAME.json`, with the current commit and machine. Returns a message for the user.
 ///
 /// # Errors
 ///
-/// Returns an error if the line is not a result, or if git or the file is not accessible.
+/// Returns an error if `line` is not a result, if git fails, or if the file cannot be written.
 pub(crate) fn record(line: &str) -> Fallible<String> {
     let result = Stored::from_line(line, &commit()?, &machine())?;
     let file = format!("{}.json", result.name);
@@ -47,7 +47,7 @@ pub(crate) fn render() -> Fallible<String> {
     Ok(format!("{} written", rendered.keys().cloned().collect::<Vec<_>>().join(", ")))
 }
 
-/// Returns the page and its charts by their paths below `bench/`.
+/// Returns the texts of the page and its charts. The keys are their paths below `bench/`.
 fn rendered() -> Fallible<BTreeMap<String, String>> {
     let folder = output_files::folder("results");
     let layout = Layout::parse(&std::fs::read_to_string(folder.join("layout.toml"))?)?;

@@ -16,8 +16,8 @@ type Results = BTreeMap<String, Stored>;
 ///
 /// # Errors
 ///
-/// Returns an error if an experiment of the layout has no result, or if a bar of a result is not
-/// in exactly one place of the layout.
+/// Returns an error if an experiment of the layout has no result, or if a bar (threshold) of a
+/// result does not match exactly one pattern of the layout.
 pub(super) fn page(layout: &Layout, results: &Results, shortfalls: &str) -> Fallible<String> {
     check_coverage(layout, results)?;
     let bars: Vec<&Bar> = results.values().flat_map(|result| &result.bars).collect();
@@ -45,7 +45,8 @@ pub(super) fn page(layout: &Layout, results: &Results, shortfalls: &str) -> Fall
     Ok(out)
 }
 
-/// Returns an error unless each bar of each result is in exactly one row or contrast.
+/// Returns an error unless each bar (threshold) of each result matches exactly one pattern of the
+/// layout: in the `bars` of a row, or in the `contrast` of a value beside it.
 fn check_coverage(layout: &Layout, results: &Results) -> Fallible<()> {
     for result in results.values() {
         for bar in &result.bars {
@@ -71,7 +72,8 @@ fn experiment<'a>(table: &'a Table, row: &'a Row) -> Option<&'a str> {
     row.experiment.as_ref().or(table.experiments.first()).map(String::as_str)
 }
 
-/// Returns the Markdown of a row. Returns `None` if the result has no figure or bar of the row.
+/// Returns a row of a table as Markdown. Returns `None` if the result has no figure or bar that
+/// matches the row's patterns.
 fn line(table: &Table, row: &Row, results: &Results) -> Fallible<Option<String>> {
     let name = experiment(table, row).ok_or_else(|| format!("`{}` has no experiment", table.claim))?;
     let result = results.get(name).ok_or_else(|| format!("bench/results/{name}.json is missing"))?;
@@ -102,8 +104,8 @@ fn line(table: &Table, row: &Row, results: &Results) -> Fallible<Option<String>>
     Ok(Some(format!("| {} | `{name}` {} |", cells.join(" | "), result.commit)))
 }
 
-/// Returns the text for `worst`, the bar with the smallest margin: its value and, if there are
-/// several bars, their number and the scenario.
+/// Returns the text for `worst`, the bar (threshold) that is met by the smallest margin: its value
+/// and, if `bars` has several, their number and the scenario of `worst`.
 fn worst_of(bars: &[(String, &Bar)], scenario: &str, worst: &Bar) -> String {
     let value = show_against(&worst.value, &worst.bar);
     match bars {
@@ -139,7 +141,8 @@ fn beside(result: &Stored, row: &Row, beside: &Beside) -> Option<String> {
     (!value.is_empty()).then(|| format!("{} {value}", beside.label))
 }
 
-/// Returns the bars whose names match one of the patterns, each with its scenario.
+/// Returns the bars (thresholds) whose names match one of the patterns, each after the name of its
+/// scenario (the text that the `*` of the pattern stands for).
 fn bars<'a>(result: &'a Stored, patterns: &[String]) -> Vec<(String, &'a Bar)> {
     let of = |bar: &'a Bar| patterns.iter().find_map(|pattern| Some((scenario(pattern, &bar.what)?, bar)));
     result.bars.iter().filter_map(of).collect()
@@ -149,9 +152,9 @@ fn matching<'a>(figures: &'a Map<String, Value>, pattern: &str) -> Vec<&'a Value
     figures.iter().filter(|(key, _)| scenario(pattern, key).is_some()).map(|(_, value)| value).collect()
 }
 
-/// Returns by how much a value meets its bar (threshold), divided by the bar. Negative if the bar
-/// is missed. If the comparison is in words, returns infinity if the bar is met and negative
-/// infinity otherwise.
+/// Returns the margin by which a value meets its bar (threshold), as a fraction of the threshold.
+/// The margin is negative if the bar is missed. If the comparison is in words, returns infinity if
+/// the bar is met and negative infinity otherwise.
 fn margin(bar: &Bar) -> f64 {
     let (Some(value), Some(limit)) = (bar.value.as_f64(), bar.bar.as_f64()) else {
         return if bar.ok { f64::INFINITY } else { f64::NEG_INFINITY };
@@ -210,8 +213,8 @@ fn show(value: &Value) -> String {
     }
 }
 
-/// Returns a number with three significant digits. Whole digits are not rounded, and have a comma
-/// every three.
+/// Formats a number with three significant digits. Digits before the decimal point are never
+/// rounded, and commas separate the thousands.
 pub(super) fn number(x: f64) -> String {
     if x == 0.0 {
         return "0".to_owned();

@@ -12,7 +12,7 @@ use super::page::number;
 use super::stored_result::Stored;
 use crate::Fallible;
 
-/// Colours that readers with colour blindness can distinguish.
+/// Blue. Like orange and grey below, it can be distinguished by readers with colour blindness.
 const BLUE: RGBColor = RGBColor(0, 114, 178);
 const ORANGE: RGBColor = RGBColor(230, 159, 0);
 const GREY: RGBColor = RGBColor(170, 170, 170);
@@ -55,8 +55,8 @@ enum Shape {
     Dot,
 }
 
-/// Draws the charts from the stored results, which are given by experiment. Returns SVG texts by
-/// their paths below `bench/`.
+/// Draws the charts of the page. `results` has the stored results by experiment. Returns the SVG
+/// texts by their paths below `bench/`.
 pub(super) fn draw_all(results: &BTreeMap<String, Stored>) -> Fallible<BTreeMap<String, String>> {
     let result =
         |name: &str| results.get(name).ok_or_else(|| format!("bench/results/{name}.json is missing"));
@@ -109,7 +109,8 @@ fn goodput(result: &Stored) -> Chart {
     }
 }
 
-/// Returns a figure's value, or its median if it has one value per seed. Returns NaN for `None`.
+/// Returns a figure's value, or its median if it has one value per seed. Returns NaN for `None` and
+/// for values that are not numbers.
 fn median(value: Option<&Value>) -> f64 {
     value.and_then(|value| value.get("median").unwrap_or(value).as_f64()).unwrap_or(f64::NAN)
 }

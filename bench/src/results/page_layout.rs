@@ -24,7 +24,8 @@ pub(super) struct Layout {
 pub(super) struct Table {
     /// The claim, which is the heading of the table.
     pub(super) claim: String,
-    /// Names of the experiments. The first one is that of all rows without `experiment`.
+    /// Names of the experiments that the table shows. A row without `experiment` shows the first of
+    /// them.
     pub(super) experiments: Vec<String>,
     #[serde(default)]
     pub(super) charts: Vec<Chart>,
@@ -48,12 +49,12 @@ pub(super) struct Chart {
 pub(super) struct Row {
     pub(super) what: String,
     pub(super) experiment: Option<String>,
-    /// Patterns of the names of this row's bars (thresholds). The row shows the bar with the worst
-    /// value.
+    /// Patterns of the names of this row's bars (thresholds). If several match, the row shows the
+    /// one that is met by the smallest margin or missed by the largest.
     #[serde(default)]
     pub(super) bars: Vec<String>,
-    /// Whether the row shows the number of bars that are met, instead of the worst value. Default
-    /// `false`.
+    /// Whether the row shows how many bars (thresholds) are met, instead of the worst value.
+    /// Default `false`.
     #[serde(default)]
     pub(super) count: bool,
     /// Text of the column with the threshold (bar). Default: the threshold of the worst value.
@@ -76,8 +77,9 @@ pub(super) struct Beside {
     pub(super) peer: Option<String>,
     /// Pattern of the figure. Default: `figure` of the row.
     pub(super) figure: Option<String>,
-    /// Pattern of the bars of a variant without the feature. Such a bar counts as met if the
-    /// variant misses the requirement, which shows that the experiment would detect a failure.
+    /// Pattern of the bars (thresholds) of a variant of Tidegate without the feature. Such a bar
+    /// counts as met if the variant misses the requirement, which shows that the experiment would
+    /// detect a failure.
     pub(super) contrast: Option<String>,
 }
 
@@ -91,9 +93,9 @@ impl Layout {
 /// Returns the part of `name` that names the scenario, or `None` if `name` does not match the
 /// pattern.
 ///
-/// This part is the name without the text of the pattern after its last `*`. If that text is
-/// shorter than [`SUFFIX`], the part is what each `*` matches, joined by commas. It is empty if the
-/// pattern has no `*`.
+/// For the pattern `*: goodput` and the name `half lost: goodput`, this part is `half lost`: the
+/// name without the pattern's text after its last `*`. If that text is shorter than [`SUFFIX`], the
+/// part is what each `*` matches, joined by commas. It is empty if the pattern has no `*`.
 pub(super) fn scenario(pattern: &str, name: &str) -> Option<String> {
     let matched = matches(pattern, name)?;
     let suffix = pattern.rsplit_once('*').map_or("", |(_, suffix)| suffix);
@@ -102,12 +104,12 @@ pub(super) fn scenario(pattern: &str, name: &str) -> Option<String> {
     Some(parts.collect::<Vec<_>>().join(", "))
 }
 
-/// The minimum length, in bytes, of the text after a pattern's last `*`, for this text to be the
-/// name of the measured quantity.
+/// The minimum length, in bytes, of a text after a pattern's last `*` that names a measured
+/// quantity, such as `: wait`. Shorter texts are mere punctuation, such as `)`.
 const SUFFIX: usize = 5;
 
-/// Returns what each `*` of the pattern matches in the name, each as little as possible. Returns
-/// `None` if the name does not match.
+/// Returns the text that each `*` of the pattern matches in the name, each as short as possible.
+/// Returns `None` if the name does not match the pattern.
 fn matches<'a>(pattern: &str, name: &'a str) -> Option<Vec<&'a str>> {
     let Some((head, rest)) = pattern.split_once('*') else {
         return (pattern == name).then(Vec::new);

@@ -1,4 +1,4 @@
-//! The stored result of one experiment.
+//! Reads and writes the stored results of the experiments, `bench/results/NAME.json`.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 
 use crate::Fallible;
 
-/// The stored result of one experiment.
+/// The result of one experiment, as it is stored in `bench/results/NAME.json`.
 #[derive(Clone, Debug, Deserialize)]
 pub(super) struct Stored {
     pub(super) name: String,
@@ -39,7 +39,8 @@ pub(super) struct Bar {
 }
 
 impl Stored {
-    /// Parses a result line, which an experiment prints last.
+    /// Parses `line`, the JSON object that an experiment prints last, and adds the commit and the
+    /// machine.
     ///
     /// Nested figures are flattened: `{"a": {"b": 1}}` becomes `{"a, b": 1}`.
     pub(super) fn from_line(line: &str, commit: &str, machine: &str) -> Fallible<Self> {

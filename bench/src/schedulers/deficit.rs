@@ -1,7 +1,7 @@
 //! Deficit round robin as in a published multi-tenant vLLM gateway.
 //!
-//! Each round adds a tenant's weight to its credit, each call takes one credit, and an empty queue
-//! loses its credit.
+//! The tenants take turns. A turn adds the tenant's weight to its credit, and each call that is
+//! dispatched in the turn costs a credit of 1. A tenant whose queue is empty loses its credit.
 
 use std::time::Duration;
 
@@ -13,8 +13,8 @@ pub(crate) struct Deficit {
     weights: Vec<f64>,
     /// The index of the tenant whose turn it is.
     turn: usize,
-    /// For each tenant, its credit: the number of calls, possibly fractional, that it may still
-    /// send in its turn. A tenant without waiting calls loses its credit.
+    /// For each tenant, its credit: the number of waiting calls, possibly fractional, that may
+    /// still be dispatched in its turn. A tenant without waiting calls loses its credit.
     credit: Vec<f64>,
 }
 

@@ -1,5 +1,5 @@
-//! The compared scheduling policies, behind one trait, so that each gets the same arrivals on the
-//! same server.
+//! The scheduling policies that experiments compare, behind one trait ([`Policy`]). So each policy
+//! gets the same arrivals on the same server.
 //!
 //! No policy reads a clock. Numbers of tokens are `f64`, because they are divided by weights.
 
@@ -18,7 +18,7 @@ pub(crate) use round_robin::RoundRobin;
 pub(crate) use tidegate_scheduler::{Charging, Ours};
 pub(crate) use virtual_token_counter::Vtc;
 
-/// A call of a workload.
+/// A call of a workload. Its lengths `input` and `output` are in tokens.
 ///
 /// Before a call is dispatched, a policy may only read `tenant`, `input` and `estimate`.
 #[derive(Clone, Debug)]
@@ -28,7 +28,8 @@ pub(crate) struct Call {
     pub(crate) arrives: Duration,
     pub(crate) input: f64,
     pub(crate) output: f64,
-    /// Estimated cost in tokens, input and output together.
+    /// The cost that the client estimates before it sends the call, in tokens (input and output
+    /// together).
     pub(crate) estimate: f64,
 }
 
@@ -93,7 +94,7 @@ impl Queues {
 mod tests {
     use super::*;
 
-    /// Returns how many of the first `count` dispatched calls are of the first tenant, if both
+    /// Returns how many of the first `count` dispatched calls are of the first of two tenants. Both
     /// tenants always have calls of ten tokens waiting.
     fn share(mut policy: impl Policy, count: usize) -> usize {
         let call =

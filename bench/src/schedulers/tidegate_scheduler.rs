@@ -15,15 +15,15 @@ use tidegate::tokens::Demand;
 use super::{Call, Policy};
 use crate::virtual_time;
 
-/// The cost that a dispatched call adds to its tenant's use, by which the scheduler shares the
-/// slots.
+/// The charge of a tenant for a dispatched call. The scheduler divides the slots among the tenants
+/// by these charges.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Charging {
     /// The estimated tokens, corrected to the true tokens when the call ends. This is the default.
     Tokens,
     /// The estimated tokens, never corrected. Shows the effect of the correction.
     Unsettled,
-    /// 1 for each call (`cost = "calls"`). Shows the effect of charging tokens.
+    /// A charge of 1 for each call (`cost = "calls"`). Shows the effect of charging tokens.
     Calls,
 }
 
@@ -32,7 +32,8 @@ pub(crate) struct Ours {
     began: Instant,
     charging: Charging,
     names: Vec<Arc<str>>,
-    /// Calls that got a slot on arrival and that [`Policy::next`] has not returned yet.
+    /// Indices of the calls that were admitted on arrival and that [`Policy::next`] has not
+    /// returned yet.
     ready: VecDeque<usize>,
     grants: HashMap<usize, Grant>,
 }

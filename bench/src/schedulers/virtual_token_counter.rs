@@ -1,11 +1,12 @@
 //! The virtual token counter (Sheng et al., *Fairness in Serving Large Language Models*, OSDI
 //! 2024), in its weighted form.
 //!
-//! Each tenant has a counter. A dispatched call adds `w_p` per input token, and each output token
-//! adds `w_q` when it is produced, divided by the tenant's weight. The waiting tenant with the
-//! lowest counter is next. When a tenant begins to wait, its counter is raised to the lowest
-//! counter of the waiting tenants or, if none waits, to the counter of the last tenant whose queue
-//! became empty. The policy needs no estimates. Here `w_p = w_q = 1`.
+//! Each tenant has a counter. A dispatched call adds `w_p` per input token, and `w_q` per output
+//! token when the token is produced, both divided by the tenant's weight. The next call is one of
+//! the waiting tenant with the lowest counter. When a call of a tenant without waiting calls
+//! arrives, the tenant's counter is raised to the lowest counter of the waiting tenants or, if none
+//! waits, to the counter of the last tenant whose queue became empty. The policy needs no
+//! estimates. Here `w_p = w_q = 1`.
 
 use std::time::Duration;
 

@@ -44,7 +44,7 @@ struct Flight {
 }
 
 /// Simulates one run, and returns its results. If `notes` is `true`, the results contain the
-/// contender's notes.
+/// contender's state as a line of text every few seconds ([`Contender::note`]).
 pub(crate) fn play(
     inputs: &RunInputs,
     upstream: &mut dyn Upstream,
@@ -62,11 +62,12 @@ struct Run<'a> {
     zero: Instant,
     now: Duration,
     rng: Rng,
-    /// Calls that wait for their first attempt, by index, in order of arrival.
+    /// Indices of the calls that have arrived and wait for their first attempt, in order of
+    /// arrival.
     fresh: VecDeque<usize>,
     /// The index of the next call to arrive.
     next: usize,
-    /// Indices of the calls that wait for a retry whose backoff is over.
+    /// Indices of the calls whose backoff is over and that wait to be sent again.
     again: BTreeSet<usize>,
     flights: HashMap<u64, Flight>,
     awaiting: usize,
@@ -276,10 +277,11 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Cancels an attempt and ends its call, unless the upstream has produced the first token.
+    /// Cancels an attempt and ends its call. Does nothing if the upstream has already produced the
+    /// attempt's first token.
     ///
-    /// The same condition applies to an answer that does not stream, although its caller cannot see
-    /// the first token. So all callers are equally patient.
+    /// The condition also applies to answers that do not stream, although their callers cannot see
+    /// the first token. So all callers wait equally long.
     fn give_up(&mut self, id: u64, ended: Ended, how: CallOutcome) {
         let Some(flight) = self.flights.get(&id).filter(|flight| !flight.has_token) else { return };
         let (call, turned_away) = (flight.call, flight.turned_away);
@@ -290,8 +292,8 @@ impl<'a> Run<'a> {
         self.end(call, how);
     }
 
-    /// Removes an attempt that has ended, and reports its end to the contender. The caller of this
-    /// function ends or retries the call.
+    /// Removes an attempt that has ended, and reports its end to the contender. The call itself is
+    /// still open: the caller of this function ends or retries it.
     fn end_attempt(&mut self, id: u64, how: Ended) {
         let Some(flight) = self.flights.remove(&id) else { return };
         let awaits = self.arrival(flight.call).streams && !flight.has_token;

@@ -1,15 +1,14 @@
 //! The token budget of the simulated client, which delays calls that would exceed the provider's
-//! token rate. The driver applies the same budget to each contender (a compared controller), as the
-//! gate does.
+//! token rate. The budget is the same for each contender (a compared controller), as in the gate.
 //!
-//! The rate is known from a header, and the remaining tokens from each answer. The depth of the
-//! provider's bucket and the calls of other clients are unknown, and each answer is assumed to have
-//! the mean length.
+//! The client knows the rate from a header, and the remaining tokens from each answer. It does not
+//! know the depth of the provider's bucket or the calls of other clients, and it assumes that each
+//! answer has the mean length.
 
 use std::time::Duration;
 
-/// A token bucket whose level is the number of tokens that the client may still send, as far as the
-/// client knows.
+/// A token bucket. Its level is the number of tokens (prompt and answer) that the client believes
+/// it may still send.
 #[derive(Debug)]
 pub(super) struct Budget {
     per_second: f64,
@@ -17,10 +16,10 @@ pub(super) struct Budget {
     at: Duration,
 }
 
-/// The share of the announced token rate that the client uses, from 0 to 1.
+/// The share of the announced token rate (tokens per minute) that the client uses, from 0 to 1.
 const USED: f64 = 0.985;
 /// The depth that the client assumes for the provider's token bucket, in seconds of the announced
-/// rate. It is the gate's default, and more than the simulated provider allows.
+/// rate. It is the gate's default. The bucket of the simulated provider is less deep: four seconds.
 const BURST: f64 = 6.0;
 
 impl Budget {

@@ -1,6 +1,6 @@
-//! The trait [`Contender`], a controller of the number of concurrent calls that takes part in the
-//! comparison, and its simplest implementations: fixed limits, scheduled limits, and Tidegate's
-//! limit.
+//! The trait [`Contender`] (a controller of the number of concurrent calls that takes part in the
+//! comparison), and its simplest implementations: fixed limits, scheduled limits, and Tidegate's
+//! adaptive limit.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -33,8 +33,8 @@ pub(crate) struct Sent {
     /// The attempt's id, unique in a run. Each attempt of a call has an id of its own.
     pub(crate) id: u64,
     pub(crate) kind: CallKind,
-    /// The time from the arrival of the call until this attempt is sent. The user's TTFT is this
-    /// time plus the upstream's TTFT.
+    /// The time from the arrival of the call until this attempt is sent. The user's TTFT (time to
+    /// first token) is this time plus the upstream's TTFT.
     pub(crate) waited: Duration,
     /// The number of attempts in flight, including this one.
     pub(crate) in_flight: usize,
@@ -77,7 +77,7 @@ pub(crate) trait Contender {
     }
 }
 
-/// A limit that never changes, in concurrent calls.
+/// A contender whose limit, in concurrent calls, never changes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Fixed(pub(crate) usize);
 
@@ -93,8 +93,8 @@ impl Contender for Fixed {
     fn ended(&mut self, _now: Instant, _id: u64, _how: Ended) {}
 }
 
-/// A contender whose limit changes at times that are set in advance. The oracle takes part as such
-/// a contender.
+/// A contender whose limit changes at times that are set in advance. The oracle is such a
+/// contender.
 #[derive(Clone, Debug)]
 pub(crate) struct Scheduled {
     limit: usize,

@@ -1,4 +1,5 @@
-//! The list of all contenders, the controllers that are compared in a scenario.
+//! The list of all contenders: the controllers of the number of concurrent calls that are compared
+//! in a scenario.
 
 use std::time::Instant;
 
@@ -23,7 +24,7 @@ pub(crate) struct Entry {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Role {
     Ours,
-    /// The best fixed limit of each phase.
+    /// The best fixed limit of each phase, found by search in advance.
     Oracle,
     /// One limit for the whole run: a quarter of the oracle's limit for the first phase.
     TooSmall,
@@ -33,8 +34,8 @@ pub(crate) enum Role {
     Peer,
 }
 
-/// Returns all contenders of a scenario. The oracle applies the limits in `oracle`, and the two
-/// fixed limits are multiples of the first of them.
+/// Returns all contenders of a scenario. `oracle` has the best limit of each phase: the contender
+/// "oracle" applies them, and the two fixed limits are multiples of the first of them.
 pub(crate) fn entries(prepared: &PreparedScenario, oracle: &Oracle) -> Vec<Entry> {
     let first = oracle.limits.first().copied().unwrap_or(1);
     let best = oracle.contender(prepared);

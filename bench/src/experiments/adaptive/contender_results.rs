@@ -45,8 +45,7 @@ pub(crate) fn contender_results(
 }
 
 impl ContenderResult {
-    /// Returns the goodput relative to `oracle`: the number of calls served in time over all seeds,
-    /// divided by that of the oracle.
+    /// Returns the number of calls served in time over all seeds, divided by that of `oracle`.
     pub(crate) fn goodput(&self, oracle: &Self) -> f64 {
         let sum = |of: &Self| of.runs.iter().map(Figures::all_good).sum::<usize>() as f64;
         sum(self) / sum(oracle)
@@ -65,8 +64,8 @@ impl ContenderResult {
         sum(self) / sum(oracle)
     }
 
-    /// Returns the percentage of calls with a first token in time, over all seeds together. `of`
-    /// returns the counts of one run, and so selects which calls are counted.
+    /// Returns the percentage of calls with a first token within the objective, over all seeds
+    /// together. `of` selects which calls of a run are counted.
     pub(crate) fn met(&self, of: fn(&Figures) -> Share) -> f64 {
         self.runs.iter().map(of).fold(Share::default(), Share::plus).percent()
     }
@@ -77,14 +76,15 @@ impl ContenderResult {
         Spread::of(self.runs.iter().map(|run| run.ttft_p99_s))
     }
 
-    /// Returns the number of attempts per call that the upstream rejected, as the mean over the
-    /// seeds.
+    /// Returns the number of attempts that the upstream rejected, divided by the number of calls:
+    /// the mean over the seeds.
     pub(crate) fn turned_away(&self) -> f64 {
         self.runs.iter().map(|run| run.turned_away).sum::<f64>() / self.runs.len() as f64
     }
 
     /// Returns, for each phase, the median over the seeds of the seconds until the limit settled
-    /// ([`Figures::settled_s`]). `None` if half of the seeds or more never settled.
+    /// near the oracle's ([`Figures::settled_s`]). `None` if it never settled on half of the seeds
+    /// or more.
     pub(crate) fn settled_s(&self) -> Vec<Option<f64>> {
         let phases = self.runs.first().map_or(0, |run| run.settled_s.len());
         let of = |phase: usize| {
@@ -100,14 +100,14 @@ impl ContenderResult {
         (0..phases).map(of).collect()
     }
 
-    /// Returns the seconds at the floor ([`Figures::at_floor_s`]) in the seed with the most of
-    /// them.
+    /// Returns the seconds in which the limit was so low that it counts as collapsed
+    /// ([`Figures::at_floor_s`]), on the seed with the most of them.
     pub(crate) fn at_floor_s(&self) -> f64 {
         self.runs.iter().map(|run| run.at_floor_s).fold(0.0, f64::max)
     }
 
     /// Returns the seconds in which calls waited while at most one call was allowed to await its
-    /// first token, in the seed with the most of them.
+    /// first token ([`Figures::one_at_a_time_s`]), on the seed with the most of them.
     pub(crate) fn one_at_a_time_s(&self) -> f64 {
         self.runs.iter().map(|run| run.one_at_a_time_s).fold(0.0, f64::max)
     }

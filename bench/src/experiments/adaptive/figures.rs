@@ -1,8 +1,8 @@
 //! Computes the figures of a run (one contender, one scenario, one seed) from its result.
 //!
-//! A *step* is a change of load or capacity at the beginning of a phase. The oracle's *band* of a
-//! phase has all limits with which about as many calls are served in time as with the best one. The
-//! *floor* is a limit so low that a contender has collapsed.
+//! A *step* is the beginning of a phase, at which load or capacity may change. The oracle's *band*
+//! of a phase is the range of limits with which about as many calls are served in time as with the
+//! best one. The *floor* is a limit so low that the contender counts as collapsed.
 
 use std::time::Duration;
 
@@ -20,26 +20,29 @@ pub(crate) struct Figures {
     /// The number of calls that were served in time: completed, with their first token within the
     /// objective. One element per phase.
     pub(crate) good: Vec<usize>,
-    /// The share with a first token in time among the calls that were sent upstream. Left out are
-    /// calls whose caller left before the first token, and calls that a step excuses.
+    /// The share of the calls sent upstream that had their first token in time. Calls whose callers
+    /// left before the first token are not counted, nor are calls close to the beginning of a phase
+    /// (see `excused`).
     pub(crate) sent: Share,
-    /// The share with a first token in time among the calls of `sent` and the calls that the client
-    /// rejected. Calls whose callers leave early ([`Arrival::leaves`]) are left out.
+    /// The share with a first token in time of the calls counted in `sent` and the calls that the
+    /// client rejected. Calls whose callers leave early ([`Arrival::leaves`]) are not counted.
     pub(crate) asked: Share,
-    /// p99 of the user's TTFT, in seconds, in the phase in which it is highest. Calls that a step
-    /// excuses are left out.
+    /// p99 of the user's TTFT, in seconds, in the phase in which it is highest. Calls close to the
+    /// beginning of a phase are not counted (see `excused`).
     pub(crate) ttft_p99_s: f64,
     /// The number of attempts that the upstream rejected, divided by the number of calls.
     pub(crate) turned_away: f64,
     /// For each phase, the seconds from its beginning until the limit in force
-    /// ([`Second::in_force`]) came near the oracle's band and stayed there. `None` if it never did.
+    /// ([`Second::in_force`]) came within 10 % of the oracle's band and stayed there for 20 s or to
+    /// the end of the phase. `None` if it never did.
     pub(crate) settled_s: Vec<Option<f64>>,
-    /// The number of seconds in which calls waited because of the limit and the limit in force was
-    /// at the floor. The first 10 s of each phase are left out.
+    /// The number of seconds in which calls waited because of the limit, and the limit in force
+    /// ([`Second::in_force`]) was so low that the contender counts as collapsed (see `FLOOR`). The
+    /// first 10 s of each phase are not counted.
     pub(crate) at_floor_s: f64,
-    /// The number of seconds in which calls waited because of the limit and at most one call was
-    /// allowed to await its first token. The first 10 s of each phase are left out. Such a second
-    /// does not prove that more calls would have been served with a higher limit.
+    /// The number of seconds in which calls waited because of the limit, and at most one call was
+    /// allowed to await its first token. The first 10 s of each phase are not counted. Such a
+    /// second does not prove that more calls would have been served with a higher limit.
     pub(crate) one_at_a_time_s: f64,
 }
 
@@ -66,24 +69,24 @@ impl Share {
     }
 }
 
-/// The time after a change of load or capacity (a step) in which late calls do not count against a
-/// contender, because no contender can know the new capacity yet.
+/// The time after the beginning of a phase in which late calls do not count against a contender,
+/// because no contender can know the new capacity yet.
 const AFTER_A_STEP: Duration = Duration::from_secs(10);
 
 /// The number of seconds over which the limit is averaged before it is compared with the oracle's
 /// band.
 const MEAN_OF: usize = 5;
 const NEAR: f64 = 0.1;
-/// The number of seconds for which a limit must stay near the band to be settled. Less if the phase
-/// ends before.
+/// The number of seconds for which a limit must stay near the oracle's band to count as settled. If
+/// the phase ends before, the rest of the phase is enough.
 const STAYS: usize = 20;
 
-/// A limit counts as at the floor if it is at most this share of the band's lowest limit, or 1. If
-/// 1 belongs to the band, no limit counts as at the floor.
+/// A limit counts as collapsed ("at the floor") if it is 1, or at most this fraction of the lowest
+/// limit of the oracle's band. If the band contains 1, no limit counts as collapsed.
 const FLOOR: f64 = 0.125;
 
-/// Returns the number of calls that arrived in `span` (start and end) and had their first token in
-/// time.
+/// Returns the number of calls that arrived in `span` (start and end) and were served in time:
+/// completed, with their first token within the objective.
 pub(crate) fn good(inputs: &RunInputs, played: &RunResult, span: (Duration, Duration)) -> usize {
     calls(inputs, played)
         .filter(|(arrival, result)| {
@@ -104,8 +107,9 @@ pub(crate) fn in_time(inputs: &RunInputs, arrival: &Arrival, result: &CallResult
         && result.first_token.is_some_and(|first| first - arrival.at <= inputs.terms.objective)
 }
 
-/// Returns `true` if a step excuses the call: if the call arrived within [`AFTER_A_STEP`] after the
-/// step, or was neither answered nor late when the step came.
+/// Returns `true` if the call is not counted because it was close to a step (the beginning of a
+/// phase): it arrived less than [`AFTER_A_STEP`] after the step, or it arrived before the step and
+/// was neither answered nor late by then.
 fn excused(
     phases: &[(Duration, Duration)],
     inputs: &RunInputs,
@@ -118,7 +122,8 @@ fn excused(
 }
 
 /// Returns the seconds from the beginning of the phase until the limit in force came near `band`
-/// and stayed there. `None` if it never did. `seconds` are all seconds of the phase.
+/// (within [`NEAR`]) and stayed there for [`STAYS`] seconds. `None` if it never did. `seconds` are
+/// all seconds of the phase, and `band` is the oracle's lowest and highest limit.
 fn settled(seconds: &[Second], band: (usize, usize)) -> Option<f64> {
     let near = band.0 as f64 * (1.0 - NEAR)..=band.1 as f64 * (1.0 + NEAR);
     let means: Vec<bool> = seconds
@@ -153,7 +158,7 @@ impl Figures {
         figures
     }
 
-    /// Adds the calls that arrived in one phase to `sent`, `asked` and `ttft_p99_s`.
+    /// Adds the calls that arrived in one phase to the figures `sent`, `asked` and `ttft_p99_s`.
     fn judge<'a>(&mut self, inputs: &RunInputs, calls: impl Iterator<Item = (&'a Arrival, &'a CallResult)>) {
         let mut waits = Vec::new();
         for (arrival, result) in calls {
@@ -184,12 +189,12 @@ impl Figures {
         }
     }
 
-    /// Adds the seconds of one phase to `settled_s`, `at_floor_s` and `one_at_a_time_s`. `band` is
-    /// the lowest and the highest limit of the oracle's band.
+    /// Computes `settled_s`, `at_floor_s` and `one_at_a_time_s` from the seconds of one phase, and
+    /// adds them. `band` is the lowest and the highest limit of the oracle's band.
     fn watch(&mut self, seconds: &[Second], band: (usize, usize)) {
         self.settled_s.push(settled(seconds, band));
         let floor = ((band.0 as f64 * FLOOR) as usize).max(1);
-        // If 1 belongs to the band, there is no floor.
+        // If the band contains 1, no limit counts as collapsed.
         let on_floor = |second: &&Second| band.0 > 1 && second.pressed && second.in_force() <= floor;
         let later = || seconds.iter().skip(AFTER_A_STEP.as_secs() as usize);
         self.at_floor_s += later().filter(on_floor).count() as f64;

@@ -18,8 +18,8 @@ use crate::report::{Op, Report, Spread};
 use crate::seeds::Seeds;
 use crate::virtual_time::time_origin;
 
-/// The seeds of the reported figures. They use the second halves of the traces. Constants were
-/// chosen on seeds 1 to 10, which use the first halves.
+/// The seeds of the reported figures. Their calls are from the second halves of the traces.
+/// Constants of the limit were chosen on seeds 1 to 10, whose calls are from the first halves.
 pub(crate) const SEEDS: Seeds = Seeds::new(101, 120);
 
 /// Names and colours of the peers that are drawn beside Tidegate.
@@ -86,8 +86,9 @@ impl Outcome {
         self.of(Role::Peer).map(|peer| peer.goodput(oracle)).fold(0.0, f64::max)
     }
 
-    /// Returns how many percentage points Tidegate's calls with a first token in time are behind
-    /// the oracle's. Negative if Tidegate is ahead. `of` returns the counts of a run.
+    /// Returns the percentage of the oracle's calls with a first token in time, minus Tidegate's
+    /// percentage, over all seeds. Negative if Tidegate is ahead. `of` selects which calls of a run
+    /// are counted.
     fn behind(&self, of: fn(&Figures) -> Share) -> f64 {
         let met = |role| self.of(role).next().map_or(f64::NAN, |contender_result| contender_result.met(of));
         met(Role::Oracle) - met(Role::Ours)
@@ -187,8 +188,8 @@ fn picture(prepared: &PreparedScenario, entries: &[Entry], seed: u64) -> Fallibl
     plot::draw(prepared, &inputs, &lines)
 }
 
-/// Returns `name` in lower case. Other characters than letters and digits become hyphens, one for
-/// each run of them.
+/// Returns `name` in lower case, with a hyphen for each run of characters that are neither letters
+/// nor digits.
 fn slug(name: &str) -> String {
     let words = name.split(|c: char| !c.is_ascii_alphanumeric()).filter(|word| !word.is_empty());
     words.collect::<Vec<_>>().join("-").to_lowercase()

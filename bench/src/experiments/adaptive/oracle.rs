@@ -13,11 +13,11 @@ use crate::virtual_time::time_origin;
 /// The seeds on which the search compares limits.
 const CALIBRATION: std::ops::RangeInclusive<u64> = 1..=4;
 
-/// A limit belongs to the band of a phase if the number of calls that it serves in time is at most
-/// this share lower than the number with the best limit.
+/// A limit belongs to the band (the range of good limits) of a phase if it serves at most this
+/// share fewer calls in time than the best limit.
 const AS_GOOD: f64 = 0.01;
-/// Limits whose number of calls served in time is within this share of the highest are equally
-/// good. Of these, the search chooses the smallest.
+/// Limits are equally good if their numbers of calls served in time are at most this share below
+/// the highest. Of these, the search chooses the smallest.
 const TIE: f64 = 0.001;
 
 /// Factors by which the search multiplies the best limit found so far, to try its neighbours.
@@ -29,7 +29,8 @@ const FINER: [f64; 6] = [0.91, 0.94, 0.97, 1.03, 1.06, 1.09];
 pub(crate) struct Oracle {
     /// The best limit of each phase, in calls.
     pub(crate) limits: Vec<usize>,
-    /// The lowest and the highest limit of each phase's band.
+    /// For each phase, the lowest and the highest limit of its band: the limits that serve about as
+    /// many calls in time as the best one.
     pub(crate) bands: Vec<(usize, usize)>,
 }
 
@@ -38,7 +39,8 @@ impl Oracle {
         let mut search = Search::new(prepared);
         search.run(GRID.map(|limit| (vec![limit; prepared.scenario.phases.len()], None)).into())?;
         let best = search.best();
-        // All phases at once, with neighbours that are nearly right.
+        // First change the limits of all phases together, so that each phase follows one with a
+        // nearly right limit.
         let together = FINE.iter().map(|step| best.iter().map(|limit| scaled(*limit, *step)).collect());
         search.run(together.chain([best.clone()]).map(|limits| (limits, None)).collect())?;
         // Then each phase alone, with its neighbours at their best, because the effect of a wrong
@@ -62,7 +64,7 @@ impl Oracle {
         Ok(Self { limits: search.best(), bands: search.bands() })
     }
 
-    /// Returns a contender that applies the limits at the times of the phases.
+    /// Returns a contender that applies each phase's limit from the beginning of the phase.
     pub(crate) fn contender(&self, prepared: &PreparedScenario) -> Scheduled {
         scheduled(prepared, &self.limits)
     }
@@ -131,8 +133,8 @@ impl<'a> Search<'a> {
             .collect()
     }
 
-    /// Returns the band of each phase as its lowest and highest limit. The band has the best limit
-    /// and the tried limits next to it on both sides, as long as they serve at most [`AS_GOOD`]
+    /// Returns the band of each phase as its lowest and highest limit. From the best limit, the
+    /// band extends in both directions until a tried limit serves more than the share [`AS_GOOD`]
     /// fewer calls in time.
     fn bands(&self) -> Vec<(usize, usize)> {
         self.tried

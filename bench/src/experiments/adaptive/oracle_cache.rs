@@ -1,8 +1,8 @@
-//! A file that stores oracles (the best fixed limits of a scenario), so that `adaptive --oracles
-//! FILE` need not search for them again.
+//! A cache file for oracles (the best fixed limits of a scenario). With `adaptive --oracles FILE`,
+//! the search for them is done once.
 //!
-//! The key of an entry is the scenario and the part of the trace. A change of the driver or of the
-//! simulated engines does not change the key, so reported figures never use this file.
+//! The key of an entry is the scenario and the part of the trace. A change of the simulated client
+//! or engines does not change the key, so reported figures never use this file.
 
 use std::path::Path;
 
@@ -14,7 +14,7 @@ use super::scenarios::Scenario;
 use super::workload::Part;
 use crate::Fallible;
 
-/// Capacities and oracles, by scenario.
+/// The capacity (calls per second) and the oracle of each scenario.
 #[derive(Debug, Default)]
 pub(crate) struct OracleCache(Map<String, Value>);
 

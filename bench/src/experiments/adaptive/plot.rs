@@ -1,4 +1,5 @@
-//! Draws the runs of a scenario on one seed: limits, calls served in time, and the user's TTFT.
+//! Draws the runs of a scenario on one seed, in three panels: limits, calls served in time, and the
+//! user's TTFT.
 
 use std::ops::Range;
 use std::time::Duration;
@@ -24,7 +25,7 @@ pub(crate) struct Line {
     pub(crate) played: RunResult,
 }
 
-/// Colours that readers with colour blindness can distinguish.
+/// Blue. Like the other colours below, it can be distinguished by readers with colour blindness.
 pub(crate) const BLUE: RGBColor = RGBColor(0, 114, 178);
 pub(crate) const BLACK: RGBColor = RGBColor(60, 60, 60);
 pub(crate) const ORANGE: RGBColor = RGBColor(230, 159, 0);

@@ -1,4 +1,4 @@
-//! A scenario with its measured capacity. Loads are given as shares of this capacity.
+//! A scenario with its measured capacity. The loads of the phases are multiples of this capacity.
 
 use std::time::Duration;
 
@@ -14,7 +14,8 @@ use super::workload::{Habits, Part, Source};
 use super::{figures, spread_out};
 use crate::Fallible;
 
-/// The default terms: a first token within 2 s, at most 1 s of which in the client's queue.
+/// The default terms: a first token within 2 s of a call's arrival, at most 1 s in the client's
+/// queue, and at most 256 concurrent calls.
 pub(crate) const TERMS: Terms =
     Terms { objective: Duration::from_secs(2), wait: Duration::from_secs(1), ceiling: 256 };
 
@@ -106,7 +107,7 @@ impl PreparedScenario {
         phases
     }
 
-    /// Returns the calls and the changes of the upstream for a seed.
+    /// Draws the calls of a run for a seed. Returns them with the changes of the upstream.
     pub(crate) fn inputs(&self, seed: u64) -> RunInputs {
         let mut rng = Rng::with_seed(seed);
         let phases = self.phases();
@@ -146,8 +147,9 @@ impl PreparedScenario {
         }
     }
 
-    /// Simulates one run with `contender`. If `notes` is `true`, the results contain the
-    /// contender's notes.
+    /// Simulates one run with `contender`, and returns its results. If `notes` is `true`, the
+    /// results contain the contender's state as a line of text every few seconds
+    /// ([`Contender::note`]).
     pub(crate) fn play(&self, inputs: &RunInputs, contender: &mut dyn Contender, notes: bool) -> RunResult {
         play(inputs, self.upstream(inputs.seed).as_mut(), contender, notes)
     }

@@ -7,7 +7,8 @@ use super::contender::Terms;
 use super::upstream::Change;
 use super::workload::Arrival;
 
-/// The calls and changes of a run. All contenders get the same inputs for a seed.
+/// The calls of a run, and the changes of its upstream. All contenders get the same inputs for a
+/// seed.
 #[derive(Debug)]
 pub(crate) struct RunInputs {
     pub(crate) seed: u64,
@@ -32,7 +33,7 @@ pub(crate) enum CallOutcome {
     Served,
     /// The client rejected the call because it had waited too long in the queue.
     Refused,
-    /// The upstream rejected each attempt of the call.
+    /// The upstream rejected the attempts of the call, until none was left or the caller gave up.
     TurnedAway,
     /// The caller left before the first token.
     Left,
@@ -60,22 +61,22 @@ pub(crate) struct Second {
     pub(crate) in_flight: usize,
     pub(crate) awaiting: usize,
     pub(crate) waiting: usize,
-    /// Whether a Retry-After or the token budget stops all calls. While it does, the limit has no
-    /// effect.
+    /// Whether all calls are held back by a Retry-After or by the token budget. Meanwhile the limit
+    /// has no effect.
     pub(crate) held: bool,
     /// Whether calls waited because of the limit at any moment of the second.
     pub(crate) pressed: bool,
 }
 
 impl Second {
-    /// Returns `true` if calls wait because of the limit at the end of the second.
+    /// Returns `true` if, at the end of the second, calls wait because of the limit.
     pub(crate) fn waits(&self) -> bool {
         self.waiting > 0 && !self.held
     }
 
-    /// Returns the limit in force, in calls. Usually that is the limit. If calls wait although
-    /// fewer than the limit are in flight (because too many await their first token), it is the
-    /// number in flight.
+    /// Returns the limit in force: the number of concurrent calls that was effectively allowed. If
+    /// calls waited because too many others awaited their first token, it is the number of calls in
+    /// flight. Otherwise it is `limit`.
     pub(crate) fn in_force(&self) -> usize {
         if self.waits() { self.limit.min(self.in_flight) } else { self.limit }
     }
@@ -88,11 +89,12 @@ pub(crate) struct RunResult {
     pub(crate) results: Vec<CallResult>,
     pub(crate) seconds: Vec<Second>,
     pub(crate) attempts: u64,
-    /// Attempts that the upstream rejected.
+    /// The number of attempts that the upstream rejected.
     pub(crate) rejected: u64,
-    /// The contender's notes, one every [`NOTED`] seconds. Empty unless they were requested.
+    /// Lines of text about the contender's state, one every [`NOTED`] seconds. Empty unless they
+    /// were requested.
     pub(crate) notes: Vec<String>,
 }
 
-/// The interval of notes, in seconds.
+/// The interval at which the contender's state is noted in a run's results, in seconds.
 pub(crate) const NOTED: usize = 5;

@@ -1,4 +1,4 @@
-//! The list of scenarios, each with its upstream, its load, and their changes.
+//! The list of scenarios. Each has an upstream, a load, and phases in which these change.
 
 use std::time::Duration;
 

@@ -19,7 +19,7 @@ pub(crate) struct Arrival {
     pub(crate) leaves: Option<Duration>,
 }
 
-/// How lengths and arrivals of calls are drawn.
+/// How the lengths and the arrival times of calls are drawn.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Mix {
     /// Log-normal lengths in tokens: median and sigma of prompts and of answers. Arrivals are
@@ -36,7 +36,8 @@ pub(crate) struct Habits {
     pub(crate) context: u32,
     /// The share of calls, from 0 to 1, with a prompt of 6,000 to 7,800 tokens.
     pub(crate) long: f64,
-    /// The share of calls, from 0 to 1, that are cancelled before their first token.
+    /// The share of calls, from 0 to 1, whose callers leave soon: within 0.3 s after sending, if
+    /// there is no token by then.
     pub(crate) leaving: f64,
     /// The share of calls, from 0 to 1, that do not stream.
     pub(crate) whole: f64,
@@ -112,7 +113,7 @@ impl Source {
     }
 
     /// Draws the calls between two times, at `rate` calls per second. Arrivals are Poisson, or
-    /// those of a random piece of the given half of the trace.
+    /// those of a random piece of the given half of the trace, stretched to the rate.
     pub(crate) fn draw(
         &self,
         rng: &mut Rng,
@@ -157,12 +158,12 @@ impl Source {
     }
 }
 
-/// Creates a call that arrives at `at` seconds. It always draws the same number of random values,
-/// so that `habits` do not change other calls.
+/// Creates a call that arrives `at` seconds after the start of the run. The number of random values
+/// that it draws is constant, so `habits` do not change other calls.
 fn arrival(rng: &mut Rng, at: f64, work: Work, habits: Habits) -> Arrival {
     let [long, length, leaving, patience, whole] = [(); 5].map(|()| rng.f64());
     let prompt = if long < habits.long { 6_000 + (1_800.0 * length) as u32 } else { work.prompt };
-    // Limits the prompt so that there is room for an answer. Lengths of a trace are kept.
+    // Limits the prompt so that the model can still answer. Lengths of a trace are kept.
     let prompt = (prompt + habits.context).min(prompt.max(LONGEST - 256));
     let output = work.output.min(LONGEST - prompt.min(LONGEST - 1));
     Arrival {

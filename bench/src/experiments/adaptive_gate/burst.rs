@@ -38,8 +38,8 @@ const OBJECTIVE: Duration = Duration::from_secs(2);
 /// One of the compared configurations of the gate.
 struct GateVariant {
     name: &'static str,
-    /// Whether the pass criteria apply to this configuration. `false` for configurations that only
-    /// serve as a comparison.
+    /// Whether this is a configuration of Tidegate's adaptive limit, to which the pass criteria
+    /// apply. `false` for configurations that only serve as a comparison.
     ours: bool,
     config: fn() -> Fallible<Config>,
 }
@@ -142,8 +142,8 @@ fn play(config: &Config, arrivals: Arrivals, seed: u64, watched: bool) -> Fallib
 }
 
 /// Simulates one seed with the first configuration whose name contains `who`. Prints the state of
-/// the gate each second, the result of each tenant, and for each late call of tenant A the time in
-/// the queue and upstream.
+/// the gate each second, the result of each tenant, and, for each call of tenant A with a TTFT
+/// above 1 s, its time in the queue and upstream.
 pub(super) fn inspect(who: &str, arrivals: Arrivals, seed: u64) -> Fallible<()> {
     let variant =
         GATE_VARIANTS.iter().find(|variant| variant.name.contains(who)).ok_or("nobody has that name")?;

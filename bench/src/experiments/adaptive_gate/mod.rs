@@ -3,8 +3,8 @@
 //!
 //! The first part is the burst of the post on per-tenant caps, with nothing configured and then
 //! with one objective ([`burst`]). The second part replays scenarios of [`super::adaptive`] through
-//! the client ([`replay`]). It compares them with fixed caps in the same gate, and with the
-//! adaptive limit alone, without a gate, on the same arrivals.
+//! the client ([`replay`]). Its results are compared with those of fixed caps in the same gate, and
+//! with those of the adaptive limit alone, without a gate, on the same arrivals.
 
 mod burst;
 mod print_limit;

@@ -9,8 +9,8 @@ use tokio::time::{Instant, interval};
 /// The maximum number of recent changes of the limit that are printed per line.
 const MOVES: usize = 4;
 
-/// Starts a task that prints the limit of the gate's first target at each interval `every`, until
-/// it is aborted.
+/// Starts a task that prints the state of the limit of the gate's first target at each interval
+/// `every`, until the task is aborted.
 pub(super) fn watch(gate: &Gate, every: Duration) -> JoinHandle<()> {
     let (gate, start) = (gate.clone(), Instant::now());
     println!("     s limit awaiting in flight waiting  late  evidence  cuts raises  last moves");

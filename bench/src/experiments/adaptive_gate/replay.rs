@@ -38,10 +38,11 @@ const CALIBRATION: RangeInclusive<u64> = 1..=2;
 const FINE: [f64; 8] = [0.6, 0.7, 0.8, 0.9, 1.1, 1.2, 1.3, 1.5];
 const AROUND: [f64; 3] = [0.75, 1.0, 1.33];
 
-/// The minimum goodput, divided by that of the best fixed cap, for the experiment to pass.
+/// The minimum number of calls served in time, divided by that of the best fixed cap, for the
+/// experiment to pass.
 const GOODPUT: f64 = 0.95;
-/// The maximum number of percentage points by which the share of calls that meet the objective may
-/// be below that of the best fixed cap, for the experiment to pass.
+/// The percentage of calls that meet the objective may be at most this many points below that of
+/// the best fixed cap, for the experiment to pass.
 const BEHIND: f64 = 1.0;
 
 /// Simulates the scenarios on `seeds`, and records figures and pass criteria in `report`.
@@ -74,7 +75,7 @@ fn prepared(name: &str) -> Fallible<PreparedScenario> {
     PreparedScenario::new(shorter(scenario.ok_or("no such scenario")?), Part::Second)
 }
 
-/// Halves the length of each phase, because the effects of a phase appear within seconds.
+/// Returns the scenario with each phase half as long. The effects of a phase appear within seconds.
 fn shorter(mut scenario: Scenario) -> Scenario {
     for phase in &mut scenario.phases {
         phase.seconds /= 2;
@@ -102,8 +103,8 @@ struct Replay {
 }
 
 /// The results of one variant over all seeds: the number of calls served in time (`good`), the
-/// share of sent calls with a first token in time, from 0 to 1 (`met`), and the figures of each
-/// seed.
+/// share, from 0 to 1, of the calls sent upstream that had their first token in time (`met`), and
+/// the figures of each seed.
 struct Outcome {
     good: f64,
     met: f64,

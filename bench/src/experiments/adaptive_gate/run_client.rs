@@ -144,7 +144,7 @@ async fn ask(
     result
 }
 
-/// A transport that notifies the caller of a call when the gate sends the call upstream. Callers
+/// A transport that notifies a waiting caller task when the gate sends its call upstream. Callers
 /// who leave do so some time after that moment.
 #[derive(Clone)]
 struct Bells {

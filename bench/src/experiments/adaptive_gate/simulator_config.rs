@@ -39,8 +39,8 @@ fn unbound() -> EngineConfig {
     }
 }
 
-/// Returns faults that answer 429, without Retry-After, to each call above `at_once` concurrent
-/// calls. They also delay each first token by about 0.3 s.
+/// Returns faults with which the simulator answers 429, without Retry-After, to each call above
+/// `at_once` concurrent calls, and delays each first token by about 0.3 s.
 fn turned_away(at_once: usize) -> Faults {
     Faults {
         concurrency_limit: Some(at_once),
@@ -49,7 +49,8 @@ fn turned_away(at_once: usize) -> Faults {
     }
 }
 
-/// Applies the changes of a scenario to the simulator at their times.
+/// Applies each change of a scenario to the simulator at its time, counted from the call of this
+/// function. Returns after the last change.
 ///
 /// # Errors
 ///

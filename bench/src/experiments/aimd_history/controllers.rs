@@ -1,4 +1,5 @@
-//! Controllers of the number of calls in flight ("budget"): a constant, the post's, and Tidegate's.
+//! The compared controllers of the budget (the maximum number of calls in flight): a constant, the
+//! post's controller, and Tidegate's limit.
 
 use std::time::{Duration, Instant};
 
@@ -56,7 +57,8 @@ impl Controller for Aimd {
     }
 }
 
-/// Tidegate's limit, which gets the upstream's TTFT, as in the gate.
+/// Tidegate's adaptive limit. As in the gate, it measures the upstream's TTFT, without the wait at
+/// the gateway.
 pub(super) struct Ours {
     policy: contender::Ours,
     origin: Instant,

@@ -16,8 +16,8 @@ use crate::experiments::adaptive::peers::published_aimd::{Descent, Post};
 use crate::report::{Op, Report};
 
 const FAULT: &str = "death spiral";
-/// The prefix of the figures of Tidegate's limit behind the queues of the first deployment (16
-/// calls, 30 s).
+/// The prefix of the figures that Tidegate's limit reaches with the queues of the first published
+/// deployment (16 calls per tenant, a wait of up to 30 s).
 const KEPT: &str = "death spiral, its queues kept";
 const FIGURES: [Figure; 7] = [P99, SERVED, IN_TIME, REFUSED, CAP, LEAST_CAP, BATCH];
 
@@ -27,8 +27,8 @@ fn load() -> Load {
     Load::steady(s(300), [4.0, 8.0])
 }
 
-/// Returns the figures from the second minute on, one run per seed: "Two minutes in, cap was at the
-/// floor."
+/// Simulates the load once per seed. Returns the figures of the time after the first two minutes:
+/// "Two minutes in, cap was at the floor."
 fn see(queue_limits: QueueLimits, make: &Make) -> Fallible<Runs> {
     Runs::of(&load(), queue_limits, make, s(120)..s(300))
 }
@@ -142,8 +142,8 @@ fn percentile(post: Post) -> Box<Make> {
     Box::new(move || Box::new(Ours::with(post.in_core(), max)))
 }
 
-/// Returns the fixed cap per worker with the highest median of the figure that `most` reads, and
-/// the runs with this cap.
+/// Tries several fixed caps per worker. Returns the one with the highest median of the figure that
+/// `most` reads, and its runs.
 fn best_fixed(queue_limits: QueueLimits, most: fn(&Seen) -> f64) -> Fallible<(usize, Runs)> {
     let mut best: Option<(usize, Runs)> = None;
     for cap in [16, 32, 48, 64, 96, 112, 128, 144, 160] {

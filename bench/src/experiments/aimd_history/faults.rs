@@ -14,8 +14,8 @@ use crate::Fallible;
 use crate::experiments::adaptive::peers::published_aimd::{Demand, Descent, Post};
 use crate::report::{Op, Report};
 
-/// Measures "the catch with tight queues: bursty arrivals": with queues of two, the paying tenant's
-/// calls are rejected although the workers keep up with its share.
+/// Measures "the catch with tight queues: bursty arrivals". With queues of two calls, calls of the
+/// paying tenant are rejected, although the workers could serve the tenant's mean rate.
 pub(super) fn bursts(report: &mut Report) -> Fallible<()> {
     const FAULT: &str = "queues of two";
     const FIGURES: [Figure; 3] = [REFUSED_PAYING, P99, IN_TIME];

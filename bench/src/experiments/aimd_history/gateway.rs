@@ -25,14 +25,15 @@ impl QueueLimits {
     /// The limits of the first published deployment.
     pub(super) const FIRST: Self =
         Self { queue_max: [16; TENANTS], acquire_timeout: Duration::from_secs(30) };
-    /// The limits that were published as "Split by tier": 8 for the paying tenant, 2 for the free
-    /// tier.
+    /// The limits that were published as "Split by tier": a queue of 8 calls for the paying tenant,
+    /// and of 2 for the free tier.
     pub(super) const TIGHT: Self = Self { queue_max: [8, 2], ..Self::FIRST };
     /// The limits of a later publication: a maximum wait of 1 s.
     pub(super) const IMPATIENT: Self = Self { acquire_timeout: Duration::from_secs(1), ..Self::FIRST };
 }
 
-/// The weights of tenant A, which pays, and of tenant B.
+/// The weights of tenant A, which pays, and of tenant B: the number of calls that each may send in
+/// its turn.
 const WEIGHTS: [u32; TENANTS] = [2, 1];
 
 /// A call and its times since the start of the run. A call without `finished` that is not `refused`
@@ -53,7 +54,8 @@ pub(super) struct Call {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Played {
     pub(super) calls: Vec<Call>,
-    /// The budget of all workers together after each change, with the time of the change.
+    /// The budget (the maximum number of calls in flight at all workers together) after each
+    /// change, with the time of the change.
     pub(super) budget: Vec<(Duration, usize)>,
 }
 
@@ -110,8 +112,8 @@ struct Gateway<'a> {
     controller: &'a mut dyn Controller,
     calls: Vec<Call>,
     queues: [VecDeque<usize>; TENANTS],
-    /// The index of the tenant whose turn it is. `credit` is the number of calls that the tenant
-    /// may still send in this turn.
+    /// The index of the tenant whose turn it is. The field `credit` is the number of calls that the
+    /// tenant may still send in this turn.
     turn: usize,
     credit: u32,
     in_flight: usize,
@@ -173,8 +175,8 @@ impl Gateway<'_> {
             queue.push_back(self.calls.len());
         }
         self.calls.push(Call { tenant, came, prompt, output, refused, ..Call::default() });
-        // If this call need not wait, its place in the queue is free for the next call of the same
-        // instant.
+        // If this call need not wait, it leaves the queue before the next call of the same instant
+        // arrives.
         self.dispatch(came);
     }
 
@@ -205,9 +207,9 @@ impl Gateway<'_> {
         }
     }
 
-    /// Removes the next call from its queue by deficit round robin, in which each call costs one,
-    /// and returns its index. A turn ends early if the tenant's queue is empty. Returns `None` if
-    /// all queues are empty.
+    /// Removes the next call from its queue and returns its index, or `None` if all queues are
+    /// empty. The tenants take turns (deficit round robin, in which each call costs one). A turn
+    /// ends early if the tenant's queue is empty.
     fn pick(&mut self) -> Option<usize> {
         for _ in 0..=TENANTS {
             if self.credit > 0

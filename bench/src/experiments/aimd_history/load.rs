@@ -16,7 +16,7 @@ pub(super) struct Phase {
     pub(super) per_second: f64,
 }
 
-/// A call: its time, tenant and lengths.
+/// A call: its arrival time since the start of the run, its tenant, and its lengths in tokens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Arrival {
     pub(super) at: Duration,

@@ -1,9 +1,9 @@
 //! Reproduces each fault of the controller in "Adaptive Concurrency on a Multi-Tenant vLLM
 //! Gateway".
 //!
-//! Each fault runs with that controller as it was, with the post's fix, and with our limit at its
-//! defaults. The post's gateway runs in front of the calibrated workers in virtual time
-//! ([`gateway`]), so five minutes take tens of milliseconds.
+//! Each experiment runs the post's controller with a fault, the same controller with the post's
+//! fix, and Tidegate's limit with its defaults. The post's gateway runs in front of the calibrated
+//! workers in virtual time ([`gateway`]), so five minutes take tens of milliseconds.
 
 mod controllers;
 mod death_spiral;
@@ -30,7 +30,8 @@ const SEEDS: RangeInclusive<u64> = 11..=20;
 /// The target for the p99 of the user's TTFT: "Pick 2 seconds, walk away."
 const TARGET: Duration = Duration::from_secs(2);
 const WORKERS: usize = 2;
-/// The p99, in seconds, above which the target counts as breached: "p99 > target × 1.2".
+/// The p99 of the user's TTFT, in seconds, above which the target counts as breached: "p99 > target
+/// × 1.2".
 const BREACH: f64 = 2.4;
 
 /// Reproduces all faults, and returns the report.
@@ -107,8 +108,8 @@ const BATCH: Figure = ("calls with a worker", |seen| seen.batch);
 const CUTS: Figure = ("cuts", |seen| seen.cuts);
 const FLIPS: Figure = ("changes between increase and decrease", |seen| seen.flips);
 
-/// Records the figures in `report` as Tidegate's (if `who` is empty) or as those of the peer `who`,
-/// and prints their medians.
+/// Records `figures` of the runs in `report`, as Tidegate's if `who` is empty and as those of the
+/// peer `who` otherwise, and prints their medians.
 fn note(report: &mut Report, fault: &str, who: &str, runs: &Runs, figures: &[Figure]) {
     let mut line = format!("{fault}, {}:", if who.is_empty() { "ours" } else { who });
     for (what, of) in figures {

@@ -1,10 +1,10 @@
-//! Short runs from different initial caps. They show the U-shaped curve of TTFT over the caps, and
-//! compare initial caps of 64 and 128.
+//! Short runs from different initial caps (maximum numbers of calls in flight per worker). They
+//! show the U-shaped curve of TTFT over the caps, and compare initial caps of 64 and 128.
 //!
 //! The post does not state the lengths of its calls. With the 512 prompt and 128 output tokens of
-//! the previous post, a worker's memory holds 140 calls, and the knee is there. With twice the
-//! tokens it holds 70, and the knee is where the post saw it, between 64 and 128. Therefore these
-//! runs use twice the tokens.
+//! the previous post, the memory of a worker is full at 140 concurrent calls. With twice the tokens
+//! it is full at 70. TTFT rises sharply at a cap above that, and the post saw this rise between 64
+//! and 128. Therefore these runs use twice the tokens.
 
 use super::controllers::{Controller, Ours};
 use super::gateway::QueueLimits;

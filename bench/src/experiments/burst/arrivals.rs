@@ -1,5 +1,5 @@
-//! Draws the arrivals of a run: normal traffic, ten minutes of three times the traffic, and normal
-//! traffic again.
+//! Draws the arrivals of a run: normal traffic, ten minutes at three times the normal call rate,
+//! and normal traffic again.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use tidegate::config::Tenant;
 
 use crate::trace_lengths::{Traces, Work, log_normal};
 
-/// A call: its time, tenant, lane and lengths.
+/// A call: its arrival time since the start of the run, its tenant, its lane, and its lengths.
 #[derive(Clone, Debug)]
 pub(super) struct Arrival {
     pub(super) at: Duration,

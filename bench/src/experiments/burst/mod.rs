@@ -1,9 +1,10 @@
 //! The burst of a published guide: three times the normal traffic for ten minutes, on one replica
 //! whose memory long prompts fill.
 //!
-//! Lanes, tenants' caps, memory admission and a maximum prompt length keep the interactive lane's
-//! objective. The experiment compares this configuration with the same one without memory
-//! admission, with slots alone, and with no gate.
+//! With lanes, caps per tenant, admission by the KV-cache memory that calls are expected to use,
+//! and a maximum prompt length, the interactive lane keeps its objective. The experiment compares
+//! this configuration with the same one without memory admission, with slots alone, and with no
+//! gate.
 
 mod arrivals;
 mod run_client;

@@ -19,11 +19,11 @@ use crate::virtual_time;
 /// The configuration of the gate in front of the replica.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum GateVariant {
-    /// The configuration of a published guide: slots, tenants' caps, lanes with ageing, admission
-    /// by memory, a maximum prompt length, and immediate rejection of calls that would miss the
-    /// objective.
+    /// The configuration of a published guide: slots, caps per tenant, lanes with ageing (waiting
+    /// calls move up a lane over time), admission by KV-cache memory, a maximum prompt length, and
+    /// immediate rejection of calls that would miss the objective.
     Whole,
-    /// [`GateVariant::Whole`] without admission by memory.
+    /// [`GateVariant::Whole`] without admission by KV-cache memory.
     NoMemory,
     /// Slots only. Calls are served first come, first served.
     Fifo,
@@ -31,7 +31,8 @@ pub(super) enum GateVariant {
     Off,
 }
 
-/// The maximum number of concurrent calls: 48 sequences per replica, as in the published guide.
+/// The maximum number of concurrent calls at the replica. The published guide has 48 sequences per
+/// replica.
 const CAP: usize = 48;
 /// The maximum prompt length, in tokens, that the operator configures.
 const MAX_PROMPT: u64 = 16_384;

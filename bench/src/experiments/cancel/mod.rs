@@ -1,5 +1,5 @@
-//! Cancels calls at every stage in virtual time, to find what they leave behind, and over real
-//! sockets, to measure how soon the upstream sees the cancellation.
+//! Cancels calls at every stage: in virtual time, to check that they leave no slots and calls
+//! behind, and over real sockets, to measure how soon the upstream sees the cancellation.
 
 mod sockets;
 mod stages;

@@ -46,8 +46,8 @@ enum How {
     Detach,
 }
 
-/// Cancels calls over HTTP/1.1 and HTTP/2. Records the times until the upstream sees it, and the
-/// pass criteria, in `report`.
+/// Cancels calls over HTTP/1.1 and HTTP/2. Records the times until the upstream sees each
+/// cancellation, and the pass criteria, in `report`.
 pub(super) fn measure(report: &mut Report) -> Fallible<()> {
     let runtime = tokio::runtime::Runtime::new()?;
     for (http2, version) in [(false, "HTTP/1.1"), (true, "HTTP/2")] {

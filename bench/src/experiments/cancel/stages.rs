@@ -31,8 +31,8 @@ pub(super) const SEED: u64 = 11;
 const CANCELS: usize = 100_000;
 const CAP: usize = 64;
 
-/// Cancels the calls, checks that nothing of them is left at the gate or upstream, and records
-/// figures and pass criteria in `report`.
+/// Cancels the calls, checks that they leave no slots, calls or sequences at the gate or upstream,
+/// and records figures and pass criteria in `report`.
 pub(super) fn measure(report: &mut Report) -> Fallible<()> {
     eprintln!("{CANCELS} cancels");
     let (stages, left) = virtual_time::run(SEED, storm())?;
@@ -163,8 +163,9 @@ async fn one(gate: &Gate, stage: Stage) -> Result<(), Error> {
     Ok(())
 }
 
-/// Cancels calls that have been granted a slot before they are polled again. Returns how many calls
-/// had been granted a slot, and how many slots and calls are left over at the end.
+/// Drops the futures of waiting calls after a slot was assigned to them and before they are polled
+/// again. Returns how many of them had a slot, and how many slots and calls are left over at the
+/// end.
 async fn at_grant() -> Fallible<(usize, usize)> {
     let settings = SchedulerSettings::limited(1);
     let admission = Admission::new(
@@ -182,7 +183,7 @@ async fn at_grant() -> Fallible<(usize, usize)> {
         if next.as_mut().poll(&mut context).is_ready() {
             return Err("a second slot of one".into());
         }
-        // Hands the slot to `next`, which is dropped without having seen the slot.
+        // Assigns the slot to `next`, which is dropped before it is polled again.
         drop(held);
         granted += usize::from(admission.view().in_flight == 1);
         drop(next);
@@ -211,8 +212,8 @@ fn ticket() -> Ticket {
     }
 }
 
-/// Cancels calls during their backoff. Returns the number of retry credits that were charged for
-/// retries that did not happen.
+/// Cancels calls during their backoff. Returns the number of retry credits (the retries that the
+/// retry budget still allows) that were charged for retries that did not happen.
 async fn credits() -> Fallible<f64> {
     const RESERVE: usize = 1_000;
     let simulator =

@@ -27,12 +27,12 @@ pub(super) const DEADLINE: Duration = Duration::from_secs(25);
 pub(super) enum Caller {
     /// A pool of the four replicas with default settings.
     Ours,
-    /// The pool without health checks, which only learns from the results of calls.
+    /// The pool without health checks. It notices failures only from the results of calls.
     HealthOff,
     /// Like `HealthOff`, and calls that may have run are not retried. Calls that have certainly not
     /// run are still sent to another replica.
     RetriesOff,
-    /// One target per replica, which calls use in turn, without failover.
+    /// One target per replica. Calls use the targets in turn, without failover.
     FailoverOff,
     /// The pool with 12 slots per replica, so that calls wait while one replica is lost.
     Tight,
@@ -79,7 +79,7 @@ impl Caller {
     }
 }
 
-/// Returns a transport that sends each request to the next of `replicas`, in turn.
+/// Returns a transport that sends the requests to the `replicas` in turn.
 fn in_turn(wire: Transport, replicas: &[String]) -> Transport {
     let replicas: Arc<[String]> = replicas.into();
     let turn = Arc::new(AtomicUsize::new(0));

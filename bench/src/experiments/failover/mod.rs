@@ -1,5 +1,5 @@
-//! Kills or hangs one of four replicas during calls, over real sockets and through the whole
-//! client.
+//! Kills or hangs one of four replicas during calls, and counts the calls that fail, over real
+//! sockets and through the whole client.
 
 mod callers;
 mod run_client;
@@ -12,7 +12,8 @@ use crate::Fallible;
 use crate::report::{Op, Report, Spread};
 
 const SEEDS: std::ops::RangeInclusive<u64> = 31..=35;
-/// The seeds of the peers. They are fewer, because runs with failing calls take long.
+/// The seeds on which the other callers run. They are fewer, because runs with failing calls take
+/// long.
 const FEW: std::ops::RangeInclusive<u64> = 31..=32;
 
 type Pick = fn(&Run) -> f64;
@@ -39,7 +40,7 @@ const FIGURES: [(&str, Pick); 10] = [
     (LONGEST, |run| run.longest),
 ];
 
-/// Runs both faults with all callers, and returns the report.
+/// Measures a killed replica and a hung one with all callers, and returns the report.
 pub(crate) fn measure() -> Fallible<Report> {
     let mut report = Report::new("failover", SEEDS);
     for fault in [Fault::Killed, Fault::Hung] {

@@ -40,7 +40,7 @@ impl Fault {
         }
     }
 
-    /// Returns how long the replica is lost.
+    /// Returns the time from the fault until the replica is back.
     fn away(self) -> Duration {
         Duration::from_secs(match self {
             Fault::Killed => 5,
@@ -64,7 +64,8 @@ pub(super) struct Run {
     /// The number of calls that failed in the middle of their answer with another error, or whose
     /// answer ended early without an error.
     pub(super) otherwise: f64,
-    /// The number of slots and calls that are left over at the gate and at the replicas.
+    /// The number of slots and calls that the gate and the replicas still count 0.5 s after all
+    /// calls have ended. 0 if none is leaked.
     pub(super) leaked: f64,
     /// Seconds from the fault to the last call that was sent to the replica before its return. 0 if
     /// there was none.
@@ -86,7 +87,8 @@ struct Ended {
     took: Duration,
 }
 
-/// Runs one fault with one caller, and returns the figures.
+/// Sends calls to four replicas through `caller`, applies `fault` to one of the replicas, and
+/// returns the figures.
 pub(super) async fn play(caller: Caller, fault: Fault, seed: u64) -> Fallible<Run> {
     let replicas: Vec<Replica> =
         join_all((0..4).map(|_| Replica::start())).await.into_iter().collect::<Fallible<_>>()?;

@@ -20,7 +20,8 @@ use tokio::task::{AbortHandle, JoinSet};
 use crate::Fallible;
 use crate::unlimited_simulators::steady;
 
-/// The duration of an answer of [`STEADY_TOKENS`](crate::unlimited_simulators::STEADY_TOKENS) tokens.
+/// The duration of an answer of [`STEADY_TOKENS`](crate::unlimited_simulators::STEADY_TOKENS)
+/// tokens.
 const SERVICE: Duration = Duration::from_millis(400);
 
 pub(super) struct Replica {
@@ -59,7 +60,7 @@ impl Replica {
         Ok(())
     }
 
-    /// Hangs for the time `until`, like vLLM after SIGTERM with open requests.
+    /// Makes the replica hang for the time `until`, like vLLM after SIGTERM with open requests.
     ///
     /// New connections are accepted but not answered, and open streams send nothing more. After
     /// that time, new calls are answered.
@@ -81,7 +82,8 @@ fn live(listener: TcpListener) -> Fallible<Life> {
     Ok(Life { simulator, serving })
 }
 
-/// Accepts and serves connections, and never returns. Dropping the future closes the connections.
+/// Accepts and serves connections until the future is dropped, which closes the connections. Never
+/// returns.
 async fn serve(listener: TcpListener, simulator: Simulator) {
     let mut connections = JoinSet::new();
     loop {

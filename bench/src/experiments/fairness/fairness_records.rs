@@ -1,9 +1,10 @@
 //! Records what each tenant receives in a run, independently of the scheduling policy, and computes
 //! the figures of fairness.
 //!
-//! A *gap* of two tenants over an interval in which both have calls waiting is the difference of
-//! what they received per weight. The figure is the largest gap over all such intervals, which is
-//! the range of the running difference. There are two kinds of gaps. The *charged* gap counts
+//! A *gap* of two tenants is how far apart they drift in an interval in which both have calls
+//! waiting: the difference of the tokens that they received, each divided by the tenant's weight,
+//! varies in the interval, and the gap is its highest value minus its lowest. The figure is the
+//! largest gap over all such intervals. There are two kinds of gaps. The *charged* gap counts
 //! tokens that are charged when a call is dispatched (and corrected when the call ends). The
 //! *served* gap counts input tokens at dispatch, and output tokens when they are produced.
 
@@ -47,7 +48,9 @@ pub(super) struct Tenant {
     pub(super) begun: f64,
     pub(super) largest_charge: f64,
     error: f64,
-    /// The highest total error, in tokens, of the estimates of the tenant's calls in flight.
+    /// The highest sum, at any moment, of the estimation errors of the tenant's calls in flight, in
+    /// tokens. The error of a call is the absolute difference between its estimated and its true
+    /// cost.
     pub(super) most_error: f64,
     pub(super) came: usize,
     pub(super) refused: usize,
@@ -55,8 +58,8 @@ pub(super) struct Tenant {
     arrivals: std::collections::VecDeque<Duration>,
 }
 
-/// Two tenants and their gaps: the ranges of the difference between what the two received per
-/// weight, since both have had calls waiting.
+/// Two tenants and their gaps (see the [module documentation](self)). An interval ends as soon as
+/// one of the two has no waiting call.
 #[derive(Clone, Debug)]
 pub(super) struct Pair {
     pub(super) one: usize,
@@ -170,7 +173,8 @@ impl Accounts {
         self.last = (now, running);
     }
 
-    /// Ends the run at `horizon`. Each call that still waits is recorded with its wait so far.
+    /// Ends the records at `horizon` (the time since the start of the run). Each call that still
+    /// waits is recorded with its wait so far.
     pub(super) fn close(&mut self, horizon: Duration) {
         self.busy(horizon, 0);
         for tenant in &mut self.tenants {
@@ -193,8 +197,8 @@ impl Accounts {
         self.window = Window { ends: self.window.ends + WINDOW, begun, ideal: self.gps.served() };
     }
 
-    /// Updates the gaps of each pair. Must be called after each change of what a tenant has
-    /// received or has waiting.
+    /// Updates the gaps of each pair of tenants. Must be called after each change of the tokens
+    /// that a tenant has received, or of its number of waiting calls.
     pub(super) fn compare(&mut self) {
         for pair in &mut self.pairs {
             let get = |number: usize| Some((self.tenants.get(number)?, self.weights.get(number)?));
@@ -208,11 +212,12 @@ impl Accounts {
         }
     }
 
-    /// Returns the charged gap divided by its bound, for the pair of tenants in which this is
-    /// highest. At most 1 if the bound is kept.
+    /// Returns the charged gap of two tenants divided by its bound, for the pair in which this
+    /// ratio is highest. At most 1 if the bound holds.
     ///
-    /// The bound is the sum of the two tenants' largest charges, each divided by the tenant's
-    /// weight. If charges are corrected, the bound includes the errors of the calls in flight.
+    /// The bound is the sum of the two tenants' largest charges of one call, each divided by the
+    /// tenant's weight. If charges are corrected when calls end, the estimation errors of the calls
+    /// in flight are added.
     pub(super) fn charged_gap(&self) -> f64 {
         self.worst(|pair, one, w, other, v| {
             let wrong = if self.corrected { one.most_error / w + other.most_error / v } else { 0.0 };
@@ -220,9 +225,9 @@ impl Accounts {
         })
     }
 
-    /// Returns the served gap divided by its bound, for the pair of tenants in which this is
-    /// highest. The bound is that of the virtual token counter (VTC), plus the errors of the calls
-    /// in flight.
+    /// Returns the served gap of two tenants divided by its bound, for the pair in which this ratio
+    /// is highest. The bound is that of the virtual token counter (VTC), plus the estimation errors
+    /// of the calls in flight.
     ///
     /// The bound of the virtual token counter is twice the larger of the longest input and the most
     /// tokens in flight, divided by the lower weight.
@@ -245,7 +250,8 @@ impl Accounts {
         self.tenants.get(number).cloned().unwrap_or_default()
     }
 
-    /// Returns how much of the slots' time up to `horizon` was used by running calls, from 0 to 1.
+    /// Returns the share of the slots' total time up to `horizon` in which they were used by calls,
+    /// from 0 to 1.
     pub(super) fn utilisation(&self, slots: usize, horizon: Duration) -> f64 {
         self.slots_held / (slots as f64 * horizon.as_secs_f64())
     }

@@ -1,9 +1,9 @@
 //! Measures how closely each tenant's share of the tokens follows its weight, under Tidegate's
 //! scheduler and under other policies, with the same arrivals and the same server.
 //!
-//! The server has sixteen slots of constant speed, so only the length of a call decides its service
-//! time, and is simulated event by event. The figures come from records that are independent of the
-//! policies ([`accounts`]), and from a fluid oracle ([`processor_sharing`]).
+//! The server is simulated event by event. It has sixteen slots of constant speed, so the service
+//! time of a call depends only on its length. The figures come from records that are independent of
+//! the policies ([`fairness_records`]), and from a fluid oracle ([`processor_sharing`]).
 
 mod fairness_records;
 mod processor_sharing;
@@ -134,7 +134,8 @@ const LIGHT: &str = "light tenant, p99 queue wait, s";
 /// The name of a figure, and the function that reads it.
 type Figure = (&'static str, fn(&Outcome) -> f64);
 
-/// Records Tidegate's figures of a workload, and whether they meet their pass criteria.
+/// Records Tidegate's figures of a workload, and whether they meet their pass criteria, in
+/// `report`.
 fn record_bars(report: &mut Report, load: &Workload, runs: &[Outcome]) {
     let key = |what: &str| format!("{}: {what}", load.name);
     let spread = |what: fn(&Outcome) -> f64| Spread::of(runs.iter().map(what));

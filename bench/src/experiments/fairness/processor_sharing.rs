@@ -1,8 +1,9 @@
-//! The oracle of `fairness`: exact weighted processor sharing of a fluid.
+//! The oracle of `fairness`: weighted processor sharing of work that can be divided arbitrarily (a
+//! fluid).
 //!
 //! At each moment, each tenant with waiting work is served at a rate in proportion to its weight.
-//! The capacity is the work that the measured server began at the same moment, so both have the
-//! same total of waiting work at all times, and differ only in its distribution over tenants.
+//! The oracle serves as many tokens as the measured server, at the same times. So both have the
+//! same total of waiting work, and differ only in its distribution over the tenants.
 
 #[derive(Debug)]
 pub(super) struct Gps(Vec<Flow>);

@@ -1,6 +1,6 @@
 //! Reproduces a run of the post with weights 2:1. Tenant B (weight 1) always has calls, and tenant
-//! A (weight 2) has calls in the middle of the run. B alone gets the whole server, and during A's
-//! burst A gets two thirds.
+//! A (weight 2) has calls in the middle of the run only. While B is alone it should get the whole
+//! server, and during A's burst A should get two thirds.
 //!
 //! As in the post there are 32 slots, a queue of 8 calls for A and of 2 for B, and a call that
 //! finds its queue full is rejected. Each tenant asks for more than the whole server.

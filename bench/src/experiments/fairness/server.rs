@@ -12,9 +12,9 @@ use crate::schedulers::{Call, Policy};
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Server {
     pub(super) slots: usize,
-    /// Input tokens per second of a call.
+    /// The speed at which a call's input is processed, in tokens per second.
     pub(super) prefill: f64,
-    /// Output tokens per second of a call.
+    /// The speed at which a call's output is produced, in tokens per second.
     pub(super) decode: f64,
 }
 

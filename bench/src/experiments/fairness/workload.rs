@@ -25,19 +25,20 @@ pub(super) enum Arrivals {
     Flood,
     /// Poisson arrivals during the whole run.
     Poisson { share: f64 },
-    /// Alternating periods of `phase` seconds: arrivals at twice the share, then none.
+    /// Alternating periods of `phase` seconds each: Poisson arrivals at twice the share, then no
+    /// arrivals.
     OnOff { share: f64, phase: f64 },
     /// Poisson arrivals between two times, in seconds since the start.
     Within { share: f64, from: f64, until: f64 },
 }
 
-/// The factor between the estimated and the true cost of a call.
+/// How the estimated cost of a call is made: the true cost times a factor.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Estimates {
     Exact,
-    /// Drawn for each call, from 0.3 to 3.
+    /// A factor from 0.3 to 3, drawn for each call (uniform in the logarithm).
     Drawn,
-    /// The given factor, for all calls of the tenant.
+    /// The given factor for all calls of the tenant.
     Always(f64),
 }
 
@@ -75,7 +76,8 @@ pub(super) struct Workload {
     pub(super) server: Server,
     pub(super) horizon: Duration,
     pub(super) tenants: Vec<Tenant>,
-    /// The index of the light tenant, whose wait is a figure. `None` if the workload has none.
+    /// The index of the light tenant, which asks for a small share of the server and whose queue
+    /// wait is a figure. `None` if the workload has none.
     pub(super) light: Option<usize>,
     /// The variant of Tidegate that lacks one feature and has to fail the pass criterion on this
     /// workload, which shows the effect of the feature. `None` if the workload has no such variant.

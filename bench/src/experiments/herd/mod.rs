@@ -1,13 +1,13 @@
-//! Measures how unevenly 64 independent clients that start at once spread their calls over eight
-//! replicas.
+//! Measures how unevenly 64 independent clients that start at the same time spread their calls over
+//! eight replicas.
 //!
 //! In a *wave*, each client sends a number of calls before any of them is answered and before any
-//! client has seen a replica's load. Then all clients poll once, and send as many calls again.
-//! Prompts share nothing, or everything except their ends.
+//! client has seen a replica's load. After the first wave, all clients poll the replicas once. Then
+//! there is a second wave. Prompts share nothing, or everything except their ends.
 //!
-//! With one call per client no policy beats chance: clients that choose alone, without
-//! communication, produce a multinomial distribution. From the second call on, a client knows its
-//! own first call, and the policies differ.
+//! With one call per client, no policy is better than a random choice: clients that choose alone,
+//! without communication, produce a multinomial distribution. From the second call on, a client
+//! knows its own first call, and the policies differ.
 
 mod peers;
 mod simulate;
@@ -21,7 +21,7 @@ use crate::virtual_time;
 
 /// The seeds of the reported figures. The constants were chosen on seeds 1 to 1,000.
 pub(crate) const SEEDS: Seeds = Seeds::new(10_000, 10_999);
-/// The number of calls of each client in the first wave.
+/// The compared numbers of calls that each client makes in a wave.
 const CALLS: [usize; 5] = [1, 2, 4, 8, 16];
 
 /// Simulates all settings with all policies on `seeds`, and returns the report.
@@ -38,8 +38,9 @@ pub(crate) fn measure(seeds: Seeds) -> Fallible<Report> {
     Ok(report)
 }
 
-/// Records the figures of one policy. Each element of `runs` has the number of calls at the fullest
-/// replica after the first and after the second wave.
+/// Records the figures of the policy `peer`, for one kind of prompts and one number of calls per
+/// client. Each element of `runs` has the number of calls at the fullest replica after the first
+/// and after the second wave.
 fn record_figures(report: &mut Report, prompts: Prompts, calls: usize, peer: Peer, runs: &[[usize; 2]]) {
     let mean = (CLIENTS * calls) as f64 / REPLICAS as f64;
     let within = |wave: usize, most: f64| {
@@ -87,8 +88,8 @@ fn record_figures(report: &mut Report, prompts: Prompts, calls: usize, peer: Pee
     }
 }
 
-/// Returns the bound: the maximum number of calls that a replica may have, if the mean over the
-/// replicas is `mean`.
+/// Returns the maximum number of calls that a replica may have to count as within the bound, if the
+/// mean over the replicas is `mean`.
 fn bound(mean: f64) -> f64 {
     (1.25 * mean).max(mean + 2.0 * mean.sqrt())
 }

@@ -1,4 +1,4 @@
-//! The compared replica selection policies.
+//! The replica selection policies that `herd` compares.
 
 use std::time::Instant;
 use tidegate::config::ReplicaConfig;
@@ -37,7 +37,7 @@ pub(crate) const PEERS: [Peer; 8] = [
 ];
 
 impl Peer {
-    /// Returns the name in figure names and tables.
+    /// Returns the name of the policy in figures and tables.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Ours => "ours",
@@ -88,8 +88,8 @@ impl Client {
         }
     }
 
-    /// Replaces what the client has seen of the replicas with `metrics`, which include the calls of
-    /// all clients.
+    /// Replaces the client's knowledge of the replicas' load with `metrics`, which include the
+    /// calls of all clients.
     pub(crate) fn poll(&mut self, metrics: &[EngineMetrics; REPLICAS]) {
         self.seen = metrics.map(|standing| standing.running);
         let ids: Vec<ReplicaId> = self.ours.view(self.now).iter().map(|replica| replica.id).collect();

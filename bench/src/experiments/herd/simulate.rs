@@ -11,7 +11,7 @@ pub(crate) const REPLICAS: usize = 8;
 const PREFIXES: u64 = 10;
 /// The number of prefix hashes that all prompts have in common, if prompts share a prefix.
 const SHARED: u64 = 8;
-/// The length of each call: 256 prompt tokens for each prefix hash, and the output.
+/// The length of each call: the input is 256 prompt tokens for each prefix hash.
 const WORK: Work = Work { input: 2_560, output: 200 };
 
 /// Whether prompts have a prefix in common.
@@ -22,7 +22,7 @@ pub(crate) enum Prompts {
 }
 
 impl Prompts {
-    /// Returns the name in figure names and tables.
+    /// Returns the name of the kind of prompts in figures and tables.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Distinct => "distinct prefixes",

@@ -62,16 +62,17 @@ pub(super) fn measure(report: &mut Report) -> Fallible<()> {
 
 type Acquire<P> = Pin<Box<dyn Future<Output = Option<P>>>>;
 
-/// A limiter whose slots are all taken, with a queue of waiting calls.
+/// A limiter (Tidegate's admission or a semaphore) whose slots are all taken, with a queue of
+/// waiting calls.
 struct Line<P> {
     acquire: Box<dyn Fn() -> Acquire<P>>,
     held: VecDeque<P>,
-    /// The waiting calls by number. `None` once a call has a slot.
+    /// The futures of the waiting calls, by call number. `None` once the call has a slot.
     waiting: Vec<Option<Acquire<P>>>,
     woken: Arc<Mutex<Vec<usize>>>,
 }
 
-/// A waker that stores the number of the call that it wakes.
+/// A waker that adds the number of its call to `woken` when the call is woken.
 struct Turn {
     number: usize,
     woken: Arc<Mutex<Vec<usize>>>,
@@ -153,8 +154,8 @@ fn gate() -> Fallible<Box<dyn Fn() -> Acquire<tidegate::internals::Permit>>> {
         turn.set(turn.get() + 1);
         let admission = admission.clone();
         let tenant = tenants.get(turn.get() % tenants.len()).cloned().unwrap_or_default();
-        // Without a maximum queue wait and with a late deadline, so that no call is rejected on a
-        // slow machine.
+        // There is no maximum queue wait and the deadline is late, so no call is rejected on a slow
+        // machine.
         let deadline = std_now() + Duration::from_secs(24 * 3600);
         let ticket = Ticket { wait: None, deadline, ..ticket(&tenant) };
         Box::pin(async move { admission.acquire(ticket).await.ok() })

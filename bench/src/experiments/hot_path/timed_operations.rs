@@ -36,7 +36,8 @@ type Work = Box<dyn FnMut()>;
 pub(super) struct Contender {
     pub(super) name: &'static str,
     pub(super) ours: bool,
-    /// The divisor of the number of operations per round. It is above 1 for slow operations.
+    /// The factor by which the number of operations per round is reduced. It is above 1 for slow
+    /// operations.
     pub(super) slower: usize,
     /// Creates the closure of one thread. It may share state with the closures of other threads.
     pub(super) make: Box<dyn Fn() -> Work + Sync>,
@@ -172,7 +173,7 @@ fn ask() -> http::Request<RequestBody> {
     Ask { tenant: "a", prompt: 8, output: 8, stream: false }.request(URL)
 }
 
-/// Returns a transport whose answers are ready at once.
+/// Returns a transport whose answers are ready immediately.
 fn instant() -> Transport {
     Transport::new(service_fn(|_: http::Request<RequestBody>| async {
         Ok(http::Response::new(ResponseBody::full(

@@ -21,13 +21,13 @@ pub(super) enum Rule {
     Certain,
     /// Like `Learned`, but blocks that calls share are counted once for each call.
     Unshared,
-    /// Reserves prompt and `max_tokens` of each call from its start to its end.
+    /// Reserves memory for the prompt and for `max_tokens` of each call, from its start to its end.
     Reserve { max_tokens: u32 },
     /// Admits up to this number of calls, regardless of memory.
     Slots(usize),
 }
 
-/// An admission rule, with the calls in flight and what it has learned.
+/// An admission rule, with the calls in flight and the output lengths that it has learned.
 pub(super) struct Admission {
     rule: Rule,
     workload: Workload,
@@ -59,7 +59,7 @@ impl Admission {
         }
     }
 
-    /// Returns `true` if the rule admits call `id` now. Does not admit it.
+    /// Returns `true` if the rule would admit call `id` now. Does not admit it.
     pub(super) fn fits(&mut self, id: u64, work: &Work) -> bool {
         match self.rule {
             Rule::Oracle => {
@@ -101,7 +101,8 @@ impl Admission {
         self.calls.insert(id, Inside { work, produced: 0, held });
     }
 
-    /// Returns the demand, the forecast and the prefix of a call, as the admission rule sees them.
+    /// Returns what the rule expects of a call: its tokens, the forecast of its output length, and
+    /// the prefix that it shares with other calls.
     fn asks(&self, id: u64, work: &Work) -> (Demand, Forecast, Prefix) {
         let forecast = if self.rule == Rule::Certain { Forecast::default() } else { self.lengths.forecast() };
         let prefix =
@@ -131,7 +132,8 @@ impl Admission {
     }
 }
 
-/// The memory that a call occupies now and will occupy at its end, in tokens.
+/// A call in flight and its memory, in tokens: the tokens that it holds now, and those that it will
+/// add until its end.
 #[derive(Clone, Copy)]
 struct Holds {
     group: u64,
@@ -143,7 +145,7 @@ struct Holds {
 }
 
 /// Returns the highest number of tokens, in whole blocks, that the calls will hold together at any
-/// moment. Shared tokens count once per group.
+/// moment until their ends. Tokens that the calls of a group share count once.
 fn exact_peak(mut calls: Vec<Holds>, block: u32) -> u64 {
     calls.sort_unstable_by_key(|call| std::cmp::Reverse(call.left));
     let (mut groups, mut peak) = (HashSet::new(), 0);
@@ -168,7 +170,7 @@ struct Lengths {
     fresh: usize,
 }
 
-/// The default share of the memory that a target keeps free.
+/// The share of the memory that a target keeps free by default, from 0 to 1.
 const HEADROOM: f64 = 0.1;
 
 /// The expected output, in tokens, before the first answer.

@@ -1,5 +1,5 @@
-//! A burst at a gate that has not learned any lengths: all calls arrive at once, answers have a
-//! heavy tail, and short answers complete first.
+//! A burst at a gate that has not learned any output lengths: all calls arrive at the same time,
+//! answers have a heavy tail, and short answers complete first.
 
 use std::collections::VecDeque;
 use std::sync::Arc;

@@ -1,5 +1,6 @@
-//! Measures admission by KV memory: an engine whose cache is the bottleneck, callers with a
-//! `max_tokens` far above their need, and a gate that learns the answers' lengths.
+//! Measures admission by KV memory (the memory of the engine's KV cache). The engine's cache is the
+//! bottleneck, callers send a `max_tokens` far above their need, and the gate learns the lengths of
+//! the answers.
 //!
 //! The peers are an oracle that knows the lengths, reservation of `max_tokens`, no reservation, and
 //! the best fixed number of slots. Each workload runs through a target with a configured memory,
@@ -39,7 +40,7 @@ const UNTIL: Duration = Duration::from_secs(360);
 /// The `max_tokens` of each call.
 const MAX_TOKENS: u32 = 4_096;
 
-/// The number of slots of "no reservation", which is the largest batch of the engine.
+/// The number of slots of the peer "no reservation". It is the largest batch of the engine.
 const SLOTS: usize = 256;
 
 /// The number of calls that are drawn. No run needs more.
@@ -157,9 +158,9 @@ fn best_slots(traces: &Traces, engine: &EngineConfig, workload: Workload) -> Fal
 /// The figures of a run.
 #[derive(Clone, Copy, Debug, Default)]
 struct Outcome {
-    /// Output tokens per second of completed calls.
+    /// Output tokens of completed calls, divided by the seconds of the measurement.
     tokens_per_s: f64,
-    /// Preemptions per completed call.
+    /// Preemptions during the measurement, divided by the completed calls.
     preempted: f64,
     /// The number of preemptions before the measurement starts.
     cold: f64,
@@ -186,8 +187,8 @@ fn spread(runs: &[Outcome], oracle: &[Outcome], of: Figure) -> Spread {
     Spread::of(runs.iter().zip(oracle).map(|(run, oracle)| of(run, oracle)))
 }
 
-/// Counts of completed calls, their output tokens, and preemptions during the measurement. `cold`
-/// is the number of preemptions before the measurement.
+/// The counts of completed calls, of their output tokens, and of preemptions during the
+/// measurement. `cold` is the number of preemptions before the measurement.
 #[derive(Debug, Default)]
 struct Tally {
     calls: u64,

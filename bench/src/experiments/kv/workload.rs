@@ -23,10 +23,12 @@ pub(super) enum Workload {
     OneLong,
 }
 
-/// The number of groups of `Shared`. All calls of a group begin with the same instructions.
+/// The number of groups of [`Workload::Shared`]. All calls of a group begin with the same
+/// instructions.
 const GROUPS: u64 = 4;
 
-/// The length of the instructions of a group, in tokens. It is a multiple of the block size.
+/// The length of a group's instructions in [`Workload::Shared`], in tokens. It is a multiple of the
+/// block size.
 const COMMON: u32 = 2_048;
 
 /// The engine's maximum length of a sequence (prompt and output), in tokens.
@@ -41,7 +43,7 @@ const CHUNK: u32 = 256;
 impl Workload {
     pub(super) const ALL: [Self; 5] = [Self::Conv, Self::Mixed, Self::Tail, Self::Shared, Self::OneLong];
 
-    /// Returns the name in figure names and tables.
+    /// Returns the name of the workload in figures and tables.
     pub(super) fn name(self) -> &'static str {
         match self {
             Self::Conv => "conv",
@@ -74,12 +76,13 @@ impl Workload {
         }
     }
 
-    /// Returns the number of tokens that calls of a group share. 0 if they share none.
+    /// Returns the number of prompt tokens that the calls of a group share. 0 if they share none.
     pub(super) fn common(self) -> u32 {
         if self == Self::Shared { COMMON } else { 0 }
     }
 
-    /// Returns the group of the call with this id.
+    /// Returns the number of the group of calls that the call with this id belongs to. Calls of a
+    /// group begin with the same instructions.
     pub(super) fn group(self, id: u64) -> u64 {
         id % GROUPS
     }

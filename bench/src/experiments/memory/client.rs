@@ -27,12 +27,12 @@ pub(crate) enum Client {
     Gate,
     /// Tidegate's client over HTTP/2, which most providers use.
     GateHttp2,
-    /// reqwest over HTTP/1.1, which Tidegate's client uses.
+    /// The HTTP client reqwest alone, over HTTP/1.1.
     Reqwest,
 }
 
 impl Client {
-    /// Returns the name in figure names and tables.
+    /// Returns the name of the client on the command line.
     pub(super) fn name(self) -> &'static str {
         match self {
             Client::Gate => "gate",

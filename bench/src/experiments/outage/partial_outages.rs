@@ -1,5 +1,5 @@
 //! Simulates partial and apparent outages in virtual time: poisoned calls, hanging attempts, and
-//! the recovery after a trickle of calls.
+//! the recovery after few calls (a trickle).
 //!
 //! - *Poisoned calls* always fail, and all others are accepted. The figure is the longest time for
 //!   which the gate holds back one of the others.
@@ -39,14 +39,15 @@ enum Upstream {
     Poisoned { accepts_after: Duration },
     /// Attempts that are sent within [`HANGS`] fail after 30 s.
     Hanging,
-    /// Attempts within [`LIMITED`] get a 429 with a Retry-After of one second.
+    /// Attempts that are sent within [`LIMITED`] get a 429 with a Retry-After of one second.
     Limited,
 }
 
 /// The period in which attempts hang, in seconds since the start of the run.
 const HANGS: std::ops::Range<f64> = 10.0..190.0;
 const FAILS_AFTER: Duration = Duration::from_secs(30);
-/// The interval between two probes, in seconds: an eighth of the time until a failure.
+/// The interval between two probes, in seconds: an eighth of the time after which attempts fail
+/// ([`FAILS_AFTER`]).
 const PROBE_INTERVAL: f64 = 3.75;
 /// The period in which attempts get a 429, in seconds since the start of the run.
 const LIMITED: std::ops::Range<f64> = 9.0..10.0;
@@ -145,7 +146,8 @@ fn play(
     })
 }
 
-/// Returns calls that are not poisoned, at `rate` per second, from `from` to `until` (in seconds).
+/// Returns calls that are not poisoned, made at `rate` per second from `from` to `until` (in
+/// seconds since the start of the run).
 fn steady(from: f64, until: f64, rate: f64) -> impl Iterator<Item = Made> {
     let count = ((until - from) * rate) as u32;
     (0..count).map(move |k| (Duration::from_secs_f64(from + f64::from(k) / rate), false))

@@ -14,7 +14,7 @@ pub(crate) enum Role {
     /// Tidegate's selection with a part switched off.
     Off,
     Peer,
-    /// An oracle, which chooses for all clients together.
+    /// An oracle, which knows the true state of all replicas and chooses for all clients together.
     Oracle,
 }
 
@@ -41,9 +41,10 @@ impl Entry {
     }
 }
 
-/// The load bound of KubeAI, as a multiple of the mean.
+/// The maximum load of a replica in KubeAI's hashing, as a multiple of the mean load.
 const KUBEAI: f64 = 1.25;
-/// The oracles: short name, name, and the weight that they give to the delay of later calls.
+/// The oracles: short name, name, and the weight that the oracle gives to the delay of other calls,
+/// relative to the delay of the call itself.
 const OTHERS: [(&str, &str, f64); 5] = [
     ("oracle-0", "oracle, own first token", 0.0),
     ("oracle-half", "oracle, own and half of others'", 0.5),

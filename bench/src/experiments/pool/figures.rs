@@ -42,9 +42,10 @@ pub(crate) struct Run {
     pub(crate) truncated: u64,
     /// The time of the last event, since the start of the run.
     pub(crate) last: Duration,
-    /// Sum, over all arrivals, of the number of calls at the fullest replica.
+    /// Sum, over all measured arrivals, of the number of calls at the fullest replica at that
+    /// moment.
     most: f64,
-    /// Sum, over all arrivals, of the mean number of calls at a replica.
+    /// Sum, over all measured arrivals, of the mean number of calls per replica at that moment.
     mean: f64,
     work: Work,
 }
@@ -103,8 +104,8 @@ pub(crate) struct Figures {
     pub(crate) spread: f64,
     /// The share of the calls that had their first token in time, from 0 to 1.
     pub(crate) goodput: f64,
-    /// The number of streams that broke. Such a stream counts in the other figures with its first
-    /// token.
+    /// The number of streams that broke because their replica was killed. The other figures include
+    /// these streams with the times of their first tokens.
     pub(crate) truncated: f64,
     /// The share of the engines' time in which they computed prompts, from 0 to 1.
     pub(crate) computing: f64,

@@ -26,7 +26,8 @@ const DRAWN: f64 = LOADS[1];
 const FAULTY: [f64; 2] = [LOADS[0], LOADS[1]];
 /// Short names of the choosers that run at all loads. The others run at the second load only.
 const ALWAYS: [&str; 4] = ["ours", "p2c", "hashing", "tree"];
-/// Short names of the choosers that also run with sessions that stay at one client.
+/// Short names of the choosers that also run with sticky sessions: each session's calls all come
+/// from one client.
 const STICKY: [&str; 3] = ["ours", "p2c", "hashing"];
 
 /// Measures all settings on `seeds`, and returns the report. If `folder` is given, also writes
@@ -171,8 +172,8 @@ impl Played {
         report.bar(key("prefix hits"), median(ours, |run| run.hit_rate) / hits, Op::AtLeast, 0.9);
     }
 
-    /// Records the pass criteria for p99 and mean TTFT, compared with power of two choices on the
-    /// client's own calls. The worst seed counts.
+    /// Records the ratios of Tidegate's p99 and mean TTFT to those of power of two choices on the
+    /// client's own calls, with their pass criteria. The ratio of the worst seed counts.
     fn against_own_counts(&self, report: &mut Report) {
         let ours = self.of(|entry| entry.role == Role::Ours).next();
         let peer = self.of(|entry| entry.name == OWN_COUNTS).next();

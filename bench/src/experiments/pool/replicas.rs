@@ -50,12 +50,14 @@ pub(crate) struct Replicas {
     down: ReplicaSet,
     /// Whether no engine reports metrics.
     pub(crate) mute: bool,
-    /// For each engine, its work before it was killed.
+    /// For each engine, the prompt tokens that it had handled when it was last killed. Zero if it
+    /// was not killed.
     lost: Vec<Work>,
     /// For each engine, the prompt tokens of the calls that have had their first token. vLLM counts
     /// a prompt at that time, as a whole.
     prompts: Vec<u64>,
-    /// The metrics that engines keep reporting. `None` unless metrics are frozen.
+    /// The metrics that the engines have reported since [`Replicas::freeze`]. `None` if metrics are
+    /// not frozen.
     frozen: Option<Vec<Option<EngineMetrics>>>,
 }
 

@@ -24,7 +24,8 @@ pub(crate) struct Scene {
     speed: f64,
 }
 
-/// The weight that the oracle gives to the delay of later calls when the capacity is measured.
+/// The weight that the oracle gives to the delay of other calls (see [`Oracle`]) when the capacity
+/// is measured.
 const PACE: f64 = 2.0;
 /// The seed on which the capacity is measured. No reported figures use it.
 const PACED_ON: u64 = 1_000;
@@ -32,8 +33,8 @@ const PACED_ON: u64 = 1_000;
 /// Returns the highest speed of arrivals at which 99 % of the calls have their first token in time
 /// under the oracle. The speed is a multiple of the recorded or generated one.
 ///
-/// The engines' utilisation would not show the capacity: above this speed they compute more for the
-/// same calls, because calls that wait find less in the caches.
+/// The engines' utilisation would not show the capacity: at higher speeds, waiting calls find less
+/// in the caches, so the engines compute more for the same calls.
 pub(crate) fn capacity(workload: Workload) -> Fallible<f64> {
     let (mut slow, mut fast) = (0.5_f64, 16.0_f64);
     for _ in 0..8 {
@@ -57,7 +58,7 @@ impl Scene {
         Self { workload, load, speed: load * capacity }
     }
 
-    /// Returns the name in figure names and tables.
+    /// Returns the name of the workload and its load in figures and tables.
     pub(crate) fn name(&self) -> String {
         format!("{} at {:.0} %", self.workload.name(), 100.0 * self.load)
     }

@@ -16,7 +16,8 @@ use super::workload::Call;
 /// The share of the calls at the start that are not measured, because caches are still filling.
 const COLD: f64 = 0.15;
 
-/// A fault that begins after a third of the run, if not stated otherwise.
+/// A fault of a replica or of the metrics. It begins after a third of the run, if not stated
+/// otherwise.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fault {
     None,
@@ -101,13 +102,13 @@ struct Play<'a> {
     setting: &'a RunSetting<'a>,
     replicas: Replicas,
     choosers: Vec<Box<dyn Chooser>>,
-    /// The times at which clients poll the replicas, with the client's index. An entry whose time
-    /// differs from the client's time in `due` is outdated, and is skipped.
+    /// The scheduled polls: time and client index. An entry whose time differs from the client's
+    /// time in `due` is outdated, and is skipped.
     looks: BinaryHeap<Reverse<(Duration, usize)>>,
     due: Vec<Option<Duration>>,
     open: HashMap<SequenceId, Open>,
     run: Run,
-    /// The work of each engine up to the start of the measurement.
+    /// The prompt tokens that each engine has handled before the start of the measurement.
     cold: Vec<Work>,
 }
 

@@ -24,8 +24,8 @@ pub(crate) struct Call {
     pub(crate) input: u32,
     /// Answer tokens.
     pub(crate) output: u32,
-    /// Hashes of the blocks of the prompt. If the answer is known, those of the answer follow.
-    /// Engines use them for their caches.
+    /// Hashes of the full blocks of the prompt, which engines use for their caches. In generated
+    /// conversations, the hashes of the answer's blocks follow.
     pub(crate) blocks: Arc<[u64]>,
     /// Prefix hashes of the prompt, as in [`Affinity::prefixes`]. Clients use them to choose a
     /// replica.
@@ -46,7 +46,7 @@ pub(crate) enum Workload {
 impl Workload {
     pub(crate) const ALL: [Self; 2] = [Self::Mooncake, Self::Sessions];
 
-    /// Returns the name in figure names and tables.
+    /// Returns the name of the workload in figures and tables.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Mooncake => "mooncake",

@@ -22,12 +22,12 @@ pub(super) const SLOTS: usize = 64;
 /// The resource that waiting calls lack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Case {
-    /// A slot.
+    /// Waiting calls lack a slot only.
     Slots,
-    /// A slot and tokens. The token budget admits small calls only, and nine of ten tenants have a
-    /// large call at the head of their queues, so that small calls overtake.
+    /// Waiting calls lack a slot, and large calls also lack tokens. The token budget admits small
+    /// calls only, and nine of ten calls are large, so small calls overtake large ones.
     Overtaking,
-    /// A slot and tokens, of which there are too few for any call.
+    /// Waiting calls lack a slot and tokens. The token budget has too few tokens for any call.
     Exhausted,
 }
 
@@ -35,7 +35,7 @@ pub(crate) enum Case {
 const LARGE: u64 = 50_000;
 /// Tokens of a small call.
 const SMALL: u64 = 10;
-/// The budget in tokens per minute. A tenth of it may be used at once.
+/// The token budget, in tokens per minute. Its bucket holds a tenth of them.
 const BUDGET: u64 = 400_000;
 
 pub(crate) struct Load {
@@ -84,8 +84,8 @@ impl Load {
     fn fill(&mut self) -> Fallible<()> {
         for number in 0..SLOTS {
             let mut ticket = self.ticket(number, SMALL);
-            // One call takes more than a tenth of the budget: down to where only small calls fit,
-            // or into debt.
+            // The first call takes most of the bucket, so that only small calls fit, or puts the
+            // bucket into debt.
             if number == 0 {
                 ticket.demand.input = match self.case {
                     Case::Slots => 1,
@@ -194,8 +194,8 @@ impl Load {
         self.scheduler.withdraw(id).then_some(tenant)
     }
 
-    /// Creates a target with free slots for [`Load::pass`]. If `budget` is `true`, each tenant has
-    /// a token budget.
+    /// Creates a target whose slots are free, for [`Load::pass`]. If `budget` is `true`, each
+    /// tenant has a budget of 6,000 tokens per minute.
     pub(crate) fn passing(budget: bool) -> Self {
         let mut target = target();
         target.default_tenant.tpm = budget.then_some(6_000);

@@ -1,5 +1,5 @@
 //! Measures the scheduler's resident memory: per waiting call, and after a million tenants have
-//! come and gone. Each figure is measured in a new process.
+//! made one call each. Each figure is measured in a new process.
 
 use std::collections::HashMap;
 use std::process::{Command, Stdio};
@@ -11,7 +11,7 @@ use crate::experiments::memory::resident;
 use crate::report::{Op, Report, Spread};
 
 const ROUNDS: usize = 3;
-/// The number of tenants that have come and gone when memory is read for the first time. The
+/// The number of tenants that have made one call each when memory is read for the first time. The
 /// scheduler keeps data of fewer tenants than this.
 const SETTLED: usize = 100_000;
 const PASSING: usize = 1_000_000;
@@ -25,7 +25,8 @@ pub(crate) enum Held {
     Many,
     /// A scheduler after a million tenants with one call each.
     Passing,
-    /// The same, where each tenant has a token budget and is in debt at the end.
+    /// A scheduler after a million tenants with one call each. Each tenant has a token budget and
+    /// is in debt at the end.
     Indebted,
     /// A map with a counter for each tenant that is never removed, like the published code of VTC.
     Counters,

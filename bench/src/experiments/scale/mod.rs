@@ -23,9 +23,10 @@ const ROUNDS: usize = 201;
 /// The number of operations of a round. Most rounds are so short that no other process interrupts
 /// them.
 const BATCH: usize = 250;
-/// The number of rounds of [`STORM`].
+/// The number of rounds in which [`STORM`] calls are withdrawn together.
 const STORMS: usize = 31;
-/// The number of calls that are withdrawn at once, as when a process with many callers exits.
+/// The number of waiting calls that are withdrawn together, as when a process with many callers
+/// exits.
 const STORM: usize = 10_000;
 
 /// A timed operation: its name, its case, the number of calls that one operation handles, and its

@@ -1,5 +1,5 @@
-//! Simulates, event by event, a target under a flood of calls. Calls the scheduler in the same way
-//! as the gate does.
+//! Simulates a target under a flood of calls, event by event. The scheduler is called in the same
+//! way as by the gate.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap, VecDeque};
@@ -15,15 +15,15 @@ use tidegate::tokens::Demand;
 
 use crate::virtual_time;
 
-/// The pattern in which the calls of a stream arrive.
+/// The pattern in which the calls of a [`Stream`] arrive.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum ArrivalPattern {
     /// This number of calls waits at all times.
     Flood(usize),
     /// Poisson arrivals at this rate per second.
     Poisson(f64),
-    /// Alternating periods of this number of seconds: `Flood` with the given number of calls, then
-    /// none.
+    /// Alternating periods: `Flood` with the number of calls in the first field, then no calls. The
+    /// second field is the length of each period, in seconds.
     OnOff(usize, f64),
 }
 
@@ -34,7 +34,7 @@ pub(super) struct Stream {
     pub(super) lane: Lane,
     /// Shortest and longest service time, in seconds.
     pub(super) service: (f64, f64),
-    /// Fewest and most tokens of a call. They are also its cost.
+    /// Fewest and most tokens of a call. The cost of a call is its number of tokens.
     pub(super) tokens: (u64, u64),
     pub(super) comes: ArrivalPattern,
 }
@@ -48,11 +48,11 @@ pub(super) struct Account {
     /// For each call that still waits at the end, its wait so far in seconds, and the calls ahead
     /// of it when it arrived.
     pub(super) left: Vec<(f64, Ahead)>,
-    /// The longest time, in seconds, during which calls waited although the stream held fewer slots
-    /// than its floor.
+    /// The longest time, in seconds, during which calls of the stream waited although it held fewer
+    /// slots than are reserved for it (its floor).
     pub(super) below_floor: f64,
-    /// Slot-seconds: the sum, over the seconds in which the stream had calls waiting or running, of
-    /// the slots that it held. `wanted` is the number of these seconds.
+    /// The time that the stream's calls held slots, summed over the slots, in slot-seconds. The
+    /// field `wanted` is the time in seconds in which the stream had calls waiting or running.
     pub(super) held: f64,
     pub(super) wanted: f64,
 }
@@ -248,8 +248,8 @@ impl Flood {
         }
     }
 
-    /// Updates `below_floor`, `held` and `wanted` of each stream. Must be called after all possible
-    /// dispatches of a moment.
+    /// Adds the time since the last call of this function to the fields `below_floor`, `held` and
+    /// `wanted` of each stream's records. Must be called after all possible dispatches of a moment.
     fn watch(&mut self, now: Duration) {
         let passed = (now - self.seen).as_secs_f64();
         self.seen = now;

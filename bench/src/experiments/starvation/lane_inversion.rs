@@ -1,5 +1,5 @@
-//! Checks that ageing does not invert lanes: many long batch calls wait, while interactive calls
-//! keep arriving.
+//! Checks that ageing (waiting calls move up to higher lanes) does not invert the priority of the
+//! lanes: many long batch calls wait, while interactive calls keep arriving.
 
 use std::time::Duration;
 
@@ -45,11 +45,12 @@ const CASES: [Case; 3] = [
     Case { name: "batch comes second, Poisson", poisson: true, batch_first: false, wait: None },
     Case { name: "batch comes first", poisson: false, batch_first: true, wait: None },
 ];
-/// The interactive lane's floor in the runs with `reclaim`, as a share of the slots. It is twice
-/// what the lane needs on average.
+/// The share of the slots that is reserved for the interactive lane (its floor) in the runs with
+/// `reclaim`. It is twice the share that the lane needs on average.
 const FLOOR: f64 = 0.5;
-/// The threshold for the p99 wait divided by that under strict priority. The gate must not exceed
-/// it, and serving the lanes in turns must.
+/// The threshold for the p99 wait of interactive calls, divided by that under strict priority.
+/// Tidegate must not exceed it. Serving the lanes in turns must exceed it, which shows that the
+/// test detects an inversion.
 const NEAR: f64 = 1.1;
 
 impl Case {

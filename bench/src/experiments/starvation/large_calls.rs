@@ -1,6 +1,6 @@
 //! Measures the waits of large calls among small calls of the same lane. Free capacity goes to
-//! small calls first, until the large call has aged. From then on, capacity is reserved for the
-//! large call.
+//! small calls first, until the large call has waited for the ageing time. From then on, capacity
+//! is reserved for the large call.
 
 use tidegate::Lane;
 use tidegate::config::{RateConfig, TargetConfig};
@@ -30,10 +30,10 @@ struct Case {
 
 /// Returns the maximum wait of a large call, in seconds.
 ///
-/// The wait has three parts: until the call has aged, until it is the first of its lane, and until
-/// enough capacity is reserved. In the second part, the calls ahead of it in its own tenant's queue
-/// are dispatched. By start-time fair queueing, each other tenant gets at most as many tokens in
-/// that time, plus one largest call.
+/// The wait has three parts: until the call has waited for the ageing time, until it is the first
+/// of its lane, and until enough capacity is reserved. In the second part, the calls ahead of it in
+/// its own tenant's queue are dispatched. By start-time fair queueing, each other tenant gets at
+/// most as many tokens in that time, plus one largest call.
 fn bound(case: &Case, ahead: Ahead) -> f64 {
     let others = FLOODING * (ahead.tokens + case.large + SMALL);
     let before = (others + ahead.tokens) as f64 / case.pace;
@@ -52,8 +52,8 @@ fn cases() -> [Case; 2] {
         drain: 20_000.0 / pace,
         target: TargetConfig { rates, ..target() },
     };
-    // While a large call runs, there is room for four small ones, of at least 500 tokens in 1.5 s.
-    // All calls end within the longest service time.
+    // While a large call runs, four small ones fit beside it, of at least 500 tokens in 1.5 s. All
+    // calls end within the longest service time.
     let memory = Case {
         name: "large calls, memory",
         large: 30_000,

@@ -1,9 +1,9 @@
 //! Checks that no call waits forever, during an hour of floods.
 //!
 //! The cases are calls of the lowest lane below a flood of the highest, large calls among small
-//! ones, floors, tenants with earlier calls among ten thousand new ones, and interactive calls
-//! above old batch work. The maximum wait of a call is derived from the rules and from the calls
-//! ahead of it ([`bound`], [`large_calls`]), not from a measurement.
+//! ones, floors (reserved slots), tenants with earlier calls among ten thousand new ones, and
+//! interactive calls above old batch work. The maximum wait of a call is derived from the rules and
+//! from the calls ahead of it ([`bound`], [`large_calls`]), not from a measurement.
 
 mod flood;
 mod lane_inversion;
@@ -60,13 +60,13 @@ fn batch(tenant: &'static str) -> Stream {
     }
 }
 
-/// Returns the maximum wait, in seconds, of a batch call that has `ahead` before it in its tenant's
-/// queue. `tenants` is the number of tenants in the lane.
+/// Returns the maximum wait, in seconds, of a batch call. `ahead` are the calls before it in its
+/// tenant's queue, and `tenants` is the number of tenants in the lane.
 ///
-/// The call is raised to the highest lane after twice `aging`. From then on its lane may hold one
-/// of the eight slots before any higher lane, because its oldest call is no younger. If no batch
-/// call runs, the lane gets the next slot that is released, except for one that another raised lane
-/// gets. So one batch call is dispatched per longest service time.
+/// The call moves up to the highest lane after twice the ageing time. From then on, the batch lane
+/// may hold one of the eight slots ahead of any higher lane, because its oldest call is no younger
+/// than theirs. If no batch call runs, the lane gets the next slot that is released, except for one
+/// that another raised lane gets. So one batch call is dispatched per longest service time.
 ///
 /// Before the call, the calls ahead of it in its tenant's queue are dispatched. By start-time fair
 /// queueing, each other tenant of the lane gets at most the cost of those calls, plus one largest
@@ -156,8 +156,8 @@ fn record_batch(report: &mut Report, name: &str, on: &[Vec<Account>], off: &[Vec
     );
 }
 
-/// Measures the floors (reserved slots) of a lane and of a tenant whose calls come and go. While
-/// they have no calls, others borrow the reserved slots.
+/// Measures whether a lane and a tenant with floors (reserved slots) get their slots, although
+/// their calls come and go. While they have no calls, others borrow the reserved slots.
 fn floors(report: &mut Report, seeds: Seeds) -> Fallible<()> {
     eprintln!("floors");
     let mut streams = vec![

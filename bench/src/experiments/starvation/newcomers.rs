@@ -46,13 +46,12 @@ fn calls(slots: usize, regular: bool, seed: u64) -> Vec<Call> {
     all.into_iter().map(call).collect()
 }
 
-/// Returns how close the calls come to their bound, as the highest ratio over all calls. At most 1
-/// if the bound is kept.
+/// Returns, for the call that comes closest to its bound, the work that the call waited for,
+/// divided by the bound. At most 1 if the bound holds for all calls.
 ///
-/// The ratio of a call is the work, in seconds of service time, that was dispatched while the call
-/// was the first waiting call of its tenant, divided by the bound. The bound is `2 (n + 1) + slots`
-/// times the longest service time. Here, `n` is the highest number of tenants that waited at the
-/// same time.
+/// The work is the sum of the service times, in seconds, of all calls that were dispatched while
+/// the call was the first waiting call of its tenant. The bound is `2 (n + 1) + slots` times the
+/// longest service time. Here, `n` is the highest number of tenants that waited at the same time.
 fn worst(calls: &[Call], dispatched: &DispatchTimes, slots: usize, horizon: Duration) -> f64 {
     // Events in order. At the same moment, arrivals come before dispatches.
     let mut events: Vec<(Duration, bool, usize)> = Vec::new();
@@ -97,7 +96,7 @@ fn worst(calls: &[Call], dispatched: &DispatchTimes, slots: usize, horizon: Dura
 
 struct Outcome {
     worst: f64,
-    /// The longest wait of a resident's call, in mean service times.
+    /// The longest wait of a resident tenant's call, in multiples of the mean service time.
     resident: f64,
 }
 

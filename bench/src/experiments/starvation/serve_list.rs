@@ -153,8 +153,8 @@ impl Order for Ours {
     }
 }
 
-/// Strict priority of lanes, first come, first served in each. It has the shortest waits in the
-/// highest lane of all policies that neither interrupt calls nor keep slots free.
+/// Strict priority of lanes, first come, first served in each lane. Of all policies that neither
+/// interrupt calls nor keep slots free, this policy has the shortest waits in the highest lane.
 #[derive(Default)]
 pub(super) struct Strict([VecDeque<usize>; 3]);
 
@@ -214,8 +214,8 @@ impl Order for Fifo {
     }
 }
 
-/// Start-time fair queueing as published. Its virtual time is the start tag of the call that was
-/// dispatched last.
+/// Start-time fair queueing as published. Its virtual time is the highest start tag of the
+/// dispatched calls.
 #[derive(Default)]
 pub(super) struct StartTime {
     now: f64,
@@ -226,7 +226,8 @@ pub(super) struct StartTime {
 
 /// The waiting calls of a tenant, with their costs in milliseconds.
 struct Line {
-    /// The virtual time at which the tenant began to wait.
+    /// The virtual time (see [`StartTime`]) at which the tenant began to wait: when a call arrived
+    /// and its queue was empty.
     since: f64,
     calls: VecDeque<(usize, f64)>,
 }

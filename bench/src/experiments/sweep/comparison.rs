@@ -17,9 +17,11 @@ pub(crate) struct Verdict {
     pub(crate) binding: Option<Binding>,
     pub(crate) true_cap: usize,
     /// The goodput in the long run with the suggested configuration, divided by the goodput at the
-    /// best stable cap. 0 if the sweep gave no answer.
+    /// best stable cap ([`Yield::is_stable`](super::long_run_yield::Yield::is_stable)). 0 if the
+    /// sweep gave no answer.
     pub(crate) ratio: f64,
-    /// Whether more than 1 % of attempts fail in the long run with the suggested configuration.
+    /// Whether more than 1 % of attempts fail, or the client is overloaded, in the long run with
+    /// the suggested configuration.
     pub(crate) infeasible: bool,
     pub(crate) class_right: bool,
     pub(crate) covers: bool,
@@ -31,8 +33,8 @@ pub(crate) struct Verdict {
 }
 
 impl Verdict {
-    /// Compares the answer of a sweep with the truth that `curve` has. The answer is a
-    /// configuration with a cap, and with rates if these limit the server.
+    /// Compares the answer of a sweep with the best cap of the server, as measured by `curve`. The
+    /// answer is a configuration with a cap, and with rates if these limit the server.
     pub(crate) fn of(scenario: &Scenario, played: &SweepResult, curve: &Curve, seed: u64) -> Fallible<Self> {
         let answer = &played.outcome.answer;
         let truth = curve.truth();

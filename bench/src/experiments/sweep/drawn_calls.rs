@@ -65,7 +65,7 @@ impl Spread {
         }
     }
 
-    /// Returns the given quantile, from 0 to 1, of a distribution with mean 1.
+    /// Returns the length at the given quantile (from 0 to 1), divided by the mean length.
     fn at(self, quantile: f64) -> f64 {
         match self {
             Spread::Narrow => 0.75 + 0.5 * quantile,

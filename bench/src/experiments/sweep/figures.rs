@@ -8,11 +8,13 @@ use super::comparison::Verdict;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Figures {
     /// The median, over the seeds, of the goodput with the suggested configuration, divided by that
-    /// of the best stable cap. A cap is stable if at most 1 % of attempts fail with it.
+    /// of the best stable cap. A cap is stable if at most 1 % of attempts fail with it and the
+    /// client is not overloaded.
     pub(crate) ratio: f64,
-    /// The tenth percentile, over the seeds, of the same ratio.
+    /// The tenth percentile, over the seeds, of the ratio whose median is `ratio`.
     pub(crate) ratio_p10: f64,
-    /// The share of the answers, from 0 to 1, with which more than 1 % of attempts fail.
+    /// The share of the answers, from 0 to 1, with which more than 1 % of attempts fail or the
+    /// client is overloaded.
     pub(crate) infeasible: f64,
     /// The share of the answers, from 0 to 1, that name the correct binding limit (the limit that
     /// determines the best cap).

@@ -4,8 +4,8 @@
 //! System Behavior" (ICDCSW 2011), for a concave increasing curve. The first step of the method,
 //! smoothing, is left out because there are few points.
 
-/// Returns the index of the knee of `points`, which are in order of `x`. Returns `None` if there is
-/// no knee.
+/// Returns the index of the knee of `points`, which are in order of `x`. A higher `sensitivity`
+/// requires a clearer knee. Returns `None` if there is no knee.
 pub(crate) fn knee(points: &[(f64, f64)], sensitivity: f64) -> Option<usize> {
     let (first, last) = (points.first()?, points.last()?);
     let least = points.iter().map(|(_, y)| *y).fold(f64::INFINITY, f64::min);
@@ -14,7 +14,7 @@ pub(crate) fn knee(points: &[(f64, f64)], sensitivity: f64) -> Option<usize> {
     if points.len() < 3 || width <= 0.0 || height <= 0.0 {
         return None;
     }
-    // Normalised to the unit square, then the height above its diagonal.
+    // The height of each point above the diagonal, after normalising the points to the unit square.
     let above: Vec<f64> = points.iter().map(|(x, y)| (y - least) / height - (x - first.0) / width).collect();
     // One over the number of steps: the mean difference of consecutive normalised x.
     let spacing = 1.0 / (points.len() - 1) as f64;

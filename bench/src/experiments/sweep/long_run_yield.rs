@@ -36,21 +36,23 @@ pub(crate) struct Yield {
     pub(crate) busy: f64,
 }
 
-/// The busy share above which the client counts as overloaded, because it reads answers long after
-/// their arrival. The sweep has the same threshold.
+/// The share of time in which the client is busy above which it counts as overloaded, because it
+/// reads answers long after their arrival. The sweep has the same threshold.
 const HOLDS: f64 = 0.95;
 
 impl Yield {
     /// Returns `true` if at most 1 % of attempts fail and the client is not overloaded.
     ///
-    /// A sweep accepts a cap with 0.5 % of failed attempts, and rejects one with 3 %.
+    /// A sweep accepts a cap with which 0.5 % of attempts fail, and rejects one with 3 %. The
+    /// threshold here lies in between.
     pub(crate) fn is_stable(&self) -> bool {
         self.failed <= 0.01 && self.busy <= HOLDS
     }
 }
 
-/// Measures the long-run yield of a configuration. `lines` is its TOML text, with a target at
-/// [`URL`](crate::client_call::URL). `cap` is the target's maximum concurrency.
+/// Measures the long-run yield of a configuration in front of `server`. `lines` is the
+/// configuration as TOML text, with a target at [`URL`](crate::client_call::URL). `cap` is the
+/// target's maximum concurrency, and `works` has the calls, which are repeated.
 pub(crate) fn measure_yield(
     server: &Server,
     lines: &str,

@@ -1,6 +1,6 @@
-//! Measures the truth about a server, with which the answers of sweeps are compared: the best cap,
-//! found from the long-run yield (goodput and failures) of each cap that could be an answer, in the
-//! server's final state.
+//! Measures the truth about a server, with which the answers of sweeps are compared: its best cap.
+//! The best cap is found from the long-run yields (goodput and failures), in the server's final
+//! state, of all caps that could be an answer.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -17,8 +17,8 @@ use crate::client_call::URL;
 use crate::trace_lengths::Work;
 use crate::{Fallible, virtual_time};
 
-/// A stable cap is right if its goodput is at most this share below the best goodput of all stable
-/// caps.
+/// A stable cap counts as a right answer if its goodput is at most this share below the best
+/// goodput of all stable caps.
 const TOLERANCE: f64 = 0.02;
 /// The seed that the measured calls are drawn from.
 const SEED: u64 = 9_999;
@@ -40,14 +40,15 @@ pub(crate) struct Curve {
     pub(crate) key: String,
 }
 
-/// The truth about one server: its right caps, and the best goodput.
+/// The truth about one server: its right caps (those with nearly the best goodput), and the best
+/// goodput.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Truth {
     /// The smallest right cap: stable, and within [`TOLERANCE`] of the best goodput.
     pub(crate) cap: usize,
     /// The best goodput of all stable caps, in calls per second.
     pub(crate) goodput: f64,
-    /// The largest right cap.
+    /// The largest right cap: stable, and within [`TOLERANCE`] of the best goodput.
     pub(crate) up_to: usize,
 }
 
@@ -74,12 +75,12 @@ impl Curve {
         }
     }
 
-    /// Measures the caps that the truth depends on: those around the smallest right cap, those from
-    /// the largest stable cap to the first unstable one, and some others.
+    /// Measures the yields of the caps that the truth depends on: those around the smallest right
+    /// cap, those from the largest stable cap to the first unstable one, and some others.
     fn measure(&self) -> Fallible<()> {
         let mut cap = 1;
         let (mut most, mut unstable) = (0.0_f64, 0);
-        // Up to a cap after which nothing better can follow.
+        // Stops at a cap above which no better cap can follow.
         while cap <= MAX_CAP && unstable < 2 {
             let seen = self.at(cap)?;
             unstable = if seen.is_stable() { 0 } else { unstable + 1 };
@@ -103,7 +104,7 @@ impl Curve {
         let best = reaches(1.0);
         let before = known.range(..best).next_back().map_or(1, |(cap, _)| *cap);
         let after = known.range(best + 1..).next().map_or(best, |(cap, _)| *cap);
-        // All caps around a peak. Otherwise every few caps.
+        // All caps around the peak, or every few caps if these are many.
         let peak = (before..=after).step_by(1 + (after - before) / 8);
         for cap in (below..=reaches(1.0 - TOLERANCE / 4.0)).chain(last.min(above)..=above).chain(peak) {
             self.at(cap)?;
@@ -147,8 +148,8 @@ impl Curve {
         self.rate.is_some()
     }
 
-    /// Returns the truth about the server. It is computed once, from the yields that are known at
-    /// the first call.
+    /// Returns the right caps and the best goodput of the server. They are computed once, from the
+    /// yields that are known at the first call.
     pub(crate) fn truth(&self) -> Truth {
         *self.truth.get_or_init(|| self.read())
     }

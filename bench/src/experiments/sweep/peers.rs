@@ -1,5 +1,5 @@
-//! Two other methods to find a cap. Their callers use no gate: each makes the next call when its
-//! last one has ended.
+//! The peers of `sweep`: two other methods to find a cap. They make calls without a gate, from as
+//! many callers as the cap. Each caller makes its next call when its last one has ended.
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -40,7 +40,7 @@ const MOST: usize = 128;
 impl Peer {
     pub(crate) const ALL: [Peer; 2] = [Peer::Linear, Peer::Doubling];
 
-    /// Returns the name in figure names and tables.
+    /// Returns the name of the method in figures and tables.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Peer::Linear => "linear sweep with Kneedle",

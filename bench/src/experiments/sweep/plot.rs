@@ -11,7 +11,7 @@ use crate::Fallible;
 /// A scenario, with the answers of Tidegate and of the peers compared with the truth ([`Verdict`]).
 pub(crate) type Row<'a> = (&'a PreparedScenario, &'a [Verdict], &'a [(Peer, Vec<Verdict>)]);
 
-/// Colours that readers with colour blindness can distinguish.
+/// Blue. Like the other colours below, it can be distinguished by readers with colour blindness.
 const BLUE: RGBColor = RGBColor(0, 114, 178);
 const ORANGE: RGBColor = RGBColor(230, 159, 0);
 const GREEN: RGBColor = RGBColor(0, 158, 115);

@@ -39,9 +39,8 @@ impl PreparedScenario {
         self.curves.values()
     }
 
-    /// Returns the curve of long-run yields of a variant: after the server's change if `changed` is
-    /// `true`, otherwise before it. A sweep that ended before the change is compared with the curve
-    /// before it. `None` if the variant has no such curve.
+    /// Returns the curve of long-run yields of a variant's server: after the change of the server
+    /// if `changed` is `true`, otherwise before it. `None` if there is no such curve.
     pub(crate) fn curve(&self, variant: Variant, changed: bool) -> Option<&Curve> {
         let state = if changed { State::After } else { State::Before };
         self.curves.get(&Curve::of(&self.scenario, variant, state).key)

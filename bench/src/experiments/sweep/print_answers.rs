@@ -10,7 +10,8 @@ use crate::report::Report;
 use crate::seeds::Seeds;
 use crate::{Fallible, virtual_time};
 
-/// Runs a sweep of each scenario on each seed, and returns a report of its answer and its cost.
+/// Runs a sweep of each scenario on each seed. Returns a report of the answers and of what they
+/// cost.
 pub(crate) fn answers(seeds: Seeds) -> Fallible<Report> {
     let mut report = Report::new("sweep", seeds);
     for prepared in scenarios::all().into_iter().map(PreparedScenario::new) {

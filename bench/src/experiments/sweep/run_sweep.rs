@@ -1,4 +1,5 @@
-//! Runs one complete sweep (search, driver and gate) in virtual time.
+//! Runs one complete sweep (the search, the code that makes its calls, and the gate) in virtual
+//! time.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -77,8 +78,8 @@ pub(crate) fn play(
     })
 }
 
-/// A file with the calls, as a user would give it to `tidegate sweep`, so that lengths equal those
-/// of the oracle. It is removed on drop.
+/// A temporary file with the calls, as a user would give it to `tidegate sweep`. With the file, the
+/// calls have the same lengths as those of the oracle. The file is removed on drop.
 struct Lines(PathBuf);
 
 impl Lines {

@@ -17,7 +17,7 @@ pub(crate) struct Scenario {
     pub(crate) name: &'static str,
     /// The binding limit, which determines the best cap. A sweep should name it.
     pub(crate) binds: Binding,
-    /// The number of different servers. Consecutive pairs of seeds use them in turn.
+    /// The number of different servers. Each pair of consecutive seeds uses the next of them.
     pub(crate) kinds: usize,
     pub(crate) lengths: Lengths,
     build: fn(ServerInputs) -> SimConfig,
@@ -45,7 +45,8 @@ pub(crate) enum State {
     After,
 }
 
-/// The properties of a seed that the best cap depends on.
+/// The properties of a scenario's server and calls that differ between seeds and that the best cap
+/// depends on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Variant {
     pub(crate) kind: usize,
@@ -114,8 +115,8 @@ fn server(step: StepCost, faults: Faults) -> SimConfig {
 }
 
 /// Returns the step cost of a server that makes ten tokens per second for a single call, and has
-/// its maximum throughput at `peak` concurrent calls. `sigma` is the contention of the universal
-/// scalability law.
+/// its maximum throughput at `peak` concurrent calls. `sigma` is the contention coefficient of the
+/// universal scalability law, from 0 to 1.
 fn usl(peak: f64, sigma: f64) -> StepCost {
     StepCost::usl(1e3 / STEP_MS, sigma, (1.0 - sigma) / (peak * peak))
 }

@@ -16,7 +16,8 @@ use crate::Fallible;
 pub(crate) struct Server {
     pub(crate) config: SimConfig,
     pub(crate) round_trip: Duration,
-    /// The time that the client needs to read an event. Zero if the client is not slow.
+    /// The time that the client needs to read an event of a stream. Zero if the client is not the
+    /// slow one of [`slow_client`](super::slow_client).
     pub(crate) read_time: Duration,
 }
 

@@ -1,8 +1,8 @@
-//! Measures a gateway in front of two backends. Its answers announce the limits of both in turn,
-//! and it admits less than either.
+//! Measures clients of a gateway in front of two backends. The gateway's answers announce the
+//! limits of both backends in turn, and both are higher than the limit that the gateway enforces.
 //!
-//! Only its 429s show the true limit. It is compared with a gateway that always announces the same
-//! limit, which is too high as well.
+//! Only its 429s show the true limit. The results are compared with those of a gateway that always
+//! announces the same limit, which is too high as well.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -80,8 +80,8 @@ struct Bucket {
 }
 
 impl Bucket {
-    /// Takes `cost` tokens and returns `None`. If there are too few, takes none and returns the
-    /// time until the next try.
+    /// Takes `cost` tokens and returns `None`. If the bucket has too few tokens, takes none and
+    /// returns the time after which to try again.
     fn take(&mut self, cost: f64) -> Option<Duration> {
         let (now, rate) = (Instant::now(), self.share * self.limit / 60.0);
         self.level = (self.level + rate * (now - self.at).as_secs_f64()).min(rate * DEPTH);

@@ -1,11 +1,12 @@
-//! The calls of `tokens`: lengths from the traces, with generated texts and limits.
+//! The calls of `tokens`: lengths from the traces, with generated texts and a generated
+//! `max_tokens`.
 //!
 //! - Each call is of one of four tenants, each with prompts of one style ([`Style`]), so that bytes
 //!   per token differ by more than a factor of two.
-//! - `max_tokens` is set as people set it: in 85 % of the calls, to one of 256 to 8,192, regardless
-//!   of the answer. A longer answer is cut.
-//! - Calls are in the trace's order from a random starting point. 96 callers each make the next
-//!   call at once, so there is always a backlog.
+//! - `max_tokens` is set as people set it: 85 % of the calls have a power of two from 256 to 8,192,
+//!   regardless of the answer. A longer answer is cut.
+//! - Calls are in the trace's order from a random starting point. Each of 96 callers makes its next
+//!   call immediately after its last one, so calls are always waiting.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -66,8 +67,8 @@ impl Load {
         Ok(Self { seed, calls: calls.collect() })
     }
 
-    /// Makes calls, one after the other, until `until`. `next` is the index of the next call of all
-    /// callers.
+    /// Makes calls, one after the other, until the time `until`. `next` is the index of the next
+    /// call, which all callers share.
     pub(super) async fn work(self: Arc<Self>, through: Transport, next: Arc<AtomicUsize>, until: Instant) {
         while Instant::now() < until {
             let Some(call) = self.calls.get(next.fetch_add(1, Ordering::Relaxed) % self.calls.len()) else {

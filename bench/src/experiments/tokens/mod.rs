@@ -1,4 +1,4 @@
-//! Measures how much of a quota of tokens per minute is used, and the number of 429s, through the
+//! Measures the used share of a quota of tokens per minute, and the number of 429s, through the
 //! client in virtual time.
 //!
 //! Lengths are from Azure's traces. Texts, tenants and `max_tokens` are generated (see [`load`]).
@@ -45,8 +45,8 @@ struct Scene {
     terms: Terms,
     /// Whether the quota is configured. If `false`, the gate learns it from the response headers.
     configured: bool,
-    /// Whether the provider's way of counting is configured although headers would show it. Without
-    /// headers, it is always configured.
+    /// Whether the provider's way of counting tokens is configured, although the gate could learn
+    /// it from headers. Without headers, it is always configured.
     counting_configured: bool,
 }
 
@@ -104,7 +104,7 @@ enum Contestant {
     /// A bucket that charges a quarter of the characters and all of `max_tokens`, with the retries
     /// of openai's client.
     Quarter,
-    /// openai's client without a limiter: calls are sent at once, and retried after a 429.
+    /// openai's client without a limiter: calls are sent immediately, and retried after a 429.
     Nobody,
     /// A bucket that refills at a share of the announced limit. The share is decreased by 429s, and
     /// reset when another limit is announced.

@@ -1,5 +1,5 @@
-//! Counts the answers until the gate knows the true quota, if the configured quota is wrong or
-//! missing.
+//! Counts the answers that the gate needs to learn the true quota from headers, if the configured
+//! quota is wrong or missing.
 
 use std::sync::Arc;
 

@@ -1,10 +1,10 @@
-//! Records which calls run and wait, and computes from this what is left of each limit, to check
-//! the scheduler's decisions. Nothing here reads the scheduler's state.
+//! Checks the scheduler's decisions: records which calls run and wait, and computes from these
+//! records how much of each limit is left. Nothing here reads the scheduler's state.
 //!
 //! The rules are those of the documentation: a call is dispatched if there is a slot, its tenant is
-//! below its cap and has tokens of its own, and each budget and the memory have room for the call.
-//! A budget smooths its rate: it uses 98.5 % of the rate, up to `burst` at once, and 99 % of a
-//! minute's tokens in any minute.
+//! below its cap and has tokens of its own, and the call fits in each budget and in the memory. A
+//! budget smooths its rate: it refills at 98.5 % of the rate, saves at most `burst` seconds of it,
+//! and grants at most 99 % of a minute's tokens in any minute.
 
 use std::collections::BTreeMap;
 
@@ -19,7 +19,7 @@ const PACE: f64 = 0.985;
 const MINUTE: f64 = 0.99;
 const SHORTEST_BURST: f64 = 0.25;
 
-/// The kinds of budgets: requests, tokens, input tokens and output tokens.
+/// The number of kinds of budgets: requests, tokens, input tokens and output tokens.
 const KINDS: usize = 4;
 
 /// Names of the rules that may keep a call waiting, in the order of their indices.
@@ -40,7 +40,8 @@ pub(super) struct Call {
     pub(super) tenant: usize,
     pub(super) lane: usize,
     pub(super) demand: Demand,
-    /// The time at which the call was queued for the first time, in seconds.
+    /// The time at which the call was queued for the first time, in seconds since the start of the
+    /// run.
     pub(super) queued: f64,
     /// The call's position in its queue. The first part is the time of queueing in seconds, plus a
     /// delay that grows with the call's length if short calls are preferred. The second part is the
@@ -72,8 +73,8 @@ pub(super) struct Accounts {
     tenants: Vec<Tenant>,
     /// The tokens of engine memory that may be used. `None` if memory is not limited.
     memory: Option<f64>,
-    /// The typical output of recent calls, in tokens. The same amount of memory is kept free for
-    /// the answer of the next call.
+    /// A moving average of the expected outputs of admitted calls, in tokens. The same amount of
+    /// memory is kept free for the answer of the next call.
     typical: f64,
     pub(super) waiting: BTreeMap<u64, Call>,
     pub(super) running: BTreeMap<u64, (Call, Charge)>,
@@ -157,7 +158,8 @@ impl Accounts {
         self.running.insert(number, (call, charge));
     }
 
-    /// Corrects the charges of a call to what the provider reports. `at` is the time in seconds.
+    /// Replaces the charges of a call by those of the token counts that the provider reports. `at`
+    /// is the time in seconds since the start of the run.
     pub(super) fn settle(&mut self, at: f64, number: u64, usage: &Usage) {
         let Some((call, charge)) = self.running.get(&number).copied() else { return };
         let demand = Demand {
@@ -225,7 +227,7 @@ impl Accounts {
     /// rounding errors. Returns `None` if the call may be admitted.
     pub(super) fn violated_rule(&self, at: f64, call: &Call) -> Option<usize> {
         let own = self.tenants.get(call.tenant).and_then(|tenant| tenant.own.as_ref());
-        // Requests come in whole cells: one may be available and another almost.
+        // Requests are counted in whole units: one may be available and another almost.
         let slack = [2.0, 1e-3, 1e-3, 1e-3];
         let budgets = self.budgets.iter().zip(self.need(&call.demand)).zip(slack);
         let over = budgets.map(|((budget, cost), slack)| {
@@ -283,7 +285,8 @@ impl Accounts {
         heads
     }
 
-    /// Returns `true` if the scheduler may keep a call that fits waiting in favour of an aged call.
+    /// Returns `true` if the scheduler may keep a call waiting, although it fits, in favour of an
+    /// aged call (one that has waited for the ageing time).
     ///
     /// The aged call is the head (first call) of the same queue. Or it is the head of another queue
     /// whose tenant is within its own limits, and it lacks a resource of the target that the given

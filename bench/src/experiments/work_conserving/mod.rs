@@ -1,11 +1,11 @@
-//! Checks by brute force whether a call ever waits that could be admitted: random scenarios with
-//! every policy enabled, and a check of all waiting calls after each event.
+//! Checks by brute force whether a call ever waits although it could be admitted: runs random
+//! scenarios with all policies, and checks all waiting calls after each event.
 //!
-//! The check is independent of the scheduler ([`accounts`]). It computes slots, caps, tenants'
-//! tokens, budgets and memory anew. If a call has room in all of them while no cool-down is active,
-//! the time from then on is a *gap*. The only exception is a call that is *held*: kept waiting in
-//! favour of the first call of a queue, which has aged. This aged call must then exist, and must
-//! lack a resource that the held call would take.
+//! The check is independent of the scheduler ([`admission_check`]). It computes slots, caps,
+//! tenants' tokens, budgets and memory anew. If a waiting call fits in all of them while no
+//! cool-down is active, the time from then on is a *gap*. The only exception is a call that is
+//! *held*: kept waiting in favour of the first call of a queue, which has waited for the ageing
+//! time. This aged call must then exist, and must lack a resource that the held call would take.
 
 mod admission_check;
 mod random_configuration;
@@ -25,7 +25,8 @@ pub(crate) const SCENARIOS: Seeds = Seeds::new(2_000, 2_999);
 /// A count over all scenarios: its name, and the function that reads it.
 type Count = (&'static str, fn(&Found) -> usize);
 
-/// Simulates all scenarios with and without defects of the driver, and returns the report.
+/// Simulates all scenarios with and without deliberate defects in the code that calls the
+/// scheduler, and returns the report.
 pub(crate) fn measure(scenarios: Seeds) -> Fallible<Report> {
     let mut report = Report::new("work-conserving", [scenarios.first, scenarios.last]);
     let [real, skips, stops] = [Defect::No, Defect::OneDispatch, Defect::StopsAtMisfit]

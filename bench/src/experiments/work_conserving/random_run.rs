@@ -1,5 +1,5 @@
-//! Simulates one scenario of random events. After each event, takes the steps that every driver of
-//! the scheduler takes, and checks the waiting calls.
+//! Simulates one scenario of random events. After each event, it makes the same calls to the
+//! scheduler as the gate, and checks the waiting calls.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -25,12 +25,14 @@ use crate::virtual_time;
 const EVENTS: usize = 300;
 /// The mean time between two events, in seconds. A scenario takes less than a minute.
 const PAUSE: f64 = 0.12;
-/// The maximum delay of a timer, in seconds.
+/// The delay, in seconds, with which a waiting call may be dispatched after it could have been,
+/// because timers are not exact.
 const LATE: f64 = 1e-3;
 /// The time in seconds after a cool-down in which the target may still be recovering from it.
 const WAY_BACK: f64 = 12.0;
 
-/// A deliberate defect of the driver. The runs with a defect show that the check finds one.
+/// A deliberate defect in the code that calls the scheduler. The runs with a defect show that the
+/// check finds it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Defect {
     /// No defect.
@@ -297,8 +299,8 @@ impl Play {
         }
     }
 
-    /// Takes the steps that every driver takes after an event: expires and dispatches waiting
-    /// calls.
+    /// Makes the calls to the scheduler that the gate makes after an event: expires and dispatches
+    /// waiting calls.
     fn settle(&mut self) {
         let now = self.at();
         for (number, refusal) in self.scheduler.expired(now) {
@@ -355,8 +357,8 @@ impl Play {
         }
     }
 
-    /// Checks for each waiting call whether it could have been dispatched between now and `until`,
-    /// a period without events. Adds the result to `found`.
+    /// Adds the time until `until`, a period without events, to the times in `found`, by checking
+    /// for each waiting call whether it could have been dispatched.
     fn check_waiting(&mut self, until: f64) {
         if self.accounts.waiting.is_empty() {
             return;

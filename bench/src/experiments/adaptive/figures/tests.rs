@@ -1,4 +1,4 @@
-//! Tests of which calls count, and of when a limit has settled.
+//! Tests of the figures of a run: which calls are counted, and when a limit counts as settled.
 
 use super::*;
 use crate::experiments::adaptive::prepared_scenario::{Phase, Server, TERMS};

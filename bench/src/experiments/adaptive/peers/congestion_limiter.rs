@@ -1,9 +1,10 @@
 //! The algorithms of the crate congestion-limiter 0.1.0 as contenders.
 //!
-//! Only the crate's own limiter can create samples. It needs a token that it issued, and reads
-//! tokio's clock. So each sample goes through a limiter whose own limit is never reached, on a
-//! runtime whose paused clock is advanced to the time of the event. The limiter passes the sample
-//! to the algorithm, and the driver admits calls by the algorithm's limit.
+//! Only the crate's own limiter can create the samples that the algorithms learn from. It needs a
+//! token that it issued, and reads tokio's clock. So each sample goes through a limiter whose own
+//! limit is never reached, on a runtime whose paused clock is advanced to the time of the event.
+//! The limiter passes the sample to the algorithm, and the simulated client admits calls by the
+//! algorithm's limit.
 //!
 //! The crate's third algorithm, Gradient, cannot take part, with or without a window. After ten
 //! samples it panics at the first sample below its average, because it subtracts unsigned durations
@@ -28,7 +29,7 @@ use super::super::contender::{Contender, Sent};
 use super::report_once::ReportedOutcome;
 
 const START: usize = 10;
-/// A limit that is never reached.
+/// A limit, in concurrent calls, that is never reached.
 const ROOM: usize = 1 << 20;
 
 /// Returns AIMD that reacts to errors only. This algorithm ignores latencies.
@@ -36,8 +37,8 @@ pub(super) fn aimd(now: Instant) -> Congestion<Aimd> {
     Congestion::new(now, None, || Aimd::new_with_initial_limit(START))
 }
 
-/// Returns AIMD for which a first token later than `objective` is reported as overload. The
-/// algorithm has no other way to learn that a call was slow.
+/// Returns AIMD. A first token later than `objective` after sending is reported to it as overload,
+/// because the algorithm has no other way to learn that a call was slow.
 pub(super) fn aimd_with(objective: Duration, now: Instant) -> Congestion<Aimd> {
     Congestion::new(now, Some(objective), || Aimd::new_with_initial_limit(START))
 }
@@ -80,7 +81,7 @@ impl<A: LimitAlgorithm + Send + Sync> LimitAlgorithm for Roomy<A> {
     }
 }
 
-/// An algorithm of the crate as a contender.
+/// A contender that applies the limit of one of the crate's algorithms.
 pub(super) struct Congestion<A> {
     algorithm: Arc<A>,
     limiter: DefaultLimiter<Roomy<A>>,
@@ -89,8 +90,8 @@ pub(super) struct Congestion<A> {
     /// The upstream TTFT above which a call is reported as overload. If `None`, no latency is
     /// reported as overload.
     objective: Option<Duration>,
-    /// For each attempt in flight, the crate's token and the time at which the attempt was sent.
-    /// The time is `None` once the latency has been reported.
+    /// For each attempt in flight, the crate's token, and the time at which the attempt was sent.
+    /// The time is `None` once the attempt's latency has been reported.
     calls: HashMap<u64, (Token, Option<Instant>)>,
 }
 
@@ -120,8 +121,8 @@ impl<A: LimitAlgorithm + std::fmt::Debug + Send + Sync> Congestion<A> {
         passed
     }
 
-    /// Gives a token back to the crate's limiter. With an outcome, the limiter creates a sample.
-    /// With `None`, it creates no sample.
+    /// Returns a token to the crate's limiter. If `outcome` is given, the limiter creates a sample
+    /// for the algorithm. With `None`, it creates no sample.
     fn return_token(&mut self, now: Instant, token: Token, outcome: Option<Outcome>) {
         let passed = self.passed(now);
         let Self { clock, limiter, .. } = self;

@@ -21,7 +21,7 @@ use tidegate_sim::scenario::quantile;
 use super::super::contender::{Contender, Sent, Terms};
 use super::report_once::ReportedOutcome;
 
-/// The initial limit, as in Tidegate's.
+/// The initial limit, in calls. It is the same as that of Tidegate's adaptive limit.
 const START: usize = 8;
 const ANSWERS: usize = 20;
 const REMEMBERED: Duration = Duration::from_secs(300);
@@ -34,10 +34,10 @@ pub(super) struct Median {
     /// For each attempt in flight, when it was sent and whether it streams. `None` once its latency
     /// is known.
     calls: HashMap<u64, Option<(Instant, bool)>>,
-    /// The time of the last change of the limit. Answers of calls that were sent before are
+    /// The time of the last change of the limit. Answers of calls that were sent before it are
     /// ignored. `None` before the first change.
     since: Option<Instant>,
-    /// Whether a call was sent since the last change of the limit while the limit was used up.
+    /// Whether, since the last change of the limit, a call was sent that filled the limit.
     pressed: bool,
     whole: Group,
     streams: Group,
@@ -149,8 +149,8 @@ mod tests {
     use crate::virtual_time::time_origin;
 
     /// Simulates `rounds` rounds, one per second from second `from`. A round sends as many calls as
-    /// the limit, but at least 20, and each call takes `millis`. Returns the limit after each
-    /// round.
+    /// the limit, but at least 20. Each call's first token takes `millis` milliseconds. Returns the
+    /// limit after each round.
     fn limits(median: &mut Median, from: u64, rounds: u64, millis: u64) -> Vec<usize> {
         let kind = CallKind { streams: true, ..CallKind::default() };
         let round = |round| {

@@ -1,8 +1,9 @@
-//! Other controllers: published crates with their defaults, and two controllers after published
-//! descriptions ([`median`], [`published_aimd`]).
+//! The controllers that Tidegate's adaptive limit is compared with: published crates with their
+//! defaults, and two controllers after published descriptions ([`median_aimd`],
+//! [`published_aimd`]).
 //!
-//! The crates were made for calls that do not stream. Their tower layers take the time to the
-//! response head, or the duration of the whole stream, as the latency, and one of them releases the
+//! The crates were made for calls that do not stream. For a stream, their tower layers measure the
+//! time to the response head, or the duration of the whole stream, and one of them releases the
 //! slot with the head. Here the algorithms run without these layers, which favours them:
 //!
 //! - A stream is reported once, at its first token, with the upstream's TTFT and the number in
@@ -12,7 +13,7 @@
 //! - A caller who leaves is reported as the crate's interface provides.
 //!
 //! The algorithms of two of the crates can be called without their layers. The third crate hides
-//! the constructor of its samples and reads tokio's clock ([`congestion`]).
+//! the constructor of its samples and reads tokio's clock ([`congestion_limiter`]).
 
 mod congestion_limiter;
 mod median_aimd;
@@ -53,8 +54,9 @@ fn boxed(contender: impl Contender + 'static) -> Box<dyn Contender> {
     Box::new(contender)
 }
 
-/// Returns Tidegate's limit in percentile mode. This mode follows the rule of the published AIMD
-/// controller, but uses the upstream's TTFT. Here it halves the limit, down to `floor` calls.
+/// Returns Tidegate's limit in percentile mode, which follows the rule of the published AIMD
+/// controller but uses the upstream's TTFT. Each decrease halves the limit, but never below `floor`
+/// calls.
 fn percentile(terms: &Terms, floor: usize, now: Instant) -> Ours {
     let settings = published_aimd::Post {
         workers: 1,

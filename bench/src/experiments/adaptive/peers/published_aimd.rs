@@ -1,5 +1,5 @@
-//! The controller of the background post ("Adaptive Concurrency on a Multi-Tenant vLLM Gateway") as
-//! published: AIMD on the p99 of the *user's* TTFT, which includes the wait at the gateway.
+//! The controller that the post "Adaptive Concurrency on a Multi-Tenant vLLM Gateway" published:
+//! AIMD on the p99 of the *user's* TTFT, which includes the wait at the gateway.
 //!
 //! Tidegate's percentile mode applies the same rule to the upstream's TTFT.
 
@@ -12,12 +12,12 @@ use tidegate_sim::scenario::quantile;
 
 use super::super::contender::{Contender, Sent, Terms};
 
-/// How the controller decreases the cap.
+/// How the controller decreases the cap (the maximum number of calls in flight at each worker).
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Descent {
     /// Halves the cap: `cap //= 2`.
     Halving,
-    /// Subtracts a number of calls: `cap -= step` (AISD).
+    /// Subtracts a number of calls: `cap -= step` (additive increase, subtractive decrease).
     Step(usize),
 }
 
@@ -66,8 +66,9 @@ impl Post {
     pub(crate) const FINAL: Self =
         Self { min: 16, band: 0.2, cooldown_ticks: 3, descent: Descent::Step(4), ..Self::FIRST };
 
-    /// Returns the configuration with which Tidegate's adaptive limit follows the same rule. Its
-    /// limits are for all workers together instead of per worker, and it uses the upstream's TTFT.
+    /// Returns the configuration with which Tidegate's adaptive limit follows the same rule. The
+    /// numbers of calls in it are for all workers together instead of per worker, and the limit
+    /// uses the upstream's TTFT.
     pub(crate) fn in_core(&self) -> AdaptiveConfig {
         AdaptiveConfig {
             start: self.cap_per_worker * self.workers,
@@ -99,7 +100,8 @@ impl Post {
     }
 }
 
-/// The controller: the cap of a worker, changed once per tick.
+/// The controller. Once per tick (5 s), it may change the cap: the maximum number of calls in
+/// flight at each worker.
 pub(crate) struct Aimd {
     settings: Post,
     cap: usize,
@@ -146,7 +148,7 @@ impl Aimd {
         let target = self.settings.target.as_secs_f64();
         let has_demand = queued > 0 || (demand == Demand::QueuedOrInFlight && in_flight > 0);
         if p99 > target * (1.0 + band) {
-            // Only the decrease waits for the window to be flushed. The increase does not.
+            // The cool-down lets old samples leave the window. It delays decreases only.
             if !held {
                 let lower = match descent {
                     Descent::Halving => self.cap / 2,
@@ -161,7 +163,7 @@ impl Aimd {
     }
 }
 
-/// The controller as a contender.
+/// The published controller ([`Aimd`]) as a [`Contender`].
 pub(super) struct AsPosted {
     law: Aimd,
     origin: Instant,
@@ -171,9 +173,9 @@ pub(super) struct AsPosted {
 }
 
 impl AsPosted {
-    /// Creates the controller with the post's final settings, for one worker and with the objective
-    /// and the maximum of `terms`. It halves the cap, as in a later publication. That publication
-    /// also has the maximum wait of 1 s that applies to all contenders.
+    /// Creates the controller with the post's final settings, except that it is for one worker, has
+    /// the objective and the maximum of `terms`, and halves the cap, as in a later publication.
+    /// That publication also has the maximum wait of 1 s that applies to all contenders.
     pub(super) fn new(terms: &Terms, now: Instant) -> Self {
         let settings = Post {
             workers: 1,
@@ -226,7 +228,8 @@ impl Contender for AsPosted {
 mod tests {
     use super::*;
 
-    /// Returns the caps of ten ticks if each first token takes `ttft`.
+    /// Returns the cap after each of ten ticks, if there is one first token per tick and its TTFT
+    /// is `ttft`.
     fn caps(settings: Post, ttft: Duration) -> Vec<usize> {
         let mut aimd = settings.build();
         let mut now = Duration::ZERO;

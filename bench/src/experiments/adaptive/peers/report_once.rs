@@ -35,7 +35,7 @@ impl ReportedOutcome {
     }
 }
 
-/// An algorithm that sets a limit by the latencies of calls.
+/// An algorithm that computes a limit of the concurrent calls from the latencies of calls.
 pub(super) trait LatencyAlgorithm {
     fn limit(&self) -> usize;
 
@@ -60,7 +60,8 @@ impl<L: LatencyAlgorithm> SingleReport<L> {
         Self { algorithm, streams_only: false, calls: HashMap::new() }
     }
 
-    /// Creates a contender whose algorithm has an objective for first tokens.
+    /// Creates a contender whose algorithm has an objective for first tokens. Calls that do not
+    /// stream are reported with a latency of zero.
     pub(super) fn first_tokens(algorithm: L) -> Self {
         Self { streams_only: true, ..Self::new(algorithm) }
     }
@@ -124,12 +125,12 @@ mod tests {
                 Sent { id, kind: CallKind::default(), waited: Duration::ZERO, in_flight: id as usize + 1 },
             );
         }
-        // A stream is judged by its first token, and still in flight then.
+        // A stream is reported at its first token, and is still in flight then.
         limiter.first_token(at(5), 0);
         limiter.ended(at(6), 1, Ended::Limited { by_rate: false });
         limiter.ended(at(9), 0, Ended::Completed { output: 9 });
         limiter.ended(at(10), 2, Ended::Cancelled);
-        // A call that does not stream is judged by its end.
+        // A call that does not stream is reported at its end.
         limiter.ended(at(11), 3, Ended::Completed { output: 9 });
         let heard = [
             (ReportedOutcome::Answered, 5, 4),
@@ -138,7 +139,8 @@ mod tests {
             (ReportedOutcome::Answered, 8, 1),
         ];
         assert_eq!(limiter.algorithm.0, heard);
-        // A law with the objective is not told the duration of an answer that does not stream.
+        // An algorithm with an objective for first tokens gets a zero latency for an answer that
+        // does not stream.
         let mut limiter = SingleReport::first_tokens(Recorded::default());
         for (id, streams) in [(0, true), (1, false)] {
             let kind = CallKind { streams, ..CallKind::default() };

@@ -10,8 +10,8 @@ use super::other_users::{FIRST_ID, Others};
 use super::{Change, Event, Rejection, Upstream, What};
 use crate::trace_lengths::{Work, log_normal};
 
-/// The provider's token quota: prompt and answer are charged at arrival to a bucket of [`BURST`]
-/// seconds of the rate. Headers announce the remaining tokens.
+/// The provider's token quota. Prompt and answer tokens are charged, when the call arrives, to a
+/// bucket that holds [`BURST`] seconds of the rate. Headers announce the remaining tokens.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Rate {
     pub(crate) per_minute: f64,
@@ -19,10 +19,10 @@ pub(crate) struct Rate {
     pub(crate) others: f64,
 }
 
-/// The depth of the provider's token bucket, in seconds of the rate. It is less than the client
-/// assumes.
+/// The depth of the provider's token bucket, in seconds of the rate. It is less than the 6 s that
+/// the client assumes.
 const BURST: f64 = 4.0;
-/// The number of tokens that other users take at once.
+/// The number of tokens that other users take from the quota at a time.
 const BATCH: f64 = 8_000.0;
 const PROMPT_TOKEN: Duration = Duration::from_micros(20);
 const TOKEN: Duration = Duration::from_millis(20);

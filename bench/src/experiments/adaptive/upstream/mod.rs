@@ -11,7 +11,8 @@ pub(crate) use self::hosted::{FirstToken, Hosted, Rate};
 pub(crate) use self::other_users::Others;
 use crate::trace_lengths::Work;
 
-/// A provider, or engines behind a router. Times are since the start of the run.
+/// A simulated upstream: a provider, or engines behind a router. Times are since the start of the
+/// run.
 pub(crate) trait Upstream {
     /// Submits an attempt at the time `now`. Returns the rejection as the error if the upstream
     /// does not accept it.
@@ -25,8 +26,8 @@ pub(crate) trait Upstream {
     /// Advances the time to `now`, and appends the events up to then to `events`.
     fn advance(&mut self, now: Duration, events: &mut Vec<Event>);
 
-    /// Returns the remaining tokens that the response headers announce. `None` without a token
-    /// quota.
+    /// Returns the tokens that are left in the token quota at `now`, as response headers announce
+    /// them. `None` without a token quota.
     fn remaining(&mut self, _now: Duration) -> Option<f64> {
         None
     }
@@ -54,9 +55,9 @@ pub(crate) enum What {
 /// The response with which the upstream rejected an attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Rejection {
-    /// 429. `retry_after` is `None` if the response has no Retry-After.
+    /// The upstream answered 429. `retry_after` is `None` if the response has no Retry-After.
     Limited { retry_after: Option<Duration> },
-    /// 503.
+    /// The upstream answered 503.
     Overloaded,
 }
 
@@ -65,7 +66,7 @@ pub(crate) enum Rejection {
 pub(crate) enum Change {
     /// No change.
     No,
-    /// Each engine, or the provider, accepts this number of concurrent calls.
+    /// From now on, each engine, or the provider, accepts at most this number of concurrent calls.
     AtOnce(u32),
     /// The engine with this index is lost, with all calls on it.
     Lost(usize),

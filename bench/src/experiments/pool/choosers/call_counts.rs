@@ -9,12 +9,12 @@ use super::polls::{Polled, Polls};
 use super::{Ask, Chooser};
 use crate::experiments::pool::replicas::{REPLICAS, Replicas};
 
-/// What a client knows of the replicas' load: its own calls exactly, and all calls at the last
-/// poll.
+/// A client's knowledge of the replicas' load: its own calls exactly, and the calls of all clients
+/// at the last poll.
 struct Known {
     rng: Rng,
     own: [f64; REPLICAS],
-    /// The client's own calls at the last poll, which the polled number includes.
+    /// The client's own calls at each replica at the last poll. The polled number includes them.
     then: [f64; REPLICAS],
     polls: Option<Polls>,
 }

@@ -1,9 +1,9 @@
 //! Longest prefix match, as in SGLang's router.
 //!
-//! A client remembers which prefixes it sent to which replica. If loads are balanced, a call is
-//! sent to the replica with the longest match if the match exceeds a share of the prompt. Otherwise
-//! it is sent to the replica to which the client has sent the fewest prefixes. If loads are
-//! unbalanced, the call is sent to the replica with the fewest requests.
+//! A client remembers which prefixes it sent to which replica. If loads are unbalanced, a call is
+//! sent to the replica with the fewest requests. If loads are balanced and the longest match
+//! exceeds a share of the prompt, the call is sent to the replica with that match. Otherwise it is
+//! sent to the replica to which the client has sent the fewest prefixes.
 
 use std::collections::HashSet;
 use std::time::Duration;
@@ -11,7 +11,8 @@ use std::time::Duration;
 use super::{Ask, Chooser};
 use crate::experiments::pool::replicas::REPLICAS;
 
-/// A call follows its prefix if more than this share of its prompt matches.
+/// A call is sent to the replica with the longest match if more than this share of its prompt
+/// matches there.
 const MATCHED: f64 = 0.3;
 /// Loads are unbalanced if the highest exceeds the lowest by more than this number of calls, and by
 /// more than the factor [`TIMES`].

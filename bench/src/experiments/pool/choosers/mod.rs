@@ -1,4 +1,4 @@
-//! The compared replica selection policies ("choosers").
+//! The replica selection policies ("choosers") that `pool` compares.
 
 mod call_counts;
 mod hashing;
@@ -39,8 +39,8 @@ impl Ask<'_> {
     /// Returns the indices of the replicas that are up and have not refused the call. If all of
     /// these have refused it, returns all replicas that are up.
     ///
-    /// All choosers except Tidegate's use this function. They so know at once which replicas are
-    /// down, which is at least as good as any health check.
+    /// All choosers except Tidegate's use this function. Therefore they know immediately which
+    /// replicas are down, which is at least as good as any health check.
     pub(crate) fn open(&self) -> Vec<usize> {
         let open = self.replicas.up().less(self.tried);
         let open = if open.is_empty() { self.replicas.up() } else { open };
@@ -48,8 +48,8 @@ impl Ask<'_> {
     }
 }
 
-/// A client's replica selection policy. It is told of the client's own calls at once, and of the
-/// calls of other clients only by polls.
+/// A client's replica selection policy. The client's own calls are reported to it immediately. It
+/// learns about the calls of other clients only by polls.
 pub(crate) trait Chooser {
     /// Chooses the replica for a call, and returns its index. The chooser counts the call as sent.
     fn choose(&mut self, ask: &Ask) -> usize;

@@ -10,8 +10,8 @@ use crate::experiments::pool::workload::Call;
 /// Chooses the replica with the lowest cost: the predicted time to the call's first token, plus
 /// `others` times the time to compute the call's uncached prompt.
 ///
-/// The second part stands for the delay of later calls, and for the cached tokens that the call
-/// evicts.
+/// The second part accounts for the delay of other calls that come later, and for the cached tokens
+/// that the call evicts.
 pub(crate) struct Oracle {
     pub(crate) others: f64,
 }

@@ -22,7 +22,7 @@ pub(crate) struct Without {
     pub(crate) polls: bool,
 }
 
-/// The expected output of each call, in tokens.
+/// The output that the selection expects of each call, in tokens.
 const OUTPUT: u64 = 200;
 
 /// A client with Tidegate's replica selection.
@@ -110,7 +110,8 @@ impl Chooser for Ours {
         self.next
     }
 
-    /// Polls the replicas that the health checker would poll now. Answers arrive at once.
+    /// Polls the replicas that the gate's health checker would poll now. The answers arrive
+    /// immediately.
     fn poll(&mut self, now: Duration, replicas: &Replicas) {
         let poll_requests = self.placement.poll_requests(instant(now));
         for poll_request in poll_requests.due {
@@ -126,7 +127,8 @@ impl Chooser for Ours {
             self.placement.observe(instant(now), poll_request.to, sight);
         }
         let next = poll_requests.next.map(|at| at.saturating_duration_since(time_origin()));
-        // Never the same moment twice, because a poll that is due again at once would loop forever.
+        // The next poll is at least 1 ms later, because a poll that is due again immediately would
+        // loop forever.
         self.next = next.map(|next| next.max(now + Duration::from_millis(1)));
     }
 }
