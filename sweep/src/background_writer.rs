@@ -1,8 +1,8 @@
-//! Writes a file on its own thread, because a slow disk would delay the client and distort the
+//! Writes a file on a thread of its own, because a slow disk would delay the client and distort the
 //! measurement.
 //!
-//! Bytes are written in order. After an error the thread ends, and the next call of any method
-//! returns the error.
+//! Bytes are written in order. After an error the thread ends, and the next call of a method of
+//! [`Writer`] returns the error.
 
 use std::fs::File;
 use std::io::Write;
@@ -54,7 +54,7 @@ impl Writer {
     ///
     /// # Errors
     ///
-    /// As for [`Writer::write`].
+    /// Returns the error of an earlier write or sync.
     pub(crate) fn sync(&self) -> Result<(), SweepError> {
         self.submit(WriteRequest::Sync)
     }
@@ -63,7 +63,7 @@ impl Writer {
     ///
     /// # Errors
     ///
-    /// As for [`Writer::write`].
+    /// Returns the error of a write or sync that failed.
     pub(crate) fn finish(mut self) -> Result<(), SweepError> {
         let _ = self.sync();
         self.join();

@@ -5,8 +5,9 @@ use std::fmt::Write as _;
 use crate::search_result::{Binding, SweepAnswer};
 use crate::sweep_outcome::Provenance;
 
-/// Returns a target table with the recommended cap, or an empty string if no cap is recommended. If
-/// a rate limit determines the cap, the table also has `rpm` and `tpm`.
+/// Returns a target table in TOML with the recommended cap, or an empty string if no cap is
+/// recommended. If a rate limit determines the cap, the table also contains the measured `rpm` and
+/// `tpm`.
 pub(crate) fn config_snippet(answer: &SweepAnswer, provenance: &Provenance) -> String {
     let Some(cap) = answer.cap else { return String::new() };
     let mut text = String::new();

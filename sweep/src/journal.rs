@@ -3,7 +3,7 @@
 //! The search is pure, so the same observations lead to the same decisions. Resuming replays the
 //! observations and requires that the search repeats its decisions. The entries of a step are
 //! written and synced to disk when the step ends. A step that is interrupted before its end is
-//! repeated, and only its cost remains in the journal.
+//! repeated, and only what it has spent remains in the journal.
 
 use std::fs::OpenOptions;
 use std::io::{BufRead, BufReader};
@@ -56,7 +56,7 @@ impl JournalHeader {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum JournalEntry {
-    /// The preflight call succeeded with this result.
+    /// Result of the preflight call.
     Preflight(PreflightResult),
     /// Decision of the search, with its time in seconds since the sweep began.
     Next(f64, SearchAction),
@@ -64,14 +64,15 @@ pub(crate) enum JournalEntry {
     Call(CallObservation),
     #[serde(rename = "pulse")]
     LoadSample(LoadSample),
-    /// Total cost up to this point, which replaces earlier entries of this kind.
+    /// Calls, tokens, cost and time that the sweep has used up to this point. Replaces earlier
+    /// entries of this kind.
     Spend(SweepSpend),
     /// Marks that the sweep was resumed at this point.
     Resumed,
 }
 
-/// What the preflight call showed about the server. All fields have their defaults if the server
-/// was too busy to answer.
+/// What the preflight call showed about the server. If the server was too busy to answer, all
+/// fields but `completion_tokens` are `None`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct PreflightResult {
     /// Prompt tokens that the server counted for the preflight call, or `None` without a count.
@@ -109,7 +110,7 @@ pub(crate) fn already_in_use(directory: &Path) -> SweepError {
 #[derive(Debug)]
 pub(crate) struct Journal {
     file: Writer,
-    /// Lines of the current step, which [`Journal::sync`] writes.
+    /// Entries that [`Journal::sync`] has not written yet, as JSON lines.
     pending: Vec<u8>,
 }
 
@@ -118,8 +119,8 @@ impl Journal {
     ///
     /// # Errors
     ///
-    /// Returns `Resume` if the directory already contains a journal, which stays unchanged, and
-    /// `File` if a file or directory cannot be created.
+    /// Returns `SweepError::Resume` if the directory already contains a journal, which stays
+    /// unchanged. Returns `SweepError::File` if a file or directory cannot be created.
     pub(crate) fn create(directory: &Path, header: &JournalHeader) -> Result<Self, SweepError> {
         std::fs::create_dir_all(directory).map_err(|error| SweepError::file(directory, error))?;
         let path = directory.join(JOURNAL_FILE);
@@ -148,7 +149,7 @@ impl Journal {
         Ok(())
     }
 
-    /// Hands the entries of the current step to the writer thread, which writes and syncs them.
+    /// Hands the pending entries to the writer thread, which writes and syncs them. Does not block.
     pub(crate) fn sync(&mut self) -> Result<(), SweepError> {
         self.file.write(std::mem::take(&mut self.pending))?;
         self.file.sync()
@@ -159,7 +160,7 @@ impl Journal {
         self.file.finish()
     }
 
-    /// Drops the entries of the current step, and writes only the total cost.
+    /// Drops the pending entries, and writes only what the sweep has spent.
     pub(crate) fn discard_step(&mut self, spend: SweepSpend) -> Result<(), SweepError> {
         self.pending.clear();
         self.line(&JournalEntry::Spend(spend))?;
@@ -171,15 +172,16 @@ impl Journal {
 #[derive(Debug)]
 pub(crate) struct SavedJournal {
     pub(crate) header: JournalHeader,
-    /// Entries of complete steps. The entries of an interrupted step are not included.
+    /// Entries of complete steps, except those about spending and resumption. The entries of an
+    /// interrupted step are not included.
     pub(crate) entries: Vec<JournalEntry>,
     pub(crate) spend: SweepSpend,
     /// Number of times that the sweep was resumed before.
     pub(crate) resumed: u32,
 }
 
-/// Reads the journal in `directory`, and opens it for appending. Removes the entries of an
-/// interrupted step from the file.
+/// Reads the journal in `directory`, and opens it for appending. Returns its content and the opened
+/// journal. Removes the entries of an interrupted step from the file.
 pub(crate) fn resume(directory: &Path) -> Result<(SavedJournal, Journal), SweepError> {
     let path = directory.join(JOURNAL_FILE);
     let io_error = |error| SweepError::file(&path, error);

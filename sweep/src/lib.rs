@@ -1,5 +1,5 @@
-//! Measures the concurrency cap at which a language model server's throughput stops to rise, and
-//! the limit that determines it.
+//! Measures the concurrency cap above which the throughput of a language model server no longer
+//! rises, and the limit that determines this cap.
 //!
 //! A sweep sends a constant mix of requests to one server, changes the cap step by step, and
 //! evaluates the responses. Data flows in one direction through three parts:

@@ -2,7 +2,7 @@
 
 use fastrand::Rng;
 
-/// Draws a standard normal number, with the Box-Muller transform.
+/// Returns a random number of the standard normal distribution, by the Box-Muller transform.
 pub(crate) fn draw(rng: &mut Rng) -> f64 {
     let radius = (-2.0 * (1.0 - rng.f64()).ln()).sqrt();
     radius * (std::f64::consts::TAU * rng.f64()).cos()

@@ -23,11 +23,13 @@ pub struct AttemptObservation {
 pub struct AttemptFailure {
     /// Why the attempt failed.
     pub cause: FailureCause,
-    /// HTTP status, or `None` if no response head arrived.
+    /// HTTP status of the error response, or `None` if there was none, as after a timeout or a
+    /// broken connection.
     pub status: Option<u16>,
     /// Delay of the `Retry-After` header in seconds, or `None` without the header.
     pub retry_after: Option<f64>,
-    /// Limit that the error message or an exhausted rate header names, or `None` if neither does.
+    /// Kind of limit that the error message or an exhausted rate header names, or `None` if neither
+    /// does.
     pub hint: Option<LimitHint>,
 }
 
@@ -39,7 +41,7 @@ pub enum FailureCause {
     Limited,
     /// Status 503 or 529: the server is overloaded.
     Overloaded,
-    /// Another 5xx status, or an error event in a stream.
+    /// A 5xx status other than 503 and 529, or an error event in a stream.
     Server,
     /// No response head or no token arrived within the timeout.
     Timeout,
@@ -47,11 +49,11 @@ pub enum FailureCause {
     Connection,
     /// The stream ended without its terminal event.
     Truncated,
-    /// Another 4xx status: the server rejects the request itself.
+    /// A 4xx status other than 429: the server rejects the request itself.
     Request,
 }
 
-/// Kind of limit that an error response names.
+/// Kind of limit that an error response or its rate headers name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum LimitHint {
@@ -74,12 +76,12 @@ pub struct ReportedRates {
     pub tokens: Option<ReportedRate>,
 }
 
-/// One rate limit in response headers.
+/// One rate limit in response headers, which counts either requests or tokens.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ReportedRate {
-    /// Limit per minute, or `None` if only the remaining amount was reported.
+    /// Requests or tokens per minute, or `None` if only the remaining amount was reported.
     pub limit: Option<f64>,
-    /// Amount left in the current window, or `None` if not reported.
+    /// Requests or tokens left in the current window of the limit, or `None` if not reported.
     pub remaining: Option<f64>,
 }
 
@@ -107,8 +109,8 @@ pub struct CallObservation {
     /// Mean time between output tokens in seconds, or `None` if the call failed or returned fewer
     /// than two tokens.
     pub tpot: Option<f64>,
-    /// Longest time in seconds between two events of the stream after the first token, or `None`
-    /// with fewer than two events.
+    /// Longest time in seconds between two consecutive events of the stream, from the first token
+    /// on. `None` with fewer than two such events.
     pub longest_pause: Option<f64>,
     /// Input tokens as counted by the server, or as estimated if `counted` is `false`.
     pub input_tokens: u64,
@@ -131,8 +133,8 @@ pub struct LoadSample {
     pub in_flight: usize,
     /// Number of calls that wait in the gate.
     pub waiting: usize,
-    /// Why the first waiting call does not get a free slot, or `None` if no call waits or no slot
-    /// is free.
+    /// Why the first waiting call does not get a free slot. `None` if no call waits or no slot is
+    /// free.
     pub held_by: Option<BlockedBy>,
     /// Share of the available CPU time that this process used since the previous measurement, 0 to
     /// 1, or `None` if not measured.

@@ -63,7 +63,8 @@ impl Default for SweepOptions {
 impl SweepOptions {
     /// Copies the name, URL, model and latency objectives of a configured target into these
     /// options. The model is the one that the target sets in its requests, or otherwise its only
-    /// model pattern if that has no wildcard. Without either, the model stays unchanged.
+    /// model pattern if that has no wildcard. Values that the target does not define stay
+    /// unchanged.
     pub fn take_from(&mut self, target: &TargetConfig) {
         self.name = Some(target.name.to_string());
         if let Some(url) = target.matches.urls.first() {

@@ -4,15 +4,15 @@ use serde::Serialize;
 
 use crate::spend::{Ceiling, SweepCeilings, TokenPrices};
 
-/// An estimate with a lower bound and an upper bound, in the unit of the field that contains it.
+/// An estimate with a lower and an upper bound, in the unit of the field that contains it. If the
+/// sweep has a ceiling, no value exceeds it.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Range {
     /// Lower bound of the estimate, which assumes that no step is repeated.
     pub least: f64,
-    /// Value that a typical sweep reaches.
+    /// Value that is expected for a typical server.
     pub likely: f64,
-    /// Upper bound of the estimate, which assumes that steps are repeated. At most the ceiling of
-    /// the sweep, if one is set.
+    /// Upper bound of the estimate, which assumes that steps are repeated.
     pub most: f64,
 }
 
@@ -40,7 +40,7 @@ pub struct Plan {
     pub calls: Range,
     /// Number of prompt tokens over all calls.
     pub input_tokens: Range,
-    /// Total answer tokens, if each answer has its maximum length.
+    /// Number of answer tokens over all calls, if each answer has its maximum length.
     pub output_tokens: Range,
     /// Total cost in the currency of the prices, or `None` without prices.
     pub money: Option<Range>,
@@ -48,8 +48,8 @@ pub struct Plan {
     pub seconds: Range,
     /// Assumed duration of one call, in seconds.
     pub latency: f64,
-    /// Ceilings of the sweep, which limit the upper bounds of the estimates. A ceiling that is
-    /// `None` limits nothing.
+    /// Ceilings of the sweep, which the estimates do not exceed. A ceiling that is `None` limits
+    /// nothing.
     pub ceilings: SweepCeilings,
 }
 
@@ -57,7 +57,8 @@ pub struct Plan {
 const FIRST_TOKEN_S: f64 = 0.5;
 /// Assumed time per output token before any call was made, in seconds.
 const TOKEN_S: f64 = 1.0 / 40.0;
-/// Assumed total time for rests and transitions between steps, in seconds.
+/// Assumed total time for rests and transitions between steps, in seconds. The upper bound of the
+/// duration assumes four times as much.
 const OVERHEAD_S: f64 = 20.0;
 
 /// Inputs of [`Plan::new`].

@@ -16,7 +16,8 @@ pub struct SweepProgress {
     pub bad: Option<usize>,
     /// Calls, tokens, cost and time used so far.
     pub spend: SweepSpend,
-    /// Remaining number of calls: lower bound, likely value and upper bound.
+    /// Estimated number of calls that the sweep still makes: lower bound, likely value and upper
+    /// bound.
     pub calls_to_come: (usize, usize, usize),
     /// Estimated remaining time in seconds, or `None` before the first answered call and during the
     /// shutdown.

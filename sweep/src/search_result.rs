@@ -43,16 +43,17 @@ pub enum Binding {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct SweepAnswer {
     /// Smallest measured cap whose goodput is within the tolerance of the best goodput, or `None`
-    /// if no cap can be recommended. `because` then states the reason.
+    /// if no cap can be recommended. In both cases, `because` states the reason.
     pub cap: Option<usize>,
     /// Confidence interval of the cap, both ends inclusive. `None` if `cap` is `None`.
     pub interval: Option<(usize, usize)>,
-    /// Whether no cap above the upper end of the interval was measured, so that the true value may
-    /// be higher.
+    /// Whether the true value may be above the interval, because the measurements show no upper
+    /// bound.
     pub open_above: bool,
     /// What limits the server at the cap, or `None` if `cap` is `None`.
     pub binding: Option<Binding>,
-    /// Whether the cap was measured again and accepted, alternating with a higher cap.
+    /// Whether repeated measurements led to the same cap. The search measures the cap and a higher
+    /// one in turn; if a rate limit determines the cap, it measures the rate repeatedly.
     pub confirmed: bool,
     /// Why this cap is recommended, or why none is, in one or two sentences for the user.
     pub because: String,
@@ -64,7 +65,8 @@ pub struct SweepAnswer {
     /// Requests per minute that the server accepts, or `None` unless a rate limit determines the
     /// cap.
     pub rpm: Option<Estimate>,
-    /// Tokens per minute that the server accepts, or `None` unless a rate limit determines the cap.
+    /// Input and output tokens per minute that the server accepts, or `None` unless a rate limit
+    /// determines the cap.
     pub tpm: Option<Estimate>,
     /// Remarks for the user, such as a server that became slower during the sweep. Usually empty.
     pub notes: Vec<String>,
@@ -87,18 +89,19 @@ pub enum Purpose {
     Confirm,
 }
 
-/// Whether a step showed that the server serves its cap.
+/// Whether a step showed that the server serves as many concurrent calls as its cap allows.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "verdict", content = "why", rename_all = "snake_case")]
 pub enum StepVerdict {
-    /// The server serves the cap: the share of failed attempts is acceptable.
+    /// The server serves the cap, because the share of failed attempts is acceptable.
     Accepted,
     /// Too many attempts failed at the cap. Contains the explanation.
     Rejected(String),
     /// The step shows nothing about the server, because this client or a rate limit kept slots
     /// free. Contains the explanation.
     Invalid(String),
-    /// The step ended before the share of failures was known well enough. Contains the explanation.
+    /// The step ended with too few answers, or before it was known whether the share of failures is
+    /// acceptable. Contains the explanation.
     Undecided(String),
 }
 
@@ -122,7 +125,7 @@ pub struct StepResult {
     pub calls: usize,
     /// Number of attempts that were evaluated.
     pub attempts: usize,
-    /// Number of failed attempts, by cause. Causes without failures are absent.
+    /// Number of failed attempts sent in the step, by cause. Causes without failures are absent.
     pub failures: BTreeMap<FailureCause, usize>,
     /// Whether the server serves the cap, with the explanation.
     #[serde(flatten)]
@@ -138,17 +141,18 @@ pub struct StepResult {
     pub ttft: LatencyQuantiles,
     /// Mean time between the tokens of a call, in seconds.
     pub tpot: LatencyQuantiles,
-    /// Mean number of slots in use.
+    /// Mean number of slots in use after the warm-up.
     pub in_flight: f64,
-    /// Share of the step's time, 0 to 1, in which calls waited although slots were free and no rate
-    /// limit or cool-down applied.
+    /// Share of the time after the warm-up, 0 to 1, in which slots were free although nothing
+    /// limited the calls.
     pub gap_fraction: f64,
-    /// Share of the step's time, 0 to 1, in which a rate limit or a cool-down kept slots free.
+    /// Share of the time after the warm-up, 0 to 1, in which a rate limit, a cool-down or the limit
+    /// on KV-cache memory kept slots free.
     pub forbidden: f64,
 }
 
 /// Quantiles of a duration, in seconds. The 95th and the 99th percentile are `None` if there are
-/// too few samples to bound them from above at 95 % confidence.
+/// too few samples: the maximum sample must exceed the true percentile with 95 % probability.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct LatencyQuantiles {

@@ -29,9 +29,9 @@ pub struct SweepSpend {
 
 /// Ceilings on what a sweep may spend. `None`: no ceiling.
 ///
-/// No request is sent that could exceed a ceiling. While an exchange is open, it counts with 1.25
-/// times its estimated prompt tokens (more if the server has counted more) and with its maximum
-/// output tokens.
+/// No request is sent that could exceed a ceiling. An open exchange counts with its maximum output
+/// tokens and 1.25 times its estimated prompt tokens, or more if the server has counted more than
+/// that for an earlier prompt.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct SweepCeilings {
@@ -88,12 +88,13 @@ struct TrackerState {
     spent: SweepSpend,
     /// Total input and output tokens reserved for open exchanges.
     reserved: (u64, u64),
-    /// Largest ratio of counted to estimated prompt tokens so far; at least [`INITIAL_RATIO`].
+    /// Largest ratio of counted to estimated prompt tokens of an exchange so far; at least
+    /// [`INITIAL_RATIO`].
     max_ratio: f64,
     ceiling_hit: Option<Ceiling>,
 }
 
-/// Assumed ratio of counted to estimated prompt tokens before the server has counted any.
+/// Minimum of the ratio of counted to estimated prompt tokens that a reservation assumes.
 const INITIAL_RATIO: f64 = 1.25;
 
 /// Tokens reserved for one open exchange. Dropping the reservation without settling it charges all
@@ -150,8 +151,8 @@ impl SpendTracker {
         Ok(SpendReservation { tracker: self.clone(), input: max, output, estimated: input, settled: false })
     }
 
-    /// Returns a ceiling that one more exchange of this size could exceed after `waiting` unsent
-    /// calls of the same size, or `None` if no ceiling could be exceeded.
+    /// Returns a ceiling that one more exchange of this size could exceed if `waiting` calls of the
+    /// same size are sent before it. Returns `None` if no ceiling could be exceeded.
     pub(crate) fn ceiling_of_next(&self, input: u64, output: u64, waiting: usize) -> Option<Ceiling> {
         let inner = self.0.lock();
         let waiting = waiting as u64;
@@ -164,7 +165,8 @@ impl SpendTracker {
         }
     }
 
-    /// Returns the ceiling that made [`SpendTracker::reserve`] fail, or `None` if it never failed.
+    /// Returns the ceiling that made [`SpendTracker::reserve`] fail most recently, or `None` if it
+    /// never failed.
     pub(crate) fn ceiling_hit(&self) -> Option<Ceiling> {
         self.0.lock().ceiling_hit
     }
@@ -259,8 +261,8 @@ mod tests {
     }
 
     proptest! {
-        /// No ceiling is exceeded, however exchanges end, if no prompt is longer than 1.25 times
-        /// its estimate.
+        /// No ceiling is exceeded, however exchanges end, if the server counts no prompt with more
+        /// than 1.25 times its estimated tokens.
         #[test]
         fn ceilings_are_never_exceeded(
             tokens in 0u64..20_000,

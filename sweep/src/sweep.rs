@@ -28,8 +28,8 @@ use crate::spend::{Ceiling, SpendTracker, SweepSpend};
 use crate::sweep_outcome::{FORMAT, Provenance, SweepOutcome};
 use crate::wait_until::{sleep_until, stop_requested};
 
-/// File name of the call log, one [`CallLine`] in JSON per line, in the directory of
-/// [`Sweep::keep`].
+/// Name of the call log in the directory of [`Sweep::keep`]. Each line of the file is one
+/// [`CallLine`] in JSON.
 pub const CALL_LOG_FILE: &str = "calls.jsonl";
 
 /// A sweep that has not started.
@@ -186,8 +186,9 @@ impl Sweep {
         Plan::new(self.mix.describe(), inputs)
     }
 
-    /// Makes the preflight call, and then sweeps until the search is done, a ceiling is reached, or
-    /// `stop` becomes `true`. Calls `progress` after each step and at least ten times per second.
+    /// Makes the preflight call, and then sweeps until the search is done, a ceiling is reached,
+    /// the server rejects the API key, or `stop` becomes `true`. Calls `progress` after each step
+    /// and at least ten times per second.
     ///
     /// # Cancel safety
     ///
@@ -198,10 +199,10 @@ impl Sweep {
     ///
     /// Returns [`SweepError::Preflight`] if the preflight call fails, [`SweepError::File`] if the
     /// journal or the call log cannot be written, [`SweepError::Resume`] if the directory already
-    /// holds a sweep or the journal does not match, [`SweepError::Options`] if a ceiling does not
-    /// allow one call, and [`SweepError::Gate`] if the target's configuration is invalid. Rejected
-    /// calls and reached ceilings are not errors: [`SweepOutcome::ended`] states how the sweep
-    /// ended.
+    /// contains a sweep or the journal does not match, [`SweepError::Options`] if a ceiling does
+    /// not allow one call, and [`SweepError::Gate`] if the target's configuration is invalid.
+    /// Rejected calls and reached ceilings are not errors: [`SweepOutcome::ended`] states how the
+    /// sweep ended.
     pub async fn run(
         self,
         transport: Transport,
@@ -299,8 +300,8 @@ impl Sweep {
 /// State at the start of [`Sweep::run`]: empty for a new sweep, or restored from a journal.
 struct PriorState {
     session: SearchSession,
-    /// Last decision in the journal and its time in seconds since the sweep began. Its step was
-    /// interrupted and is repeated. `None` for a new sweep.
+    /// Last decision in the journal and its time in seconds since the sweep began. It is carried
+    /// out again, because its step was interrupted. `None` if there is no earlier decision.
     next: Option<(f64, SearchAction)>,
     preflight_result: Option<PreflightResult>,
     spend: SweepSpend,
@@ -326,7 +327,7 @@ impl PriorState {
     }
 
     /// Returns the time at which the sweep's clock continues, in seconds since the sweep began: the
-    /// last decision or the time already spent, whichever is later.
+    /// time of the last decision or the time already spent, whichever is later.
     fn resume_seconds(&self) -> f64 {
         self.spend.seconds.max(self.next.as_ref().map_or(0.0, |(now, _)| *now))
     }
@@ -361,11 +362,12 @@ fn outcome(
     SweepOutcome { format: FORMAT, answer, steps, spend, checks, lines, ended, provenance, calls, series }
 }
 
-/// Returns a gate configuration whose only target takes every request. The sweep sets the cap, an
-/// unlimited queue and no fallback; retries, rates and timeouts are those of `target`.
+/// Returns a gate configuration whose only target takes every request. The target is `target` with
+/// its retries, rates and timeouts, but with the settings of a sweep: among others a fixed limit of
+/// `max_cap`, a queue of up to a million calls and no fallback.
 fn sweep_config(target: TargetConfig, max_cap: usize) -> Config {
-    /// Minimum deadline of a call. A call waits behind the whole backlog, so a shorter deadline of
-    /// the target would expire in the queue.
+    /// Minimum deadline of a call. Each call waits behind the calls queued before it, so a shorter
+    /// deadline of the target would expire in the queue.
     const MIN_DEADLINE: std::time::Duration = std::time::Duration::from_secs(3_600);
     let target = TargetConfig {
         matches: TargetMatch::default(),
@@ -405,8 +407,8 @@ fn starting_progress(search: &Search, spend: SweepSpend) -> SweepProgress {
     }
 }
 
-/// Returns the result of `first_call`, or an error if `stop` becomes `true` or `max_seconds` is
-/// reached first.
+/// Returns the result of `first_call`, or an error if `stop` becomes `true` or the sweep has lasted
+/// `max_seconds` before that. `None` sets no limit.
 async fn within_max_time(
     first_call: impl Future<Output = Result<PreflightResult, SweepError>>,
     clock: &Clock,
@@ -424,7 +426,8 @@ async fn within_max_time(
     }
 }
 
-/// Returns the JSON key of the first option whose value differs, or `None` if all are equal.
+/// Returns the JSON key of the first option whose value differs between `before` and `after`, or
+/// `None` if all are equal.
 fn first_changed_setting(before: &SweepOptions, after: &SweepOptions) -> Option<String> {
     let (Ok(before), Ok(after)) = (serde_json::to_value(before), serde_json::to_value(after)) else {
         return None;

@@ -26,16 +26,19 @@ pub struct SweepOutcome {
     pub spend: SweepSpend,
     /// Checks of whether the measurement is valid.
     pub checks: Vec<Check>,
-    /// Target configuration in TOML with the recommended cap. Empty if no cap is recommended.
+    /// Target configuration in TOML with the recommended cap, to be pasted. Empty if no cap is
+    /// recommended.
     pub lines: String,
     /// Whether the search finished, and otherwise what ended the sweep early.
     pub ended: SweepEnd,
     /// Server, model, requests and settings of the sweep.
     pub provenance: Provenance,
-    /// Numbers of answered, retried and failed calls, by step. Empty in files of older versions.
+    /// Numbers of answered, retried and failed calls of each step. Empty in files of older
+    /// versions.
     #[serde(default)]
     pub calls: Vec<CallOutcomes>,
-    /// Calls in flight and waiting over time, at most [`SeriesPoint::MAX_POINTS`] points.
+    /// Numbers of calls in flight and waiting over time, at most [`SeriesPoint::MAX_POINTS`]
+    /// points.
     pub series: Vec<SeriesPoint>,
 }
 
@@ -52,7 +55,7 @@ pub struct CallOutcomes {
     pub failed: BTreeMap<FailureCause, usize>,
 }
 
-/// Why a sweep ended, early or not.
+/// Why a sweep ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "how", content = "which", rename_all = "snake_case")]
 pub enum SweepEnd {
@@ -88,7 +91,7 @@ pub enum CheckResult {
     Yes,
     /// The condition does not hold, so the answer may be wrong.
     No,
-    /// Too few calls were observed to check the condition.
+    /// The steps have too few calls or attempts to check the condition.
     Unknown,
 }
 

@@ -1,4 +1,5 @@
-//! Checks whether a measurement is valid: for example, whether the cap was in full use.
+//! Checks whether a measurement is valid: for example, whether all slots of the cap were in use
+//! while calls waited.
 
 use std::collections::BTreeMap;
 
@@ -7,14 +8,15 @@ use crate::search::{SearchAction, SearchSettings};
 use crate::search_result::{StepResult, StepVerdict, SweepAnswer};
 use crate::sweep_outcome::{CallOutcomes, Check, CheckResult};
 
-/// Minimum number of calls, or of attempts, from which a check draws a conclusion.
+/// Number of calls or attempts below which a check has the result [`CheckResult::Unknown`].
 const MIN_CALLS: usize = 30;
 /// The check `work_conserving` passes if at least this share of the cap is in use while calls wait.
 const MIN_CAP_SHARE: f64 = 0.95;
-/// The check `mix` passes if the mean tokens per call differ by at most this share between any two
-/// steps. The check of Little's law allows twice as much.
+/// The check `mix` fails if the mean of the input and output tokens per call differs by more than
+/// this share between two steps. The check `littles_law` allows a difference of twice this share.
 const MAX_DIFFERENCE: f64 = 0.1;
-/// Timer delay in seconds above which other work on this machine has affected the measurement.
+/// Timer delay in seconds above which the check `client` fails, because other work on this machine
+/// has affected the measurement.
 const MAX_LAG_S: f64 = 0.5;
 
 /// Sums over the events of each step of a sweep, from which the checks are computed.
@@ -41,11 +43,13 @@ struct StepSums {
     input: u64,
     output: u64,
     counted: usize,
-    /// Seconds in which calls waited and no rate limit or cool-down applied.
+    /// Seconds in which calls waited and only the cap could limit them: either all slots were in
+    /// use, or nothing kept the first waiting call from a free slot.
     cap_limited_s: f64,
-    /// Integral of the share of the cap in use over the time of `cap_limited_s`, in seconds.
+    /// Integral of the share of the cap in use (0 to 1) over the time that `cap_limited_s` counts,
+    /// in seconds.
     cap_limited_share_s: f64,
-    /// The seconds of `cap_limited_s` in which slots were free.
+    /// Part of `cap_limited_s` in which slots were free, in seconds.
     gap_s: f64,
     /// Integral of the number of slots in use over the time of the step, in slot-seconds.
     slot_s: f64,
@@ -116,20 +120,20 @@ impl StepTally {
         }
     }
 
-    /// Returns how the calls of each step ended, in order of the steps.
+    /// Returns the numbers of calls of each step by how they ended, in the order of the steps.
     pub(crate) fn call_outcomes(&self) -> Vec<CallOutcomes> {
         self.steps.iter().map(|(step, sums)| CallOutcomes { step: *step, ..sums.outcomes.clone() }).collect()
     }
 
-    /// Returns the total number of completely answered calls, and the total number of failed
-    /// attempts.
+    /// Returns two totals over the sweep: the number of completely answered calls, and the number
+    /// of failed attempts.
     pub(crate) fn totals(&self) -> (usize, usize) {
         (self.completed, self.failed)
     }
 
-    /// Computes all checks for the steps of a finished search. `cached` is the share of input
-    /// tokens, 0 to 1, that the server read from its cache. `user_prompts` states whether the
-    /// prompts come from a file of the user.
+    /// Returns the results of all checks for the steps of a finished search. `cached` is the share
+    /// of input tokens, 0 to 1, that the server read from its cache. `user_prompts` states whether
+    /// the prompts come from a file of the user.
     pub(crate) fn checks(
         &self,
         answer: &SweepAnswer,
@@ -255,8 +259,9 @@ fn success(steps: &[(&StepResult, &StepSums)], answer: &SweepAnswer, settings: &
     )
 }
 
-/// Checks Little's law in each long step: the mean number of calls in flight must equal calls per
-/// second times seconds per call.
+/// Checks Little's law: the mean number of calls in flight must equal calls per second times
+/// seconds per call, with a tolerance of twice [`MAX_DIFFERENCE`]. Considers steps with at least
+/// [`MIN_CALLS`] calls that last at least five times as long as a mean call.
 fn littles_law(steps: &[(&StepResult, &StepSums)]) -> Check {
     let (mut worst, mut checked_steps) = (None::<(f64, usize)>, 0);
     for (step, sums) in steps {
@@ -320,8 +325,9 @@ mod tests {
     use super::*;
     use crate::search_result::Purpose;
 
-    /// Returns the sums of a step of 60 s in which `in_flight` of ten slots were in use while calls
-    /// waited. `held_by` is what kept the first waiting call from a free slot.
+    /// Returns the sums of a step of 60 s in which calls waited and `in_flight` of ten slots were
+    /// in use. `held_by` is what kept the first waiting call from a free slot, or `None` if nothing
+    /// did.
     fn held(in_flight: usize, held_by: Option<BlockedBy>) -> StepSums {
         let mut tally = StepTally::default();
         tally.on_action(&SearchAction::Hold { step: 0, cap: 10, purpose: Purpose::Ramp }, 0.0);

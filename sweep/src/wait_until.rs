@@ -11,7 +11,7 @@ pub(crate) async fn sleep_until(when: Option<Instant>) {
     }
 }
 
-/// Waits until `stop` becomes `true`. Never completes if its sender was dropped before.
+/// Waits until `stop` becomes `true`. Never completes if the sender of `stop` was dropped before.
 pub(crate) async fn stop_requested(stop: &mut watch::Receiver<bool>) {
     if stop.wait_for(|stop| *stop).await.is_err() {
         std::future::pending().await

@@ -43,7 +43,7 @@ impl ActiveCalls {
         self.calls.is_empty()
     }
 
-    /// Returns the number of calls that have not sent a request yet.
+    /// Returns the number of active calls that have not sent a request yet.
     pub(super) fn unsent(&self) -> usize {
         self.calls.values().filter(|(call, _)| !call.was_sent()).count()
     }
@@ -66,8 +66,8 @@ impl ActiveCalls {
         self.all_cancelled = all;
     }
 
-    /// Returns `true` if every call was marked as cancelled at the end of the last call of
-    /// [`ActiveCalls::cancel`]. Calls that were started later are not considered.
+    /// Returns `true` if, after the most recent [`ActiveCalls::cancel`], every active call was
+    /// marked as cancelled. Calls that were started later are not considered.
     pub(super) fn are_all_cancelled(&self) -> bool {
         self.all_cancelled
     }
@@ -88,8 +88,8 @@ impl ActiveCalls {
         }
     }
 
-    /// Removes the call with identifier `id`. Returns its state and the gate's record of it. The
-    /// record is `None` if it was missed. Returns `None` instead of the pair if no such call is
+    /// Removes the call with identifier `id`, and returns its state and the gate's record of it.
+    /// The record is `None` if it was missed. Returns `None` instead of the pair if no such call is
     /// active.
     pub(super) fn remove(&mut self, id: u64) -> Option<(Arc<CallState>, Option<Arc<CallRecord>>)> {
         let record = self.records.remove(&id);

@@ -5,8 +5,8 @@ use tidegate::explain::CallStatus;
 
 use crate::observation::BlockedBy;
 
-/// Maximum number of active calls that are searched for the first waiting one. Calls in backoff may
-/// precede it.
+/// Maximum number of active calls of the gate that are searched for the first waiting one. Calls
+/// that wait before a retry may precede it.
 const MAX_EXAMINED: usize = 64;
 
 pub(super) fn blocked_by(gate: &Gate, target: &str) -> BlockedBy {
@@ -25,7 +25,9 @@ pub(super) fn blocked_by(gate: &Gate, target: &str) -> BlockedBy {
     }
 }
 
-/// Returns `true` while the target is in a cool-down or in the ramp that follows it.
+/// Returns `true` while the gate limits attempts to the target because of a cool-down: during the
+/// cool-down, while single attempts probe the server afterwards, and while the rate is raised
+/// again.
 pub(super) fn is_recovering(gate: &Gate, target: &str) -> bool {
     gate.snapshot().targets.get(target).is_some_and(|target| target.state != "open")
 }

@@ -30,8 +30,8 @@ pub struct CallLine {
     /// Number of slots in use just after the first attempt got its slot, including that one. `None`
     /// if unknown.
     pub in_flight: Option<usize>,
-    /// How the call ended: the outcome that the gate recorded (`completed`, `failed`, `timed_out`,
-    /// ...), or `given_up` if the sweep cancelled the call.
+    /// How the call ended: `completed`, `failed`, `refused`, `cancelled`, `truncated`, `timed_out`
+    /// or `broken` as recorded by the gate, or `given_up` if the sweep cancelled the call.
     pub outcome: &'static str,
     /// HTTP status of the last attempt, or `None` without a response.
     pub status: Option<u16>,
@@ -49,8 +49,8 @@ pub struct CallLine {
     pub counted: bool,
 }
 
-/// Times and outcome of a call, from the gate's record or, if the record was missed, from the
-/// metering transport.
+/// Times and outcome of a call. They come from the gate's record or, if the record was missed, from
+/// the metering transport.
 struct CallTimes {
     admitted_at: Option<f64>,
     ended_at: f64,

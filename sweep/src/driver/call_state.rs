@@ -24,7 +24,8 @@ pub(super) struct CallState {
     history: Mutex<CallHistory>,
 }
 
-/// Attempts of a call so far.
+/// The attempts of a call so far, the response stream of the last attempt, and whether the sweep
+/// cancelled the call.
 #[derive(Clone, Debug, Default)]
 pub(super) struct CallHistory {
     pub(super) attempts: Vec<AttemptLog>,
@@ -69,8 +70,9 @@ impl CallState {
         Arc::new(Self { id, step, cap, work, input, output, queued_at, history: Mutex::default() })
     }
 
-    /// Records a new attempt, which was sent at `sent_at` while `position` exchanges were open,
-    /// including this one. Returns `true` if it is the call's first request.
+    /// Records a new attempt, which was sent at `sent_at`, in seconds since the sweep began.
+    /// `position` is the number of open exchanges just after that, including this one. Returns
+    /// `true` if it is the call's first attempt.
     pub(super) fn sent(&self, sent_at: f64, position: usize) -> bool {
         let mut history = self.history.lock();
         history.attempts.push(AttemptLog { sent_at, ended_at: None, position, status: None, failure: None });

@@ -1,4 +1,4 @@
-//! Collects the events of all calls in order of time.
+//! Counts the open exchanges, and sends the events of all calls to the driver in order of time.
 
 use std::sync::Arc;
 
@@ -10,13 +10,13 @@ use crate::clock::Clock;
 use crate::observation::AttemptObservation;
 use crate::spend::SpendTracker;
 
-/// Event of a call, or of an exchange, which is one request with its response. The driver receives
-/// it.
+/// An event that the driver receives. It concerns a call, or an exchange, which is one request with
+/// its response.
 #[derive(Debug)]
 pub(crate) enum DriverEvent {
     /// A request was sent.
     Sent,
-    /// An exchange has ended.
+    /// An exchange has ended, and not because the sweep cancelled its call.
     Attempt(AttemptObservation),
     /// An exchange has ended because the sweep cancelled its call.
     Cancelled,

@@ -13,8 +13,8 @@ use super::failure::{self, MAX_ERROR_BYTES};
 use crate::observation::{AttemptFailure, AttemptObservation, FailureCause, ReportedRates};
 use crate::spend::SpendReservation;
 
-/// An open exchange. It ends once: when its body ends, when the connection fails, or when it is
-/// dropped.
+/// An exchange with the server that is still open. It ends when the response body ends, when the
+/// connection fails, or when the value is dropped, whichever is first.
 pub(super) struct Exchange {
     hub: Arc<EventHub>,
     call: Arc<CallState>,
@@ -116,7 +116,7 @@ impl Exchange {
         response.events = response.observer.events();
     }
 
-    /// Ends the exchange because its body was read to the end.
+    /// Ends the exchange. Called when the response body was read to its end.
     pub(super) fn on_end(&mut self) {
         if let Some(response) = &mut self.response
             && response.status.is_success()
@@ -162,7 +162,8 @@ impl Exchange {
     }
 
     /// Returns two values: the failure of the exchange, or `None` if it was answered completely;
-    /// and a message if the server rejects every further call with the API key, otherwise `None`.
+    /// and, if the server rejects every further call with the API key, the status and error code,
+    /// otherwise `None`.
     fn classify(&self, how: &ExchangeEnd) -> (Option<AttemptFailure>, Option<String>) {
         let Some(response) = &self.response else {
             let kind = match how {
@@ -201,8 +202,9 @@ impl Exchange {
         (failure, None)
     }
 
-    /// Settles the token reservation: charges the tokens that the server counted, nothing if the
-    /// server did not run the request, and otherwise all reserved tokens.
+    /// Settles the token reservation of the exchange. If the server counted the tokens, charges
+    /// them. Otherwise, charges nothing if the server did not run the request, and all reserved
+    /// tokens if it may have run it.
     fn settle(&mut self, how: &ExchangeEnd, failure: Option<&AttemptFailure>) {
         let Some(reservation) = self.reservation.take() else { return };
         let nothing_ran = match &self.response {

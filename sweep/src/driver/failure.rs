@@ -7,7 +7,7 @@ use tidegate::protocol::{Class, RateHeaders, Verdict};
 use crate::clock::EPOCH;
 use crate::observation::{AttemptFailure, FailureCause, LimitHint, ReportedRate, ReportedRates};
 
-/// Maximum number of bytes of an error response that are examined.
+/// Maximum number of bytes of an error response that are searched for the cause of the error.
 pub(super) const MAX_ERROR_BYTES: usize = 16 << 10;
 /// Maximum Retry-After in seconds. A longer one is ignored.
 const MAX_RETRY_AFTER_S: f64 = 86_400.0;
@@ -67,7 +67,8 @@ pub(super) fn is_final(verdict: &Verdict) -> bool {
     matches!(verdict.class, Class::QuotaExhausted | Class::Unauthorized)
 }
 
-/// Returns the limit that an error text names, or `None` if it names none.
+/// Returns the kind of limit that an error text names (concurrency, tokens or requests), or `None`
+/// if it names none.
 fn named_limit(body: &[u8]) -> Option<LimitHint> {
     let text = String::from_utf8_lossy(body.get(..MAX_ERROR_BYTES.min(body.len())).unwrap_or_default())
         .to_ascii_lowercase();
@@ -116,8 +117,8 @@ fn exhausted_budget(headers: &HeaderMap) -> Option<LimitHint> {
     }
 }
 
-/// Returns the request and token limits that the response headers report, per minute, and how much
-/// of them remains.
+/// Returns the rate limits that the response headers report: for requests and for tokens, the limit
+/// per minute, and the amount that remains in the current window.
 pub(super) fn reported_rates(headers: &HeaderMap) -> ReportedRates {
     let rates = RateHeaders::read(headers, EPOCH);
     let per_minute = |window: tidegate::protocol::rate::RateWindow| {

@@ -59,7 +59,8 @@ const TICK: Duration = Duration::from_millis(100);
 const SHUTDOWN_GRACE: Duration = Duration::from_secs(5);
 /// Maximum time that a step waits for the gate to recover from a cool-down before it starts.
 const MAX_RECOVERY: Duration = Duration::from_secs(15);
-/// Number of responses in a row that reject the key after which the sweep ends.
+/// Number of responses that reject the API key after which the sweep ends. A completely answered
+/// attempt resets the count.
 const MAX_REFUSALS: usize = 5;
 
 /// State of a running sweep.
@@ -79,9 +80,10 @@ pub(crate) struct Driver<'a> {
     /// Duration of the longest call so far, in seconds.
     max_call_seconds: f64,
     refusals: usize,
-    /// Status and error code of the last response that rejected the key, or `None` if none did.
+    /// Status and error code of the last response that rejected the API key, or `None` if none did.
     rejection: Option<String>,
-    /// Ceiling that prevents further calls, or `None` if none does.
+    /// Ceiling that one more call could exceed, so that no more calls are started. `None` while
+    /// calls may be started.
     ceiling: Option<Ceiling>,
     /// Whether the sweep is shutting down, so that events are no longer passed to the search.
     search_over: bool,
@@ -186,9 +188,10 @@ impl<'a> Driver<'a> {
         Ok(None)
     }
 
-    /// Waits until the gate has recovered from a cool-down, at most [`MAX_RECOVERY`]. Calls that
-    /// are sent meanwhile are not evaluated, because the gate limits them more than the cap does.
-    /// Returns why the sweep ends, or `None` to continue.
+    /// Sends calls until the gate has recovered from a cool-down. Stops earlier if an attempt
+    /// fails, a ceiling prevents further calls, or [`MAX_RECOVERY`] has passed. These calls are not
+    /// evaluated, because the gate limits them more than the cap does. Returns why the sweep ends,
+    /// or `None` to continue.
     async fn wait_for_recovery(&mut self) -> Result<Option<SweepEnd>, SweepError> {
         let failed = self.parts.session.tally.totals().1;
         let until = Instant::now() + MAX_RECOVERY;
@@ -259,13 +262,14 @@ impl<'a> Driver<'a> {
         }
     }
 
-    /// Returns `true` if a call as long as the longest so far would end after the time ceiling.
+    /// Returns `true` if a call that starts now and takes as long as the longest call so far would
+    /// end after the time ceiling.
     fn would_exceed_max_time(&self) -> bool {
         self.parts.max_seconds.is_some_and(|max| self.now() + self.max_call_seconds > max)
     }
 
-    /// Waits for the next event, timer tick, or `until`, and processes it. Returns why the sweep
-    /// ends, or `None` to continue.
+    /// Waits for the next event, the next timer tick or the instant `until`, and processes it.
+    /// `None` for `until` sets no limit. Returns why the sweep ends, or `None` to continue.
     async fn next_event(&mut self, until: Option<Instant>) -> Result<Option<SweepEnd>, SweepError> {
         const AT_ONCE: usize = 256;
         let over = self.parts.max_seconds.and_then(|max| self.parts.hub.clock.instant_at(max));
@@ -329,7 +333,7 @@ impl<'a> Driver<'a> {
     }
 
     /// Takes a load sample if the load has changed, or in any case if `tick` is `true`. `lag` is
-    /// the delay of the timer in seconds.
+    /// the time in seconds by which the timer fired late.
     fn take_load_sample(&mut self, lag: f64, tick: bool) -> Result<(), SweepError> {
         let in_flight = self.parts.hub.in_flight();
         let waiting = self.parts.gate.waiting();

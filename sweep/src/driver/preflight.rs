@@ -19,7 +19,7 @@ use crate::journal::PreflightResult;
 use crate::mix::Mix;
 use crate::observation::FailureCause;
 
-/// Maximum number of attempts if the server is busy.
+/// Maximum number of attempts of the preflight call if the server is busy (429, 503 or 529).
 const MAX_TRIES: usize = 3;
 /// Pause before the next attempt if the busy server sent no Retry-After, in seconds.
 const DEFAULT_PAUSE_S: f64 = 2.0;
@@ -31,13 +31,13 @@ const TIMEOUT: Duration = Duration::from_secs(300);
 const MAX_BYTES: usize = 1 << 20;
 
 /// Makes the preflight call, and adjusts the prompt lengths of `mix` to the server's token count.
-/// If the server stays busy (429, 503 or 529), returns a result without a token count, a duration
-/// and a server name.
+/// If the server stays busy (429, 503 or 529), token count, duration and server name are `None` in
+/// the result.
 ///
 /// # Errors
 ///
-/// Returns `Preflight` with a hint if the call fails otherwise, and `Options` if a ceiling does not
-/// allow the call.
+/// Returns `SweepError::Preflight`, which states what to do, if the call fails for another reason.
+/// Returns `SweepError::Options` if a ceiling does not allow the call.
 pub(crate) async fn preflight(
     transport: &Transport,
     endpoint: &Endpoint,
@@ -111,8 +111,8 @@ pub(crate) async fn preflight(
     Ok(result)
 }
 
-/// Returns `body` with the option that makes the server report usage, if its API has one. The gate
-/// does this for all other calls.
+/// Returns `body` with the option that makes the server report token counts, if its API has such an
+/// option. The gate adds the option to all other calls.
 fn ask_usage(endpoint: &Endpoint, body: &bytes::Bytes) -> bytes::Bytes {
     use crate::endpoint::Api;
     let asks = matches!(endpoint.api(), Api::Chat | Api::Completions);
@@ -126,7 +126,7 @@ fn ask_usage(endpoint: &Endpoint, body: &bytes::Bytes) -> bytes::Bytes {
 }
 
 enum CallError {
-    /// No complete response within [`TIMEOUT`].
+    /// No complete response arrived within [`TIMEOUT`].
     Timeout,
     /// The connection could not be opened, or broke.
     Transport(tidegate::Error),
@@ -134,8 +134,8 @@ enum CallError {
 
 type FullResponse = (StatusCode, http::HeaderMap, Vec<u8>);
 
-/// Sends a request and reads its response, at most [`MAX_BYTES`]. If the body breaks off, returns
-/// the part that was read.
+/// Sends a request, and returns the status, the headers and up to [`MAX_BYTES`] of the body. If the
+/// body breaks off, returns the part that was read.
 async fn read_response(
     transport: &Transport,
     request: http::Request<tidegate::RequestBody>,
@@ -153,8 +153,8 @@ async fn read_response(
     Ok((head.status, head.headers, read))
 }
 
-/// Returns the identifiers of the models that the server lists, or `None` if it lists none within
-/// 10 s.
+/// Returns the identifiers of the models that the server lists, or `None` if it returns no list
+/// within 10 s.
 async fn fetch_models(transport: &Transport, endpoint: &Endpoint) -> Option<Vec<String>> {
     let ask = async {
         let response = transport.clone().oneshot(endpoint.models()?).await.ok()?;
@@ -211,8 +211,9 @@ fn unreachable_error(endpoint: &Endpoint, error: CallError) -> SweepError {
     SweepError::Preflight(text)
 }
 
-/// Returns the user's error message for a failed preflight call: what the server returned, and what
-/// to do. `message` is the server's message, and `models` are the models that it lists, if known.
+/// Returns the error message for the user after a failed preflight call: what the server returned,
+/// and what to do. `message` is the server's message, and `models` are the models that it lists, or
+/// `None` if unknown.
 fn explain_response(
     endpoint: &Endpoint,
     model: &str,

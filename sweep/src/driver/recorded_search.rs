@@ -19,18 +19,18 @@ impl SearchSession {
         Self { search, tally: StepTally::default(), journal: None }
     }
 
-    /// Writes all later events to `journal`.
+    /// Sets the journal to which all later events are written.
     pub(crate) fn set_journal(&mut self, journal: Journal) {
         self.journal = Some(journal);
     }
 
-    /// Passes the entries of a journal to the search. Returns the last decision and its time in
-    /// seconds since the sweep began, or `None` if there is no decision. The step of that decision
-    /// has to be repeated.
+    /// Passes the entries of a journal to the search. Returns the last decision in the journal and
+    /// its time in seconds since the sweep began, or `None` if the journal contains no decision.
+    /// The caller must carry out that decision again, because its step was interrupted.
     ///
     /// # Errors
     ///
-    /// Returns `Resume` if the search decides differently than the journal.
+    /// Returns `SweepError::Resume` if the search decides differently than the journal.
     pub(crate) fn replay(
         &mut self,
         entries: &[JournalEntry],
@@ -70,14 +70,14 @@ impl SearchSession {
         Ok(next)
     }
 
-    /// Writes the total cost and all pending entries to the journal, and starts to sync it to disk.
-    /// Called when a step has ended.
+    /// Appends what the sweep has spent, writes all pending entries to the journal, and starts to
+    /// sync it to disk. Called when a step has ended.
     pub(crate) fn sync(&mut self, spend: SweepSpend) -> Result<(), SweepError> {
         self.append(|| JournalEntry::Spend(spend))?;
         self.journal.as_mut().map_or(Ok(()), Journal::sync)
     }
 
-    /// Drops the journal entries of the interrupted step, and writes the total cost.
+    /// Drops the journal entries of the interrupted step, and writes only what the sweep has spent.
     pub(crate) fn discard_step(&mut self, spend: SweepSpend) -> Result<(), SweepError> {
         self.journal.as_mut().map_or(Ok(()), |journal| journal.discard_step(spend))
     }

@@ -2,8 +2,7 @@
 
 use crate::sweep_outcome::SeriesPoint;
 
-/// Initial minimum distance between two points, in seconds. The distance doubles whenever the
-/// series is full.
+/// Initial minimum time between two points, in seconds. It doubles whenever the series is full.
 const MIN_DISTANCE_S: f64 = 0.05;
 
 #[derive(Debug)]

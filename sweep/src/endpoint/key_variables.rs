@@ -1,6 +1,7 @@
 //! Environment variables in which the SDKs of well-known providers expect the API key.
 
-/// Host names with their variables. A name that starts with a dot matches every host below it.
+/// Host names, each with the environment variable of its API key. A name that starts with a dot
+/// matches every host below it.
 const KEYS: [(&str, &str); 14] = [
     ("api.openai.com", "OPENAI_API_KEY"),
     (".openai.azure.com", "AZURE_OPENAI_API_KEY"),
@@ -18,7 +19,7 @@ const KEYS: [(&str, &str); 14] = [
     ("generativelanguage.googleapis.com", "GEMINI_API_KEY"),
 ];
 
-/// Returns the variable of the provider that owns `host`, or `None` for unknown hosts.
+/// Returns the environment variable of the provider that owns `host`, or `None` for unknown hosts.
 pub(super) fn key_env(host: &str) -> Option<&'static str> {
     let is_known = |known: &str| host == known || (known.starts_with('.') && host.ends_with(known));
     KEYS.iter().find(|(known, _)| is_known(known)).map(|(_, name)| *name)

@@ -36,7 +36,8 @@ impl Api {
         }
     }
 
-    /// Returns the path that endpoints of this API end with.
+    /// Returns the path with which every endpoint URL of this API ends, such as
+    /// `/chat/completions`.
     fn path(self) -> &'static str {
         match self {
             Api::Chat => "/chat/completions",
@@ -55,7 +56,8 @@ impl Api {
         }
     }
 
-    /// Returns the API whose path `path` ends with, or `None` if it is a base path.
+    /// Returns the API whose endpoint path is the end of `path`, or `None` if `path` is only a base
+    /// path.
     fn from_path(path: &str) -> Option<Self> {
         // Chat completions first, because their path also ends like that of completions.
         [Api::Chat, Api::Completions, Api::Responses, Api::Messages]
@@ -73,17 +75,18 @@ pub struct Endpoint {
 }
 
 impl Endpoint {
-    /// Parses the URL of an endpoint (`https://api.openai.com/v1/chat/completions`) or a base URL
-    /// (`https://api.openai.com/v1`, `http://localhost:8000`).
+    /// Returns the endpoint at `url`: either the URL of the endpoint itself
+    /// (`https://api.openai.com/v1/chat/completions`), or a base URL (`https://api.openai.com/v1`,
+    /// `http://localhost:8000`).
     ///
     /// A base URL is extended by the path of `api`, and by `/v1` if it has no path. If `api` is
-    /// `None`, the URL determines the API: its path if it is an endpoint, Messages for
-    /// `api.anthropic.com`, and chat completions otherwise.
+    /// `None`, the URL determines the API: an endpoint's path names it, `api.anthropic.com` means
+    /// Messages, and any other base URL means chat completions.
     ///
     /// # Errors
     ///
-    /// Returns `Options` if the text is not an absolute `http` or `https` URL, contains a user or
-    /// password, or is an endpoint of another API than `api`.
+    /// Returns `SweepError::Options` if the text is not an absolute `http` or `https` URL, contains
+    /// a user or password, or is an endpoint of another API than `api`.
     pub fn new(url: &str, api: Option<Api>) -> Result<Self, SweepError> {
         let invalid = |problem: &str| SweepError::options(format!("--url {}: {problem}", redacted_url(url)));
         let uri: Uri =

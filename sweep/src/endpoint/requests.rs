@@ -19,12 +19,13 @@ pub(crate) enum OutputLimitKey {
     CompletionTokens,
 }
 
-/// JSON keys that limit the output tokens in any of the APIs.
+/// Names of the JSON keys that limit the output tokens, over all APIs.
 const OUTPUT_LIMIT_KEYS: [&str; 3] = ["max_tokens", "max_completion_tokens", "max_output_tokens"];
 
 impl Endpoint {
-    /// Returns a streaming request body with `prompt` and at most `output` answer tokens. With
-    /// `exact`, the body contains vLLM's keys that force the answer to that length.
+    /// Returns a streaming request body with `prompt` and at most `output` answer tokens. If
+    /// `exact` is `true`, the body also contains vLLM's keys that force the answer to that length.
+    /// For chat completions, `key` selects the JSON key of the limit.
     pub(crate) fn request_body(
         &self,
         model: &str,
@@ -52,8 +53,8 @@ impl Endpoint {
         body
     }
 
-    /// Returns the JSON key that limits the output tokens in this API. For chat completions, `key`
-    /// selects it.
+    /// Returns the JSON key that limits the output tokens in this API. Only for chat completions,
+    /// the key depends on `key`.
     pub(crate) fn output_limit_key(&self, key: OutputLimitKey) -> &'static str {
         match (self.api, key) {
             (Api::Responses, _) => "max_output_tokens",
@@ -62,8 +63,8 @@ impl Endpoint {
         }
     }
 
-    /// Returns the maximum output tokens of a request body, multiplied by its number of choices
-    /// `n`. Returns `None` if the body has no limit.
+    /// Returns the maximum number of output tokens that a request body allows: its limit multiplied
+    /// by its number of choices `n`. Returns `None` if the body has no limit.
     pub(crate) fn max_output_tokens(body: &Map<String, Value>) -> Option<u64> {
         let most = OUTPUT_LIMIT_KEYS.iter().find_map(|key| body.get(*key)?.as_u64())?;
         let answers = body.get("n").and_then(Value::as_u64).unwrap_or(1);

@@ -27,7 +27,8 @@ impl Lengths {
         Ok(())
     }
 
-    /// Draws a length from 1 to eight times the mean. The upper bound limits the cost of a call.
+    /// Returns a random length in tokens, from 1 to eight times the mean. The upper bound limits
+    /// the cost of a call.
     pub(super) fn draw(&self, rng: &mut Rng) -> u64 {
         if self.spread == 0.0 {
             return self.mean;

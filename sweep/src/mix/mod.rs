@@ -40,7 +40,7 @@ pub enum MixOptions {
         /// CSV file with one column for input tokens and one for output tokens.
         path: PathBuf,
     },
-    /// Requests of the user, in file order. After the last, the first follows again.
+    /// Requests of the user, in file order. The sequence starts again after the last request.
     Lines {
         /// JSONL file with one request per line.
         path: PathBuf,
@@ -96,8 +96,9 @@ enum Source {
 }
 
 impl Mix {
-    /// Returns the mix that `options` describes. Reads and checks its file, if it has one. With
-    /// `exact`, requests contain vLLM's keys that force answers to their maximum length.
+    /// Returns the mix that `options` describes. Reads and checks the file that it names, if any.
+    /// If `exact` is `true`, requests contain vLLM's keys that force answers to their maximum
+    /// length.
     pub(crate) fn load(
         options: &MixOptions,
         seed: u64,
@@ -139,7 +140,8 @@ impl Mix {
         })
     }
 
-    /// Returns the request with this index. `step` changes only the nonce of generated prompts.
+    /// Returns the request with this index in the mix. `step` changes only the nonce of generated
+    /// prompts.
     pub(crate) fn work(&self, endpoint: &Endpoint, step: usize, index: usize) -> Work {
         // Seeded by the index alone, so that each step draws the same.
         let mut rng =
@@ -202,8 +204,9 @@ impl Mix {
         )
     }
 
-    /// Adjusts the lengths of later prompts to the server's tokenizer. `counted` is the server's
-    /// count of the prompt of `work`. The total adjustment is limited to a factor of four.
+    /// Adjusts the lengths of later prompts to the server's tokenizer. `counted` is the number of
+    /// prompt tokens that the server counted for `work`. The total adjustment is limited to a
+    /// factor of four in either direction.
     pub(crate) fn calibrate(&mut self, work: &Work, counted: u64) {
         if work.input > 0 && counted > 0 {
             self.scale = (self.scale * counted as f64 / work.input as f64).clamp(0.25, 4.0);
@@ -215,8 +218,8 @@ impl Mix {
         self.output_limit_key = output_limit_key;
     }
 
-    /// Returns the mean input tokens and the mean output tokens per request. For a trace or the
-    /// user's requests, these are the means of the first 1,000.
+    /// Returns the mean numbers of input tokens and of output tokens per request, estimated without
+    /// the server. For a trace or the user's requests, these are the means of the first 1,000.
     pub(crate) fn means(&self) -> (f64, f64) {
         const MAX_SAMPLED: usize = 1_000;
         let mean = |lengths: &mut dyn Iterator<Item = (u64, u64)>| {
@@ -244,12 +247,14 @@ impl Mix {
         }
     }
 
-    /// Returns `true` if the requests come from a file of the user. Such prompts have no nonce.
+    /// Returns `true` if the prompts come from a file of the user. Such prompts have no nonce, so
+    /// the server may cache them.
     pub(crate) fn has_user_prompts(&self) -> bool {
         matches!(self.source, Source::Lines { .. })
     }
 
-    /// Returns a hash of the file that the mix was read from, or a constant without a file.
+    /// Returns a hash of the file that the mix was read from, or a constant if it was read from no
+    /// file.
     pub(crate) fn digest(&self) -> u64 {
         self.digest
     }

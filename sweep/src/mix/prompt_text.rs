@@ -16,11 +16,13 @@ const WORDS: [&str; 120] = [
     "star", "moon", "earth", "sun", "sea", "bird", "fish",
 ];
 
-/// Tokens of a prompt apart from its random words.
+/// Assumed tokens of the fixed part of a prompt: the nonce and the instruction before the random
+/// words.
 const FRAME: u64 = 24;
 
 /// Returns a prompt of about `tokens` tokens, but at least [`FRAME`], that asks for an answer of
-/// `output` words. It starts with `nonce`, so that it never hits the server's prefix cache.
+/// `output` words. The prompt starts with `nonce`, which must be unique so that the server's prefix
+/// cache does not contain the prompt.
 pub(super) fn prompt(nonce: &str, tokens: u64, output: u64, rng: &mut Rng) -> String {
     let words = tokens.saturating_sub(FRAME);
     // Asks for an answer of the full length.

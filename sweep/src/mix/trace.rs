@@ -7,7 +7,12 @@ const INPUT: [&str; 5] = ["contexttokens", "input", "input_tokens", "prompt_toke
 const OUTPUT: [&str; 5] =
     ["generatedtokens", "output", "output_tokens", "completion_tokens", "output_length"];
 
-/// Returns the input tokens and output tokens of each line. Skips lines in which one of them is 0.
+/// Returns the numbers of input tokens and output tokens of each line. Skips lines in which one of
+/// them is 0.
+///
+/// # Errors
+///
+/// Returns what is wrong with the table.
 pub(super) fn read(text: &str) -> Result<Vec<(u64, u64)>, String> {
     let mut lines = text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty());
     let (_, head) = lines.next().ok_or("the file is empty")?;

@@ -31,7 +31,7 @@ fn without_trailing_zeros(text: &str) -> &str {
     text.strip_suffix('.').unwrap_or(text)
 }
 
-/// Formats a number like [`number`], but from 100,000 on with the suffix k, M, G or T.
+/// Formats a number like [`number`] below 100,000, and otherwise with the suffix k, M, G or T.
 pub(super) fn short(value: f64) -> String {
     const UNITS: [(f64, &str); 4] = [(1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")];
     if value.abs() >= 1e15 {
@@ -66,8 +66,8 @@ pub(super) fn plural(n: usize, one: &str) -> String {
     format!("{} {one}{}", count(n as u64), if n == 1 { "" } else { "s" })
 }
 
-/// Formats a duration given in seconds: in milliseconds below 1 s, in minutes from 120 s, in hours
-/// from 2 h. Returns [`UNKNOWN`] if it is not finite.
+/// Formats a duration that is given in seconds: in milliseconds below 1 s, in seconds below 120 s,
+/// in minutes below 2 h, and otherwise in hours. Returns [`UNKNOWN`] if it is not finite.
 pub(super) fn seconds(value: f64) -> String {
     if !value.is_finite() {
         return UNKNOWN.to_owned();
@@ -100,7 +100,7 @@ pub(super) fn share(value: f64) -> String {
     }
 }
 
-/// Formats an estimate with `unit` and its confidence interval: `2 calls/s (1.9 to 2.1)`.
+/// Formats an estimate with `unit`, followed by its confidence interval: `2 calls/s (1.9 to 2.1)`.
 pub(super) fn estimate(estimate: Estimate, unit: &str) -> String {
     let Estimate { value, low, high } = estimate;
     format!("{} {unit} ({} to {})", number(value), number(low), number(high))
@@ -152,7 +152,7 @@ pub(super) fn purpose(purpose: Purpose) -> &'static str {
     }
 }
 
-/// Returns the name of a verdict and its explanation, which is empty for an accepted step.
+/// Returns the name of a verdict and its explanation. The explanation of an accepted step is empty.
 pub(super) fn verdict(verdict: &StepVerdict) -> (&'static str, &str) {
     match verdict {
         StepVerdict::Accepted => ("accepted", ""),
@@ -162,7 +162,7 @@ pub(super) fn verdict(verdict: &StepVerdict) -> (&'static str, &str) {
     }
 }
 
-/// Returns the name of a failure's cause for people.
+/// Returns the name of a failure's cause in words for people.
 pub(super) fn cause(cause: FailureCause) -> &'static str {
     match cause {
         FailureCause::Limited => "429",

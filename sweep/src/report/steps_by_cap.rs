@@ -13,8 +13,8 @@ pub(super) struct StepsAtCap<'a> {
 }
 
 impl StepsAtCap<'_> {
-    /// Returns the mean of a value over the valid steps at the cap, weighted by their calls.
-    /// Returns `None` if no valid step has a finite value.
+    /// Returns the mean of the value that `of` returns for each valid step at the cap, weighted by
+    /// the calls of the steps. Returns `None` if no valid step has a finite value.
     pub(super) fn mean(&self, of: impl Fn(&StepResult) -> Option<f64>) -> Option<f64> {
         let (mut sum, mut weight) = (0.0, 0.0);
         for step in self.steps.iter().filter(|step| is_valid(step)) {
@@ -43,9 +43,9 @@ impl StepsAtCap<'_> {
     }
 }
 
-/// Returns the steps grouped by cap, in ascending order of the caps. Omits drain steps, whose calls
-/// use up the quota that a rate limit has accumulated, so that they do not show the throughput at
-/// the cap.
+/// Returns the steps grouped by cap, in ascending order of the caps. Omits drain steps, because
+/// they use up the quota that a rate limit has accumulated, and do not show the throughput at the
+/// cap.
 pub(super) fn by_cap(outcome: &SweepOutcome) -> Vec<StepsAtCap<'_>> {
     let mut caps: BTreeMap<usize, Vec<&StepResult>> = BTreeMap::new();
     for step in outcome.steps.iter().filter(|step| step.purpose != Purpose::Drain) {
@@ -54,7 +54,8 @@ pub(super) fn by_cap(outcome: &SweepOutcome) -> Vec<StepsAtCap<'_>> {
     caps.into_iter().map(|(cap, steps)| StepsAtCap { cap, steps }).collect()
 }
 
-/// Returns `true` unless the step is invalid because this client or a rate limit kept slots free.
+/// Returns `true` if the step shows something about the server, which means that its verdict is not
+/// [`StepVerdict::Invalid`].
 pub(super) fn is_valid(step: &StepResult) -> bool {
     !matches!(step.verdict, StepVerdict::Invalid(_))
 }

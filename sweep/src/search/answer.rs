@@ -10,11 +10,11 @@ use crate::normal_distribution;
 use crate::observation::FailureCause;
 use crate::search_result::{Binding, Estimate, SweepAnswer};
 
-/// If a cap is unusable because of a cliff or an overload, full KV memory counts as the binding
-/// limit if sequences are preempted at a cap of at most this multiple of the answer.
+/// Full KV memory is reported as the binding limit if a cap was rejected because of a cliff or an
+/// overload, and sequences are preempted at a cap of at most this multiple of the answer.
 const PREEMPTION_RANGE: f64 = 1.4;
 
-/// Returns the answer from the evidence so far.
+/// Returns the answer that follows from the evidence so far.
 pub(super) fn build(policy: &Policy, settings: &SearchSettings) -> SweepAnswer {
     let evidence = &policy.evidence;
     let Some(cap) = answer_cap(policy, settings) else { return no_answer(policy) };

@@ -6,33 +6,37 @@ use super::curve::Point;
 use super::evidence::Evidence;
 use super::step_summary::StepSummary;
 
-/// A goodput below this share of the best goodput may mean that the server has changed.
+/// A goodput below this share of the best goodput of a lower cap may mean that the server has
+/// changed.
 const DROP_SHARE: f64 = 0.85;
 /// A pause in a stream indicates a preempted sequence if it is longer than this multiple of the
 /// median pause at the next lower cap, and longer than `MIN_PAUSE_S`.
 const PAUSE_FACTOR: f64 = 5.0;
 /// Minimum length in seconds of a pause that indicates a preempted sequence.
 const MIN_PAUSE_S: f64 = 0.3;
-/// A cap counts as one with preemptions only if more than this share of its calls have such pauses,
-/// or if it has more preemptions per attempt than this.
+/// Preemptions are assumed at a cap only if more than this share of its calls have a pause that
+/// indicates a preempted sequence, or if the engine counted more preemptions per attempt than this.
 const PAUSED_SHARE: f64 = 0.03;
-/// Minimum change of the natural logarithm of the service time that counts as a change.
+/// Minimum absolute change of the natural logarithm of the service time for the service time to
+/// count as changed.
 const MIN_CHANGE: f64 = 0.08;
 /// Minimum difference between two measurements, in standard errors, that counts as a change or a
 /// contradiction.
 const EVIDENT_ERRORS: f64 = 3.5;
-/// Thresholds for a change of the service time that a fall of the goodput already suggests: minimum
-/// change of the natural logarithm, and minimum change in standard errors.
+/// Thresholds for a change of the service time if the goodput has already fallen: minimum change of
+/// the natural logarithm, and minimum change in standard errors.
 const SUSPECT_CHANGE: (f64, f64) = (0.12, 1.5);
-/// Maximum difference of the natural logarithms of two caps that are compared with each other.
+/// Maximum difference between the natural logarithms of two caps for their goodputs to be compared
+/// with each other.
 const NEIGHBOUR_DISTANCE: f64 = 0.4;
-/// Minimum difference between the natural logarithms of a measured goodput and of the curve for the
-/// measurement to contradict the curve.
+/// Minimum difference between the natural logarithms of a measured goodput and of the fitted curve
+/// at the same cap for the measurement to contradict the curve.
 const OFF_CURVE: f64 = 0.12;
 
 impl Evidence {
-    /// Returns the lowest cap that has preemptions and a goodput clearly below the best goodput of
-    /// the lower caps, or `None` if there is none.
+    /// Returns the lowest cap that has preemptions and whose goodput is below the best goodput of
+    /// the lower caps by more than the tolerance and the standard error. Returns `None` if there is
+    /// none.
     pub(super) fn cliff(&self, settings: &SearchSettings) -> Option<usize> {
         let points = self.points();
         (1..points.len()).find_map(|at| {
@@ -45,8 +49,9 @@ impl Evidence {
         })
     }
 
-    /// Returns `true` if streams pause or sequences are preempted at `cap` clearly more often than
-    /// at all lower caps. Returns `false` if no lower cap was measured.
+    /// Returns `true` if long stream pauses or preempted sequences are more than three times as
+    /// frequent at `cap` as at the lower cap with the fewest, and exceed [`PAUSED_SHARE`]. Returns
+    /// `false` if no lower cap was measured.
     pub(super) fn has_preemptions(&self, cap: usize) -> bool {
         let Some(at_cap) = self.pooled(cap) else { return false };
         let below: Vec<StepSummary> = self
@@ -81,8 +86,8 @@ impl Evidence {
         self.points().into_iter().max_by(|a, b| a.goodput.value.total_cmp(&b.goodput.value))
     }
 
-    /// Returns `true` if the goodput at `cap` is below [`DROP_SHARE`] of the best goodput, and a
-    /// lower cap has the best one.
+    /// Returns `true` if the measured cap with the best goodput is below `cap`, and the goodput at
+    /// `cap` is below [`DROP_SHARE`] of that goodput.
     pub(super) fn is_goodput_drop(&self, cap: usize) -> bool {
         let at_cap = self.pooled(cap).and_then(|summary| summary.goodput(self.work()));
         at_cap
@@ -90,10 +95,11 @@ impl Evidence {
             .is_some_and(|(at_cap, best)| at_cap.value < DROP_SHARE * best.goodput.value && best.cap < cap)
     }
 
-    /// Returns the change of the natural logarithm of the service time since the cap of `summary`
-    /// was measured before. Returns `None` if it was not, or if the change is too small for the
-    /// thresholds. The thresholds are [`MIN_CHANGE`] and [`EVIDENT_ERRORS`], or [`SUSPECT_CHANGE`]
-    /// if `suspected`.
+    /// Returns the change of the natural logarithm of the service time between the earlier steps at
+    /// the cap of `summary` and `summary` itself: above 0 if calls have become slower. Returns
+    /// `None` if there was no earlier step, or if the change is within the thresholds. The
+    /// thresholds are [`SUSPECT_CHANGE`] if `suspected` is `true`, otherwise [`MIN_CHANGE`] and
+    /// [`EVIDENT_ERRORS`].
     pub(super) fn service_time_change(&self, summary: &StepSummary, suspected: bool) -> Option<f64> {
         let (now, then) =
             (summary.service.at(self.work())?, self.pooled(summary.cap)?.service.at(self.work())?);
@@ -104,9 +110,12 @@ impl Evidence {
     }
 
     /// Returns a measured cap whose goodput is inconsistent with that of the step `summary`, or
-    /// `None` if there is none. If the curve is smooth and covers the cap of the step, this is the
-    /// nearest measured cap if the step is off the curve. Otherwise it is a neighbouring cap if the
-    /// two goodputs differ by a larger factor than the two caps.
+    /// `None` if there is none.
+    ///
+    /// If the curve is smooth and covers the cap of the step, the step is compared with the curve.
+    /// If the step is too far from the curve, the nearest measured cap is returned. Otherwise, the
+    /// step is compared with each neighbouring cap, whose goodput may not differ by a larger factor
+    /// than the cap itself.
     pub(super) fn contradicting_cap(&self, summary: &StepSummary) -> Option<usize> {
         let goodput = summary.goodput(self.work())?;
         let points = self.points();

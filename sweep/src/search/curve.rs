@@ -1,4 +1,4 @@
-//! Fits a curve of the goodput over the cap.
+//! Fits a curve of the goodput as a function of the cap.
 //!
 //! A cap divided by its goodput is the mean time of a call. If calls share the server at a fixed
 //! cost each, this time is linear in the cap; with coherence cost it is a parabola (N. J. Gunther's
@@ -19,16 +19,17 @@ pub(super) struct Point {
     pub(super) goodput: MeanEstimate,
 }
 
-/// Share of the highest goodput that the best cap must reach. The best cap is the lowest that does.
+/// Share of the highest measured goodput that defines the best cap: the lowest cap that reaches it.
 const NEAR_BEST: f64 = 0.97;
 /// Caps below the best cap divided by this factor are ignored in the fit.
 const SHAPE_RANGE_BELOW: f64 = 6.0;
 /// Caps above the best cap times this factor are ignored in the fit.
 const SHAPE_RANGE_ABOVE: f64 = 2.6;
-/// Maximum residual of a point, in standard errors, for a shape to fit. A residual below
-/// `MAX_RESIDUAL_SHARE` of the value is accepted too.
+/// A shape fits the points only if each residual is at most this number of standard errors, or at
+/// most `MAX_RESIDUAL_SHARE` of the measured goodput.
 const MAX_RESIDUAL_ERRORS: f64 = 3.0;
-/// Residual relative to the value that is always accepted.
+/// A residual of at most this share of the measured goodput is accepted, whatever its standard
+/// error.
 const MAX_RESIDUAL_SHARE: f64 = 0.02;
 
 #[derive(Clone, Debug)]
@@ -48,8 +49,8 @@ pub(super) struct Knee {
 }
 
 impl Curve {
-    /// Fits a curve to points in any order, at most one per cap. Returns `None` if no point has a
-    /// positive goodput and error.
+    /// Fits a curve to points in any order, at most one per cap. Ignores points whose cap, goodput
+    /// or standard error is not positive. Returns `None` if no point is left.
     pub(super) fn new(mut points: Vec<Point>) -> Option<Self> {
         points.retain(|point| point.cap > 0 && point.goodput.value > 0.0 && point.goodput.error > 0.0);
         points.sort_by_key(|point| point.cap);
@@ -94,8 +95,8 @@ impl Curve {
         ((1.0 - share) * left.goodput.value.ln() + share * right.goodput.value.ln()).exp()
     }
 
-    /// Returns the knee: the smallest cap whose goodput is at least `1 - tolerance` of the highest.
-    /// Returns `None` without points.
+    /// Returns the knee: the smallest cap whose goodput is at least `1 - tolerance` of the highest
+    /// goodput of the curve. Returns `None` without points.
     pub(super) fn knee(&self, tolerance: f64) -> Option<Knee> {
         let (low, high) = (self.points.first()?.cap, self.points.last()?.cap);
         let (best_cap, best) = (low..=high)
@@ -106,8 +107,8 @@ impl Curve {
     }
 }
 
-/// A shape of the curve: the mean time of a call is `a + b cap + c cap^2` seconds, and the goodput
-/// is at most `max_goodput`.
+/// A shape of the curve between the caps `low` and `high`: the mean time of a call is `a + b cap +
+/// c cap^2` seconds, and the goodput is at most `max_goodput` calls per second.
 #[derive(Clone, Debug)]
 struct Shape {
     coefficients: [f64; 3],
@@ -125,8 +126,8 @@ impl Shape {
         Some(Self { coefficients: least_squares(points, 3)?, max_goodput: f64::INFINITY, low, high })
     }
 
-    /// Returns one candidate per way to divide the points into a rising line (at least two points)
-    /// and a plateau (at least two points).
+    /// Returns a candidate shape for each way to divide the points into a rising part and a
+    /// plateau, with at least two points each. The mean call time is linear in the rising part.
     fn elbows(points: &[Point]) -> impl Iterator<Item = Self> {
         (2..points.len().saturating_sub(1)).filter_map(|split| {
             let (rising, level) = points.split_at_checked(split)?;
@@ -149,7 +150,8 @@ impl Shape {
         (time > 0.0).then(|| (n / time).min(self.max_goodput))
     }
 
-    /// Returns the sum of squared residuals, in squared standard errors.
+    /// Returns the sum of the squared differences between the shape and the points, each in
+    /// standard errors of its point.
     fn misfit(&self, points: &[Point]) -> f64 {
         let residual =
             |point: &Point| (self.at(point.cap).unwrap_or(0.0) - point.goodput.value) / point.goodput.error;
@@ -168,7 +170,7 @@ impl Shape {
     }
 }
 
-/// Fits a polynomial of `terms` terms (1 to 3) of the cap to the mean call times. Returns its
+/// Fits a polynomial of the cap with `terms` terms (1 to 3) to the mean call times. Returns its
 /// coefficients in ascending order, with 0 for unused terms, or `None` if the points do not
 /// determine them.
 fn least_squares(points: &[Point], terms: usize) -> Option<[f64; 3]> {

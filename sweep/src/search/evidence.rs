@@ -11,16 +11,16 @@ use super::sprt::Sprt;
 use super::step_summary::{StepEnd, StepSummary};
 use crate::observation::CallObservation;
 
-/// The share of failures at low caps, plus this many of its standard errors, is the background that
-/// [`Evidence::test`] tolerates.
+/// Number of standard errors that are added to the share of failures at low caps. The sum is the
+/// share of failures that [`Evidence::test`] attributes to causes other than the cap.
 const BASELINE_ERRORS: f64 = 1.0;
 
 /// Why the search considers a cap unusable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum RejectionCause {
-    /// Too large a share of the attempts failed.
+    /// Too large a share of the attempts at the cap failed.
     Failures,
-    /// This client did not keep the cap in use.
+    /// This client did not keep all slots of the cap in use.
     Client,
     /// The engine's KV cache was full, and the goodput fell.
     Cliff,
@@ -33,14 +33,16 @@ pub(super) enum RejectionCause {
 pub(super) struct RejectedCap {
     pub(super) cap: usize,
     pub(super) cause: RejectionCause,
-    /// Highest usable cap that the positions of the failures indicate, or `None` without an
-    /// indication. It is measured next.
+    /// Cap that is probably the highest usable one, and is measured next. It is derived from the
+    /// positions of the failures or, if the client was too slow, from the slots in use. `None`
+    /// without such an estimate.
     pub(super) guess: Option<usize>,
-    /// Whether to measure the cap just above `guess` after `guess`.
+    /// Whether the cap just above `guess` is measured after `guess`.
     pub(super) try_next: bool,
-    /// The highest usable cap, and the highest position at which attempts were accepted in the
-    /// rejected step, if this position is above the cap. Otherwise `None`. The position is the
-    /// number of open exchanges just after an attempt was sent.
+    /// Two numbers: the highest usable cap when this cap was rejected, and the highest position at
+    /// which the rejected step still accepted attempts. The position is the number of open
+    /// exchanges just after an attempt was sent. `None` if the position is not above that usable
+    /// cap.
     pub(super) edge: Option<(usize, usize)>,
 }
 
@@ -53,14 +55,15 @@ impl RejectedCap {
 #[derive(Debug, Default)]
 pub(super) struct Evidence {
     summaries: Vec<StepSummary>,
-    /// Index in `summaries` of the first step of the current era. A new era begins when the server
-    /// changes.
+    /// Index in `summaries` of the first step of the current era, which is the period since the
+    /// server last changed.
     era_start: usize,
     pub(super) good: Option<usize>,
     pub(super) bad: Option<RejectedCap>,
     /// Sums over all answered calls, from which the mean output tokens per call are computed.
     mix: ServiceTime,
-    /// Number of answered calls, sum of their total tokens, and sum of the squares of these tokens.
+    /// Number of answered calls, sum of their input and output tokens, and sum of the squares of
+    /// these tokens per call.
     token_sums: [f64; 3],
     /// Number of calls that have ended since the sweep began.
     pub(super) calls: usize,
@@ -80,7 +83,7 @@ impl Evidence {
     }
 
     /// Returns the relative standard error of the mean tokens per call in the steps at `cap`. The
-    /// error arises because these steps sent only the first requests of the mix.
+    /// error arises because a step sends only the first requests of the mix.
     pub(super) fn sample_error(&self, cap: usize) -> f64 {
         let [n, sum, squares] = self.token_sums;
         let spread = (n * squares / (sum * sum).max(1.0) - 1.0).max(0.0).sqrt();
@@ -88,7 +91,7 @@ impl Evidence {
         spread / (most.unwrap_or(0).max(1) as f64).sqrt()
     }
 
-    /// Returns the mean work of all answered calls, in output tokens. 0 before the first one.
+    /// Returns the mean number of output tokens of all answered calls, or 0 before the first one.
     pub(super) fn work(&self) -> f64 {
         self.mix.work().unwrap_or_default()
     }
@@ -120,7 +123,8 @@ impl Evidence {
         }
     }
 
-    /// Sets the highest usable cap to the highest accepted one below `cap`, or to `None`.
+    /// Sets the highest usable cap to the highest accepted cap below `cap`, or to `None` if there
+    /// is none.
     pub(super) fn keep_accepted_below(&mut self, cap: usize) {
         self.good = self.accepted().map(|summary| summary.cap).filter(|&good| good < cap).max();
     }
@@ -130,7 +134,8 @@ impl Evidence {
     }
 
     /// Returns the test that decides whether too many attempts fail at `cap`. The share of failures
-    /// at half of the cap and below counts as background, and is added to both thresholds.
+    /// in accepted steps at half of the cap and below is attributed to other causes, so it is added
+    /// to both thresholds of the test.
     pub(super) fn test(&self, settings: &SearchSettings, cap: usize) -> Sprt {
         let low_cap_steps =
             self.accepted().filter(|summary| 2 * summary.cap <= cap.max(2 * settings.min_cap));
@@ -151,7 +156,7 @@ impl Evidence {
         )
     }
 
-    /// Returns the sum of all accepted steps at `cap`, or `None` if there is none.
+    /// Returns one summary that pools all accepted steps at `cap`, or `None` if there is none.
     pub(super) fn pooled(&self, cap: usize) -> Option<StepSummary> {
         let mut steps_at_cap = self.accepted().filter(|summary| summary.cap == cap);
         let mut sum = steps_at_cap.next()?.clone();
@@ -199,9 +204,9 @@ impl Evidence {
         self.curve()?.knee(settings.tolerance)
     }
 
-    /// Returns the mean service time at `cap` in seconds: as measured at `cap`, otherwise from the
-    /// curve, and outside of the curve as measured at the nearest cap. Returns `None` without
-    /// measurements.
+    /// Returns the mean service time at `cap` in seconds. If `cap` was not measured, the service
+    /// time is taken from the curve or, outside of the curve, from the nearest measured cap.
+    /// Returns `None` without measurements.
     pub(super) fn service_at(&self, cap: usize) -> Option<f64> {
         if let Some(mean) = self.pooled(cap).and_then(|summary| summary.service.at(self.work())) {
             return Some(mean.value);

@@ -11,10 +11,11 @@ pub(super) struct AttemptMark {
     pub(super) failed: bool,
 }
 
-/// Position that best separates accepted attempts (up to it) from failed attempts (above it).
+/// The position (number of open exchanges just after an attempt was sent) that best separates
+/// accepted attempts, up to it, from failed attempts, above it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Edge {
-    /// Highest position at which attempts are considered as accepted. 0 if there is none.
+    /// Highest position that counts as accepted. 0 if there is none.
     pub(super) at: usize,
     /// Number of accepted attempts whose position is above `at`.
     pub(super) accepted_above: usize,
@@ -26,8 +27,8 @@ pub(super) struct Edge {
     pub(super) failed: usize,
 }
 
-/// Returns the edge with the fewest attempts on the wrong side, and the lowest of several such
-/// edges. Returns `None` if no attempt failed.
+/// Returns the edge with the fewest attempts on the wrong side: accepted ones above it and failed
+/// ones up to it. Of several such edges, returns the lowest. Returns `None` if no attempt failed.
 pub(super) fn edge<'a>(marks: impl IntoIterator<Item = &'a AttemptMark>) -> Option<Edge> {
     // Position to (accepted, failed).
     let mut counts = std::collections::BTreeMap::<usize, (usize, usize)>::new();

@@ -11,12 +11,13 @@ use super::service_time::MeanEstimate;
 use crate::normal_distribution;
 
 const BOOTSTRAP_DRAWS: usize = 300;
-/// Relative standard error that is added to each point, because the curve is only a model of the
-/// server.
+/// Standard error, relative to the goodput, that is added to the error of each point, because the
+/// curve is only a model of the server.
 const MODEL_ERROR: f64 = 0.015;
 
-/// Returns the confidence interval of the knee at the level `confidence` (0.5 to 0.999), both ends
-/// inclusive. It contains the middle part of the bootstrapped knees. Returns `None` without points.
+/// Returns the confidence interval of the knee at the level `confidence` (clamped to 0.5 to 0.999),
+/// both ends inclusive. This share of the bootstrapped knees lies in the interval. Returns `None`
+/// without points.
 pub(super) fn knee_interval(points: &[Point], tolerance: f64, confidence: f64) -> Option<(usize, usize)> {
     let seed = points.iter().fold(points.len() as u64, |seed, point| {
         seed.rotate_left(7) ^ point.goodput.value.to_bits() ^ point.cap as u64

@@ -4,22 +4,25 @@ use super::SearchSettings;
 use super::curve::Curve;
 use super::evidence::Evidence;
 
-/// Relative distance between a usable and an unusable cap at which the search no longer measures
-/// between them. The distance is at least one slot.
+/// Distance between a usable and an unusable cap, relative to the usable one, up to which no cap
+/// between them is measured. The distance is at least one slot.
 pub(super) const RESOLUTION: f64 = 0.02;
 /// Relative distance between two caps within which a measurement of one also counts for the other.
 pub(super) const NEAR: f64 = 0.06;
-/// The peak counts as passed if the best cap is at most this share of the highest measured cap.
+/// The peak of the goodput counts as passed if the best cap of the curve is at most this share of
+/// the highest measured cap.
 const PAST_PEAK_SHARE: f64 = 0.8;
 /// If the last increase of the cap raised the goodput by less than this factor, the next increase
 /// is smaller.
 const FLAT_GAIN: f64 = 1.15;
-/// Goodput counts as no longer rising if the knee is below this share of the highest measured cap.
+/// The goodput counts as no longer rising if the knee is below this share of the highest measured
+/// cap.
 const BENT_SHARE: f64 = 0.85;
 /// Maximum ratio between the knee and the next lower measured cap for the knee to count as known.
 const MAX_GAP_RATIO: f64 = 1.4;
 
-/// Returns `true` if a measurement at cap `a` also counts for cap `b`.
+/// Returns `true` if a measurement at cap `a` also counts for cap `b`, because their distance is at
+/// most [`NEAR`] of `b` or one slot.
 fn is_near(a: usize, b: usize) -> bool {
     a.abs_diff(b) as f64 <= (NEAR * b as f64).max(1.0).min(b as f64 - 1.0)
 }
@@ -36,8 +39,9 @@ impl Evidence {
         }
     }
 
-    /// Returns `true` if the best cap of the curve is far below the highest measured cap, or if the
-    /// highest cap has no more goodput than a cap of at most three quarters of it.
+    /// Returns `true` if the goodput no longer rises at the highest measured cap: the curve is
+    /// smooth and its best cap is at most [`PAST_PEAK_SHARE`] of the highest cap, or a cap of at
+    /// most three quarters of the highest has about the same goodput or more.
     pub(super) fn is_past_peak(&self, settings: &SearchSettings) -> bool {
         let points = self.points();
         let Some((last, below)) = points.split_last() else { return false };
@@ -55,8 +59,8 @@ impl Evidence {
         })
     }
 
-    /// Returns `true` if caps well above the knee were measured, so that the goodput is known not
-    /// to rise further.
+    /// Returns `true` if the knee is below [`BENT_SHARE`] of the highest measured cap, so that the
+    /// goodput is known not to rise further.
     pub(super) fn has_stopped_rising(&self, settings: &SearchSettings) -> bool {
         self.curve().is_some_and(|curve| {
             let highest = curve.points().last().map_or(0, |point| point.cap);
@@ -64,8 +68,9 @@ impl Evidence {
         })
     }
 
-    /// Returns a cap between the best cap and the next lower one if the best cap already has
-    /// preemptions. Returns `None` otherwise, or if the two are too close.
+    /// Returns a cap between the measured cap with the highest goodput and the next lower one if
+    /// the former already has preemptions. Returns `None` otherwise, or if the two caps are too
+    /// close.
     pub(super) fn below_cliff(&self) -> Option<usize> {
         let points = self.points();
         let best = points.iter().max_by(|a, b| a.goodput.value.total_cmp(&b.goodput.value))?;
@@ -74,8 +79,8 @@ impl Evidence {
             .then(|| (below.cap as f64 * best.cap as f64).sqrt().round() as usize)
     }
 
-    /// Returns a cap up to `good` whose measurement would locate the knee better, or `None` if the
-    /// knee is known well enough.
+    /// Returns a cap whose measurement would locate the knee better, or `None` if the knee is known
+    /// well enough. `good` is the highest usable cap.
     pub(super) fn next_knee_cap(&self, settings: &SearchSettings, good: usize) -> Option<usize> {
         let curve = self.curve()?;
         let points = curve.points();
@@ -126,8 +131,10 @@ impl Evidence {
         Some(cap.round() as usize).filter(|&cap| !is_measured(cap) && cap > low.cap && cap < knee.cap)
     }
 
-    /// Returns the measured cap that the search recommends: the one nearest to the knee if its
-    /// goodput suffices, otherwise the next higher one. Returns `None` without measurements.
+    /// Returns the measured cap that the search recommends. This is the cap nearest to the knee, if
+    /// it is within [`NEAR`] of the knee and its goodput is within 1.5 times the tolerance of the
+    /// best one. Otherwise, it is the lowest measured cap at or above the knee. Returns `None`
+    /// without measurements.
     pub(super) fn answer(&self, settings: &SearchSettings) -> Option<usize> {
         let curve = self.curve()?;
         let knee = curve.knee(settings.tolerance)?;

@@ -16,12 +16,12 @@
 //!
 //! - `step_monitor` collects the observations of the current step, and decides when the step is
 //!   complete (`step_stopping_rules`). It uses a sequential test of failures (`sprt`), the
-//!   positions of failures (`positions`), the service time (`service_time`) and `quantiles`. The
-//!   result is a `step_summary`.
-//! - `policy` decides the next step from the `evidence`: first upwards, then between a usable and
-//!   an unusable cap or at the `knee` of the `curve`, and finally the confirmation. `consistency`
-//!   detects contradictions, and `recovery` resolves them. If a rate limit applies, `rate_limited`
-//!   decides instead, from the `rate_history`.
+//!   positions of failures (`failure_positions`), the service time (`service_time`) and
+//!   `quantiles`. The result is a `step_summary`.
+//! - `next_step` contains the policy, which decides the next step from the `evidence`: first
+//!   upwards, then between a usable and an unusable cap or at the `knee` of the `curve`, and
+//!   finally the confirmation. `consistency` detects contradictions, and `failing_caps` resolves
+//!   them. If a rate limit applies, `rate_limited` decides instead, from the `rate_history`.
 //! - `answer` computes the answer, and `interval` its confidence interval.
 
 mod answer;
@@ -60,7 +60,8 @@ use step_monitor::{StepMonitor, StepTask};
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "move", rename_all = "snake_case")]
 pub enum SearchAction {
-    /// Set this cap, and keep calls waiting, until [`Search::is_settled`] returns `true`.
+    /// Set this cap, and keep more calls waiting than slots are free, until [`Search::is_settled`]
+    /// returns `true`.
     Hold {
         /// Number of the step, from 0.
         step: usize,
@@ -78,7 +79,7 @@ pub enum SearchAction {
     Done,
 }
 
-/// State of a search. See the [module](self).
+/// State of a search, which receives observations and returns decisions. See the [module](self).
 #[derive(Debug)]
 pub struct Search {
     settings: SearchSettings,
@@ -94,9 +95,9 @@ impl Search {
         Self { settings, policy: Policy::new(), monitor: None, steps: Vec::new(), steps_begun: 0 }
     }
 
-    /// Returns the next decision. `now` is the time in seconds since the sweep began. Must be
-    /// called when the previous decision was carried out. A step that was cut short is evaluated
-    /// with its observations so far.
+    /// Ends the current step, if any, and returns the next decision. `now` is the time in seconds
+    /// since the sweep began. Call this after the previous decision was carried out. A step that
+    /// was cut short is evaluated with its observations so far.
     pub fn next(&mut self, now: f64) -> SearchAction {
         self.conclude_step(now);
         match self.policy.next(&self.settings) {

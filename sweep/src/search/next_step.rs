@@ -4,10 +4,10 @@
 //!    client does not keep the cap in use.
 //! 2. **Narrow**: measure between the highest usable and the lowest unusable cap, first where the
 //!    positions of the failures indicate, then at the geometric mean. If the goodput stops rising
-//!    below, measure at the knee of the curve instead.
+//!    clearly below the highest usable cap, measure at the knee of the curve instead.
 //! 3. **Confirm**: measure the answer and a cap above it, twice each, alternating. If the cap above
-//!    is accepted and better, the search continues upwards. If the answer is rejected, it continues
-//!    downwards.
+//!    is accepted and better, the search continues upwards. If the answer is rejected, the search
+//!    continues downwards.
 //!
 //! After a rejection, a rest or a reference step shows whether the overload affects later caps. If
 //! caps fail that were usable before, the rests become longer. If the caps still fail, the server
@@ -25,20 +25,21 @@ use super::step_summary::{StepEnd, StepSummary};
 use crate::observation::LimitHint;
 use crate::search_result::Purpose;
 
-/// Maximum number of reference steps because of caps that do not fit the curve.
+/// Maximum number of times that the search measures caps again because their goodputs contradict
+/// each other.
 const MAX_REFERENCES: usize = 4;
 /// Maximum number of steps that only locate the knee.
 const MAX_KNEE_STEPS: usize = 5;
-/// Two steps that used up the credit of a rate limit show that a rate limit applies only if the
-/// second is at most this number of steps after the first.
+/// Maximum distance, in steps, between two steps that used up the credit of a rate limit for the
+/// search to conclude that a rate limit applies.
 const MAX_EXHAUSTION_DISTANCE: usize = 6;
-/// Number of calls from which on no more steps are made only to locate the knee, and the search
-/// ends even if its confirmation changed the answer.
+/// Number of calls since the sweep began after which no step is made only to locate the knee, and
+/// the search ends even if its confirmation changed the answer.
 const SUFFICIENT_CALLS: usize = 2_000;
-/// Number of calls, plus `MAX_CALLS_PER_SLOT` for each slot of the highest usable cap, after which
-/// the search ends because the server is not stable.
+/// Number of calls since the sweep began, plus `MAX_CALLS_PER_SLOT` for each slot of the highest
+/// usable cap, after which the search ends because the server is not stable.
 const MAX_CALLS: usize = 4_000;
-/// Additional calls per slot of the highest usable cap before the search ends.
+/// Number of calls for each slot of the highest usable cap that is added to `MAX_CALLS`.
 const MAX_CALLS_PER_SLOT: usize = 20;
 /// Maximum number of times that the search starts again because a later step contradicts its
 /// result.
@@ -60,7 +61,7 @@ pub(super) enum Phase {
         answer: usize,
         above: Option<usize>,
     },
-    /// The server has a rate limit.
+    /// The server has a rate limit, which determines the following steps.
     RateLimited(RateLimited),
     Done,
 }
@@ -79,47 +80,52 @@ pub(super) struct Policy {
     pub(super) phase: Phase,
     pub(super) queue: VecDeque<NextStep>,
     pub(super) evidence: Evidence,
-    /// Number of rejections in a row of caps that should have been usable.
+    /// Number of consecutive rejections of caps that should have been usable.
     pub(super) unexpected_failures: usize,
     /// Highest cap that still counted as usable after the last rejection, or `None` after an
     /// accepted step. A rejection at or below this cap is unexpected.
     pub(super) expected: Option<usize>,
-    /// First cap that failed although it should have been usable, or `None` once the reason is
-    /// known.
+    /// First usable cap that failed and whose failure is not explained yet. `None` if there is
+    /// none.
     pub(super) unexpected_failure: Option<usize>,
-    /// Number of rests in a row after which the server was still slow.
+    /// Number of consecutive rests made because calls were slower than in earlier steps at the same
+    /// cap.
     pub(super) slow_rests: usize,
-    /// Number of rests made because no cap was accepted any more.
+    /// Number of rests made because even the lowest cap was rejected.
     pub(super) idle_rests: usize,
-    /// Whether the search has measured how a rejected step affects a usable cap afterwards.
+    /// Whether the search has checked once whether a usable cap still works just after a rejected
+    /// step.
     pub(super) overload_effect_measured: bool,
-    /// Number of reference steps so far because of caps that did not fit the curve.
+    /// Number of times so far that caps were measured again because their goodputs contradict each
+    /// other.
     pub(super) references: usize,
-    /// Cap whose last step contradicted other evidence and is measured again, or `None`.
+    /// Cap whose last step contradicted other evidence and which is measured again. `None` if there
+    /// is none.
     pub(super) contradicting: Option<usize>,
-    /// Time in seconds for which an overload affects the server, or `None` if no such effect is
-    /// known.
+    /// Time in seconds for which the server remains slow or rejects calls after an overload. `None`
+    /// if no such effect is known.
     pub(super) overload_seconds: Option<f64>,
     pub(super) knee_steps: usize,
     pub(super) rounds: usize,
-    /// Last increase of the cap, in slots, since the search goes upwards again because a cap was
-    /// accepted that had counted as unusable. `None` if this has not happened.
+    /// Last increase of the cap, in slots, in a ramp that began again because a rejected cap turned
+    /// out to be usable. The next increase is at most twice as large. `None` in other ramps, which
+    /// double the cap.
     pub(super) stride: Option<usize>,
     /// Cap of the previous step, or 0 after a rest.
     pub(super) last_cap: usize,
     /// Maximum increase of the cap per step in slots, or `None` without a limit. Set if the server
-    /// accepts more calls only as the load grows.
+    /// accepts a higher cap only after a slow increase of the load.
     pub(super) max_rise: Option<usize>,
-    /// Number of rejections that were retracted, because a slower increase of the load was
-    /// accepted.
+    /// Number of times that the rejection of a cap was retracted, because a slower increase of the
+    /// load was accepted.
     pub(super) retracted_rejections: usize,
     /// Lowest cap that was rejected only because the load rose too quickly, or `None` if there is
     /// none.
     pub(super) too_fast_rejection: Option<usize>,
-    /// Cap at which the goodput fell, until it is known whether the server remains slow. `None`
-    /// otherwise.
+    /// Cap at which the goodput fell below that of a lower cap, while it is unknown whether the
+    /// server remains slow. `None` otherwise.
     pub(super) dropped_cap: Option<usize>,
-    /// Whether a fall of the goodput was found to have no lasting effect.
+    /// Whether a reference step has shown that a fall of the goodput has no lasting effect.
     pub(super) drop_was_harmless: bool,
     pub(super) confirmed: bool,
     pub(super) no_answer: Option<NoAnswer>,
@@ -203,8 +209,8 @@ impl Policy {
         self.queue.push_back(NextStep::Hold { cap, purpose, stopping_rule, mode });
     }
 
-    /// Returns `step` if it raises the cap by at most [`Policy::max_rise`]. Otherwise returns an
-    /// intermediate step, and queues `step` again.
+    /// Returns `step` if it raises the cap by at most [`Policy::max_rise`]. Otherwise returns a
+    /// step that raises the cap by that amount, and puts `step` at the front of the queue.
     fn limit_rise(&mut self, step: NextStep) -> NextStep {
         let next = match (step, self.max_rise.map(|max_rise| self.last_cap + max_rise)) {
             (NextStep::Hold { cap: wanted, .. }, Some(cap)) if wanted > cap => {
@@ -225,7 +231,7 @@ impl Policy {
         next
     }
 
-    /// Ends the search. The search phase stays the same, because it contains the result.
+    /// Ends the search. The search phase is kept, because the answer is computed from it.
     pub(super) fn end(&mut self) {
         self.ended = true;
     }
@@ -429,8 +435,8 @@ impl Policy {
     }
 
     /// Returns the time, in seconds since the sweep began, from which a rate limit applies, or
-    /// `None` if none does. A rate limit applies if the gate kept calls waiting because of it, if
-    /// the server named it, or if two steps used up its credit.
+    /// `None` if none applies. A rate limit applies if the gate kept calls waiting because of it in
+    /// the step `summary`, if the server named it, or if two steps used up its credit.
     fn rate_limited_since(&self, summary: &StepSummary) -> Option<f64> {
         let credit_exhausted_at = |summary: &StepSummary| {
             summary.ended == StepEnd::Rejected && summary.credit_exhausted_at.is_some()

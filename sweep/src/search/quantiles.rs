@@ -1,16 +1,16 @@
-//! Quantiles that are reported only with enough samples.
+//! Quantiles of durations, of which high percentiles are reported only with enough samples.
 
 use crate::search_result::LatencyQuantiles;
 
-/// Number of samples whose maximum exceeds the 95th percentile with 95 % probability: `ln(0.05) /
-/// ln(0.95)`.
+/// Minimum number of samples for a 95th percentile: with this number, the maximum exceeds the true
+/// percentile with 95 % probability (`ln(0.05) / ln(0.95)`).
 const P95: usize = 59;
-/// Number of samples whose maximum exceeds the 99th percentile with 95 % probability: `ln(0.05) /
-/// ln(0.99)`.
+/// Minimum number of samples for a 99th percentile: with this number, the maximum exceeds the true
+/// percentile with 95 % probability (`ln(0.05) / ln(0.99)`).
 const P99: usize = 299;
 
-/// Returns the median and the percentiles of the finite samples. A percentile is `None` with too
-/// few samples.
+/// Returns the number, median, 95th and 99th percentile of the finite samples. A percentile is
+/// `None` with fewer than [`P95`] or [`P99`] samples.
 pub(super) fn compute(samples: impl Iterator<Item = f64>) -> LatencyQuantiles {
     let mut sorted: Vec<f64> = samples.filter(|sample| sample.is_finite()).collect();
     sorted.sort_by(f64::total_cmp);

@@ -1,26 +1,27 @@
 //! Measures the rate that a rate limit accepts.
 //!
 //! A rate limit with saved credit (a token bucket) accepts more than its rate at first, so the
-//! share of failures at a cap shows nothing until the credit is used up. The measurement therefore
-//! uses moments without credit: rejections because of the rate, and times at which the gate kept
-//! calls waiting because of the rate limit. Between two such moments, the accepted amount divided
-//! by the time is the rate, whatever the caps were. Accepted calls are those that have ended plus
-//! those that are still open.
+//! share of failures at a cap says nothing about the rate until the credit is used up. The
+//! measurement therefore uses moments without credit: rejections because of the rate, and times at
+//! which the gate kept calls waiting because of the rate limit. Between two such moments, the
+//! accepted amount divided by the time is the rate, whatever the caps were. Accepted calls are
+//! those that have ended plus those that are still open.
 
 use crate::observation::{
     AttemptObservation, BlockedBy, CallObservation, FailureCause, LoadSample, ReportedRate,
 };
 
-/// Rejections within this time in seconds count as one moment.
+/// Moments without credit that are less than this time apart, in seconds, count as one moment.
 const SAME_MOMENT_S: f64 = 0.25;
-/// Maximum number of accepted calls that are recorded. Later calls are ignored.
+/// Maximum number of answered calls that are recorded. Later calls are ignored.
 const MAX_RECORDED_CALLS: usize = 20_000;
 
-/// Minimum number of calls in a stretch between two moments without credit for
-/// [`RateHistory::variances`] to use it.
+/// Minimum number of calls accepted between two moments without credit for
+/// [`RateHistory::variances`] to use the time between them.
 const STRETCH_CALLS: f64 = 20.0;
 
-/// A moment at which the rate limit had no credit left, with the number of open calls.
+/// A moment at which the rate limit had no credit left, in seconds since the sweep began, with the
+/// number of calls that were open then.
 #[derive(Clone, Copy, Debug)]
 struct Exhaustion {
     at: f64,
@@ -36,13 +37,14 @@ struct AcceptedCall {
     tokens: f64,
 }
 
-/// Rates between two moments without credit, and the number of calls accepted between them.
+/// Rates of the calls that the server accepted between two moments without credit. `calls` is the
+/// number of these calls.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct ObservedRate {
     pub(super) calls: f64,
-    /// Number of calls that the server accepted, per second.
+    /// Accepted calls per second.
     pub(super) per_second: f64,
-    /// Accepted input and output tokens per second.
+    /// Input and output tokens of the accepted calls per second.
     pub(super) tokens: f64,
 }
 
@@ -98,8 +100,9 @@ impl RateHistory {
         }
     }
 
-    /// Returns the rate between the first moment without credit at or after `since` and the last
-    /// one. Returns `None` with fewer than two moments.
+    /// Returns the rate between the first moment without credit at or after `since`, in seconds
+    /// since the sweep began, and the last such moment. Returns `None` with fewer than two moments,
+    /// or if no call was accepted between them.
     pub(super) fn observed_rate(&self, since: f64) -> Option<ObservedRate> {
         let first = self.exhaustions.iter().find(|moment| moment.at >= since)?;
         self.between(*first, *self.exhaustions.last()?)
@@ -128,15 +131,16 @@ impl RateHistory {
         })
     }
 
-    /// Returns the mean input and output tokens of an answered call. 0 without calls.
+    /// Returns the mean number of input and output tokens together of an answered call. 0 without
+    /// calls.
     pub(super) fn mean_tokens(&self) -> f64 {
         self.tokens / self.accepted.len().max(1) as f64
     }
 
-    /// Returns the relative variances of the calls per second and of the tokens per second over the
-    /// stretches between two moments without credit since `since`. Returns `None` with fewer than
-    /// six stretches of at least [`STRETCH_CALLS`] calls. The rate that the server limits has the
-    /// lower variance.
+    /// Returns how steady the calls per second and the tokens per second have been since the time
+    /// `since`: the relative variance of each, over the stretches between two moments without
+    /// credit. The rate that the server limits has the lower variance. Returns `None` with fewer
+    /// than six stretches of at least [`STRETCH_CALLS`] calls.
     pub(super) fn variances(&self, since: f64) -> Option<(f64, f64)> {
         let mut moments = self.exhaustions.iter().filter(|moment| moment.at >= since);
         let mut from = *moments.next()?;

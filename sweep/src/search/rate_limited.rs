@@ -16,22 +16,24 @@ use super::step_summary::{StepEnd, StepSummary};
 use crate::observation::{BlockedBy, LimitHint};
 use crate::search_result::{Binding, Purpose};
 
-/// Ratio of the cap of a drain step to the current answer.
+/// Ratio of the cap of a drain step to the current answer, before two slots are added.
 const DRAIN_RATIO: f64 = 1.6;
-/// Fraction of a slot above which the answer is rounded up. One slot too few leaves a part of the
-/// rate unused.
+/// The number of concurrent calls that use up the rate is rounded up to a cap if its fraction
+/// exceeds this value. One slot too few leaves a part of the rate unused.
 const ROUND_UP_ABOVE: f64 = 0.3;
-/// Minimum number of calls between two moments without credit for the final answer.
+/// Number of calls that must have been accepted between the first and the last moment without
+/// credit for a final answer.
 const TRUSTED_CALLS: f64 = 100.0;
-/// Minimum number of calls between two moments without credit for a preliminary answer.
+/// Number of calls that must have been accepted between the first and the last moment without
+/// credit for a preliminary answer.
 const MIN_CALLS: f64 = 15.0;
 /// The answer counts as stable in a round, which is a drain step and a step at the answer, if it
-/// changes by at most this share.
+/// changes by at most this share of itself.
 const STABLE_CHANGE: f64 = 0.04;
 /// Number of rounds after which the search ends even if the answer is not stable.
 const MAX_ROUNDS: usize = 12;
-/// Requests count as the limited resource if their variance is below this share of the variance of
-/// the tokens.
+/// Requests count as the limited resource if the relative variance of their rate is below this
+/// share of the relative variance of the token rate.
 const STEADIER_RATIO: f64 = 0.07;
 
 const HOLD: StoppingRule = StoppingRule { calls: 40, error: 0.02, most: 50, accept: false };
@@ -41,13 +43,14 @@ const HOLD: StoppingRule = StoppingRule { calls: 40, error: 0.02, most: 50, acce
 pub(super) struct RateLimited {
     /// Time at which the rate limit first had no credit left, in seconds since the sweep began.
     pub(super) since: f64,
-    /// Cap of the gate at `since`.
+    /// Cap of the step in which the rate limit was recognized.
     first_cap: usize,
     pub(super) answer: Option<usize>,
     drained: bool,
-    /// Upper bound of the answer, or `None` if no answer was rejected so far.
+    /// Upper bound of the answer, set when a step at the answer is rejected. `None` after any other
+    /// step.
     ceiling: Option<usize>,
-    /// Number of rounds in a row in which the answer was stable.
+    /// Number of consecutive rounds in which the answer was stable.
     stable_rounds: usize,
     rounds: usize,
     limited_by: Option<Binding>,
@@ -174,7 +177,7 @@ impl Policy {
         })
     }
 
-    /// Returns the calls of the mix per second that the rate limit allows.
+    /// Returns the number of calls of the mix per second that the rate limit allows.
     pub(super) fn calls_per_second(&self, state: &RateLimited, observed: &ObservedRate) -> f64 {
         match self.limited_rate(state) {
             Binding::TokenRate => {
@@ -184,14 +187,16 @@ impl Policy {
         }
     }
 
-    /// Returns the input and output tokens per second that the rate limit allows.
+    /// Returns the number of input and output tokens together per second that the rate limit
+    /// allows.
     pub(super) fn tokens_per_second(&self, observed: &ObservedRate) -> f64 {
         sustained_rate(observed.tokens, self.evidence.rate_history.reported_tpm)
     }
 
-    /// Returns the cap to recommend: `held`, or one more if `sustained_calls`, the number of
-    /// concurrent calls that use up the rate, exceeds `held` by more than [`ROUND_UP_ABOVE`]. If an
-    /// answer was rejected before, returns `held`.
+    /// Returns the cap to recommend. `held` is the cap that the search has found, and
+    /// `sustained_calls` the number of concurrent calls that use up the rate. Returns `held`, or
+    /// one more if `sustained_calls` exceeds `held` by more than [`ROUND_UP_ABOVE`] and the last
+    /// step at the answer was not rejected.
     pub(super) fn rounded_cap(
         &self,
         settings: &SearchSettings,
@@ -203,7 +208,7 @@ impl Policy {
         if state.ceiling.is_some() { held } else { whole.clamp(held, held + 1).min(settings.max_cap) }
     }
 
-    /// Returns the largest cap whose calls the rate limit can sustain.
+    /// Returns the largest cap at which calls use no more than the rate limit allows.
     fn sustainable_cap(
         &self,
         settings: &SearchSettings,

@@ -2,8 +2,8 @@
 //!
 //! There are three possible causes. The previous cap may have overloaded the server, which still
 //! fails or is slow. The credit of a rate limit may be used up (see `rate_limited`). Or the server
-//! has changed: then the earlier evidence is useless, and a new era begins. Measuring the same cap
-//! again after a rest distinguishes the causes. If no cap is accepted at all, the search tries
+//! has changed: then the earlier evidence is useless, and a new era begins. The search measures the
+//! same cap again after a rest to distinguish the causes. If no cap is accepted at all, it tries
 //! lower and lower caps.
 
 use super::SearchSettings;
@@ -15,15 +15,17 @@ use super::step_stopping_rules::{ACCEPT, MEASURE, REFERENCE};
 use super::step_summary::{StepEnd, StepSummary};
 use crate::search_result::Purpose;
 
-/// Maximum number of rejections that are retracted because a slower increase of the load was
-/// accepted.
+/// Maximum number of times that the rejection of a cap is retracted because a slower increase of
+/// the load was accepted.
 const MAX_RETRACTED: usize = 8;
-/// Durations in seconds of the first, second and later rests after a usable cap has failed.
+/// Durations in seconds of the first, second and later rests while the server fails or is slow at a
+/// cap that was usable before.
 const REST_SECONDS: [f64; 3] = [5.0, 15.0, 45.0];
 
 impl Policy {
-    /// Queues a step at a lower cap, because no usable cap is known. At the lowest cap, queues a
-    /// rest if the server worked before, and otherwise ends the search without an answer.
+    /// Queues a step at a lower cap, because no usable cap is known. If the lowest cap was rejected
+    /// too, queues a rest and a step at the start cap, up to three times, if the server worked
+    /// before. Otherwise ends the search without an answer.
     pub(super) fn lower_cap(&mut self, settings: &SearchSettings) {
         let Some(bad) = self.evidence.bad else {
             self.phase = Phase::Ramp;
@@ -68,10 +70,11 @@ impl Policy {
         });
     }
 
-    /// Returns `true` if the service time at the cap is the same as in earlier steps.
+    /// Returns `true` if the service time at the cap of `summary` is the same as in earlier steps,
+    /// or if it cannot be compared because a cliff is near.
     ///
-    /// Otherwise queues the next step to find the cause, or starts a new era if the cause is a
-    /// change of the server, and returns `false`.
+    /// Otherwise returns `false`, and either queues a step to find the cause, or starts a new era
+    /// if the server has changed.
     pub(super) fn is_consistent_with_earlier(
         &mut self,
         settings: &SearchSettings,
@@ -133,8 +136,8 @@ impl Policy {
         false
     }
 
-    /// If the goodput at `cap` is clearly below that of a lower cap for the first time, queues a
-    /// reference step at the cap with the best goodput. The reference step shows whether the cap, a
+    /// Queues a reference step at the cap with the best goodput if the goodput at `cap` is clearly
+    /// below that of a lower cap for the first time. The reference step shows whether the cap, a
     /// lasting overload or a change of the server is the cause.
     pub(super) fn check_goodput_drop(&mut self, cap: usize) {
         let known = self.evidence.bad.is_some_and(|bad| bad.cause == RejectionCause::Overload);
@@ -151,8 +154,8 @@ impl Policy {
         }
     }
 
-    /// Returns `true` if `cap` overloads the server, although it is below the cap that was known to
-    /// do so. In this case `cap` becomes the unusable cap, and a rest is queued.
+    /// Returns `true` if `cap` overloads the server, although only a higher cap was known to do so.
+    /// In this case, records `cap` as unusable, and queues a rest.
     pub(super) fn check_overload(&mut self, cap: usize) -> bool {
         let Some(bad) =
             self.evidence.bad.filter(|bad| bad.cause == RejectionCause::Overload && cap < bad.cap)
@@ -168,8 +171,8 @@ impl Policy {
         true
     }
 
-    /// Returns `true` if the goodput falls with preemptions at `cap` or below. The lowest such cap
-    /// becomes the unusable cap.
+    /// Returns `true` if `cap` is at or above a cliff, which is a cap with preemptions and a
+    /// falling goodput. Records the lowest such cap as unusable.
     pub(super) fn check_cliff(&mut self, settings: &SearchSettings, cap: usize) -> bool {
         let good = self.evidence.good;
         self.evidence.good = good.max(Some(cap));
@@ -186,11 +189,13 @@ impl Policy {
         cap >= cliff
     }
 
-    /// Updates the evidence after a step was rejected.
+    /// Updates the evidence after a step at `cap` was rejected. `edge` is the position that
+    /// separates accepted from failed attempts, or `None` if unknown.
     ///
-    /// If the rejection was to be expected, `edge` shows which cap to measure next. Otherwise the
-    /// cap is halved until one is accepted, and the cap that failed unexpectedly is measured again
-    /// after a rest.
+    /// If the rejection was expected, `edge` determines the cap to measure next, after a rest or a
+    /// reference step if the rejected step may have overloaded the server. If a usable cap was
+    /// rejected unexpectedly, lower caps are measured until one is accepted, and then `cap` is
+    /// measured again after a rest.
     pub(super) fn on_rejected(&mut self, cap: usize, edge: Option<Edge>) {
         self.confirmed = false;
         let usable = edge.map_or(cap / 2, |edge| edge.at.min(cap.saturating_sub(1)));
@@ -259,10 +264,10 @@ impl Policy {
         }
     }
 
-    /// Called when `cap` was accepted. If `cap` is above the highest position that was accepted in
-    /// the step of the lowest rejected cap, that step failed only because the load rose too
-    /// quickly. In this case, retracts the rejection, and limits later increases of the cap to the
-    /// one that was accepted then.
+    /// Called when `cap` was accepted. Retracts the rejection of the lowest rejected cap if `cap`
+    /// is above the highest position that the rejected step accepted, because that step then failed
+    /// only because the load rose too quickly. Later increases of the cap are limited to the
+    /// increase of the load that the rejected step accepted.
     pub(super) fn clear_refuted_rejection(&mut self, cap: usize) {
         let Some(bad) = self.evidence.bad.filter(|bad| cap < bad.cap && self.unexpected_failure.is_none())
         else {
@@ -281,9 +286,9 @@ impl Policy {
         }
     }
 
-    /// Called when `cap` was accepted. If `cap` is below a cap that failed unexpectedly, queues a
-    /// rest and then a step at the failed cap. Otherwise the failed cap works again, so records
-    /// that the server needs time to recover from an overload.
+    /// Called when `cap` was accepted. Has no effect unless a usable cap has failed. If `cap` is at
+    /// least the failed cap, records that the server needs time to recover from an overload.
+    /// Otherwise queues a rest and then a step at the failed cap.
     pub(super) fn on_accepted_again(&mut self, cap: usize) {
         let Some(unexpected_failure) = self.unexpected_failure else { return };
         if cap >= unexpected_failure {

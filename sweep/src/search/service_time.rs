@@ -18,24 +18,24 @@
 
 /// Minimum share of the variance that the regression must explain to be used.
 const MIN_R_SQUARED: f64 = 0.25;
-/// Minimum number of calls for a regression.
+/// Minimum number of calls for the regression of the service time on the output length.
 const MIN_LINE_SAMPLES: f64 = 12.0;
-/// Minimum relative error of every mean, because changes of a live server within a step do not show
-/// in the samples.
+/// Minimum relative standard error of every mean, because changes of a live server within a step do
+/// not show in the samples.
 const MIN_RELATIVE_ERROR: f64 = 0.004;
 
-/// Maximum residual standard deviation, relative to the mean, for which the output length predicts
-/// the duration of a call.
+/// The output length counts as predicting the duration of a call if [`ServiceTime::unexplained`] is
+/// at most this value.
 const REGULAR_RESIDUAL: f64 = 0.2;
 /// Maximum weight of an observed call, that is, the number of calls that it represents.
 const MAX_WEIGHT: f64 = 8.0;
 
-/// Relative bias of the mean service time from a window that is as long as a call, per unit of
-/// [`ServiceTime::unexplained`]. The bias falls with the square of the window's length.
+/// Relative error of the mean service time that a window as long as a mean call causes, divided by
+/// [`ServiceTime::unexplained`]. The error falls with the square of the window's length.
 const SHORT_WINDOW_BIAS: f64 = 0.35;
 
-/// Relative error of the number of completions in a window that is as long as a call. The error is
-/// inversely proportional to the window's length.
+/// Relative error of the number of completed calls in a window that is as long as a mean call. The
+/// error is inversely proportional to the window's length.
 const WAVE_ERROR: f64 = 0.06;
 
 /// A call that started and ended in the evaluated window.
@@ -48,7 +48,8 @@ pub(super) struct Sample {
     pub(super) duration: f64,
 }
 
-/// Sums over the calls of a step: count, work (x), service time (y) and their products.
+/// Sums over the calls of a step: their number, work (x, in output tokens), service time (y, in
+/// seconds), and the products of the two.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct ServiceTime {
     n: f64,
@@ -57,7 +58,8 @@ pub(super) struct ServiceTime {
     xx: f64,
     xy: f64,
     yy: f64,
-    /// Squared relative error that a short window causes, times the number of calls.
+    /// Squared relative error that a short window causes, multiplied by the number of calls, so
+    /// that the values of several steps can be added.
     slack: f64,
 }
 
@@ -90,9 +92,12 @@ impl ServiceTime {
         self.yy += weight * seconds * seconds;
     }
 
-    /// Returns the sums of a step. `window` is its length in seconds, and `occupied` the
-    /// slot-seconds in use during it. `begun` are the calls that started and ended in the window,
-    /// and `all` the sums of all calls that ended in it.
+    /// Returns the sums of a step, from which its service time is estimated. `window` is the length
+    /// of the step in seconds, and `occupied` the slot-seconds in use during it.
+    ///
+    /// If the output length predicts the duration of a call, these are the weighted sums of
+    /// `begun`, the calls that started and ended in the window. Otherwise, they are `all`, the sums
+    /// of all calls that ended in the window, scaled so that the total service time is `occupied`.
     pub(super) fn from_window(window: f64, occupied: f64, begun: &[Sample], all: &Self) -> Self {
         let weight =
             |sample: &Sample| (window / (window - sample.duration).max(window / MAX_WEIGHT)).max(1.0);
@@ -123,8 +128,8 @@ impl ServiceTime {
         counted
     }
 
-    /// Returns the standard deviation of the residuals divided by the mean service time. Infinite
-    /// with fewer than four calls.
+    /// Returns the standard deviation of the service times that the output length does not explain,
+    /// divided by the mean service time. Infinite with fewer than four calls.
     pub(super) fn unexplained(&self) -> f64 {
         let (sxx, sxy, syy) = self.central_sums();
         if self.n < 4.0 || self.y <= 0.0 {
@@ -134,12 +139,13 @@ impl ServiceTime {
         (left.max(0.0) / (self.n - 2.0)).sqrt() * self.n / self.y
     }
 
-    /// Returns `true` if the output length predicts the duration of a call well.
+    /// Returns `true` if the output length predicts the duration of a call, which means that
+    /// [`ServiceTime::unexplained`] is at most [`REGULAR_RESIDUAL`].
     pub(super) fn is_regular(&self) -> bool {
         self.unexplained() <= REGULAR_RESIDUAL
     }
 
-    /// Returns the sums over the calls of both steps.
+    /// Returns the sums over the calls of both values.
     pub(super) fn merge(mut self, other: &Self) -> Self {
         self.n += other.n;
         self.x += other.x;
@@ -160,8 +166,9 @@ impl ServiceTime {
         (self.n > 0.0).then(|| self.x / self.n)
     }
 
-    /// Returns the share of the variance that the regression explains (r squared, 0 to 1). Returns
-    /// 0 with too few calls or equal lengths.
+    /// Returns the share of the variance of the service time that the regression on the output
+    /// length explains (r squared, 0 to 1). Returns 0 with fewer than [`MIN_LINE_SAMPLES`] calls or
+    /// if all lengths are equal.
     pub(super) fn explained(&self) -> f64 {
         let (sxx, sxy, syy) = self.central_sums();
         if self.n < MIN_LINE_SAMPLES || sxx <= 1e-9 * self.xx || syy <= 0.0 {
@@ -170,8 +177,9 @@ impl ServiceTime {
         (sxy * sxy / (sxx * syy)).clamp(0.0, 1.0)
     }
 
-    /// Returns the mean service time in seconds of a call with `work` output tokens. Returns `None`
-    /// with fewer than two calls.
+    /// Returns the mean service time in seconds of a call with `work` output tokens, or the mean
+    /// over all calls if the output length explains too little. Returns `None` with fewer than two
+    /// calls.
     pub(super) fn at(&self, work: f64) -> Option<MeanEstimate> {
         if self.n < 2.0 {
             return None;
@@ -209,8 +217,8 @@ impl ServiceTime {
     }
 }
 
-/// Returns the mean service time in seconds: the larger of the means of `seen` and `all`, because
-/// unobserved calls are longer.
+/// Returns the mean service time in seconds: the larger of the means of the weighted calls `seen`
+/// and of all ended calls `all`.
 fn mean_call_time(seen: &ServiceTime, all: &ServiceTime) -> f64 {
     let mean = |service: &ServiceTime| if service.n > 0.0 { service.y / service.n } else { 0.0 };
     mean(seen).max(mean(all))

@@ -12,16 +12,16 @@ pub struct SearchSettings {
     pub start: usize,
     /// Highest cap to measure. Default 512.
     pub max_cap: usize,
-    /// Maximum share of the best goodput that the answer may lose, above 0 and below 1. Default
-    /// 0.02.
+    /// Share by which the goodput at the answer may be below the best goodput, above 0 and below 1.
+    /// Default 0.02.
     pub tolerance: f64,
     /// Share of failed attempts that is acceptable at a cap, above 0 and below `too_many`. Default
     /// 0.005.
     pub fine: f64,
     /// Share of failed attempts at which a cap is rejected, below 1. Default 0.03.
     pub too_many: f64,
-    /// Maximum probability that a step is accepted although `too_many` attempts fail, or rejected
-    /// although only `fine` fail. Default 0.05.
+    /// Maximum probability that a step is accepted although the share of failed attempts is
+    /// `too_many`, or rejected although this share is only `fine`. Default 0.05.
     pub error_rate: f64,
     /// Confidence level of all intervals, above 0 and below 1. Default 0.95.
     pub confidence: f64,

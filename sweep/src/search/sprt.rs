@@ -6,8 +6,8 @@
 //! most about `miss`. Between the two shares it may return either. The test depends on two counts
 //! only, so the counts of several steps can be added.
 
-/// The test: log-likelihood ratio of one failed and of one successful attempt, and the two
-/// thresholds.
+/// The test: how much one failed and one successful attempt change the log-likelihood ratio, and
+/// the two thresholds of the ratio.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Sprt {
     per_failure: f64,
@@ -28,8 +28,10 @@ pub(super) enum ShareVerdict {
 }
 
 impl Sprt {
-    /// Returns a test that separates the shares `fine` and `too_many`. Clamps the shares into (0,
-    /// 1) with `too_many` above `fine`, and the error probabilities into (0, 0.5).
+    /// Returns a test that decides between the shares of failed attempts `fine` and `too_many`.
+    /// `false_alarm` is the maximum probability of `TooMany` at the share `fine`, and `miss` that
+    /// of `Fine` at the share `too_many`. Clamps the shares into (0, 1) with `too_many` above
+    /// `fine`, and the probabilities into (0, 0.5).
     pub(super) fn new(fine: f64, too_many: f64, false_alarm: f64, miss: f64) -> Self {
         let fine = fine.clamp(1e-6, 0.9);
         let too_many = too_many.clamp(fine * 1.01, 0.99);

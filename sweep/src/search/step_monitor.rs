@@ -22,58 +22,61 @@ use crate::observation::{
 };
 use crate::search_result::Purpose;
 
-/// Minimum share of the cap in use for the cap to count as in full use.
+/// Share of the cap that must be in use for the cap to count as in full use.
 const MIN_HELD_SHARE: f64 = 0.95;
-/// CPU usage, 0 to 1, above which this client may be too slow for the cap.
+/// Mean CPU usage of this process, 0 to 1, above which a step is invalid, because this client may
+/// be too slow for the cap.
 const MAX_CPU: f64 = 0.93;
 /// Timer delay in seconds above which this client may be too slow for the cap.
 const MAX_LAG_S: f64 = 0.1;
-/// A step is invalid if, for more than this share of its time, timers are late, or several slots
-/// are free although calls wait and nothing limits them.
+/// A step is invalid if timers are late for more than this share of its time. It is also invalid if
+/// slots are free for more than this share although nothing limits the calls, and on average more
+/// than 5 % of the cap is free.
 const CLIENT_SHARE: f64 = 0.2;
-/// A step is invalid if, for more than this share of its time, one slot is free although calls wait
-/// and nothing limits them.
+/// A step is invalid if slots are free for more than this share of its time although nothing limits
+/// the calls, and on average at least half a slot is free.
 const SINGLE_SLOT_SHARE: f64 = 0.5;
-/// A step is rate limited if a rate limit keeps calls waiting for more than this share of its time.
+/// A step is rate limited if a rate limit keeps slots free for more than this share of its time.
 const RATE_LIMITED_SHARE: f64 = 0.1;
 /// Minimum length of a step, in mean call times, if the output length does not predict the duration
 /// of a call.
 const WINDOW_CALL_TIMES: f64 = 2.0;
-/// Minimum number of 429s that show that a rate limit has no credit left. If one of them has a
+/// Number of 429s in a step that show that a rate limit has no credit left. If one of them has a
 /// Retry-After header, a single 429 suffices.
 const MIN_429S: usize = 3;
 /// A rate limit has no credit left if the gate keeps calls waiting because of it for more than this
 /// time, in seconds.
 const MIN_HELD_BACK_S: f64 = 1.0;
-/// Minimum number of answered calls for a reported throughput.
+/// Minimum number of answered calls for the throughput of a step to be reported.
 const MIN_REPORTED_CALLS: usize = 8;
 /// Number of calls after which a drain step ends even without a rate limit.
 const MAX_DRAIN_CALLS: usize = 300;
-/// Maximum share of rejected attempts, at a cap that the rate limit should sustain, before the step
-/// is rejected.
+/// A [`StepMode::Paced`] step, whose cap a rate limit should sustain, is rejected if more than this
+/// share of its attempts and at least [`MIN_429S`] of them fail.
 const MAX_REJECTED_SHARE: f64 = 0.3;
-/// A share of rejected attempts above [`MAX_REJECTED_SHARE`] counts only if there are more attempts
-/// than this number.
+/// A [`StepMode::Paced`] step is rejected only if more attempts than this number have ended.
 const MIN_REJECTION_ATTEMPTS: usize = 10;
-/// Minimum number of attempts accepted after the cap was first full for a later 429 to show that
-/// credit was used up.
+/// Number of attempts that must have been accepted since all slots were first in use for a later
+/// 429 to show that the credit of a rate limit was used up.
 const MIN_ACCEPTED_AFTER_FILL: usize = 5;
-/// Number of attempts after which a step ends even if it is undecided.
+/// Number of ended attempts at which a step ends even if it is undecided.
 const MAX_ATTEMPTS: usize = 800;
-/// Number of rejected requests (4xx) without an answered call after which the step ends.
+/// Number of attempts that the server rejected as invalid requests (4xx other than 429) at which a
+/// step without an answered call ends.
 const MIN_REJECTED_REQUESTS: usize = 12;
 
 /// Conditions under which a step ends, unless it is rejected before.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct StoppingRule {
-    /// Minimum number of calls that have ended.
+    /// Minimum number of evaluated calls that have ended.
     pub(super) calls: usize,
-    /// Maximum relative error of the mean service time.
+    /// Maximum relative standard error of the mean service time.
     pub(super) error: f64,
-    /// Number of calls at which the step ends even if the error is larger.
+    /// Number of evaluated calls at which the step ends even if the standard error is larger than
+    /// `error`.
     pub(super) most: usize,
-    /// Whether the step continues until the share of failures is known to be acceptable or too
-    /// high.
+    /// Whether the step continues until the sequential test has decided whether the share of failed
+    /// attempts is acceptable.
     pub(super) accept: bool,
 }
 
@@ -85,7 +88,8 @@ pub(super) enum StepMode {
     /// Uses up the saved credit of a rate limit. The step ends when no credit is left and `calls`
     /// more calls have ended.
     Drain { calls: usize },
-    /// Runs at a cap that a rate limit should sustain. A few rejected attempts are accepted.
+    /// Runs at a cap that a rate limit should sustain. Tolerates a small share of rejected
+    /// attempts.
     Paced,
 }
 
@@ -98,14 +102,14 @@ pub(super) struct StepTask {
     pub(super) stopping_rule: StoppingRule,
     pub(super) mode: StepMode,
     /// Highest position (number of open exchanges just after an attempt was sent) that is known to
-    /// be accepted, or 0 if none is known. Attempts up to it are not evidence about this cap.
+    /// be accepted, or 0 if none is known. Attempts up to this position say nothing about this cap.
     pub(super) floor: usize,
     pub(super) test: Sprt,
-    /// Numbers of failed and of successful attempts in earlier steps at this cap. They count when
-    /// the test decides whether this step is accepted.
+    /// Numbers of failed and of successful attempts in earlier steps at this cap. The test that
+    /// decides whether this step is accepted also counts them.
     pub(super) prior_attempts: (usize, usize),
-    /// Objectives in seconds for the time to first token and for the time between tokens. `None`:
-    /// no objective.
+    /// Latency objectives in seconds: for the time to first token, and for the mean time between
+    /// tokens. `None`: no objective.
     pub(super) objective: (Option<f64>, Option<f64>),
 }
 
@@ -117,17 +121,18 @@ pub(super) struct StepMonitor {
     /// warm-up.
     evaluated_from: Option<f64>,
     last: Option<LoadSample>,
-    /// Duration of the evaluation so far, in seconds.
+    /// Time for which the step has been evaluated so far, in seconds.
     evaluated_seconds: f64,
     /// Integral of the number of slots in use since `evaluated_from`, in slot-seconds.
     slot_seconds_held: f64,
-    /// Seconds in which slots were free although nothing limited the calls.
+    /// Seconds since `evaluated_from` in which slots were free although nothing limited the calls.
     gap: f64,
-    /// Seconds in which a rate limit or a cool-down kept slots free.
+    /// Seconds since `evaluated_from` in which a rate limit, a cool-down or the limit on KV-cache
+    /// memory kept slots free.
     forbidden: f64,
-    /// Seconds in which timers were late.
+    /// Seconds since `evaluated_from` in which timers were late by more than [`MAX_LAG_S`].
     lagging: f64,
-    /// Sum and number of the CPU usage samples.
+    /// Sum of the CPU usage samples (shares from 0 to 1), and their number.
     cpu_samples: (f64, usize),
     blocked_seconds: BTreeMap<&'static str, f64>,
     marks: Vec<AttemptMark>,
@@ -140,7 +145,7 @@ pub(super) struct StepMonitor {
     /// Time at which all slots of the cap were first in use, in seconds since the sweep began.
     /// `None` before that.
     filled_at: Option<f64>,
-    /// Number of attempts answered between `filled_at` and the first 429.
+    /// Number of attempts that were answered completely after `filled_at` and before the first 429.
     accepted_after_fill: usize,
     saw_retry_after: bool,
     calls_since_exhaustion: usize,
@@ -318,8 +323,9 @@ impl StepMonitor {
         if self.evaluated_seconds > 0.0 { seconds / self.evaluated_seconds } else { 0.0 }
     }
 
-    /// Returns the rate limit that kept calls waiting for more than [`RATE_LIMITED_SHARE`] of the
-    /// step, or `None` if none did. A cool-down does not count.
+    /// Returns the rate limit (requests or tokens) that kept slots free for longer. Returns `None`
+    /// unless rate limits did so for more than [`RATE_LIMITED_SHARE`] of the step and more than 1
+    /// s. A cool-down does not count.
     fn limiting_rate(&self) -> Option<BlockedBy> {
         let of = |name: &str| self.blocked_seconds.get(name).copied().unwrap_or_default();
         let (requests, tokens) = (of("requests"), of("tokens"));
@@ -327,7 +333,9 @@ impl StepMonitor {
             .then_some(if requests > tokens { BlockedBy::Requests } else { BlockedBy::Tokens })
     }
 
-    /// Returns `true` if the observations of the step show that a rate limit has no credit left.
+    /// Returns `true` if a rate limit has used up its credit in this step: it caused enough 429s
+    /// (see [`MIN_429S`]), or the gate kept calls waiting because of it for more than
+    /// [`MIN_HELD_BACK_S`].
     fn is_credit_exhausted(&self) -> bool {
         let by_rate = self
             .blocked_seconds
@@ -370,8 +378,9 @@ impl StepMonitor {
         self.task.test.evaluate(failed + bad_before, accepted + good_before)
     }
 
-    /// Returns `true` if the share of failures allows the step to be accepted: known to be
-    /// acceptable if the stopping rule requires that, and otherwise not known to be too high.
+    /// Returns `true` if the share of failed attempts allows the step to be accepted. The share
+    /// must be known to be acceptable if [`StoppingRule::accept`] is `true`. Otherwise it only must
+    /// not be known to be too high.
     fn is_fine_enough(&self) -> bool {
         match self.share_verdict() {
             ShareVerdict::Fine => true,
@@ -395,8 +404,8 @@ impl StepMonitor {
         if self.evaluated_seconds > 0.0 { self.slot_seconds_held / self.evaluated_seconds } else { 0.0 }
     }
 
-    /// Returns `true` if the step is complete. `work` is the mean work of the mix, in output
-    /// tokens.
+    /// Returns `true` if the step needs no further observations. `work` is the mean number of
+    /// output tokens per call of the mix.
     pub(super) fn is_settled(&self, work: f64) -> bool {
         if self.is_rejected() || self.marks.len() >= MAX_ATTEMPTS {
             return true;

@@ -1,10 +1,11 @@
-//! Stopping rules, one for each kind of step.
+//! Stopping rules, which define when a step has enough observations: one for each kind of step.
 
 use super::step_monitor::StoppingRule;
 
-/// Stopping rule of a step that raises the cap: shows whether the goodput still rises.
+/// Stopping rule of a step that raises the cap to find out whether the goodput still rises.
 pub(super) const RAMP: StoppingRule = StoppingRule { calls: 24, error: 0.04, most: 60, accept: false };
-/// Stopping rule of a step between a usable and an unusable cap: shows whether the cap is usable.
+/// Stopping rule of a step that finds out whether a cap between a usable and an unusable one is
+/// usable.
 pub(super) const ACCEPT: StoppingRule = StoppingRule { calls: 30, error: 0.03, most: 80, accept: false };
 /// Stopping rule of a step that measures the goodput precisely near the knee.
 pub(super) const MEASURE: StoppingRule = StoppingRule { calls: 60, error: 0.012, most: 100, accept: false };

@@ -5,7 +5,7 @@ use super::service_time::{MeanEstimate, ServiceTime};
 use super::step_monitor::StepMode;
 use crate::observation::{AttemptFailure, BlockedBy, LimitHint};
 
-/// The conclusion that a step allows about its cap when it has ended.
+/// What a step has shown about its cap when it ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum StepEnd {
     Accepted,
@@ -25,9 +25,9 @@ pub(super) struct StepSummary {
     pub(super) ended_at: f64,
     pub(super) ended: StepEnd,
     pub(super) mode: StepMode,
-    /// Time at which the first attempt that got a 429 was sent, in seconds since the sweep began,
-    /// if attempts had been accepted at the full cap before. `None` otherwise, or if most failures
-    /// are not 429s.
+    /// Time at which a rate limit had used up its credit, in seconds since the sweep began: when
+    /// the first attempt that got a 429 was sent. `None` unless several attempts had been accepted
+    /// at the full cap before, and most failures are 429s.
     pub(super) credit_exhausted_at: Option<f64>,
     pub(super) service: ServiceTime,
     pub(super) in_flight: f64,
@@ -36,22 +36,23 @@ pub(super) struct StepSummary {
     pub(super) answered: usize,
     pub(super) attempts: usize,
     pub(super) failed: usize,
-    /// Numbers of failed and of accepted attempts whose position is above the highest position that
-    /// was known to be accepted. The position is the number of open exchanges just after an attempt
-    /// was sent.
+    /// Numbers of failed and of accepted attempts above the highest position that was known to be
+    /// accepted before the step. The position of an attempt is the number of open exchanges just
+    /// after it was sent.
     pub(super) above_floor: (usize, usize),
     pub(super) edge: Option<Edge>,
     pub(super) held_by: Option<BlockedBy>,
     pub(super) hint: Option<LimitHint>,
     pub(super) failure: Option<AttemptFailure>,
-    /// Longest pause of each call's stream in seconds, ascending.
+    /// Longest pause of each evaluated call's stream in seconds, in ascending order.
     pub(super) pauses: Vec<f64>,
     pub(super) preemptions: u64,
 }
 
 impl StepSummary {
-    /// Returns the throughput in calls per second, by Little's law, for a mix with a mean of `work`
-    /// output tokens. Returns `None` with fewer than two calls.
+    /// Returns the throughput in calls per second, by Little's law. `work` is the mean number of
+    /// output tokens per call of the mix. Returns `None` with fewer than two calls, or if no slot
+    /// was in use.
     pub(super) fn throughput(&self, work: f64) -> Option<MeanEstimate> {
         let service = self.service.at(work)?;
         if service.value <= 0.0 || self.in_flight <= 0.0 {
@@ -61,9 +62,9 @@ impl StepSummary {
         Some(MeanEstimate { value, error: value * service.relative() })
     }
 
-    /// Returns the goodput: the calls per second that met the latency objectives. Its error
-    /// includes that of the share of such calls (Agresti and Coull). Returns `None` with fewer than
-    /// two calls.
+    /// Returns the goodput: the calls per second that met the latency objectives. Its standard
+    /// error includes that of the share of such calls among all answered ones (Agresti and Coull).
+    /// Returns `None` if the throughput is unknown.
     pub(super) fn goodput(&self, work: f64) -> Option<MeanEstimate> {
         let throughput = self.throughput(work)?;
         if self.met == self.answered {

@@ -16,8 +16,8 @@ const APPLICATIONS = [
 const ARGUMENTS = ["--no-sandbox", "--disable-dev-shm-usage", "--disable-gpu"];
 
 /**
- * Launches the first browser that starts, and returns it. Otherwise throws an error that says how
- * to install one.
+ * Launches the first candidate browser that starts, and returns it. If none starts, throws an error
+ * that states how to install one.
  */
 export async function launchBrowser() {
   const failures = [];
@@ -40,8 +40,7 @@ TIDEGATE_BROWSER=/path/to/chrome. Attempts:\n${failures.join("\n")}`,
 }
 
 /**
- * Returns functions that each find a browser and return its launch options, in order of
- * preference.
+ * Returns functions in order of preference. Each finds a browser and returns its launch options.
  */
 function candidates() {
   const named = process.env.TIDEGATE_BROWSER;

@@ -31,8 +31,8 @@ export function findMisplacedMarks() {
 }
 
 /**
- * Returns a description of each element that overflows its panel, and of a page that is wider than
- * the window.
+ * Returns a description of each element that overflows its panel, and one of the page if it is
+ * wider than the window.
  */
 export function findOverflow() {
   const wrong = [];
@@ -49,8 +49,8 @@ export function findOverflow() {
 }
 
 /**
- * Returns the number of colours of a PNG picture in base64, up to 100, and its size in
- * pixels. A blank page has one or two colours.
+ * Returns the number of different colours in a PNG picture, up to 100, and the picture's size in
+ * pixels. `picture` is in base64. A blank page has one or two colours.
  */
 export async function countColours(picture) {
   const image = new Image();

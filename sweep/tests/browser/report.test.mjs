@@ -41,8 +41,8 @@ before(async () => {
 after(() => browser?.close());
 
 /**
- * Opens a page offline. Returns it with a list, `heard`, of its requests, console messages, errors
- * and dialogs.
+ * Opens a page offline. Returns the page and a list, `heard`, of its requests for other URLs,
+ * console messages, errors and dialogs. `script` states whether the page's script runs.
  */
 async function opened(file, { width = 1280, scheme = "light", media = "screen", script = true } = {}) {
   const page = await browser.newPage();

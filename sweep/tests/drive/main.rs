@@ -31,7 +31,8 @@ fn options() -> SweepOptions {
     }
 }
 
-/// Runs a future on this thread with tokio's clock paused, and the jitter of retries seeded.
+/// Runs a future on this thread with tokio's clock paused, and with a fixed seed for the jitter of
+/// retries. Returns its output.
 fn run_paused_seeded<T>(what: impl Future<Output = T>) -> T {
     fastrand::seed(7);
     run_paused(what).unwrap()

@@ -21,11 +21,12 @@ pub(crate) fn steady(faults: Faults) -> Simulator {
     Simulator::new(constant_steps(10.0, faults)).unwrap()
 }
 
-/// A function that returns the response to a request, given the number of the request, from 0. If
-/// it returns `None`, the simulator answers.
+/// A function that may replace the simulator's response to a request. Its arguments are the number
+/// of earlier POST requests (0 if the request is no POST), and the request. If it returns `None`,
+/// the simulator answers.
 type Script = dyn Fn(usize, &Request<Bytes>) -> Option<Response<Bytes>> + Send + Sync;
 
-/// A simulator behind a script, with a log of the requests.
+/// A server that answers by a script or otherwise by a simulator, with a log of the requests.
 #[derive(Clone)]
 pub(crate) struct Upstream {
     simulator: Simulator,
@@ -37,7 +38,7 @@ pub(crate) struct Upstream {
 pub(crate) struct UpstreamLog {
     /// Number of POST requests received.
     pub(crate) requests: AtomicUsize,
-    /// Bodies of the POST requests that the simulator answered with success.
+    /// Bodies of the POST requests that the simulator answered with a 2xx status.
     pub(crate) bodies: Mutex<Vec<Bytes>>,
     open: AtomicUsize,
     pub(crate) max_open: AtomicUsize,
@@ -53,7 +54,7 @@ impl UpstreamLog {
     }
 }
 
-/// Counts an exchange as open until it is dropped.
+/// Guard of an open exchange. Dropping it decreases the number of open exchanges in the log.
 struct OpenExchange(Arc<UpstreamLog>);
 
 impl Drop for OpenExchange {

@@ -10,7 +10,8 @@ use tidegate_sweep::report::{Figure, card, csv, figure, html, json};
 use tidegate_sweep::search_result::{Estimate, LatencyQuantiles};
 use tidegate_sweep::sweep_outcome::{FORMAT, SweepOutcome};
 
-/// Writes the page of each sample for the browser test.
+/// Writes the HTML page of each sample outcome to the directory from which the browser test opens
+/// them.
 #[test]
 fn writes_pages_for_the_browser_test() {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("sweep-report");
@@ -84,8 +85,8 @@ fn csv_has_one_line_per_step_and_reads_back() {
     }
 }
 
-/// Readers depend on these keys. Removing or renaming one requires a new `FORMAT`; adding one does
-/// not.
+/// The JSON report contains the keys on which its readers depend. Removing or renaming one requires
+/// a new `FORMAT`; adding one does not.
 #[test]
 fn json_keeps_its_keys() {
     let actual: serde_json::Value = serde_json::from_str(&json(&samples::limit())).expect("JSON");
@@ -113,8 +114,8 @@ fn json_keeps_its_keys() {
     }
 }
 
-/// A result that is read back gives the same page. Only its numbers may differ, in their last
-/// digit.
+/// An outcome that is written as JSON and read back gives the same page, although the last digit of
+/// its numbers may differ.
 #[test]
 fn json_reads_back() {
     for (name, outcome) in samples::all().into_iter().filter(|(name, _)| *name != "hostile") {
@@ -124,7 +125,7 @@ fn json_reads_back() {
 }
 
 proptest! {
-    /// Marks stay inside their plot for any values of a step.
+    /// Marks stay inside their plot, whatever the values of the steps.
     #[test]
     fn marks_stay_within_their_plot(
         values in prop::collection::vec((prop::num::f64::ANY, prop::num::f64::ANY, 1_usize..100_000, 0_usize..50), 14),

@@ -175,8 +175,9 @@ pub(crate) fn hostile() -> SweepOutcome {
 
 type Server = (f64, f64, f64, f64);
 
-/// Returns the results of the planned steps. `server` returns the calls per second, latency, time
-/// to first token (both in seconds) and share of failures at a cap.
+/// Returns the result of each planned step. A planned step is its cap, purpose, verdict and number
+/// of calls. `server` returns four values for a cap: calls per second, latency in seconds, time to
+/// first token in seconds, and failed attempts per call.
 fn played(
     plan: &[(usize, Purpose, StepVerdict, usize)],
     server: impl Fn(usize) -> Server,

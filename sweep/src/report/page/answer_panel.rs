@@ -9,7 +9,7 @@ use crate::report::format::{
 use crate::search_result::{Estimate, StepResult, StepVerdict, SweepAnswer};
 use crate::sweep_outcome::SweepOutcome;
 
-/// Returns the recommended cap, or that there is none, in two words for the title of the page.
+/// Returns the title of the page in two words: the recommended cap, or that there is none.
 pub(super) fn headline(answer: &SweepAnswer) -> String {
     answer.cap.map_or_else(|| "No answer".to_owned(), |cap| format!("Cap {cap}"))
 }

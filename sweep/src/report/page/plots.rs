@@ -15,8 +15,9 @@ const NARROW_WIDTH: f64 = 380.0;
 /// Width of the plot in a card, in pixels.
 const CARD_WIDTH: f64 = 840.0;
 
-/// Renders all plots that have data. Wide plots have a row of their own, and the others are two per
-/// row. If the number of the others is odd, the first of them has a row of its own.
+/// Renders all plots that have data. The throughput and the timeline have a row of their own, and
+/// the others share a row in pairs. If the number of the others is odd, the first of them has a row
+/// of its own.
 pub(super) fn all(outcome: &SweepOutcome) -> Markup {
     let figures: Vec<(Figure, Plot)> = Figure::ALL
         .into_iter()

@@ -10,7 +10,7 @@ use crate::report::format::{CAUSES, cause, count, share, short};
 use crate::report::steps_by_cap::StepsAtCap;
 use crate::sweep_outcome::{CallOutcomes, SweepOutcome};
 
-/// A part of a stack: CSS class, name, and number of calls.
+/// A part of a stack: its CSS class, its name, and its number of calls.
 type Part = (&'static str, &'static str, usize);
 
 pub(super) fn plot(outcome: &SweepOutcome, caps: &[StepsAtCap<'_>], width: f64) -> Option<Plot> {

@@ -11,8 +11,8 @@ use crate::report::steps_by_cap::{StepsAtCap, is_valid};
 use crate::search_result::{LatencyQuantiles, StepResult};
 use crate::sweep_outcome::SweepOutcome;
 
-/// Minimum number of samples for a p99: their maximum exceeds the 99th percentile with 95 %
-/// probability.
+/// Minimum number of samples for a p99: with this number, the maximum exceeds the true 99th
+/// percentile with 95 % probability.
 const MIN_P99_SAMPLES: usize = 299;
 
 pub(super) fn ttft(outcome: &SweepOutcome, caps: &[StepsAtCap<'_>], width: f64) -> Option<Plot> {

@@ -7,8 +7,8 @@ use crate::search_result::SweepAnswer;
 
 /// Height of text, in pixels.
 pub(super) const TEXT_HEIGHT: f64 = 12.0;
-/// Assumed mean width of a letter relative to [`TEXT_HEIGHT`]. Too wide for most texts, so that two
-/// labels never overlap.
+/// Assumed mean width of a letter, as a multiple of [`TEXT_HEIGHT`]. It overestimates the width of
+/// most texts, so that two labels do not overlap.
 const LETTER_WIDTH: f64 = 0.58;
 /// Height of a row of the legend, in pixels.
 const ROW_HEIGHT: f64 = 18.0;
@@ -68,7 +68,8 @@ impl Area {
         }
     }
 
-    /// Moves the top of the area down by a line of text, for the label of the recommended cap.
+    /// Moves the top of the area down by a line of text, which leaves space for the label of the
+    /// recommended cap.
     pub(super) fn with_name(self) -> Self {
         Self { top: self.top + 0.8 * ROW_HEIGHT, above: self.above + 0.8 * ROW_HEIGHT, ..self }
     }
@@ -81,7 +82,7 @@ impl Area {
         (self.bottom, self.top)
     }
 
-    /// Returns the maximum number of labels on the bottom axis, at least 2.
+    /// Returns the maximum number of labels that fit on the bottom axis, at least 2.
     pub(super) fn max_labels(&self) -> usize {
         ((self.right - self.left) / 58.0).floor().max(2.0) as usize
     }
@@ -142,8 +143,9 @@ pub(super) fn left_axis(area: &Area, scale: &Scale, unit: &str, number: impl Fn(
     }
 }
 
-/// Renders the bottom axis: a tick and a formatted number per tick of `scale`, and `name` below.
-/// Numbers that would overlap are left out; those in `first` have priority.
+/// Renders the bottom axis: a tick and a formatted number for each tick of `scale`, and the name of
+/// the axis, `name`, below. Omits numbers that would overlap others. The numbers of the ticks in
+/// `first` have priority.
 pub(super) fn bottom_axis(
     area: &Area,
     scale: &Scale,
@@ -173,8 +175,8 @@ pub(super) fn bottom_axis(
     }
 }
 
-/// Renders the recommended cap as a vertical line and its confidence interval as a band, with a
-/// label if `named`. Renders nothing if no cap is recommended.
+/// Renders the recommended cap as a vertical line and its confidence interval as a band. Adds a
+/// label with the cap if `named` is `true`. Renders nothing if no cap is recommended.
 pub(super) fn answer(area: &Area, caps: &Scale, answer: &SweepAnswer, named: bool) -> Markup {
     let Some(cap) = answer.cap else { return html! {} };
     let x = caps.at(cap as f64);

@@ -28,7 +28,8 @@ pub(super) const STYLE: &str = include_str!("plot.css");
 pub enum Figure {
     /// Throughput and goodput against the cap, with confidence intervals.
     Throughput,
-    /// Throughput and goodput against the cap, for caps within a factor of 1.4 of the answer.
+    /// Throughput and goodput against the cap, for caps within a factor of 1.4 of the recommended
+    /// one.
     Around,
     /// Latency (p50 and p95) against throughput.
     Tradeoff,
@@ -38,8 +39,8 @@ pub enum Figure {
     Tpot,
     /// Shares of answered, retried and failed calls per cap.
     Calls,
-    /// Slots in use as a share of the cap, and the share of time in which calls waited although
-    /// slots were free.
+    /// Slots in use as a share of the cap, and the share of time in which slots were free although
+    /// nothing limited the calls.
     Held,
     /// Calls in flight and waiting over time.
     Timeline,
@@ -94,13 +95,13 @@ pub(super) struct Plot {
     marks: Markup,
     /// Description of the content for screen readers.
     description: String,
-    /// Sentence for the caption, or `None` if nothing has to be added.
+    /// Sentence that is added to the caption, or `None` if nothing has to be added.
     pub(super) note: Option<String>,
 }
 
 impl Plot {
-    /// Renders the plot as an `svg` element. `id` must be unique on the page. If `style` is `Some`,
-    /// this style sheet is included.
+    /// Renders the plot as an `svg` element. `id` must be unique on the page. `style` is a style
+    /// sheet to include in the element, or `None` if the page has one.
     pub(super) fn svg(&self, figure: Figure, id: &str, style: Option<&str>) -> Markup {
         let Area { width, height, .. } = self.area;
         html! {
@@ -149,8 +150,8 @@ fn empty_plot(width: f64) -> Plot {
     Plot { entries: Vec::new(), area, marks, description, note: None }
 }
 
-/// Returns a bottom axis with a tick at each measured cap, and its scale. The numbers of the
-/// recommended, the lowest and the highest cap have priority.
+/// Returns the scale of the caps, and a bottom axis with a tick at each measured cap. If numbers
+/// would overlap, those of the recommended, the lowest and the highest cap have priority.
 fn cap_axis(outcome: &SweepOutcome, caps: &[StepsAtCap<'_>], area: &Area) -> (scale::Scale, Markup) {
     let tried: Vec<usize> = caps.iter().map(|pooled| pooled.cap).collect();
     let scale = scale::Scale::caps(&tried, area.x());

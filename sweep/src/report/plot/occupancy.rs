@@ -1,5 +1,5 @@
 //! Plot of the slots in use as a share of the cap. Below it is the gap fraction: the share of time
-//! in which calls waited although slots were free and no rate limit or cool-down applied.
+//! in which slots were free although nothing limited the calls.
 
 use maud::html;
 
@@ -12,7 +12,7 @@ use crate::report::steps_by_cap::StepsAtCap;
 use crate::search_result::StepResult;
 use crate::sweep_outcome::SweepOutcome;
 
-/// Share of the cap that is expected to be in use. The plot marks it with a line.
+/// Share of the cap that should be in use while calls wait. The plot marks it with a line.
 const MIN_CAP_SHARE: f64 = 0.95;
 
 pub(super) fn plot(outcome: &SweepOutcome, caps: &[StepsAtCap<'_>], width: f64) -> Option<Plot> {

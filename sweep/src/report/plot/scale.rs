@@ -24,7 +24,8 @@ impl Scale {
     }
 
     /// Returns a linear scale that covers `least` to `most`, with about `ticks` ticks at round
-    /// numbers. It starts at 0 if the values are too close or out of order.
+    /// numbers. `start` and `end` are the positions of its ends, in pixels. The scale starts at 0
+    /// if `least` is too close to `most` or above it.
     pub(super) fn between(least: f64, most: f64, (start, end): (f64, f64), ticks: usize) -> Self {
         let most = clamp_to_plausible(most);
         // The values are too close for their precision, or out of order.
@@ -37,13 +38,14 @@ impl Scale {
         Self { from, to, start, end, log: false, ticks }
     }
 
-    /// Returns a scale from 0 to 1 with five ticks.
+    /// Returns a linear scale from 0 to 1 with five ticks. `range` contains the positions of its
+    /// ends, in pixels.
     pub(super) fn shares(range: (f64, f64)) -> Self {
         Self { ticks: vec![0.0, 0.25, 0.5, 0.75, 1.0], ..Self::from_zero(1.0, range, 4) }
     }
 
-    /// Returns a scale of seconds from 0 to `most`, with about `ticks` ticks at round seconds,
-    /// minutes or hours.
+    /// Returns a linear scale of time from 0 to `most` seconds, with about `ticks` ticks at round
+    /// seconds, minutes or hours. `start` and `end` are the positions of its ends, in pixels.
     pub(super) fn time(most: f64, (start, end): (f64, f64), ticks: usize) -> Self {
         const STEPS: [f64; 16] = [
             1.0, 2.0, 5.0, 10.0, 15.0, 30.0, 60.0, 120.0, 300.0, 600.0, 900.0, 1800.0, 3600.0, 7200.0,
@@ -57,7 +59,7 @@ impl Scale {
     }
 
     /// Returns a logarithmic scale that covers `least` to `most` with a margin at both ends, and
-    /// about `ticks` ticks.
+    /// about `ticks` ticks. `start` and `end` are the positions of its ends, in pixels.
     pub(super) fn ratios(least: f64, most: f64, (start, end): (f64, f64), ticks: usize) -> Self {
         let least = clamp_to_plausible(least);
         let most = clamp_to_plausible(most).max(least);
@@ -67,7 +69,8 @@ impl Scale {
         Self { from, to, start, end, log: true, ticks }
     }
 
-    /// Returns a logarithmic scale with a tick at each measured cap.
+    /// Returns a logarithmic scale with a tick at each measured cap. `range` contains the positions
+    /// of its ends, in pixels.
     pub(super) fn caps(tried: &[usize], range: (f64, f64)) -> Self {
         let (low, high) =
             (tried.iter().min().copied().unwrap_or(1), tried.iter().max().copied().unwrap_or(1));
@@ -76,7 +79,7 @@ impl Scale {
     }
 
     /// Returns a scale for positive `values`: linear from 0 if the largest is at most 20 times the
-    /// smallest, otherwise logarithmic.
+    /// smallest, otherwise logarithmic. `range` contains the positions of its ends, in pixels.
     pub(super) fn for_durations(values: &[f64], range: (f64, f64), ticks: usize) -> Self {
         let known = values.iter().copied().filter(|value| value.is_finite() && *value > 0.0);
         let most = known.clone().fold(0.0, f64::max);
@@ -120,8 +123,9 @@ fn round_step(wanted: f64) -> f64 {
     step.unwrap_or(10.0) * decade
 }
 
-/// Returns the ticks of a logarithmic scale between `from` and `to`. They are a series of round
-/// numbers: the one whose number of members in this range is closest to `wanted`.
+/// Returns the ticks of a logarithmic scale between `from` and `to`. Of several series of round
+/// numbers (1, 10, 100 ...; 1, 2, 5, 10 ...; and others), uses the one whose number of ticks in
+/// this range is closest to `wanted`.
 fn round_ratios(from: f64, to: f64, wanted: usize) -> Vec<f64> {
     let inside = |value: &f64| (from..=to).contains(value);
     let decades = |marks: &[f64]| -> Vec<f64> {

@@ -12,8 +12,8 @@ use crate::sweep_outcome::SweepOutcome;
 /// Maximum distance between the marks of two steps at the same cap, in pixels.
 const MARK_DISTANCE: f64 = 9.0;
 
-/// Returns the steps at a cap with their horizontal positions in pixels: side by side around the
-/// cap, and away from the neighbouring caps.
+/// Returns the steps at a cap with the horizontal positions of their marks, in pixels. The marks
+/// are side by side, centred on the cap, and keep a distance from those of the neighbouring caps.
 pub(super) fn side_by_side<'a>(
     pooled: &'a StepsAtCap<'a>,
     caps: &'a Scale,
@@ -52,7 +52,8 @@ pub(super) fn whisker(class: &str, x: f64, scale: &Scale, of: Estimate) -> Marku
     }
 }
 
-/// Describes a step in one line: cap, number, purpose, calls, and verdict with its explanation.
+/// Returns a description of a step in one line: cap, number, purpose, calls, and verdict with its
+/// explanation.
 pub(super) fn describe_step(step: &StepResult) -> String {
     let (judged, why) = verdict(&step.verdict);
     let why = if why.is_empty() { String::new() } else { format!(" ({why})") };
@@ -65,8 +66,8 @@ pub(super) fn describe_step(step: &StepResult) -> String {
     )
 }
 
-/// Returns the legend entries of rejected steps, invalid or undecided steps and the answer, as far
-/// as the plot contains them.
+/// Returns the legend entries for rejected steps, for invalid or undecided steps, and for the
+/// answer. Omits those that do not occur in the plot.
 pub(super) fn entries(outcome: &SweepOutcome, caps: &[StepsAtCap<'_>]) -> Vec<Entry> {
     let any = |is: fn(&StepVerdict) -> bool| caps.iter().flat_map(|p| &p.steps).any(|step| is(&step.verdict));
     let mut entries = Vec::new();

@@ -11,11 +11,12 @@ use crate::report::steps_by_cap::StepsAtCap;
 use crate::search_result::{Estimate, StepResult};
 use crate::sweep_outcome::SweepOutcome;
 
-/// Maximum ratio between the recommended cap and another cap in the plot of its surroundings.
+/// Maximum ratio between the recommended cap and another cap, in either direction, for the other
+/// cap to be part of the plot around the answer.
 const MAX_RATIO: f64 = 1.4;
 
-/// Plots the caps near the recommended one. Returns `None` if these are fewer than three caps or
-/// all caps.
+/// Plots the caps within a factor of [`MAX_RATIO`] of the recommended one. Returns `None` if no cap
+/// is recommended, or if these caps are fewer than three or all caps.
 pub(super) fn around(outcome: &SweepOutcome, mut caps: Vec<StepsAtCap<'_>>, width: f64) -> Option<Plot> {
     let (answer, all) = (outcome.answer.cap? as f64, caps.len());
     caps.retain(|pooled| (answer / MAX_RATIO..=answer * MAX_RATIO).contains(&(pooled.cap as f64)));
@@ -29,7 +30,8 @@ pub(super) fn plot(outcome: &SweepOutcome, caps: &[StepsAtCap<'_>], width: f64) 
     draw_plot(outcome, caps, width, false)
 }
 
-/// Draws the plot. If `close`, the vertical axis starts near the lowest value instead of at 0.
+/// Draws the plot of the given caps. The vertical axis starts near the lowest value if `close` is
+/// `true`, otherwise at 0. Returns `None` if no step has a throughput.
 fn draw_plot(outcome: &SweepOutcome, caps: &[StepsAtCap<'_>], width: f64, close: bool) -> Option<Plot> {
     let all = || caps.iter().flat_map(|p| p.steps.iter().copied());
     let known: Vec<Estimate> = all().filter_map(|step| step.throughput).collect();

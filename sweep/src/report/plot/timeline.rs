@@ -69,8 +69,8 @@ fn stairs(series: &[SeriesPoint], of: fn(&SeriesPoint) -> usize, x: &Scale, y: &
     points
 }
 
-/// Renders a step as a band in the background, coloured by its verdict, with its cap if there is
-/// space.
+/// Renders a step as a band in the background, coloured by its verdict. Adds the step's cap if
+/// there is space.
 fn band(step: &StepResult, x: &Scale, area: &Area) -> Markup {
     let (from, to) = (x.at(step.began), x.at(step.ended));
     let class = match step.verdict {

@@ -8,7 +8,7 @@ use crate::search::step_summary::{StepEnd, StepSummary};
 use crate::search_result::{Estimate, StepResult, StepVerdict};
 
 impl StepMonitor {
-    /// Returns the summary of the step, which ends at `now`, in seconds since the sweep began.
+    /// Returns the summary of the step, as if it ended at `now`, in seconds since the sweep began.
     pub(in crate::search) fn summary(&self, now: f64) -> StepSummary {
         let ended = if self.is_rejected() {
             StepEnd::Rejected
@@ -53,8 +53,9 @@ impl StepMonitor {
         }
     }
 
-    /// Returns the value of [`StepSummary::credit_exhausted_at`], which is `None` if no saved
-    /// credit was used up.
+    /// Returns the time at which the first attempt that got a 429 was sent, in seconds since the
+    /// sweep began. Returns `None` unless at least [`MIN_ACCEPTED_AFTER_FILL`] attempts were
+    /// accepted at the full cap before, and most failures are 429s.
     fn credit_exhausted_at(&self) -> Option<f64> {
         let are_mostly_429 = 2 * self.count_429 > self.attempt_counts.0;
         self.first_429_at.filter(|_| are_mostly_429 && self.accepted_after_fill >= MIN_ACCEPTED_AFTER_FILL)
@@ -64,8 +65,8 @@ impl StepMonitor {
         failure_positions::edge(&self.marks)
     }
 
-    /// Returns the result of the step for the report. `work` is the mean work of the mix in output
-    /// tokens, and `z` the standard normal quantile of the confidence level.
+    /// Returns the result of the step for the report. `work` is the mean number of output tokens
+    /// per call of the mix. `z` is half the width of a confidence interval in standard errors.
     pub(in crate::search) fn result(&self, summary: &StepSummary, work: f64, z: f64) -> StepResult {
         let answered = || self.calls.iter().filter(|call| call.failure.is_none());
         // A rejection may precede the first answers, and the slot times of a few calls give no

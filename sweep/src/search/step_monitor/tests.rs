@@ -58,8 +58,9 @@ fn call(admitted_at: f64, seconds: f64) -> CallObservation {
     }
 }
 
-/// Returns a monitor after 100 s in which `in_flight` of `cap` slots were in use and calls ended.
-/// `by` is what kept waiting calls from the free slots.
+/// Returns a monitor after 100 s of a step in which `in_flight` of `cap` slots were in use,
+/// attempts succeeded and calls ended. `by` is what kept waiting calls from the free slots, or
+/// `None` if nothing did.
 fn held(cap: usize, in_flight: usize, by: Option<BlockedBy>) -> StepMonitor {
     let mut monitor = monitor(cap, 0);
     for tick in 0..1_000 {

@@ -1,5 +1,5 @@
-//! Runs each scenario on a few seeds, and checks the binding limit, the cap and its interval.
-//! `table` prints the figures over many seeds.
+//! Tests the search in the main scenarios with a few seeds each: checks the binding limit, the cap
+//! and its interval. The ignored test in `table` prints the figures over many seeds.
 
 use super::server_models::World;
 use super::simulated_sweep::Play;
@@ -78,8 +78,8 @@ fn same_events_give_the_same_answer() {
     }
 }
 
-/// A slow period of 15 s is not taken for a change of the server, whenever it occurs, because a
-/// slow step is measured again.
+/// A slow period of 15 s is not taken for a change of the server, whenever the period occurs,
+/// because the search measures a slow step again.
 #[test]
 fn momentary_slowdown_is_not_a_change_of_the_server() {
     for from in (20..300).step_by(20) {

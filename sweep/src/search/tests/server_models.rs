@@ -2,21 +2,21 @@
 
 use crate::search::SearchSettings;
 
-/// The effects of an overload on the server, and their duration.
+/// An overload of the server, and its effects, which last for a while.
 #[derive(Clone, Copy)]
 pub(crate) struct Hysteresis {
-    /// Number of concurrent calls at which the overload occurs.
+    /// Number of concurrent calls from which on the server is overloaded.
     pub(crate) above: usize,
-    /// Duration of the effects in seconds.
+    /// Duration of the effects after the last overload, in seconds.
     pub(crate) seconds: f64,
     /// Concurrency limit during the effects.
     pub(crate) limit: usize,
-    /// Factor on the duration of calls during the effects.
+    /// Factor by which calls take longer during the effects.
     pub(crate) slower: f64,
 }
 
-/// A token bucket that limits the server's rate. The rate is the one that `cap` concurrent calls
-/// use up.
+/// A token bucket that limits the server's rate. The bucket refills at the rate that `cap`
+/// concurrent calls use up, and a full bucket contains the quota of `seconds` seconds.
 #[derive(Clone, Copy)]
 pub(crate) struct Bucket {
     pub(crate) cap: f64,
@@ -34,7 +34,8 @@ pub(crate) struct World {
     pub(crate) s: f64,
     /// Coherence of the universal scalability law: `k` in the formula of [`World::s`].
     pub(crate) k: f64,
-    /// Number of calls that run at once. Further calls wait in the server. `None`: all calls run.
+    /// Number of calls that run concurrently. Further calls wait in the server. `None`: all calls
+    /// run.
     pub(crate) running: Option<usize>,
     pub(crate) limit: Option<usize>,
     pub(crate) retry_after: Option<f64>,
@@ -43,12 +44,13 @@ pub(crate) struct World {
     /// A call is rejected if it raises the number of calls in flight above 6 and above this
     /// multiple of the maximum between 10 s and 2 s ago. `None`: the load may rise by any factor.
     pub(crate) rise: Option<f64>,
-    /// Number of concurrent calls above the current load that the server accepts at once, and the
-    /// speed at which the accepted number follows a rising load, in calls per second. `None`: the
-    /// load may rise at any speed.
+    /// Number of concurrent calls above the current load that the server accepts immediately, and
+    /// the speed at which the accepted number follows a rising load, in calls per second. `None`:
+    /// the load may rise at any speed.
     pub(crate) growth: Option<(f64, f64)>,
     pub(crate) bucket: Option<Bucket>,
-    /// Number of concurrent calls above which sequences are preempted. `None`: never.
+    /// Number of concurrent calls above which sequences are preempted because the KV cache is full.
+    /// `None`: never.
     pub(crate) kv: Option<usize>,
     pub(crate) hysteresis: Option<Hysteresis>,
     /// Start and end of a slow period in seconds since the sweep began, and the factor on the
@@ -116,9 +118,9 @@ impl World {
         self.drift.as_ref().map_or(self, |(_, then)| then.last())
     }
 
-    /// Returns the smallest usable cap within 2 % of the best throughput, a function that returns
-    /// the relative throughput at a cap, and the highest usable cap. Refers to the server after its
-    /// last change.
+    /// Returns what a search should find: the smallest usable cap within 2 % of the best
+    /// throughput, a function that returns the relative throughput at a cap, and the highest usable
+    /// cap. The values are those of the server after its last change.
     pub(crate) fn truth(&self) -> (usize, impl Fn(usize) -> f64, usize) {
         let last = self.last().clone();
         let highest = [

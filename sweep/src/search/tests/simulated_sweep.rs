@@ -223,8 +223,8 @@ impl Play {
         Played { search: self.search, calls: self.calls, attempts: self.attempts, seconds: self.now }
     }
 
-    /// Starts and sends as many calls as possible, and advances the simulated time to the next
-    /// event.
+    /// Starts and sends as many calls as the backlog and the cap allow, and advances the simulated
+    /// time to the next event.
     fn advance(&mut self) {
         if self.sending {
             let total = self.cap + (self.cap / 4).max(8);
@@ -280,8 +280,8 @@ impl Play {
             * stumbles.map_or(1.0, |(_, _, slower)| 1.0 / slower)
     }
 
-    /// Sends as many waiting calls as possible. Returns what keeps the next one waiting although a
-    /// slot is free, or `None`.
+    /// Sends as many waiting calls as possible. Returns what keeps the next call waiting although a
+    /// slot is free, or `None` if no call waits or no slot is free.
     fn dispatch(&mut self) -> Option<BlockedBy> {
         while self.in_flight() < self.cap && !self.waiting.is_empty() {
             if self.now < self.closed_until {

@@ -1,12 +1,13 @@
-//! Prints figures of the search over many seeds, from a test that is ignored by default.
+//! The scenarios of the search tests, and a test, ignored by default, that prints figures of the
+//! search over many seeds.
 
 use super::server_models::{Bucket, Hysteresis, World};
 use super::simulated_sweep::Play;
 use crate::search::SearchSettings;
 use crate::search_result::Binding;
 
-/// Returns the main scenarios: for each, its name, its server, and the limit that the search should
-/// find.
+/// Returns the main scenarios. Each is a name, a model of a server, and the binding limit that the
+/// search should find.
 pub(crate) fn scenarios() -> Vec<(&'static str, World, Binding)> {
     use Binding::*;
     let limit = |limit: usize| World { limit: Some(limit), ..World::usl(0.005, 0.0) };

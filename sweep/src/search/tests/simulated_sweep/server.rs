@@ -4,7 +4,7 @@ use super::{Call, FIRST, Open, PROMPT, Play, SPEED};
 use crate::observation::{AttemptFailure, FailureCause, LimitHint, ReportedRate, ReportedRates};
 
 impl Play {
-    /// Returns `true` if the token bucket has enough left for the first waiting call, or if no call
+    /// Returns `true` if the token bucket contains enough for the first waiting call, or if no call
     /// waits.
     pub(super) fn has_room(&mut self) -> bool {
         let Some(call) = self.waiting.front() else { return true };
@@ -14,8 +14,8 @@ impl Play {
         cost <= self.level
     }
 
-    /// Returns the cost of a call with `tokens` output tokens: the time in seconds in which the
-    /// token bucket refills this cost. 0 if the server has no bucket.
+    /// Returns what a call with `tokens` output tokens takes from the token bucket, expressed as
+    /// the time in seconds in which the bucket refills that amount. 0 if the server has no bucket.
     pub(super) fn cost(&self, tokens: f64) -> f64 {
         let Some(bucket) = self.world.bucket else { return 0.0 };
         let cap = bucket.cap;
