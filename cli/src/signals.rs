@@ -1,5 +1,5 @@
-//! Termination signals: the first requests a graceful end of a subcommand, the second an immediate
-//! one.
+//! Termination signals: the first requests a graceful end of a subcommand, the second ends it
+//! immediately.
 
 use tokio::sync::watch;
 

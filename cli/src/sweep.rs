@@ -19,8 +19,8 @@ use self::progress::ProgressDisplay;
 use crate::Failure;
 use crate::signals::{count_signals, received, stop_flag};
 
-/// Exit code if the sweep ended early, found no cap, or found one that this client limits rather
-/// than the server.
+/// Exit code if the sweep ended early or found no cap, or if this client rather than the server
+/// limits the cap.
 const EXIT_NO_ANSWER: u8 = 3;
 /// Exit code if the cap is below `--at-least`.
 const EXIT_CAP_TOO_LOW: u8 = 5;

@@ -19,7 +19,7 @@ struct Sim {
 }
 
 impl Sim {
-    /// Starts a server that answers in about 400 ms and rejects calls above six at a time.
+    /// Starts a server that answers in about 400 ms and rejects calls while six others are open.
     /// 400 ms is long compared with the scheduling delays of a busy machine.
     fn start() -> Self {
         let directory = Directory::new("sim");

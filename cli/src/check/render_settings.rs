@@ -1,4 +1,4 @@
-//! Renders a configuration as text: the value of every setting, by its key.
+//! Renders a configuration as text: one line for each setting, with its key and its value.
 
 use std::fmt::Write as _;
 
@@ -10,7 +10,7 @@ use tidegate::transport::ProxyRules;
 /// Heading of the settings that apply to requests that no configured target matches.
 pub(super) const OTHERS: &str = "any other target (one for each origin, credential and model)";
 
-/// Text that describes the objective of an adaptive limit for which no latency is configured.
+/// Text for the latency objective of an adaptive limit if the configuration sets no latency.
 const DEFAULT_OBJECTIVE: &str = "three times the latency of calls of the same kind at low load";
 
 pub(super) fn render(config: &Config) -> String {

@@ -37,8 +37,8 @@ impl Input {
         self.read()
     }
 
-    /// Returns another reader, from the start of the input. Returns `None` if the input is not a
-    /// regular file, because it can then be read only once.
+    /// Opens the input again, and returns a reader from its start. Returns `None` if the input is
+    /// not a regular file, because it can then be read only once.
     pub(super) fn reopen(&self) -> Result<Option<Reader>, Failure> {
         let is_file = !is_stdio(&self.0) && std::fs::metadata(&self.0).is_ok_and(|file| file.is_file());
         if is_file { self.read().map(Some) } else { Ok(None) }

@@ -16,7 +16,8 @@ const RATE_WINDOW_S: f64 = 60.0;
 pub(super) struct ProgressDisplay {
     bar: Option<ProgressBar>,
     quiet: bool,
-    /// Number of lines of the input, or `None` if the input can be read only once.
+    /// Number of lines of the input, or `None` if it is unknown because the input can be read only
+    /// once.
     total: Option<u64>,
     priced: bool,
     /// Time of the last update that was shown, in seconds since the start of the run.
@@ -101,7 +102,8 @@ pub(super) fn done(progress: &BatchProgress) -> u64 {
     progress.skipped + progress.good + progress.failed
 }
 
-/// Formats numbers of tokens, and their cost if `priced`.
+/// Returns the numbers of input and output tokens as text, followed by their cost if `priced` is
+/// `true`.
 pub(super) fn format_spend(spend: &Spend, priced: bool) -> String {
     let tokens = format!("{} tokens in, {} out", HumanCount(spend.input), HumanCount(spend.output));
     if priced { format!("{tokens}, cost {:.4}", spend.money) } else { tokens }

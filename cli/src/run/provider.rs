@@ -51,7 +51,7 @@ pub(super) struct ProviderArgs {
     tpm: Option<u64>,
 }
 
-/// The provider that the flags and the configuration file determine.
+/// The provider that the flags and the configuration file define, with its credential.
 pub(super) struct Provider {
     pub(super) base: Uri,
     pub(super) headers: HeaderMap,

@@ -164,7 +164,8 @@ impl From<Kind> for Api {
     }
 }
 
-/// Parses a duration such as `90s` or `10m`, or a number of seconds such as `90`.
+/// Returns the duration that a text such as `90s` or `10m` states. A plain number such as `90` is a
+/// number of seconds.
 fn duration(text: &str) -> Result<Duration, String> {
     match text.parse::<f64>() {
         Ok(seconds) => from_secs(seconds).ok_or_else(|| {
@@ -176,7 +177,7 @@ fn duration(text: &str) -> Result<Duration, String> {
     }
 }
 
-/// Parses a count such as `500000`, `500k` or `2M`.
+/// Returns the count that a text such as `500000`, `500k` or `2M` states.
 fn count(text: &str) -> Result<u64, String> {
     let (digits, unit) = match text.char_indices().next_back() {
         Some((at, 'k' | 'K')) => (text.get(..at), 1e3),

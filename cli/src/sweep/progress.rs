@@ -1,5 +1,5 @@
-//! Shows the progress of a sweep on standard error: one line that changes on a terminal, otherwise
-//! one line per step.
+//! Shows the progress of a sweep on standard error: a line for each completed step and, for the
+//! current state, a line that is updated on a terminal and printed at each change otherwise.
 
 use std::io::IsTerminal;
 use std::time::Duration;

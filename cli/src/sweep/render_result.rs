@@ -130,7 +130,7 @@ pub(super) fn ended(ended: SweepEnd) -> Option<&'static str> {
     })
 }
 
-/// Renders a step that has ended as one line.
+/// Returns a line of text that describes a step that has ended.
 pub(super) fn step(step: &StepResult) -> String {
     let what = match &step.verdict {
         StepVerdict::Accepted => "ok".to_owned(),
