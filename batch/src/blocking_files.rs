@@ -9,9 +9,9 @@ use crate::input::{Line, Lines};
 use crate::output::Sink;
 use crate::run::WriteJob;
 
-/// Reads lines and sends them into the channel `into`. Returns at the end of the input, after a
-/// read error, which is sent too, after `limit` lines, or when the receiver is dropped. A `limit`
-/// of `None` reads all lines. Blocks the thread.
+/// Reads lines and sends them into the channel `into`. Returns at the end of the input, after
+/// `limit` lines, when the receiver is dropped, or after a read error, which is also sent. A
+/// `limit` of `None` reads all lines. Blocks the thread.
 pub fn read_lines<R: BufRead>(
     mut lines: Lines<R>,
     limit: Option<u64>,

@@ -64,8 +64,9 @@ impl Compression {
         }
     }
 
-    /// Returns `true` if a piece may start with the bytes `head`. Only the bytes before the first
-    /// zero are compared, because a power failure may leave zeros.
+    /// Returns `true` if `head`, the first bytes of a piece, may be the start of a piece in this
+    /// format. Only the bytes before the first zero are compared, because a power failure may leave
+    /// zeros.
     pub(crate) fn may_start_with(self, head: &[u8]) -> bool {
         let magic: &[u8] = match self {
             Self::Plain => &[],
@@ -75,8 +76,8 @@ impl Compression {
         head.iter().zip(magic).take_while(|(is, _)| **is != 0).all(|(is, should)| is == should)
     }
 
-    /// Reads and decompresses the next piece of a file, and reads nothing beyond it. Returns `None`
-    /// at the end of the file. Reads at most `max_bytes` of text.
+    /// Reads and decompresses the next piece of a file, up to `max_bytes` of text, and reads
+    /// nothing beyond the piece. Returns `None` at the end of the file.
     ///
     /// # Errors
     ///
@@ -99,7 +100,7 @@ impl Compression {
     }
 }
 
-/// A reader that decompresses consecutive zstd frames and skips skippable frames. The decoder
+/// A reader that decompresses consecutive zstd frames and skips skippable frames. [`FrameDecoder`]
 /// itself reads only a single frame.
 struct ZstdFrames<R> {
     file: R,

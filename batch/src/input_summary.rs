@@ -1,4 +1,4 @@
-//! Summarizes an input before any request is sent.
+//! Summarizes an input before any request is sent: counts its lines, models and invalid requests.
 
 use std::collections::{BTreeMap, HashSet};
 use std::hash::{BuildHasher, RandomState};
@@ -38,14 +38,15 @@ pub struct Survey {
 /// Maximum number of models that are counted separately.
 const MAX_MODELS: usize = 20;
 
-/// Counts the lines of an input, and compares them with the lines that a previous run answered. If
-/// `requests` is `Some`, also parses the requests with these settings and prices. Reads at most
-/// `limit` lines, or all with `None`.
+/// Returns the numbers of all and of already answered lines of an input. If `requests` is `Some`,
+/// also parses the requests with these settings, and estimates their cost with these prices. Reads
+/// at most `limit` lines, or all if it is `None`.
 ///
 /// # Errors
 ///
 /// Returns [`RunError::Input`] if reading fails. Returns [`RunError::InputChanged`] if an answered
-/// line has another text now, or if the input has become shorter than the last answered line.
+/// line has another text now, or if all lines were read and the input ends before the last answered
+/// line.
 pub fn survey<R: BufRead>(
     mut lines: Lines<R>,
     limit: Option<u64>,

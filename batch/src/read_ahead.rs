@@ -3,8 +3,8 @@
 //!
 //! The required number is not known in advance: when a rate limit's time window opens, hundreds of
 //! calls can be sent at once, whereas a concurrency limit of eight admits one at a time. The number
-//! starts at 16, doubles when a call is sent and no other waits, and decreases slowly while fewer
-//! calls would suffice. The type does no I/O and reads no clock.
+//! starts at 16, doubles when a call is sent and no other call is waiting, and decreases slowly
+//! while fewer calls would suffice. The type does no I/O and reads no clock.
 
 /// Decides whether to read another input line, based on a target for the number of calls that wait
 /// in the gate.
@@ -50,8 +50,8 @@ impl ReadAhead {
                 && open.bytes < MAX_OPEN_BYTES)
     }
 
-    /// Updates the target after a call was sent and `waiting` calls remain waiting. If none
-    /// remains, doubles the target, up to 2,048.
+    /// Updates the target after a call was sent. `waiting` is the number of calls that still wait
+    /// in the gate. If it is 0, doubles the target, up to 2,048.
     pub fn on_sent(&mut self, waiting: usize) {
         self.min_waiting = self.min_waiting.min(waiting);
         if waiting == 0 {
@@ -61,8 +61,8 @@ impl ReadAhead {
         }
     }
 
-    /// Called once per second. Decreases the target by one eighth, but not below 16, if more than
-    /// half of the target waited during the whole second.
+    /// Called once per second. Decreases the target by one eighth, but not below 16, if the number
+    /// of waiting calls was more than half of the target during the whole second.
     pub fn on_tick(&mut self) {
         if self.min_waiting > self.target_waiting / 2 {
             self.target_waiting = (self.target_waiting - self.target_waiting / 8).max(MIN_WAITING);
@@ -70,7 +70,7 @@ impl ReadAhead {
         self.min_waiting = self.target_waiting;
     }
 
-    /// Returns the target for the number of waiting calls, from 16 to 2,048.
+    /// Returns the target for the number of calls that wait in the gate, from 16 to 2,048.
     pub fn target_waiting(&self) -> usize {
         self.target_waiting
     }
@@ -82,9 +82,9 @@ mod tests {
 
     use super::*;
 
-    /// Simulates a gate that sends up to `rate * every` calls at once, every `every` milliseconds.
-    /// Returns the number of calls that the gate could have sent after the first 3 s but that were
-    /// not read yet, and the maximum number of waiting calls.
+    /// Simulates a gate that can send `rate * every` calls every `every` milliseconds. Returns how
+    /// many calls the gate could not send after the first 3 s because their lines were not read
+    /// yet, and the maximum number of waiting calls.
     fn starved(rate: usize, every: usize, seconds: usize) -> (usize, usize) {
         let (mut window, mut open) = (ReadAhead::default(), OpenCalls::default());
         let (mut missed, mut max_waiting) = (0, 0);

@@ -16,8 +16,8 @@ impl<T> Default for ReorderBuffer<T> {
 }
 
 impl<T> ReorderBuffer<T> {
-    /// Adds the completed item `number`. Calls `release` with each item whose predecessors have all
-    /// completed, in order.
+    /// Adds the completed item with this number. Calls `release`, in order, with each item that has
+    /// not been released yet and whose predecessors have all completed.
     pub fn push(&mut self, number: u64, item: T, mut release: impl FnMut(T)) {
         self.buffered.insert(number, item);
         while let Some(item) = self.buffered.remove(&self.next) {

@@ -51,8 +51,9 @@ fn run(lines: usize, rate: TokenRate) -> Took {
     })
 }
 
-/// A run also uses the quota that accumulated before it starts. It takes at most 5% longer than the
-/// minimum duration, which is the work divided by the rate, minus one minute.
+/// A run also uses the quota that accumulated before it started. It takes at most 5 % longer than
+/// the minimum duration, which is the work divided by the rate, minus one minute, because the quota
+/// of one minute has accumulated.
 #[test]
 fn saved_quota_is_used_too() {
     for (rpm, tpm) in [(Some(1_200.0), Some(300_000.0)), (Some(1_200.0), None), (None, Some(280_000.0))] {

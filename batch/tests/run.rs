@@ -233,7 +233,8 @@ fn broken_response_is_requested_again() {
     });
 }
 
-/// If the output file of a run is cut at any position, the next run completes it. Uses real files.
+/// If the output file of a run is cut at any position, the next run adds exactly the missing
+/// records. Uses real files.
 #[test]
 fn next_run_completes_a_cut_output() {
     let folder = std::env::temp_dir().join(format!("tidegate-batch-{}", std::process::id()));

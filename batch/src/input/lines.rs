@@ -1,5 +1,5 @@
-//! Splits the input into numbered lines with checksums. Of lines over a maximum length, only the
-//! number and the checksum are kept.
+//! Splits the input into numbered lines with checksums. If a line is longer than a maximum, only
+//! its number and its checksum are kept.
 
 use std::fmt;
 use std::io::{self, BufRead};
@@ -47,7 +47,7 @@ impl<R: BufRead> Lines<R> {
         Self { reader, max_bytes, number: 0, bytes_read: 0 }
     }
 
-    /// Returns the number of bytes read so far, line ends included.
+    /// Returns the number of bytes of `reader` that were read so far, line ends included.
     pub fn position(&self) -> u64 {
         self.bytes_read
     }
@@ -81,9 +81,9 @@ impl<R: BufRead> Lines<R> {
         }
     }
 
-    /// Reads up to the next LF, and returns the text and 0, because the caller computes the
-    /// checksum. If the text is longer than `max_bytes`, returns `None` instead of the text, and
-    /// its checksum. Returns `None` at the end of the input.
+    /// Reads up to the next LF. Returns the text and 0 instead of the checksum, because the caller
+    /// computes it. If the text is longer than `max_bytes`, returns `None` for the text, and its
+    /// checksum. Returns `None` instead of the pair at the end of the input.
     fn read_raw_line(&mut self) -> io::Result<Option<(Option<Vec<u8>>, u32)>> {
         let (mut kept, mut sum, mut any) = (Some(Vec::new()), crc32fast::Hasher::new(), false);
         loop {
@@ -146,8 +146,8 @@ mod tests {
     }
 
     proptest! {
-        /// Every line that is not blank is returned once and in order, no matter how the text is
-        /// split into chunks.
+        /// Every line that is not blank is returned once and in order, no matter at which bytes the
+        /// reader's buffer divides the text.
         #[test]
         fn every_line_is_returned_once(texts in prop::collection::vec("[a-c ]{0,12}", 0..30), max_bytes in 1usize..12, buffer in 1usize..20, ended: bool) {
             let mut text = texts.join("\n");

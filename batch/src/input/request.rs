@@ -1,5 +1,5 @@
-//! Parses a line as a request. A line is either a request of OpenAI's batch format, or only a
-//! request body.
+//! Parses an input line as a request. A line is either a request of OpenAI's batch format, or only
+//! a request body.
 
 use std::borrow::Cow;
 
@@ -67,12 +67,12 @@ struct Body<'a> {
     stream: Option<Value>,
 }
 
-/// Parses the text of line `number` as a request.
+/// Returns the request that `text`, the text of line `number`, describes, with `overrides` applied.
 ///
 /// # Errors
 ///
-/// Returns the line's `custom_id`, or `line-N` if it has no valid one, and what is wrong with the
-/// line. The error codes are OpenAI's where OpenAI defines one.
+/// Returns two values: the line's `custom_id`, or `line-N` if it has no valid one, and what is
+/// wrong with the line. The error codes are OpenAI's where OpenAI defines one.
 pub fn parse_request(
     number: u64,
     text: &Bytes,

@@ -23,7 +23,8 @@ pub struct AnsweredLines {
     pub good: u64,
     /// Number of lines answered with another status or with an error.
     pub failed: u64,
-    /// Total number of bytes of incomplete records at the ends of the files.
+    /// Total number of bytes after the last complete record of each file, which an interrupted run
+    /// has left.
     pub torn: u64,
 }
 
@@ -70,7 +71,7 @@ impl AnsweredLines {
     }
 
     /// Adds the input lines that the records in `file` answer. Returns the length of the complete
-    /// part of the file, in bytes.
+    /// part of the file, in bytes. The rest of the file is an incomplete record or zeros.
     pub(crate) fn scan(&mut self, format: Compression, file: &mut impl BufRead) -> Result<u64, ScanError> {
         let (complete, all) = match format {
             Compression::Plain => self.scan_lines(file)?,

@@ -13,9 +13,10 @@ use std::mem::take;
 use super::output_record::Record;
 use crate::compression::Compression;
 
-/// A sink syncs its files at every fifth call of [`Sink::tick`], which is every five seconds.
+/// Number of calls of [`Sink::tick`] after which the files are synced. One call per second means
+/// one sync every five seconds.
 pub const SYNC_EVERY: u32 = 5;
-/// Size in bytes at which pending records are written at once, even to a compressed file.
+/// Size of the buffered records of a file, in bytes, at which they are written at once.
 const PIECE_BYTES: usize = 1 << 20;
 
 /// A file that can be synced to disk.

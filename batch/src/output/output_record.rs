@@ -64,9 +64,9 @@ impl ProviderResponse {
     }
 }
 
-/// Returns a body as JSON without line ends. Replacing them by spaces does not change the value,
-/// because in JSON a line end is whitespace and strings contain none. A body that is not JSON
-/// becomes a JSON string.
+/// Returns `body` as JSON without line ends, which are replaced by spaces. This does not change the
+/// value, because in JSON a line end is whitespace and strings contain none. A body that is not
+/// JSON becomes a JSON string.
 fn one_line(body: &[u8]) -> Box<RawValue> {
     let text = String::from_utf8_lossy(body);
     let text = match memchr::memchr2(b'\n', b'\r', text.as_bytes()) {

@@ -1,10 +1,9 @@
-//! Stops a run in which nothing works any more, for example because of a wrong key, an unknown
+//! Stops a run in which no call succeeds any more, for example because of a wrong key, an unknown
 //! model, no credit, or a server that is down.
 //!
 //! Such failures are not caused by the lines. Therefore the records of consecutive failures are
-//! *held*, which means that they are not written until something works again. If the failures
-//! continue, the run stops without writing the held records, and the next run sends their lines
-//! again.
+//! *held*, which means that they are not written until a call succeeds. If the failures continue,
+//! the run stops without writing the held records, and the next run sends their lines again.
 
 use crate::output::{LineOutcome, ProviderResponse, Record};
 
@@ -34,8 +33,8 @@ impl<T> FailureStreak<T> {
         Self { max_failures, had_success: false, held: Vec::new() }
     }
 
-    /// Adds the record of an ended call. Returns whether to write records, to hold this one, or to
-    /// stop the run.
+    /// Adds the record `item` of an ended call, whose failure has the cause `source`. Returns
+    /// whether to write records, to hold this one, or to stop the run.
     pub(super) fn push(&mut self, item: T, source: FailureSource) -> StreakDecision<T> {
         let counts = match source {
             FailureSource::None => false,
@@ -67,9 +66,10 @@ impl<T> FailureStreak<T> {
 pub(super) enum FailureSource {
     /// The call did not fail.
     None,
-    /// The request. Counts as a consecutive failure only until the first call of the run succeeds.
+    /// The request caused the failure. It counts as a consecutive failure only before the first
+    /// success of the run.
     Request,
-    /// The provider, the key or the account. Counts as a consecutive failure.
+    /// The provider, the key or the account caused the failure. It counts as a consecutive failure.
     Provider,
 }
 

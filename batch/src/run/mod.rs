@@ -36,12 +36,12 @@ use crate::request_url::request_url;
 const QUEUE_TIMEOUT: Duration = Duration::from_secs(30 * 86_400);
 /// Minimum number of attempts per call, even if the configuration has fewer.
 const MIN_ATTEMPTS: u32 = 8;
-/// Minimum ratio and reserve of the retry budget, even if the configuration has less. A batch can
-/// afford many retries, because nobody waits for a single call, and slots and quotas bound the
-/// retries.
+/// Minimum retry budget, even if the configuration has less: retries per call of the last 10 s, and
+/// retries allowed in addition. A batch can afford many retries, because nobody waits for a single
+/// call, and slots and quotas bound the retries.
 const MIN_RETRY_BUDGET: (f64, u32) = (1.0, 100);
-/// With [`BatchOptions::ordered`], the maximum number of completed records that are held until
-/// earlier lines complete. At this number, no more lines are read.
+/// Maximum number of completed records that wait for the records of earlier lines if
+/// [`BatchOptions::ordered`] is set. At this number, no more lines are read while calls are open.
 const MAX_EARLY_RECORDS: usize = 4_096;
 
 /// Options of a run.
@@ -114,10 +114,10 @@ pub enum RunError {
     TooManyFailures {
         /// Number of consecutive failures.
         count: usize,
-        /// Message of the last of them.
+        /// Message of the last of these failures.
         last: String,
     },
-    /// The URL has no scheme or no host.
+    /// The base URL has no scheme or no host.
     #[error("{0} is not the base URL of an API")]
     InvalidBase(Uri),
     /// The task of a call panicked, which is a bug.
@@ -134,10 +134,10 @@ pub struct Batch {
 }
 
 impl Batch {
-    /// Creates a gate on top of `transport`, with the limits, rates and pools of `config`. Settings
-    /// for interactive use are replaced: calls wait up to 30 days, no call is refused because of
-    /// its predicted wait, queues have at least their default length, and calls have at least 8
-    /// attempts.
+    /// Creates a gate on top of `transport`, with the limits, rates and pools of `config`. Replaces
+    /// settings for interactive use: among others, calls wait up to 30 days, no call is refused
+    /// because of its predicted wait, queues have at least their default length, and calls have at
+    /// least 8 attempts.
     ///
     /// # Errors
     ///
@@ -209,7 +209,7 @@ impl Batch {
     }
 }
 
-/// Waits until a stop is requested. Never returns if the sender was dropped without requesting one.
+/// Waits until `stop` becomes `true`. Never completes if the sender of `stop` was dropped before.
 async fn stop_requested(stop: &mut watch::Receiver<bool>) {
     if stop.wait_for(|stop| *stop).await.is_err() {
         std::future::pending().await
@@ -235,7 +235,8 @@ fn configure_for_batch(target: &mut TargetConfig) {
     target.retry.reserve = target.retry.reserve.max(MIN_RETRY_BUDGET.1);
 }
 
-/// A valid request whose call was not started yet, because a ceiling may not allow it.
+/// A valid request that was read but whose call was not started yet, because it could exceed a
+/// ceiling.
 struct HeldRequest {
     number: u64,
     line: (u64, crate::input::Checksum),
@@ -244,7 +245,7 @@ struct HeldRequest {
     max_spend: Spend,
 }
 
-/// The results of a call that has ended.
+/// The record of a call that has ended, and what is needed to settle its cost.
 struct EndedCall {
     number: u64,
     record: Record,
@@ -266,8 +267,8 @@ struct RunState<'a> {
     tracker: SpendTracker,
     streak: FailureStreak<(u64, Record)>,
     order: ReorderBuffer<Record>,
-    /// Number of lines read so far that no previous run has answered. The next such line gets this
-    /// number in [`RunState::order`].
+    /// Number of lines read so far that no previous run has answered. It is the position of the
+    /// next such line in the order of the output; see [`RunState::order`].
     started_lines: u64,
     held: Option<HeldRequest>,
     ids: HashSet<u64>,
@@ -369,8 +370,9 @@ impl<'a> RunState<'a> {
         self.write(vec![(number, record)]).await
     }
 
-    /// Starts the call of the held request if the ceilings allow it. If they do not and no call is
-    /// open, ends the run; if a stop was requested, drops the request.
+    /// Starts the call of the request in `held`, if any. If the call could exceed a ceiling, keeps
+    /// the request while other calls are open, and ends the run if none is open. If a stop was
+    /// requested, drops the request.
     fn start_held_call(&mut self) {
         let Some(HeldRequest { number, line, custom_id, ready, max_spend }) = self.held.take() else {
             return;
@@ -398,8 +400,8 @@ impl<'a> RunState<'a> {
         });
     }
 
-    /// Settles the cost of an ended call. Writes its record, holds it, or stops the run, as
-    /// [`FailureStreak`] decides.
+    /// Settles the cost of an ended call. Writes its record, holds the record back, or returns the
+    /// error that stops the run, as [`FailureStreak`] decides.
     async fn on_call_ended(&mut self, call: EndedCall) -> Result<(), RunError> {
         let EndedCall { number, record, usage, usage_unknown, max_spend, bytes } = call;
         self.bytes -= bytes;
@@ -414,8 +416,8 @@ impl<'a> RunState<'a> {
         }
     }
 
-    /// Counts records as good or failed, and sends them to the writer. With
-    /// [`BatchOptions::ordered`], sends each one after all earlier lines.
+    /// Counts records as good or failed, and sends them to the writer. If [`BatchOptions::ordered`]
+    /// is set, sends each record only after those of all earlier lines.
     async fn write(&mut self, records: Vec<(u64, Record)>) -> Result<(), RunError> {
         let mut due = Vec::with_capacity(records.len());
         for (number, record) in records {

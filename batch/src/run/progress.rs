@@ -28,7 +28,7 @@ pub struct BatchProgress {
     pub spend: Spend,
     /// Time since the start of the run, in seconds.
     pub seconds: f64,
-    /// Why no more lines are read, or `None` while lines are read.
+    /// Why the run reads no more lines, or `None` while it still reads lines.
     pub ended: Option<BatchEnd>,
 }
 

@@ -89,8 +89,9 @@ impl SpendTracker {
         self.reserved.add(max_spend);
     }
 
-    /// Removes the reservation of an ended call, and adds the tokens that it used: `counted` if the
-    /// provider reported them, `max_spend` if `usage_unknown` is `true`, and nothing otherwise.
+    /// Replaces the reservation `max_spend` of an ended call by the tokens that it used: `counted`
+    /// if the provider reported them, otherwise `max_spend` if `usage_unknown` is `true`, and
+    /// otherwise none.
     pub(crate) fn settle(&mut self, max_spend: &Spend, counted: Option<Usage>, usage_unknown: bool) {
         self.reserved.subtract(max_spend);
         let actual = match counted {

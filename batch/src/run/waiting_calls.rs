@@ -1,5 +1,5 @@
-//! Counts the calls that wait in the gate. A transport between the gate and the real transport sees
-//! when a call is sent.
+//! Counts the calls that wait in the gate. For this purpose, a transport between the gate and the
+//! real transport observes when each call is sent.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -48,8 +48,8 @@ impl QueueMeter {
         self.0.waiting.load(Ordering::Relaxed)
     }
 
-    /// Waits until a waiting call is sent or dropped. Returns at once if that happened since the
-    /// last call of this method.
+    /// Waits until a waiting call is sent or dropped. Returns at once if that has happened since
+    /// this method last returned.
     pub(super) async fn changed(&self) {
         self.0.changed.notified().await;
     }
