@@ -17,8 +17,9 @@ use crate::runtime_bound::RuntimeBound;
 /// Number of body bytes after which [`BodyStream::read_ahead`] stops reading.
 const MAX_READ_AHEAD: usize = 64 * 1024;
 
-/// Number of times that [`BodyStream::read_ahead`] finds no chunk and lets other tasks run, for
-/// example the task of the connection, before it stops reading.
+/// Number of times that [`BodyStream::read_ahead`] lets other tasks run, for example the task of
+/// the connection, because no chunk has arrived. After that, it stops reading. Not used for event
+/// streams.
 const MAX_YIELDS: usize = 3;
 
 /// The result of one read: a chunk, the error that ended the body, or `None` at the end of the
@@ -38,8 +39,8 @@ struct State {
 
 static OPEN_BODIES: AtomicUsize = AtomicUsize::new(0);
 
-/// Returns the number of response bodies in the process that still have an unread rest. Each holds
-/// a slot.
+/// Returns the number of response bodies in the process that still have an unread rest. Each
+/// occupies the slot of its call.
 pub fn open_bodies() -> usize {
     OPEN_BODIES.load(Ordering::Relaxed)
 }
@@ -61,8 +62,8 @@ impl Drop for OpenBody {
 }
 
 impl BodyStream {
-    /// Creates a stream, and reads what has arrived of the body together with the response head.
-    /// Must be called on a worker thread of the runtime.
+    /// Creates a stream, and reads the part of the body that has already arrived. Must be called on
+    /// a worker thread of the runtime.
     ///
     /// Of an event stream, at most the first chunk is read. Any other body is read until 64 KiB are
     /// read or no more has arrived. If that is the whole body, the slot is released at once, and
@@ -127,8 +128,8 @@ impl BodyStream {
         Ok(whole.freeze())
     }
 
-    /// Ends the exchange now, and releases its slot. Later reads fail, unless the body was read to
-    /// its end before. Idempotent.
+    /// Ends the exchange now, and releases its slot. The next read returns an error, unless all
+    /// chunks were read before. Idempotent.
     pub fn close(&self) {
         let dropped = {
             let mut state = self.0.lock();
@@ -140,7 +141,7 @@ impl BodyStream {
         drop(dropped);
     }
 
-    /// Polls for the next chunk. A chunk is never empty.
+    /// Polls for the next chunk of the body, which is never empty.
     pub fn poll(&self, cx: &mut Context<'_>) -> Poll<Chunk> {
         let mut state = self.0.lock();
         if let Some(chunk) = state.read_ahead.pop_front() {
@@ -171,7 +172,8 @@ impl BodyStream {
     }
 }
 
-/// Polls the body for the next chunk that is not empty, and skips trailers. `None` is the end.
+/// Polls the body for the next chunk that is not empty, and skips trailers. The output is `None` at
+/// the end of the body.
 fn poll_chunk(body: &mut ResponseBody, cx: &mut Context<'_>) -> Poll<Chunk> {
     loop {
         match std::task::ready!(Pin::new(&mut *body).poll_frame(cx)) {

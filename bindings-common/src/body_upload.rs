@@ -12,8 +12,8 @@ use tidegate::{Error, ErrorKind, RequestBody};
 use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::mpsc::{Receiver, Sender, channel};
 
-/// The sending side of a streamed request body. The program in the host language produces the
-/// chunks. The channel holds at most one chunk, so that a slow upstream slows the program.
+/// The sending side of a streamed request body, whose chunks a program in the host language
+/// produces. The channel buffers at most one chunk, so that a slow upstream slows the program.
 pub struct UploadChannel {
     sender: Mutex<Option<Sender<Bytes>>>,
     body: Mutex<Option<UploadBody>>,
@@ -21,7 +21,7 @@ pub struct UploadChannel {
 }
 
 impl UploadChannel {
-    /// Creates an open channel. [`Self::take_body`] returns its body.
+    /// Creates an open channel. [`Self::take_body`] returns the request body that reads from it.
     #[allow(clippy::new_without_default, reason = "each channel is one upload")]
     pub fn new() -> Self {
         let (sender, chunks) = channel(1);
@@ -45,8 +45,8 @@ impl UploadChannel {
         }
     }
 
-    /// Returns the sender of the channel, with which a caller can wait to send a chunk. `None` if
-    /// the upload has ended.
+    /// Returns the sender of the channel, with which a caller can wait until the next chunk can be
+    /// sent. `None` if the upload has ended.
     pub fn sender(&self) -> Option<Sender<Bytes>> {
         self.sender.lock().clone()
     }

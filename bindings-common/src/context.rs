@@ -10,10 +10,10 @@ use crate::argument::InvalidArgument;
 /// The arguments of a context block in the host language, such as `tidegate.context(...)` in
 /// Python. A field that is `None` keeps the value of the outer context.
 pub struct ContextOptions<'a> {
-    /// The name of the tenant, among which capacity is shared fairly. `None` keeps that of the
-    /// outer context.
+    /// The name of the tenant. Tenants share capacity fairly. `None` keeps that of the outer
+    /// context.
     pub tenant: Option<&'a str>,
-    /// The name of the priority class. `None` keeps that of the outer context.
+    /// The name of the priority class (lane). `None` keeps that of the outer context.
     pub lane: Option<&'a str>,
     /// The deadline, in seconds from now. Must be above 0. `None` keeps that of the outer context.
     pub deadline: Option<f64>,
@@ -53,8 +53,8 @@ impl ContextOptions<'_> {
     }
 }
 
-/// Returns the seconds until the deadline of a context: 0 if it has passed, `None` without a
-/// deadline.
+/// Returns the seconds from `now` until the deadline of a context: 0 if it has passed, `None`
+/// without a deadline.
 pub fn remaining(context: &Context, now: impl FnOnce() -> Instant) -> Option<f64> {
     context.deadline.map(|at| at.saturating_duration_since(now()).as_secs_f64())
 }

@@ -18,7 +18,7 @@ use tidegate::{Error, ErrorKind, RequestBody};
 
 use crate::runtime_bound::RuntimeBound;
 
-/// The URL and the headers of a request as the caller made it, before the core changes them.
+/// The URL and the headers of a request as the program made it, before the core changes them.
 pub struct OriginalHead {
     uri: Uri,
     headers: HeaderMap,
@@ -32,16 +32,16 @@ impl OriginalHead {
 }
 
 /// A request to the host language to make one exchange. It lists what the core changed in the
-/// request of the caller.
+/// original request.
 pub struct ExchangeOffer {
     /// The handle through which the caller's own transport reports the response.
     pub exchange: ExchangeHandle,
     /// The headers that the core changed or added, with their new values.
     pub changed_headers: Vec<(HeaderName, HeaderValue)>,
-    /// The URL at a replica, or `None` if the core did not change the URL.
+    /// The URL at the replica that the core has chosen. `None` if the core did not change the URL.
     pub changed_url: Option<String>,
-    /// The maximum time that the call waits for progress of the exchange: until its deadline or, if
-    /// shorter, its longest timeout. `None` if the request belongs to no call.
+    /// The maximum time that the call waits for progress of the exchange: the time until its
+    /// deadline or, if shorter, its longest timeout. `None` if the request belongs to no call.
     pub max_wait: Option<Duration>,
 }
 
@@ -71,8 +71,8 @@ impl ExchangeOffer {
 }
 
 /// The handle through which the caller's own transport reports on one exchange. Dropping or closing
-/// it reports that the transport has finished. A cancelled exchange keeps its slot until then, but
-/// at most 5 s.
+/// it reports that the transport has finished. A cancelled exchange occupies its slot until then,
+/// but at most 5 s.
 pub struct ExchangeHandle {
     open: Mutex<Option<RuntimeBound<Open>>>,
     id: u64,
@@ -116,15 +116,16 @@ impl ExchangeHandle {
     }
 
     /// Reports that the transport has read the request body to its end. The time limit for the
-    /// response starts now.
+    /// response starts at this moment.
     pub fn on_body_sent(&self) {
         let body =
             self.open.lock().as_mut().and_then(RuntimeBound::get_mut).and_then(|open| open.body.take());
         drop(body);
     }
 
-    /// Reports the response head, which the caller receives. Returns `false` without an effect if
-    /// the exchange was cancelled, has ended, or has a head already.
+    /// Reports the response head, which is returned to the caller. Returns `true` if the head was
+    /// accepted. Returns `false` without an effect if the exchange was cancelled, has ended, or has
+    /// a head already.
     pub fn answer(&self, head: Response<()>) -> bool {
         self.with(|exchange| exchange.answer(head)).unwrap_or(false)
     }
@@ -141,9 +142,9 @@ impl ExchangeHandle {
         }
     }
 
-    /// Returns a future that waits until the next chunk of the response body may be sent. It
-    /// resolves to `true` then, and to `false` if the caller no longer reads the response or the
-    /// exchange has ended.
+    /// Returns a future that resolves to `true` when the next chunk of the response body may be
+    /// sent. It resolves to `false` if the caller no longer reads the response or the exchange has
+    /// ended.
     pub fn ready(&self) -> impl Future<Output = bool> + Send + use<> {
         let room = self.with(Exchange::room);
         async move {
@@ -154,7 +155,7 @@ impl ExchangeHandle {
         }
     }
 
-    /// Reports that the response body is complete, which ends the exchange.
+    /// Reports that the response body is complete, which ends the exchange successfully.
     pub fn end(&self) {
         if let Some(exchange) = self.take() {
             exchange.end();

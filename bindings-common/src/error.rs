@@ -21,7 +21,7 @@ pub fn used_after_fork() -> Error {
 /// because they cannot provoke every error. Returns `None` if the core has no error of this `kind`
 /// with this `reason`.
 ///
-/// `retry_after` is in seconds. A part that is `None` is missing in the error.
+/// `retry_after` is in seconds. If an optional part is `None`, the error does not have it.
 ///
 /// # Errors
 ///

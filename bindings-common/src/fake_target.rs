@@ -15,7 +15,8 @@ pub struct FakeTargetHandle {
 }
 
 impl FakeTargetHandle {
-    /// Creates a target that is not installed yet. `script` is JSON, and contains the answers.
+    /// Creates a target that is not installed yet. `script` is a JSON text with the answers that
+    /// the target gives.
     ///
     /// # Errors
     ///
@@ -40,8 +41,8 @@ impl FakeTargetHandle {
     }
 
     /// Installs the target: it replaces the network for each gate of the process, existing or new.
-    /// The times of the attempts that it records are counted from `now`. Returns `false` without an
-    /// effect if the target is installed already.
+    /// The times of the recorded attempts are counted from `now`. Returns `true` if the target is
+    /// now installed, and `false` without an effect if it was installed already.
     pub fn install(&self, now: Instant) -> bool {
         let mut world = self.world.lock();
         if world.is_some() {

@@ -31,8 +31,8 @@ pub fn target_for(gate: &Gate, url: &str, model: Option<&str>) -> Result<Option<
     Ok(gate.target_for(&uri, model)?.map(|name| name.to_string()))
 }
 
-/// The lists of replicas that a program has set at run time, by the name of the target. When the
-/// gate is opened again, for example for a fake target, it gets the same replicas.
+/// The lists of replicas that a program has set at run time, by the name of the target. If the gate
+/// is opened again, for example because a fake target is installed, it gets the same replicas.
 #[derive(Default)]
 pub struct DynamicReplicas(Mutex<BTreeMap<String, Value>>);
 

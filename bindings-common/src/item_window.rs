@@ -36,8 +36,9 @@ impl MapWindow {
         self.window.lock().end();
     }
 
-    /// Returns a future that resolves when [`Self::begin`] may return `true` although no item has
-    /// ended, because calls of the items got slots. Called after `begin` has returned `false`.
+    /// Returns a future that resolves when [`Self::begin`] may return `true` again because calls of
+    /// the running items got slots. It does not wait for the end of an item. Called after `begin`
+    /// has returned `false`.
     pub fn ready(&self) -> impl Future<Output = ()> + Send + use<> {
         let (window, group) = (*self.window.lock(), self.group.clone());
         async move { group.until(|waits| window.may_begin_now(waits)).await }

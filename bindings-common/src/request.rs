@@ -34,8 +34,8 @@ pub fn append_header(headers: &mut HeaderMap, name: &[u8], value: &[u8]) -> Resu
     Ok(())
 }
 
-/// Removes the `host` header if it equals the authority of the URL, because HTTP/2 requests have
-/// none. A different `host` header is kept.
+/// Removes the `host` header if it equals the host and port of the URL, because an HTTP/2 request
+/// does not have this header. A different `host` header is kept.
 pub fn remove_redundant_host(request: &mut Request<RequestBody>) {
     if let (Some(host), Some(authority)) = (request.headers().get(HOST), request.uri().authority())
         && host.as_bytes().eq_ignore_ascii_case(authority.as_str().as_bytes())

@@ -41,7 +41,7 @@ impl<T> ResultQueue<T> {
         self.0.lock().results.is_empty()
     }
 
-    /// Returns `true` after [`ResultQueue::close`].
+    /// Returns `true` if [`ResultQueue::close`] was called.
     pub fn is_closed(&self) -> bool {
         self.0.lock().is_closed
     }

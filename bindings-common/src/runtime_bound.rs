@@ -17,7 +17,7 @@ pub fn after_fork_in_child() {
     GENERATION.fetch_add(1, Ordering::Relaxed);
 }
 
-/// A value that is dropped inside the tokio runtime in which it was created, whichever thread drops
+/// A value that is dropped inside the tokio runtime to which it is bound, whichever thread drops
 /// it.
 ///
 /// In a forked child process, the runtime of the parent has no threads. The value is therefore not
@@ -30,7 +30,7 @@ pub struct RuntimeBound<T> {
 }
 
 impl<T> RuntimeBound<T> {
-    /// Binds a value to the runtime inside which it is to be dropped.
+    /// Binds a value to a runtime. The value will be dropped inside this runtime.
     pub fn new(value: T, runtime: Handle) -> Self {
         Self { value: Some(value), generation: generation(), runtime }
     }

@@ -5,23 +5,24 @@ use http::{HeaderMap, Request, Response};
 use tidegate::config::Mode;
 use tidegate::{Client, Error, ErrorKind, RequestBody, ResponseBody};
 
-/// Which failed calls end with an HTTP response instead of an error. The response has the header
+/// Which failed calls return an HTTP response instead of an error. The response has the header
 /// `x-should-retry: false`, so that an SDK does not retry the call.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum FailureMode {
-    /// Calls that the gate rejected, and calls whose deadline passed. Their responses have a
-    /// status, a reason and a Retry-After.
+    /// Calls that the gate rejected, and calls whose deadline passed. Other failed calls return an
+    /// error.
     RespondToRejections,
-    /// All failed calls. For SDKs that would retry a call that fails with an error.
+    /// All failed calls. Used for SDKs that would retry a call that fails with an error.
     RespondToAll,
 }
 
 impl FailureMode {
-    /// Returns [`Self::RespondToAll`] if the headers show that an SDK made the request and would
-    /// retry it after an error. Otherwise returns [`Self::RespondToRejections`].
+    /// Returns [`Self::RespondToAll`] if the gate is in mode `enforce`, an SDK that retries by
+    /// itself made the request (as its headers show), and `is_wrapped` is `false`. Otherwise
+    /// returns [`Self::RespondToRejections`].
     ///
-    /// `mode` is the mode of the gate. Outside of `enforce`, SDKs keep their retries and get
-    /// errors. `is_wrapped` is `true` if the retries of the calling SDK are switched off.
+    /// `mode` is the mode of the gate. `is_wrapped` is `true` if the retries of the SDK are
+    /// switched off.
     pub fn for_request(headers: &HeaderMap, mode: Mode, is_wrapped: bool) -> Self {
         if mode == Mode::Enforce && !is_wrapped && is_from_sdk(headers) {
             Self::RespondToAll
@@ -31,14 +32,15 @@ impl FailureMode {
     }
 }
 
-/// Returns `true` if the headers show that an SDK which retries by itself made the request. The
-/// SDKs of OpenAI and Anthropic, and others from the same generator, set these headers.
+/// Returns `true` if the request has the header `x-stainless-retry-count` or `x-stainless-lang`.
+/// The SDKs of OpenAI and Anthropic, and others from the same generator, set these headers and
+/// retry by themselves.
 fn is_from_sdk(headers: &HeaderMap) -> bool {
     headers.contains_key("x-stainless-retry-count") || headers.contains_key("x-stainless-lang")
 }
 
-/// Sends the call, and returns its response as soon as the response head is known. Failures are
-/// returned as responses if `failures` says so.
+/// Sends the call, and returns its response as soon as the response head is known. Failures that
+/// `failures` selects are returned as responses.
 ///
 /// # Errors
 ///
@@ -59,7 +61,7 @@ fn is_rejection(error: &Error) -> bool {
     matches!(error.kind(), ErrorKind::Refused(_) | ErrorKind::Deadline)
 }
 
-/// Returns `true` if the content type of a response is `text/event-stream`.
+/// Returns `true` if the content type of a response starts with `text/event-stream`.
 pub fn is_event_stream(headers: &HeaderMap) -> bool {
     headers.get(CONTENT_TYPE).is_some_and(|kind| kind.as_bytes().starts_with(b"text/event-stream"))
 }

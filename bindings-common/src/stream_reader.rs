@@ -14,9 +14,10 @@ use tokio::runtime::Handle;
 
 use crate::body_stream::{BodyStream, Chunk};
 
-/// The queue of an event loop for the results of reads that had to wait.
+/// A queue for the results of those reads for which no chunk had arrived. One event loop takes the
+/// results.
 pub trait ChunkQueue: Send + Sync + 'static {
-    /// Queues `chunk` as the result of the waiting read with this number.
+    /// Queues `chunk` as the result of the pending read of the body with this number.
     fn push_chunk(&self, number: u64, chunk: Chunk);
 }
 
@@ -27,37 +28,37 @@ pub struct StreamReader<Q> {
     runtime: Handle,
     // Weak, because the body in the stream holds the reader.
     stream: Weak<BodyStream>,
-    // `true` while a read waits. Locked while polling, so that no chunk is taken that was not asked
-    // for.
+    // `true` while a read is pending. Locked while polling, so that no chunk is taken without a
+    // read.
     is_waiting: Mutex<bool>,
 }
 
 impl<Q: ChunkQueue> StreamReader<Q> {
-    /// Returns a reader for `stream`. If a read has to wait, its result is pushed to `queue` under
-    /// `number`.
+    /// Returns a reader for `stream`. If no chunk has arrived when the body is read, the result is
+    /// pushed to `queue` later. `number` identifies the body in the queue.
     pub fn new(queue: Arc<Q>, number: u64, runtime: Handle, stream: &Arc<BodyStream>) -> Arc<Self> {
         let (stream, is_waiting) = (Arc::downgrade(stream), Mutex::new(false));
         Arc::new(Self { queue, number, runtime, stream, is_waiting })
     }
 
-    /// Returns the number under which results are queued.
+    /// Returns the number of the body, under which results are queued.
     pub fn number(&self) -> u64 {
         self.number
     }
 
-    /// Returns `true` if the results of reads that had to wait go to `queue`.
+    /// Returns `true` if this reader pushes the results of pending reads to `queue`.
     pub fn queues_to(&self, queue: &Arc<Q>) -> bool {
         Arc::ptr_eq(&self.queue, queue)
     }
 
-    /// Reads the next chunk. `Pending` means that none has arrived; the result will be pushed to
-    /// the queue.
+    /// Reads the next chunk. Returns `Pending` if none has arrived. The result is then pushed to
+    /// the queue later.
     pub fn read(self: &Arc<Self>) -> Poll<Chunk> {
         self.poll(&mut self.is_waiting.lock())
     }
 
-    /// Polls the body once, with this reader as the waker, and sets `is_waiting` to whether the
-    /// read is pending.
+    /// Polls the body once, with this reader as the waker. Sets `is_waiting` to `true` if the read
+    /// is pending, and to `false` otherwise.
     fn poll(self: &Arc<Self>, is_waiting: &mut bool) -> Poll<Chunk> {
         let Some(stream) = self.stream.upgrade() else { return Poll::Ready(None) };
         let waker = Waker::from(self.clone());
@@ -66,8 +67,8 @@ impl<Q: ChunkQueue> StreamReader<Q> {
         polled
     }
 
-    /// Polls the body again if a read waits, and queues the result if there is one. Has no effect
-    /// if no read waits.
+    /// Polls the body again if a read is pending, and queues the result if there is one. Has no
+    /// effect if no read is pending.
     fn on_wake(self: &Arc<Self>) {
         let mut is_waiting = self.is_waiting.lock();
         if *is_waiting && let Poll::Ready(chunk) = self.poll(&mut is_waiting) {

@@ -1,4 +1,5 @@
-//! A handle for a slot of a target that the program in the host language holds.
+//! A handle for a slot of a target (the permission for one call in flight) that a program in the
+//! host language owns.
 
 use parking_lot::Mutex;
 use tidegate::{Context, Error, Gate, Slot};
@@ -13,7 +14,7 @@ impl SlotHandle {
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future removes the request from the queue.
+    /// Dropping the future withdraws the request for a slot from the queue.
     ///
     /// # Errors
     ///
@@ -23,8 +24,8 @@ impl SlotHandle {
         Ok(Self(Mutex::new(Some(RuntimeBound::in_current(slot)))))
     }
 
-    /// Calls `f` with the slot, inside its runtime, and returns its result. Returns `None` if the
-    /// slot was released or belongs to the parent of this forked process.
+    /// Calls `f` with the slot, inside the runtime of the slot, and returns the result of `f`.
+    /// Returns `None` if the slot was released or belongs to the parent of this forked process.
     pub fn with<T>(&self, f: impl FnOnce(&mut Slot) -> T) -> Option<T> {
         let mut slot = self.0.lock();
         let bound = slot.as_mut()?;

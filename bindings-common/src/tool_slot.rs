@@ -1,4 +1,5 @@
-//! Handles for a slot of a tool that the program in the host language holds or waits for.
+//! Handles for a slot of a tool (the permission for one use of the tool) that a program in the host
+//! language owns or waits for.
 
 use parking_lot::Mutex;
 use tidegate::{Context, Error, Gate, PendingToolPermit, ToolPermit};
@@ -25,9 +26,9 @@ pub struct GrantedTool {
 impl ToolRequestHandle {
     /// Requests a slot of a tool: takes a free slot, or joins the queue.
     ///
-    /// If `yields_slot` is `true`, the model slots of the caller can be released while it waits for
-    /// the tool and holds it. `option` is the spelling of that setting in the host language, for
-    /// the text of [`Self::advice`].
+    /// If `yields_slot` is `true`, the model slots of the caller can be released while the caller
+    /// waits for the tool or uses it. `option` is the spelling of that setting in the host
+    /// language. It is inserted into the text of [`Self::advice`].
     ///
     /// # Panics
     ///
@@ -39,14 +40,14 @@ impl ToolRequestHandle {
         Self { asked: Mutex::new(Some(RuntimeBound::in_current(asked))), context, advice }
     }
 
-    /// Returns the warning for a caller that has to wait for the tool and keeps a model slot
-    /// meanwhile. `None` if the caller need not wait or keeps no model slot.
+    /// Returns a warning if the caller has to wait for the tool and keeps a model slot while it
+    /// waits. Returns `None` if the caller need not wait or keeps no model slot.
     pub fn advice(&self) -> Option<&str> {
         self.advice.as_deref()
     }
 
-    /// Returns the future that waits for the slot. `None` if this function was called before or the
-    /// request was closed.
+    /// Returns a future that resolves to the slot when it is granted. `None` if this function was
+    /// called before or the request was closed.
     ///
     /// # Cancel safety
     ///

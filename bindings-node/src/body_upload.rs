@@ -9,7 +9,7 @@ use crate::bridge::Port;
 use crate::custom_transport::Ready;
 
 /// The sending side of a streamed request body, whose chunks JavaScript produces. At most one chunk
-/// is in transit, so that a slow upstream slows the program.
+/// is buffered, so that a slow upstream slows the program.
 #[napi]
 pub struct Upload(UploadChannel);
 

@@ -10,8 +10,8 @@ use tidegate_bindings::{ContextOptions, remaining};
 use crate::bridge::runtime;
 use crate::errors::argument_error;
 
-/// The task number that the next context gets. The core finds out per task which model slots are
-/// held. JavaScript has no tasks, so each context counts as one.
+/// The task number that the next context gets. The core tracks for each task which model slots it
+/// holds. JavaScript has no tasks, so each context counts as one.
 static NEXT_TASK: AtomicU64 = AtomicU64::new(0);
 
 /// The immutable context of calls: tenant, lane, deadline and label. A nested context inherits what
@@ -44,13 +44,13 @@ impl Context {
         Ok(Self(context))
     }
 
-    /// The name of the tenant, among which capacity is shared fairly; null for the default tenant.
+    /// The name of the tenant; null for the default tenant. Tenants share capacity fairly.
     #[napi(getter)]
     pub fn tenant(&self) -> Option<&str> {
         self.0.tenant.as_deref()
     }
 
-    /// The name of the priority class.
+    /// The name of the priority class (lane).
     #[napi(getter)]
     pub fn lane(&self) -> &'static str {
         self.0.lane.as_str()
@@ -62,7 +62,7 @@ impl Context {
         self.0.call.as_deref()
     }
 
-    /// The seconds until the deadline: 0 if it has passed, null without a deadline.
+    /// The seconds from now until the deadline: 0 if it has passed, null without a deadline.
     #[napi(getter)]
     pub fn remaining(&self) -> Option<f64> {
         remaining(&self.0, runtime::now)

@@ -20,7 +20,7 @@ use crate::request;
 use crate::values::Latin1;
 
 /// The index of an attempt that the caller's own fetch made. JavaScript stores the `Response` of
-/// the attempt under this index.
+/// the attempt in a list at this index.
 #[derive(Clone, Copy)]
 pub(crate) struct AttemptIndex(pub(crate) u32);
 
@@ -67,27 +67,28 @@ impl Outcome for ExchangeOffer {
 }
 
 /// One exchange that the caller's own fetch makes. Dropping or closing it reports that fetch has
-/// finished. A cancelled exchange keeps its slot until then, but at most 5 s.
+/// finished. A cancelled exchange occupies its slot until then, but at most 5 s.
 #[napi]
 pub struct Exchange(ExchangeHandle);
 
 #[napi]
 impl Exchange {
-    /// The id of the exchange. A cancellation of the exchange contains this id.
+    /// The id of the exchange. If the gate cancels the exchange, JavaScript receives this id.
     #[napi(getter)]
     pub fn id(&self) -> f64 {
         self.0.id() as f64
     }
 
     /// Reports that fetch has read the request body to its end. The time limit for the response
-    /// starts now.
+    /// starts at this moment.
     #[napi]
     pub fn body_sent(&self) {
         self.0.on_body_sent();
     }
 
-    /// Reports the response head of an attempt. Returns `false` if the exchange was cancelled, or
-    /// if the head is malformed, which fails the exchange.
+    /// Reports the response head of an attempt. Returns `true` if the head was accepted. Returns
+    /// `false` if the exchange was cancelled, has ended or has a head already, or if the head is
+    /// malformed, which fails the exchange.
     ///
     /// `attempt` is the index under which JavaScript stores the response. `headers` has two lines
     /// for each header: `name\nvalue\n`.
@@ -105,14 +106,14 @@ impl Exchange {
 
     /// Sends a chunk of the response body to the caller. Returns `true` if fetch may send the next
     /// chunk now, `false` if it must wait for `ready` first, and null if the caller no longer reads
-    /// the response.
+    /// the response or the exchange has ended.
     #[napi]
     pub fn chunk(&self, chunk: &[u8]) -> Option<bool> {
         self.0.chunk(chunk)
     }
 
-    /// Completes `number` in JavaScript when fetch may send the next chunk, or when the caller no
-    /// longer reads the response.
+    /// Completes `number` in JavaScript when fetch may send the next chunk, when the caller no
+    /// longer reads the response, or when the exchange has ended.
     #[napi]
     pub fn ready(&self, port: &Port, number: u32) {
         let room = self.0.ready();
@@ -122,20 +123,20 @@ impl Exchange {
         });
     }
 
-    /// Reports that the response body is complete, which ends the exchange.
+    /// Reports that the response body is complete, which ends the exchange successfully.
     #[napi]
     pub fn end(&self) {
         self.0.end();
     }
 
-    /// Ends the exchange with an error of this kind, as in [`transport_error`]. `thrown` is the
-    /// index under which JavaScript stores the value that fetch threw.
+    /// Ends the exchange with the error that [`transport_error`] returns for `kind` and `message`.
+    /// `thrown` is the index under which JavaScript stores the value that fetch threw.
     #[napi]
     pub fn fail(&self, kind: String, message: String, thrown: u32) {
         self.0.fail(transport_error(&kind, message).with_source(ThrownIndex(thrown)));
     }
 
-    /// Reports that fetch has finished. Ends the exchange if it is still open. Idempotent.
+    /// Reports that fetch has finished. If the exchange is still open, it fails. Idempotent.
     #[napi]
     pub fn close(&self) {
         self.0.close();

@@ -9,8 +9,8 @@ use tidegate::Error;
 use tidegate::explain::Obstacle;
 use tidegate_bindings::InvalidArgument;
 
-/// The index under which JavaScript stores the value that the caller's own fetch threw, so that the
-/// caller gets the same value back.
+/// The index of a value that the caller's own fetch threw. JavaScript stores the value in a list at
+/// this index, so that the caller gets the same value back.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ThrownIndex(pub(crate) u32);
 
@@ -30,7 +30,7 @@ pub struct Failure {
     pub reason: Option<&'static str>,
     pub target: Option<String>,
     pub status: u16,
-    /// The seconds after which a retry may succeed; undefined if not known.
+    /// The seconds after which a retry may succeed; undefined if that time is not known.
     pub retry_after: Option<f64>,
     pub queue_position: Option<u32>,
     pub retryable: bool,
@@ -42,9 +42,10 @@ pub struct Failure {
     pub why: Option<Why>,
 }
 
-/// The rule that blocked a rejected call. `since` is the time for which the rule had blocked the
-/// call, `waited` the whole time that the call had waited, and `expected` the expected time until
-/// admission (undefined if not known). All are in seconds.
+/// The rule that blocked a rejected call. At the rejection, the rule had blocked the call for
+/// `since` seconds, and the call had waited for `waited` seconds in total. `expected` is the number
+/// of seconds for which the call would probably still have waited; undefined if that time is not
+/// known. `ahead` is the number of calls that were ahead in the queue.
 #[napi(object, object_from_js = false)]
 pub struct Why {
     pub rule: &'static str,

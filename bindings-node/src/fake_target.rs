@@ -14,7 +14,8 @@ pub struct FakeTarget(FakeTargetHandle);
 
 #[napi]
 impl FakeTarget {
-    /// Creates a target that is not installed yet. `script` is JSON, and contains the answers.
+    /// Creates a target that is not installed yet. `script` is a JSON text with the answers that
+    /// the target gives.
     #[napi(constructor)]
     pub fn new(script: String) -> Result<Self> {
         FakeTargetHandle::new(&script).map(Self).map_err(argument_error)
@@ -46,7 +47,8 @@ impl FakeTarget {
         self.0.uninstall();
     }
 
-    /// Counts the times of later attempts from now on, instead of from the installation.
+    /// Sets the moment from which the times of later attempts are counted to now. Before, they are
+    /// counted from the installation.
     #[napi]
     pub fn reset_start_time(&self) {
         self.0.target().start(runtime::now());

@@ -25,9 +25,9 @@ use crate::response::run_call;
 use crate::tool_slot::{ToolRequest, YIELD_OPTION};
 use crate::values::Latin1;
 
-/// A gate that one thread of JavaScript uses. A test can install a fake target or a virtual clock,
-/// each of which is a separate *world*. In each world, the gate starts again from its
-/// configuration.
+/// A gate that one thread of JavaScript uses. While a test has a fake target installed or a virtual
+/// clock entered, the gate is in a separate *world*: it starts there from its configuration,
+/// without the state of other worlds.
 #[napi]
 pub struct Gate {
     config: Config,
@@ -117,15 +117,15 @@ impl Gate {
 #[napi]
 impl Gate {
     /// Opens a gate from a JSON configuration, which has the keys of the configuration file.
-    /// `variables` are the environment variables that configure proxies. Returns a failure if the
-    /// configuration is invalid.
+    /// `variables` are the environment variables that configure proxies, by name. Returns a failure
+    /// if the configuration is invalid.
     #[napi]
     pub fn open(json: String, variables: HashMap<String, String>) -> Result<Either<Gate, Failure>> {
         open(Config::from_json(from_json(&json).map_err(argument_error)?).map_err(Into::into), &variables)
     }
 
     /// Opens a gate that a TOML file configures. `variables` are the environment variables that
-    /// configure proxies. Returns a failure if the file cannot be read or is invalid.
+    /// configure proxies, by name. Returns a failure if the file cannot be read or is invalid.
     #[napi]
     pub fn open_file(path: String, variables: HashMap<String, String>) -> Result<Either<Gate, Failure>> {
         open(config_file::read(path), &variables)
@@ -149,8 +149,8 @@ impl Gate {
         error.ok().flatten().map(|error| Failure::from(&error))
     }
 
-    /// Whether clients can bypass the gate: its mode is `off`, and no target is a pool. Only the
-    /// gate can resolve the address of a pool.
+    /// Returns `true` if clients can bypass the gate, because its mode is `off` and no target is a
+    /// pool. Only the gate can resolve the address of a pool.
     #[napi(getter)]
     pub fn can_bypass(&self) -> Result<bool> {
         Ok(self.current()?.gate.is_bypassed())
@@ -214,9 +214,12 @@ impl Gate {
     /// request is malformed.
     ///
     /// `headers` has two lines for each header: `name\nvalue\n`. `wrapped` is `true` if the retries
-    /// of the calling SDK are switched off. If `custom_fetch` is not undefined, the caller's own
-    /// fetch makes the exchanges, which are also delivered under `number`. It is `true` if that
-    /// fetch streams the request body itself.
+    /// of the calling SDK are switched off.
+    ///
+    /// If `custom_fetch` is undefined, the native transport makes the exchanges of the call.
+    /// Otherwise the caller's own fetch makes them, and each request for an exchange is also
+    /// delivered under `number`. The value of `custom_fetch` is then `true` if that fetch streams
+    /// the request body itself, and `false` if the request body is in `body`.
     #[napi(ts_return_type = "number | Failure")]
     #[allow(clippy::too_many_arguments)]
     pub fn send(
@@ -255,7 +258,8 @@ impl Gate {
     }
 
     /// Requests a slot of a tool: takes a free slot, or joins the queue. If `yield_slot` is `true`,
-    /// the model slots of the caller can be released while it waits for the tool and holds it.
+    /// the model slots of the caller can be released while the caller waits for the tool or uses
+    /// it.
     #[napi]
     pub fn request_tool(
         &self,
@@ -267,8 +271,8 @@ impl Gate {
         self.query(|gate| ToolRequest(ToolRequestHandle::new(gate, &tool, context, yield_slot, YIELD_OPTION)))
     }
 
-    /// Returns the state of the active call with this number or label, and what it waits for, as
-    /// JSON. Null if no such call is active.
+    /// Returns the state of the active call or wait for a tool with this number or label, and the
+    /// rule that blocks it, as JSON. Null if none is active.
     #[napi]
     pub fn explain(&self, call: Either<f64, String>) -> Result<Option<String>> {
         let explanation = self.query(|gate| match call {
@@ -279,8 +283,9 @@ impl Gate {
         explanation.as_ref().map(to_json).transpose().map_err(argument_error)
     }
 
-    /// Returns the state of the active calls, and what they wait for, as a JSON list of at most
-    /// `limit` calls.
+    /// Returns the state of the active calls and of the waits for tools, and the rules that block
+    /// them, as a JSON list of at most `limit` entries. Those that wait come before the others, and
+    /// older ones come first in both groups.
     #[napi]
     pub fn explain_all(&self, limit: u32) -> Result<String> {
         self.query(|gate| to_json(&gate.explain_all(limit as usize)))?.map_err(argument_error)
@@ -300,7 +305,7 @@ impl Gate {
     }
 
     /// Rejects new calls from now on, and waits until no call is active, for at most `patience`
-    /// seconds. The number of calls that are then still active is delivered under `number`.
+    /// seconds. Then delivers the number of calls that are still active under `number`.
     #[napi]
     pub fn drain(&self, port: &Port, number: u32, patience: f64) -> Result<()> {
         let patience = seconds("seconds", patience).map_err(argument_error)?;

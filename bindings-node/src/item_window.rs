@@ -43,8 +43,9 @@ impl Window {
         self.0.end();
     }
 
-    /// Completes `number` in JavaScript when `begin` may return `true` although no item has ended.
-    /// Called after `begin` has returned `false`.
+    /// Completes `number` in JavaScript when `begin` may return `true` again because calls of the
+    /// running items got slots. It does not wait for the end of an item. Called after `begin` has
+    /// returned `false`.
     #[napi]
     pub fn ready(&self, port: &Port, number: u32) {
         let changed = self.0.ready();

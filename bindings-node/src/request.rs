@@ -12,8 +12,9 @@ use tidegate_bindings::{append_header, new_request, remove_redundant_host};
 /// that the gate rejects the call before the timer of the SDK fires and the SDK retries.
 const MAX_WAIT_SHARE: f64 = 0.95;
 
-/// Builds a request. `headers` has two lines for each header: `name\nvalue\n`. If they name a
-/// timeout of the SDK, it limits the time that the call waits for a slot.
+/// Builds a request. `headers` has two lines for each header: `name\nvalue\n`. If they contain the
+/// timeout of the calling SDK (`x-stainless-timeout`), the call waits for a slot for at most 95% of
+/// that timeout.
 ///
 /// # Errors
 ///
@@ -34,7 +35,7 @@ pub(crate) fn request(
     Ok(request)
 }
 
-/// Parses headers, each of which is two lines: `name\nvalue\n`.
+/// Returns the headers in `flat`, which has two lines for each header: `name\nvalue\n`.
 ///
 /// # Errors
 ///

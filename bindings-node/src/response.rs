@@ -26,7 +26,7 @@ use crate::values::{Buffer, Latin1, WholeBody};
 /// A response that a worker thread has received, before it is converted into JavaScript values.
 pub(crate) struct Answer {
     status: u16,
-    /// The reason phrase of the status line. If there is none, as in HTTP/2, the usual phrase of
+    /// The reason phrase of the status line or, if there is none, as in HTTP/2, the usual phrase of
     /// the status.
     reason: Vec<u8>,
     headers: HeaderMap,
@@ -80,7 +80,7 @@ pub(crate) fn write_failure(error: &Error, row: &mut Row<'_, '_>) -> Result<()> 
 }
 
 /// Returns a response head as one string: a line with the reason phrase, then two lines for each
-/// header, `name\nvalue\n`. None of them can contain a line feed.
+/// header, `name\nvalue\n`. The phrase, the names and the values cannot contain a line feed.
 fn flatten(reason: Vec<u8>, headers: &HeaderMap) -> Vec<u8> {
     let mut flat = reason;
     flat.reserve(1 + headers.len() * 48);
@@ -102,8 +102,8 @@ impl Outcome for Chunk {
     }
 }
 
-/// The body of a response. Dropping it ends the exchange. The garbage collector drops it if the
-/// program has neither read it to its end nor closed it.
+/// The unread body of a response. Dropping it ends the exchange. The garbage collector drops it if
+/// the program has neither read it to its end nor closed it.
 #[napi]
 pub struct Reply {
     stream: Arc<BodyStream>,
@@ -112,9 +112,9 @@ pub struct Reply {
 
 #[napi]
 impl Reply {
-    /// Returns the next chunk, null at the end of the body, or a failure. Undefined means that none
-    /// of these has arrived; it will be delivered under `number`. All calls of this method on one
-    /// response must pass the same `number`.
+    /// Returns the next chunk, null at the end of the body, or a failure. If none of these has
+    /// arrived, returns undefined, and delivers the result under `number` later. All calls of this
+    /// method on one response must pass the same `number`.
     #[napi(ts_return_type = "Uint8Array | Failure | null | undefined")]
     pub fn pull<'env>(
         &self,

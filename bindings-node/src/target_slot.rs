@@ -1,4 +1,4 @@
-//! A slot of a target that JavaScript holds.
+//! A slot of a target (the permission for one call in flight) that JavaScript owns.
 
 use napi::Result;
 use napi_derive::napi;
@@ -9,8 +9,8 @@ use crate::bridge::{CompletionKind, Outcome, Row};
 use crate::errors::argument_error;
 use crate::response::write_failure;
 
-/// A slot of a target, for a call that is not made with the gate's fetch. Dropping it releases the
-/// slot.
+/// A slot of a target, for a call that is not made with the gate's fetch. If the slot is dropped,
+/// it is released.
 #[napi]
 pub struct Slot(SlotHandle);
 
@@ -23,8 +23,8 @@ impl Slot {
         self.0.with(|slot| slot.replica().map(str::to_owned)).flatten()
     }
 
-    /// Reports that the upstream failed the call. Returns whether the same call may succeed later,
-    /// or null if the slot was released.
+    /// Reports that the upstream failed the call. Returns `true` if the same call may succeed
+    /// later, `false` if not, and null if the slot was released.
     ///
     /// `status` is the HTTP status; undefined if the connection failed. `retry_after` is the delay
     /// in seconds that the upstream asked for; undefined if it asked for none.

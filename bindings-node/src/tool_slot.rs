@@ -1,4 +1,4 @@
-//! A slot of a tool that JavaScript holds or waits for.
+//! A slot of a tool (the permission for one use of the tool) that JavaScript owns or waits for.
 
 use napi::Result;
 use napi_derive::napi;
@@ -10,7 +10,8 @@ use crate::bridge::{CompletionKind, Outcome, Port, Row};
 use crate::context::Context;
 use crate::response::write_failure;
 
-/// The JavaScript spelling of the option that releases the caller's model slots during the wait.
+/// The JavaScript spelling of the option that releases the caller's model slots while the caller
+/// waits for a tool or uses it.
 pub(crate) const YIELD_OPTION: &str = "{ yieldSlot: true }";
 
 /// A request for a slot of a tool. Until `wait` is called, dropping it removes the request from the
@@ -20,8 +21,8 @@ pub struct ToolRequest(pub(crate) ToolRequestHandle);
 
 #[napi]
 impl ToolRequest {
-    /// The warning for a caller that has to wait for the tool and keeps a model slot meanwhile.
-    /// Null if the caller need not wait or keeps no model slot.
+    /// A warning if the caller has to wait for the tool and keeps a model slot while it waits. Null
+    /// if the caller need not wait or keeps no model slot.
     #[napi(getter)]
     pub fn advice(&self) -> Option<&str> {
         self.0.advice()
@@ -41,8 +42,8 @@ impl ToolRequest {
     }
 }
 
-/// A slot of a tool that is held. Dropping it releases the slot. The garbage collector drops it if
-/// the program has not closed it.
+/// A slot of a tool that was granted. If it is dropped, the slot is released. The garbage collector
+/// drops it if the program has not closed it.
 #[napi]
 pub struct Permit {
     permit: Mutex<Option<RuntimeBound<ToolPermit>>>,

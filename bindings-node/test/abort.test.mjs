@@ -16,8 +16,8 @@ const post = (body = {}) => ({
 });
 
 /**
- * Makes a call to a server that sends one chunk and then nothing more. Returns the response and its
- * reader, which has read that chunk.
+ * Makes a call to a server that sends one chunk of the response and then nothing more. Returns the
+ * response and its reader, after the reader has read that chunk.
  */
 async function stalled(up, gate, signal) {
   up.handler = stallAfter(delta("hel"));

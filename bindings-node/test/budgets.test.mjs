@@ -23,8 +23,9 @@ const target = (gate) => gate.snapshot().targets.provider;
 const nobodyIsLeft = (gate) => until(() => gate.snapshot().active === 0);
 
 /**
- * Uses up nearly the whole budget of a minute with one call, then sends 40 calls at once that need
- * four times the rest. Returns the results of the 40 calls.
+ * Makes one call that uses up all but about 10,000 tokens of the provider's budget per minute. Then
+ * sends 40 calls at the same time, which need four times these remaining tokens. Returns the
+ * results of the 40 calls.
  */
 async function burst(client) {
   await ask(client, TOKENS - 10 * RESERVED);

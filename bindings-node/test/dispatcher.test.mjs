@@ -37,7 +37,7 @@ function set(t, dispatcher) {
 
 /**
  * Returns an object whose `requests` counts the requests that undici (Node's own and the npm
- * package) makes during the test.
+ * package) makes until the end of the test `t`.
  */
 function counted(t) {
   const count = { requests: 0 };

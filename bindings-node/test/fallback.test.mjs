@@ -16,8 +16,8 @@ const plainValue = (name) => `value-of-${name}`;
 const names = (rows) => rows.map(({ name }) => name);
 
 /**
- * Sends a request with all headers and query keys of the case `one` to the target `first`, whose
- * only slot is in use. Returns the request that the fallback target `spare` receives.
+ * Sends a request to the target `first`, whose only slot is in use, with all headers and query keys
+ * that the test case `one` lists. Returns the request that the fallback target `spare` receives.
  *
  * `target` contains additional settings of `spare`. If `sameServer` is true, both targets are on
  * one server.

@@ -12,8 +12,8 @@ const gate = new Gate();
 const fetches = { platform: globalThis.fetch, gate: gate.fetch };
 
 /**
- * Calls `run` with the platform's fetch and with the gate's fetch. Checks that the results are
- * equal, and returns the result.
+ * Calls `run` twice: with the platform's fetch and with the gate's fetch. Checks that the results
+ * are equal, and returns the result.
  */
 async function both(run) {
   const [expected, actual] = [await seen(run, fetches.platform), await seen(run, fetches.gate)];

@@ -12,8 +12,8 @@ const LIMIT = 16 * 2 ** 20;
 const folder = () => mkdtemp(join(tmpdir(), "tidegate-"));
 
 /**
- * Creates a FIFO and a process that waits to write to it, so that opening the FIFO would not block.
- * Returns its path.
+ * Creates a FIFO, and a process that waits to write to it, because opening a FIFO without a writer
+ * blocks. Returns the path of the FIFO.
  */
 async function fifo(t) {
   const path = join(await folder(), "fifo");

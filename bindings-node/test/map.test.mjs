@@ -10,8 +10,8 @@ import { FakeTarget, ok, status, VirtualClock } from "tidegate/testing";
 
 const sleep = (seconds) => new Promise((resolve) => setTimeout(resolve, seconds * 1000));
 /**
- * Returns a function for `gate.map` that holds a slot of the target for `seconds` and returns its
- * item. It needs no HTTP, which is faster. Default target: `small`.
+ * Returns a function for `gate.map` that occupies a slot of the target for `seconds` and returns
+ * its item. It makes no HTTP request, which is faster. Default target: `small`.
  */
 const holder = (gate, seconds, target) => (item) => gate.slot(target ?? "small", () => sleep(seconds).then(() => item));
 const slots = (cap) => new Gate({ targets: { small: { cap, url: "none" } } });

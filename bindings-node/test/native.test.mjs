@@ -9,7 +9,7 @@ const source = readFileSync(new URL("../ts/native.ts", import.meta.url), "utf8")
 
 /**
  * Returns the sorted names of the members that `ts/native.ts` declares for the interface `name`.
- * The lines of members are indented by two spaces.
+ * Only lines that are indented by exactly two spaces count as members.
  */
 function declared(name) {
   const body = source.match(new RegExp(`export interface ${name} \\{\\n(.*?)\\n\\}`, "s"))?.[1];

@@ -20,8 +20,8 @@ test("import and require return the same objects", () => {
 });
 
 /**
- * A configuration with every key, as JSON. One test uses it as a literal in a TypeScript program,
- * another one as the configuration of a gate.
+ * A gate configuration that sets every key, as JSON. One test uses it as a literal in a TypeScript
+ * program, another one opens a gate with it.
  */
 const FULL = `{
   "mode": "observe",

@@ -16,8 +16,8 @@ const LONG = [{ role: "user", content: "what a session has in common ".repeat(20
 const SETTINGS = { slow_start: "none", poll: "50ms" };
 
 /**
- * Returns a handler that acts as a vLLM server of the model `small`. `chat` answers all requests
- * except those for health, models and metrics.
+ * Returns a handler that acts as a vLLM server with the model `small`. The handler `chat` answers
+ * all requests except those for health, models and metrics.
  */
 const replica = (chat) => (exchange) => {
   if (exchange.path === "/health") return json({})(exchange);

@@ -13,8 +13,8 @@ const ONCE = { defaults: { retry: { attempts: 1 } } };
 const ERROR = "error";
 
 /**
- * Opens a fetch in the environment of a case, and returns where it connects for each URL: to a
- * proxy or directly. Returns `ERROR` if `open` throws.
+ * Opens a fetch with `open` in the environment of a test case, and returns for each URL whether the
+ * fetch connects to a proxy (and to which one) or directly. Returns `ERROR` if `open` throws.
  */
 async function decisions(net, { env, urls = { "http://127.0.0.1:{port}/": "" } }, open) {
   const variables = Object.fromEntries(Object.entries(env).map(([name, value]) => [name, net.fill(value)]));

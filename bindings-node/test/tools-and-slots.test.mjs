@@ -40,8 +40,8 @@ describe("model slots and tools", () => {
   });
 
   /**
-   * Runs `script(stream)` with an open response stream, while another holder has the tool for two
-   * seconds. Returns the result of `script`.
+   * Runs `script(stream)` with an open response stream, while another caller occupies the tool for
+   * two seconds. Returns the result of `script`.
    */
   const whileHolding = (gate, script) =>
     new FakeTarget({ otherwise: ok(TEXT, { after: 0.01, every: 0.1 }) }).during(() =>

@@ -43,7 +43,7 @@ class SignalListener {
   }
 }
 
-/** The listener of each signal that calls currently watch. */
+/** The listener of each signal for which calls are registered. */
 const listeners = new WeakMap<AbortSignal, SignalListener>();
 
 /**
@@ -63,7 +63,8 @@ export function watch(signal: AbortSignal, call: Abortable): void {
  * Returns a signal that is aborted when `a` or `b` is, or undefined if both are undefined.
  *
  * If both are given, one of them must not outlive the call, because a long-lived signal keeps a
- * reference to each signal that is derived from it. Before Node 20.3, the result is `a`.
+ * reference to each signal that is derived from it. Before Node 20.3, signals cannot be combined:
+ * if both are given, the result is `a`.
  */
 export function anySignal(a: AbortSignal | undefined, b: AbortSignal | undefined): AbortSignal | undefined {
   if (a === undefined || b === undefined || a === b) return a ?? b;
@@ -80,7 +81,7 @@ export function unwatch(signal: AbortSignal, call: Abortable): void {
  * Calls `call.abort` when the signal is aborted, without keeping `call` alive.
  *
  * An exchange whose body nobody reads ends when the body is collected, so a signal that outlives
- * its calls must not hold the bodies.
+ * its calls must not keep the bodies alive.
  *
  * @returns A function that stops watching.
  */

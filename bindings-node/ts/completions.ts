@@ -1,13 +1,14 @@
 /**
  * The JavaScript side of the port to the native module. Each call or wait in progress has a port
- * number, under which the native module delivers its completion (result).
+ * number. The native module delivers its completion (result) under this number.
  *
  * @module
  */
 import { type NativeExchange, type NativeGate, type NativePort, native } from "./native.js";
 
 /**
- * What a completion reports. The numbers equal those of `CompletionKind` in `src/bridge/queue.rs`.
+ * What a completion reports. The numbers equal those of `CompletionKind` in
+ * `src/bridge/completions.rs`.
  */
 export const enum CompletionKind {
   Answer = 0,
@@ -23,7 +24,7 @@ export const enum CompletionKind {
   Slot = 10,
 }
 
-/** The object that gets the completion of a port number, by `settle`. */
+/** The object that waits for the completion of a port number and receives it by `settle`. */
 export interface Waiter {
   settle(kind: CompletionKind, a: unknown, b: unknown, c: unknown, d: unknown): void;
   /**
@@ -36,14 +37,14 @@ export interface Waiter {
 const ROW_LENGTH = 6;
 /**
  * Milliseconds without a completion after which the garbage collector is run to find lost response
- * bodies. The time doubles while nothing completes.
+ * bodies. The time doubles with each check while nothing completes.
  */
 const LOST_BODY_CHECK_MS = 1000;
 /** Port numbers are below this number, and start again at 0 after it. */
 const MAX_NUMBER = 2 ** 30;
 /**
- * Number of submitted calls at which they are handed to the worker threads at once. Fewer calls are
- * handed over at the end of the current microtask, because each hand-over wakes a thread.
+ * Number of submitted calls at which they are handed to the worker threads immediately. Fewer calls
+ * are handed over at the end of the current microtask, because each hand-over wakes a thread.
  */
 const FLUSH_THRESHOLD = 16;
 
@@ -61,8 +62,8 @@ class Port {
   readonly #flush = () => this.native.flush();
 
   /**
-   * Registers a gate of this thread. The check for lost response bodies asks it whether calls are
-   * queued.
+   * Registers a gate of this thread. The check for lost response bodies queries each registered
+   * gate for the number of its queued calls.
    */
   addGate(gate: NativeGate): void {
     this.#gates.add(new WeakRef(gate));
@@ -76,7 +77,10 @@ class Port {
     return this.#next;
   }
 
-  /** Registers the waiter of a number. The process stays alive until the number completes. */
+  /**
+   * Registers the waiter of a port number. The process stays alive until the completion of this
+   * number has arrived.
+   */
   wait(number: number, waiter: Waiter): void {
     this.#waiting.set(number, waiter);
     if (!this.#keepsAlive) {
@@ -86,12 +90,12 @@ class Port {
     if (!this.#watching) this.#watchForLostBodies(LOST_BODY_CHECK_MS);
   }
 
-  /** Registers the waiter of a number without keeping the process alive. */
+  /** Registers the waiter of a port number without keeping the process alive. */
   listen(number: number, waiter: Waiter): void {
     this.#listening.set(number, waiter);
   }
 
-  /** Removes the waiter of a number. Its completion is then ignored. */
+  /** Removes the waiter of a port number. The completion of the number is then ignored. */
   forget(number: number): void {
     this.#waiting.delete(number);
     this.#listening.delete(number);
@@ -105,8 +109,8 @@ class Port {
   }
 
   /**
-   * Registers a function that cancels an exchange of the caller's own fetch, by the id of the
-   * exchange.
+   * Registers the function that cancels an exchange of the caller's own fetch. `id` is the id of
+   * the exchange.
    */
   registerExchange(id: number, cancel: () => void): void {
     this.#cancelExchange.set(id, cancel);
@@ -118,8 +122,8 @@ class Port {
   }
 
   /**
-   * Hands the submitted calls to the worker threads: now if there are enough of them, otherwise at
-   * the end of the current microtask. `count` is their number.
+   * Hands the submitted calls to the worker threads: now if there are at least `FLUSH_THRESHOLD`,
+   * otherwise at the end of the current microtask. `count` is the number of these calls.
    */
   flushSoon(count: number): void {
     if (count === 1) queueMicrotask(this.#flush);
@@ -156,11 +160,13 @@ class Port {
   }
 
   /**
-   * Runs the garbage collector if calls wait for slots and nothing completes for `patience`
-   * milliseconds.
+   * Checks after `patience` milliseconds whether response bodies were lost, and runs the garbage
+   * collector if so: nothing has completed since, calls wait for slots, and some open body has no
+   * pending read. Repeats the check, with twice the time if nothing has completed, until nothing
+   * waits.
    *
-   * Response bodies that nobody reads hold their slots until they are collected. Waiting creates no
-   * garbage, so they would never be collected otherwise.
+   * Response bodies that nobody reads occupy their slots until they are collected. Waiting creates
+   * no garbage, so they would never be collected otherwise.
    */
   #watchForLostBodies(patience: number): void {
     this.#watching = true;
@@ -177,7 +183,7 @@ class Port {
     }, patience).unref();
   }
 
-  /** Returns `true` if a call of this thread's gates waits for a slot. */
+  /** Returns `true` if a call waits for a slot in one of the gates of this thread. */
   #queued(): boolean {
     for (const known of this.#gates) {
       const gate = known.deref();
@@ -198,7 +204,7 @@ class Port {
 /** The port of this thread. Each worker thread loads its own copy of this module. */
 export const port = new Port();
 
-/** Returns the error of a call whose native work panicked. */
+/** Returns the error for a call whose native work panicked. */
 export function panicError(): Error {
   return new Error("a fault inside tidegate ended this call; please report it");
 }

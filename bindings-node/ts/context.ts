@@ -16,11 +16,11 @@ import type { Lane } from "./types.js";
  */
 export interface Context {
   /**
-   * Name of the tenant, among which capacity is shared fairly. At most 200 bytes; the rest is cut
-   * off. Default: inherited, otherwise `default`.
+   * Name of the tenant. Tenants share capacity fairly. At most 200 bytes; the rest is cut off.
+   * Default: inherited, otherwise `default`.
    */
   tenant?: string | undefined;
-  /** Priority class. Default: inherited, otherwise `standard`. */
+  /** Name of the priority class (lane). Default: inherited, otherwise `standard`. */
   lane?: Lane | undefined;
   /**
    * Seconds from now, above 0, until each call must have ended, including its stream. If contexts
@@ -62,7 +62,7 @@ export function currentSignal(): AbortSignal | undefined {
 }
 
 /**
- * Runs a function in a context, and returns its result.
+ * Runs a function in a context, and returns the result of the function.
  *
  * Calls and waits of the function end when `signal` is aborted. Default: the signal of the
  * enclosing context.
@@ -72,8 +72,9 @@ export function runInContext<T>(context: NativeContext, run: () => T, signal = c
 }
 
 /**
- * Returns a context that inherits everything from `context`, but counts as a separate task when the
- * gate looks for tasks that hold a model slot while they wait for a tool.
+ * Returns a context that inherits everything from `context`, but counts as a separate task. The
+ * gate tracks for each task which model slots it holds, to warn of tasks that keep one while they
+ * wait for a tool.
  */
 export function nestedContext(context: NativeContext): NativeContext {
   return new native.Context(context, undefined, undefined, undefined, undefined);

@@ -19,7 +19,8 @@ import type { Failure } from "./native.js";
  * - `deadlock`: waiting for the tool would never end, because its holders wait for tools that this
  *   caller holds.
  * - `no_budget`: a rate of the provider or of the tenant is used up.
- * - `too_large`: the prompt can never be admitted.
+ * - `too_large`: the prompt exceeds `max_prompt`, or the call exceeds what a rate or the KV memory
+ *   can ever admit.
  * - `predicted_wait`: the expected wait exceeds the deadline, the wait limit or the objective.
  * - `shed`: the call was removed from the queue in favour of a more urgent one.
  */
@@ -61,9 +62,12 @@ export class TidegateError extends Error {
   readonly status: number;
   /** Seconds after which a retry may succeed; undefined if that is not known. */
   readonly retryAfter: number | undefined;
-  /** Number of calls that were ahead in the queue; undefined if the call was not queued. */
+  /**
+   * Number of calls that were ahead in the queue of the same tenant when the call was rejected;
+   * undefined if the call failed for another reason.
+   */
   readonly queuePosition: number | undefined;
-  /** Whether the same call may succeed later without a change. */
+  /** `true` if the same call may succeed later without a change. */
   readonly retryable: boolean;
   /** Number of the call, as in {@link Gate.calls}; undefined if the error belongs to no call. */
   readonly call: number | undefined;
@@ -102,8 +106,8 @@ export class UnknownNameError extends TidegateError {}
 /**
  * Thrown if the gate rejects a call instead of sending it.
  *
- * `reason` says why, `queuePosition` how many calls were ahead, and `retryAfter` when a retry may
- * succeed.
+ * `reason` says why, `queuePosition` is the number of calls of the same tenant that were ahead in
+ * the queue, and `retryAfter` is the number of seconds after which a retry may succeed.
  */
 export class Refused extends TidegateError {}
 
@@ -143,8 +147,7 @@ for (const type of [TidegateError, ...Object.values(CLASSES)]) {
 }
 
 /**
- * Returns the error object for a failure of the native module. The class follows from
- * `failure.kind`.
+ * Returns the error object for a failure of the native module. `failure.kind` determines its class.
  */
 export function errorFrom(failure: Failure): TidegateError {
   return new (CLASSES[failure.kind] ?? TidegateError)(failure);
@@ -153,8 +156,9 @@ export function errorFrom(failure: Failure): TidegateError {
 /**
  * Returns the `TypeError` with which `gate.fetch` rejects. Its cause is the {@link TidegateError}.
  *
- * The platform's fetch rejects with `TypeError: fetch failed`. Libraries that compare this whole
- * text retry. The text here continues with the failure, so that they do not.
+ * The platform's fetch rejects with `TypeError: fetch failed`. Some libraries retry if a message
+ * equals this text. The message here continues with a description of the failure, so that they do
+ * not retry.
  */
 export function fetchError(failure: Failure): TypeError {
   const cause = errorFrom(failure);
@@ -163,7 +167,7 @@ export function fetchError(failure: Failure): TypeError {
 
 /**
  * Returns the `TypeError` for a response body that failed or was closed. Its cause is the {@link
- * TidegateError}, whose cause is `thrown`, if given.
+ * TidegateError} of `failure`. If `thrown` is given, it is the cause of that error.
  *
  * The error is never an `AbortError`, because SDKs take that for the caller's own abort and end the
  * stream as if it were complete.

@@ -41,48 +41,57 @@ export type Rule =
 
 /** The rule that blocked a rejected call. */
 export interface Why {
-  /** Stable name of the rule that blocked the call. */
+  /** Name of the rule that blocked the call, which does not change between versions. */
   rule: Rule;
-  /** The rule in a sentence for people. */
+  /** The rule as a sentence for people. */
   text: string;
   /** Seconds for which the rule had blocked the call when it was rejected. */
   since: number;
   /** Seconds for which the call had waited in total when it was rejected. */
   waited: number;
-  /** Expected seconds until admission; undefined if there is not enough data. */
+  /**
+   * Expected seconds for which the call would still have waited; undefined if that time is not
+   * known.
+   */
   expected?: number;
-  /** Number of calls that were ahead in the queue. */
+  /** Number of calls that were ahead in the queue when the call was rejected. */
   ahead: number;
 }
 
-/** The state of a call that has not ended, and the rule that blocks it. */
+/** The state of a call that has not ended or of a wait for a tool, and the rule that blocks it. */
 export interface Explanation {
-  /** Number of the call, as in {@link Gate.calls} and in errors. */
+  /**
+   * Number of the call, as in {@link Gate.calls} and in errors. Waits for tools are numbered in the
+   * same sequence.
+   */
   call: number;
   /** Label from `gate.run({ call }, ...)`, or null without a label. */
   label: string | null;
   /** Name of the target, or null if the call waits for a tool. */
   target: string | null;
-  /** Name of the tool that is waited for, or null for calls of a target. */
+  /** Name of the tool that the call waits for, or null for calls of a target. */
   tool: string | null;
-  /** Tenant of the call, by which capacity is shared fairly. */
+  /** Name of the call's tenant. Tenants share capacity fairly. */
   tenant: string;
-  /** Priority class of the call. */
+  /** Priority class (lane) of the call. */
   lane: Lane;
   /** `waiting` (in a queue), `backing_off` (before a retry is queued) or `in_flight`. */
   state: "waiting" | "backing_off" | "in_flight";
   /** The rule that blocks the call, or null unless `state` is `waiting`. */
   rule: Rule | null;
-  /** The whole explanation for people, in one line. */
+  /** The whole explanation as one line of text for people. */
   text: string;
-  /** Time since the call was made, in seconds. */
+  /** Seconds since the call was made or the tool was requested. */
   waited: number;
   /**
-   * Seconds for which the rule has blocked the call, or for which the state has lasted if `rule` is
-   * null.
+   * If `rule` is set: seconds for which that rule has blocked the call. Otherwise: seconds since
+   * the current state began.
    */
   since: number;
-  /** Expected seconds until admission, or null if there is not enough data. */
+  /**
+   * Expected seconds until the call is admitted or, in the state `backing_off`, until it is queued
+   * again. Null if that time is not known, and for calls in flight.
+   */
   expected: number | null;
   /** Number of calls ahead in the queue, or null unless `state` is `waiting`. */
   ahead: number | null;

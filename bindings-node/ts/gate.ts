@@ -1,5 +1,5 @@
 /**
- * The gate: the object through which a thread makes its calls.
+ * The gate: the object through which a thread of the program makes its calls.
  *
  * @module
  */
@@ -24,8 +24,8 @@ export interface GateOptions extends Config {
   /**
    * A custom fetch that makes the exchanges below the gate: for proxies, TLS settings, undici
    * dispatchers or mocks. The gate still applies caps, queues, retries, cool-downs and deadlines. A
-   * slot is released when the promise of the fetch has rejected or its body has ended. Default: the
-   * gate's native transport, unless undici's global dispatcher is a custom one.
+   * slot is released when the promise of the fetch has rejected or the body of its response has
+   * ended. Default: the gate's native transport, unless undici's global dispatcher is a custom one.
    */
   fetch?: Fetch;
 }
@@ -46,7 +46,8 @@ export interface WrapOptions {
 export type Mode = "enforce" | "observe" | "off";
 
 /**
- * Sends as many calls to each model as it can serve at the moment, and queues the others.
+ * Limits the calls to each model to the number that the model can serve at the moment, and queues
+ * the others.
  *
  * Share one gate per thread. Gates of worker threads are separate.
  *
@@ -115,7 +116,7 @@ export class Gate {
    * Opens a gate that is configured by a TOML file.
    *
    * @param path - Path of the file: a regular file of at most 16 MiB.
-   * @param options - A custom fetch. Default: none.
+   * @param options - A custom fetch, as in {@link GateOptions}.
    * @returns The open gate.
    * @throws {@link ConfigError} if the file cannot be read or is too large, or if a key is wrong.
    * The message names the file, the line and every wrong key. Also thrown if a proxy variable of
@@ -125,7 +126,7 @@ export class Gate {
     return new Gate(new ConfigFile(path, options.fetch));
   }
 
-  /** The mode of the gate, as configured or as the environment variable `TIDEGATE` says. */
+  /** The mode of the gate. The environment variable `TIDEGATE` overrides the configured mode. */
   get mode(): Mode {
     return this.#native.mode;
   }
@@ -167,17 +168,17 @@ export class Gate {
    * Calls inside the function count as holders of the tool. If such a call waits for another tool
    * whose holder waits for this one, it is rejected instead of waiting forever.
    *
-   * A process warning (`TIDEGATE_SLOT_HELD`) is emitted, once for each line, if the caller waits
-   * for the tool while it holds a slot of a model: an unread response, or a slot from {@link
-   * Gate.slot}. That slot is idle meanwhile, and two such callers can wait for each other.
+   * A process warning (`TIDEGATE_SLOT_HELD`) is emitted, once for each line of the program, if the
+   * caller waits for the tool while it holds a slot of a model: an unread response, or a slot from
+   * {@link Gate.slot}. That slot is idle meanwhile, and two such callers can wait for each other.
    * JavaScript has no task identity, so the callers are told apart by the innermost {@link
    * Gate.run} around them. Use one `gate.run` for each of several concurrent activities. Outside of
    * `gate.run` there is no warning.
    *
    * @param name - Name of a configured tool.
    * @param run - The function.
-   * @param options - A signal that cancels the wait, and whether model slots are released
-   * meanwhile.
+   * @param options - A signal that cancels the wait, and whether model slots are released while the
+   * caller waits for the tool or holds it.
    * @returns The result of the function.
    * @throws {@link UnknownNameError} (as a rejection) if the tool is not configured, and {@link
    * Refused} if the queue is full, the wait is over, or the wait would never end.
@@ -268,13 +269,13 @@ export class Gate {
   }
 
   /**
-   * Runs a function over items, with as many items at once as the gate has capacity for.
+   * Runs a function over items, with as many items at the same time as the gate has capacity for.
    *
    * The number of running items adapts so that some of their calls always wait for a slot (a
    * quarter of the running ones, at least 8), and every free slot is used. In modes `observe` and
-   * `off`, and if the function makes no calls through this gate, 8 items run at once. Memory is
-   * bounded: an item is taken from the source only when it can start, and never while `ahead`
-   * results are unread.
+   * `off`, and if the function makes no calls through this gate, 8 items run at the same time.
+   * Memory is bounded: an item is taken from the source only when it can start, and never while
+   * `ahead` results are unread.
    *
    * The error of an item is in its result. An error of the source is thrown after all started items
    * have been returned.
@@ -380,18 +381,20 @@ export class Gate {
   }
 
   /**
-   * Returns the last 1,024 calls that ended, oldest first, with the times of each attempt.
+   * Returns the records of the last 1,024 calls that ended, oldest first, with the times of each
+   * attempt.
    *
    * Records contain no prompts and no headers, and no URLs except those of replicas.
    *
-   * @returns The calls. See {@link CallRecord}.
+   * @returns The records. See {@link CallRecord}.
    */
   calls(): CallRecord[] {
     return JSON.parse(this.#native.calls());
   }
 
   /**
-   * Explains why calls wait: the blocking rule, since when it blocks, and the expected wait.
+   * Returns why calls wait: the blocking rule, the time for which it has blocked the call, and the
+   * expected wait.
    *
    * @param call - Label from `gate.run({ call }, ...)`, or the number of the call. If several calls
    * have the label, the one that has waited longest is explained. Default: every active call and
@@ -440,7 +443,10 @@ export class Gate {
   }
 }
 
-/** The path and the options of {@link Gate.fromFile}, in the form that the constructor takes. */
+/**
+ * The options of a gate from {@link Gate.fromFile}: the path of the configuration file, and a
+ * custom fetch. The constructor of `Gate` recognizes this class.
+ */
 class ConfigFile implements GateOptions {
   readonly path: string;
   readonly fetch?: Fetch;
@@ -451,7 +457,10 @@ class ConfigFile implements GateOptions {
   }
 }
 
-/** Returns the environment variables that configure proxies, in upper and lower case, if set. */
+/**
+ * Returns the environment variables that configure proxies, by name in upper or lower case.
+ * Variables that are not set are omitted.
+ */
 function proxyVariables(): Record<string, string> {
   const found: Record<string, string> = {};
   for (const upper of ["HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY"]) {

@@ -1,5 +1,6 @@
 /**
- * `gate.map`: a function over items, with as many items at once as the gate has capacity for.
+ * `gate.map`: runs a function over items, with as many items at the same time as the gate has
+ * capacity for.
  *
  * @module
  */
@@ -12,25 +13,27 @@ import type { Lane } from "./types.js";
 /** Options of {@link Gate.map}. */
 export interface MapOptions {
   /**
-   * Whether results are returned in the order of the items. Default: false, in order of completion.
+   * `true` if results are returned in the order of the items. Default: false, in order of
+   * completion.
    */
   ordered?: boolean | undefined;
   /**
    * Maximum number of items that were taken from the source and whose results were not yet
-   * returned, an integer of at least 1. The number of running items has the same limit. If results
-   * are ordered, one slow item delays at most this many others. Default: 1,000.
+   * returned. An integer of at least 1. It also limits the number of running items. If results are
+   * ordered, one slow item delays at most this many others. Default: 1,000.
    */
   ahead?: number | undefined;
-  /** Priority class of the calls, as in {@link Gate.run}. Default: `batch`. */
+  /** Priority class (lane) of the calls, as in {@link Gate.run}. Default: `batch`. */
   lane?: Lane | undefined;
-  /** Fairness key of the calls, as in {@link Gate.run}. Default: inherited. */
+  /** Tenant of the calls, as in {@link Gate.run}. Default: inherited. */
   tenant?: string | undefined;
   /** Ends the map when it is aborted. The iterator then rejects with its reason. Default: none. */
   signal?: AbortSignal | undefined;
 }
 
 /**
- * The result of one item: a value, or (`"error" in result`) the error of the function.
+ * The result of one item: the value that the function returned (`value`), or the error that it
+ * threw (`error`; test with `"error" in result`).
  *
  * `index` is the position of the item in the source, from 0.
  */
@@ -78,9 +81,9 @@ export function mapItems<Item, Value>(
 /**
  * The state of one running map.
  *
- * At most `ahead` items have been taken from the source without their results being returned.
- * Therefore, the source is not read further while the consumer is slow, or while an unfinished item
- * is the next one whose result must be returned.
+ * The number of items whose results were not yet returned never exceeds `ahead`. Therefore, the
+ * source is not read further if the consumer is slow or, with ordered results, if the next result
+ * belongs to an item that has not ended.
  */
 class MapRun<Item, Value> {
   readonly #items: Iterable<Item> | AsyncIterable<Item>;
@@ -91,8 +94,8 @@ class MapRun<Item, Value> {
   readonly #outerSignal = currentSignal();
   readonly #running = new Set<AbortController>();
   /**
-   * Results that were not yet returned to the consumer, by index of the item, in order of
-   * completion.
+   * Results that were not yet returned to the consumer, by the index of their item. The map is in
+   * order of completion.
    */
   readonly #results = new Map<number, MapResult<Item, Value>>();
   readonly #startable = new Notification();
@@ -108,8 +111,8 @@ class MapRun<Item, Value> {
   /** The error of the source, if it failed. It is thrown after all results. */
   #sourceError: { reason: unknown } | undefined;
   /**
-   * The reason of an abort by the caller's signal or by that of an enclosing map. Undefined if
-   * neither was aborted.
+   * The reason of the abort, if the caller's signal or that of an enclosing map was aborted.
+   * Undefined if neither was.
    */
   #aborted: { reason: unknown } | undefined;
   #closed = false;
@@ -186,9 +189,9 @@ class MapRun<Item, Value> {
   }
 
   /**
-   * Waits until one more item may start, and returns `true`; the item then counts as started.
+   * Waits until one more item may start. Then counts it as started, and resolves to `true`.
    *
-   * Returns `false` if the loop over the results was left.
+   * Resolves to `false` if the loop over the results was left.
    */
   async #waitUntilStartable(): Promise<boolean> {
     while (!this.#closed) {
@@ -202,7 +205,9 @@ class MapRun<Item, Value> {
   }
 
   /**
-   * Starts a native wait that wakes the map when one more item may start although none has ended.
+   * Starts a native wait that wakes the map when one more item may start because calls of the
+   * running items got slots. It does not wait for the end of an item. Has no effect if such a wait
+   * is pending.
    */
   #watchSlots(): void {
     if (this.#slotWatch !== undefined) return;

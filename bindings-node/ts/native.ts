@@ -9,7 +9,12 @@ import { join } from "node:path";
 
 import type { Why } from "./explain.js";
 
-/** The parts of an error of the core, from which `errors.ts` creates a `TidegateError`. */
+/**
+ * The parts of an error of the core, from which `errors.ts` creates a `TidegateError`.
+ *
+ * `status` is the HTTP status that corresponds to the error, `retryAfter` is in seconds, and
+ * `queuePosition` is the number of calls of the same tenant that were ahead in the queue.
+ */
 export interface Failure {
   kind: string;
   message: string;
@@ -54,7 +59,7 @@ export interface NativeContext {
 
 export interface NativeToolRequest {
   /**
-   * Warning for a caller that has to wait for the tool and keeps a model slot meanwhile; null if
+   * A warning if the caller has to wait for the tool and keeps a model slot while it waits; null if
    * the caller need not wait or keeps no model slot.
    */
   readonly advice: string | null;
@@ -71,7 +76,7 @@ export interface NativeSlot {
   /**
    * Reports a failure of the upstream.
    *
-   * @returns Whether the same call may succeed later; null if the slot was released.
+   * @returns True if the same call may succeed later; null if the slot was released.
    */
   failed(status: number | undefined, retryAfter: number | undefined): boolean | null;
   close(succeeded: boolean): void;
@@ -79,8 +84,8 @@ export interface NativeSlot {
 
 export interface NativeReply {
   /**
-   * Returns the next chunk, null at the end, or a failure. Undefined means that none of these has
-   * arrived; it will be delivered under the port number.
+   * Returns the next chunk, null at the end, or a failure. If none of these has arrived, returns
+   * undefined, and the result is delivered under the port number later.
    */
   pull(port: NativePort, number: number): Uint8Array | Failure | null | undefined;
   close(): void;
@@ -88,10 +93,10 @@ export interface NativeReply {
 
 export interface NativeUpload {
   /**
-   * Sends a chunk of the request body.
+   * Sends a chunk of the request body without waiting.
    *
    * @returns True if the chunk was taken, false if the previous one has not been read yet, and null
-   * if the request no longer reads the body.
+   * if the request no longer reads the body or the upload has ended.
    */
   offer(chunk: Uint8Array): boolean | null;
   ready(port: NativePort, number: number): void;
@@ -108,7 +113,7 @@ export interface NativeExchange {
    * Sends a chunk of the response body to the caller.
    *
    * @returns True if the next chunk may be sent now, false if `ready` must be awaited first, and
-   * null if the caller no longer reads the response.
+   * null if the caller no longer reads the response or the exchange has ended.
    */
   chunk(chunk: Uint8Array): boolean | null;
   ready(port: NativePort, number: number): void;
@@ -140,7 +145,7 @@ export interface NativeGate {
     wrapped: boolean,
     /**
      * Undefined if the native transport makes the exchanges. Otherwise the caller's own fetch makes
-     * them, and the value is whether it also streams the request body.
+     * them: true if it also streams the request body, false if the body is in `body`.
      */
     customFetch: boolean | undefined,
   ): number | Failure;
@@ -150,7 +155,7 @@ export interface NativeGate {
 }
 
 export interface NativeWindow {
-  /** Returns a copy of `context` in which calls are counted for the map of this window. */
+  /** Returns a copy of `context` in which calls are counted in the group of this map. */
   itemContext(context: NativeContext | undefined): NativeContext;
   /**
    * If the window allows one more running item, counts it as running and returns true. Otherwise
@@ -158,7 +163,10 @@ export interface NativeWindow {
    */
   begin(): boolean;
   end(): void;
-  /** Completes the port number when `begin` may return true although no item has ended. */
+  /**
+   * Completes the port number when `begin` may return true again because calls of the running items
+   * got slots. It does not wait for the end of an item.
+   */
   ready(port: NativePort, number: number): void;
 }
 
@@ -178,8 +186,9 @@ export interface NativeClock {
   leave(): void;
   time(): number;
   /**
-   * Runs everything that is ready, and lets time pass. Stops when there is a result, or at `until`,
-   * in seconds since the clock was created. If `until` is undefined, the step has no end time.
+   * Runs all tasks that are ready, and advances virtual time when none is ready. Returns when there
+   * is a result, when the time `until` is reached, or when nothing is left to wait for. `until` is
+   * in seconds since the clock was created. If it is undefined, the step has no end time.
    *
    * @returns A value of `Step`.
    */
@@ -197,13 +206,14 @@ export interface Native {
   ) => NativeContext;
   Gate: (new () => NativeGate) & {
     /**
-     * Opens a gate from a JSON configuration. `variables` are the environment variables for
-     * proxies.
+     * Opens a gate from a JSON configuration. `variables` are the environment variables that
+     * configure proxies, by name.
      */
     open(json: string, variables: Record<string, string>): NativeGate | Failure;
     openFile(path: string, variables: Record<string, string>): NativeGate | Failure;
     /**
-     * Creates a failure from its parts, for conformance tests; null if the core has no such error.
+     * Creates a failure from its parts, for conformance tests. Returns null if the core has no such
+     * error. `retryAfter` is in seconds.
      */
     failure(
       kind: string,
@@ -220,14 +230,14 @@ export interface Native {
   FakeTarget: new (script: string) => NativeFakeTarget;
   Clock: new (seed: number) => NativeClock;
   /**
-   * How a step of the clock ended: with a result, at its end time, or without anything to wait for.
+   * How a step of the clock ended: a result has arrived (`Finished`), the end time was reached
+   * (`Over`), or nothing is left to wait for (`Idle`).
    */
   Step: Readonly<Record<"Finished" | "Over" | "Idle", number>>;
 }
 
 /**
- * Returns the name of this platform in the way that napi-rs names its packages, such as
- * `linux-x64-gnu`.
+ * Returns the name of this platform as napi-rs spells it in package names, such as `linux-x64-gnu`.
  */
 function platform(): string {
   const { platform, arch } = process;

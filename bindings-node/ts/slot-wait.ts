@@ -13,8 +13,8 @@ import type { Failure } from "./native.js";
 /** Options of {@link Gate.tool}, {@link Gate.acquireTool} and {@link Gate.slot}. */
 export interface WaitOptions {
   /**
-   * Cancels the wait for the slot when it is aborted. The wait then rejects with its reason.
-   * Default: none.
+   * A signal whose abort cancels the wait for the slot. The wait then rejects with the signal's
+   * reason. Default: none.
    */
   signal?: AbortSignal | undefined;
 }

@@ -5,17 +5,15 @@
  * @module
  */
 
-/**
- * Summary of the values in a histogram. `mean`, `p50` and `p99` are null if the histogram is empty.
- */
+/** Summary of the values in a histogram. */
 export interface Quantiles {
   /** Number of samples in the histogram. */
   count: number;
-  /** Mean of the samples in seconds. */
+  /** Mean of the samples in seconds; null if there are none. */
   mean: number | null;
-  /** Median of the samples in seconds. */
+  /** Median of the samples in seconds; null if there are none. */
   p50: number | null;
-  /** 99th percentile of the samples in seconds. */
+  /** 99th percentile of the samples in seconds; null if there are none. */
   p99: number | null;
 }
 
@@ -23,7 +21,7 @@ export interface Quantiles {
 export interface Snapshot {
   /** Mode of the gate, as in {@link Mode}. */
   mode: "enforce" | "observe" | "off";
-  /** Whether new calls are rejected because {@link Gate.drain} was called. */
+  /** `true` if new calls are rejected because {@link Gate.drain} was called. */
   draining: boolean;
   /** Number of calls in progress, including queued calls and calls that wait for a retry. */
   active: number;
@@ -43,35 +41,37 @@ export interface ReplicaSnapshot {
    * its slots. `draining`: was removed from the pool, and leaves when its last call ends.
    */
   state: "in" | "suspect" | "down" | "trial" | "starting" | "draining";
-  /** Configured weight, relative to the other replicas. */
+  /**
+   * Configured weight: the share of calls that the replica gets in relation to the other replicas.
+   */
   weight: number;
-  /** Usable share of the replica's weight and slots, 0 to 1. Below 1 only during slow start. */
+  /** Usable part of the replica's weight and slots, 0 to 1. Below 1 only during slow start. */
   share: number;
-  /** Number of times that the replica got no more calls because it had failed. */
+  /** Number of times that calls were no longer sent to the replica because it had failed. */
   ejections: number;
   /**
-   * Current limit: the maximum number of slots of the replica in use at the same time. 0 if slots
-   * are not counted per replica.
+   * Current limit: the maximum number of slots of the replica in use at the same time. 0 if the
+   * gate does not count slots of single replicas.
    */
   limit: number;
   /** State of the adaptive limit of the replica, or null if the limit is fixed. */
   adaptive: LimitSnapshot | null;
   /** Number of slots of the replica that are in use now. */
   in_flight: number;
-  /** KV memory of the replica, or null if its size is not known. */
+  /** KV memory (key-value cache) of the replica's engine, or null if its size is not known. */
   kv: KvSnapshot | null;
   /** Number of requests of this gate at the replica now, including those that need no slot. */
   requests: number;
-  /** Estimated number of tokens of the requests that `requests` counts. */
+  /** Prompt tokens plus expected output tokens of the requests that `requests` counts. */
   tokens: number;
   /**
-   * Number of requests of other clients at the replica, from the latest read of its metrics; null
-   * if there was no recent one.
+   * Number of requests of other clients at the replica, from the latest poll of its metrics; null
+   * if there was no recent poll.
    */
   others: number | null;
-  /** Used share of the KV memory as the engine reports it, 0 to 1, or null if not known. */
+  /** Used share of the KV memory, 0 to 1, as the engine reports it; null if not known. */
   kv_usage: number | null;
-  /** Models that the replica serves, or null if not known. */
+  /** Names of the models that the replica serves, or null if they are not known. */
   models: string[] | null;
 }
 
@@ -86,19 +86,21 @@ export interface TargetSnapshot {
   adaptive: LimitSnapshot | null;
   /** Number of slots of the target that are in use now. */
   in_flight: number;
-  /** Maximum of `in_flight` so far. */
+  /** Maximum number of slots in use at the same time so far. */
   peak_in_flight: number;
   /**
-   * Number of calls that wait for a slot. In the target `others`, which further API keys share,
-   * also calls that wait for the end of a cool-down of their key.
+   * Number of calls that wait for a slot. In the target `others`, which serves the requests that
+   * match no configured target once there are 256 targets of such requests, also calls that wait
+   * for the end of a cool-down of their API key.
    */
   queue_depth: number;
   /**
-   * `open`: admits calls. `cooling`: in a cool-down. `probing`: one call tests whether the target
-   * has recovered. `ramping`: attempts are admitted at a growing rate after a cool-down.
+   * `open`: calls are admitted. `cooling`: no call is admitted until a cool-down ends. `probing`:
+   * one call tests whether the target has recovered. `ramping`: attempts are admitted at a growing
+   * rate after a cool-down.
    */
   state: "open" | "cooling" | "probing" | "ramping";
-  /** Remaining seconds of the cool-down, or null without one. */
+  /** Seconds until the cool-down ends, or null without one. */
   cool_for: number | null;
   /**
    * Seconds for which capacity has been reserved for a call that waited long and does not fit yet,
@@ -111,51 +113,63 @@ export interface TargetSnapshot {
    */
   gap_fraction: number;
   /**
-   * Number of retries that the retry budget allows now. A fraction counts toward the next retry.
+   * Number of retries that the retry budget allows now. The fractional part counts toward the next
+   * retry.
    */
   retry_budget: number;
   /**
    * Rates that the provider allows, by kind (`requests`, `tokens`, `input_tokens`, `output_tokens`,
-   * `requests_per_day`, `tokens_per_day`): configured ones, and those in the provider's headers.
+   * `requests_per_day`, `tokens_per_day`): configured ones, and those from the provider's headers.
+   * Empty if there are none.
    */
   budgets: Partial<Record<BudgetKind, BudgetSnapshot>>;
-  /** KV memory of the target, or null if `kv_tokens` is not set. */
+  /** KV memory (key-value cache) of the target's engine, or null if `kv_tokens` is not set. */
   kv: KvSnapshot | null;
   /** Replicas of a pool; empty for other targets. */
   replicas: ReplicaSnapshot[];
   /**
-   * Why the latest lookup of the replicas in DNS or in the file failed. The known replicas stay in
-   * use. Null if it succeeded, or if replicas are not looked up.
+   * Why the latest lookup of the replicas in DNS or in the file failed. The replicas found before
+   * stay in use. Null if the lookup succeeded, or if replicas are not looked up.
    */
   replicas_problem: string | null;
   /** State of each lane of the target, by name. */
   lanes: Record<"interactive" | "standard" | "batch", LaneSnapshot>;
   /** Total number of attempts that were sent. */
   attempts: number;
-  /** Total number of retries, by the class of the failure or another cause. */
+  /**
+   * Total number of retries, by cause: the class of the failed attempt's failure, or another cause.
+   */
   retries: Record<string, number>;
   /** Total number of failed attempts, by the class of the failure. */
   failed_attempts: Record<string, number>;
-  /** Total number of failed calls that were not retried, by reason. */
+  /**
+   * Total number of failures that were returned to the caller, by the reason why no retry was made.
+   */
   gave_up: Record<string, number>;
   /**
    * Total number of failures that started a cool-down or occurred during one, by kind:
    * `retry_after` (the provider asked to wait) or `outage` (repeated failures).
    */
   cool_downs: Record<string, number>;
-  /** Total number of rejected calls that were sent to the fallback target, by reason. */
+  /**
+   * Total number of rejected calls that were sent to the fallback target, by the reason of the
+   * rejection.
+   */
   fallbacks: Record<string, number>;
   /**
-   * Total number of second attempts for calls whose first token was late (hedges), by outcome:
-   * `sent`, `won` (produced the first token), `no_slot` and `no_budget` (not sent). Empty if the
-   * target is not a pool.
+   * Total number of second attempts (hedges) for calls whose first token was late, by outcome:
+   * `sent`, `won` (the hedge produced the first token), `no_slot` and `no_budget` (the hedge was
+   * not sent). Empty if the target is not a pool.
    */
   hedges: Record<string, number>;
-  /** Number of calls that mode `observe` would have delayed (`wait`) or rejected (by reason). */
+  /**
+   * Number of calls in mode `observe` that mode `enforce` would have queued (`wait`) or rejected
+   * (the reason), by that decision.
+   */
   would: Record<string, number>;
   /** Time from sending an attempt to its first token, in seconds. */
   upstream_ttft: Quantiles;
-  /** Time per output token after the first, in seconds. */
+  /** Mean time per output token of a response, without its first token, in seconds. */
   tpot: Quantiles;
   /**
    * State of each tenant of the target, by name. Tenants without a configuration share the totals
@@ -179,13 +193,18 @@ export type Cause = "slow_start" | "headroom" | "late" | "slow" | "refused" | "o
 
 /** One change of an adaptive limit. Consecutive increases with the same cause are one change. */
 export interface DecisionSnapshot {
-  /** Seconds since the limit changed. */
+  /** Seconds since the change. */
   ago: number;
-  /** Number of slots before the change. */
+  /** Value of the limit before the change, in slots. */
   from: number;
-  /** Number of slots after the change: equal to `from` if only `awaiting` was decreased. */
+  /**
+   * Value of the limit after the change, in slots. Equal to `from` if only `awaiting` was
+   * decreased.
+   */
   to: number;
-  /** Maximum number of calls that may await their first token after the change. */
+  /**
+   * Maximum number of calls that may await their first token at the same time, after the change.
+   */
   awaiting: number;
   /** Why the limit was changed. */
   cause: Cause;
@@ -193,7 +212,7 @@ export interface DecisionSnapshot {
 
 /** State of the adaptive limit of a target, replica or tool. */
 export interface LimitSnapshot {
-  /** Current number of slots: the value of the limit. */
+  /** Current value of the limit, in slots. */
   limit: number;
   /** The configured cap, which the limit never exceeds. */
   ceiling: number;
@@ -202,23 +221,24 @@ export interface LimitSnapshot {
   /** Maximum number of calls that may await their first token at the same time. */
   awaiting_limit: number;
   /**
-   * Whether the limit was never decreased, so that each call that meets the objective increases it
-   * by one. Always false with a percentile detector.
+   * `true` while the limit has never been decreased. During this time, each call that meets the
+   * objective increases it by one. Always false with a percentile detector.
    */
   slow_start: boolean;
   /**
-   * Objective in seconds from sending to the first token (targets) or to the end (tools); null
-   * without an objective.
+   * Objective in seconds: for targets, the part of the objective for the time to first token that
+   * the upstream may use; for tools, the duration of a call. Null without an objective.
    */
   objective: number | null;
   /**
    * Share of the recent calls that missed the objective, 0 to 1; null if no recent call could be
-   * compared with it.
+   * compared with the objective.
    */
   late: number | null;
   /**
-   * Evidence that the limit is too high, from 0. At 1 the limit is decreased. With a percentile
-   * detector: the measured quantile divided by the highest value that is tolerated.
+   * Evidence that the objective is missed, from 0. The limit is decreased when the evidence reaches
+   * 1. With a percentile detector: the measured quantile, divided by the upper bound of the
+   * tolerated range around the objective.
    */
   evidence: number;
   /** Number of times that the limit was decreased so far. */
@@ -226,15 +246,18 @@ export interface LimitSnapshot {
   /** Number of times that the limit was increased so far. */
   raises: number;
   /**
-   * Whether calls need more slots than the limit, although the limit was too high within the last
-   * minute or is at its minimum. If so, the upstream needs more replicas.
+   * `true` if calls need more slots than the limit, although the limit was too high within the last
+   * minute or is at its minimum. The upstream then needs more replicas.
    */
   saturated: boolean;
   /** The latest changes of the limit, oldest first. */
   decisions: DecisionSnapshot[];
 }
 
-/** What a rate of a provider counts. The last two are rates per day, the others per minute. */
+/**
+ * What a rate of a provider counts. `requests_per_day` and `tokens_per_day` are rates per day, the
+ * others are rates per minute.
+ */
 export type BudgetKind =
   | "requests"
   | "tokens"
@@ -250,35 +273,35 @@ export interface BudgetSnapshot {
   /** Length of the window that `limit` applies to, in seconds. */
   window: number;
   /**
-   * Number of requests or tokens that can be used now; 0 if there is a debt. The level rises at the
-   * rate, up to the amount of `burst` seconds.
+   * Number of requests or tokens that can be used now; 0 if there is a debt. Over time, the number
+   * increases up to the quota of `burst` seconds.
    */
   level: number;
   /**
-   * Number of requests or tokens by which calls exceeded their estimates. New calls wait until the
-   * rate has made up for them.
+   * Number of requests or tokens by which calls have exceeded the rate. New calls wait until the
+   * debt is repaid over time.
    */
   debt: number;
-  /** Whether `limit` was configured or is from the provider's headers. */
+  /** Source of `limit`: the configuration, or the headers of the provider's responses. */
   source: "configured" | "headers";
-  /** Maximum burst: the time, in seconds, whose requests or tokens can be used at once. */
+  /** Maximum burst, in seconds: the quota of this time can be used at the same moment. */
   burst: number;
   /**
    * What counts as the tokens of a call: input plus maximum output (`sum`), the larger of the two
-   * (`larger`), actual usage (`actual`) or `input` only.
+   * (`larger`), the input plus the output as it is produced (`actual`), or `input` only.
    */
   counting: "auto" | "sum" | "larger" | "actual" | "input";
 }
 
-/** KV memory of an engine, in tokens. */
+/** State of the KV memory (key-value cache) of an inference engine, in tokens. */
 export interface KvSnapshot {
   /** Size of the KV memory, in tokens. */
   capacity: number;
-  /** Tokens that calls may occupy: `capacity` minus the configured headroom. */
+  /** Number of tokens that calls may occupy: `capacity` minus the configured headroom. */
   usable: number;
-  /** Tokens that calls in flight occupy now, as far as the gate knows. */
+  /** Number of tokens that the calls in flight occupy now, as far as the gate has observed. */
   held: number;
-  /** Maximum number of tokens that the calls in flight are expected to occupy. */
+  /** Predicted maximum number of tokens that the calls in flight will occupy at the same time. */
   peak: number;
 }
 
@@ -286,7 +309,7 @@ export interface KvSnapshot {
 export interface LaneSnapshot {
   /** Number of slots that calls of the lane use now. */
   in_flight: number;
-  /** Number of calls in the lane's queue. */
+  /** Number of calls of the lane that wait for a slot now. */
   queue_depth: number;
   /** Number of slots that are reserved for the lane, at most the current limit. */
   floor: number;
@@ -296,34 +319,39 @@ export interface LaneSnapshot {
 export interface TenantSnapshot {
   /** Number of slots that calls of the tenant hold now. */
   in_flight: number;
-  /** Maximum of `in_flight` so far. */
+  /** Maximum number of slots that calls of the tenant used at the same time so far. */
   peak_in_flight: number;
   /** Number of calls of the tenant that wait for a slot now. */
   queue_depth: number;
   /** Number of slots that are reserved for the tenant now, at most the current limit. */
   floor: number;
   /**
-   * Number of tokens by which the tenant exceeded its own `tpm`. Its calls wait until the rate has
-   * made up for them.
+   * Number of tokens by which calls of the tenant exceeded its `tpm`. New calls of the tenant wait
+   * until the debt is repaid over time. 0 if `tpm` is not set.
    */
   debt: number;
   /** Total number of attempts that got a slot. */
   admitted: number;
-  /** Total number of completed calls that met the objective for the time to first token. */
+  /**
+   * Total number of completed calls that met the target's objective for the time to first token
+   * (`ttft`). 0 without an objective.
+   */
   objective_met: number;
   /** Total number of ended calls by outcome; for the outcomes, see {@link CallRecord}. */
   outcomes: Record<string, number>;
   /** Total number of rejected calls by reason; for the reasons, see {@link Reason}. */
   refused: Record<string, number>;
-  /** Total number of input tokens of ended calls. */
+  /** Total number of input tokens that the provider reported. */
   input_tokens: number;
-  /** Total number of output tokens of ended calls. */
+  /** Total number of output tokens that the provider reported. */
   output_tokens: number;
   /** Time that admitted calls spent in the queue, in seconds. */
   queue_wait: Quantiles;
-  /** Time from queueing a call to its first token, in seconds. */
+  /**
+   * Time from the start of a call to its first token, including the time in the queue, in seconds.
+   */
   ttft: Quantiles;
-  /** Time from queueing a completed call to its end, in seconds. */
+  /** Duration of completed calls, including the time in the queue, in seconds. */
   duration: Quantiles;
 }
 
@@ -335,7 +363,7 @@ export interface ToolSnapshot {
   adaptive: LimitSnapshot | null;
   /** Number of slots of the tool that are in use now. */
   in_flight: number;
-  /** Maximum of `in_flight` so far. */
+  /** Maximum number of slots in use at the same time so far. */
   peak_in_flight: number;
   /** Number of tasks that wait for a slot of the tool. */
   queue_depth: number;
@@ -346,8 +374,8 @@ export interface ToolSnapshot {
    */
   refused: Record<string, number>;
   /**
-   * Number of requests for the tool that mode `observe` would have delayed (`wait`) or rejected (by
-   * reason).
+   * Number of requests for the tool in mode `observe` that mode `enforce` would have queued
+   * (`wait`) or rejected (the reason), by that decision.
    */
   would: Record<string, number>;
   /**
@@ -364,16 +392,16 @@ export interface CallRecord {
   id: number;
   /** Label from `gate.run({ call }, ...)`, or null without a label. */
   label: string | null;
-  /** Name of the target that the call was assigned to. */
+  /** Name of the target to which the call was assigned. */
   target: string;
   /**
-   * Name of the target that rejected the call before it was sent to `target` as a fallback, or
-   * null.
+   * Name of the target that rejected the call, if the call was then sent to `target` as its
+   * fallback. Null otherwise.
    */
   fallback_from: string | null;
   /** Tenant of the call. */
   tenant: string;
-  /** Priority class of the call. */
+  /** Priority class (lane) of the call. */
   lane: "interactive" | "standard" | "batch";
   /** Model that the request names, or null if it names none. */
   model: string | null;
@@ -384,18 +412,24 @@ export interface CallRecord {
    * failed).
    */
   outcome: "completed" | "failed" | "refused" | "cancelled" | "truncated" | "timed_out" | "broken";
-  /** When the call was queued, in seconds since the Unix epoch. */
+  /** When the call was made, in seconds since the Unix epoch. */
   queued_at: number;
-  /** Seconds from queueing the call to its end. */
+  /** Seconds from `queued_at` until the end of the call. */
   duration: number;
-  /** Estimated input tokens when the last attempt was queued, or null if the body is not JSON. */
+  /**
+   * Estimated input tokens when the last attempt was queued, or null if the request body is not
+   * JSON.
+   */
   estimated_input_tokens: number | null;
   /**
-   * Estimated output tokens of all answers together when the last attempt was queued, or null if
-   * the body is not JSON.
+   * Estimated output tokens when the last attempt was queued, summed over all choices of the
+   * response. Null if the request body is not JSON.
    */
   estimated_output_tokens: number | null;
-  /** Maximum output tokens of all answers together, or null without a maximum. */
+  /**
+   * Maximum number of output tokens that the request allows, summed over all choices of the
+   * response. Null if the request sets no maximum.
+   */
   max_output_tokens: number | null;
   /**
    * Input tokens as the provider counted them, including cached ones, or null if it did not report
@@ -412,8 +446,8 @@ export interface CallRecord {
 }
 
 /**
- * One attempt of a call. Times are in seconds since the call's `queued_at`. A time is null if the
- * attempt ended before.
+ * One attempt of a call. Times are in seconds since the call's `queued_at`. If the attempt ended
+ * before the event, the time is null.
  */
 export interface AttemptRecord {
   /** When the attempt was queued, in seconds since `queued_at` of the call. */
@@ -421,22 +455,29 @@ export interface AttemptRecord {
   /** Seconds from `queued_at` of the call until the attempt got a slot; null if it got none. */
   admitted_at: number | null;
   /**
-   * Slots of the target in use just after the admission, including that of the attempt; null if the
-   * attempt got no slot.
+   * Number of slots of the target in use just after the admission, including that of the attempt;
+   * null if the attempt got no slot.
    */
   in_flight: number | null;
-  /** Base URL of the replica, or null if the target is not a pool. */
+  /**
+   * Base URL of the replica whose slot the attempt got. Null if the target is not a pool, or if the
+   * attempt got no slot.
+   */
   replica: string | null;
   /** Seconds from `queued_at` of the call until the request was sent; null if it was not sent. */
   sent_at: number | null;
   /** Seconds from `queued_at` of the call until the first token; null if none arrived. */
   first_token_at: number | null;
   /**
-   * Seconds from `queued_at` of the call until the slot was released; null if there was no slot.
+   * Seconds from `queued_at` of the call until the slot was released; null if the attempt got no
+   * slot.
    */
   released_at: number | null;
   /** HTTP status of the upstream, or null if no response arrived. */
   status: number | null;
-  /** Seconds of backoff before the next attempt was queued, or null for the last attempt. */
+  /**
+   * Duration of the backoff after the attempt, in seconds. Null if no retry with a backoff
+   * followed.
+   */
   backoff: number | null;
 }

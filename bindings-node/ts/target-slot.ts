@@ -15,7 +15,7 @@ export class TargetSlot {
   readonly #native: NativeSlot;
 
   /**
-   * Wraps a native slot, which {@link Gate.slot} owns.
+   * Wraps a native slot, which {@link Gate.slot} releases.
    *
    * @internal
    */
@@ -33,13 +33,14 @@ export class TargetSlot {
   }
 
   /**
-   * Reports that the upstream failed the call, and cools the target down accordingly. Only the
-   * first report counts.
+   * Reports that the upstream failed the call. A transient failure, such as 429, 503 or 529, can
+   * start a cool-down of the target. Only the first report counts.
    *
    * @param status - HTTP status. For gRPC codes: RESOURCE_EXHAUSTED is 429, UNAVAILABLE 503,
    * DEADLINE_EXCEEDED 504, INTERNAL 500. Undefined if the connection failed.
-   * @param retryAfter - Seconds that the upstream asked to wait. No call is admitted until then.
-   * @returns Whether the same call may succeed later.
+   * @param retryAfter - Delay in seconds that the upstream asked for. The target admits no call
+   * during this time. Undefined if the upstream asked for no delay.
+   * @returns `true` if the same call may succeed later.
    * @throws `RangeError` if an argument is invalid; `Error` if the slot was released.
    */
   failed(status?: number, retryAfter?: number): boolean {

@@ -14,8 +14,8 @@ import { warnOfHeldSlot } from "./warnings.js";
 const asyncDispose: typeof Symbol.asyncDispose = Symbol.asyncDispose ?? Symbol.for("Symbol.asyncDispose");
 
 /**
- * A slot of a tool. It is held until `release`, the end of an `await using`, or its garbage
- * collection.
+ * A slot of a tool. It is occupied until `release` is called, an `await using` block ends, or this
+ * object is collected as garbage.
  */
 export class ToolSlot {
   readonly #permit: NativePermit;
@@ -54,10 +54,10 @@ export class ToolSlot {
 /** Options of {@link Gate.tool} and {@link Gate.acquireTool}. */
 export interface ToolOptions extends WaitOptions {
   /**
-   * Whether to release the model slots that are held inside this {@link Gate.run} while the tool is
-   * waited for and held. Default: false. The rest of each response is read ahead, up to 1 MiB, and
-   * the slot is released when the response has ended. The response can then be read as usual. A
-   * longer response keeps its slot, and so does a slot from {@link Gate.slot}. Outside of
+   * `true` to release the model slots that are held inside this {@link Gate.run} while the caller
+   * waits for the tool or holds it. Default: false. The rest of each response is read ahead, up to
+   * 1 MiB, and the slot is released when the response has ended. The response can then be read as
+   * usual. A longer response keeps its slot, and so does a slot from {@link Gate.slot}. Outside of
    * `gate.run` the option has no effect.
    */
   yieldSlot?: boolean | undefined;

@@ -9,10 +9,11 @@ const MAX_WARNINGS = 1024;
 const warnedLines = new Set<string>();
 
 /**
- * Emits a process warning for a caller that waits for a tool while it holds a model slot.
+ * Emits a process warning for a caller that waits for a tool while it holds a model slot. `text` is
+ * the message.
  *
- * Each line of the program is warned about once. Must be called before the first `await`, because
- * the caller is on the stack only until then.
+ * Only one warning is emitted for each line of the program. Must be called before the first
+ * `await`, because the caller is on the stack only until then.
  */
 export function warnOfHeldSlot(text: string): void {
   const site = callerLine();
@@ -22,8 +23,8 @@ export function warnOfHeldSlot(text: string): void {
 }
 
 /**
- * Returns the first line of the stack that is outside this package and Node, or "" if there is
- * none.
+ * Returns the first line of the stack trace that is outside this package and Node, or "" if there
+ * is none.
  */
 function callerLine(): string {
   const at = { stack: "" };

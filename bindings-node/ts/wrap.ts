@@ -29,7 +29,7 @@ export function fetchOf(client: object): Fetch {
 }
 
 /**
- * Returns a copy of an SDK client with these options, made by the SDK's own `withOptions`.
+ * Returns a copy of an SDK client, made by the SDK's own `withOptions` with these options.
  *
  * @throws `TypeError` if the object is not a supported client.
  */

@@ -13,7 +13,7 @@ use crate::bridge::{Outcome, Port, Ready, block_on, runtime};
 use crate::response::Answer;
 
 /// The sending side of a streamed request body, whose chunks Python produces. At most one chunk is
-/// in transit, so that a slow upstream slows the program.
+/// buffered, so that a slow upstream slows the program.
 #[pyclass(frozen, module = "tidegate._native")]
 pub(crate) struct Upload(UploadChannel);
 
@@ -31,8 +31,12 @@ impl Upload {
         self.0.offer(chunk)
     }
 
-    /// Returns an asyncio future that completes when the upload can take its next chunk or the
-    /// request no longer reads the body, and the number that cancels the wait.
+    /// Starts to wait until the upload can take its next chunk or the request no longer reads the
+    /// body. Returns an asyncio future that completes then, and the number that cancels the wait.
+    ///
+    /// # Errors
+    ///
+    /// `RuntimeError` if the upload has ended.
     fn ready(&self, port: &Bound<'_, Port>) -> PyResult<(Py<PyAny>, u64)> {
         let sender = self.sender()?;
         Port::submit(port, async move {
@@ -57,7 +61,8 @@ impl Upload {
         self.0.take_body().ok_or_else(|| PyRuntimeError::new_err("this upload was sent already"))
     }
 
-    /// Returns the sender of the upload, with which a caller can wait to send a chunk.
+    /// Returns the sender of the upload, with which a caller can wait until the next chunk can be
+    /// sent.
     ///
     /// # Errors
     ///
@@ -67,8 +72,8 @@ impl Upload {
     }
 }
 
-/// A call in flight whose request body the calling thread produces. If it is dropped, the call
-/// continues, and its response is discarded.
+/// A call in flight for which the calling thread produces the request body chunk by chunk. If it is
+/// dropped, the call continues, and its response is discarded.
 #[pyclass(frozen, module = "tidegate._native")]
 pub(crate) struct UploadCall {
     state: Mutex<State>,
@@ -97,7 +102,7 @@ impl UploadCall {
         Ok(Self { state: Mutex::new(State::Running(answer)), abort })
     }
 
-    /// Returns the state, and leaves the call in the state `Over`.
+    /// Returns the state of the call, and sets it to `Over`.
     fn take(&self) -> State {
         std::mem::replace(&mut *self.state.lock(), State::Over)
     }
@@ -105,8 +110,13 @@ impl UploadCall {
 
 #[pymethods]
 impl UploadCall {
-    /// Blocks until the upload can take `chunk`, and sends it. Returns False if the response has
-    /// arrived or the request no longer reads the body.
+    /// Blocks until the upload can take `chunk`, and sends it. Returns True if the chunk was sent.
+    /// Returns False if the call already has a response or an error, or if the request no longer
+    /// reads the body.
+    ///
+    /// # Errors
+    ///
+    /// `RuntimeError` if the upload has ended, or the exception of a signal handler.
     fn feed(&self, py: Python<'_>, upload: &Bound<'_, Upload>, chunk: &[u8]) -> PyResult<bool> {
         let (sender, chunk) = (upload.get().sender()?, Bytes::copy_from_slice(chunk));
         let State::Running(mut answer) = self.take() else { return Ok(false) };
@@ -121,7 +131,8 @@ impl UploadCall {
         Ok(fed)
     }
 
-    /// Blocks until the call has ended. Returns the reply, or the error as an exception object.
+    /// Blocks until the response head has arrived or the call has failed. Returns the reply, or the
+    /// error as an exception object.
     fn result(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
         let answer = match self.take() {
             State::Running(answer) => {

@@ -35,13 +35,13 @@ impl Context {
         context.map(Self).map_err(argument_error)
     }
 
-    /// The name of the tenant, among which capacity is shared fairly; None for the default tenant.
+    /// The name of the tenant; None for the default tenant. Tenants share capacity fairly.
     #[getter]
     fn tenant(&self) -> Option<&str> {
         self.0.tenant.as_deref()
     }
 
-    /// The name of the priority class.
+    /// The name of the priority class (lane).
     #[getter]
     fn lane(&self) -> &'static str {
         self.0.lane.as_str()
@@ -53,20 +53,22 @@ impl Context {
         self.0.call.as_deref()
     }
 
-    /// The seconds until the deadline: 0 if it has passed, None without a deadline.
+    /// The seconds from now until the deadline: 0 if it has passed, None without a deadline.
     #[getter]
     fn remaining(&self) -> Option<f64> {
         remaining(&self.0, runtime::now)
     }
 }
 
-/// Returns the context that Python passed, or the default context for `None`, for calls of the
-/// asyncio task or thread with the number `task`. If `task` is `None`, the calls belong to no task.
+/// Returns the context that Python passed, or the default context if `context` is `None`. `task` is
+/// the number of the asyncio task or thread that makes the calls. If it is `None`, the calls belong
+/// to no task.
 pub(crate) fn resolve(context: Option<&Bound<'_, Context>>, task: Option<u64>) -> tidegate::Context {
     tidegate::Context { task: task.map(TaskId::from_number), ..inherited(context) }
 }
 
-/// Returns the context that Python passed, or the default context for `None`. Its task is not set.
+/// Returns the context that Python passed, or the default context if `context` is `None`, without a
+/// task.
 pub(crate) fn inherited(context: Option<&Bound<'_, Context>>) -> tidegate::Context {
     context.map(|context| context.get().0.clone()).unwrap_or_default()
 }

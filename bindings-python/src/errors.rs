@@ -52,7 +52,7 @@ pub(crate) fn argument_error(argument: InvalidArgument) -> PyErr {
 
 /// Creates the exception for an error with these parts. Conformance tests
 /// (`tests/vectors/errors.json`) need this, because they cannot provoke every error. Returns None
-/// if the core has no error of this `kind` with this `reason`.
+/// if the core has no error of this `kind` with this `reason`. `retry_after` is in seconds.
 #[pyfunction]
 #[pyo3(signature = (kind, message, reason=None, target=None, retry_after=None, queue_position=None))]
 pub(crate) fn error(

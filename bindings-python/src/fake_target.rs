@@ -14,7 +14,8 @@ pub(crate) struct FakeTarget(FakeTargetHandle);
 
 #[pymethods]
 impl FakeTarget {
-    /// Creates a target that is not installed yet. `script` is JSON, and contains the answers.
+    /// Creates a target that is not installed yet. `script` is a JSON text with the answers that
+    /// the target gives.
     #[new]
     fn new(script: &str) -> PyResult<Self> {
         FakeTargetHandle::new(script).map(Self).map_err(argument_error)
@@ -43,7 +44,8 @@ impl FakeTarget {
         self.0.uninstall();
     }
 
-    /// Counts the times of later attempts from now on, instead of from the installation.
+    /// Sets the moment from which the times of later attempts are counted to now. Before, they are
+    /// counted from the installation.
     fn reset_start_time(&self) {
         self.0.target().start(runtime::now());
     }
@@ -75,8 +77,8 @@ impl FakeTarget {
     }
 }
 
-/// On virtual time, runs everything that is ready, so that calls whose futures were dropped have
-/// ended. Has no effect on real time.
+/// On virtual time, runs all tasks that are ready. Afterwards, the calls whose futures were dropped
+/// have ended. Has no effect on real time.
 fn finish_dropped_work(py: Python<'_>) {
     if let Some(time) = runtime::virtual_time() {
         py.detach(|| time.run_ready());

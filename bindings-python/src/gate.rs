@@ -25,7 +25,7 @@ use crate::request::RequestParts;
 use crate::response::{Answer, ReadAhead, run_call};
 use crate::tool_slot::{ToolRequest, YIELD_OPTION};
 
-/// A gate of the process.
+/// The native gate that `tidegate.Gate` wraps.
 ///
 /// In a forked child process, the gate starts again from its configuration, because the child
 /// cannot use the slots and connections of its parent. The same happens in each test [`world`],
@@ -65,9 +65,9 @@ impl Gate {
         Ok(Self { config, replicas: DynamicReplicas::default(), proxies, worlds })
     }
 
-    /// Calls `f` with the gate of the current test world, and returns its result. Opens the gate
-    /// first if it is not open in this world. `f` must not wait or run Python code, because the
-    /// lock on the worlds is held.
+    /// Calls `f` with the open gate of the current test world, and returns the result of `f`. Opens
+    /// the gate first if it is not open in this world. `f` must not wait or run Python code,
+    /// because the lock on the worlds is held.
     fn with<T>(&self, py: Python<'_>, f: impl FnOnce(&OpenGate) -> T) -> PyResult<T> {
         loop {
             if let Some(open) = self.worlds.lock().present().and_then(RuntimeBound::get) {
@@ -78,7 +78,7 @@ impl Gate {
     }
 
     /// Switches to the current test world: an installed fake target, a virtual clock, or neither.
-    /// Opens the gate if this world, or this forked child process, is new to it.
+    /// Opens the gate if it was not opened in this world, or in this forked child process, before.
     fn enter_world(&self, py: Python<'_>) -> PyResult<()> {
         // Not under the lock: opening can fail, and raising the error runs Python code.
         let is_known = self.worlds.lock().has_value(RuntimeBound::is_usable);
@@ -88,7 +88,7 @@ impl Gate {
         Ok(())
     }
 
-    /// Opens the gate again for a new world, with the replicas that Python has set.
+    /// Opens the gate again for a new world, with the replicas that the program has set.
     fn reopen(&self, py: Python<'_>) -> PyResult<RuntimeBound<OpenGate>> {
         let open = open(py, &self.config, self.proxies.as_ref())?;
         if let Some(open) = open.get() {
@@ -103,8 +103,8 @@ impl Gate {
         self.with(py, |open| open.gate.clone())
     }
 
-    /// Calls `f` with the gate, without the GIL, and returns its result. Enters the runtime first,
-    /// because the gate reads the runtime's clock.
+    /// Calls `f` with the gate of the current world, without the GIL, and returns the result of
+    /// `f`. Enters the runtime first, because the gate reads the runtime's clock.
     fn query<T: Send>(&self, py: Python<'_>, f: impl FnOnce(&tidegate::Gate) -> T + Send) -> PyResult<T> {
         let (gate, runtime) = (self.gate(py)?, runtime::handle()?);
         Ok(py.detach(move || {
@@ -113,7 +113,8 @@ impl Gate {
         }))
     }
 
-    /// Converts the arguments of a call into the future that makes the call.
+    /// Returns the future that makes a call. `request` contains the arguments of the call
+    /// ([`RequestParts`]).
     fn call(
         &self,
         request: &Bound<'_, PyTuple>,
@@ -122,8 +123,9 @@ impl Gate {
         Ok(run_call(client, request, failures, ReadAhead::Yes))
     }
 
-    /// Converts the arguments of a call into its client, its request, and its failure mode.
-    /// `is_custom` is `true` if the client's own transport makes the exchanges.
+    /// Returns the client, the request and the failure mode of a call. `request` contains the
+    /// arguments of the call ([`RequestParts`]). `is_custom` is `true` if the client's own
+    /// transport makes the exchanges.
     fn prepare(
         &self,
         request: &Bound<'_, PyTuple>,
@@ -182,8 +184,8 @@ impl Gate {
         Self::from_config(py, py.detach(|| config_file::read(path)))
     }
 
-    /// Whether clients can bypass the gate: its mode is `off`, and no target is a pool. Only the
-    /// gate can resolve the address of a pool.
+    /// Returns `true` if clients can bypass the gate, because its mode is `off` and no target is a
+    /// pool. Only the gate can resolve the address of a pool.
     #[getter]
     fn can_bypass(&self, py: Python<'_>) -> PyResult<bool> {
         self.with(py, |open| open.gate.is_bypassed())
@@ -252,8 +254,8 @@ impl Gate {
         py.detach(|| to_json(&gate.calls().records())).map_err(argument_error)
     }
 
-    /// Returns the state of the active call with this number or label, and what it waits for, as
-    /// JSON. None if no such call is active.
+    /// Returns the state of the active call or wait for a tool with this number or label, and the
+    /// rule that blocks it, as JSON. None if none is active.
     fn explain(&self, py: Python<'_>, call: CallName) -> PyResult<Option<String>> {
         let explanation = self.query(py, |gate| match &call {
             CallName::Number(id) => gate.explain(*id),
@@ -262,29 +264,30 @@ impl Gate {
         explanation.as_ref().map(to_json).transpose().map_err(argument_error)
     }
 
-    /// Returns the state of the active calls, and what they wait for, as a JSON list of at most
-    /// `limit` calls.
+    /// Returns the state of the active calls and of the waits for tools, and the rules that block
+    /// them, as a JSON list of at most `limit` entries. Those that wait come before the others, and
+    /// older ones come first in both groups.
     fn explain_all(&self, py: Python<'_>, limit: usize) -> PyResult<String> {
         self.query(py, |gate| to_json(&gate.explain_all(limit)))?.map_err(argument_error)
     }
 
-    /// Starts a call. Returns the asyncio future of its reply or error, and the number that cancels
-    /// the call.
+    /// Starts a call. `request` contains the fields of [`RequestParts`] in their order. Returns the
+    /// asyncio future of the reply or error, and the number that cancels the call.
     #[pyo3(signature = (port, *request))]
     fn send(&self, port: &Bound<'_, Port>, request: &Bound<'_, PyTuple>) -> PyResult<(Py<PyAny>, u64)> {
         Port::submit(port, self.call(request)?)
     }
 
-    /// Makes a call, and blocks until it has ended. Returns the reply, or the error as an exception
-    /// object.
+    /// Makes a call, and blocks until its response head has arrived or the call has failed. Returns
+    /// the reply, or the error as an exception object. For `request`, see [`Self::send`].
     #[pyo3(signature = (*request))]
     fn send_blocking(&self, py: Python<'_>, request: &Bound<'_, PyTuple>) -> PyResult<Py<PyAny>> {
         Box::new(block_on(py, self.call(request)?)?).into_python(py)
     }
 
-    /// Starts a call whose exchanges the client's own transport makes. `serve` is called with each
-    /// exchange, and returns the asyncio task that makes it. The return values are those of
-    /// [`Self::send`].
+    /// Starts a call whose exchanges the client's own transport makes. For each exchange, `serve`
+    /// is called, and returns the asyncio task that makes the exchange. The return values are those
+    /// of [`Self::send`].
     #[pyo3(signature = (port, serve, *request))]
     fn send_custom(
         &self,
@@ -300,7 +303,8 @@ impl Gate {
         Port::submit(port, run_call(client, request, failures, ReadAhead::Yes))
     }
 
-    /// Prepares a call whose exchanges the calling thread makes with the client's own transport.
+    /// Creates a call whose exchanges the calling thread makes with the client's own transport.
+    /// [`CustomCall::wait`] starts it.
     #[pyo3(signature = (*request))]
     fn start_custom(&self, request: &Bound<'_, PyTuple>) -> PyResult<CustomCall> {
         let (client, mut request, failures) = self.prepare(request, true)?;
@@ -312,7 +316,7 @@ impl Gate {
         })
     }
 
-    /// Starts a call whose request body the calling thread produces.
+    /// Starts a call for which the calling thread produces the request body chunk by chunk.
     #[pyo3(signature = (*request))]
     fn start_upload(&self, request: &Bound<'_, PyTuple>) -> PyResult<UploadCall> {
         UploadCall::start(self.call(request)?)
@@ -320,7 +324,8 @@ impl Gate {
 
     /// Requests a slot of a tool: takes a free slot, or joins the queue. `task` is the number of
     /// the caller's asyncio task or thread; None in a callback of an event loop. If `yield_slot` is
-    /// True, the model slots of that task can be released while it waits for the tool and holds it.
+    /// True, the model slots of that task can be released while the task waits for the tool or uses
+    /// it.
     fn request_tool(
         &self,
         py: Python<'_>,
@@ -335,9 +340,9 @@ impl Gate {
         })
     }
 
-    /// Waits for a slot of a target. Returns the asyncio future of the slot or error, and the
-    /// number that cancels the wait. `task` is the number of the caller's asyncio task or thread;
-    /// None in a callback of an event loop.
+    /// Starts to wait for a slot of a target. Returns the asyncio future of the slot or error, and
+    /// the number that cancels the wait. `task` is the number of the caller's asyncio task or
+    /// thread; None in a callback of an event loop.
     fn acquire_slot(
         &self,
         port: &Bound<'_, Port>,
@@ -349,8 +354,8 @@ impl Gate {
         Port::submit(port, SlotHandle::acquire(gate, target, resolve(context, task)))
     }
 
-    /// Blocks until a slot of a target is free. Returns the slot, or the error as an exception
-    /// object.
+    /// Blocks until a slot of a target is granted. Returns the slot, or the error as an exception
+    /// object. For `task`, see [`Self::acquire_slot`].
     fn acquire_slot_blocking(
         &self,
         py: Python<'_>,
@@ -362,9 +367,9 @@ impl Gate {
         Box::new(block_on(py, slot)?).into_python(py)
     }
 
-    /// Rejects new calls from now on, and waits until no call is active, for at most `patience`
-    /// seconds. Returns an asyncio future, whose result is the number of calls that are then still
-    /// active, and the number that cancels the wait.
+    /// Rejects new calls from now on, and starts to wait until no call is active, for at most
+    /// `patience` seconds. Returns an asyncio future and the number that cancels the wait. The
+    /// result of the future is the number of calls that are still active at the end of the wait.
     fn drain(&self, port: &Bound<'_, Port>, patience: f64) -> PyResult<(Py<PyAny>, u64)> {
         let (gate, patience) =
             (self.gate(port.py())?, seconds("patience", patience).map_err(argument_error)?);
@@ -372,14 +377,14 @@ impl Gate {
     }
 
     /// Rejects new calls from now on, and blocks until no call is active, for at most `patience`
-    /// seconds. Returns the number of calls that are then still active.
+    /// seconds. Returns the number of calls that are still active at the end of the wait.
     fn drain_blocking(&self, py: Python<'_>, patience: f64) -> PyResult<usize> {
         let (gate, patience) = (self.gate(py)?, seconds("patience", patience).map_err(argument_error)?);
         block_on(py, async move { gate.drain(patience).await })
     }
 }
 
-/// The way in which a caller names a call to be explained: by its number or its label.
+/// The number or the label of a call that is to be explained.
 #[derive(FromPyObject)]
 enum CallName {
     Number(u64),

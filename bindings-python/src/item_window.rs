@@ -6,8 +6,8 @@ use tidegate_bindings::MapWindow;
 use crate::bridge::{Port, Ready, Scope};
 use crate::context::{Context, inherited};
 
-/// The limit on the number of items of one map that run at the same time, and the scope of the
-/// threads that run the items.
+/// The limit on the number of items of one map that run at the same time, the group in which the
+/// calls of the items are counted, and the scope of the threads that run the items.
 #[pyclass(frozen, module = "tidegate._native")]
 pub(crate) struct Window {
     window: MapWindow,
@@ -44,22 +44,22 @@ impl Window {
         self.window.end();
     }
 
-    /// Calls `function` with an item on the current thread, and returns its result.
-    /// [`Self::cancel_threads`] ends waits of the function for the gate.
+    /// Calls `function` with an item on the current thread, and returns its result. If
+    /// [`Self::cancel_threads`] is called, the waits of the function for the gate end.
     fn run_item(&self, function: &Bound<'_, PyAny>, item: &Bound<'_, PyAny>) -> PyResult<Py<PyAny>> {
         let _inside = self.scope.enter();
         function.call1((item,)).map(Bound::unbind)
     }
 
-    /// Ends the waits for the gate in the threads of this map, now and later, because nobody needs
-    /// the results of its items.
+    /// Ends the waits for the gate in the threads of this map, now and later. Called when the
+    /// results of the items are no longer needed.
     fn cancel_threads(&self) {
         self.scope.cancel();
     }
 
-    /// Waits until one more item may start although none has ended. Called after `begin` has
-    /// returned False. Returns an asyncio future that completes then, and the number that cancels
-    /// the wait.
+    /// Starts to wait until `begin` may return True again because calls of the running items got
+    /// slots. Returns an asyncio future that completes then, and the number that cancels the wait.
+    /// Does not wait for the end of an item. Called after `begin` has returned False.
     fn ready(&self, port: &Bound<'_, Port>) -> PyResult<(Py<PyAny>, u64)> {
         let ready = self.window.ready();
         Port::submit(port, async move {

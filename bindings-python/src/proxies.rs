@@ -17,7 +17,7 @@ pub(crate) struct ClientProxies(pub(crate) ProxyRules);
 /// everything. A proxy of `None` is a direct connection.
 type Mount = (String, String, Option<u16>, Option<String>, Option<String>);
 
-/// Creates the gate's own HTTP transport. `rules` selects the proxies; `None` uses none.
+/// Creates the gate's own HTTP transport. `rules` selects the proxies; `None` uses no proxies.
 pub(crate) fn transport(config: TransportConfig, rules: Option<&ProxyRules>) -> Result<Http, Error> {
     Http::with_proxies(config, rules.cloned().unwrap_or_default())
 }
@@ -80,7 +80,8 @@ fn rule((scheme, host, port, network, proxy): Mount) -> Result<ProxyRule, Error>
     })
 }
 
-/// Parses the host of a mount in the syntax of httpx's `URLPattern`.
+/// Returns the host pattern of a mount. `host` is in the syntax of httpx's `URLPattern`; an empty
+/// text matches every host.
 fn host_pattern(host: &str) -> HostPattern {
     match (host.strip_prefix("*."), host.strip_prefix('*')) {
         _ if host.is_empty() => HostPattern::Any,

@@ -24,12 +24,12 @@ pub(crate) struct RequestParts<'py> {
     headers: Bound<'py, PyList>,
     /// The body: bytes, an [`Upload`], or None if the client's own transport reads the body itself.
     body: Bound<'py, PyAny>,
-    /// The read timeout in seconds. `None` sets no limit.
+    /// The read timeout of the client in seconds. `None` sets no limit.
     read: Option<f64>,
     /// The maximum wait for a slot in seconds. `None` sets no limit.
     pool: Option<f64>,
     context: Option<Bound<'py, Context>>,
-    /// Whether the retries of the calling SDK are switched off.
+    /// `true` if the retries of the calling SDK are switched off.
     is_wrapped: bool,
     /// The number of the caller's asyncio task or thread; `None` if a callback of an event loop
     /// makes the call.
@@ -51,8 +51,8 @@ impl<'py> RequestParts<'py> {
         FailureMode::for_request(request.headers(), mode, self.is_wrapped)
     }
 
-    /// Builds the request. `is_custom` is `true` if the client's own transport sends it; that
-    /// transport applies its own rules to the `host` header.
+    /// Builds the request. `is_custom` is `true` if the client's own transport sends it. The `host`
+    /// header is then left unchanged, because that transport applies its own rules to it.
     ///
     /// # Errors
     ///
@@ -114,12 +114,13 @@ fn body(body: &Bound<'_, PyAny>) -> PyResult<RequestBody> {
     Ok(Bytes::copy_from_slice(bytes).into())
 }
 
-/// Converts a timeout of httpx in seconds. `None` and infinity set no limit, and a negative number
-/// counts as 0.
+/// Converts a timeout of httpx, in seconds, into a duration. Returns `None`, which means no limit,
+/// for `None` and infinity. A negative number counts as 0. `name` is the name of the timeout in the
+/// error message.
 ///
 /// # Errors
 ///
-/// `ValueError` if the timeout is not a number. `name` is its name in the message.
+/// `ValueError` if the timeout is not a number.
 fn timeout(name: &str, seconds: Option<f64>) -> PyResult<Option<Duration>> {
     match seconds {
         Some(seconds) if seconds.is_nan() => Err(PyValueError::new_err(format!(

@@ -29,12 +29,12 @@ pub(crate) struct Answer {
     stream: BodyStream,
 }
 
-/// Whether the part of the body that has arrived with the head is read at once.
+/// Whether the part of the body that has already arrived is read before the response is returned.
 #[derive(Clone, Copy)]
 pub(crate) enum ReadAhead {
     Yes,
-    /// Used if the calling thread itself delivers the body, which it cannot do while it reads the
-    /// body.
+    /// Nothing is read. Used if the calling thread itself delivers the body, because it cannot
+    /// deliver and read at the same time.
     No,
 }
 
@@ -79,8 +79,8 @@ impl Outcome for Chunk {
     }
 }
 
-/// A response. Dropping it ends the exchange. The garbage collector drops streams that the program
-/// has not closed.
+/// A response. Dropping it ends the exchange. The garbage collector drops responses that the
+/// program has not closed.
 #[pyclass(frozen, module = "tidegate._native")]
 pub(crate) struct Reply {
     #[pyo3(get)]
@@ -111,7 +111,7 @@ impl Reply {
         Ok(list)
     }
 
-    /// The HTTP version, as in httpx's `extensions["http_version"]`.
+    /// The HTTP version as bytes, in the form of httpx's `extensions["http_version"]`.
     #[getter]
     fn http_version(&self) -> &'static [u8] {
         match self.version {
@@ -129,7 +129,7 @@ impl Reply {
     }
 
     /// Returns the next chunk as bytes, None at the end of the body, or an error as an exception
-    /// object. If none of these has arrived, returns an asyncio future of it.
+    /// object. If none of these has arrived, returns an asyncio future of the next one.
     fn pull(&self, py: Python<'_>, port: &Bound<'_, Port>) -> PyResult<Py<PyAny>> {
         let reader = {
             let mut reader = self.reader.lock();
@@ -155,8 +155,8 @@ impl Reply {
         }
     }
 
-    /// Ends the exchange now, and releases its slot. With `port`, also ends a read that waits on
-    /// that event loop. Idempotent.
+    /// Ends the exchange now, and releases its slot. If `port` is given, also ends a pending read
+    /// on that event loop. Idempotent.
     #[pyo3(signature = (port=None))]
     fn close(&self, port: Option<&Bound<'_, Port>>) {
         self.stream.close();

@@ -1,4 +1,4 @@
-//! A slot of a target that Python holds.
+//! A slot of a target (the permission for one call in flight) that Python owns.
 
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
@@ -8,13 +8,13 @@ use tidegate_bindings::{SlotHandle, seconds, status_code};
 use crate::bridge::Outcome;
 use crate::errors::{self, argument_error};
 
-/// A slot of a target, for a call that is not made with a client of the gate. Dropping it releases
-/// the slot.
+/// A slot of a target, for a call that is not made with a client of the gate. If the slot is
+/// dropped, it is released.
 #[pyclass(frozen, module = "tidegate._native")]
 pub(crate) struct Slot(SlotHandle);
 
 impl Slot {
-    /// Calls `f` with the slot, and returns its result.
+    /// Calls `f` with the slot, and returns the result of `f`.
     ///
     /// # Errors
     ///
@@ -36,18 +36,19 @@ impl Slot {
         self.with(|slot| slot.replica().map(str::to_owned))
     }
 
-    /// Reports that the call succeeded, as leaving the `with` block without an exception does. Only
-    /// the first report counts.
+    /// Reports that the call succeeded. Leaving the `with` block without an exception does the
+    /// same. Only the first report counts.
     fn succeeded(&self) -> PyResult<()> {
         self.with(tidegate::Slot::succeeded)
     }
 
-    /// Reports that the upstream failed the call. Returns whether the same call may succeed later.
+    /// Reports that the upstream failed the call. Returns True if the same call may succeed later.
     /// Only the first report counts.
     ///
     /// `status` is the HTTP status, or None if the connection failed. gRPC's RESOURCE_EXHAUSTED is
-    /// 429, UNAVAILABLE 503, DEADLINE_EXCEEDED 504, and INTERNAL 500. `retry_after` is in seconds:
-    /// the target admits no call before then. None means that the upstream named no time.
+    /// 429, UNAVAILABLE 503, DEADLINE_EXCEEDED 504, and INTERNAL 500. `retry_after` is the delay in
+    /// seconds that the upstream asked for, during which the target admits no call. None means that
+    /// the upstream asked for no delay.
     #[pyo3(signature = (status=None, retry_after=None))]
     fn failed(&self, status: Option<u16>, retry_after: Option<f64>) -> PyResult<bool> {
         let status = status.map(|status| status_code(status.into())).transpose().map_err(argument_error)?;

@@ -1,4 +1,4 @@
-//! A slot of a tool that Python holds or waits for.
+//! A slot of a tool (the permission for one use of the tool) that Python owns or waits for.
 
 use parking_lot::Mutex;
 use pyo3::exceptions::PyRuntimeError;
@@ -10,7 +10,8 @@ use crate::bridge::{Outcome, Port, block_on};
 use crate::context::Context;
 use crate::errors;
 
-/// The Python spelling of the option that releases the caller's model slots during the wait.
+/// The Python spelling of the option that releases the caller's model slots while the caller waits
+/// for a tool or uses it.
 pub(crate) const YIELD_OPTION: &str = "gate.tool(..., yield_slot=True)";
 
 /// A request for a slot of a tool. Until a wait has started, dropping it removes the request from
@@ -31,15 +32,15 @@ impl ToolRequest {
 
 #[pymethods]
 impl ToolRequest {
-    /// The warning for a caller that has to wait for the tool and keeps a model slot meanwhile.
-    /// None if the caller need not wait or keeps no model slot.
+    /// A warning if the caller has to wait for the tool and keeps a model slot while it waits. None
+    /// if the caller need not wait or keeps no model slot.
     #[getter]
     fn advice(&self) -> Option<&str> {
         self.0.advice()
     }
 
-    /// Waits for the slot. Returns the asyncio future of the permit or the error, and the number
-    /// that cancels the wait.
+    /// Starts to wait for the slot. Returns the asyncio future of the permit or the error, and the
+    /// number that cancels the wait.
     fn wait(&self, port: &Bound<'_, Port>) -> PyResult<(Py<PyAny>, u64)> {
         Port::submit(port, self.start()?)
     }
@@ -56,7 +57,7 @@ impl ToolRequest {
     }
 }
 
-/// A slot of a tool that is held. Dropping it releases the slot.
+/// A slot of a tool that was granted. If it is dropped, the slot is released.
 #[pyclass(frozen, module = "tidegate._native")]
 pub(crate) struct Permit {
     permit: Mutex<Option<RuntimeBound<ToolPermit>>>,

@@ -98,8 +98,9 @@ const WIDTH: u32 = 6;
 /// What a completion reports. The numbers equal those of `CompletionKind` in `ts/completions.ts`.
 #[derive(Clone, Copy)]
 pub(crate) enum CompletionKind {
-    /// A response. Values: status, headers, body and, if the caller's own fetch made the exchange,
-    /// the index of the attempt.
+    /// A response. Values: the status; the reason phrase and the headers as one string; the body,
+    /// or null if it is empty; and, if the caller's own fetch made the exchange, the index of the
+    /// attempt.
     Answer = 0,
     /// A failure. Value: the `Failure`.
     Failure = 1,
@@ -107,7 +108,7 @@ pub(crate) enum CompletionKind {
     Chunk = 2,
     /// The end of a response body. No values.
     End = 3,
-    /// A wait without a result has ended: an upload or an exchange can take its next chunk, or a
+    /// The end of a wait that has no result: an upload or an exchange can take its next chunk, or a
     /// map can start another item. No values.
     Ready = 4,
     /// A slot of a tool was granted. Value: the `Permit`.
@@ -125,8 +126,8 @@ pub(crate) enum CompletionKind {
     Slot = 10,
 }
 
-/// Builds the array that `Port::take` returns. It is flat, because an array for each row would cost
-/// one JavaScript object each.
+/// Builds the array that `Port::take` returns. The rows are stored one after the other in a single
+/// array, because an array per row would cost one more JavaScript object per row.
 pub(super) struct Batch<'env> {
     array: Array<'env>,
     rows: u32,
@@ -143,7 +144,7 @@ impl<'env> Batch<'env> {
         Self { array, rows: 0 }
     }
 
-    /// Begins the row of the future or stream with this number.
+    /// Appends the row of the future or stream with this number, and returns it to be filled.
     pub(super) fn row(&mut self, number: u32) -> Result<Row<'_, 'env>> {
         let start = self.rows * WIDTH;
         self.rows += 1;

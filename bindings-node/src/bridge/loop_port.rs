@@ -14,8 +14,8 @@ use tidegate_bindings::{BodyStream, Outbox, StreamReader, open_bodies};
 use super::completions::{Batch, Completion, CompletionKind, Outcome, Queue, Waker};
 use super::runtime;
 
-/// The native side of one event loop. It is dropped when the loop's environment ends, which aborts
-/// all its futures.
+/// The native side of one event loop: its futures in flight, and the queue of their results. When
+/// the environment of the loop ends, all futures are aborted.
 #[napi]
 pub struct Port {
     shared: Arc<Shared>,
@@ -70,8 +70,8 @@ impl Port {
                 }
                 Completion::Chunk(number, chunk) => Box::new(chunk).write(&mut batch.row(number)?)?,
                 Completion::Exchange(number, exchange) => {
-                    // Otherwise it was cancelled, and dropping the exchange says that this side is
-                    // done.
+                    // Otherwise it was cancelled, and dropping the exchange reports that JavaScript
+                    // has finished.
                     if self.shared.in_flight.lock().contains_key(&number) {
                         exchange.write(&mut batch.row(number)?)?;
                     }
@@ -100,23 +100,23 @@ impl Port {
         }
     }
 
-    /// Hands the submitted futures to the workers of the runtime.
+    /// Hands the submitted futures to the worker threads of the runtime.
     #[napi]
     pub fn flush(&self) -> Result<()> {
         self.shared.outbox.flush(&runtime::handle()?);
         Ok(())
     }
 
-    /// Returns the number of response bodies in the process that have an unread rest. Each holds a
-    /// slot until it is read to its end, closed, or collected as garbage.
+    /// Returns the number of response bodies in the process that have an unread rest. Each occupies
+    /// a slot until it is read to its end, closed, or collected as garbage.
     #[napi]
     pub fn open_bodies(&self) -> u32 {
         u32::try_from(open_bodies()).unwrap_or(u32::MAX)
     }
 
-    /// Makes V8 collect garbage now. This closes response bodies that the program has lost, while
-    /// calls wait for the slots of these bodies. V8 reacts only to the use of memory, so a huge
-    /// allocation is reported for a moment.
+    /// Makes V8 collect garbage now. This closes the response bodies to which the program has lost
+    /// all references, and releases their slots for the calls that wait. V8 collects when much
+    /// memory is in use, so a huge allocation is reported for a moment.
     #[napi]
     pub fn collect_garbage(&self, env: Env) -> Result<()> {
         env.adjust_external_memory(HUGE_ALLOCATION_BYTES)?;
@@ -182,8 +182,8 @@ impl Port {
         self.shared.queue.is_empty()
     }
 
-    /// Returns a reader for a body that is read on this event loop. If a chunk has not arrived when
-    /// it is read, it is delivered to JavaScript later, under `number`.
+    /// Returns a reader for a body that is read on this event loop. If no chunk has arrived when
+    /// the body is read, the result is delivered to JavaScript later, under `number`.
     pub(crate) fn reader(&self, number: u32, stream: &Arc<BodyStream>) -> Result<Arc<StreamReader<Queue>>> {
         Ok(StreamReader::new(self.shared.queue.clone(), number.into(), runtime::handle()?, stream))
     }

@@ -57,8 +57,8 @@ pub(super) fn end_virtual() {
     *present = None;
 }
 
-/// On virtual time, wakes the thread that waits in `Clock::step`, because a result was pushed. Has
-/// no effect on real time.
+/// Wakes the thread that waits in `Clock::step` on virtual time. Called after a result was pushed
+/// to a queue. Has no effect on real time.
 pub(super) fn notify_virtual_time() {
     if IS_VIRTUAL.load(Ordering::Relaxed) {
         RESULT_PUSHED.notify_one();
@@ -77,8 +77,8 @@ pub(crate) fn now() -> tokio::time::Instant {
     tokio::time::Instant::now()
 }
 
-/// On virtual time, runs everything that is ready, so that calls whose futures were dropped have
-/// ended. Has no effect on real time.
+/// On virtual time, runs all tasks that are ready. Afterwards, the calls whose futures were dropped
+/// have ended. Has no effect on real time.
 pub(crate) fn finish_dropped_work() {
     let time = VIRTUAL.read().clone();
     if let Some(time) = time {

@@ -25,7 +25,7 @@ pub enum Step {
 }
 
 /// A clock of virtual time. From [`Clock::enter`] to [`Clock::leave`], the native code of the whole
-/// process runs on it.
+/// process uses the time of this clock.
 #[napi]
 pub struct Clock {
     time: Arc<VirtualTime>,
@@ -74,8 +74,9 @@ impl Clock {
         self.time.elapsed().as_secs_f64()
     }
 
-    /// Runs everything that is ready, and advances time when nothing is. Stops when the port has
-    /// results to take, or at `until`, in seconds since the clock was created. If `until` is
+    /// Runs all tasks that are ready, and advances virtual time when none is ready. Returns when
+    /// the port has results to take, when the time `until` is reached, or when nothing is left to
+    /// wait for (see [`Step`]). `until` is in virtual seconds since the clock was created. If it is
     /// undefined, the step has no end time.
     ///
     /// # Errors

@@ -9,9 +9,9 @@ const NAME = [..."abcd"]
 const VARIABLES = /_proxy$/i;
 
 /**
- * Starts a server on loopback that appends `label` and the received credentials to `seen` for each
- * connection. It acts as an HTTP proxy, a SOCKS proxy or an origin. It tunnels nothing: after it
- * has recorded the connection, it refuses CONNECT, SOCKS and TLS.
+ * Starts a server on loopback that acts as an HTTP proxy, a SOCKS proxy or an origin. For each
+ * connection, it appends `label` and the received credentials to `seen`. It tunnels nothing: after
+ * it has recorded the connection, it refuses CONNECT, SOCKS and TLS.
  */
 export async function recorder(label, seen) {
   const heads = [];
@@ -63,8 +63,8 @@ export async function recorder(label, seen) {
 }
 
 /**
- * Starts the proxies `a` and `b` and an origin server for this test, whose connections are recorded
- * in `seen`.
+ * Starts two proxies, `a` and `b`, and an origin server for this test. Their connections are
+ * recorded in `seen`.
  */
 export async function network(t) {
   const seen = [];
@@ -80,8 +80,8 @@ export async function network(t) {
     seen,
     fill,
     /**
-     * Calls `get(url)`, and returns which server it connects to: `a` or `b`, with the credentials
-     * that the proxy receives, or `direct`.
+     * Calls `get(url)`, and returns the server to which this call connects: `a` or `b`, with the
+     * credentials that the proxy receives, or `direct`.
      */
     async way(get, url) {
       seen.length = 0;
@@ -95,8 +95,8 @@ export async function network(t) {
 }
 
 /**
- * Runs the function with these environment variables for proxies and no others. Restores the
- * earlier variables afterwards.
+ * Runs the function in an environment in which the proxy variables are exactly `variables`.
+ * Restores the earlier variables afterwards.
  */
 export async function within(variables, run) {
   const before = Object.entries(process.env).filter(([name]) => VARIABLES.test(name) || name === "REQUEST_METHOD");

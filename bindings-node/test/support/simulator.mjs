@@ -11,7 +11,9 @@ import { createInterface } from "node:readline";
  */
 export const TIDEGATE = process.env.TIDEGATE_CLI;
 
-/** A fast engine with much memory, so that only the provider's budget limits calls. */
+/**
+ * Configuration of a fast engine with so much memory that only the provider's budget limits calls.
+ */
 const ENGINE = {
   max_model_len: 1_000_000,
   num_blocks: 100_000,
@@ -19,14 +21,14 @@ const ENGINE = {
 };
 
 /**
- * Request header with the length of the answer in tokens. Without the header, the length is
- * `max_tokens`.
+ * Name of the request header that sets the length of the answer in tokens. Without the header, the
+ * length is `max_tokens`.
  */
 export const LENGTH = "x-sim-output-tokens";
 
 /**
- * Starts a simulated provider for this test, in real time. `token_rate` is the budget that it
- * enforces.
+ * Starts a simulated provider for this test, in real time. `token_rate` contains the tokens and
+ * requests per minute that the provider allows. It answers further requests with 429.
  */
 export async function simulated(t, token_rate) {
   const folder = mkdtempSync(join(tmpdir(), "tidegate-"));

@@ -3,8 +3,8 @@ import { once } from "node:events";
 import http from "node:http";
 
 /**
- * Starts a server for this test. `handler(exchange)` answers each request, and `exchanges` of the
- * result lists all requests.
+ * Starts a server for this test. `handler(exchange)` answers each request. The property `exchanges`
+ * of the returned server lists all requests so far.
  */
 export async function upstream(t, handler = json({ ok: true })) {
   const up = new Upstream(handler);
@@ -47,8 +47,8 @@ class Upstream {
   }
 
   /**
-   * Waits until the server has received more than `number` requests. Returns the exchange at this
-   * index, counted from 0.
+   * Returns the exchange with the index `number`, counted from 0. Waits until the server has
+   * received that request.
    */
   async exchange(number = 0) {
     while (this.exchanges.length <= number) await new Promise((wake) => this.waiting.push(wake));
@@ -62,7 +62,9 @@ class Exchange {
     this.response = response;
     this.path = request.url;
     this.headers = request.headers;
-    /** Resolves when the client closes the connection before the end of the response. */
+    /**
+     * A promise that resolves when the client closes the connection before the end of the response.
+     */
     this.closed = new Promise((resolve) => {
       response.on("close", () => {
         if (!response.writableFinished) resolve();

@@ -16,11 +16,11 @@ import type { ChunkSource } from "./response-body.js";
 const MAX_ENCODINGS = 5;
 
 /**
- * Returns the body, decoded by its `content-encoding` header. An unknown encoding leaves the body
- * as it is.
+ * Returns the body, decoded as its `content-encoding` header says. Returns `body` itself if it is
+ * empty, or if the header is missing or contains an unknown encoding.
  *
  * @param body - The body as it was received.
- * @param headers - The response headers as one string. See `headers.ts`.
+ * @param headers - The response headers as one string. See `header-lines.ts`.
  * @throws `TypeError` if there are more than five encodings.
  */
 export function decodeBody(

@@ -16,19 +16,20 @@ import type { Payload } from "./request-body.js";
 /** One call whose attempts the caller's own fetch makes. */
 export class CustomFetchCall {
   /**
-   * The values that the fetch threw, one for each failed attempt. The caller gets the same value.
+   * The values that the fetch threw, one for each failed attempt. If the call fails because of such
+   * an attempt, the caller gets the same value.
    */
   readonly thrown: unknown[] = [];
   /**
-   * The responses that the fetch returned, one for each answered attempt. The native side refers to
-   * them by their index.
+   * The responses that the fetch returned, one for each answered attempt. The native module refers
+   * to a response by its index.
    */
   readonly responses: Response[] = [];
   readonly #fetch: Fetch;
   readonly #request: FetchRequest;
   /**
-   * The asynchronous context of the caller, for tracing and signing libraries. The fetch runs in
-   * it.
+   * The asynchronous context of the caller, in which the fetch runs. Libraries for tracing and
+   * signing need this context.
    */
   readonly #context = new AsyncResource("tidegate.fetch");
 
@@ -37,7 +38,7 @@ export class CustomFetchCall {
     this.#request = request;
   }
 
-  /** Whether the request body is a stream, which can be sent only once. */
+  /** `true` if the request body is a stream, which can be sent only once. */
   get hasStreamedBody(): boolean {
     return this.#request.payload instanceof ReadableStream;
   }
@@ -45,9 +46,9 @@ export class CustomFetchCall {
   /**
    * Starts one attempt. Its result is reported to `exchange`.
    *
-   * @param exchange - The native side of the attempt.
+   * @param exchange - The native object of the attempt.
    * @param changes - The headers that the gate changed, as lines `name\nvalue\n`.
-   * @param url - URL at a replica of the pool, or null for the caller's URL.
+   * @param url - URL at a replica of the pool, or null to use the caller's URL.
    */
   begin(exchange: NativeExchange, changes: string, url: string | null): void {
     this.#context.runInAsyncScope(() => void this.#serve(exchange, changes, url));
@@ -69,7 +70,7 @@ export class CustomFetchCall {
       exchange.fail(errorKind(error), text, this.thrown.push(error) - 1);
     } finally {
       port.unregisterExchange(exchange.id);
-      // Idempotent. A cancelled exchange holds its slot until here.
+      // Idempotent. A cancelled exchange occupies its slot until this call.
       exchange.close();
     }
   }
@@ -95,8 +96,8 @@ export class CustomFetchCall {
 }
 
 /**
- * Returns the request body. If it is a stream, returns a stream with the same chunks that calls
- * `exchange.bodySent` when it was read to its end.
+ * Returns the request body. If the body is a stream, returns another stream with the same chunks,
+ * which calls `exchange.bodySent` when it has been read to its end.
  */
 function reportWhenSent(payload: Payload, exchange: NativeExchange): Payload {
   if (!(payload instanceof ReadableStream)) return payload;
@@ -116,7 +117,10 @@ async function forwardBody(exchange: NativeExchange, response: Response): Promis
   exchange.end();
 }
 
-/** Resolves when the gate can take another chunk, or when the reader of the response is gone. */
+/**
+ * Resolves when the gate can take another chunk, when the caller no longer reads the response, or
+ * when the exchange has ended.
+ */
 function waitUntilReady(exchange: NativeExchange): Promise<void> {
   return new Promise((resolve) => {
     const number = port.allocateNumber();
@@ -127,8 +131,9 @@ function waitUntilReady(exchange: NativeExchange): Promise<void> {
 }
 
 /**
- * Returns the response headers as lines `name\nvalue\n`. If the fetch has decoded the body, the
- * headers for its encoding and length are left out, because they no longer apply.
+ * Returns the response headers as lines `name\nvalue\n`. If there is a `content-encoding` header,
+ * the fetch has decoded the body. The headers `content-encoding` and `content-length` are then left
+ * out, because they no longer apply.
  */
 function decodedHeaders(response: Response): string {
   const decoded = response.headers.has("content-encoding");
@@ -141,9 +146,9 @@ function decodedHeaders(response: Response): string {
 const ENCODING_HEADERS = ["content-encoding", "content-length"];
 
 /**
- * Returns the headers that the caller's response gets: those that the gate returned, with the
- * `content-encoding` and `content-length` of the custom fetch's response, which the gate did not
- * get.
+ * Returns the headers of the caller's response: those that the gate returned, plus
+ * `content-encoding` and `content-length` from the response of the custom fetch, because
+ * `decodedHeaders` removed them before the gate got the headers.
  *
  * @param headers - The headers that the gate returned, after a reason phrase.
  * @param response - The response of the custom fetch, which also has the reason phrase.
@@ -159,8 +164,8 @@ export function originalHeaders(headers: string, response: Response): string {
 }
 
 /**
- * The kind of a failure by the error code of Node or undici. For the kinds `refused`, `connect` and
- * `connect_timeout`, nothing was sent.
+ * The kind of a failure, by the error code of Node or undici. If the kind is `refused`, `connect`
+ * or `connect_timeout`, nothing was sent.
  */
 const KINDS: Record<string, string> = {
   ECONNREFUSED: "refused",

@@ -19,7 +19,10 @@ const GLOBAL_DISPATCHER_KEYS = [Symbol.for("undici.globalDispatcher.1"), Symbol.
 /** Names of the properties that differ between an undici agent with options and one without. */
 const SETTINGS = ["options", "factory"];
 
-/** Whether an agent has the default settings. A cache, so that each agent is compared once. */
+/**
+ * Cache of the results of `isDefault`: `true` for agents with the default settings. Each agent is
+ * compared only once.
+ */
 const isDefaultByAgent = new WeakMap<object, boolean>();
 
 /** Returns `true` if the program has replaced the default global dispatcher of undici. */
@@ -43,8 +46,9 @@ export function dispatcherOf(request: Request): FetchInit["dispatcher"] {
 /**
  * Returns `true` for an agent that undici itself has set as the global dispatcher.
  *
- * Node's undici and the one from npm both set such an agent when they are loaded. A dispatcher is
- * therefore the user's only if its class, its `dispatch` method or its settings differ.
+ * Node's undici and the one from npm both set such an agent when they are loaded. Therefore, a
+ * dispatcher counts as set by the program only if its class, its `dispatch` method or its settings
+ * differ from those of such an agent.
  */
 function isDefault(dispatcher: Dispatcher): boolean {
   const { constructor: agent, dispatch } = dispatcher;

@@ -1,5 +1,5 @@
 /**
- * Sends one request through the gate and waits for the head of its response.
+ * Sends one request through the gate and waits for the response head.
  *
  * @module
  */
@@ -13,17 +13,17 @@ import type { CustomFetchCall } from "./custom-fetch.js";
 import { ReplyBody } from "./response-body.js";
 
 /**
- * One response as the native module returns it: redirects are not followed yet, and the body is not
- * decoded.
+ * One response as the native module returns it. Redirects have not been followed yet, and the body
+ * has not been decoded.
  */
 export interface ResponseHead {
   /** HTTP status of the response. */
   status: number;
-  /** The reason phrase, then the headers, as one string. See `headers.ts`. */
+  /** The reason phrase, then the headers, as one string. See `header-lines.ts`. */
   headers: string;
   /**
-   * The body as text or bytes if it has arrived completely, its reader otherwise, or null if it is
-   * empty.
+   * The body as text or bytes if it has arrived completely, an object that reads its chunks if not,
+   * or null if it is empty.
    */
   body: string | Uint8Array | ReplyBody | null;
   /**
@@ -39,15 +39,18 @@ export interface ExchangeRequest {
   method: string;
   /** URL of the request, without a fragment. */
   url: string;
-  /** Request headers as one string of lines. See `headers.ts`. */
+  /** Request headers as one string of lines. See `header-lines.ts`. */
   headers: string;
   /** Request body in memory; undefined if there is no body, or if the body is streamed. */
   body: string | Uint8Array | undefined;
-  /** Streamed request body; undefined without one, and if the caller's own fetch sends it. */
+  /**
+   * Streamed request body; undefined if the body is not streamed or the caller's own fetch sends
+   * it.
+   */
   upload: NativeUpload | undefined;
-  /** The caller's signal, which ends the call; undefined without one. */
+  /** The caller's signal, whose abort ends the call; undefined if there is none. */
   signal: AbortSignal | undefined;
-  /** Whether the fetch belongs to an SDK whose retries are switched off. */
+  /** `true` if the fetch belongs to an SDK whose retries are switched off. */
   wrapped: boolean;
   /**
    * The call whose exchanges the caller's own fetch makes; undefined if the native transport makes
@@ -59,7 +62,7 @@ export interface ExchangeRequest {
 /**
  * Sends a request through the gate.
  *
- * @returns The head of the response, when it has arrived.
+ * @returns A promise of the response head.
  * @throws The signal's reason, the error of the caller's own fetch, or a `TypeError` whose cause is
  * a `TidegateError`. All as rejections.
  */

@@ -27,12 +27,13 @@ export function checkNoConnectionHeaders(headers: Headers): void {
 }
 
 /**
- * Returns the request headers as lines `name\nvalue\n`, with the defaults of the platform's fetch.
+ * Returns the request headers as lines `name\nvalue\n`, including the default headers of the
+ * platform's fetch.
  *
  * The headers `host` and `content-length` of the caller are left out.
  *
  * @param headers - Headers of the caller.
- * @param secure - Whether the URL is HTTPS, which allows the encoding `br`.
+ * @param secure - `true` if the URL is HTTPS, which allows the encoding `br`.
  * @param length - Value of `content-length`, or undefined if the native transport sets it.
  */
 export function requestLines(headers: Headers, secure: boolean, length: string | undefined): string {
@@ -68,10 +69,10 @@ export function reasonPhrase(flat: string): string {
 }
 
 /**
- * Returns the value of one header without parsing the others, or undefined if it is missing.
- * Several values are joined by ", ".
+ * Returns the value of one header without parsing the others, or undefined if the header is
+ * missing. Several values are joined by ", ".
  *
- * @param flat - The headers as lines, after a first line.
+ * @param flat - A reason phrase, then the headers, as lines.
  * @param name - The name in lower case.
  */
 export function findHeader(flat: string, name: string): string | undefined {

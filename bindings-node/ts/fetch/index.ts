@@ -14,7 +14,7 @@ import { sendByCustomFetch, sendNatively } from "./send.js";
 
 /** The settings of a fetch that a gate creates. */
 export interface FetchSettings {
-  /** Whether the fetch belongs to an SDK whose retries are switched off. */
+  /** `true` if the fetch belongs to an SDK whose retries are switched off. */
   wrapped: boolean;
   /**
    * What makes the exchanges: `native` (the gate's own transport), a custom fetch, or `auto` (the
@@ -24,8 +24,8 @@ export interface FetchSettings {
 }
 
 /**
- * The global fetch at the time when this module was loaded: that of the platform. Any other global
- * fetch is a custom one.
+ * The global fetch at the time when this module was loaded, which is assumed to be that of the
+ * platform. Any other global fetch is a custom one.
  */
 const platformFetch = globalThis.fetch;
 
@@ -48,8 +48,8 @@ const currentPlatformFetch: Fetch = (input, init) => {
 };
 
 /**
- * The transport of each fetch that a gate has created. If a client is wrapped again, its custom
- * fetch is found here.
+ * The transport of each fetch that a gate has created. If a wrapped client is wrapped again, this
+ * map returns its original custom fetch.
  */
 const transports = new WeakMap<Fetch, FetchSettings["transport"]>();
 
@@ -90,7 +90,7 @@ export function fetchThroughGate(gate: NativeGate, { wrapped, transport }: Fetch
 }
 
 /**
- * Returns the custom fetch that makes the exchanges of a client's fetch, or `auto` if there is
+ * Returns the custom fetch that a client's fetch uses to make its exchanges, or `auto` if it uses
  * none.
  */
 export function customFetchOf(fetch: Fetch): Fetch | "auto" {

@@ -1,6 +1,6 @@
 /**
- * Follows redirects as the fetch standard says. A redirect can change the method. Headers that
- * another origin must not get are removed.
+ * Follows redirects as the fetch standard requires. A redirect can change the method. Headers that
+ * another origin must not receive are removed.
  *
  * @module
  */
@@ -23,7 +23,8 @@ export function isRedirect(status: number): boolean {
  * Returns undefined if the caller gets the redirect response itself: with `redirect: "manual"`, or
  * without a `location` header.
  *
- * @throws `TypeError` if the redirect cannot or may not be followed.
+ * @throws `TypeError` if the option `redirect` is `error`, if the new URL is malformed or not HTTP,
+ * if it has credentials and another origin, or if a streamed body would have to be sent again.
  */
 export function followRedirect(request: FetchRequest, head: ResponseHead): FetchRequest | undefined {
   if (request.redirect === "manual") return undefined;

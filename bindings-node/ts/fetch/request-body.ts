@@ -6,7 +6,10 @@
  */
 import { ReadableStream } from "node:stream/web";
 
-/** A request body: in memory, a stream that can be sent once, or undefined without a body. */
+/**
+ * A request body: a text or bytes in memory, a stream that can be sent only once, or undefined if
+ * there is no body.
+ */
 export type Payload = string | Uint8Array | ReadableStream<Uint8Array> | undefined;
 
 /** The `body` option as the caller passed it to `fetch`. */
@@ -19,8 +22,9 @@ export type GivenBody = unknown;
 const MAX_BUFFERED_BODY = 32 * 1024 * 1024;
 
 /**
- * Returns the body of a request: in memory if it is at most 32 MiB long, or if it is the JSON body
- * of a `Request`; otherwise as a stream. Undefined without a body.
+ * Returns the body of a request. The body is read into memory if it is at most 32 MiB long, or if
+ * it is the JSON body of a `Request`. Otherwise the result is a stream. Undefined if there is no
+ * body.
  *
  * @param request - The request.
  * @param given - The `body` of the caller's options; undefined if the options have none, and the
@@ -35,7 +39,8 @@ export async function readBody(request: Request, given: GivenBody): Promise<Payl
 }
 
 /**
- * Returns the approximate size of a body in bytes, or undefined if it is known only after reading.
+ * Returns the approximate size of a body in bytes, or undefined if the size is known only after
+ * reading. For `URLSearchParams`, returns the number of parameters.
  */
 function sizeOf(given: GivenBody): number | undefined {
   if (typeof given === "string") return given.length;

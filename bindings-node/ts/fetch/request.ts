@@ -1,8 +1,8 @@
 /**
  * Reads the arguments of `fetch` by the rules of the standard.
  *
- * The common arguments of SDKs (a URL, plain options, a text body) are read directly. The
- * platform's own `Request` reads any others.
+ * The common arguments of SDKs (a URL, plain options, a text body) are read directly. All other
+ * arguments are read with the platform's own `Request`.
  *
  * @module
  */
@@ -15,9 +15,9 @@ import { bodyLength, type GivenBody, type Payload, readBody } from "./request-bo
 export interface FetchRequest {
   /** URL of the request, which may have a fragment. */
   url: URL;
-  /** HTTP method, in upper case if it is a standard one. */
+  /** HTTP method; standard methods are in upper case. */
   method: string;
-  /** Headers of the caller, with the content type of the body if the caller set none. */
+  /** Headers of the caller. If the caller set no content type, includes that of the body. */
   headers: Headers;
   /** Request body; undefined if the request has none. */
   payload: Payload;
@@ -26,8 +26,8 @@ export interface FetchRequest {
   /** The caller's `redirect` option. Default: `follow`. */
   redirect: "follow" | "error" | "manual";
   /**
-   * The options that the caller passed to `fetch`. A custom fetch gets those that are not fields
-   * here.
+   * The options that the caller passed to `fetch`; undefined if it passed none. A custom fetch gets
+   * those options for which this interface has no field.
    */
   init: FetchInit | undefined;
 }
@@ -58,8 +58,9 @@ export function urlOf(input: FetchInput): URL | undefined {
  * Reads the arguments of `fetch`.
  *
  * @param url - The URL of `input`.
- * @returns The request itself if the arguments are simple, otherwise a promise of it.
- * @throws The `TypeError`s of the fetch standard, some as rejections.
+ * @returns The request itself if `readSimple` can read the arguments, otherwise a promise of the
+ * request.
+ * @throws The `TypeError`s of the fetch standard: as rejections if the result is a promise.
  */
 export function readRequest(
   input: FetchInput,
@@ -70,8 +71,10 @@ export function readRequest(
 }
 
 /**
- * Reads a URL and plain options without the platform's `Request`, or returns undefined if the
- * arguments need it.
+ * Reads the arguments of `fetch` without the platform's `Request`. Returns undefined unless all of
+ * these hold: `input` is a URL without credentials; the method is GET, HEAD, POST, PUT, DELETE or
+ * OPTIONS in upper case; `redirect` is valid; the signal is an `AbortSignal` or missing; and there
+ * is no body, or a text that is not sent with GET or HEAD.
  */
 function readSimple(input: FetchInput, init: FetchInit | undefined, url: URL): FetchRequest | undefined {
   if (typeof input !== "string" && !(input instanceof URL)) return undefined;
@@ -132,8 +135,8 @@ function orAborted<T>(work: Promise<T>, signal: AbortSignal | undefined): Promis
 }
 
 /**
- * Returns `url` itself if `text` is its text, which avoids parsing the text again. Otherwise
- * returns the parsed text.
+ * Returns `url` itself if it has the text `text`, which avoids parsing the text again. Otherwise
+ * returns the URL of the text.
  */
 function reuseUrl(text: string, url: URL): URL {
   return text === url.href ? url : new URL(text);

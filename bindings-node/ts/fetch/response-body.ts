@@ -10,7 +10,7 @@ import { bodyError } from "../errors.js";
 import { type Failure, type NativeReply, native } from "../native.js";
 
 /**
- * Reads the chunks of a native response. When the object is collected as garbage, the exchange
+ * Reads the chunks of a native response. When this object is collected as garbage, the exchange
  * ends.
  */
 export class ReplyBody implements Waiter, Abortable {
@@ -21,8 +21,8 @@ export class ReplyBody implements Waiter, Abortable {
   #pending: PendingPull | undefined;
   #aborted: { reason: unknown } | undefined;
   /**
-   * Called with the reason when the signal is aborted, so that a stream fails at once, even if
-   * nobody reads it.
+   * Called with the reason when the signal is aborted. A stream sets this function, so that it
+   * fails at once, even if nobody reads it.
    */
   onAbort: ((reason: unknown) => void) | undefined;
 
@@ -30,9 +30,9 @@ export class ReplyBody implements Waiter, Abortable {
    * Takes ownership of `reply`.
    *
    * @param reply - The native response.
-   * @param signal - The caller's signal, or undefined without one.
-   * @param thrown - What the caller's own fetch threw, by index; undefined if it does not make the
-   * exchange.
+   * @param signal - The caller's signal, or undefined if there is none.
+   * @param thrown - The values that the caller's own fetch threw, by index; undefined if the native
+   * transport makes the exchange.
    */
   constructor(reply: NativeReply, signal: AbortSignal | undefined, thrown: unknown[] | undefined) {
     this.#reply = reply;

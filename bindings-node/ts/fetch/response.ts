@@ -1,8 +1,8 @@
 /**
- * A `Response` that creates objects of the platform only when they are needed.
+ * A `Response` that creates the platform's own objects only when they are needed.
  *
- * Most answers are small, complete with their head, and read once as JSON. They never become a
- * stream.
+ * Most responses are small, arrive completely with their head, and are read once as JSON. The body
+ * of such a response never becomes a stream.
  *
  * @module
  */
@@ -15,17 +15,17 @@ import { type ChunkSource, toReadableStream } from "./response-body.js";
 export interface ResponseParts {
   /** HTTP status of the response. */
   status: number;
-  /** The reason phrase and the headers as one string. See `headers.ts`. */
+  /** The reason phrase and the headers as one string. See `header-lines.ts`. */
   headers: string;
-  /** The whole body as text or bytes, a source of chunks, or null without a body. */
+  /** The whole body as text or bytes, a source of its chunks, or null if there is no body. */
   body: string | Uint8Array | ChunkSource | null;
   /** URL of the last request, without a fragment. */
   url: string;
-  /** Whether at least one redirect was followed. */
+  /** `true` if at least one redirect was followed. */
   redirected: boolean;
-  /** The caller's signal; undefined without one. After its abort, reading the body rejects. */
+  /** The caller's signal; undefined if there is none. After its abort, reading the body rejects. */
   signal: AbortSignal | undefined;
-  /** Whether a redirect led to another origin. */
+  /** `true` if a redirect led to another origin. */
   crossOrigin: boolean;
 }
 
@@ -43,8 +43,8 @@ class GateResponse extends Base {
   #headers: Headers | undefined;
   #used = false;
   /**
-   * The platform's own `Response` with the same parts. It is created when an operation needs more
-   * than the content of a body that has arrived completely, for example for `body` or `blob()`.
+   * The platform's own `Response` with the same parts. It is created when an operation, such as
+   * `body` or `blob()`, needs more than the content of a body that has arrived completely.
    * Undefined until then.
    */
   #inner: Response | undefined;
@@ -132,7 +132,8 @@ class GateResponse extends Base {
   /**
    * Marks the body as used and returns it.
    *
-   * Undefined if the body has not arrived completely, was read, or belongs to `#inner`.
+   * Returns undefined if the body has not arrived completely, was read, or belongs to `#inner`.
+   * Throws the reason of the signal if it is aborted.
    */
   #takeWholeBody(): string | Uint8Array | undefined {
     const { body, signal } = this.#parts;
@@ -156,8 +157,9 @@ class GateResponse extends Base {
 }
 
 /**
- * Returns the constructor options for a status, or undefined for 200 and for statuses that the
- * platform's constructor rejects.
+ * Returns the options that set this status in the constructor of `Response`. Returns undefined for
+ * 200, which is the default, and for statuses that the constructor rejects (below 200 or above
+ * 599).
  */
 function initOf(status: number): { status: number } | undefined {
   return status === OK || status < 200 || status > 599 ? undefined : { status };

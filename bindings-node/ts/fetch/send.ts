@@ -21,9 +21,9 @@ const NULL_BODY = new Set([101, 103, 204, 205, 304]);
 const MAX_REDIRECTS = 20;
 
 /**
- * Sends a call through the native transport. Follows its redirects and decodes its body.
+ * Sends a call through the native transport. Follows redirects and decodes the response body.
  *
- * @param wrapped - Whether an SDK whose retries are switched off makes the call.
+ * @param wrapped - `true` if an SDK whose retries are switched off makes the call.
  */
 export async function sendNatively(gate: NativeGate, request: FetchRequest, wrapped: boolean): Promise<Response> {
   let current = request;
@@ -65,7 +65,7 @@ function sendOnce(gate: NativeGate, request: FetchRequest, wrapped: boolean): Pr
 /**
  * Sends a call through a custom fetch, which itself follows redirects and decodes bodies.
  *
- * @param wrapped - Whether an SDK whose retries are switched off makes the call.
+ * @param wrapped - `true` if an SDK whose retries are switched off makes the call.
  * @param own - The custom fetch.
  */
 export async function sendByCustomFetch(
@@ -129,10 +129,12 @@ function responseParts(
 const WITH_CONTENT = new Set(["POST", "PUT", "PATCH"]);
 
 /**
- * Returns the value of `content-length`, or undefined if the native transport sets it.
+ * Returns the value of the `content-length` header to send, or undefined if the native transport
+ * sets it.
  *
- * @throws `TypeError` if the caller's header does not equal the length of the body, as the
- * platform's fetch does. The server would wait for the rest, or read the rest as the next request.
+ * @throws `TypeError` if the caller's header is not the length of the body, as in the platform's
+ * fetch. With a wrong length, the server would wait for the rest, or read the rest as the next
+ * request. For a streamed body, only the format of the header is checked.
  */
 function contentLength({ method, headers, payload }: FetchRequest): string | undefined {
   const declared = headers.get("content-length");

@@ -13,8 +13,9 @@ import { type NativeUpload, native } from "../native.js";
  * The server may answer before it has read the whole body.
  *
  * @param body - The body, which is cancelled if the call fails.
- * @param send - Sends the request with the upload as its body.
- * @param signal - The caller's signal; its reason cancels the body.
+ * @param send - Sends a request with the given upload as its body.
+ * @param signal - The caller's signal, or undefined if there is none. If it is aborted, the body is
+ * cancelled with its reason.
  * @throws The error of the body or of `send`, as a rejection.
  */
 export async function sendWithUpload<T>(

@@ -24,8 +24,8 @@ export interface Pace {
 }
 
 /**
- * One answer in the script of a fake target. {@link ok}, {@link rateLimited} and the other
- * functions of this module create it.
+ * One answer in the script of a fake target. The functions of this module, such as {@link ok} and
+ * {@link rateLimited}, create answers.
  */
 export class Answer {
   readonly #kind: string;
@@ -55,7 +55,9 @@ export class Answer {
     return new Answer(this.#kind, { ...this.#fields, times: count });
   }
 
-  /** Returns the answer as data for the JSON script, whose form is the same in every language. */
+  /**
+   * Returns the answer as data for the JSON script. The script has the same form in every language.
+   */
   toJSON(): Record<string, unknown> {
     return { [this.#kind]: this.#fields };
   }
@@ -183,7 +185,7 @@ export function overloaded(retryAfter?: number, options: { after?: number } = {}
 }
 
 /**
- * Creates a refusal of the connection, after which the request is never sent.
+ * Creates an answer that refuses the connection, so that the request is never sent.
  *
  * @param options - `after`: seconds until the refusal. Default: 0.
  * @returns The answer.
@@ -193,8 +195,8 @@ export function refuseConnection(options: { after?: number } = {}): Answer {
 }
 
 /**
- * Returns an answer that sends the chunks and then ends early. `end` is the name of that end in the
- * JSON script.
+ * Returns an answer that sends the chunks and then ends early. `end` is the name of the kind of
+ * this early end in the JSON script.
  */
 function incompleteAnswer(end: string, chunks: readonly string[], pace: Pace): Answer {
   // Without chunks, the response ends before a first chunk.

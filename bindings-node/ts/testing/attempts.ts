@@ -15,7 +15,7 @@ export interface Attempt {
   attempt: number;
   /** HTTP method of the request. */
   method: string;
-  /** URL without its query, which may contain a key. */
+  /** URL of the request without its query, because the query may contain a key. */
   url: string;
   /** Path of the request's URL. */
   path: string;
@@ -28,20 +28,26 @@ export interface Attempt {
   /** Request body as text. */
   body: string;
   /**
-   * What the target answered with. `capacity` and `rate` are status 429 because of these limits of
-   * the target; `unmatched` means that no answer was left.
+   * What the target answered with. `capacity` and `rate` mean status 429, because that limit of the
+   * script was reached. `unmatched` means that the script had no answer for the request.
    */
   answer: "reply" | "status" | "overloaded" | "refuse" | "capacity" | "rate" | "unmatched";
   /** HTTP status of the answer, or null if no response was sent. */
   status: number | null;
   /**
-   * How the attempt ended: `answered` (the answer was sent to its end), `cancelled` (by the
-   * caller), or not yet (`in_flight`).
+   * How the attempt ended: `answered` (the answer was sent to its end) or `cancelled` (by the
+   * caller). `in_flight` if it has not ended yet.
    */
   outcome: "answered" | "cancelled" | "in_flight";
-  /** Seconds from the installation to the arrival of the request. */
+  /**
+   * Seconds from the installation (or the start of virtual time, if that was later) to the arrival
+   * of the request.
+   */
   arrived: number;
-  /** Seconds from the installation to the end of the attempt, or null while it is in flight. */
+  /**
+   * Seconds from the installation (or the start of virtual time, if that was later) to the end of
+   * the attempt, or null while it is in flight.
+   */
   ended: number | null;
 }
 
@@ -53,7 +59,10 @@ export interface Call {
   attempts: Attempt[];
 }
 
-/** Groups attempts by their call. The calls are in the order of their first attempts. */
+/**
+ * Returns the calls of these attempts, each with its attempts. The calls are in the order of their
+ * first attempts.
+ */
 export function groupByCall(attempts: readonly Attempt[]): Call[] {
   const calls = new Map<number, Call>();
   for (const attempt of attempts) {

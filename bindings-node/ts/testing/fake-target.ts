@@ -177,7 +177,7 @@ export class FakeTarget {
     return this.#native.inFlight;
   }
 
-  /** Maximum number of attempts that were in flight at once, including rejected ones. */
+  /** Maximum number of attempts that were in flight at the same time, including rejected ones. */
   get maxInFlight(): number {
     return this.#native.maxInFlight;
   }
@@ -221,7 +221,10 @@ export class FakeTarget {
   }
 }
 
-/** Restarts the times of attempts at all installed targets from 0, for a new virtual time. */
+/**
+ * Sets the moment from which the times of later attempts are counted to now, at all installed
+ * targets. Called when virtual time starts.
+ */
 export function resetStartTimes(): void {
   for (const target of installed) target.resetStartTime();
 }

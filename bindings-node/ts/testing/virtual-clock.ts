@@ -14,8 +14,9 @@ import { VirtualTimers } from "./virtual-timers.js";
 const { setImmediate, setTimeout } = globalThis;
 
 /**
- * How a step of the native clock ended: with a result, at its end time, or without anything to wait
- * for. The values equal those of `src/bridge/clock.rs`.
+ * How a step of the native clock ended: with a result (`Finished`), at its end time (`Over`), or
+ * because nothing is left to wait for (`Idle`). The values equal those of `Step` in
+ * `src/bridge/virtual_clock.rs`.
  */
 const enum Step {
   Finished = 0,
@@ -24,8 +25,8 @@ const enum Step {
 }
 
 /**
- * Number of turns of the event loop that code gets to react to a result. After that, all of it is
- * assumed to wait again.
+ * Number of turns of the event loop in which code can react to a result. After these turns, all
+ * code is assumed to wait again.
  */
 const EVENT_LOOP_TURNS = 4;
 /**
@@ -159,9 +160,9 @@ export class VirtualClock {
   }
 
   /**
-   * Lets time pass until the next event. If `waits` is true or a JavaScript timer is set, time
-   * passes at most to `end`, in seconds since the clock was created. Otherwise, only native timers
-   * let time pass.
+   * Lets time pass until the next event, and runs the JavaScript timer that is due then. If `waits`
+   * is true or a JavaScript timer is set, time passes at most to `end`, in seconds since the clock
+   * was created. Otherwise, time passes only to the next native timers, and the step has no end.
    *
    * @returns `Finished` after an event, `Over` at `end`, and `Idle` if there was nothing to wait
    * for.

@@ -11,7 +11,8 @@ import promises from "node:timers/promises";
 type Callback = (...args: unknown[]) => void;
 
 /**
- * A virtual timer with the methods of Node's timers. `due` and `seconds` are in virtual seconds.
+ * A virtual timer with the methods of Node's timers. `due` is the virtual time, in seconds, at
+ * which it runs next, and `seconds` is its delay or interval.
  */
 class Timer {
   due: number;
@@ -64,7 +65,10 @@ class Timer {
 /** The global functions that virtual timers replace. */
 const PATCHED = ["setTimeout", "clearTimeout", "setInterval", "clearInterval"] as const;
 
-/** The virtual timers that are set, and the replaced functions of the platform. */
+/**
+ * The virtual timers that are set. `install` replaces the platform's timer functions by virtual
+ * ones, and `uninstall` restores them.
+ */
 export class VirtualTimers {
   readonly now: () => number;
   readonly #set = new Map<number, Timer>();
@@ -77,8 +81,8 @@ export class VirtualTimers {
   }
 
   /**
-   * Returns the virtual time in seconds at which the next timer is due, or undefined without a
-   * timer.
+   * Returns the virtual time, in seconds, at which the next timer is due, or undefined if no timer
+   * is set.
    */
   next(): number | undefined {
     let due: number | undefined;

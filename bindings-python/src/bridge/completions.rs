@@ -10,8 +10,8 @@ use super::loop_waker::LoopWaker;
 
 /// A result that the thread of the event loop converts into a Python value.
 pub(crate) trait Outcome: Send {
-    /// Returns the Python value of the result for the awaiting coroutine. An error of the gate is
-    /// returned as an exception object, which the coroutine raises.
+    /// Converts the result into the Python value that the awaiting coroutine receives. An error of
+    /// the gate is returned as an exception object, which the coroutine raises.
     fn into_python(self: Box<Self>, py: Python<'_>) -> PyResult<Py<PyAny>>;
 }
 
@@ -56,8 +56,8 @@ impl Queue {
 
     /// Removes and returns all completions, in the order in which they were pushed.
     pub(super) fn take(&self) -> Vec<Completion> {
-        // Cleared first: a completion that is pushed in between sets the signal again, at worst for
-        // nothing.
+        // Cleared first: a completion that is pushed in between sets the signal again, which causes
+        // one needless wake-up at most.
         self.waker.clear();
         self.results.take()
     }
@@ -74,7 +74,7 @@ impl Queue {
         self.results.is_empty()
     }
 
-    /// Returns `true` after [`Queue::close`].
+    /// Returns `true` if [`Queue::close`] was called.
     pub(super) fn is_closed(&self) -> bool {
         self.results.is_closed()
     }

@@ -1,9 +1,10 @@
 //! Tracks the functions that run in executor threads of an event loop on virtual time
 //! (`asyncio.to_thread`).
 //!
-//! Time does not advance while such a function computes. While it waits for the gate, the loop and
-//! its time continue. A function counts as computing from the moment it is woken. Its waker records
-//! this, because no time may pass between the wake-up and the thread's first step.
+//! Time does not advance while such a function computes, which means that it runs and does not wait
+//! for the gate. While it waits for the gate, the loop and its time continue. A function counts as
+//! computing from the moment it is woken. Its waker records this, because no time may pass between
+//! the wake-up and the thread's first step.
 
 use std::cell::Cell;
 use std::collections::HashMap;
@@ -34,7 +35,7 @@ pub(super) struct Threads {
 #[derive(Default)]
 struct ThreadWork {
     next: u64,
-    /// Whether the function with this number computes. `false` means that it waits for the gate.
+    /// For each function, by number: `true` if it computes, `false` if it waits for the gate.
     is_computing: HashMap<u64, bool>,
 }
 
@@ -59,24 +60,23 @@ impl Threads {
         self.work.lock().is_computing.values().any(|is_computing| *is_computing)
     }
 
-    /// Assigns the calling thread to the function with this number.
+    /// Records that the calling thread runs the function with this number.
     pub(super) fn enter(work: u64) {
         WORK.set(Some(work));
     }
 
-    /// Ends the assignment of the calling thread to a function.
+    /// Records that the calling thread no longer runs a function.
     pub(super) fn leave() {
         WORK.set(None);
     }
 
-    /// Returns the number of the function that the calling thread runs. `None` if the thread is no
-    /// executor thread.
+    /// Returns the number of the function that the calling thread runs, or `None` if it runs none.
     pub(super) fn current_work() -> Option<u64> {
         WORK.get()
     }
 
-    /// Wakes the event loop, because a function computes again, or because a thread has scheduled a
-    /// callback.
+    /// Wakes the event loop. Called when a function computes again, or when a thread has scheduled
+    /// a callback.
     pub(super) fn notify(&self) {
         self.notification.notify_one();
     }
@@ -86,8 +86,8 @@ impl Threads {
         self.notification.notified().await;
     }
 
-    /// Waits for a future on the thread of the function `work`, and returns its output. The
-    /// function does not count as computing meanwhile, so that the event loop can advance time.
+    /// Waits for a future on the thread of the function `work`, and returns its output. Meanwhile,
+    /// the function does not count as computing, so that the event loop can advance time.
     pub(super) async fn run_in_thread<F: Future>(self: &Arc<Self>, work: u64, future: F) -> F::Output {
         let waker = Arc::new(ThreadWaker {
             threads: self.clone(),

@@ -7,7 +7,8 @@ use pyo3::prelude::*;
 use super::Port;
 use super::completions::{Completion, Queue};
 
-/// An action that runs on the thread of an event loop. It is dropped if the loop is closed first.
+/// An action that runs on the thread of an event loop. If the loop is closed before, the action is
+/// dropped.
 pub(crate) trait LoopAction: Send {
     /// Runs the action on the thread of the event loop. `port` is the port of the loop. An error is
     /// passed to Python's hook for unraisable exceptions.

@@ -49,14 +49,14 @@ struct Waiting {
     abort: Option<AbortHandle>,
 }
 
-/// Number of submitted native futures at which they are handed to the worker threads at once. Fewer
-/// are handed over after the loop has run everything that is ready now.
+/// Number of submitted native futures at which they are handed to the worker threads immediately.
+/// Fewer are handed over after the loop has run everything that is ready now.
 const BATCH: usize = 16;
 
 #[pymethods]
 impl Port {
-    /// Creates the port of an event loop from two methods of the loop. If `watched`, the loop
-    /// watches the descriptor `fileno()`; otherwise a helper thread waits on `waiter()`.
+    /// Creates the port of an event loop from two methods of the loop. If `watched` is true, the
+    /// loop watches the descriptor `fileno()`. Otherwise a helper thread waits on `waiter()`.
     ///
     /// # Errors
     ///
@@ -70,7 +70,7 @@ impl Port {
         Self::with_waker(waker, create_future, call_soon)
     }
 
-    /// Creates the port of a loop on virtual time, which waits by [`super::Clock::wait`].
+    /// Creates the port of a loop on virtual time. The loop waits with [`super::Clock::wait`].
     #[staticmethod]
     fn on_virtual_time(create_future: Py<PyAny>, call_soon: Py<PyAny>) -> PyResult<Self> {
         Self::with_waker(LoopWaker::Virtual(Notify::new()), create_future, call_soon)
@@ -81,7 +81,7 @@ impl Port {
         self.queue.waker.fileno()
     }
 
-    /// Returns True if the port can run native futures: it belongs to the runtime in use, and is
+    /// Returns True if the port can run native futures: it belongs to the current runtime, and is
     /// not closed.
     fn usable(&self) -> bool {
         self.runtime_id == runtime::id() && !self.queue.is_closed()
@@ -196,8 +196,8 @@ impl Port {
         &self.queue
     }
 
-    /// Runs a native future on the workers. Returns the asyncio future of its output, and the
-    /// number by which [`Port::cancel`] aborts it.
+    /// Submits a native future to the worker threads. Returns the asyncio future of its output, and
+    /// the number with which [`Port::cancel`] aborts it.
     ///
     /// # Errors
     ///
@@ -228,8 +228,8 @@ impl Port {
         Ok((future, number))
     }
 
-    /// Returns the reader for a body that is read on this loop: `current` if that belongs to the
-    /// loop, otherwise a new one.
+    /// Returns the reader for a body that is read on this loop: `current` if that reader belongs to
+    /// the loop, otherwise a new one.
     pub(crate) fn reader(
         &self,
         current: Option<Arc<StreamReader<Queue>>>,
@@ -240,12 +240,12 @@ impl Port {
         own.unwrap_or_else(new)
     }
 
-    /// Reads the next chunk of a body. Returns the Python value of the result if a chunk has
-    /// arrived, otherwise an asyncio future of that value.
+    /// Reads the next chunk of a body. If a chunk, the end or an error has arrived, returns its
+    /// Python value. Otherwise returns an asyncio future of that value.
     ///
     /// # Errors
     ///
-    /// `RuntimeError` if the port is closed, or if a read of the same body is waiting.
+    /// `RuntimeError` if the port is closed, or if another read of the same body is pending.
     pub(crate) fn read(&self, py: Python<'_>, reader: &Arc<StreamReader<Queue>>) -> PyResult<Py<PyAny>> {
         self.check(self.is_alive())?;
         if self.waiting.lock().contains_key(&reader.number()) {
@@ -262,8 +262,8 @@ impl Port {
         Ok(future)
     }
 
-    /// Ends the waiting read of `reader`: its asyncio future gets `result`. Has no effect if no
-    /// read waits.
+    /// Ends the pending read of `reader`: its asyncio future gets `result`. Has no effect if no
+    /// read is pending.
     pub(crate) fn end_read(&self, py: Python<'_>, reader: &StreamReader<Queue>, result: Chunk) {
         let waiting = self.waiting.lock().remove(&reader.number());
         if let Some(waiting) = waiting {
@@ -297,12 +297,13 @@ impl Port {
         self.next_number.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// Returns `true` if the port can deliver results: it is open, and this process has created it.
+    /// Returns `true` if the port can deliver results: it is not closed, and this process has
+    /// created it.
     fn is_alive(&self) -> bool {
         self.generation == generation() && !self.queue.is_closed()
     }
 
-    /// Returns a `RuntimeError` about a closed event loop if `is_open` is `false`.
+    /// Returns `Ok` if `is_open` is `true`, otherwise a `RuntimeError` about a closed event loop.
     fn check(&self, is_open: bool) -> PyResult<()> {
         if is_open {
             Ok(())
@@ -313,7 +314,7 @@ impl Port {
         }
     }
 
-    /// Aborts the native future behind a waiting asyncio future.
+    /// Aborts the native future whose result an asyncio future waits for.
     fn abort(&self, waiting: &Waiting) {
         // In a forked child the task belongs to a runtime without threads, and is not touched.
         if let Some(abort) = &waiting.abort
@@ -344,7 +345,7 @@ fn settle(future: &Py<PyAny>, py: Python<'_>, value: PyResult<Py<PyAny>>) {
     }
 }
 
-/// The callback by which an event loop takes the results of its port. The loop holds it as the
+/// The callback with which an event loop takes the results of its port. The loop stores it as the
 /// callback of a descriptor or of a timer. When the loop drops it, the port is closed.
 #[pyclass(frozen, module = "tidegate._native")]
 pub(crate) struct Drain(Py<Port>);

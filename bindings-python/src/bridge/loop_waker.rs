@@ -13,8 +13,8 @@ pub(super) enum LoopWaker {
     /// A helper thread waits for the signal, and calls the loop's `call_soon_threadsafe`. For loops
     /// without `add_reader`, such as the proactor loop of Windows.
     Thread { is_set: Mutex<bool>, changed: Condvar },
-    /// The loop runs the runtime itself and waits for the signal there, because it is on virtual
-    /// time.
+    /// The loop is on virtual time: it runs the tokio runtime itself and waits for the signal
+    /// there.
     Virtual(Notify),
 }
 

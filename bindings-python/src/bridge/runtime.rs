@@ -21,8 +21,8 @@ use tokio::time::Instant;
 
 use super::virtual_clock::VirtualRuntime;
 
-/// Maximum time at process exit for blocked threads to return, and then again for the runtime's
-/// tasks to be dropped.
+/// Maximum time that the exiting process waits for blocked threads to return. It then waits at most
+/// the same time again for the tasks of the runtime to be dropped.
 const EXIT_TIMEOUT: Duration = Duration::from_secs(1);
 
 static CURRENT_ID: AtomicU64 = AtomicU64::new(0);
@@ -36,7 +36,8 @@ static CURRENT: RwLock<State> = RwLock::new(State::Unstarted);
 enum State {
     Unstarted,
     Running(Runtime),
-    /// A clock of virtual time is entered. `before` is the state to restore when it is left.
+    /// A clock of virtual time is entered. `before` is the state that is restored when the clock is
+    /// left.
     Virtual {
         time: Arc<VirtualRuntime>,
         before: Box<State>,
@@ -91,8 +92,8 @@ pub(crate) fn now() -> Instant {
     Instant::now()
 }
 
-/// Switches the process to virtual time. Returns `false` if it is on virtual time already, or if
-/// the process is exiting.
+/// Switches the process to virtual time, and returns `true`. Returns `false` without an effect if
+/// the process is on virtual time already, or if it is exiting.
 pub(super) fn begin_virtual(time: Arc<VirtualRuntime>) -> bool {
     let mut current = CURRENT.write();
     if matches!(&*current, State::Virtual { .. } | State::Stopped) {
@@ -104,7 +105,7 @@ pub(super) fn begin_virtual(time: Arc<VirtualRuntime>) -> bool {
     true
 }
 
-/// Switches the process from the virtual time `ending` back to the state before. Has no effect if
+/// Switches the process from the virtual time `ending` back to the earlier state. Has no effect if
 /// that virtual time is not in use.
 pub(super) fn end_virtual(ending: &Arc<VirtualRuntime>) {
     let mut current = CURRENT.write();
@@ -133,8 +134,8 @@ pub(crate) fn after_fork_in_child() {
     std::mem::forget(std::mem::replace(&mut *CURRENT.write(), State::Unstarted));
 }
 
-/// Aborts all calls, releases blocked threads, and stops the workers. Registered to run at
-/// interpreter exit.
+/// Aborts all calls, makes blocked threads return, and stops the worker threads. Registered to run
+/// when the interpreter exits.
 #[pyfunction]
 pub(crate) fn stop(py: Python<'_>) {
     let state = std::mem::replace(&mut *CURRENT.write(), State::Stopped);

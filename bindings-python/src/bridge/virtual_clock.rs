@@ -72,8 +72,8 @@ impl VirtualRuntime {
     }
 }
 
-/// A clock of virtual time. From [`Clock::enter`] to [`Clock::leave`], the whole process runs on
-/// it.
+/// A clock of virtual time. From [`Clock::enter`] to [`Clock::leave`], the whole process uses the
+/// time of this clock.
 #[pyclass(frozen, module = "tidegate._native")]
 pub(crate) struct Clock {
     virtual_runtime: Arc<VirtualRuntime>,
@@ -138,14 +138,15 @@ impl Clock {
         self.virtual_runtime.threads.begin()
     }
 
-    /// Assigns the calling thread to the function with the number `work`, before the function
-    /// starts. Also sets the seed of the random jitter for this thread.
+    /// Records that the calling thread will run the function with the number `work`. Also sets the
+    /// seed of the random jitter for this thread. Called before the function starts.
     fn enter_thread(&self, work: u64) {
         fastrand::seed(self.seed.wrapping_add(work));
         Threads::enter(work);
     }
 
-    /// Ends the assignment of the calling thread, after its function has returned.
+    /// Records that the calling thread no longer runs a function. Called after the function has
+    /// returned.
     #[staticmethod]
     fn leave_thread() {
         Threads::leave();
@@ -157,19 +158,19 @@ impl Clock {
         self.virtual_runtime.threads.end(work);
     }
 
-    /// Ends the current or the next [`Self::wait`], because a thread has scheduled a callback on
-    /// the event loop.
+    /// Ends the current or the next [`Self::wait`]. Called when a thread has scheduled a callback
+    /// on the event loop.
     fn notify(&self) {
         self.virtual_runtime.threads.notify();
     }
 
-    /// Returns True if a function in an executor thread is computing, so that time does not
-    /// advance.
+    /// Returns True if a function in an executor thread computes, which means that it runs and does
+    /// not wait for the gate. Virtual time then does not advance.
     fn is_busy(&self) -> bool {
         self.virtual_runtime.threads.is_busy()
     }
 
-    /// Runs everything that is ready on the runtime, without advancing time.
+    /// Runs all tasks of the runtime that are ready, without advancing time.
     fn run_ready(&self, py: Python<'_>) {
         py.detach(|| self.virtual_runtime.run_ready());
     }
@@ -179,6 +180,10 @@ impl Clock {
     /// None sets no limit.
     ///
     /// Returns False if nothing is left that could end the wait: no timer, no future and no thread.
+    ///
+    /// # Errors
+    ///
+    /// `ValueError` unless `timeout` is from 0 to ten years, or the exception of a signal handler.
     fn wait(&self, py: Python<'_>, port: &Bound<'_, Port>, timeout: Option<f64>) -> PyResult<bool> {
         let queue = port.get().queue().clone();
         let _context = self.virtual_runtime.handle().enter();

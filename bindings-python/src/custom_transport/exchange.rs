@@ -16,15 +16,15 @@ use crate::bridge::{Outcome, Port};
 use crate::response::Extensions;
 
 /// One exchange that the client's own transport makes. Dropping or closing it reports that the
-/// transport has finished. A cancelled exchange keeps its slot until then, but at most 5 s.
+/// transport has finished. A cancelled exchange occupies its slot until then, but at most 5 s.
 #[pyclass(frozen, module = "tidegate._native")]
 pub(crate) struct Exchange {
     exchange: ExchangeHandle,
     changed_headers: Vec<(HeaderName, HeaderValue)>,
-    /// The URL at a replica, or None if the gate did not change the URL.
+    /// The URL at the replica that the gate has chosen. None if the gate did not change the URL.
     #[pyo3(get)]
     url: Option<String>,
-    /// The maximum time in seconds that the call waits for progress of the exchange; None if the
+    /// The maximum time, in seconds, that the call waits for progress of the exchange; None if the
     /// exchange belongs to no call.
     #[pyo3(get)]
     max_wait: Option<f64>,
@@ -38,13 +38,14 @@ impl Exchange {
         Self { exchange, changed_headers, url, max_wait: max_wait.map(|wait| wait.as_secs_f64()), port }
     }
 
-    /// Returns the id of the exchange. A cancellation of the exchange contains this id.
+    /// Returns the id of the exchange. A request to cancel the exchange contains this id.
     pub(super) fn id(&self) -> u64 {
         self.exchange.id()
     }
 
-    /// Returns a future that resolves when the caller waits for the next chunk of the response
-    /// body, or when the exchange is cancelled. `None` if the exchange has ended.
+    /// Returns a future that resolves to `true` when the caller waits for the next chunk of the
+    /// response body, and to `false` if the exchange is cancelled or the caller no longer reads the
+    /// response. Returns `None` instead of a future if the exchange has ended.
     pub(super) fn wanted(&self) -> Option<impl Future<Output = bool> + Send + use<>> {
         self.exchange.with(foreign::Exchange::wanted)
     }
@@ -62,21 +63,22 @@ impl Exchange {
         Ok(list)
     }
 
-    /// Whether the exchange was cancelled or has ended.
+    /// Returns True if the exchange was cancelled or has ended.
     #[getter]
     pub(super) fn cancelled(&self) -> bool {
         self.exchange.is_cancelled()
     }
 
     /// Reports that the transport has read the request body to its end. The time limit for the
-    /// response starts now.
+    /// response starts at this moment.
     fn body_sent(&self) {
         self.exchange.on_body_sent();
     }
 
     /// Reports the response head. `headers` is `[(name, value), ...]`, as bytes, and `extensions`
-    /// is a dict. Returns False if the exchange was cancelled, or if the head is malformed, which
-    /// fails the exchange.
+    /// is a dict. Returns True if the head was accepted. Returns False if the exchange was
+    /// cancelled, has ended or has a head already, or if the head is malformed, which fails the
+    /// exchange.
     fn answer(&self, status: u16, headers: &Bound<'_, PyList>, extensions: Py<PyAny>) -> PyResult<bool> {
         let mut head = Response::builder().status(status);
         for pair in headers.iter() {
@@ -96,26 +98,27 @@ impl Exchange {
 
     /// Sends a chunk of the response body to the caller. Returns True if the transport may send the
     /// next chunk now, False if it must wait for `ready` first, and None if the caller no longer
-    /// reads the response.
+    /// reads the response or the exchange has ended.
     fn chunk(&self, chunk: &[u8]) -> Option<bool> {
         self.exchange.chunk(chunk)
     }
 
     /// Starts a wait until the transport may send the next chunk. Returns an asyncio future, and
-    /// the number that cancels the wait. The result of the future is True when the transport may
-    /// continue, and False when the caller no longer reads the response.
+    /// the number that cancels the wait. The result of the future is True if the transport may send
+    /// the next chunk, and False if the caller no longer reads the response or the exchange has
+    /// ended.
     fn ready(&self, port: &Bound<'_, Port>) -> PyResult<(Py<PyAny>, u64)> {
         let room = self.exchange.ready();
         Port::submit(port, async move { Continue(room.await) })
     }
 
-    /// Reports that the response body is complete, which ends the exchange.
+    /// Reports that the response body is complete, which ends the exchange successfully.
     fn end(&self) {
         self.exchange.end();
     }
 
-    /// Ends the exchange with an error of this kind, as in [`transport_error`]. `exception` becomes
-    /// its cause.
+    /// Ends the exchange with the error that [`transport_error`] returns for `kind`. The error has
+    /// `exception` as its cause.
     pub(super) fn fail(&self, kind: &str, exception: &Bound<'_, PyAny>) -> PyResult<()> {
         let text = format!("the client's own transport raised {}", exception.get_type().name()?);
         let cause = PyErr::from_value(exception.clone());
@@ -124,7 +127,7 @@ impl Exchange {
     }
 
     /// Reports that the transport has finished. If the exchange is still open, it fails.
-    /// Idempotent.
+    /// Idempotent. The arguments are ignored.
     #[pyo3(signature = (*_arguments))]
     fn close(&self, _arguments: &Bound<'_, PyTuple>) {
         self.exchange.close();
@@ -138,8 +141,8 @@ impl Exchange {
     }
 }
 
-/// The result of a wait until the next chunk may be sent: `true` if it may, `false` if the caller
-/// no longer reads the response.
+/// The result of a wait until the next chunk may be sent: `true` if it may be sent, `false` if the
+/// caller no longer reads the response or the exchange has ended.
 struct Continue(bool);
 
 impl Outcome for Continue {

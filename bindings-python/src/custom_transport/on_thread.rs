@@ -1,8 +1,8 @@
 //! Exchanges that a thread makes with the client's own transport while it waits for its call.
 //!
-//! Only that thread drives the call, so nothing is handed to another thread and back. While the
+//! Only that thread polls the call, so nothing is handed to another thread and back. While the
 //! thread is in its transport, the call is not polled: no attempt begins and no slot is acquired.
-//! Meanwhile, the call is not cancelled when its replica goes down; the client's read timeout ends
+//! Meanwhile, the call is not cancelled if its replica goes down; the client's read timeout ends
 //! that attempt.
 
 use std::pin::Pin;
@@ -71,7 +71,7 @@ impl CustomCall {
         Ok(Self(Mutex::new(Some(call))))
     }
 
-    /// Takes the state of the call out of this object.
+    /// Takes the state of the call out of this object and returns it.
     ///
     /// # Errors
     ///
@@ -80,8 +80,8 @@ impl CustomCall {
         self.0.lock().take().ok_or_else(|| PyRuntimeError::new_err("this call is over"))
     }
 
-    /// Polls the call once, because a deadline may have passed while the thread was in its
-    /// transport.
+    /// Polls the call once, and stores its answer if the call has ended. This is necessary because
+    /// a deadline may have passed while the thread was in its transport.
     ///
     /// # Errors
     ///
@@ -103,8 +103,9 @@ impl CustomCall {
 #[pymethods]
 impl CustomCall {
     /// Runs the call until the thread has something to do. Returns the next exchange to make, the
-    /// reply, or the error. Returns None if `exchange`, which the thread is making, must continue:
-    /// the caller waits for its next chunk, or the exchange was cancelled.
+    /// reply, or the error as an exception object. `exchange` is the exchange that the thread is
+    /// making; None if it is making none. Returns None if the thread must continue `exchange`,
+    /// because the caller waits for its next chunk or the exchange was cancelled.
     fn wait(&self, py: Python<'_>, exchange: Option<&Bound<'_, Exchange>>) -> PyResult<Py<PyAny>> {
         let held = self.take()?;
         let runtime = held.runtime().clone();
@@ -138,8 +139,8 @@ impl CustomCall {
         Ok(outcome)
     }
 
-    /// Ends the exchange with an error, as `Exchange.fail` does. Has no effect on the exchange if
-    /// the gate has ended the call meanwhile.
+    /// Ends the exchange with an error, as `Exchange.fail` does. If the gate has ended the call
+    /// meanwhile, has no effect on the exchange.
     fn fail(&self, exchange: &Bound<'_, Exchange>, kind: &str, exception: &Bound<'_, PyAny>) -> PyResult<()> {
         self.poll_once()?;
         exchange.get().fail(kind, exception)

@@ -1,6 +1,6 @@
-//! Sweeps, which measure the cap that a server bears. Python starts, observes and stops them, and
-//! requests their reports. Options, progress and results are passed as JSON, with the keys of
-//! `tidegate_sweep`.
+//! Sweeps, which measure how many calls a server can process at the same time (its cap). Python
+//! starts, observes and stops them, and requests their reports. Options, progress and results are
+//! passed as JSON, with the keys of `tidegate_sweep`.
 
 mod options;
 mod report;
@@ -25,8 +25,8 @@ pub(crate) struct Sweep(Mutex<Option<tidegate_sweep::Sweep>>);
 
 #[pymethods]
 impl Sweep {
-    /// Creates a sweep. `given` is JSON with the options that differ from the defaults, from the
-    /// configured target, or from the sweep to resume.
+    /// Creates a sweep. `given` is JSON with the options that are set explicitly. They replace the
+    /// options of the configured target, of the resumed sweep, and the defaults.
     ///
     /// `target` is the path of a configuration file and the name of a target in it; with None, no
     /// options come from a configuration. `resume` is the directory of the sweep to continue; with
@@ -59,12 +59,15 @@ impl Sweep {
         self.with(|sweep| to_json(&sweep.plan()))?.map_err(argument_error)
     }
 
-    /// Starts the sweep, once. The result contains `began` as the time of the start. Without a
-    /// `key`, no credential is sent; without a `directory`, no journal is written.
+    /// Starts the sweep, which is possible only once. `began` is the time of the start, which is
+    /// copied into the result. Without a `key`, no credential is sent; without a `directory`, no
+    /// journal is written.
     ///
     /// # Errors
     ///
-    /// `RuntimeError` if the sweep has started already.
+    /// `RuntimeError` if the sweep has started already; `tidegate.ConfigError` if the key contains
+    /// characters that a header cannot contain, or if a proxy variable of the environment is
+    /// invalid.
     #[pyo3(signature = (began, key = None, directory = None))]
     fn start(
         &self,
@@ -89,7 +92,7 @@ impl Sweep {
 }
 
 impl Sweep {
-    /// Calls `f` with the sweep, and returns its result.
+    /// Calls `f` with the sweep, and returns the result of `f`.
     ///
     /// # Errors
     ///
@@ -104,8 +107,8 @@ fn started() -> PyErr {
     PyRuntimeError::new_err("this sweep has started already")
 }
 
-/// Converts an error of a sweep into a Python exception. Option names in the message are in
-/// Python's spelling.
+/// Converts an error of a sweep into a Python exception. The message of a `ConfigError` names
+/// options in Python's spelling.
 fn raised_sweep(py: Python<'_>, error: SweepError) -> PyErr {
     match error {
         SweepError::Gate(error) => to_py_err(py, &error),

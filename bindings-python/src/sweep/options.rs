@@ -42,7 +42,7 @@ pub(super) fn sweep(
     sweep.map_err(|e| raised_sweep(py, e))
 }
 
-/// Reads the target with this name from a configuration file.
+/// Returns the target with this name from a configuration file.
 ///
 /// # Errors
 ///
@@ -56,7 +56,8 @@ fn configured(py: Python<'_>, file: &PathBuf, name: &str) -> PyResult<TargetConf
     })
 }
 
-/// Changes `options`: applies those of the target, then the given ones.
+/// Changes `options`: applies those of the target, then the given ones. If no start is given, moves
+/// the start of the search into the bounds.
 ///
 /// # Errors
 ///
@@ -82,8 +83,8 @@ fn apply(
     Ok(())
 }
 
-/// Merges given JSON values into `base`, key by key. If a request mix has another source (`from`)
-/// than that in `base`, it replaces the whole mix.
+/// Merges `given` into `base`, key by key. If a given request mix has a source (`from`) other than
+/// that in `base`, it replaces the whole mix.
 fn merge(base: &mut Value, given: Value) {
     match (base, given) {
         (Value::Object(base), Value::Object(given))

@@ -38,7 +38,7 @@ pub(crate) fn sweep_figure(py: Python<'_>, result: &str, name: &str) -> PyResult
     render(py, result, |outcome| figure(outcome, which))
 }
 
-/// Parses a result in JSON and renders it with `make`.
+/// Renders a result, which is passed as JSON, with `make`, and returns the output.
 ///
 /// # Errors
 ///

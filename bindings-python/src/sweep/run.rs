@@ -27,8 +27,9 @@ pub(crate) struct SweepRun {
     _task: RuntimeBound<AbortOnDrop>,
 }
 
-/// The progress that Python has not read yet: all steps that ended, and at most one later state. A
-/// slow reader therefore does not make the queue grow with each state.
+/// The progress reports that Python has not read yet: all reports of the end of a step, and at most
+/// one later report. Because later reports replace each other, a slow reader does not make the
+/// queue grow with each of them.
 #[derive(Default)]
 struct ProgressQueue {
     state: Mutex<State>,
@@ -37,15 +38,16 @@ struct ProgressQueue {
 
 #[derive(Default)]
 struct State {
-    /// Progress in order of time: as JSON, and whether it reports the end of a step.
+    /// Progress reports in order of time: the report as JSON, and `true` if it reports the end of a
+    /// step.
     unread: VecDeque<(String, bool)>,
     is_over: bool,
     result: Option<Result<SweepOutcome, SweepError>>,
 }
 
 impl ProgressQueue {
-    /// Adds progress for the reader, and wakes the reader. If the last unread progress does not
-    /// report the end of a step, it is replaced.
+    /// Adds a progress report, and wakes the reader. If the last unread report is not about the end
+    /// of a step, the new report replaces it.
     fn push(&self, progress: &SweepProgress) {
         let Ok(text) = serde_json::to_string(progress) else { return };
         let mut state = self.state.lock();
@@ -58,8 +60,8 @@ impl ProgressQueue {
         self.changed.notify_one();
     }
 
-    /// Marks the sweep as over, with its result; `None` if it was aborted. Later calls change
-    /// nothing and only wake the reader.
+    /// Marks the sweep as over, and stores its result; `None` if the sweep was aborted. Further
+    /// calls change nothing and only wake the reader.
     fn end(&self, result: Option<Result<SweepOutcome, SweepError>>) {
         let mut state = self.state.lock();
         if !state.is_over {
@@ -69,8 +71,8 @@ impl ProgressQueue {
         self.changed.notify_one();
     }
 
-    /// Waits for the next progress, and returns it as JSON. Returns `None` when the sweep is over.
-    /// Must be called by one reader only.
+    /// Waits for the next progress report, and returns it as JSON. Returns `None` when the sweep is
+    /// over and all reports were read. Must be called by one reader only.
     async fn next(&self) -> Option<String> {
         loop {
             {
@@ -145,14 +147,16 @@ impl SweepRun {
 
 #[pymethods]
 impl SweepRun {
-    /// Waits for the next progress. Returns an asyncio future, and the number that cancels the
-    /// wait. The result of the future is the progress as JSON, or None when the sweep is over.
+    /// Starts to wait for the next progress report. Returns an asyncio future, and the number that
+    /// cancels the wait. The result of the future is the report as JSON, or None when the sweep is
+    /// over.
     fn next(&self, port: &Bound<'_, Port>) -> PyResult<(Py<PyAny>, u64)> {
         let progress = self.progress.clone();
         Port::submit(port, async move { NextProgress(progress.next().await) })
     }
 
-    /// Blocks until there is progress, and returns it as JSON. Returns None when the sweep is over.
+    /// Blocks until there is a progress report, and returns it as JSON. Returns None when the sweep
+    /// is over.
     ///
     /// # Errors
     ///
@@ -162,8 +166,8 @@ impl SweepRun {
         block_on(py, async move { progress.next().await })
     }
 
-    /// Requests that the sweep ends early, with the results so far. Calls in flight have a few
-    /// seconds to complete.
+    /// Requests that the sweep ends early. Its result then contains the steps so far. Calls in
+    /// flight have a few seconds to complete.
     fn stop(&self) {
         self.stop.send_replace(true);
     }
@@ -183,7 +187,7 @@ impl SweepRun {
     }
 }
 
-/// The result of a wait for progress: the progress as JSON, or `None` when the sweep is over.
+/// The result of a wait for progress: the report as JSON, or `None` when the sweep is over.
 struct NextProgress(Option<String>);
 
 impl crate::bridge::Outcome for NextProgress {
