@@ -11,7 +11,7 @@
 //!    retries and its handling of Retry-After.
 //! 3. [`report`] renders the outcome.
 //!
-//! The parts exchange [`observation`]s and [`result`]s.
+//! The parts exchange [`observation`]s and [`search_result`]s.
 //!
 //! # Terms
 //!
