@@ -128,7 +128,7 @@ def main() -> int:
 def python_runs(pythons: dict[str, str]) -> list[Run]:
     """Returns a run of every Python example in each environment that it supports.
 
-    `pythons` has the Python interpreter of each environment by name.
+    `pythons` has the path of the Python interpreter of each environment, by the environment's name.
     """
     files = {path.name: path for path in (HERE / "python").glob("*.py")}
     if files.keys() != RUNS_IN.keys():
@@ -162,7 +162,9 @@ def simulator(tidegate: str) -> Iterator[str]:
 
 
 def run_once(run: Run, base_url: str) -> subprocess.CompletedProcess[str]:
-    """Runs one example to its end against the server at `base_url`. Returns its status and output.
+    """Runs one example to its end against the server at `base_url`.
+
+    Returns the completed process, with its exit status and its output.
 
     The example runs in the directory `/`, because it must not depend on the current directory.
     """
@@ -196,8 +198,8 @@ def passes(run: Run, base_url: str) -> Outcome:
 def fails_within_limits(run: Run) -> Outcome:
     """Runs one example against the failing server.
 
-    The outcome is passed if the exit status is an error and the calls made the expected number of
-    attempts.
+    The outcome is passed if the example ends with an error (but not because it connected to another
+    machine), and if the largest number of attempts of a call is the expected one.
     """
     with failing_server() as (url, attempts):
         done = run_once(run, f"{url}/v1")

@@ -6,7 +6,7 @@ use tidegate::protocol::observe::{End, Observer};
 use tidegate::protocol::request::Dialect;
 use tidegate::protocol::sse::Scanner;
 
-/// Maximum size of an event in bytes. It is small, so that the fuzzer exceeds it.
+/// Maximum size of an event in bytes. The limit is so small that random input often exceeds it.
 const LIMIT: usize = 64;
 
 type EventList = Vec<(Vec<u8>, Vec<u8>, bool)>;

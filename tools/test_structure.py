@@ -42,7 +42,10 @@ class CyclesTest(InScratchDirectory):
     """Tests of the rule that Rust modules do not import each other in a cycle."""
 
     def cycles(self, **modules: str) -> list[str]:
-        """Returns the cycles found in a crate of these modules, given as source text by name."""
+        """Returns the problems that the check finds in a crate with the given modules.
+
+        `modules` has the source text of each module by its name.
+        """
         root = "pub use b::{self, Exported};\n" + "".join(f"mod {name};\n" for name in modules)
         self.write({"k/src/lib.rs": root, **{f"k/src/{name}.rs": text for name, text in modules.items()}})
         return cycles.report(Crate(Path("k")))
@@ -76,8 +79,8 @@ class PurityTest(InScratchDirectory):
         """Returns the problems that are found in a crate with this source.
 
         The crate depends on the crate `middle`, which depends on tokio. `kind` is the kind of the
-        first dependency; None is a normal one. `clippy` is the text of the crate's `clippy.toml`;
-        the required text is `same`.
+        dependency on `middle`: `dev`, or None for a normal one. `clippy` is the text of the crate's
+        `clippy.toml`; the required text is `same`.
         """
         self.write({"p/src/lib.rs": source, "p/clippy.toml": clippy, "pure.toml": "same"})
 
@@ -120,8 +123,8 @@ class RetiredNamesTest(InScratchDirectory):
     def retired(self, entry: str, **files: str) -> list[str]:
         """Returns the places that the check reports for one entry of the list of retired names.
 
-        `files` has source text by path. In the keywords, `__` stands for `/`, and the last `_` for
-        the dot of the file's ending.
+        `files` has the source text of each file by its path. In the paths, `__` stands for `/`, and
+        the last `_` for the dot before the file's extension.
         """
         paths = self.write({".".join(name.replace("__", "/").rsplit("_", 1)): text for name, text in files.items()})
         self.write({"list": f"# a comment\n\n{entry}\n"})

@@ -10,8 +10,8 @@ import { bar, Gate, note, report, scripted, sleep } from "./experiment_support.m
 const CALLS = 200;
 const TOGETHER = 20;
 /**
- * Milliseconds after which a request whose response has no head yet has certainly reached the
- * upstream.
+ * Milliseconds to wait after sending a request until it has certainly reached the upstream, which
+ * does not answer it.
  */
 const UNDER_WAY = 100;
 const STAGES = ["head", "stream", "pull", "shared"];
@@ -19,9 +19,10 @@ const BODY = JSON.stringify({ model: "small", messages: [{ role: "user", content
 const now = () => Number(process.hrtime.bigint()) / 1e6;
 
 /**
- * Opens a call and resolves when the call has reached `stage`, at which the caller aborts it.
+ * Starts a call with the id `id`, and resolves when it has reached `stage`.
  *
- * `ended` in the result is a promise that rejects when the client has been told of the abort.
+ * The caller then aborts the call with `signal`. `ended` in the result is a promise that rejects
+ * when the client reports the abort.
  */
 async function staged(fetch, url, id, stage, signal) {
   const path = stage === "head" ? "head" : "stream";
@@ -71,8 +72,8 @@ async function measure(fetch, url, who, stage) {
 /**
  * Makes `CALLS` calls with a signal that is already aborted.
  *
- * Returns the number of calls that arrived at the upstream, and the number that were rejected with
- * the reason of the signal.
+ * Returns the number of calls that arrived at the upstream, and the number whose promise rejected
+ * with the reason of the signal.
  */
 async function already(fetch, url, who) {
   const calls = Array.from({ length: CALLS }, (_, nth) =>
@@ -87,7 +88,7 @@ async function already(fetch, url, who) {
 
 const statistics = async (url) => (await fetch(`${url}/seen`)).json();
 
-/** A `fetch` that rejects when the signal is aborted, but lets the request continue. */
+/** A `fetch` whose promise rejects when `signal` is aborted, although the request continues. */
 function detached(input, { signal, ...init }) {
   const aborted = new Promise((_, reject) => signal.addEventListener("abort", () => reject(signal.reason)));
   return Promise.race([fetch(input, init), aborted]);

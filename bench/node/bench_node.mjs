@@ -28,8 +28,9 @@ const [STREAMS, EVENTS, GAP_MS] = [200, 50, 20];
 const note = (text) => console.error(text);
 
 /**
- * Makes `calls` calls, `inFlight` at a time. Returns calls per second and CPU microseconds per
- * call.
+ * Makes `calls` calls with the function `call`, at most `inFlight` at a time.
+ *
+ * Returns calls per second (`rate`) and CPU microseconds per call (`cost`).
  */
 async function flood(calls, inFlight, call) {
   globalThis.gc();
@@ -45,9 +46,10 @@ async function flood(calls, inFlight, call) {
 }
 
 /**
- * Opens and reads `STREAMS` streams concurrently.
+ * Opens `STREAMS` streams with the function `open`, and reads them concurrently.
  *
- * Returns CPU microseconds per chunk, and p50 and p99 of the milliseconds until the first chunk.
+ * Returns CPU microseconds per chunk (`cost`), and the median (`p50`) and 99th percentile (`p99`)
+ * of the milliseconds until the first chunk of a stream.
  */
 async function streams(open) {
   globalThis.gc();
@@ -70,7 +72,7 @@ async function streams(open) {
   return { cost: (user + system) / chunks, p50: centile(0.5), p99: centile(0.99) };
 }
 
-/** A `fetch` that answers like the upstream, without a network. */
+/** A `fetch` that answers in memory as the upstream would, without a network. */
 async function memory(url) {
   if (!String(url).includes("/sse/")) {
     return new Response(COMPLETION, { headers: { ...HEADERS, "x-request-id": "req_1" } });

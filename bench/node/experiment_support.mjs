@@ -12,9 +12,9 @@ export const note = (text) => console.error(text);
 export const sleep = (ms) => new Promise((resolve) => setTimeout(resolve, ms));
 
 /**
- * Starts a scripted upstream in its own process, and stops it when `use` has settled.
+ * Starts a scripted upstream in its own process, and calls `use` with its base URL.
  *
- * Calls `use` with the base URL of the upstream, and returns its result.
+ * Resolves to the result of `use`. The upstream is stopped when `use` has settled.
  */
 export async function scripted(use) {
   const script = fileURLToPath(new URL("scripted_upstream.mjs", import.meta.url));

@@ -18,14 +18,14 @@ const { dependencies } = require("./package.json");
 const pinned = (name) => `${name} ${dependencies[name]}`;
 
 /**
- * Returns an async iterator over the parts of the iterable to which the promise `parts` resolves.
+ * Yields the parts of a stream, to which the promise `parts` resolves.
  */
 async function* flat(parts) {
   yield* await parts;
 }
 
 /**
- * Returns the tested client of an SDK client, which `gate` wraps unless `gate` is absent.
+ * Returns the tested client for an SDK client. If there is a gate, the gate wraps the SDK client.
  *
  * `create` sends one request through the SDK client.
  */
@@ -48,7 +48,7 @@ const openai = (create, more) => (url, apiKey, gate) =>
 const anthropic = (baseURL, apiKey, gate) => sdk(new Anthropic({ baseURL, apiKey }), gate, messages);
 
 /**
- * Returns the `make` of LangChain's `ChatOpenAI`.
+ * Returns the function `make` (see above) for LangChain's `ChatOpenAI`.
  *
  * If there is a gate, the model gets the gate's `fetch` and the given settings.
  */
@@ -62,7 +62,7 @@ const langchain = (settings) => (url, apiKey, gate) => {
 };
 
 /**
- * Returns the `make` of Vercel's AI SDK for one API (`chat` or `responses`).
+ * Returns the function `make` (see above) for one API of Vercel's AI SDK: `chat` or `responses`.
  *
  * If there is a gate, the provider gets the gate's `fetch`, and each call gets the given settings.
  * The streams of the AI SDK report an error as a part instead of throwing it, so `stream` throws

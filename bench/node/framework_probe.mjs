@@ -19,9 +19,9 @@ const CANCEL = { "cancelled before headers": "stall/head", "cancelled mid-stream
  * LangChain's own six retries, each of four gate attempts, may take two minutes.
  */
 const LONGEST = 300_000;
-/** Milliseconds after which everything that the upstream sent has certainly arrived. */
+/** Milliseconds to wait until everything that the upstream has sent has certainly arrived. */
 const SETTLED = 300;
-/** Milliseconds within which the upstream must see the close of a cancelled call. */
+/** Maximum milliseconds until the upstream must have seen that a cancelled call was closed. */
 const PATIENCE = 2000;
 const POLL = 50;
 
@@ -36,7 +36,9 @@ async function seen(prefix) {
 }
 
 /**
- * Polls the condition `holds` for at most `limit` milliseconds. Returns `true` if it became true.
+ * Polls the condition `holds` until it is true, for at most `limit` milliseconds.
+ *
+ * Resolves to `true` if the condition became true, otherwise to `false`.
  */
 async function until(holds, limit) {
   const deadline = performance.now() + limit;
@@ -67,12 +69,12 @@ async function drain(stream, text) {
 }
 
 /**
- * Starts a call or a stream, aborts it, and returns how it ended: `cancelled`, `quietly` or an
- * error name.
+ * Starts a call or a stream and aborts it. Resolves to how it ended: `cancelled`, `quietly`
+ * (without an error) or an error name.
  *
- * With `where` `head`, the call is aborted when the upstream has received it; with `stream`, when
- * the first part of the stream has also arrived. `arrived` returns whether the upstream has
- * received it.
+ * If `where` is `head`, a call is aborted when the upstream has received it. If `where` is
+ * `stream`, a stream is aborted when its first part has also arrived. `arrived` resolves to whether
+ * the upstream has received the request.
  */
 async function cancel(held, where, arrived) {
   const abort = new AbortController();
@@ -96,7 +98,8 @@ async function cancel(held, where, arrived) {
 /**
  * Runs all scenarios of one package concurrently, each with its own path and key.
  *
- * Returns the results by scenario. Without `gate`, the package is measured as it is.
+ * Resolves to the results by scenario. `who` is a unique part of the paths. Without `gate`, the
+ * stock package is measured.
  */
 async function measure({ make }, who, gate) {
   const cell = async (path, play) => {

@@ -20,7 +20,9 @@ const FETCHES = {
 };
 
 /**
- * Opens `streams` event streams. Returns a reader of each, with a pending read of the second chunk.
+ * Opens `streams` event streams, and reads the first chunk of each.
+ *
+ * Resolves to one object for each stream: its `reader`, and the pending read of the `next` chunk.
  */
 async function opened(fetch, url, streams) {
   const held = [];
@@ -45,7 +47,8 @@ async function resident() {
 }
 
 /**
- * Opens `streams` event streams, prints by how many KiB the resident memory has grown, and exits.
+ * Opens `streams` event streams with the `fetch` of `who`, prints the growth of the process's
+ * resident memory in KiB (in total), and exits.
  */
 async function hold(who, url, streams) {
   const fetch = FETCHES[who]();

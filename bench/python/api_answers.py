@@ -1,4 +1,4 @@
-"""The answers, stream beginnings and errors that the scripted upstream sends, for each API."""
+"""Response bodies of the scripted upstream for each API: answers, first events, and errors."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def api_of(path: str) -> str:
 
 
 def whole(api: str) -> Any:
-    """Returns the whole JSON answer to a request that does not stream."""
+    """Returns the JSON body of a complete answer to a request that does not stream."""
     if api == "responses":
         message = {
             "id": "m",
@@ -49,7 +49,7 @@ def whole(api: str) -> Any:
 
 
 def opening(api: str) -> bytes:
-    """Returns the events of a stream up to and including its first text, without an end."""
+    """Returns the first events of a stream, up to and including its first text, as bytes."""
     if api == "responses":
         item = {"id": "m", "type": "message", "role": "assistant", "status": "in_progress", "content": []}
         place = {"output_index": 0, "item_id": "m", "content_index": 0}

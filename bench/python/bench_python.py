@@ -42,7 +42,7 @@ UNBOUNDED = {"timeout": None}
 
 
 def note(text: str) -> None:
-    """Prints progress to stderr. Standard output is for the result."""
+    """Prints `text`, which reports progress, to stderr. Standard output is for the result."""
     print(text, file=sys.stderr, flush=True)  # noqa: T201
 
 
@@ -84,7 +84,7 @@ def in_memory(family: Any) -> Any:
 
 
 async def flood(calls: int, in_flight: int, call: Callable[[], Awaitable[object]]) -> tuple[float, float]:
-    """Makes `calls` calls, `in_flight` at a time.
+    """Makes `calls` calls with the function `call`, at most `in_flight` at a time.
 
     Returns calls per second and CPU microseconds per call.
     """
@@ -122,10 +122,14 @@ async def streams(one: Callable[[], AsyncIterator[bytes]]) -> tuple[float, list[
 
 
 class Bench:
-    """The measurements of this experiment, with the samples that they have collected."""
+    """The measurements of this experiment. Their samples are collected in `samples` by name."""
 
     def __init__(self, url: str, rounds: int, calls: int) -> None:
-        """Creates a benchmark without samples. `url` is the base URL of the upstream."""
+        """Creates a benchmark without samples.
+
+        `url` is the base URL of the upstream. `rounds` is how often each variant is measured, and
+        `calls` the number of calls in each round.
+        """
         self.url, self.rounds, self.calls = url, rounds, calls
         self.samples: dict[str, list[float]] = defaultdict(list)
         self.gate = tidegate.Gate(defaults={"cap": 1024})
@@ -135,7 +139,10 @@ class Bench:
         return round(statistics.median(self.samples[name]), 2)
 
     async def sdk(self) -> None:
-        """Measures calls through the openai client: wrapped, stock, and answered in memory."""
+        """Measures calls through the openai client, and stores their rates and CPU times.
+
+        The variants are a wrapped client, a stock client, and a client that is answered in memory.
+        """
 
         def client(**kwargs: Any) -> openai.AsyncOpenAI:
             return openai.AsyncOpenAI(base_url=f"{self.url}/v1", api_key="k", max_retries=0, timeout=120, **kwargs)
@@ -160,7 +167,11 @@ class Bench:
             note(f"sdk round {turn + 1}/{self.rounds}")
 
     async def transport(self) -> None:  # noqa: C901 - one measurement after the other
-        """Measures calls and streams without an SDK, through `httpx`, `httpx2` and aiohttp."""
+        """Measures calls and streams without an SDK, and stores their CPU times and latencies.
+
+        The variants are `httpx`, `httpx2` and aiohttp, and for both httpx packages also the gate's
+        client and a client that is answered in memory.
+        """
         url = f"{self.url}/v1/chat/completions"
         sse = f"{self.url}/sse/{EVENTS}/{GAP_MS}"
         limits = {"limits": httpx.Limits(max_connections=None), **UNBOUNDED}
@@ -217,7 +228,11 @@ class Bench:
                 note(f"transport round {turn + 1}/{self.rounds}")
 
     def report(self) -> dict[str, Any]:
-        """Returns the result of the experiment: the medians, and comparisons with the bars."""
+        """Returns the result of the experiment as JSON data.
+
+        The result has the medians of all samples (`figures`), and comparisons of some of them with
+        the limits that they must keep (`bars`).
+        """
         figures = {name: self.median(name) for name in sorted(self.samples)}
         bars = []
 

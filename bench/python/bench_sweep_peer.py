@@ -56,7 +56,10 @@ class Found(NamedTuple):
 
 
 def command() -> str:
-    """Returns the command that runs tidegate: the variable `TIDEGATE_CLI`, or `tidegate`."""
+    """Returns the command that runs tidegate.
+
+    This is the value of the environment variable `TIDEGATE_CLI`, or `tidegate` if it is not set.
+    """
     return os.environ.get("TIDEGATE_CLI", "tidegate")
 
 
@@ -87,9 +90,10 @@ def seen(base_url: str) -> dict[str, Any]:
 
 
 def measured(search: Callable[[str, Path], Found]) -> dict[str, Any]:
-    """Runs a search against a new server.
+    """Runs a search for the server's limit against a new server.
 
-    Returns the cap that it found, its calls and its duration.
+    Returns, by name, the cap that the search found, the number of its calls, the number of calls
+    that got a 429, the duration in seconds, and the notes of the search.
     """
     with TemporaryDirectory() as folder, server(Path(folder)) as base_url:
         began = time.perf_counter()
@@ -99,7 +103,7 @@ def measured(search: Callable[[str, Path], Found]) -> dict[str, Any]:
 
 
 def ours(base_url: str, folder: Path) -> Found:  # noqa: ARG001 - as the other search
-    """Searches with `tidegate sweep`."""
+    """Runs `tidegate sweep` against the server, and returns the cap that it found."""
     lengths = ["--input-tokens", str(PROMPT), "--output-tokens", str(ANSWER)]
     done = subprocess.run(
         [command(), "sweep", "--url", base_url, "--model", "sim", *lengths, "--yes", "--json"],
@@ -115,7 +119,7 @@ def ours(base_url: str, folder: Path) -> Found:  # noqa: ARG001 - as the other s
 
 
 def aiperf(style: str) -> Callable[[str, Path], Found]:
-    """Returns a function that searches with aiperf in the given `--search-style`."""
+    """Returns a function that runs aiperf's search with `--search-style STYLE` against a server."""
 
     def search(base_url: str, folder: Path) -> Found:
         artifacts = folder / "artifacts"
@@ -169,7 +173,10 @@ def aiperf(style: str) -> Callable[[str, Path], Found]:
 
 
 def verdict(history: dict[str, Any]) -> Found:
-    """Returns the highest concurrency that passed, from the search history that aiperf wrote."""
+    """Returns the result of a search from the history that aiperf wrote.
+
+    The cap is the highest concurrency that met aiperf's condition, or None if none did.
+    """
     boundary = (history.get("boundary_summary") or {}).get("feasible_max") or {}
     probed = [
         (step["variation_values"]["phases.profiling.concurrency"], step["feasible"]) for step in history["iterations"]
@@ -196,7 +203,7 @@ def make_tokenizer(folder: Path) -> None:
 
 
 def main() -> None:
-    """Runs each search in turn, and prints the result."""
+    """Runs the search of tidegate and those of aiperf in turn, and prints the result as JSON."""
     figures = measured(ours)
     note(f"tidegate sweep: {figures}")
     peers = {}

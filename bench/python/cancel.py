@@ -35,9 +35,9 @@ PATHS = {"head": "head"}
 
 
 def through_sdk(client: openai.AsyncOpenAI) -> Call:
-    """Returns a function that makes one call through an SDK client, up to a given stage.
+    """Returns a function that makes one call through an SDK client, and waits in a given stage.
 
-    The stage is appended to the client's base URL, because it selects the upstream's behaviour.
+    The stage selects the end of the base URL, and so how far the upstream answers.
     """
 
     async def call(stage: str, name: str, ready: Callable[[], None]) -> None:
@@ -54,7 +54,7 @@ def through_sdk(client: openai.AsyncOpenAI) -> Call:
 
 
 def through_httpx(client: httpx2.AsyncClient, url: str) -> Call:
-    """Returns a function that makes one call without an SDK, up to a given stage."""
+    """Returns a function that makes one call without an SDK, and waits in a given stage."""
 
     async def call(stage: str, name: str, ready: Callable[[], None]) -> None:
         body = {"model": "small", "messages": MESSAGES, "stream": True}
@@ -69,7 +69,7 @@ def through_httpx(client: httpx2.AsyncClient, url: str) -> Call:
 
 
 async def cancelled(call: Call, stage: str, name: str) -> float:
-    """Starts a call, and cancels it when it has reached `stage`.
+    """Starts a call with the id `name`, and cancels it when it has reached `stage`.
 
     Returns the time of the cancellation on the monotonic clock, in seconds.
     """
@@ -84,7 +84,7 @@ async def cancelled(call: Call, stage: str, name: str) -> float:
 
 
 async def cancelled_as_group(call: Call, stage: str, names: list[str]) -> list[float]:
-    """Starts the calls in one task group, and cancels the group when all are mid-stream.
+    """Starts a call for each of `names` in one task group, and cancels the group mid-stream.
 
     Returns the time of the cancellation, once for each call, on the monotonic clock in seconds.
     """
@@ -106,7 +106,10 @@ async def cancelled_as_group(call: Call, stage: str, names: list[str]) -> list[f
 
 
 async def never_begun(call: Call, url: str) -> int:
-    """Cancels calls before they begin. Returns how many of them arrived at the upstream."""
+    """Cancels the tasks of `CALLS` calls before they run.
+
+    Returns the number of calls that arrived at the upstream nevertheless.
+    """
     names = [f"{id(call)}-early-{n}" for n in range(CALLS)]
     tasks = [asyncio.create_task(call("stream", name, lambda: None)) for name in names]
     for task in tasks:
@@ -138,9 +141,9 @@ async def measure(call: Call, url: str, stage: str) -> dict[str, Any]:
 
 
 def batches() -> list[range]:
-    """Returns the numbers 0 to `CALLS` - 1 in batches.
+    """Returns the numbers 0 to `CALLS` - 1 in batches of `TOGETHER` numbers.
 
-    The calls of a batch are cancelled together.
+    The calls of a batch are made and cancelled concurrently.
     """
     return [range(first, first + TOGETHER) for first in range(0, CALLS, TOGETHER)]
 

@@ -1,9 +1,9 @@
 """Experiment `python-cap`: 40 callers share 4 slots for calls of 1.5 s.
 
-Measured are the number of calls that succeed, the time until the last one ends, and the calls in
-flight at the upstream. The wrapped client is compared with a semaphore over the stock client, and
-with LiteLLM's Router with `max_parallel_requests`. Each has an upstream of its own. Prints one JSON
-object as its last line.
+The experiment measures the number of calls that succeed, the time until the last one ends, and the
+maximum number of calls in flight at the upstream. It compares the wrapped client with a semaphore
+over the stock client, and with LiteLLM's Router with `max_parallel_requests`. Each has an upstream
+of its own. Prints one JSON object as its last line.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ IDEAL = CALLERS / CAP * MILLISECONDS / 1000
 
 
 def client(url: str) -> openai.AsyncOpenAI:
-    """Returns a stock client of the upstream, which takes 1.5 s for each call."""
+    """Returns a stock client of the upstream at `url`, which answers each call after 1.5 s."""
     return openai.AsyncOpenAI(base_url=f"{url}/slow/{MILLISECONDS}", api_key="k")
 
 
@@ -37,7 +37,7 @@ def wrapped(url: str) -> Callable[[], Awaitable[object]]:
 
 
 def semaphore(url: str) -> Callable[[], Awaitable[object]]:
-    """Returns a function that makes one call under a semaphore, the usual home-made limiter."""
+    """Returns a function that makes one call with a stock client under a semaphore of 4."""
     stock, slots = client(url), asyncio.Semaphore(CAP)
 
     async def call() -> None:
@@ -48,9 +48,9 @@ def semaphore(url: str) -> Callable[[], Awaitable[object]]:
 
 
 def router(url: str) -> Callable[[], Awaitable[object]]:
-    """Returns a function that makes one call through LiteLLM's Router with a cap.
+    """Returns a function that makes one call through LiteLLM's Router with a cap of 4.
 
-    The cap is set as LiteLLM's documentation shows.
+    The cap is LiteLLM's setting `max_parallel_requests`, as its documentation shows.
     """
     upstream = {"model": "openai/small", "api_base": f"{url}/slow/{MILLISECONDS}", "api_key": "k"}
     model = {"model_name": "small", "litellm_params": {**upstream, "max_parallel_requests": CAP}}
@@ -59,10 +59,11 @@ def router(url: str) -> Callable[[], Awaitable[object]]:
 
 
 async def measure(make: Callable[[str], Callable[[], Awaitable[object]]]) -> dict[str, Any]:
-    """Makes all calls at once, each with the function that `make` returns for an upstream's URL.
+    """Makes all 40 calls concurrently against a new upstream, with one of the limiters.
 
-    Returns the number of calls that succeeded, their time relative to the ideal, the peak
-    concurrency at the upstream, and the classes of the failures.
+    `make` returns the function that makes one call, for the URL of the upstream. The result has the
+    number of calls that succeeded; the duration of all calls, divided by the ideal duration of
+    15 s; the maximum concurrency at the upstream; and the class names of the failures.
     """
     with scripted() as url:
         call = make(url)
@@ -79,7 +80,7 @@ async def measure(make: Callable[[str], Callable[[], Awaitable[object]]]) -> dic
 
 
 async def warm() -> None:
-    """Makes one unmeasured call, because the first call imports half of the client."""
+    """Makes one call that is not measured, because the first call imports most of the client."""
     with scripted() as url:
         stock = openai.AsyncOpenAI(base_url=f"{url}/slow/0", api_key="k")
         await stock.chat.completions.create(model="small", messages=MESSAGES)

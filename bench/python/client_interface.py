@@ -19,7 +19,7 @@ CHAT: Any = [{"role": "user", "content": ASK}]
 
 @dataclass(frozen=True)
 class TestedClient:
-    """The client of one package for one upstream."""
+    """A client of one package for one upstream, as a function per kind of request."""
 
     #: Makes one call.
     ask: Callable[[], Awaitable[object]]
@@ -32,8 +32,9 @@ class TestedClient:
 class Package(NamedTuple):
     """A package under test.
 
-    `make` creates its client from a base URL, a key and a gate. Without a gate, the client is
-    stock. `distribution` is the name on PyPI. `flavour` tells several entries of one package apart.
+    `distribution` is its name on PyPI. `make` creates its client from a base URL, an API key and a
+    gate; without a gate, the client is stock. `flavour` is the variant if there are several entries
+    for one package, otherwise empty.
     """
 
     distribution: str
@@ -50,13 +51,13 @@ class Package(NamedTuple):
 
 
 class Closable:
-    """An SDK's stream as an iterator that can be closed.
+    """An iterator over the parts of an SDK's stream that has a method `close`.
 
-    If the stream itself has no `close`, closing only drops the references to it.
+    If the SDK's stream has no such method, closing only drops the references to the stream.
     """
 
     def __init__(self, stream: Any) -> None:
-        """Takes ownership of the stream."""
+        """Stores the SDK's stream, to which the caller should keep no reference."""
         self._stream, self._parts = stream, iter(stream)
 
     def __iter__(self) -> Iterator[object]:
@@ -68,7 +69,7 @@ class Closable:
         return next(self._parts)
 
     def close(self) -> None:
-        """Closes the stream, and drops the references to it."""
+        """Closes the SDK's stream if it can be closed, and drops the references to it."""
         if hasattr(self._stream, "close"):
             self._stream.close()
         del self._stream, self._parts
@@ -91,7 +92,7 @@ def in_threads(ask: Callable[[], object], stream: Callable[[], Iterator[object]]
 
 
 def flat(stream: Callable[[], Awaitable[AsyncIterator[object]]]) -> Callable[[], AsyncIterator[object]]:
-    """Returns a function that returns the iterator to which `stream` resolves when awaited."""
+    """Returns a function that yields the parts of the stream that awaiting `stream()` returns."""
 
     async def parts() -> AsyncIterator[object]:
         async for part in await stream():

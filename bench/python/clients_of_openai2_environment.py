@@ -20,18 +20,18 @@ if TYPE_CHECKING:
 
 
 def litellm(url: str, key: str, gate: tidegate.Gate | None, **settings: Any) -> TestedClient:
-    """Returns a client of LiteLLM's asynchronous functions.
+    """Returns a client of LiteLLM's asynchronous functions, which get the given `settings`.
 
-    The gate's httpx clients become LiteLLM's global sessions.
+    With a gate, LiteLLM's global HTTP clients are replaced by the gate's httpx clients.
     """
     call = {**_litellm(url, key, gate), **settings}
     return TestedClient(lambda: lite.acompletion(**call), flat(lambda: lite.acompletion(**call, stream=True)))
 
 
 def litellm_num_retries_3(url: str, key: str, gate: tidegate.Gate | None) -> TestedClient:
-    """Returns the client of `litellm` with LiteLLM's own retries left on.
+    """Returns the client of `litellm` with three retries by LiteLLM itself.
 
-    The examples advise against that.
+    The examples advise against such retries, because they repeat the gate's attempts.
     """
     return litellm(url, key, gate, num_retries=3)
 
@@ -39,7 +39,7 @@ def litellm_num_retries_3(url: str, key: str, gate: tidegate.Gate | None) -> Tes
 def litellm_sync(url: str, key: str, gate: tidegate.Gate | None) -> TestedClient:
     """Returns a client of LiteLLM's synchronous functions.
 
-    The gate's httpx clients become LiteLLM's global sessions.
+    With a gate, LiteLLM's global HTTP clients are replaced by the gate's httpx clients.
     """
     call = _litellm(url, key, gate)
     return in_threads(lambda: lite.completion(**call), lambda: Closable(lite.completion(**call, stream=True)))
@@ -70,9 +70,9 @@ def llama_index_sync(url: str, key: str, gate: tidegate.Gate | None) -> TestedCl
 
 
 def llama_index_max_retries_3(url: str, key: str, gate: tidegate.Gate | None) -> TestedClient:
-    """Returns the client of `llama_index` with the model's own retries left on.
+    """Returns the client of `llama_index` with three retries by LlamaIndex itself.
 
-    The examples advise against that.
+    The examples advise against such retries, because they repeat the gate's attempts.
     """
     model, messages = _llama_index(url, key, gate, max_retries=3), [ChatMessage(content=ASK)]
     return TestedClient(lambda: model.achat(messages), flat(lambda: model.astream_chat(messages)))

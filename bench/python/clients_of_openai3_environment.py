@@ -71,7 +71,10 @@ def langchain_openai_sync(url: str, key: str, gate: tidegate.Gate | None) -> Tes
 
 
 def openai_agents(url: str, key: str, gate: tidegate.Gate | None) -> TestedClient:
-    """Returns a client of the OpenAI Agents SDK, whose provider gets a wrapped openai client."""
+    """Returns a client of the OpenAI Agents SDK.
+
+    Its model provider uses an openai client, which is wrapped if there is a gate.
+    """
     client = AsyncOpenAI(base_url=f"{url}/v1", api_key=key)
     provider = OpenAIProvider(openai_client=gate.wrap(client) if gate else client)
     config = RunConfig(model_provider=provider, tracing_disabled=True)
@@ -83,7 +86,10 @@ def openai_agents(url: str, key: str, gate: tidegate.Gate | None) -> TestedClien
 
 
 def pydantic_ai(url: str, key: str, gate: tidegate.Gate | None) -> TestedClient:
-    """Returns a client of Pydantic AI, whose provider gets a wrapped openai client."""
+    """Returns a client of Pydantic AI.
+
+    Its model provider uses an openai client, which is wrapped if there is a gate.
+    """
     client = AsyncOpenAI(base_url=f"{url}/v1", api_key=key)
     provider = PydanticProvider(openai_client=gate.wrap(client) if gate else client)
     agent = PydanticAgent(OpenAIChatModel("small", provider=provider))
@@ -128,12 +134,12 @@ def _genai(url: str, key: str, gate: tidegate.Gate | None) -> Any:
 
 
 def plain_httpx(url: str, key: str, gate: tidegate.Gate | None) -> TestedClient:
-    """Returns a client of httpx without an SDK: the gate's httpx client, or a stock one."""
+    """Returns a client without an SDK: the gate's httpx client, or stock httpx without a gate."""
     return _plain(gate.httpx_async_client(family="httpx") if gate else httpx.AsyncClient(timeout=60), url, key)
 
 
 def plain_httpx2(url: str, key: str, gate: tidegate.Gate | None) -> TestedClient:
-    """Returns a client of httpx2 without an SDK: the gate's httpx2 client, or a stock one."""
+    """Returns a client without an SDK: the gate's httpx2 client, or stock httpx2 without a gate."""
     return _plain(gate.httpx_async_client(family="httpx2") if gate else httpx2.AsyncClient(timeout=60), url, key)
 
 

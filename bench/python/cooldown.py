@@ -22,8 +22,8 @@ CALLERS, OVER, WINDOW_MS = 100, 2.0, 3000
 async def measure(*, wrapped: bool) -> dict[str, Any]:
     """Sends 100 calls, one every 20 ms, through a wrapped or a stock openai client.
 
-    Returns the number of 429s and requests at the upstream, of failed calls, and the duration in
-    seconds.
+    Returns the number of requests that the upstream got, the number that it answered with 429, the
+    number of calls that failed, and the seconds until the last call ended.
     """
     with scripted() as url:
         client = openai.AsyncOpenAI(base_url=f"{url}/window/{WINDOW_MS}", api_key="k")

@@ -1,6 +1,6 @@
 """Shared parts of the experiments: the scripted upstream, bars, and the result line.
 
-A bar is the limit that a figure must keep for an experiment to pass.
+A bar is the limit that a measured figure must keep for the experiment to pass.
 """
 
 from __future__ import annotations
@@ -36,26 +36,34 @@ def scripted() -> Iterator[str]:
 
 
 def seen(url: str) -> dict[str, Any]:
-    """Returns the requests that the upstream at `url` has received, and its concurrency."""
+    """Returns what the upstream at `url` has recorded.
+
+    These are its `requests`, and the peak (`most`) and current (`now`) number of concurrent ones.
+    """
     with urllib.request.urlopen(f"{url}/seen", timeout=10) as answer:
         statistics: dict[str, Any] = json.load(answer)
         return statistics
 
 
 def bar(what: str, value: float, op: str, limit: float) -> dict[str, Any]:
-    """Returns the result of comparing `value` with its bar `limit`, such as `value <= limit`."""
+    """Returns the result of comparing a figure with the limit that it must keep.
+
+    `what` describes the figure, and `op` is the required relation of `value` to `limit`: `<=`, `>=`
+    or `==`. The key `ok` of the result is whether the relation holds.
+    """
     return {"what": what, "value": round(value, 3), "op": op, "bar": limit, "ok": HOLDS[op](value, limit)}
 
 
 def note(text: str) -> None:
-    """Prints progress to stderr. Standard output is for the result."""
+    """Prints `text`, which reports progress, to stderr. Standard output is for the result."""
     print(text, file=sys.stderr, flush=True)  # noqa: T201
 
 
 def report(name: str, figures: dict[str, Any], peers: dict[str, Any], bars: list[dict[str, Any]]) -> None:
     """Prints the result of an experiment as one line of JSON.
 
-    `figures` are those of Tidegate, and `peers` those of the clients that it is compared with.
+    `figures` are the measurements of Tidegate, and `peers` those of the clients that it is compared
+    with. `bars` has the results of `bar`.
     """
     line = {"name": name, "seeds": [], "figures": figures, "peers": peers, "bars": bars}
     print(json.dumps(line))  # noqa: T201

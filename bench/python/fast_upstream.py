@@ -45,7 +45,10 @@ CHUNK, END = chunked(EVENT), chunked(LAST) + b"0\r\n\r\n"
 
 
 class Protocol(asyncio.Protocol):
-    """The server's side of one connection. A request body must have a `content-length`."""
+    """The server's side of one connection: parses requests, and writes the fixed answers.
+
+    A request with a body must have a `content-length`.
+    """
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Stores the transport of the new connection."""
@@ -53,7 +56,7 @@ class Protocol(asyncio.Protocol):
         self.buffer = b""
 
     def data_received(self, data: bytes) -> None:
-        """Answers each request that is complete, and keeps the rest of the data."""
+        """Answers each request that has arrived completely, and stores an incomplete one."""
         self.buffer += data
         while (end := self.buffer.find(b"\r\n\r\n")) >= 0:
             head = self.buffer[:end].lower()

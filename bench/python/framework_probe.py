@@ -47,27 +47,37 @@ PATIENCE = 2.0
 
 
 async def ask(client: TestedClient, _: str, __: Callable[[], Any]) -> str:
-    """Makes one call. The parameters are those of `cancel`; only `client` is used."""
+    """Makes one call, and returns `answered`. Its errors are raised.
+
+    The parameters are those of `cancel`; only `client` is used.
+    """
     await client.ask()
     return "answered"
 
 
 async def read(client: TestedClient, _: str, __: Callable[[], Any]) -> str:
-    """Reads one stream to its end. The parameters are those of `cancel`; only `client` is used."""
+    """Reads one stream to its end, and returns `quietly`. Errors of the stream are raised.
+
+    The parameters are those of `cancel`; only `client` is used.
+    """
     async for _part in client.stream():
         pass
     return "quietly"
 
 
 async def in_loops(client: TestedClient, _: str, __: Callable[[], Any]) -> str:
-    """Makes a call in each of three event loops in turn, like repeated calls of `asyncio.run`."""
+    """Makes one call in each of three new event loops in turn, and returns `answered`.
+
+    Programs that call `asyncio.run` repeatedly do the same. Of the parameters, only `client` is
+    used.
+    """
     for _call in range(3):
         await asyncio.to_thread(lambda: asyncio.run(called(client)))
     return "answered"
 
 
 async def called(client: TestedClient) -> None:
-    """Makes one call, as a coroutine for `asyncio.run`."""
+    """Makes one call. It is a coroutine function, because `asyncio.run` accepts only coroutines."""
     await client.ask()
 
 
@@ -116,9 +126,10 @@ async def drain(stream: AsyncIterator[object], text: asyncio.Event) -> None:
 
 
 async def still_open(requests: Callable[[], list[dict[str, Any]]]) -> bool:
-    """Polls the upstream for at most `PATIENCE` seconds until all the given requests are closed.
+    """Polls the upstream for at most `PATIENCE` seconds until the client has closed all requests.
 
-    Returns `True` if one is still open. `requests` returns them as the upstream recorded them.
+    `requests` returns the requests as the upstream recorded them. Returns `True` if one of them is
+    still open, and `False` if all are closed.
     """
     clock = asyncio.get_running_loop().time
     deadline = clock() + PATIENCE
@@ -132,7 +143,8 @@ async def still_open(requests: Callable[[], list[dict[str, Any]]]) -> bool:
 async def measure(package: Package, url: str, gate: tidegate.Gate | None) -> dict[str, Any]:
     """Runs all scenarios of one package concurrently, each with its own path and key.
 
-    Returns the cells by scenario. Without a gate, the stock package is measured.
+    Returns the cell of each scenario (see the module). Without a gate, the stock package is
+    measured.
     """
     who = f"{package.make.__name__}-{'ours' if gate else 'stock'}"
 
@@ -161,7 +173,7 @@ async def measure(package: Package, url: str, gate: tidegate.Gate | None) -> dic
 
 
 async def main() -> None:
-    """Runs the scenarios of each package, stock and with a gate, and prints its line."""
+    """Runs the scenarios of each package, stock and with a gate, and prints its line of JSON."""
     module, url = sys.argv[1:]
     packages: list[Package] = importlib.import_module(module).PACKAGES
     asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(32))

@@ -27,14 +27,17 @@ Rows = list[dict[str, Any]]
 
 
 def probe(*program: str) -> Rows:
-    """Runs a probe against an upstream of its own. Returns the objects that the probe prints."""
+    """Runs the command `program` against an upstream of its own, whose URL is its last argument.
+
+    Returns the JSON objects that the command prints, one for each package.
+    """
     with scripted() as url:
         done = subprocess.run([*program, url], stdout=subprocess.PIPE, text=True, check=True)
     return [json.loads(line) for line in done.stdout.splitlines()]
 
 
 def shown(cell: dict[str, Any]) -> str:
-    """Returns the result of one scenario in words."""
+    """Returns the result of one scenario in words, such as `2 attempts, answered`."""
     attempts = "1 attempt" if cell["attempts"] == 1 else f"{cell['attempts']} attempts"
     closed = f", closed {cell['closed']}" if "closed" in cell and cell["attempts"] else ""
     return f"{attempts}, {cell['ended']}{closed}"
@@ -49,9 +52,10 @@ def figures(rows: Rows, side: str) -> dict[str, dict[str, str]]:
 
 
 def bars(rows: Rows) -> list[dict[str, Any]]:
-    """Compares the results with a gate with their bars.
+    """Returns the comparisons of the results with a gate with the limits that they must keep.
 
-    Rows of packages whose own retry loop was left on are not compared, except for `in_flight`.
+    Packages whose own retry loop was left on are excluded, except from the comparison of
+    `in_flight`.
     """
     judged = [row for row in rows if not row["loops"]]
 
@@ -79,7 +83,7 @@ def bars(rows: Rows) -> list[dict[str, Any]]:
 
 
 def main() -> None:
-    """Runs all probes in turn, and prints the result."""
+    """Runs the probes of both Python environments and of Node in turn, and prints the result."""
     openai_3, openai_2, node = sys.argv[1:]
     script = str(Path(__file__).with_name("framework_probe.py"))
     rows = probe(openai_3, script, "clients_of_openai3_environment")

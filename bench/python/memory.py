@@ -34,7 +34,10 @@ def resident() -> int:
 
 
 def client_of(who: str) -> httpx2.AsyncClient:
-    """Returns an HTTP client, `tidegate` or `httpx2`, that can hold all streams open at once."""
+    """Returns an HTTP client whose limits allow all streams of the experiment to be open together.
+
+    `who` is `tidegate` for the gate's client, or `httpx2` for the stock one.
+    """
     if who == "tidegate":
         gate = tidegate.Gate(defaults={"cap": MOST + WARM_UP})
         client: httpx2.AsyncClient = gate.httpx_async_client()
@@ -45,8 +48,8 @@ def client_of(who: str) -> httpx2.AsyncClient:
 async def read(client: httpx2.AsyncClient, url: str, gate: asyncio.Semaphore, begun: asyncio.Queue[None]) -> None:
     """Opens a stream, reads its first chunk, and waits for more until the task is cancelled.
 
-    `gate` limits how many streams are being opened. `begun` gets an item when the first chunk has
-    arrived.
+    `gate` is a semaphore that limits how many streams are being opened at the same time. `begun`
+    gets an item when the first chunk has arrived.
     """
     async with gate:
         opened = client.stream("POST", f"{url}/stall/stream/v1/chat/completions", json=BODY)
@@ -62,9 +65,9 @@ async def read(client: httpx2.AsyncClient, url: str, gate: asyncio.Semaphore, be
 
 
 async def opened(client: httpx2.AsyncClient, url: str, streams: int) -> list[asyncio.Task[None]]:
-    """Opens streams, and returns the tasks that hold them open.
+    """Opens `streams` streams, and returns the tasks that keep them open, one for each stream.
 
-    Returns when each stream has received its first chunk.
+    Returns after each stream has received its first chunk. Cancelling a task closes its stream.
     """
     gate, begun = asyncio.Semaphore(AT_ONCE), asyncio.Queue[None]()
     tasks = [asyncio.create_task(read(client, url, gate, begun)) for _ in range(streams)]
@@ -74,7 +77,10 @@ async def opened(client: httpx2.AsyncClient, url: str, streams: int) -> list[asy
 
 
 async def hold(who: str, url: str, streams: int) -> None:
-    """Opens `streams` streams, and prints the growth of the resident memory, in KiB per stream."""
+    """Opens `streams` streams with the client `who`, and prints the memory that they take.
+
+    The printed number is the growth of the process's resident memory, in KiB per stream.
+    """
     client = client_of(who)
     for task in (warm := await opened(client, url, WARM_UP)):
         task.cancel()

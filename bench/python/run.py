@@ -1,7 +1,8 @@
 """Experiment `run`: `tidegate run` with 20,000 requests under rate limits, and killed fifty times.
 
-The command runs over real sockets, and is compared with the client of OpenAI's cookbook: a
-semaphore, and retries with random exponential backoff. The server is `tidegate sim`, whose
+The first part compares the duration and the failures of the command with those of the client of
+OpenAI's cookbook: a semaphore, and retries with random exponential backoff. The second part counts
+the output lines that kills lose or duplicate. The server is `tidegate sim` over real sockets, whose
 statistics show the attempts that it received. Prints a JSON object as its last line.
 """
 
@@ -45,7 +46,7 @@ def simulated(step_ms: float, **faults: object) -> Iterator[str]:
     """Runs a simulated server, and yields its base URL.
 
     Its engine has capacity for all requests, so only the rate limits in `faults` can reject them.
-    `step_ms` is the duration of one step of the engine.
+    `step_ms` is the duration of one step of the engine, in milliseconds.
     """
     step = {"base_ms": step_ms, "per_prompt_token_ms": 0.0, "per_sequence_ms": 0.0}
     engine = {
@@ -70,7 +71,7 @@ def simulated(step_ms: float, **faults: object) -> Iterator[str]:
 
 
 def books(url: str) -> Counter[str]:
-    """Returns the number of attempts at the server: in total, by outcome and by status."""
+    """Returns the number of attempts at the server: all `attempts`, by outcome and by status."""
     with urllib.request.urlopen(url.removesuffix("/v1") + "/sim/stats", timeout=10) as answer:
         tenants = json.load(answer)["tenants"].values()
     counts: Counter[str] = Counter()
@@ -82,7 +83,7 @@ def books(url: str) -> Counter[str]:
 
 
 def write(path: Path, longest: int) -> list[dict[str, Any]]:
-    """Writes a batch file of requests of mixed sizes, and returns the bodies of the requests.
+    """Writes a batch file of `LINES` requests of mixed sizes, and returns their bodies.
 
     Each request asks for at least 4 and fewer than `longest` output tokens.
     """
@@ -112,10 +113,11 @@ def records(path: Path) -> list[dict[str, Any]]:
 
 
 def bound(found: list[dict[str, Any]], bodies: list[dict[str, Any]]) -> float:
-    """Returns the minimum duration that the rate limits allow, in seconds.
+    """Returns the minimum duration that the rate limits allow for all requests, in seconds.
 
-    This is the time in which the token buckets supply the cost of all lines, minus the time that
-    their initial content saves.
+    This is the time in which the buckets of tokens and requests supply the cost of all requests,
+    minus the time that their initial content saves. A request costs its prompt tokens, which the
+    output records `found` contain, and its maximum output tokens.
     """
     cost = sum(
         record["response"]["body"]["usage"]["prompt_tokens"] + bodies[int(record["custom_id"][8:])]["max_tokens"]
@@ -131,7 +133,11 @@ def run(folder: Path, url: str, output: str, *options: str) -> tuple[subprocess.
 
 
 def ours(folder: Path, bodies: list[dict[str, Any]], *options: str) -> dict[str, Any]:
-    """Runs `tidegate run` over the whole file under rate limits, and returns its figures."""
+    """Runs `tidegate run` over the whole file under rate limits, and returns its figures.
+
+    These are its duration, in seconds and relative to `bound`, and the numbers of failed lines and
+    of 429s.
+    """
     with simulated(20.0, token_rate=RATE) as url:
         command, began = run(folder, url, "out.jsonl", "--overwrite", *options)
         code = command.wait()
@@ -150,9 +156,9 @@ def ours(folder: Path, bodies: list[dict[str, Any]], *options: str) -> dict[str,
 
 
 async def cookbook(folder: Path, bodies: list[dict[str, Any]], semaphore: int) -> dict[str, Any]:
-    """Sends the same requests with the cookbook's client, and returns its figures.
+    """Sends the same requests with the cookbook's client, and returns the same figures as `ours`.
 
-    `semaphore` is the number of calls that may run at once.
+    `semaphore` is the maximum number of concurrent calls.
     """
     rng = random.Random(SEED)
     least = bound(records(folder / "out.jsonl"), bodies)
@@ -185,7 +191,10 @@ async def cookbook(folder: Path, bodies: list[dict[str, Any]], semaphore: int) -
 
 
 def killed(folder: Path, output: str, *options: str) -> dict[str, Any]:
-    """Kills `tidegate run` at random moments, lets the last run finish, and returns the figures."""
+    """Starts `tidegate run` and kills it after a random time, `KILLS` times. Then lets it finish.
+
+    Returns the numbers of kills and of lost and duplicated output lines, among other figures.
+    """
     rng = random.Random(SEED)
     path = folder / output
     # Slow enough that fifty kills come before the end.
@@ -214,7 +223,7 @@ def killed(folder: Path, output: str, *options: str) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Measures all, and prints the result."""
+    """Runs both parts of the experiment, and prints the result."""
     figures: dict[str, Any] = {}
     peers: dict[str, Any] = {}
     with tempfile.TemporaryDirectory() as name:

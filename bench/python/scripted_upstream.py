@@ -48,7 +48,11 @@ class Seen:
 
 
 class Upstream:
-    """The state of the upstream: the requests that it received, and its concurrency."""
+    """The server: answers requests as their paths select, and records them.
+
+    `seen` has the received requests. `now` and `most` are the current and the maximum number of
+    concurrent ones.
+    """
 
     def __init__(self) -> None:
         """Creates an upstream that has received no requests."""
@@ -69,7 +73,7 @@ class Upstream:
     async def answer(
         self, path: str, headers: dict[str, str], reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> None:
-        """Answers one request as its path selects, and records it."""
+        """Answers one request as its path selects, and records it. See the module for the paths."""
         _, kind, how, *_ = [*path.split("/"), "", ""]
         if kind == "seen":
             requests = [asdict(seen) for seen in self.seen]
@@ -107,9 +111,9 @@ class Upstream:
             self.now -= 1
 
     def left(self, window: float) -> float:
-        """Returns the seconds until the window of rejections ends, 0 or less if it has ended.
+        """Returns the seconds until the window of rejections ends; 0 or less if it has ended.
 
-        The first call opens the window, which lasts `window` seconds.
+        The window begins when this method is first called, and lasts `window` seconds.
         """
         now = time.monotonic()
         if self.window is None:

@@ -15,7 +15,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 
 @dataclass
 class Authority:
-    """A certificate authority that the environment trusts, and the folder of its files."""
+    """A certificate authority that is created for a test, and the folder of its files."""
 
     ca: trustme.CA
     folder: Path
@@ -25,7 +25,7 @@ class Authority:
         return self.folder / "ca.pem"
 
     def server(self, **settings: Any) -> ssl.SSLContext:
-        """Returns the TLS context of a server with a certificate for 127.0.0.1.
+        """Returns a TLS context for a server, with a certificate of this authority for 127.0.0.1.
 
         `settings` are attributes to set on the context.
         """
@@ -43,7 +43,7 @@ class Authority:
         return str(path)
 
     def revocations(self) -> str:
-        """Writes an empty list of revoked certificates to a file. Returns the path of the file."""
+        """Writes an empty certificate revocation list to a file. Returns the path of the file."""
         issuer = x509.load_pem_x509_certificate(self.ca.cert_pem.bytes())
         key: Any = serialization.load_pem_private_key(self.ca.private_key_pem.bytes(), None)
         builder = x509.CertificateRevocationListBuilder(

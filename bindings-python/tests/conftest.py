@@ -38,7 +38,10 @@ ON_EVERY_LOOP = {
 
 
 def pytest_asyncio_loop_factories(item: pytest.Item) -> dict[str, Callable[[], asyncio.AbstractEventLoop]]:
-    """Returns the factories of the event loops on each of which an asynchronous test runs."""
+    """Returns the kinds of event loops, by name. An asynchronous test runs once on each kind.
+
+    Tests in the modules of `ON_EVERY_LOOP` run on two kinds, other tests on the default kind only.
+    """
     # Virtual time replaces `asyncio.new_event_loop` later.
     factories: dict[str, Callable[[], asyncio.AbstractEventLoop]] = {
         "default": lambda: asyncio.new_event_loop(),  # noqa: PLW0108
@@ -62,7 +65,7 @@ def one_authority(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 
 @pytest.fixture
 def upstream() -> Iterator[Upstream]:
-    """Runs a scripted server during the test, and returns it."""
+    """Runs a server during the test, and yields it. The test sets its `handler`."""
     with Upstream() as server:
         yield server
 
@@ -75,7 +78,10 @@ def gate() -> tidegate.Gate:
 
 @pytest.fixture
 def authority(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Authority:
-    """Returns a certificate authority that httpx and the gate find through SSL_CERT_FILE."""
+    """Returns a new certificate authority. The environment variable SSL_CERT_FILE names its file.
+
+    Clients of httpx and gates that are created during the test therefore trust it.
+    """
     made = Authority(trustme.CA(), tmp_path)
     made.ca.cert_pem.write_to_path(str(made.file))
     monkeypatch.setenv("SSL_CERT_FILE", str(made.file))

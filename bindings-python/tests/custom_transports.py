@@ -16,9 +16,10 @@ STREAM = {**BODY, "stream": True}
 
 
 class CountingTransports:
-    """A synchronous and an asynchronous custom transport that record their requests and closes.
+    """A synchronous and an asynchronous custom transport of the httpx package `name`.
 
-    They send the requests with the package's default transports.
+    They send each request with the package's default transport. `requests` has their requests, and
+    `closes` is how often they were closed.
     """
 
     def __init__(self, name: str) -> None:

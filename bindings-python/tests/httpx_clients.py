@@ -30,7 +30,8 @@ async def sent(client: Any, method: str, url: str, **options: Any) -> Any:
 def clients(name: str, gate: tidegate.Gate, transport: Any) -> list[tuple[Any, Any]]:
     """Returns two pairs of clients of an httpx package: synchronous and asynchronous.
 
-    In each pair, the first client is plain and the second sends through the gate.
+    In each pair, the first client is plain and the second sends through the gate. `transport` is
+    the transport of the second one: `native` or `keep`.
     """
     family = module(name)
     return [

@@ -1,4 +1,4 @@
-"""The installed packages of httpx."""
+"""The names of the installed httpx packages (`httpx`, `httpx2`), and a function to import them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Responses of providers, as small as the SDKs accept."""
+"""Response bodies of providers as JSON data, as small as the SDKs accept."""
 
 from __future__ import annotations
 

@@ -116,14 +116,14 @@ class Network:
     """Two proxies, `a` and `b`, and an origin, with a record of the connections to them."""
 
     def __init__(self) -> None:
-        """Starts the servers."""
+        """Starts the two proxies and the origin."""
         self.seen: list[str] = []
         self.a = Recorder("a", self.seen)
         self.b = Recorder("b", self.seen)
         self.origin = Recorder("direct", self.seen)
 
     def fill(self, text: str) -> str:
-        """Returns `text` with the placeholders of the cases replaced by addresses and names."""
+        """Returns `text` with each placeholder replaced, for example `{a}` by proxy a's address."""
         for name, value in (
             ("a", self.a.address),
             ("b", self.b.address),
@@ -136,9 +136,10 @@ class Network:
         return text
 
     def connection_of(self, get: Any, url: str, failures: tuple[type[Exception], ...]) -> str:
-        """Returns where `get(url)` connects: `a` or `b` with the credentials, otherwise `direct`.
+        """Calls `get(url)`, and returns the server that it connects to.
 
-        Exceptions in `failures` are ignored.
+        The server is `a` or `b`, followed by the credentials that the client sent, or `direct`.
+        Exceptions of the classes `failures` are ignored.
         """
         self.seen.clear()
         with contextlib.suppress(*failures):
@@ -146,14 +147,14 @@ class Network:
         return " then ".join(self.seen) or "direct"
 
     def close(self) -> None:
-        """Stops the servers."""
+        """Stops the two proxies and the origin."""
         for one in (self.a, self.b, self.origin):
             one.close()
 
 
 @pytest.fixture(scope="module")
 def network() -> Iterator[Network]:
-    """Runs the servers during the tests of a module, and returns them."""
+    """Runs two proxies and an origin during the tests of a module, and yields them."""
     network = Network()
     yield network
     network.close()

@@ -50,9 +50,10 @@ def simulated(
 ) -> Iterator[Provider]:
     """Runs a simulator in real time, and yields it.
 
-    `step_ms` is the time of an engine step in milliseconds. `token_rate` has the settings of the
-    provider's budget, if there are any. The environment variable `TIDEGATE_CLI` names the command,
-    which `make test-python` sets. Without it, the test is skipped.
+    `folder` is where its configuration is written. `faults` has the simulator's setting `faults`,
+    and `token_rate` the rate budget in it. `step_ms` is the time of an engine step in milliseconds.
+    The environment variable `TIDEGATE_CLI`, which `make test-python` sets, names the command.
+    Without the variable, the test is skipped.
     """
     command = os.environ.get("TIDEGATE_CLI")
     if not command:

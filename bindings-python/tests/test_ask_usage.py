@@ -15,7 +15,11 @@ USAGE = {"prompt_tokens": 5, "completion_tokens": 2, "total_tokens": 7}
 
 
 def openais(*lines: Any) -> list[Any]:
-    """Returns `lines` with an extra chunk of token usage before the end, as OpenAI sends it."""
+    """Returns the events of a stream as OpenAI sends them if token usage was requested.
+
+    `lines` are the events without usage; the last one is `[DONE]`. Each chunk gets the usage null,
+    and a chunk with the usage is added before `[DONE]`.
+    """
     *chunks, done = lines
     last = {**chunks[-1], "choices": [], "usage": USAGE}
     return [*({**chunk, "usage": None} for chunk in chunks), last, done]

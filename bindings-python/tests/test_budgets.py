@@ -44,9 +44,10 @@ async def wait_until_idle(gate: tidegate.Gate) -> None:
 
 
 async def burst(sdk: openai.AsyncOpenAI) -> list[Any]:
-    """Uses up nearly all of a minute's budget, then makes more calls than the rest allows.
+    """Uses up all but 10,000 tokens of the provider's budget, then makes 40 concurrent calls.
 
-    These calls need four times the rest. Returns their answers and exceptions.
+    The provider reserves 1,000 tokens for each of them, four times the rest of the budget in total.
+    Returns the answers and exceptions of the 40 calls.
     """
     await ask(sdk, TOKENS - 10 * RESERVED)
     return await asyncio.gather(*(ask(sdk) for _ in range(40)), return_exceptions=True)

@@ -56,7 +56,7 @@ async def test_number_of_recorded_calls_is_limited(upstream: Upstream, gate: tid
 
 @pytest.fixture
 def threads_switch_rarely() -> Iterator[None]:
-    """Keeps Python from switching threads unless the running one waits or releases the GIL."""
+    """Prevents timed thread switches. A thread then runs until it waits or releases the GIL."""
     interval = sys.getswitchinterval()
     sys.setswitchinterval(1000)
     yield

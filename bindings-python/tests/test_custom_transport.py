@@ -23,7 +23,7 @@ QUICK_RETRIES = {"retry": {"attempts": 2, "base": "1ms", "max": "1ms"}}
 
 
 async def answer_429_first(exchange: Exchange) -> None:
-    """Answers the first request, and then every other one, with 429."""
+    """Answers the first, third, fifth and so on request with 429, and the others with 200."""
     answer_429_first.count += 1  # type: ignore[attr-defined]
     if answer_429_first.count % 2:  # type: ignore[attr-defined]
         await answer({"error": {"message": "slow down"}}, status=429, retry_after="0")(exchange)
@@ -117,7 +117,7 @@ async def test_cap_limits_streams_of_a_custom_transport(name: str, upstream: Ups
 
 
 def test_sync_stream_chunks_arrive_as_they_are_sent(name: str, upstream: Upstream, gate: tidegate.Gate) -> None:
-    """The caller gets each chunk before its thread waits for the transport again."""
+    """A synchronous caller gets each chunk before its thread waits for the next one."""
     turn = upstream.event()
 
     async def send_stepwise(exchange: Exchange) -> None:

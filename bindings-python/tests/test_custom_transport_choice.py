@@ -193,7 +193,10 @@ def test_wrapping_again_keeps_the_custom_transport(name: str, upstream: Upstream
 
 @pytest.mark.parametrize("name", INSTALLED)
 def test_failures_are_responses_under_an_unwrapped_sdk(name: str, gate: tidegate.Gate) -> None:
-    """The gate has retried already, and the SDK would retry an exception again."""
+    """Below an SDK with retries of its own, a failure becomes a response that forbids retries.
+
+    The SDK would retry an exception, although the gate has retried already.
+    """
     httpx = module(name)
 
     def fail(_: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Tests that mocks and proxies below the client keep working."""
+"""Tests that mock transports, patched pools and proxies of a client still work below a gate."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ POOL = "http://llama"
 
 @pytest.fixture
 def replicas() -> Iterator[list[Upstream]]:
-    """Runs two servers that answer chat completions, and returns them."""
+    """Runs two servers that answer chat completions, and yields them."""
     with contextlib.ExitStack() as stack:
         both = [stack.enter_context(Upstream()) for _ in range(2)]
         for replica in both:
@@ -36,7 +36,7 @@ def pool(replicas: list[Upstream], mode: str = "enforce") -> tidegate.Gate:
 
 
 def asked(replicas: list[Upstream]) -> list[tuple[Upstream, str]]:
-    """Returns, for each call, the replica that received it and the host header."""
+    """Returns, for each call that arrived, the replica that received it and its header `Host`."""
     return [
         (replica, exchange.headers["host"])
         for replica in replicas

@@ -141,7 +141,10 @@ async def test_only_the_gate_retries_a_429_of_the_provider(upstream: Upstream) -
 
 @pytest.mark.parametrize("name", INSTALLED)
 async def test_failures_are_responses_under_an_unwrapped_sdk(name: str) -> None:
-    """The SDK would retry an exception, because its own retries are on."""
+    """Below an SDK with retries of its own, a failure becomes a response that forbids retries.
+
+    The SDK would retry an exception. Requests that no SDK makes get the exception.
+    """
     gate = tidegate.Gate(defaults=ONCE)
     http = gate.httpx_async_client(family=name)
     response = await http.post(closed_port(), headers={"x-stainless-lang": "python"}, content=b"{}")

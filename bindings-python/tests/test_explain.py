@@ -19,8 +19,8 @@ URL = "https://models.example.com/v1"
 def explanations_of(script: Any) -> list[Any]:
     """Runs `script` on virtual time, and returns its result.
 
-    The script gets a gate with one slot, and a function that makes a call with a label. The answer
-    to each call takes a minute.
+    `script` is called with a gate whose target `small` has one slot, and with a function that makes
+    a call with a given label. The answer to each call takes a minute.
     """
     gate = tidegate.Gate({"small": {"cap": 1, "wait": 90}}, tools={"db": 1})
     sdk = gate.wrap(openai.AsyncOpenAI(base_url=URL, api_key="k"))

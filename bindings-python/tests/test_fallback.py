@@ -18,7 +18,7 @@ SPARE_KEY = "sk-spare"
 
 @pytest.fixture
 def spare() -> Iterator[Upstream]:
-    """Runs the server of the fallback target, and returns it."""
+    """Runs the server of the fallback target `spare`, and yields it."""
     with Upstream() as server:
         yield server
 
@@ -33,7 +33,10 @@ def gate(upstream: Upstream, spare: Upstream, monkeypatch: pytest.MonkeyPatch) -
 
 
 def check(gate: tidegate.Gate, spare: Upstream, *, stream: bool) -> None:
-    """Checks the request that the fallback target received, and the record of the call."""
+    """Checks that the fallback target got one request, with its own path, model and key.
+
+    Also checks the counts and the records of the two targets. `stream` is whether the call streams.
+    """
     (arrived,) = spare.exchanges
     assert arrived.path == "/other/v1/chat/completions"
     assert arrived.headers["authorization"] == f"Bearer {SPARE_KEY}"
@@ -91,7 +94,7 @@ async def test_rejection_by_all_targets_names_the_first(upstream: Upstream, spar
 
 
 def secret(name: str) -> str:
-    """Returns the value of the credential with this name in these tests."""
+    """Returns the value that these tests give to the header or query parameter `name`."""
     return f"secret-of-{name.lower()}"
 
 

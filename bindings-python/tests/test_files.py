@@ -19,7 +19,7 @@ LIMIT = 16 << 20
 
 @pytest.fixture
 def fifo(tmp_path: Path) -> Iterator[Path]:
-    """Returns a FIFO that a process is about to write to, so that opening it would not block."""
+    """Yields the path of a FIFO to which another process writes a URL when the FIFO is opened."""
     path = tmp_path / "fifo"
     os.mkfifo(path)
     with subprocess.Popen(["sh", "-c", f"echo http://127.0.0.1:9 > '{path}'"]) as writer:

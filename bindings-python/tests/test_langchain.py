@@ -33,7 +33,7 @@ ChatModel.__module__ = "langchain_openai.chat_models.base"
 
 
 class SubclassedModel(ChatModel):
-    """A subclass of the model, as users define one."""
+    """A subclass of the stand-in `ChatModel`, as users may define one of `ChatOpenAI`."""
 
 
 def made(url: str, **held: Any) -> SubclassedModel:

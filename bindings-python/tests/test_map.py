@@ -37,9 +37,9 @@ def calls_model(gate: tidegate.Gate, model: str = "small") -> Callable[[Any], Aw
 
 
 def holds_slot_for(gate: tidegate.Gate, seconds: float, target: str = "small") -> Callable[[Any], Awaitable[int]]:
-    """Returns a function that holds a slot of the target for the given time, as a call does.
+    """Returns a coroutine function that holds a slot of the target for `seconds`, as a call does.
 
-    It makes no HTTP request, which is faster. It returns its argument.
+    The function makes no HTTP request, which is faster. It returns its argument.
     """
 
     async def hold(item: int) -> int:
@@ -199,9 +199,9 @@ def test_every_item_has_one_result_at_any_pace(seed: int) -> None:
 @pytest.mark.parametrize("before", [0, 5, 40])
 @pytest.mark.parametrize("cap", [1, 10, 64])
 def test_slots_stay_in_use_with_a_short_queue(cap: int, before: float) -> None:
-    """Every slot is in use until the last calls, although each item works before its call.
+    """A map of `20 * cap` items keeps every slot in use, and few calls wait.
 
-    `before` is the time of that work in seconds. Each call takes ten seconds.
+    Each item first works for `before` seconds, then makes a call of ten seconds.
     """
     rounds = 20
     depths: list[int] = []
@@ -227,9 +227,9 @@ def test_slots_stay_in_use_with_a_short_queue(cap: int, before: float) -> None:
 
 
 def test_waiting_calls_of_others_do_not_slow_the_map() -> None:
-    """Calls of others that wait do not reduce the number of items that run at once.
+    """A map runs as many items as its target has slots, although calls wait for another target.
 
-    They wait for another target or in another lane.
+    Those calls are not made by the map.
     """
 
     async def both() -> float:

@@ -72,9 +72,9 @@ def test_map_without_an_event_loop(asynchronous_function: bool) -> None:
 
 
 def test_leaving_the_loop_ends_waits_in_threads() -> None:
-    """Runs in real time.
+    """Leaving a map with plain functions cancels the calls that its threads wait for.
 
-    Without cancellation, the calls would take an hour. One item runs a nested map.
+    Otherwise, the calls would take an hour. The test runs in real time. One item runs a nested map.
     """
     gate = tidegate.Gate(targets={"small": {"cap": 4, "models": ["small"]}, "quick": {"cap": 4, "models": ["quick"]}})
     caught: list[type[BaseException]] = []

@@ -25,7 +25,7 @@ SETTINGS: dict[str, Any] = {"slow_start": "none", "poll": "50ms"}
 def replica(name: str, chat: Handler, health: int = 200) -> Handler:
     """Returns a handler that answers as a model server with the model `name` does.
 
-    `chat` answers calls of the model. `health` is the status of health checks.
+    `chat` answers calls of the model. `health` is the HTTP status that answers health checks.
     """
 
     async def handler(exchange: Exchange) -> None:
@@ -44,7 +44,7 @@ def replica(name: str, chat: Handler, health: int = 200) -> Handler:
 
 @pytest.fixture
 def servers() -> Iterator[list[Upstream]]:
-    """Runs three servers of a pool, and returns them."""
+    """Runs three servers that answer as model servers with the model `small`, and yields them."""
     with ExitStack() as stack:
         running = [stack.enter_context(Upstream()) for _ in range(3)]
         for server in running:

@@ -22,7 +22,7 @@ from simulator import simulated
 
 @pytest.fixture(scope="module")
 def urls(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[str]]:
-    """Yields the base URLs of the replicas."""
+    """Yields the base URLs of the vLLM servers, or starts two simulators and yields theirs."""
     given = [url.strip() for url in os.environ.get("TIDEGATE_VLLM_URLS", "").split(",") if url.strip()]
     if given:
         yield given

@@ -32,9 +32,11 @@ Decisions = dict[str, str] | str
 
 
 def decisions(network: Network, name: str, case: dict[str, Any], make: Callable[[], Any]) -> Decisions:
-    """Returns, for each URL of the case, where the client that `make` creates connects.
+    """Creates a client with `make`, and returns where it connects for each URL of the case.
 
-    Returns `error` if `make` raises an exception. The environment is that of the case.
+    See `Network.connection_of` for the values. Returns `error` if `make` raises an exception.
+    During the function, the environment has the proxy variables of the case. `name` is the package
+    of the client.
     """
     failures = (module(name).TransportError, OSError)
     with environment({key: network.fill(value) for key, value in case["env"].items()}):

@@ -24,9 +24,9 @@ QUICK: dict[str, Any] = {"model": "sim", "input_tokens": 64, "output_tokens": 16
 
 @pytest.fixture(scope="module")
 def provider(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Provider]:
-    """Runs a server with a hard limit on concurrent calls, and returns it.
+    """Runs a simulated server that answers calls above a fixed concurrency with 429, and yields it.
 
-    Its answers are slow, so that the test also passes on a busy machine.
+    Its answers are slow, so that the tests also pass on a busy machine.
     """
     with simulated(tmp_path_factory.mktemp("sim"), faults={"concurrency_limit": LIMIT}, step_ms=20) as server:
         yield server
@@ -34,7 +34,10 @@ def provider(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Provider]:
 
 @pytest.fixture(scope="module")
 def found(provider: Provider, tmp_path_factory: pytest.TempPathFactory) -> tuple[tidegate.SweepResult, list[Any], Path]:
-    """Runs one sweep. Returns its result, the reported progress, and the directory of its files."""
+    """Runs one sweep for all tests of the module.
+
+    Returns its result, the reports of its progress, and the directory of its files.
+    """
     reports: list[tidegate.SweepProgress] = []
     out = tmp_path_factory.mktemp("out")
     result = tidegate.sweep(

@@ -37,10 +37,10 @@ def clock() -> Iterator[VirtualClock]:
 
 
 def run_traffic(seed: int) -> tuple[list[str], float]:
-    """Runs two hundred agents that call one model, on virtual time.
+    """Runs two hundred agents that call one fake model, on virtual time.
 
-    The model has 8 slots, and fails at first and sometimes later. Returns the trace of the target,
-    and the virtual seconds that the run took.
+    The model serves 8 calls at a time. It answers the first five calls with 429, and some later
+    ones with 500. Returns the trace of the fake target, and the virtual seconds of the run.
     """
 
     async def agent(sdk: openai.AsyncOpenAI, gate: tidegate.Gate, number: int) -> None:
@@ -175,9 +175,9 @@ def test_sync_call_in_a_thread_does_not_overtake_the_loop() -> None:
 
 
 def test_sync_clients_in_a_thread_pool_are_on_virtual_time() -> None:
-    """The threads belong to the loop's executor.
+    """Waits of synchronous clients take no real time if their threads belong to the executor.
 
-    While threads outside it compute, time may pass.
+    Virtual time may pass while threads outside of the event loop's executor compute.
     """
 
     async def all_of_them() -> float:
@@ -257,9 +257,9 @@ def test_loop_cannot_be_created_outside_the_clock() -> None:
 
 
 def test_asyncio_runner_waits_for_its_threads(clock: VirtualClock) -> None:
-    """Python 3.12 and later waits up to five minutes for threads.
+    """On virtual time, `asyncio.run` waits for its threads without a limit, and no time passes.
 
-    On virtual time, that limit is ignored.
+    Since Python 3.12, `asyncio.run` waits for them for at most five minutes, in time of the loop.
     """
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(asyncio.events, "new_event_loop", clock.new_event_loop)

@@ -280,7 +280,10 @@ def test_key_log_of_the_environment_is_written(
 
 @pytest.mark.parametrize("name", httpx_packages_of_openai())
 def test_tls_settings_count_with_an_http_base_url(name: str, authority: Authority, one_attempt: tidegate.Gate) -> None:
-    """A redirect or an absolute URL may use https although the base URL is http."""
+    """Custom TLS settings are kept if the base URL is http.
+
+    A redirect or an absolute URL may use https nevertheless.
+    """
     change, server = REFUSED["minimum_version"]
     with Upstream(tls=server(authority)) as upstream, Upstream() as plain:
         http = module(name).Client(verify=changed(name, authority, change), follow_redirects=True)
@@ -312,9 +315,9 @@ def test_tls_settings_of_a_mount_are_kept(
 def test_client_with_unlistable_authorities_keeps_its_transport(
     name: str, authority: Authority, gate: tidegate.Gate, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """Contexts with different directories of authorities look equal.
+    """A client whose context has a directory of authorities keeps its own transport.
 
-    Such a directory is read only during handshakes.
+    OpenSSL reads such a directory only during handshakes, so its authorities cannot be compared.
     """
     with module(name).Client(verify=ssl.create_default_context(capath=str(tmp_path))) as http:
         sdk = openai.OpenAI(api_key="k", http_client=http)
@@ -339,7 +342,10 @@ def test_authorities_of_the_environment_are_read_again(
 
 
 async def assert_refused_by_all(name: str, gate: tidegate.Gate, url: str, **settings: Any) -> None:
-    """Checks that a plain, a new gate and a wrapped client all reject the server's certificate."""
+    """Checks that httpx's own clients, gate clients and wrapped clients reject the certificate.
+
+    `settings` are arguments of each new client.
+    """
     httpx = module(name)
     clients = [httpx.Client(**settings), gate.httpx_client(family=name, **settings)]
     aclients = [httpx.AsyncClient(**settings), gate.httpx_async_client(family=name, **settings)]

@@ -50,9 +50,9 @@ def in_own_task(work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
 
 
 async def occupied(gate: tidegate.Gate) -> Callable[[], None]:
-    """Starts another task that holds the tool.
+    """Starts a task that holds a slot of the tool `db`.
 
-    Returns a function that makes the task release it.
+    Returns a function that makes the task release the slot.
     """
     done, has = asyncio.Event(), asyncio.Event()
 
@@ -193,8 +193,9 @@ def test_sync_call_with_an_open_response_warns(gate: tidegate.Gate, upstream: Up
 def both_orders(*, yield_slot: bool, caller_first: bool) -> list[str]:
     """Runs two tasks that acquire a model slot and a tool in opposite orders.
 
-    Returns how each ended: its text, or the class of its exception. With `caller_first`, the task
-    that acquires the model slot first starts first.
+    Returns, for each task, the text of its model answer or the class name of its exception. The
+    first task acquires the model slot and then the tool. It starts before the second task if
+    `caller_first` is true, otherwise after it. `yield_slot` is the setting of its tool.
     """
     gate = tidegate.Gate({"small": 1}, tools={"db": 1})
     sdk = asynchronous(gate, URL)

@@ -1,6 +1,6 @@
-"""Tests of more API keys than unconfigured targets are kept for.
+"""Tests of calls with more API keys than the gate creates unconfigured targets for.
 
-Such keys share capacity, but not their cool-downs.
+Keys above that number share one target with its capacity, but not their cool-downs.
 """
 
 from __future__ import annotations

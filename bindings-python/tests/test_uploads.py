@@ -61,9 +61,9 @@ class Busy:
 
 
 def speech_gate(upstream: Upstream) -> tidegate.Gate:
-    """Returns a gate with a cap for transcriptions only.
+    """Returns a gate whose only target takes requests for the transcription model, with a cap of 1.
 
-    The upstream answers the first request with 429.
+    Also sets the upstream's handler to `Busy`, which answers the first request with 429.
     """
     upstream.handler = Busy()
     retry = {"attempts": 2, "base": "1ms", "max": "1ms"}
@@ -136,7 +136,10 @@ def test_openai_files_are_uploaded(upstream: Upstream, gate: tidegate.Gate) -> N
 
 
 async def idle(gate: tidegate.Gate) -> None:
-    """Waits until no call is active, because a native thread drops cancelled calls with a delay."""
+    """Waits until the gate has no active call.
+
+    A native thread drops cancelled calls with a delay.
+    """
     while gate.snapshot()["active"]:
         await asyncio.sleep(0)
 

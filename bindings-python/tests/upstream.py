@@ -16,9 +16,9 @@ WAIT = 30.0  # Seconds. Maximum wait of a test for an event. No result depends o
 
 @dataclass
 class Exchange:
-    """A request that the server received, with its connection.
+    """A request that the server received, with its connection, on which the response is sent.
 
-    `closed` is set when `gone` has seen the client close the connection.
+    `closed` is set when the method `gone` has returned, because the client closed the connection.
     """
 
     method: str
@@ -88,9 +88,9 @@ class Upstream:
         return f"http://127.0.0.1:{self._port}"
 
     def wait_for(self, count: int) -> Exchange:
-        """Waits until `count` requests have arrived.
+        """Waits until `count` requests have arrived, for at most 30 s.
 
-        Returns the request with this number, counted from 1.
+        Returns the request with the number `count`, counted from 1.
         """
         with self._seen:
             assert self._seen.wait_for(lambda: len(self.exchanges) >= count, WAIT)
@@ -163,7 +163,10 @@ class Upstream:
 
 
 def answer(body: Any, status: int = 200, **headers: str) -> Handler:
-    """Returns a handler that answers with JSON."""
+    """Returns a handler that answers with `body` as JSON.
+
+    Underscores in the names of `headers` stand for hyphens.
+    """
 
     async def handler(exchange: Exchange) -> None:
         data = json.dumps(body).encode()
@@ -174,7 +177,10 @@ def answer(body: Any, status: int = 200, **headers: str) -> Handler:
 
 
 def events(*lines: Any, **headers: str) -> Handler:
-    """Returns a handler that answers with server-sent events, one chunk each, and ends the body."""
+    """Returns a handler that answers with a server-sent event for each of `lines`.
+
+    Each event is one chunk of the body, which then ends. For `lines`, see `event`.
+    """
 
     async def handler(exchange: Exchange) -> None:
         await exchange.head(content_type="text/event-stream", transfer_encoding="chunked", **headers)
@@ -202,7 +208,10 @@ async def never(exchange: Exchange) -> None:
 
 
 def stall_after(*lines: Any) -> Handler:
-    """Returns a handler that sends the events, then nothing until the client disconnects."""
+    """Returns a handler that sends an event for each of `lines`, and does not end the body.
+
+    It then waits until the client closes the connection. For `lines`, see `event`.
+    """
 
     async def handler(exchange: Exchange) -> None:
         await exchange.head(content_type="text/event-stream", transfer_encoding="chunked")
@@ -219,7 +228,10 @@ async def hang_up(exchange: Exchange) -> None:
 
 
 def truncate(body: bytes, announced: int) -> Handler:
-    """Returns a handler that declares more bytes than it sends, then closes the connection."""
+    """Returns a handler that sends `body`, then closes the connection.
+
+    The content-length that it sends is `announced`, which should be more than the body has.
+    """
 
     async def handler(exchange: Exchange) -> None:
         await exchange.head(content_type="application/json", content_length=str(announced))

@@ -97,7 +97,10 @@ This calls the model {server.model} at {server.base_url}:
 
 
 def confirmed(*, yes: bool) -> bool:
-    """Asks before money is spent. Returns `True` if the run is confirmed."""
+    """Asks the user before calls are sent to a real server. Returns `True` if the user agrees.
+
+    Does not ask, and returns `True`, if `yes` is true or the environment variable `YES` is 1.
+    """
     if yes or os.environ.get("YES") == "1":
         return True
     if not sys.stdin.isatty():

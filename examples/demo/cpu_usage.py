@@ -18,10 +18,10 @@ class Usage:
         return time.perf_counter(), time.process_time(), time.thread_time()
 
     def sample(self) -> None:
-        """Takes a sample of the CPU time.
+        """Takes a sample of the CPU time, and updates `busiest`.
 
-        If more than 0.5 s have passed since the previous sample, `busiest` becomes the maximum
-        share between two samples.
+        `busiest` is the largest share of one core that the process used between two successive
+        samples. Samples that are at most 0.5 s apart do not change it.
         """
         now = self._now()
         wall = now[0] - self._last[0]
@@ -36,9 +36,9 @@ class Usage:
 
     @property
     def loop(self) -> float:
-        """CPU time of the event loop's thread from the start to the last sample.
+        """CPU time of the event loop's thread from the start to the last sample, as a share.
 
-        It is a share of one core.
+        The share is 1 if the thread used one core all the time.
         """
         return self._share(2)
 

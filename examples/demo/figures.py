@@ -1,6 +1,6 @@
-"""The five figures that the blog post reports for each tenant, and their values in the post.
+"""The five figures that the demo compares for each tenant.
 
-The module also computes the same figures from the calls of the demo.
+The module has their values in the noisy-neighbour blog post, and computes those of the demo.
 """
 
 from __future__ import annotations
@@ -16,8 +16,9 @@ if TYPE_CHECKING:
 class Row:
     """The figures of one tenant in one phase.
 
-    Times are in seconds, or None if there is no sample. `decode` is the median time between tokens,
-    `peak` the maximum number of concurrent calls.
+    Times are in seconds, or None if there is no sample. `ttft` is the time to first token. `decode`
+    is the median over the calls of the mean time between two tokens. `peak` is the maximum number
+    of concurrent calls.
     """
 
     median_ttft: float | None
@@ -59,7 +60,10 @@ def quantile(values: list[float], q: float) -> float | None:
 
 
 def rows(phase: Phase) -> dict[str, Row]:
-    """Returns the figures by tenant. Calls without a first token do not count for the TTFT."""
+    """Returns the figures of a phase by tenant.
+
+    Calls without a first token are excluded from the times to first token (TTFT).
+    """
     result = {}
     for name in sorted({call.tenant for call in phase.calls}):
         calls = [call for call in phase.calls if call.tenant == name]

@@ -1,6 +1,6 @@
 """The load of the demo: the three tenants of the noisy-neighbour blog post, scaled down.
 
-Times are in seconds of the blog post's clock, of which `time_scale` pass in a real second.
+Times are in seconds of the blog post's clock, which runs `time_scale` times as fast as real time.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Tenant:
-    """The traffic of one tenant.
+    """The traffic of one tenant: `calls` calls, `per_second` of them a second, from `start` on.
 
     `cap` is the maximum number of its concurrent calls in the phase with Tidegate.
     """
@@ -72,7 +72,10 @@ class Plan:
 
 
 def simulated(time_scale: float) -> Plan:
-    """Returns half of the blog post's load for one simulated worker. The post has two workers."""
+    """Returns the load for the simulator: half of the blog post's.
+
+    The simulator has one worker, and the post has two. `time_scale` is as in `Plan`.
+    """
     return Plan(
         tenants=(
             Tenant("A", per_second=1.0, calls=120, start=0, cap=32),

@@ -19,7 +19,10 @@ TEMPLATE = Path(__file__).with_name("page.html")
 
 
 def render(plan: Plan, off: Phase, on: Phase, here: table.Rows, *, simulated: bool) -> str:
-    """Returns the HTML page with the figures of both phases."""
+    """Returns the HTML page of the report.
+
+    `off` is the phase without Tidegate and `on` the phase with it. `here` has their figures.
+    """
     title = f"here, {plan.load:g} × load" if simulated else "here"
     return Template(TEMPLATE.read_text(encoding="utf-8")).substitute(
         calls=plan.calls,
@@ -66,7 +69,10 @@ def format_time(seconds: float | None) -> str:
 
 
 def body(groups: list[table.Rows]) -> str:
-    """Returns the rows of the table of figures as HTML, with two columns (off, on) per group."""
+    """Returns the rows of the table of figures as HTML.
+
+    A group is one source of figures: this run, or the blog post. Each has two columns: off and on.
+    """
     lines = []
     last = ""
     for tenant, figure, shown in table.table_rows(groups):

@@ -43,23 +43,32 @@ def svg(plan: Plan, off: Phase, on: Phase) -> str:
 
 
 def label(kind: str, x: float, y: float, text: str, anchor: str = "middle") -> str:
-    """Returns an SVG text element at the position `x`, `y`, in pixels."""
+    """Returns an SVG text element at the position `x`, `y`, in pixels. `kind` is its CSS class."""
     return f'<text class="{kind}" x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}">{text}</text>'
 
 
 def x_position(second: float, span: float) -> float:
-    """Returns the x coordinate, in pixels, of a time in seconds since the start of the phase."""
+    """Returns the x coordinate, in pixels, of a time in seconds since the start of the phase.
+
+    `span` is the length of the x axis in seconds.
+    """
     return LEFT + (WIDTH - LEFT - RIGHT) * second / span
 
 
 def y_position(seconds: float, top: float) -> float:
-    """Returns the y coordinate, in pixels, of a time to first token. The scale is logarithmic."""
+    """Returns the y coordinate, in pixels, of a time to first token in seconds.
+
+    The scale is logarithmic. `top` is the y coordinate of the upper edge of the panel.
+    """
     share = math.log(min(max(seconds, LOW), HIGH) / LOW) / math.log(HIGH / LOW)
     return top + PANEL * (1 - share)
 
 
 def panel(plan: Plan, top: float, span: float, title: str, note: str) -> list[str]:
-    """Returns the SVG elements of one tenant's panel: title, time of the burst, and grid."""
+    """Returns the SVG elements of one tenant's empty panel: title, time of the burst, and grid.
+
+    `top` is the y coordinate of its upper edge. `span` is the length of the x axis in seconds.
+    """
     start, end = (x_position(at, span) for at in plan.burst)
     parts = [
         f'<rect class="burst" x="{start:.1f}" y="{top}" width="{end - start:.1f}" height="{PANEL}"/>',
@@ -73,9 +82,9 @@ def panel(plan: Plan, top: float, span: float, title: str, note: str) -> list[st
 
 
 def failure_note(calls: list[Call], span: float, top: float) -> list[str]:
-    """Returns SVG elements with the number and kinds of a tenant's failures, or none without any.
+    """Returns an SVG text with the number and kinds of a tenant's failures, in a list.
 
-    The text is beside the last failure.
+    The text is beside the last failure. The list is empty if no call failed.
     """
     failed = [call for call in calls if call.failure and call.ended is not None]
     if not failed:
@@ -90,7 +99,11 @@ def failure_note(calls: list[Call], span: float, top: float) -> list[str]:
 
 
 def series(name: str, calls: list[Call], span: float, top: float) -> list[str]:
-    """Returns SVG elements of calls: a dot for each first token, and a cross for each failure."""
+    """Returns the SVG elements of a tenant's calls in the phase `name`.
+
+    A call that succeeded is a dot at its time to first token. A call that failed is a cross at the
+    time from sending to the failure.
+    """
     came = [(c.sent, c.ttft) for c in calls if c.ttft is not None and not c.failure]
     dots = "".join(f"M{x_position(sent, span):.1f} {y_position(ttft, top):.1f}h0" for sent, ttft in came)
     failed = [

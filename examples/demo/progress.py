@@ -15,7 +15,7 @@ TICKS_PER_LINE = 5
 
 
 class Progress:
-    """Prints the progress of a phase. The phase calls the object about once a second."""
+    """Prints the progress of a phase. `traffic.play` calls the object about once a second."""
 
     def __init__(self, plan: Plan) -> None:
         """Stores the plan, and detects whether the output is a terminal."""
@@ -24,7 +24,10 @@ class Progress:
         self._ticks = 0
 
     def __call__(self, phase: Phase, now: float) -> None:
-        """Prints the state of the phase at the time `now`, in seconds since its start."""
+        """Prints the progress of the phase at the time `now`, in seconds since its start.
+
+        On a terminal, rewrites one line. Otherwise, prints a new line at every fifth call.
+        """
         self._ticks += 1
         if self._rewrites:
             # A line that wraps cannot be rewritten.
@@ -35,7 +38,7 @@ class Progress:
             print(self._line(phase, now), flush=True)
 
     def done(self) -> None:
-        """Clears the progress line at the end of a phase."""
+        """Erases the progress line on a terminal, at the end of a phase."""
         self._ticks = 0
         if self._rewrites:
             sys.stdout.write("\r\x1b[K")

@@ -1,4 +1,4 @@
-"""The server: a simulator, or the server that the environment names."""
+"""The server that the demo calls: a simulator, or the server that environment variables name."""
 
 from __future__ import annotations
 
@@ -35,11 +35,14 @@ class Server:
         return self.api_key or f"tenant-{tenant}"
 
     def reset(self) -> None:
-        """Resets the statistics of the simulator, in which `peaks` are counted."""
+        """Resets the statistics of the simulator, from which `peaks` reads its result."""
         self._ask("reset", b"")
 
     def peaks(self) -> dict[str, int]:
-        """Returns the maximum number of concurrent calls of each tenant at the simulator."""
+        """Returns the maximum number of concurrent calls of each tenant since the last reset.
+
+        The server must be the simulator.
+        """
         tenants = self._ask("stats")["tenants"]
         return {name.removeprefix("tenant-"): seen["peak_in_flight"] for name, seen in tenants.items()}
 
@@ -52,8 +55,8 @@ class Server:
 def server_from_environment() -> Server | None:
     """Returns the server that the environment variables name.
 
-    These are `TIDEGATE_BASE_URL`, `TIDEGATE_MODEL` and `OPENAI_API_KEY`. Returns None without the
-    first one.
+    These are `TIDEGATE_BASE_URL`, `TIDEGATE_MODEL` and `OPENAI_API_KEY`. Returns None if
+    `TIDEGATE_BASE_URL` is not set. If only the model is missing, ends the program with a message.
     """
     base_url = os.environ.get("TIDEGATE_BASE_URL")
     if not base_url:

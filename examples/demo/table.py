@@ -1,4 +1,7 @@
-"""The table of figures: its rows, and the table as text."""
+"""The table of figures: its rows, and the table as text.
+
+A group is one source of figures, this run or the blog post, with the phases `off` and `on`.
+"""
 
 from __future__ import annotations
 
@@ -27,9 +30,10 @@ FIGURES: tuple[tuple[str, Callable[[Row], str]], ...] = (
 
 
 def table_rows(groups: list[Rows]) -> list[tuple[str, str, list[str]]]:
-    """Returns one row per tenant and figure: tenant, name of the figure, and values.
+    """Returns one row per tenant and figure: tenant, name of the figure, and values as text.
 
-    The values are, for each group, those of the phases `off` and `on`.
+    The values are those of the first group in the phases `off` and `on`, then those of the next
+    group.
     """
     lines = []
     for tenant in groups[0]["off"]:
@@ -40,7 +44,10 @@ def table_rows(groups: list[Rows]) -> list[tuple[str, str, list[str]]]:
 
 
 def text(groups: list[tuple[str, Rows]]) -> str:
-    """Returns the table of figures as text, with one pair of columns per group."""
+    """Returns the table of figures as text, with the columns `off` and `on` for each group.
+
+    `groups` has pairs of a title and the figures.
+    """
     width = 12
     head = " " * 28 + "".join(f"{title:^{2 * width}}" for title, _ in groups)
     phases = " " * 28 + "".join(f"{phase:>{width}}" for _ in groups for phase in ("off", "on"))

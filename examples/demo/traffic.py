@@ -21,7 +21,12 @@ if TYPE_CHECKING:
 
 @dataclass
 class Call:
-    """One call. Times are in seconds of the blog post's clock since the start of the phase."""
+    """One call and its result. Times are in seconds since the start of the phase.
+
+    They are on the blog post's clock (see `load_plan`). `first` and `last` are the times of the
+    first and the last token, and `ended` is the time at which the call ended. `failure` is the HTTP
+    status or the kind of the failure, or None if the call did not fail.
+    """
 
     tenant: str
     sent: float
@@ -62,8 +67,8 @@ class Phase:
 def gate(plan: Plan, server: Server) -> tidegate.Gate:
     """Returns the gate of the phase with Tidegate.
 
-    The gate has the caps per tenant of the plan. Its maximum wait is that of the plan, divided by
-    the time scale.
+    The gate has the caps per tenant of the plan. Its maximum wait is that of the plan, converted to
+    real time.
     """
     tenants = {tenant.name: {"cap": tenant.cap} for tenant in plan.tenants}
     target = {
@@ -87,7 +92,8 @@ def clients(plan: Plan, server: Server, on: tidegate.Gate | None) -> dict[str, o
 async def play(plan: Plan, server: Server, name: str, tick: Callable[[Phase, float], None]) -> Phase:
     """Sends all calls of a phase, waits until they have ended, and returns the phase.
 
-    `name` is `off` or `on`. `tick` is called about every second with the phase and its time.
+    `name` is `off` or `on`. `tick` is called about every second with the phase and the time since
+    its start, in seconds of the blog post's clock.
     """
     on = gate(plan, server) if name == "on" else None
     of = clients(plan, server, on)
@@ -146,9 +152,10 @@ async def send(
     number: int,
     clock: Callable[[], float],
 ) -> None:
-    """Streams one answer, and records its tokens in the call.
+    """Streams the answer to one call, and records the number and the times of its tokens in `call`.
 
-    A stream that ends without a finish reason is recorded as a failure.
+    A stream that ends without a finish reason is recorded as a failure. `number` makes the prompt
+    unique. `clock` returns the time since the start of the phase.
     """
     stream = await client.chat.completions.create(
         model=server.model,
@@ -183,8 +190,8 @@ async def tick_every_second(phase: Phase, clock: Callable[[], float], tick: Call
 def peaks(phase: Phase, server: Server, on: tidegate.Gate | None) -> dict[str, int]:
     """Returns the maximum number of concurrent calls of each tenant.
 
-    The simulator counts it. With a real server, the gate does, or without a gate the times of the
-    calls are compared.
+    The number comes from the simulator's statistics. For a real server, it comes from the gate `on`
+    or, if that is None, from the start and end times of the calls.
     """
     if server.simulated:
         return server.peaks()

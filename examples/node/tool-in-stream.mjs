@@ -7,7 +7,7 @@ const gate = new Gate({ defaults: { cap: 1 }, tools: { search: 4 } });
 const client = gate.wrap(new OpenAI());
 const messages = [{ role: "user", content: "What is a tide gate?" }];
 
-/** Starts a call. Resolves to its stream, which holds a slot until it is read to its end. */
+/** Starts a call. Resolves to the call's stream, which holds a slot until it is read to its end. */
 const ask = () => client.chat.completions.create({ model: "gpt-4o-mini", messages, max_tokens: 16, stream: true });
 
 async function read(stream) {

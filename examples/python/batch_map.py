@@ -1,4 +1,7 @@
-"""A batch in code: a function over an endless source, with as many rows at once as possible."""
+"""A batch in code: `Gate.map` over an endless source, with as many running rows as capacity allows.
+
+The results of the first hundred rows are read in order.
+"""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -12,7 +15,7 @@ client = gate.wrap(AsyncOpenAI())
 
 
 async def rows() -> AsyncIterator[str]:
-    """Yields rows without end. A row is produced only when earlier results have been read."""
+    """Yields rows without end. The map takes the next row only when it can start."""
     number = 0
     while True:
         yield f"row {number}"

@@ -1,6 +1,6 @@
 """Google's Gen AI SDK with both httpx clients of the gate.
 
-Asynchronous calls use the second one.
+The example makes a synchronous and an asynchronous call. Each uses the client of its kind.
 """
 
 import asyncio

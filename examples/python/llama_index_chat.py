@@ -1,4 +1,7 @@
-"""LlamaIndex: wrapped clients, with `max_retries=0`, because its retry loop ignores Retry-After."""
+"""LlamaIndex with wrapped openai clients.
+
+`max_retries=0` switches off LlamaIndex's own retries, because they ignore Retry-After.
+"""
 
 import asyncio
 

@@ -1,4 +1,4 @@
-"""The Responses API, with a whole answer and a stream."""
+"""OpenAI's Responses API through a wrapped client: a complete answer, then a stream."""
 
 from openai import OpenAI
 

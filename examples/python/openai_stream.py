@@ -1,4 +1,7 @@
-"""Streams: a slot is held until the stream ends or is closed. A truncated stream is an error."""
+"""Streams: a call holds its slot until its stream ends or is closed.
+
+A stream that ends without the provider's final event raises an error.
+"""
 
 import asyncio
 

@@ -1,7 +1,7 @@
 """Calls without an httpx client (boto3, gRPC, websockets), which hold a slot of a target.
 
-The target is given by its name. Here urllib stands for such an SDK. The gate applies queues, caps
-and cool-downs, but does not retry.
+The slot is requested by the name of the target. In this example, urllib takes the place of such a
+library. The gate applies queues, caps and cool-downs, but does not retry.
 """
 
 import json
@@ -18,9 +18,9 @@ headers = {"authorization": f"Bearer {os.environ['OPENAI_API_KEY']}", "content-t
 
 
 def converse(number: int) -> str:
-    """Makes one call while it holds a slot, and returns the answer.
+    """Makes one call while it holds a slot, and returns the text of the answer.
 
-    Reports a failure to the slot.
+    If the call fails, reports the HTTP status to the slot and raises the exception.
     """
     messages = [{"role": "user", "content": f"Question {number}"}]
     body = {"model": "gpt-4o-mini", "messages": messages, "max_completion_tokens": 4}

@@ -42,7 +42,10 @@ async def impatient() -> bool:
 
 
 def test_fan_out_survives_rate_limits() -> None:
-    """The model serves 8 calls at once and first answers 429 with a Retry-After of 90 s."""
+    """All calls succeed although the model serves 8 calls at a time and first answers 429.
+
+    The 429 has a Retry-After of 90 s, which takes no real time.
+    """
     target = FakeTarget(
         rate_limited(retry_after=90, after=0.2).times(8), otherwise=ok("a summary", after=5), capacity=8
     )
@@ -54,7 +57,7 @@ def test_fan_out_survives_rate_limits() -> None:
 
 
 def test_call_of_a_stalled_model_is_cancelled() -> None:
-    """If a model sends nothing, its upstream call is cancelled at the agent's timeout."""
+    """If the model sends nothing, the call is cancelled after the agent's timeout of 30 s."""
     target = FakeTarget(stall())
     with target.installed():
         assert not run(impatient())

@@ -29,7 +29,7 @@ async def read(stream: AsyncStream[ChatCompletionChunk]) -> str:
 
 
 async def second() -> str:
-    """Makes the second call, and returns the text of its stream."""
+    """Makes the call `second`, which waits for the slot of the call `first`. Returns its text."""
     return await read(await ask("second"))
 
 

@@ -239,7 +239,7 @@ fn chat_request() -> Request<Bytes> {
     post("/v1/chat/completions", &body)
 }
 
-/// Sends a streaming call, and reads its body until it has yielded two frames.
+/// Sends a streaming call, reads two frames of its body, and returns the rest of the body.
 async fn start_stream(sim: &Simulator) -> SimBody {
     let mut body = sim.respond(chat(20)).await.unwrap().into_body();
     for _ in 0..2 {

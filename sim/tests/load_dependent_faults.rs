@@ -24,8 +24,8 @@ fn with(faults: Faults) -> Simulator {
     simulator(|c| c.faults = faults)
 }
 
-/// Sends `calls` calls, and keeps each response open until all are sent. Returns how many calls
-/// were accepted.
+/// Sends `calls` calls, and keeps each response open until all are sent. Returns how many of them
+/// were answered with 200 and not rejected.
 async fn taken(sim: &Simulator, calls: usize) -> usize {
     let mut held = Vec::new();
     for _ in 0..calls {

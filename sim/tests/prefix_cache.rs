@@ -131,8 +131,9 @@ fn load() -> impl Strategy<Value = Load> {
         .prop_map(|(after_ms, path, prompt, output)| Load { after_ms, path, prompt, output })
 }
 
-/// Runs all loads to their end, and returns the events and the engine. If `own` is `true`, each
-/// sequence gets hashes of its own, so that no blocks are shared.
+/// Submits one sequence per load, advances the engine until all have ended, and returns the events
+/// and the engine. If `own` is `true`, each sequence gets different hashes, so that no blocks are
+/// shared.
 fn play(config: EngineConfig, loads: &[Load], own: bool) -> (Vec<EngineEvent>, Engine) {
     let mut engine = Engine::new(config);
     let (mut now, mut events) = (Duration::ZERO, Vec::new());

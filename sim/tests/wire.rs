@@ -333,7 +333,7 @@ async fn metrics_exist_from_the_start_and_count() {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 200, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// A request gets an answer, whatever its body and its path contain.
+    /// A request gets an answer with status 200, 400 or 404, whatever its body contains.
     #[test]
     fn arbitrary_requests_get_an_answer(path in 0usize..7, garbage in prop::collection::vec(any::<u8>(), 0..200), token in "\\PC{0,8}", n in any::<i64>()) {
         let paths = ["/v1/chat/completions", "/v1/completions", "/v1/responses", "/v1/messages",

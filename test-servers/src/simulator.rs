@@ -8,8 +8,8 @@ use tidegate::{Error, ErrorKind, RequestBody, ResponseBody, Transport};
 use tidegate_sim::engine::{EngineConfig, StepCost};
 use tidegate_sim::{Faults, SimConfig, Simulator};
 
-/// Returns a transport that passes each request to the simulator. It adds half of `round_trip`
-/// before the request arrives, and half after the response head was sent.
+/// Returns a transport that passes each request to the simulator. The transport delays the request
+/// by half of `round_trip`, and the head of the response (or the error) by the other half.
 pub fn simulator_transport(simulator: &Simulator, round_trip: Duration) -> Transport {
     let simulator = simulator.clone();
     Transport::new(tower::service_fn(move |request: Request<RequestBody>| {
@@ -48,9 +48,9 @@ pub async fn respond(
     }))
 }
 
-/// Returns the configuration of a simulator with one engine, whose steps take `step_ms`
-/// milliseconds each, however many calls there are. An answer takes one step per token, and a call
-/// begins at the next step.
+/// Returns the configuration of a simulator with one engine and the given faults. Each step of the
+/// engine takes `step_ms` milliseconds, however many calls there are. An answer takes one step per
+/// token, and a call begins at the next step.
 pub fn constant_steps(step_ms: f64, faults: Faults) -> SimConfig {
     SimConfig {
         workers: 1,

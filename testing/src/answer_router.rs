@@ -30,7 +30,7 @@ pub(crate) struct Router {
     script_version: usize,
 }
 
-/// The route on whose capacity an attempt counts while it is in flight.
+/// The route that counts an attempt as in flight, for [`Router::release`] when the attempt ends.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RouteSlot {
     script_version: usize,
@@ -52,8 +52,8 @@ impl Router {
         Self { states: script.routes.into_iter().map(state).collect(), script_version }
     }
 
-    /// Returns the number of the current script. A [`RouteSlot`] of another script is ignored by
-    /// [`Router::release`].
+    /// Returns the number of the script that this router was created for. [`Router::release`]
+    /// ignores each [`RouteSlot`] of another script.
     pub(crate) fn script_version(&self) -> usize {
         self.script_version
     }

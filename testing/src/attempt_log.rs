@@ -22,7 +22,7 @@ const CREDENTIAL_HEADERS: [&str; 8] = [
     "cookie",
 ];
 
-/// The progress of an attempt.
+/// Whether an attempt is in flight, or how it ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum AttemptState {
@@ -57,8 +57,9 @@ pub struct RecordedAttempt {
     pub headers: Vec<(String, String)>,
     /// Body as text. Bytes that are not UTF-8 are replaced.
     pub body: String,
-    /// Kind of the answer: `reply`, `status`, `overloaded`, `refuse`, `capacity`, `rate` or
-    /// `unmatched`. The last means that the script had no answer.
+    /// Kind of the answer: `reply`, `status`, `overloaded` or `refuse` (see
+    /// [`ScriptedAnswer`](crate::ScriptedAnswer)); `capacity` or `rate`, a 429 because the route
+    /// has reached this limit; or `unmatched`, if the script had no answer.
     pub answer: &'static str,
     /// HTTP status of the answer, or `None` if the connection was refused or the script had no
     /// answer.

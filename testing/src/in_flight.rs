@@ -14,7 +14,7 @@ pub(crate) struct TargetState {
     pub(crate) log: AttemptLog,
 }
 
-/// Guard of an attempt in flight. Dropping the guard ends the attempt as
+/// Guard of an attempt in flight. Dropping the guard records the end of the attempt as
 /// [`AttemptState::Cancelled`], unless [`InFlight::answered`] was called.
 pub(crate) struct InFlight {
     state: Arc<Mutex<TargetState>>,
@@ -30,7 +30,7 @@ impl InFlight {
         Self { state, attempt, route_slot: None, answered: false, runtime }
     }
 
-    /// Ends the attempt as [`AttemptState::Answered`].
+    /// Records the end of the attempt as [`AttemptState::Answered`].
     pub(crate) fn answered(mut self) {
         self.answered = true;
     }

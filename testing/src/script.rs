@@ -18,7 +18,7 @@ pub struct Script {
     pub routes: Vec<ScriptRoute>,
 }
 
-/// Conditions for requests, and the answers to those that fulfil all of them.
+/// Conditions, and the answers to the requests that fulfil all of them.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ScriptRoute {
@@ -41,7 +41,7 @@ pub struct ScriptRoute {
     /// Maximum number of scripted answers in flight. A further request gets a 429, which is not one
     /// of the `answers`. `None`: no limit.
     pub capacity: Option<usize>,
-    /// Maximum number of requests per minute. A further request gets a 429 with `Retry-After`,
+    /// Maximum number of requests within 60 s. A further request gets a 429 with `Retry-After`,
     /// which is not one of the `answers`. `None`: no limit.
     pub rate: Option<usize>,
     /// `Retry-After` of the 429s that `capacity` causes, in seconds. `None`: no such header.

@@ -18,8 +18,9 @@ use tokio::time::Instant;
 /// completed.
 const TICK_INTERVAL: Duration = Duration::from_millis(50);
 
-/// Number of rounds of the scheduler that a cancellation may need: a cancelled call wakes its task,
-/// which drops what it owns, which wakes other tasks.
+/// Number of times that [`VirtualTime::turn`] lets the scheduler run the tasks that are ready. A
+/// cancellation takes several rounds: the cancelled call wakes its task, the task drops what it
+/// owns, and this wakes other tasks.
 const WAKE_ROUNDS: usize = 4;
 
 /// A runtime with a virtual clock. Only threads that call [`VirtualTime::run`] or
@@ -82,8 +83,8 @@ impl VirtualTime {
         })
     }
 
-    /// Runs the tasks that are ready, and the tasks that these make ready, without advancing the
-    /// clock.
+    /// Runs the tasks that are ready without advancing the clock. Also runs the tasks that these
+    /// tasks make ready, in up to four rounds.
     pub fn turn(&self) {
         self.runtime.block_on(async {
             for _ in 0..WAKE_ROUNDS {

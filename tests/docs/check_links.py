@@ -35,7 +35,7 @@ def main() -> int:
 
 
 def find_problem(file: Path, link: str) -> str | None:
-    """Returns what is wrong with a relative link in `file`, or None if its target exists."""
+    """Returns `no such file` or `no such heading` for a broken link in `file`, otherwise None."""
     path, _, anchor = link.partition("#")
     target = (file.parent / path).resolve() if path else file
     if not target.exists():

@@ -122,7 +122,10 @@ def python() -> str:
 
 
 def item(thing, path: str) -> list[str]:
-    """Returns the Markdown paragraphs for a class and its methods, a function, or a constant."""
+    """Returns the Markdown paragraphs for a class and its methods, a function, or a constant.
+
+    `thing` is its object in griffe, and `path` the qualified name in the heading.
+    """
     thing = thing.final_target if thing.is_alias else thing
     parts = [f"### `{path}{signature(thing)}`", *docstring(thing)]
     if thing.is_class:
@@ -134,7 +137,7 @@ def item(thing, path: str) -> list[str]:
 
 
 def fields(thing) -> list[str]:
-    """Returns a Markdown list item for each public attribute of a class that has a docstring."""
+    """Returns a Markdown list item for each public attribute, with a docstring, of a class."""
     documented = [
         member
         for name, member in thing.members.items()
@@ -144,9 +147,9 @@ def fields(thing) -> list[str]:
 
 
 def signature(thing) -> str:
-    """Returns a function's parameters in parentheses, without types, or an empty text.
+    """Returns a function's parameters in parentheses, with their defaults but without types.
 
-    The text is empty if `thing` is not a function.
+    Returns an empty text if `thing` is not a function.
     """
     if not thing.is_function:
         return ""
@@ -165,9 +168,9 @@ def signature(thing) -> str:
 
 
 def docstring(thing) -> list[str]:
-    """Returns the sections of a docstring as Markdown.
+    """Returns the sections of an object's docstring as Markdown, one text for each section.
 
-    Returns an empty list without a docstring.
+    Returns an empty list if the object has no docstring.
     """
     parts = []
     for section in thing.docstring.parsed if thing.docstring else ():

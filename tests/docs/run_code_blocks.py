@@ -57,8 +57,9 @@ DIRECTIVE = re.compile(r"<!-- (?P<name>skip|file|output)(?:: (?P<value>[^>]*?))?
 class Block(NamedTuple):
     """A fenced code block of a page.
 
-    It has the number of its first line in the page and its directive (the comment before it), if
-    any.
+    `line` is the number of its first line in the page. `directive` is the name in the comment
+    before it (`skip`, `file` or `output`), and `value` the text after the name. Both are empty if
+    there is no such comment.
     """
 
     language: str
@@ -96,7 +97,7 @@ def main() -> int:
 def run_in_process(page: Path, origin: str, args: argparse.Namespace) -> bool:
     """Runs one page's blocks in a new process, and prints the result.
 
-    Returns `True` if all passed.
+    `origin` is the URL of the simulated provider. Returns `True` if all blocks passed.
     """
     command = [sys.executable, __file__, "--tidegate", args.tidegate, "--node-modules", args.node_modules]
     environment = {
@@ -127,7 +128,10 @@ def run_in_process(page: Path, origin: str, args: argparse.Namespace) -> bool:
 
 
 def run_page(page: Path, args: argparse.Namespace) -> int:
-    """Runs the blocks of one page in this process. Returns the exit status."""
+    """Runs the blocks of one page in this process, in a temporary folder.
+
+    Returns the exit status: 1 if a block failed, otherwise 0.
+    """
     tidegate = str(Path(args.tidegate).resolve())
     server = os.environ["TIDEGATE_DOCS_SERVER"]
     blocks = read_blocks(page.read_text(encoding="utf-8").replace(SERVER, server))
@@ -206,9 +210,10 @@ class PythonPage:
             raise Failure(f"{self._page}:{block.line}: a python block failed\n{traceback.format_exc()}") from None
 
     def expect(self, block: Block) -> None:
-        """Raises `Failure` unless the output since the last call matches the text of the block.
+        """Raises `Failure` unless the printed output matches the text of the block.
 
-        `...` in the text stands for any output.
+        The output is what the blocks have printed since this method was last called. `...` in the
+        text stands for any output.
         """
         printed = self._printed.getvalue()
         self._printed.seek(0)
@@ -224,7 +229,7 @@ class PythonPage:
 
 
 def run_block(block: Block) -> None:
-    """Runs a block of TOML, JSON or shell commands. Raises `Failure` if it fails."""
+    """Runs a shell block, or checks a block of TOML or JSON. Raises `Failure` if that fails."""
     if block.language == "json":
         try:
             json.loads(block.text)
@@ -258,7 +263,8 @@ def run_module(parts: list[str]) -> None:
 def call(command: list[str], line: int) -> None:
     """Runs a command.
 
-    If it fails, raises `Failure` with `line` of the page and the command's output.
+    If the command fails, raises `Failure` with the command's output and `line`, the number of the
+    line in the page.
     """
     done = subprocess.run(command, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL)
     if done.returncode:

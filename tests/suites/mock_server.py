@@ -1,6 +1,6 @@
-"""The mock server of the SDKs' own test suites.
+"""Runs the mock server that the SDKs' own test suites need.
 
-It answers as the API's specification says, on the port that the suites expect.
+The server answers as the API's specification says, on the port that the suites expect.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ _FORMATS = [f"--validator-{part}-{kind}-format=brackets" for part in ("query", "
 def serving(checkout: Path, place: Path, node: str | Path = "node") -> Iterator[None]:
     """Runs the mock server during a `with` block, with the API specification of the checkout.
 
-    `place` is the folder in which `@stdy/cli` is installed.
+    `place` is the folder in which the server (`@stdy/cli`) is installed and writes its log. `node`
+    is the command that runs it.
     """
     command = [node, place / "node_modules/.bin/steady", "--host", "127.0.0.1", "-p", str(PORT)]
     with (place / "mock.log").open("w") as log:

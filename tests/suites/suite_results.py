@@ -17,7 +17,10 @@ _JEST = {"passed": "passed", "failed": "failed"}
 
 
 class Verdict(NamedTuple):
-    """The result of one test: `passed`, `failed` or `skipped`, and the first line of the reason."""
+    """The result of one test: `passed`, `failed` or `skipped`, and the first line of the reason.
+
+    `why` is empty if the test passed. A test that only the other run has is `not run`.
+    """
 
     outcome: str
     why: str
@@ -83,7 +86,10 @@ class Difference(NamedTuple):
 
 
 def differences(stock: dict[str, Verdict], ours: dict[str, Verdict]) -> list[Difference]:
-    """Returns each test whose outcomes in the two runs differ, sorted by name."""
+    """Returns each test whose outcomes in the two runs differ, sorted by name.
+
+    `stock` has the verdicts of the run without a gate, and `ours` those of a run with one.
+    """
     gone = Verdict("not run", "")
     pairs = ((name, stock.get(name, gone), ours.get(name, gone)) for name in sorted(stock.keys() | ours.keys()))
     return [Difference(*pair) for pair in pairs if pair[1].outcome != pair[2].outcome]
@@ -92,8 +98,8 @@ def differences(stock: dict[str, Verdict], ours: dict[str, Verdict]) -> list[Dif
 def tell(found: list[Difference], reasons: dict[str, str]) -> int:
     """Prints the differences, grouped by their known reasons.
 
-    `reasons` has a reason by a pattern of test names. Returns the number of differences that have
-    no reason.
+    `reasons` has the known reason for each pattern (regular expression) of test names. Returns the
+    number of differences whose test matches no pattern.
     """
     left = list(found)
     for pattern, reason in reasons.items():

@@ -36,7 +36,10 @@ def _output(*command: str) -> str:
 
 
 def _groups(files: list[Path], crates: dict[Path, str]) -> dict[str, list[Path]]:
-    """Groups the files by the area in which a public type name must be unique, such as `core`."""
+    """Returns the files by the area in which a public type name must be unique, such as `core`.
+
+    `crates` has the name of each crate by its directory. Files outside of all areas are left out.
+    """
     groups = defaultdict(list)
     for file in files:
         if file.is_relative_to("bindings-python/python/tidegate") and file.suffix == ".py":
@@ -50,7 +53,7 @@ def _groups(files: list[Path], crates: dict[Path, str]) -> dict[str, list[Path]]
 
 
 def main() -> int:
-    """Prints every problem to stderr.
+    """Runs all checks, and prints the problems that they find to stderr.
 
     Returns the exit status: 1 if there is a problem, otherwise 0.
     """

@@ -12,7 +12,10 @@ Imports = dict[str, dict[str, list["Use"]]]
 
 
 def imports(crate: Crate) -> Imports:
-    """Returns, for each top-level module, the modules that it imports and the imports of each."""
+    """Returns, by module and imported module, the places of the import.
+
+    Both are top-level modules of the crate.
+    """
     modules, reexports = crate.modules(), crate.reexports()
     edges: Imports = defaultdict(lambda: defaultdict(list))
     for source in crate.sources:
@@ -30,7 +33,7 @@ def imports(crate: Crate) -> Imports:
 def components(edges: Imports) -> list[list[str]]:
     """Returns each group of two or more modules that import each other in a cycle.
 
-    Uses Tarjan's algorithm.
+    `edges` is the result of `imports`. The function uses Tarjan's algorithm.
     """
     index: dict[str, int] = {}
     low: dict[str, int] = {}
@@ -60,7 +63,7 @@ def components(edges: Imports) -> list[list[str]]:
 
 
 def report(crate: Crate) -> list[str]:
-    """Returns a description of each group of modules that import each other in a cycle."""
+    """Returns one text for each group of modules that import each other, with their imports."""
     edges = imports(crate)
     problems = []
     for component in components(edges):

@@ -37,7 +37,10 @@ _RUST_TYPES = ("struct", "enum", "union", "trait", "type")
 
 @dataclass(frozen=True)
 class Declaration:
-    """A name that a source file declares, with the line of the declaration."""
+    """A name that a source file declares, with the line of the declaration.
+
+    `is_public_type` is whether it is the name of a public type, which must be unique.
+    """
 
     line: int
     name: str
@@ -46,7 +49,11 @@ class Declaration:
 
 @dataclass(frozen=True)
 class Retired:
-    """An entry of the list of retired names: the old name, its replacement, and its area."""
+    """An entry of the list of retired names.
+
+    `line` is its line in the list, `old` the retired name, and `new` the replacement. `area` has
+    the words of the area in which `old` is retired (see the module).
+    """
 
     line: int
     old: str
@@ -184,7 +191,10 @@ def _declared(entry: Retired, files: list[Path]) -> list[str]:
 
 
 def retired(file: Path, files: list[Path]) -> list[str]:
-    """Returns a problem for each place in `files` that uses a name from the list `file`."""
+    """Returns a description of each place in `files` that declares or uses a retired name.
+
+    `file` is the list of retired names.
+    """
     kinds = {"key": _key, "flag": _flag, "metric": _metric}
     problems = []
     for entry in read_retired(file):
@@ -200,7 +210,10 @@ def retired(file: Path, files: list[Path]) -> list[str]:
 
 
 def declared_twice(groups: dict[str, list[Path]]) -> list[str]:
-    """Returns a description of each public type name that two files of a group declare."""
+    """Returns a description of each public type name that is declared twice in a group of files.
+
+    `groups` has the files of each group by its name.
+    """
     problems = []
     for group, files in sorted(groups.items()):
         places = defaultdict(list)

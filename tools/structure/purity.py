@@ -12,9 +12,10 @@ _CLOCKS = ("Instant::now", "SystemTime::now")
 
 
 def dependencies(metadata: dict[str, Any], name: str) -> dict[str, str]:
-    """Returns the names of the crates that the crate `name` links with, directly or not.
+    """Returns the crates that the crate `name` links with, directly or indirectly.
 
-    Each has the name of a crate that depends on it.
+    The keys are the names of these crates, and each value is the name of a crate that depends on
+    the key. `metadata` is the output of `cargo metadata`.
     """
     packages = {package["id"]: package["name"] for package in metadata["packages"]}
     nodes = {node["id"]: node for node in metadata["resolve"]["nodes"]}
@@ -33,9 +34,10 @@ def dependencies(metadata: dict[str, Any], name: str) -> dict[str, str]:
 
 
 def report(metadata: dict[str, Any], name: str, directory: Path, clippy: Path) -> list[str]:
-    """Returns a description of each dependency, setting or use that a pure crate must not have.
+    """Returns a description of each violation of the rules for pure crates in one crate.
 
-    `name` and `directory` are those of the crate, and `clippy` is the required `clippy.toml`.
+    Violations are a dependency on tokio, a use of a forbidden module or clock, and a `clippy.toml`
+    that differs from the file `clippy`. `name` and `directory` are those of the crate.
     """
     problems = []
     linked = dependencies(metadata, name)

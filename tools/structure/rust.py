@@ -25,7 +25,7 @@ _VARIANT = re.compile(r"^\s*([A-Z]\w*)\s*(?:[,({=]|$)", re.MULTILINE)
 def without_comments(text: str, *, strings: bool = False) -> str:
     """Returns the text with comments replaced by spaces. Line numbers do not change.
 
-    Strings are replaced too, unless `strings` is set.
+    If `strings` is false, string literals are replaced too.
     """
 
     def blank(match: re.Match[str]) -> str:
@@ -56,7 +56,7 @@ def _end_of_block(text: str, start: int) -> int:
 def without_tests(text: str) -> tuple[str, set[str]]:
     """Returns the text with test-only items replaced by spaces, and the names of test-only modules.
 
-    These modules are declared for tests, and may be in files of their own.
+    A test-only module may be in a file of its own, which the caller then has to exclude.
     """
     modules = set()
     while match := _TEST_ITEM.search(text):
@@ -73,7 +73,10 @@ def without_tests(text: str) -> tuple[str, set[str]]:
 
 @dataclass(frozen=True)
 class Use:
-    """A use of a path in a module. `path` starts with `crate` or with the name of another crate."""
+    """A place in a source file where the module `module` imports or names the item `path`.
+
+    `path` starts with `crate` or with the name of another crate.
+    """
 
     file: Path
     line: int
@@ -82,7 +85,10 @@ class Use:
 
 
 class Source:
-    """One source file of a crate. Comments, strings and tests are replaced by spaces."""
+    """One source file of a crate.
+
+    `raw` is its text. In `text`, comments, strings and tests are replaced by spaces.
+    """
 
     def __init__(self, file: Path, module: tuple[str, ...]) -> None:
         self.file = file
@@ -119,7 +125,11 @@ class Source:
         return Use(self.file, self._line(at), module, _resolve(module, path))
 
     def declarations(self) -> list[tuple[int, str, str, bool]]:
-        """Returns each item, field and variant: line, kind, name, and whether it is public."""
+        """Returns each declared item, field and variant: line, kind, name, and whether public.
+
+        The kind is the keyword of the item (such as `struct`), `field` or `variant`. Fields and
+        variants count as not public.
+        """
         found = []
         for match in _DECLARATION.finditer(self.text):
             kind, name = match.group("kind"), match.group("name")
@@ -181,7 +191,10 @@ class Crate:
         self.sources = [each for each in sources if not any(each.module[: len(test)] == test for test in tests)]
 
     def reexports(self) -> dict[str, str]:
-        """Returns the names that the crate's root imports from its modules, and their modules."""
+        """Returns the names that the crate's root imports from its top-level modules.
+
+        The value of each name is the name of its module.
+        """
         modules = self.modules()
         found = {}
         for source in self.sources:

@@ -34,11 +34,13 @@ class Error(Exception):
         reason: Why admission rejected the call, or None unless `kind` is `refused`. `no_slot`: no
             slot is free and the target does not queue. `queue_full`: the queue is full.
             `wait_budget`: the call waited as long as its wait limit allows. `deadline`: the
-            deadline has passed. `cool_down` or `outage`: the target admits no calls at the moment.
-            `draining`: `Gate.drain` was called. `deadlock`: the call waits for a tool that its own
-            caller holds. `no_budget`: a rate limit or budget is used up. `too_large`: the prompt
-            can never be admitted. `predicted_wait`: the expected wait is longer than the call may
-            wait. `shed`: the call was removed from the queue in favour of a more urgent one.
+            deadline has passed. `cool_down` or `outage`: the target admits no calls at the moment,
+            because the provider asked callers to wait, or because of repeated failures.
+            `draining`: `Gate.drain` was called. `deadlock`: the wait for a tool could never end,
+            because every holder of the tool is this task or waits for it. `no_budget`: a rate limit
+            or budget is used up. `too_large`: the call needs more tokens than the limits can ever
+            allow. `predicted_wait`: the expected wait is longer than the call may wait. `shed`: the
+            call was removed from the queue in favour of a more urgent one.
         target: Name of the target or tool, or None if it is not known.
         status: HTTP status that corresponds to the failure, 400 to 599.
         retry_after: Seconds after which a retry may succeed, or None if that is not known.
@@ -114,8 +116,8 @@ class UnknownNameError(Error, LookupError):
 class Refused(Error):  # noqa: N818 - the name that metrics use too
     """Raised if the gate rejects a call instead of sending it.
 
-    `reason` is the cause. `queue_position` is the number of calls that were ahead in the queue.
-    `retry_after` is the time after which a retry may succeed, in seconds.
+    `reason` is the cause, and `retry_after` the time in seconds after which a retry may succeed.
+    See `Error` for all attributes.
     """
 
 

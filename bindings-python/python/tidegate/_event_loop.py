@@ -112,10 +112,11 @@ def _attach_with_thread(loop: asyncio.AbstractEventLoop) -> Port:
 
 
 def _drain_from_thread(waiter: Waiter, loop_ref: weakref.ref[asyncio.AbstractEventLoop]) -> None:
-    """Schedules `port.drain` on the loop for each batch of results, until the port is closed.
+    """Waits for results, and lets the loop deliver them, until the port is closed.
 
-    The thread of `_attach_with_thread` runs this function. It holds no strong reference to the loop
-    while it waits.
+    For each batch of results, schedules `port.drain` on the loop. The thread of
+    `_attach_with_thread` runs this function, which holds no strong reference to the loop while it
+    waits.
     """
     while waiter.wait():
         loop = loop_ref()

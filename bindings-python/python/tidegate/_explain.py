@@ -45,7 +45,7 @@ Rule = Literal[
 
 @dataclass(frozen=True)
 class Why:
-    """The rule that blocked a rejected call. All times are in seconds.
+    """The rule that blocked a rejected call, and how long the call waited. Times are in seconds.
 
     Attributes:
         rule: Stable name of the rule.

@@ -243,8 +243,9 @@ class Gate:
 
         Use it with `with`, with `async with`, or as a decorator of functions and coroutine
         functions. One object may be entered any number of times, also concurrently. Calls inside
-        inherit the context and the list of held tools, so that a cycle of tools is rejected instead
-        of waiting forever. Cancelling the wait removes it from the queue.
+        inherit the context and the list of tools whose slots are held. With this list, the gate
+        rejects a wait for a tool that could never end. Cancelling the wait removes it from the
+        queue.
 
         A `SlotHeldWarning` is emitted, once for each line, if the task waits for the tool while it
         holds a slot of a model: an unread response, or a slot from `slot`. That slot is idle
@@ -269,7 +270,8 @@ class Gate:
         Raises:
             UnknownNameError: On entry, if the tool is not configured. The message names the nearest
                 tool.
-            Refused: On entry, if the queue is full, the wait is over, or the wait would never end.
+            Refused: On entry, if the gate rejects the wait, for example because the queue is full,
+                the maximum wait has passed, or the wait could never end.
 
         Example:
             ```python
@@ -319,8 +321,9 @@ class Gate:
         Raises:
             UnknownNameError: On entry, if the target is not configured. The message names the
                 nearest target.
-            Refused: On entry, if the queue is full, the wait is over, or the target is held back
-                too long.
+            Refused: On entry, if the gate rejects the call, for example because the queue is full,
+                the maximum wait has passed, or the target is in a cool-down for longer than the
+                call may wait.
 
         Example:
             ```python
@@ -371,11 +374,11 @@ class Gate:
     ) -> Map[Any, Any]:
         """Runs a function over items, with as many items at once as the gate has capacity for.
 
-        The number of running items adapts: a few of their calls always wait (a quarter of the
-        running ones, at least 8), so that every free slot is used. In modes `observe` and `off`,
-        and if the function makes no calls through this gate, 8 items run at once. Memory is
-        bounded: an item is taken from the source only when it can start, and never while `ahead`
-        results are unread.
+        The number of running items adapts, so that a call is ready for every slot that becomes
+        free: the goal is one queued call for every four running items that are not queued, and at
+        least 8 queued calls. In modes `observe` and `off`, and if the function makes no calls
+        through this gate, 8 items run at once. Memory is bounded: an item is taken from the source
+        only when it can start, and never while `ahead` results are unread.
 
         The error of an item is in `result.error`, and `result.get()` raises it. An error of the
         source is raised after all started items have been returned.

@@ -64,8 +64,8 @@ class Result(Generic[Item, Value]):
 class _MapOptions(NamedTuple):
     """The checked arguments of `Gate.map`.
 
-    `window` decides how many items run at once. `context` is the contextvars context in which the
-    task of each item runs.
+    `window` limits how many items run at the same time. `context` is the contextvars context in
+    which the task of each item runs.
     """
 
     function: Callable[[Any], Any]
@@ -213,7 +213,7 @@ class _MapRun(Generic[Item, Value]):
             await self._startable.wait()
 
     def _watch_slots(self) -> None:
-        """Requests a wake-up of the reading task for when the window allows another item.
+        """Makes the native window wake the reading task when it allows one more running item.
 
         The window may grow because slots become free, even if no item of this map has ended.
         """

@@ -28,7 +28,8 @@ Entered = TypeVar("Entered")
 class _HeldSlot(NamedTuple):
     """A slot that was acquired when a `with` block was entered, and is released at its end.
 
-    `permit` is the native slot. `token` restores the context that was in force before the block.
+    `owner` is the object whose block was entered, and `permit` the native slot. `token` restores
+    the context that was in force before the block.
     """
 
     owner: SlotContext[Any]
@@ -152,7 +153,10 @@ class SlotContext(Generic[Entered]):
         return outer if self._context == (None, None, None) else Context(outer, *self._context)
 
     def _enter(self, permit: Any, requested: Context | None) -> Entered:
-        """Enters the block with a native slot, or raises `permit` if it is an error."""
+        """Stores the acquired slot `permit`, and returns the value that `as` binds.
+
+        Raises `permit` if it is an error instead of a slot.
+        """
         if isinstance(permit, Error):
             raise permit
         held = _HeldSlot(self, permit, current.set(self._context_while_held(permit, requested)))

@@ -1,6 +1,6 @@
 """Numbers that identify asyncio tasks and threads.
 
-The gate uses them to detect a task that waits for a tool while it holds a slot of a model.
+The gate uses the numbers to detect a task that waits for a tool while it holds a slot of a model.
 """
 
 from __future__ import annotations

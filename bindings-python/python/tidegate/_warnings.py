@@ -1,4 +1,7 @@
-"""Warnings that name the line of the user's code that caused them."""
+"""The warning about tasks that wait for a tool while they hold a slot of a model.
+
+It is reported for the line of the user's code that caused it.
+"""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ __all__ = [
 
 
 class Quantiles(TypedDict):
-    """Summary of the values in a histogram.
+    """Number, mean and quantiles of the durations that a histogram has collected.
 
     `mean`, `p50` and `p99` are None if the histogram is empty.
 
@@ -80,23 +80,22 @@ class LimitSnapshot(TypedDict):
     Attributes:
         limit: Current number of slots.
         ceiling: The configured cap, which the limit never exceeds.
-        awaiting: Number of calls that await their first token now.
-        awaiting_limit: Maximum number of calls that may await their first token.
+        awaiting: Number of calls in flight that await their first token now.
+        awaiting_limit: Maximum number of calls that may await their first token at the same time.
         slow_start: Whether the limit has never been decreased. Each call that meets the objective
-            then raises it by one. Always False with a percentile detector.
-        objective: Objective in seconds from sending to the first token (targets) or to the end
-            (tools); None without an objective.
+            then increases the limit by one slot. Always False with a percentile detector.
+        objective: Objective, in seconds, for the time from sending to the first token (targets) or
+            to the end of the call (tools); None without an objective.
         late: Share of the recent calls that missed the objective, 0 to 1; None if no recent call
             could be compared with it.
         evidence: Evidence that the limit is too high, from 0. At 1, the limit is decreased. With a
-            percentile detector: the measured quantile divided by the highest value that is
-            tolerated.
-        cuts: Number of decreases so far.
-        raises: Number of increases so far.
-        saturated: Whether calls need more slots than the limit, although the limit was too high
-            within the last minute. The upstream then needs more replicas. A minimum limit that is
-            too high counts, too.
-        decisions: The last changes, the newest last.
+            percentile detector: the measured quantile of the time to first token, divided by the
+            highest value that is tolerated.
+        cuts: Number of decreases since the limit was created.
+        raises: Number of increases since the limit was created.
+        saturated: Whether no slot is free, and within the last minute too many calls were in
+            flight, even if the limit is at its minimum. The upstream then needs more replicas.
+        decisions: The latest changes of the limit, oldest first.
 
     """
 
@@ -120,15 +119,15 @@ class BudgetSnapshot(TypedDict):
     Attributes:
         limit: Requests or tokens per window.
         window: Length of the window in seconds.
-        level: Requests or tokens that can be used now. The level rises at the rate, up to `burst`
-            seconds of it.
-        debt: Requests or tokens that calls used beyond their estimates. New calls wait until the
+        level: Requests or tokens that may be used now; 0 if there is a debt. The level rises at the
+            rate, up to what the rate allows in `burst` seconds.
+        debt: Requests or tokens by which calls have exceeded the rate. New calls wait until the
             rate has made up for them.
         source: Where the rate comes from: the configuration, or the headers of the provider's
             responses.
-        burst: Maximum burst, in seconds of the rate.
-        counting: How many tokens a call counts for: input plus maximum output (`sum`), the larger
-            of the two (`larger`), actual usage (`actual`) or `input` only.
+        burst: Maximum burst: the time, in seconds, for which the whole rate may be used at once.
+        counting: How many tokens of a call the rate counts: input plus maximum output (`sum`), the
+            larger of the two (`larger`), the actual usage (`actual`) or the input only (`input`).
 
     """
 
@@ -142,13 +141,13 @@ class BudgetSnapshot(TypedDict):
 
 
 class KvSnapshot(TypedDict):
-    """KV memory of an engine, in tokens.
+    """KV-cache memory of an inference engine. All numbers are in tokens, input and output together.
 
     Attributes:
         capacity: Size of the memory.
         usable: Size minus the configured headroom.
-        held: Tokens that calls in flight occupy now, as far as the gate knows.
-        peak: Tokens that calls in flight will occupy at most.
+        held: Tokens that the calls in flight occupy now, as far as the gate knows.
+        peak: Predicted maximum number of tokens that the calls in flight will occupy together.
 
     """
 
@@ -159,12 +158,12 @@ class KvSnapshot(TypedDict):
 
 
 class LaneSnapshot(TypedDict):
-    """State of one lane of a target.
+    """State of one lane (priority class) of a target.
 
     Attributes:
-        in_flight: Number of slots that calls of the lane hold.
-        queue_depth: Number of calls in the lane's queue.
-        floor: Number of slots that are reserved for the lane, at most the current limit.
+        in_flight: Number of slots that calls of the lane hold now.
+        queue_depth: Number of calls of the lane that wait for a slot now.
+        floor: Number of slots of the current limit that are reserved for the lane; 0 if none are.
 
     """
 
@@ -180,20 +179,21 @@ class TenantSnapshot(TypedDict):
 
     Attributes:
         in_flight: Number of slots that calls of the tenant hold now.
-        peak_in_flight: Maximum of `in_flight` so far.
+        peak_in_flight: Maximum of `in_flight` since the target was created.
         queue_depth: Number of calls of the tenant that wait for a slot now.
-        floor: Number of slots that are reserved for the tenant now, at most the current limit.
-        debt: Tokens that the tenant used above its own `tpm`. Its calls wait until the rate has
-            made up for them.
+        floor: Number of slots of the limit that are reserved for the tenant now; 0 if none are.
+        debt: Tokens now by which calls of the tenant have exceeded its own `tpm`. Its calls wait
+            until the rate has made up for them. 0 if the tenant has no `tpm`.
         admitted: Number of attempts that got a slot.
-        objective_met: Number of completed calls that met the objective for the time to first token.
+        objective_met: Number of completed calls that met the objective for the time to first token;
+            0 without an objective.
         outcomes: Number of ended calls by outcome; for the outcomes, see `CallRecord.outcome`.
         refused: Number of rejected calls by reason; for the reasons, see `tidegate.Error`.
-        input_tokens: Input tokens of ended calls.
-        output_tokens: Output tokens of ended calls.
-        queue_wait: Time in the queue, in seconds.
-        ttft: Time from queueing to the first token, in seconds.
-        duration: Time from queueing to the end, in seconds.
+        input_tokens: Number of input tokens that the provider reported.
+        output_tokens: Number of output tokens that the provider reported.
+        queue_wait: Times that admitted attempts waited in the queue, in seconds.
+        ttft: Times from queueing a call to its first token, in seconds.
+        duration: Times from queueing a call to its end, for completed calls, in seconds.
 
     """
 
@@ -218,19 +218,22 @@ class ReplicaSnapshot(TypedDict):
 
     Attributes:
         url: Base URL.
-        state: `in`: selected normally. `suspect`: gets no calls until it responds or is found to be
-            down. `down`: unreachable. `trial`: gets one call at a time. `starting`: in slow start.
-            `draining`: removed when its last call ends.
-        weight: Configured weight, relative to the other replicas.
-        share: Usable share of the replica's slots, 0 to 1. Below 1 during slow start.
-        ejections: Number of times that the replica was excluded from selection.
+        state: `in`: healthy. `suspect`: it failed, and gets no calls until it responds or is found
+            to be down. `down`: it is down, and gets no calls. `trial`: it gets one call at a time,
+            as a test. `starting`: healthy, in slow start. `draining`: it was removed from the pool,
+            and leaves when its last call ends.
+        weight: Configured weight: the share of calls that the replica gets, relative to the weights
+            of the other replicas.
+        share: Usable share of the replica's weight and slots, 0 to 1. Below 1 during slow start.
+        ejections: Number of times that the replica was excluded from selection because it failed.
         limit: Current number of slots.
         adaptive: State of the adaptive limit, or None if the limit is fixed.
-        in_flight: Number of slots in use.
-        kv: KV memory, or None if its size is not known.
+        in_flight: Number of slots in use now.
+        kv: KV-cache memory, or None if its size is not known.
         requests: Number of calls of this gate that are at the replica now.
-        tokens: Tokens of the calls that `requests` counts.
-        others: Number of calls of other clients at the replica, or None if not known.
+        tokens: Prompt tokens plus expected output tokens of the calls that `requests` counts.
+        others: Number of calls of other clients at the replica, from the latest poll of its
+            metrics, or None without a recent poll.
         kv_usage: Used share of the KV memory as the engine reports it, 0 to 1, or None if not
             known.
         models: Models that the replica serves, or None if not known.
@@ -260,39 +263,47 @@ class TargetSnapshot(TypedDict):
 
     Attributes:
         limit: Current number of slots.
-        adaptive: State of the adaptive limit, or None if the limit is fixed.
-        in_flight: Number of slots in use.
-        peak_in_flight: Maximum of `in_flight` so far.
-        queue_depth: Number of calls that wait for a slot, or for the cool-down of their key.
-        state: `open`: admits calls. `cooling`: in a cool-down. `probing`: one call tests whether
-            the target has recovered. `ramping`: attempts are admitted at a growing rate after a
-            cool-down.
+        adaptive: State of the adaptive limit. None if the limit is fixed, or if each replica of a
+            pool has its own limit.
+        in_flight: Number of slots in use now.
+        peak_in_flight: Maximum of `in_flight` since the target was created.
+        queue_depth: Number of calls that wait now for a slot, or for the end of the cool-down of
+            their API key.
+        state: `open`: calls are admitted. `cooling`: no call is admitted until the cool-down ends.
+            `probing`: single calls test whether the target has recovered. `ramping`: calls are
+            admitted at a growing rate after a cool-down.
         cool_for: Remaining seconds of the cool-down, or None without one.
-        held_for: Seconds for which capacity has been reserved for a call that waited long and does
-            not fit yet, or None without a reservation.
-        gap_fraction: Share of the time in which calls waited although slots were free, 0 to 1.
-        retry_budget: Number of retries that may be scheduled now.
+        held_for: Seconds for which free capacity has been reserved so far for a call that waited
+            long and does not fit yet, or None without a reservation.
+        gap_fraction: Share of the time since the target was created in which calls waited although
+            slots were free, 0 to 1.
+        retry_budget: Number of retries that the retry budget allows now. The fractional part counts
+            toward the next retry.
         budgets: Rates of the provider by kind (`requests`, `tokens`, `input_tokens`,
             `output_tokens`, `requests_per_day`, `tokens_per_day`): configured ones, and those in
             the provider's headers.
-        kv: KV memory, or None if `kv_tokens` is not set.
+        kv: KV-cache memory, or None if its size is not known.
         replicas: Replicas of a pool; empty for other targets.
         replicas_problem: Why the replicas could not be read from DNS or the file, or None without a
             problem. The known replicas stay in use.
         lanes: State by lane.
-        attempts: Number of attempts that were sent.
-        retries: Number of retries by reason.
-        failed_attempts: Number of failed attempts by cause.
-        gave_up: Number of failed calls that were not retried, by reason.
+        attempts: Number of attempts that were sent since the target was created.
+        retries: Number of retries by cause: the failure class of the failed attempt, or another
+            cause.
+        failed_attempts: Number of failed attempts by failure class.
+        gave_up: Number of failures that were returned to the caller, by the reason why there was no
+            retry.
         cool_downs: Number of failures that began a cool-down or occurred during one, by kind:
             `retry_after` (requested by the provider) or `outage` (repeated failures).
-        fallbacks: Number of rejected calls that were sent to the fallback target, by reason.
-        hedges: Number of hedged attempts of a pool: `sent`, `won` (the hedge answered first),
-            `no_slot` and `no_budget` (no hedge was sent).
-        would: Number of calls that mode `observe` would have delayed (`wait`) or rejected (by
-            reason).
-        upstream_ttft: Time from sending to the first token, in seconds.
-        tpot: Time per output token after the first, in seconds.
+        fallbacks: Number of rejected calls that were sent to the fallback target, by the reason of
+            the rejection.
+        hedges: Number of second attempts (hedges) for calls of a pool whose first token was late:
+            `sent`, `won` (the hedge produced the first token), and not sent because of `no_slot` or
+            `no_budget`. Empty if the target is not a pool.
+        would: Number of calls in mode `observe` that mode `enforce` would have queued (`wait`) or
+            rejected (the reason), by that decision.
+        upstream_ttft: Times from sending an attempt to its first token, in seconds.
+        tpot: Mean times per output token of the responses, without their first tokens, in seconds.
         tenants: State by tenant. Tenants without a configuration share the entry `other`.
 
     """
@@ -328,20 +339,21 @@ class TargetSnapshot(TypedDict):
 class ToolSnapshot(TypedDict):
     """State of one tool.
 
-    Numbers by reason or action are totals since the gate was opened.
+    Numbers by reason, decision or result are totals since the gate was opened.
 
     Attributes:
         limit: Current number of slots.
         adaptive: State of the adaptive limit, or None if the limit is fixed.
-        in_flight: Number of slots in use.
-        peak_in_flight: Maximum of `in_flight` so far.
-        queue_depth: Number of calls that wait for the tool.
-        wait: Time in the queue, in seconds.
-        refused: Number of rejected calls by reason; for the reasons, see `tidegate.Error`.
-        would: Number of calls that mode `observe` would have delayed (`wait`) or rejected (by
-            reason).
+        in_flight: Number of slots in use now.
+        peak_in_flight: Maximum of `in_flight` since the gate was opened.
+        queue_depth: Number of tasks that wait for a slot of the tool now.
+        wait: Times that admitted tasks waited for the tool, in seconds.
+        refused: Number of rejected requests by reason; for the reasons, see `tidegate.Error`.
+        would: Number of requests in other modes that mode `enforce` would have queued (`wait`) or
+            rejected (the reason), by that decision.
         slot_held: Number of model slots that tasks held when they requested the tool, by target and
-            result: `got` (the tool was free), `waited`, or `yielded` (the slot was released).
+            then by result: `got` (the tool was free), `waited` (the task kept the slot while it
+            waited), or `yielded` (the slot could be released early).
 
     """
 
@@ -362,9 +374,10 @@ class Snapshot(TypedDict):
     Attributes:
         mode: Mode of the gate.
         draining: Whether new calls are rejected because `Gate.drain` was called.
-        active: Number of active calls, including waiting ones.
-        targets: State by name of the target.
-        tools: State by name of the tool.
+        active: Number of calls in progress, including queued ones and those that wait for a retry.
+        targets: State by name of the target, including targets that were created for requests that
+            no configured target matches.
+        tools: State of the configured tools by name.
 
     """
 
@@ -378,21 +391,20 @@ class Snapshot(TypedDict):
 class AttemptRecord(TypedDict):
     """One attempt of a call.
 
-    Times are in seconds since the call's `queued_at`. A time is None if the attempt ended before it
-    was reached.
+    Times are in seconds since the call's `queued_at`. A time is None if the event did not happen.
 
     Attributes:
-        queued_at: When the attempt was queued.
+        queued_at: When the attempt was queued for a slot.
         admitted_at: When the attempt got a slot.
-        in_flight: Slots of the target in use just after the admission, including that of the
-            attempt; None if the attempt got no slot.
-        replica: Base URL of the replica, or None if the target is not a pool.
+        in_flight: Number of slots of the target in use just after the admission, including the slot
+            of the attempt; None if the attempt got no slot.
+        replica: Base URL of the replica whose slot the attempt got. None if it got no slot, or if
+            the target is not a pool.
         sent_at: When the request was sent.
         first_token_at: When the first token arrived.
         released_at: When the slot was released.
-        status: HTTP status of the upstream, or None if no response arrived.
-        backoff: Seconds of backoff before the next attempt was queued, or None for the last
-            attempt.
+        status: HTTP status of the response, or None if no response arrived.
+        backoff: Seconds of backoff after the attempt, or None if no retry with a backoff followed.
 
     """
 
@@ -414,8 +426,9 @@ class CallRecord(TypedDict):
         id: Number of the call, as in `Gate.explain` and in errors.
         label: Label from `tidegate.context(call=...)`, or None without a label.
         target: Name of the target.
-        fallback_from: Name of the target that rejected the call before it was sent to `target` as a
-            fallback, or None.
+        fallback_from: Name of the target that rejected the call before the call fell back to
+            `target`, or None if the call did not fall back. The rejection has its own record with
+            the same `id`.
         tenant: Fairness key.
         lane: Priority class.
         model: Model that the request names, or None if it names none.
@@ -423,13 +436,14 @@ class CallRecord(TypedDict):
             `cancelled` (by the caller); `truncated` (ended without the provider's final event);
             `timed_out` (a deadline or timeout passed, or the reader stopped reading); `broken` (the
             exchange with the upstream failed).
-        queued_at: When the call was queued, in seconds since the Unix epoch.
-        duration: Seconds from queueing to the end.
-        estimated_input_tokens: Estimated input tokens when the last attempt was queued, or None if
-            the body is not JSON.
-        estimated_output_tokens: Estimated output tokens of all answers together when the last
-            attempt was queued, or None if the body is not JSON.
-        max_output_tokens: Maximum output tokens of all answers together, or None without a maximum.
+        queued_at: When the call was made, in seconds since the Unix epoch.
+        duration: Seconds from `queued_at` to the end of the call.
+        estimated_input_tokens: Input tokens that were expected when the last attempt was queued, or
+            None if the body is not JSON.
+        estimated_output_tokens: Output tokens that were expected when the last attempt was queued,
+            over all choices of the response, or None if the body is not JSON.
+        max_output_tokens: Maximum output tokens that the request allows, over all choices of the
+            response, or None without a maximum.
         input_tokens: Input tokens as the provider counted them, including cached ones, or None if
             it did not report them.
         output_tokens: Output tokens as the provider counted them, including reasoning, or None if

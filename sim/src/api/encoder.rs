@@ -13,7 +13,7 @@ pub(crate) struct Encoder {
     pub(super) request: GenerationRequest,
     /// The attempt number as 24 hexadecimal digits. Answers contain it in their `id`.
     pub(super) id: String,
-    /// Time of the answer on the simulated calendar, in seconds since 1970.
+    /// Creation time in the answer, on the simulated calendar, in seconds since 1970.
     pub(super) created: u64,
     /// Number of events encoded so far. The Responses protocol numbers its events.
     pub(super) sent: u64,

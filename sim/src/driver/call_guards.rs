@@ -88,8 +88,8 @@ impl CallGuard {
         Self { sequence: SequenceGuard { shared, id, signals }, attempt }
     }
 
-    /// Polls for the next event of the sequence. The poll is ready with `None` if an outage killed
-    /// the server.
+    /// Polls for the next event of the sequence. Returns `Ready(None)` if an outage killed the
+    /// server.
     pub(super) fn poll_signal(&mut self, cx: &mut Context<'_>) -> Poll<Option<SequenceEvent>> {
         self.sequence.signals.poll_recv(cx)
     }

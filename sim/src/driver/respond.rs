@@ -134,8 +134,9 @@ struct AcceptedCall {
     rate: HeaderMap,
 }
 
-/// Records the arrival of an attempt, and decides whether a fault rejects the attempt. Both happen
-/// under one lock, so that concurrent attempts count each other exactly once.
+/// Records the arrival of an attempt, and decides whether a fault rejects the attempt. Returns the
+/// attempt, and an error if a fault rejects it. Both happen under one lock, so that concurrent
+/// attempts count each other exactly once.
 fn begin_attempt(
     shared: &Arc<Shared>,
     path: &str,
@@ -151,7 +152,11 @@ fn begin_attempt(
 }
 
 /// Validates the body and charges the rate budgets, as a gateway or provider does before the
-/// engine. Returns the error answer if the body is invalid or a budget is exceeded.
+/// engine. Returns the parsed call and the faults that were drawn for it.
+///
+/// # Errors
+///
+/// Returns the error answer if the body is invalid or a budget is exceeded.
 // The error is the response itself, which is moved once.
 #[allow(clippy::result_large_err)]
 fn admit(

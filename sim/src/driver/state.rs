@@ -29,8 +29,8 @@ pub(super) struct SimState {
     pub(super) metrics: Metrics,
     live: HashMap<SequenceId, LiveSequence>,
     next_id: u64,
-    /// Latest simulated time so far. Time never goes back, even if a timer fires early by a
-    /// rounding error.
+    /// Latest simulated time that [`SimState::advance`] has reached. Time never goes back, even if
+    /// a timer fires early by a rounding error.
     last: Duration,
     events: Vec<EngineEvent>,
 }

@@ -11,7 +11,7 @@ pub struct SequenceId(pub u64);
 pub struct EngineEvent {
     /// Time of the event since the start of the run.
     pub at: Duration,
-    /// The sequence to which it happened.
+    /// The sequence that the event is about.
     pub id: SequenceId,
     /// What happened to the sequence.
     pub kind: EventKind,

@@ -25,7 +25,8 @@ impl Sequence {
         Self { id, prompt, output, generated: 0, computed: 0, scheduled: 0, table, admitted: false }
     }
 
-    /// Returns the number of tokens of prompt and output together.
+    /// Returns the number of tokens that the sequence will have at its end, prompt and output
+    /// together.
     pub(super) fn final_tokens(&self) -> u64 {
         u64::from(self.prompt) + u64::from(self.output)
     }
@@ -42,7 +43,8 @@ impl Sequence {
         self.generated > 0 && self.uncomputed() == 1
     }
 
-    /// Returns the number of tokens in the KV cache after `new` more tokens are computed.
+    /// Returns the number of this sequence's tokens in the KV cache after `new` more tokens are
+    /// computed.
     pub(super) fn tokens_after(&self, new: u32) -> u32 {
         self.computed + new
     }
@@ -51,8 +53,8 @@ impl Sequence {
         self.prompt
     }
 
-    /// Returns how many of the first tokens may be taken from the prefix cache: all known ones
-    /// except the last, which must be computed to generate the next token.
+    /// Returns how many tokens, from the first on, may be taken from the prefix cache: all known
+    /// tokens except the last, which must be computed to generate the next token.
     pub(super) fn reusable(&self) -> u32 {
         self.prompt + self.generated - 1
     }

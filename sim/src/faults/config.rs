@@ -97,8 +97,8 @@ pub struct StreamCut {
     pub after_tokens: u32,
 }
 
-/// A slow start. Steps take `factor` times their normal time at first; the factor falls linearly to
-/// 1.
+/// Slow engines at the start. A step takes `factor` times its normal time at first. The factor
+/// falls linearly to 1 within `over_s`.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SlowStart {

@@ -178,7 +178,7 @@ impl FaultInjector {
         self.faults.max_num_queued_reqs.is_some_and(|max| waiting >= max)
     }
 
-    /// Counts an accepted call, and draws the faults that affect it.
+    /// Counts an accepted call, and returns the faults that were drawn at random for it.
     pub(crate) fn plan(&mut self) -> StreamPlan {
         self.load.on_accepted();
         let pause = |s: Option<f64>| s.map(|s| Duration::try_from_secs_f64(s).unwrap_or(Duration::MAX));

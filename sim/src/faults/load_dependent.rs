@@ -20,15 +20,16 @@ pub struct LimitRamp {
 
 /// Rejects calls with a 429 if the load rises too quickly.
 ///
-/// The fault keeps a level, in calls. A call is accepted if fewer calls than the level are in
-/// flight. The level moves towards the number of calls in flight plus `at_once`: upwards by at most
-/// `per_s` per simulated second, downwards by at most a tenth of that. It starts at `at_once`.
+/// The fault limits the number of calls in flight by a value that follows the load, the *level*. A
+/// call is accepted if fewer calls than the level are in flight. The level starts at `at_once` and
+/// moves towards the number of calls in flight plus `at_once`: upwards by at most `per_s` per
+/// simulated second, downwards by at most a tenth of that.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct LoadGrowth {
-    /// Number of calls above the steady load that are accepted at once; above 0.
+    /// Number of calls above a steady load that are accepted without a delay; above 0.
     pub at_once: usize,
-    /// Maximum rise of the level in calls per simulated second; above 0, at most 1e9.
+    /// Maximum rise of the limit (the level), in calls per simulated second; above 0, at most 1e9.
     pub per_s: f64,
 }
 
@@ -36,8 +37,8 @@ pub struct LoadGrowth {
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Overload {
-    /// Number of calls in flight that make an overload: it occurs when a call arrives while at
-    /// least this number of others are in flight, even if the call is rejected.
+    /// Number of calls in flight. An overload occurs when a call arrives while at least this number
+    /// of others are in flight, even if the call is rejected.
     pub above: usize,
     /// Duration of the penalty after the latest overload, in simulated seconds from 0 to 1e9.
     pub for_s: f64,
@@ -120,11 +121,11 @@ impl LoadFaults {
 #[derive(Debug)]
 pub(super) struct LoadState {
     load: LoadFaults,
-    /// Level of [`LoadGrowth`], in calls. 0 if this fault is off.
+    /// The level of [`LoadGrowth`]: its current limit on calls in flight. 0 if this fault is off.
     level: f64,
-    /// Simulated time of the last update of `level`.
+    /// Simulated time of the last update of `level`, since the faults were set.
     at: Duration,
-    /// Number of calls in flight just after the last arrival.
+    /// Number of calls in flight just after the last arrival, at most the level.
     last_in_flight: usize,
     /// End of the penalty of [`Overload`]. `None` if no overload has occurred.
     overloaded_until: Option<Duration>,
@@ -154,7 +155,7 @@ impl LoadState {
         }
     }
 
-    /// Counts an accepted call, for [`Drift::after_calls`].
+    /// Adds one to the number of accepted calls, after which [`Drift::after_calls`] takes effect.
     pub(super) fn on_accepted(&mut self) {
         self.accepted_calls += 1;
     }
@@ -175,8 +176,8 @@ impl LoadState {
         [limit, self.overload(now).and_then(|overload| overload.limit)].into_iter().flatten().min()
     }
 
-    /// Updates the level of [`LoadGrowth`], and returns it, rounded down. Returns `None` if this
-    /// fault is off.
+    /// Updates the level of [`LoadGrowth`] when a call arrives while `in_flight` others are in
+    /// flight. Returns the level, rounded down, or `None` if this fault is off.
     fn grow(&mut self, now: Duration, in_flight: usize) -> Option<usize> {
         let growth = self.load.growth?;
         let max_change = growth.per_s * now.saturating_sub(self.at).as_secs_f64();

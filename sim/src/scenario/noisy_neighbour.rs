@@ -28,7 +28,7 @@ pub struct TenantTraffic {
     pub per_second: f64,
     /// Total number of calls.
     pub calls: usize,
-    /// Time from the start of the run before which the tenant sends no call.
+    /// Time from the start of the run at which the tenant begins to send calls.
     pub start: Duration,
 }
 

@@ -8,8 +8,8 @@ use http_body_util::BodyExt;
 use serde_json::{Value, json};
 use tidegate_sim::{SimBody, SimConfig, Simulator};
 
-/// Returns a simulator with one fast engine that serves the model `sim`. `change` can modify its
-/// configuration first.
+/// Returns a simulator with one engine and otherwise the calibrated configuration, which serves the
+/// model `sim`. `change` can modify the configuration first.
 pub(crate) fn simulator(change: impl FnOnce(&mut SimConfig)) -> Simulator {
     let mut config = SimConfig { workers: 1, ..SimConfig::calibrated() };
     change(&mut config);
@@ -41,7 +41,7 @@ pub(crate) async fn value(response: Response<SimBody>) -> Value {
     serde_json::from_str(&text(response).await).unwrap()
 }
 
-/// Returns the parsed JSON of each `data:` line of a stream, without `[DONE]`.
+/// Returns the parsed JSON of each `data:` line of a stream. `[DONE]` becomes a JSON string.
 pub(crate) fn events(sse: &str) -> Vec<Value> {
     let data = sse.lines().filter_map(|line| line.strip_prefix("data: "));
     data.map(|d| if d == "[DONE]" { json!("[DONE]") } else { serde_json::from_str(d).unwrap() }).collect()

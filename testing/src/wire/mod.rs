@@ -24,10 +24,10 @@ use self::request_shape::{Api, Piece};
 use crate::response::{BodyEvent, BodyStep, ResponseHead, ScriptedResponse};
 use crate::script::{ModelReply, ReplyEnd, ScriptedAnswer, StatusAnswer};
 
-/// The events of a streamed answer.
+/// The events of a streamed answer, encoded as text.
 struct Events {
-    /// The events of each piece of the answer. Those of the first piece include the events that
-    /// begin the stream.
+    /// The events of each [`Piece`] of the answer. The text of the first piece begins with the
+    /// events that open the stream.
     pieces: Vec<String>,
     /// The events that follow the last piece of a complete answer.
     close: String,
@@ -182,7 +182,9 @@ fn status(status: &StatusAnswer, shape: &RequestShape) -> ScriptedResponse {
     ScriptedResponse { after: status.after, ..ScriptedResponse::whole(code, headers, Bytes::from(body)) }
 }
 
-/// Builds an error response in the format of the request's API.
+/// Builds an error response in the format of the request's API. `answer` is the kind that
+/// [`RecordedAttempt::answer`](crate::RecordedAttempt::answer) shows, and `after` the delay in
+/// `Retry-After`, or `None` for no such header.
 fn failure(
     answer: &'static str,
     code: StatusCode,

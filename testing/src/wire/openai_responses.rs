@@ -56,7 +56,7 @@ fn output(pieces: &[Piece<'_>], shape: &RequestShape) -> Value {
     Value::Array(items)
 }
 
-/// An encoder of events, which numbers them from 0.
+/// Encodes the events of one stream and numbers them from 0. The value is the next number.
 #[derive(Default)]
 struct Writer(u64);
 

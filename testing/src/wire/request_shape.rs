@@ -24,8 +24,8 @@ pub(crate) struct RequestShape {
     pub(crate) api: Api,
     pub(crate) stream: bool,
     pub(super) model: String,
-    /// Number of the attempt. Identifiers in the answer contain it, so they are unique and
-    /// deterministic.
+    /// Number of the attempt at this target. Identifiers in the answer contain the number, so they
+    /// are unique and deterministic.
     pub(super) number: usize,
     pub(super) include_usage: bool,
     pub(super) input_tokens: usize,

@@ -65,8 +65,8 @@ impl Door {
         receiver
     }
 
-    /// Returns a slot to the counter, and gives it to the next waiting call, as
-    /// `Admission::release` does.
+    /// Releases a slot: sends it to the next waiting call or, if no call waits, adds it to the
+    /// counter of free slots. Models `Admission::release`.
     fn release(&self, mut slot: Slot) {
         loop {
             slot.returned = true;
@@ -86,8 +86,8 @@ impl Door {
         }
     }
 
-    /// Removes a waiting call from the queue, as dropping a `QueueEntry` does. If the call was sent
-    /// a slot already, releases the slot.
+    /// Ends the wait of a call: removes the call with this number from the queue or, if a slot was
+    /// sent to it already, releases the slot. Models the drop of a `QueueEntry`.
     fn leave(&self, number: u32, mut receiver: Receiver<Slot>) {
         match receiver.close() {
             Some(slot) => self.release(slot),
@@ -158,7 +158,8 @@ fn a_slot_refused_by_who_has_gone_reaches_who_waits() {
     });
 }
 
-/// Runs four threads with at most two preemptions, because all interleavings would take minutes.
+/// Two slots are released while one of two waiting calls gives up. Loom runs the interleavings
+/// with at most two preemptions, because all of them would take minutes.
 #[test]
 fn two_releases_and_two_that_wait() {
     let mut bounded = loom::model::Builder::new();
@@ -181,7 +182,8 @@ fn two_releases_and_two_that_wait() {
     });
 }
 
-/// If a future is polled by a second task, sending the slot wakes the waker of the last poll.
+/// If a receiver is polled first with one waker and then with another, sending the slot wakes the
+/// second one.
 #[test]
 fn the_last_waker_is_woken() {
     loom::model(|| {

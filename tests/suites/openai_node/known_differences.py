@@ -1,6 +1,7 @@
 """Known reasons why a test of openai-node ends differently with a gate.
 
-For each run of the set-up file, reasons are listed by a pattern of the tests' names.
+`REASONS` has, for each run of the set-up file (a mode of the gate, with or without the client's own
+fetch), the reason for each pattern of test names.
 """
 
 REASONS: dict[str, dict[str, str]] = {"observe": {}, "keep-observe": {}, "enforce": {}, "keep-enforce": {}}

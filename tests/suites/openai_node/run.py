@@ -32,10 +32,10 @@ SUITES = {
 
 
 class Suite:
-    """A checkout of openai-node, and the paths of what is installed for it.
+    """The test suites in a checkout of openai-node, and the paths of what they need.
 
     The folder `.suite` in the checkout has Node, the mock server and the reports. The folder
-    `node_modules` has the dependencies of the suite.
+    `node_modules` has the dependencies of the suites.
     """
 
     def __init__(self, checkout: Path, package: Path) -> None:
@@ -61,8 +61,8 @@ class Suite:
     def run(self, suite: str, name: str, *, gated: bool) -> dict[str, Verdict]:
         """Runs a suite once, and returns the verdicts by test name.
 
-        Without `gated`, the suite runs as it is. With `gated`, it runs over a gate, and `name`
-        selects the run of the set-up file `setup.cjs`.
+        If `gated` is false, the suite runs as it is. If `gated` is true, its clients use a gate,
+        and `name` selects the run of the set-up file `setup.cjs`.
         """
         stem = f"{suite}-{name}"
         report, count = self.place / f"{stem}.json", self.place / f"{stem}.count"

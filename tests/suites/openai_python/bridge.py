@@ -1,9 +1,9 @@
-"""A loopback server that gives the suite's mocks the requests that really arrive on a socket.
+"""A bridge from the gate's transport to the mocks of openai-python's test suite.
 
-The suite's mocks patch httpcore, which the gate's own transport does not use. With the bridge, the
-transport sends each request to this server. The server passes the request that arrived to the
-suite's mock, and sends the mock's answer back. So the suite checks the requests that were really
-sent, including retries, and responses pass through the whole transport.
+The mocks patch httpcore, which the gate's own transport does not use. The bridge is a server on
+loopback to which the transport sends each request. The server passes the request that arrived to
+the suite's mock, and sends the mock's answer back. So the suite checks the requests that were
+really sent, including retries, and responses pass through the whole transport.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ class Exchange:
         self.raised: BaseException | None = None
 
     def turned(self, number: int, port: int) -> httpx2.Request:
-        """Returns the request to send to the loopback server instead.
+        """Returns a copy of the request that goes to the loopback server at `port`.
 
-        Its header `Host` remains that of the client. A header has the `number` of the exchange.
+        The header `Host` is not changed. A header is added with the `number` of the exchange.
         """
         headers = self.request.headers.copy()
         headers[_NUMBER] = str(number)
@@ -52,9 +52,10 @@ class Exchange:
         )
 
     def answer(self, method: str, headers: list[tuple[str, str]], body: bytes) -> tuple[httpx2.Response, list[bytes]]:
-        """Passes a request that arrived to the suite's mock.
+        """Passes the request that arrived at the loopback server to the suite's mock.
 
-        Returns the mock's response, and the chunks of its body.
+        The arguments are the method, headers and body that arrived. Returns the mock's response,
+        and the chunks of its body.
         """
         arrived = httpx2.Request(
             method,
@@ -98,10 +99,10 @@ class Bridge:
 
     @contextmanager
     def turned(self, request: httpx2.Request, *, asynchronous: bool) -> Iterator[httpx2.Request]:
-        """Yields the request that goes to the loopback server instead of `request`.
+        """Yields a copy of `request` that goes to the loopback server, for use in a `with` block.
 
-        If the mock raises an exception, the client gets this exception instead of a broken
-        connection.
+        If the mock raises an exception, the block raises this exception instead of the error of the
+        broken connection.
         """
         number = next(self._numbers)
         exchange = Exchange(request, asynchronous=asynchronous)
@@ -121,7 +122,7 @@ class _Handler(BaseHTTPRequestHandler):
     exchanges: dict[int, Exchange]
 
     def __getattr__(self, name: str) -> Any:
-        """Returns the same handler for each HTTP method."""
+        """Returns the handler of requests for each name `do_METHOD`, so for every HTTP method."""
         if name.startswith("do_"):
             return self._serve
         raise AttributeError(name)

@@ -58,9 +58,9 @@ def _bridge() -> Bridge:
 
 
 class _Pool:
-    """A stand-in for httpx's connection pool, for the suite's tests of leaks.
+    """A stand-in for httpx's connection pool, for the suite's tests that no request is left open.
 
-    They count `_requests`, which here are the exchanges of the gate that have not ended.
+    These tests count the items of `_requests`. Here, it has one item for each slot in use.
     """
 
     def __init__(self, gate: tidegate.Gate) -> None:
@@ -73,10 +73,10 @@ class _Pool:
 
 @functools.cache
 def _suited(cls: type, *, asynchronous: bool) -> type:
-    """Returns a subclass of a gate transport that counts requests.
+    """Returns a subclass of the gate transport `cls` that counts requests.
 
     If the suite has an active mock that the transport would bypass, the request goes to the bridge,
-    which asks the mock.
+    which gets the answer from the mock.
     """
 
     def handle_request(self: Any, request: httpx2.Request) -> httpx2.Response:
@@ -149,9 +149,9 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_sessionfinish() -> None:
-    """Writes the number of requests that went through a gate.
+    """Appends the number of requests that went through a gate to the file `_COUNT`.
 
-    The number shows that a suite that passes did use the gates.
+    The number proves that the suite used the gates.
     """
     with _COUNT.open("a") as counts:
         counts.write(f"{next(_REQUESTS)}\n")

@@ -1,6 +1,7 @@
 """Known reasons why a test of openai-python ends differently with a gate.
 
-For each run of the plugin, reasons are listed by a pattern of the tests' names.
+`REASONS` has, for each run of the plugin (see `RUNS` in `gate_plugin.py`), the reason for each
+pattern of test names.
 """
 
 _RETRIES = (

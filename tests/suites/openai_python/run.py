@@ -23,9 +23,9 @@ RUNS = ("observe", "keep-observe", "enforce", "keep-enforce")
 
 
 class Suite:
-    """A checkout of openai-python, and the paths of what is installed for it.
+    """The test suite in a checkout of openai-python, and the paths of what it needs.
 
-    These are in the folder `.suite` of the checkout.
+    The folder `.suite` in the checkout has the dependencies, the mock server and the reports.
     """
 
     def __init__(self, checkout: Path) -> None:
@@ -57,8 +57,8 @@ class Suite:
     def run(self, name: str, arguments: list[str], *, gated: bool) -> dict[str, Verdict]:
         """Runs the suite once, and returns the verdicts by test name.
 
-        Without `gated`, the suite runs as it is. With `gated`, it runs over gates, and `name`
-        selects the run of the plugin. `arguments` are passed to pytest.
+        If `gated` is false, the suite runs as it is. If `gated` is true, its clients use gates, and
+        `name` selects the run of the plugin `gate_plugin`. `arguments` are passed to pytest.
         """
         report, count = self.place / f"{name}.xml", self.place / f"{name}.count"
         report.unlink(missing_ok=True)

@@ -132,8 +132,9 @@ _OTHER_OPTIONS = frozenset({"config", "target", "api_key", "key_env", "out", "re
 def create_sweep(options: SweepOptions) -> tuple[_native.Sweep, str | None, Path | None]:
     """Checks the options of a sweep.
 
-    Returns the native sweep, its API key, and its output directory. The key is None if neither an
-    option nor the provider, if it is known, names one. The directory is None without `out`.
+    Returns the native sweep, its API key, and its output directory. The key is None if no option
+    names one, and the provider is not known or has no usual environment variable for its key. The
+    directory is None without `out`.
 
     Raises:
         TypeError: If there is no such option. The message names the nearest one.
@@ -176,7 +177,10 @@ def _native_options(given: dict[str, Any]) -> dict[str, Any]:
 
 
 def _mix(given: dict[str, Any]) -> dict[str, Any] | None:
-    """Returns the native options that describe the requests to send, or None for the default mix.
+    """Returns the native options that describe which requests the sweep sends.
+
+    Returns None if no option describes them. The native sweep then uses its default mix of prompt
+    and answer lengths.
 
     Raises:
         ConfigError: If the options name more than one source of requests.
@@ -202,8 +206,8 @@ def _mix(given: dict[str, Any]) -> dict[str, Any] | None:
 def _api_key(sweep: _native.Sweep, given: dict[str, Any]) -> str | None:
     """Returns the API key: `api_key`, or the value of an environment variable.
 
-    The variable is `key_env`, or the usual one of the provider. Returns None if there is neither an
-    `api_key` nor a variable.
+    The name of the variable is the option `key_env`, or the usual one of the provider (such as
+    `OPENAI_API_KEY`). Returns None if there is neither an `api_key` nor such a name.
 
     Raises:
         ConfigError: If the environment variable is empty or not set.

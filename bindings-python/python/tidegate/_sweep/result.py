@@ -18,7 +18,10 @@ FigureName = Literal["throughput", "around", "tradeoff", "ttft", "tpot", "calls"
 
 
 class SweepEstimate(NamedTuple):
-    """An estimated value with the lower and upper bound of its confidence interval."""
+    """An estimated value with the lower and upper bound of its confidence interval.
+
+    The confidence level is the option `confidence` of the sweep, 0.95 by default.
+    """
 
     value: float
     low: float
@@ -302,10 +305,11 @@ class SweepResult:
         """Returns a plot, which notebooks display without matplotlib.
 
         Args:
-            figure: `throughput`: throughput and goodput by cap. `around`: the same near the result.
-                `tradeoff`: latency by throughput. `ttft` or `tpot`: these latencies by cap.
-                `calls`: outcomes by cap. `held`: slots in use, and the share of time in which calls
-                waited although slots were free. `timeline`: calls in flight and queue over time.
+            figure: `throughput`: throughput and goodput by cap. `around`: throughput and goodput at
+                caps near the resulting one. `tradeoff`: latency by throughput. `ttft` or `tpot`:
+                these latencies by cap. `calls`: outcomes of calls by cap. `held`: by cap, the mean
+                share of the slots in use, and the share of time in which calls waited although
+                slots were free. `timeline`: numbers of calls in flight and in the queue over time.
                 Default: `throughput`.
 
         Returns:

@@ -63,7 +63,10 @@ class AsyncGateTransport(TransportBase):
         return self._response(reply, byte_stream(reply, port, request, family, feeding))
 
     async def __aenter__(self) -> AsyncGateTransport:
-        """Opens the httpx client whose transports are used, if only this transport uses it."""
+        """Opens the httpx client whose transports open the connections, if this object owns it.
+
+        Does nothing if the gate opens the connections.
+        """
         if self.custom is not None and self.custom.owned:
             await self.custom.client.__aenter__()
         return self
@@ -72,7 +75,7 @@ class AsyncGateTransport(TransportBase):
         await self.aclose()
 
     async def aclose(self) -> None:
-        """Closes the httpx client whose transports are used, if only this transport uses it.
+        """Closes the httpx client whose transports open the connections, if this object owns it.
 
         Connections that the gate opened stay open for other clients of the gate.
         """
@@ -94,7 +97,7 @@ class AsyncByteStream:
         family: HttpxFamily,
         feeding: asyncio.Future[None] | None,
     ) -> None:
-        """Takes ownership of the reply, so that dropping the stream drops the reply.
+        """Creates the body from a reply. Dropping the stream also drops the reply.
 
         Args:
             reply: The native response.

@@ -125,7 +125,10 @@ def check_transport_name(choice: str) -> TransportName:
 
 
 def _native_conflict(what: str) -> str:
-    """Returns the error message for `transport="native"` and a client that has `what`."""
+    """Returns the error message for `transport="native"` and a client with a custom setting.
+
+    `what` describes the setting, for example `a custom transport`.
+    """
     return (
         f'this client has {what}, which transport="native" does not support; use transport="auto" or "keep" to send '
         "through the client's own transport, below the gate"
@@ -199,7 +202,7 @@ def _new_transport(  # noqa: PLR0913 - one argument a setting
 
 
 def _custom_settings(family: HttpxFamily, client: Any) -> str | None:
-    """Describes a custom setting of a client's transports.
+    """Returns a description of the first custom setting that is found in a client's transports.
 
     Returns None if all settings are default.
     """
@@ -218,9 +221,10 @@ def _custom_settings(family: HttpxFamily, client: Any) -> str | None:
 
 
 def _custom_transport_settings(family: HttpxFamily, transport: Any, *, mounted: bool) -> str | None:
-    """Returns a description of a custom setting of one httpx transport, or None if all are default.
+    """Returns a description of the first custom setting that is found in one httpx transport.
 
-    `mounted` is whether the transport comes from a mount. By default, mounts contain only proxies.
+    Returns None if all settings are default. `mounted` is whether the transport comes from a mount.
+    By default, mounts contain only transports for proxies.
     """
     if type(transport) not in (family.module.HTTPTransport, family.module.AsyncHTTPTransport):
         return f"a custom transport ({type(transport).__module__}.{type(transport).__name__})"
@@ -237,7 +241,10 @@ def _custom_transport_settings(family: HttpxFamily, transport: Any, *, mounted: 
 
 
 def _custom_connection_settings(family: HttpxFamily, transport: Any, pool: Any) -> str | None:
-    """Describes a custom connection setting other than TLS. Returns None if all are default."""
+    """Returns a description of the first custom connection setting, except for TLS settings.
+
+    Returns None if all connection settings are default.
+    """
     for name in _HANDLERS:
         if any(name in getattr(part, "__dict__", ()) for part in (transport, pool)):
             return f"a custom {name}"
@@ -251,8 +258,8 @@ def _custom_connection_settings(family: HttpxFamily, transport: Any, pool: Any) 
 
 
 def _is_keepalive(option: tuple[Any, ...]) -> bool:
-    """Returns `True` if a socket option concerns keepalive or TCP.
+    """Returns `True` if a socket option is `SO_KEEPALIVE` or an option of TCP.
 
-    Such options are not custom settings, because the gate sets them too.
+    Such options do not count as custom settings.
     """
     return option[0] == socket.IPPROTO_TCP or tuple(option[:2]) == (socket.SOL_SOCKET, socket.SO_KEEPALIVE)

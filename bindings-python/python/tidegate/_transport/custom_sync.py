@@ -53,7 +53,7 @@ def run_call(
 class ExchangeRunner:
     """Sends one attempt through the client's own transport, and reads its response.
 
-    It reads from the transport only when the caller waits for a chunk.
+    The response is read only while the caller waits for a chunk.
     """
 
     def __init__(self, exchange: Exchange, family: HttpxFamily) -> None:
@@ -84,8 +84,9 @@ class ExchangeRunner:
     def forward_chunk(self) -> bool:
         """Reads the next chunk of the response, and passes it to the gate.
 
-        At the end of the response, or if reading raises, the end or the exception is passed
-        instead. Returns `False` without reading if the exchange was cancelled or has ended.
+        At the end of the response, passes the end instead. If reading raises an exception, passes
+        the exception. Returns `True` in these cases. If the exchange was cancelled or has ended,
+        returns `False` without reading.
         """
         # Reading for a cancelled exchange could block forever.
         if self._chunks is None or self.exchange.cancelled:
@@ -133,7 +134,7 @@ class CustomByteStream:
     """
 
     def __init__(self, reply: Reply, request: Any, family: HttpxFamily, runner: ExchangeRunner | None) -> None:
-        """Takes ownership of the reply and of its runner.
+        """Creates the body from a reply and the runner of its exchange, which the body then owns.
 
         `runner` is None if the gate itself made the response.
         """

@@ -59,7 +59,7 @@ def attempt_request(request: Any, exchange: Exchange) -> Any:
 
 
 class DeclaredLength:
-    """A checker of the length of a streamed body against its content-length header."""
+    """Checks that a streamed body has the length that its content-length header declares."""
 
     def __init__(self, request: Any, family: HttpxFamily) -> None:
         """Reads the declared length from the content-length header of a request.
@@ -123,8 +123,8 @@ class UploadStreamBase:
 def total_timeout(limits: Mapping[str, float | None]) -> float | None:
     """Returns the seconds after which an httpx transport must have answered or timed out.
 
-    This is the sum of its timeouts and a grace period of 1 s. Returns None if one of the timeouts
-    is unlimited.
+    This is the sum of the timeouts in `limits` and a grace period of 1 s. Returns None if one of
+    the timeouts is not set.
     """
     total = _TRANSPORT_GRACE
     for phase in _PHASES:
@@ -136,7 +136,7 @@ def total_timeout(limits: Mapping[str, float | None]) -> float | None:
 
 
 def cap_timeouts(extensions: Mapping[str, Any], max_wait: float | None) -> Mapping[str, Any]:
-    """Returns the request extensions with each timeout reduced to at most `max_wait` plus 0.25 s.
+    """Returns httpx's request extensions with each timeout limited to `max_wait` plus 0.25 s.
 
     `max_wait` is the time that the call may still take, in seconds; None changes nothing. A blocked
     thread cannot be interrupted when a deadline passes, so its transport must know the limit in

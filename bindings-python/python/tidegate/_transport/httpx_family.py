@@ -66,7 +66,11 @@ _MAX_CAUSE_DEPTH = 8
 
 
 class HttpxFamily:
-    """One of the packages `httpx` and `httpx2`: its classes, its defaults and its exceptions."""
+    """One of the packages `httpx` and `httpx2`, which is imported when the object is created.
+
+    The methods create classes from the package's classes, find custom settings of its clients, and
+    translate exceptions.
+    """
 
     def __init__(self, name: str) -> None:
         """Imports the package `name`: `httpx` or `httpx2`."""
@@ -139,9 +143,10 @@ class HttpxFamily:
         return {self._utils.URLPattern(key): proxy for key, proxy in self._utils.get_environment_proxies().items()}
 
     def _mount(self, pattern: Any, proxy: str | None) -> Mount:
-        """Returns the mount of a URL pattern for the native module.
+        """Returns the parts of a mount, in the form that the native module reads.
 
-        `proxy` is None for no proxy.
+        A mount assigns a proxy to the URLs that match `pattern`. `proxy` is the URL of the proxy,
+        or None for a direct connection.
         """
         network = getattr(pattern, "network", None)
         # The host as it is sent, with names that are not ASCII encoded.
@@ -169,7 +174,10 @@ class HttpxFamily:
         )
 
     def ignores_proxies(self, *, trust_env: bool) -> bool:
-        """Returns `True` if the environment has proxies but `trust_env` is false."""
+        """Returns `True` if a client with this `trust_env` ignores proxies of the environment.
+
+        This is the case if `trust_env` is false and an environment variable names a proxy.
+        """
         return not trust_env and any(self._utils.get_environment_proxies().values())
 
     def has_custom_backend(self, transport: Any) -> bool:
@@ -221,8 +229,8 @@ class HttpxFamily:
             begun: Whether the head of the response had arrived before the exception.
 
         Returns:
-            A key of the gate's failure kinds, or `request` for an exception after which the gate
-            does not retry.
+            The name of a failure kind, such as `connect` or `transport`; `request` for an exception
+            after which the gate does not retry.
 
         """
         if isinstance(error, self.module.HTTPError):
@@ -245,9 +253,9 @@ def _backend_of(transport: Any) -> type:
 
 
 def _is_refused(error: BaseException) -> bool:
-    """Returns `True` if `error` means that every address of the host refused the connection.
+    """Returns `True` if `error`, or an error that caused it, is a refused connection.
 
-    The causes of `error` are examined too.
+    If several addresses of the host were tried, each of them must have refused it.
     """
     seen: BaseException | None = error
     for _ in range(_MAX_CAUSE_DEPTH):
@@ -330,9 +338,10 @@ def environment_authorities() -> tuple[str | int | None, ...]:
 
 
 def authorities_difference(gate: _native.Gate, *, trust_env: bool) -> str | None:
-    """Returns a text on why a client created now may trust other TLS authorities than the gate.
+    """Returns the reason why a new httpx client may trust other TLS authorities than the gate.
 
-    Returns None if both trust the same authorities. `trust_env` is the setting of the client.
+    Returns None if both trust the same authorities. `trust_env` is the client's setting: whether it
+    reads environment variables.
     """
     if os.environ.get("SSL_CERT_DIR") and not os.environ.get("SSL_CERT_FILE"):
         # The gate reads each file in the directory, and httpx only files with hashed names.

@@ -48,7 +48,10 @@ class GateTransport(TransportBase):
         return self._response(reply, byte_stream(reply, request, family, upload))
 
     def _send_by_custom_transport(self, custom: ClientTransports, request: Any) -> Any:
-        """Sends a request through the transports of the httpx client, in the calling thread."""
+        """Sends a request through the httpx client's own transports, in the calling thread.
+
+        Returns its response when the head of the response has arrived.
+        """
         family = self._family
         body = None if family.has_unread_body(request) and not fits_in_memory(request) else request.read()
         try:
@@ -62,7 +65,10 @@ class GateTransport(TransportBase):
         return self._response(reply, byte_stream(reply, request, family, runner))
 
     def __enter__(self) -> GateTransport:
-        """Opens the httpx client whose transports are used, if only this transport uses it."""
+        """Opens the httpx client whose transports open the connections, if this object owns it.
+
+        Does nothing if the gate opens the connections.
+        """
         if self.custom is not None and self.custom.owned:
             self.custom.client.__enter__()
         return self
@@ -71,7 +77,7 @@ class GateTransport(TransportBase):
         self.close()
 
     def close(self) -> None:
-        """Closes the httpx client whose transports are used, if only this transport uses it.
+        """Closes the httpx client whose transports open the connections, if this object owns it.
 
         Connections that the gate opened stay open for other clients of the gate.
         """
@@ -86,7 +92,7 @@ class ByteStream:
     """
 
     def __init__(self, reply: Reply, request: Any, family: HttpxFamily, upload: Upload | None) -> None:
-        """Takes ownership of the reply and of the upload, so that dropping the stream ends both.
+        """Creates the body from a reply. Dropping the stream ends the reply and the upload.
 
         `upload` is a streamed request body that the server may have answered before its end. It is
         None if the request body was sent as a whole.

@@ -31,7 +31,10 @@ _PARTS_OF_TRUSTSTORE = ("_ctx", "_ctx_lock")
 
 
 def read_settings(context: Any) -> dict[str, Any]:
-    """Returns the settings of a TLS context by name."""
+    """Returns the value of each setting of a TLS context by its name.
+
+    The value of a setting that cannot be read is an `_Unreadable`.
+    """
     inner = _inner(context)
     kind = type(inner)
     names = [name for name in dir(kind) if not name.startswith("__")]
@@ -89,7 +92,7 @@ def _read(read: Any, *arguments: Any) -> Any:
 
 
 def _is_attribute(kind: type, name: str) -> bool:
-    """Returns `True` if the name is a property or slot of the class."""
+    """Returns `True` if the attribute `name` of the class `kind` is a property or a slot."""
     return inspect.isdatadescriptor(inspect.getattr_static(kind, name))
 
 

@@ -269,7 +269,11 @@ def _reply(
     end: str | None = None,
     **times: float,
 ) -> Answer:
-    """Returns a successful answer. `end` names how the answer ends early; None sends all of it."""
+    """Returns a successful answer.
+
+    `end` is how the answer ends before it is complete, such as `stall`. With None, the answer is
+    complete.
+    """
     calls = [{"name": call.name, "arguments": dict(call.arguments)} for call in tool_calls]
     # Without chunks, the response ends before a first chunk.
     cut = 0 if end is not None and not chunks else None

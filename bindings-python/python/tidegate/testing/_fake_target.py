@@ -17,7 +17,7 @@ _installed: list[FakeTarget] = []
 
 
 class FakeTarget:
-    """Answers requests from a script instead of the network, and records them.
+    """A replacement for the network that answers requests from a script, and records them.
 
     The answers have the format of the API that the request uses (OpenAI's chat completions,
     completions, Responses and embeddings, Anthropic's messages, Gemini's generateContent), so that
@@ -229,9 +229,10 @@ class FakeTarget:
 
 
 def reset_start_times() -> None:
-    """Resets the start time of all installed targets, when a virtual clock is installed.
+    """Sets the start time of all installed targets to now.
 
-    The times of later attempts then count from 0 on that clock.
+    Called when a virtual clock is installed. The times of later attempts then count from 0 on that
+    clock.
     """
     for target in _installed:
         target._native.reset_start_time()  # noqa: SLF001 - one package

@@ -81,8 +81,8 @@ class VirtualLoop(asyncio.SelectorEventLoop):
     def _wait(self, timeout: float | None) -> None:
         """Waits for the next native result, for at most `timeout` seconds of virtual time.
 
-        With None, the wait has no limit. While a thread works for the loop, virtual time stands
-        still, and the method polls in real time instead.
+        If `timeout` is None, the wait has no limit. While a thread of the executor works for the
+        loop, virtual time stands still, and the method waits in real time instead.
 
         Raises:
             RuntimeError: If no timer or native work is left that could wake the loop.
@@ -122,12 +122,13 @@ class _Selector(selectors.DefaultSelector):
         self.accepts_files = True
 
     def register(self, fileobj: Any, events: int, data: Any = None) -> selectors.SelectorKey:
-        """Registers a file to watch.
+        """Registers a file to watch, and returns its selector key.
 
-        `accepts_files` is set only while the loop registers its own pipe.
+        `accepts_files` is true only while the loop is created or closed, when it handles its own
+        pipe.
 
         Raises:
-            RuntimeError: If `accepts_files` is not set.
+            RuntimeError: If `accepts_files` is false.
 
         """
         if not self.accepts_files:
