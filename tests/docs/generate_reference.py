@@ -137,7 +137,10 @@ def item(thing, path: str) -> list[str]:
 
 
 def fields(thing) -> list[str]:
-    """Returns a Markdown list item for each public attribute, with a docstring, of a class."""
+    """Returns a Markdown list item for each public attribute of a class.
+
+    Attributes without a docstring are left out.
+    """
     documented = [
         member
         for name, member in thing.members.items()

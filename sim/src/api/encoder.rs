@@ -7,7 +7,7 @@ use super::{
     openai_responses, sse,
 };
 
-/// An encoder of one answer: either of the events of a stream, or of one JSON document.
+/// Encodes one answer, either as the events of a stream or as one JSON document.
 #[derive(Debug, Clone)]
 pub(crate) struct Encoder {
     pub(super) request: GenerationRequest,

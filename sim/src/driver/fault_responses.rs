@@ -63,8 +63,8 @@ fn too_many() -> ApiError {
     ApiError::new(429, "rate_limit_exceeded", "Too many requests.").code("rate_limit_exceeded")
 }
 
-/// Adds the delay after which a retry is allowed: to the headers in `extra`, or for Gemini to the
-/// body. Adds nothing for [`RetryAfter::None`].
+/// Adds the delay after which a retry is allowed to the headers in `extra` or, for Gemini, to the
+/// error `api`. Adds nothing for [`RetryAfter::None`]. Returns the error.
 fn with_retry_after(
     shared: &Shared,
     protocol: Protocol,

@@ -1,4 +1,4 @@
-//! Prometheus metrics with the names of vLLM's.
+//! The simulator's Prometheus metrics, under the names that vLLM uses.
 
 use std::time::Duration;
 

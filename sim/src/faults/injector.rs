@@ -20,7 +20,7 @@ pub(crate) enum Rejection {
     Silence,
     /// [`OutageMode::Dead`] is in force. The call gets a 500.
     Dead,
-    /// The call was drawn for [`Faults::error_500`], and gets a 500.
+    /// The call was selected at random for [`Faults::error_500`], and gets a 500.
     Internal,
     /// The call arrived in one of [`Faults::rate_limit_windows`], and gets a 429.
     Window { retry_after: RetryAfter },
@@ -41,7 +41,7 @@ pub(crate) enum RetryAfter {
     Text(String),
 }
 
-/// The faults that were drawn for an accepted call.
+/// The faults that affect one accepted call, drawn at random.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub(crate) struct StreamPlan {
     /// Pause before the response headers, in simulated time. `None` is no pause; `Some(None)` lasts
@@ -91,6 +91,10 @@ impl FaultInjector {
 
     /// Decides whether a fault rejects an arriving call before its body is read. `in_flight` is the
     /// number of other calls in flight.
+    ///
+    /// # Errors
+    ///
+    /// Returns the reason if a fault rejects the call.
     pub(crate) fn on_arrival(&mut self, now: Duration, in_flight: usize) -> Result<(), Rejection> {
         match self.outage(now) {
             Some(OutageMode::Refuse | OutageMode::Kill) => return Err(Rejection::Connection),

@@ -33,7 +33,8 @@ pub struct LoadGrowth {
     pub per_s: f64,
 }
 
-/// A penalty for some time after an overload.
+/// A penalty for some time after an overload: longer steps, a lower limit on calls in flight, or
+/// both.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Overload {

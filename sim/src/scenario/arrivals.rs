@@ -1,4 +1,4 @@
-//! Arrival times of calls.
+//! Draws the arrival times of calls: at equal distances, or as a Poisson process.
 
 use std::time::Duration;
 

@@ -148,7 +148,10 @@ class _Selector(selectors.DefaultSelector):
         return self.poll(0) or self._wait_and_poll(timeout)
 
     def poll(self, timeout: float) -> list[tuple[selectors.SelectorKey, int]]:
-        """Returns the files that are ready after at most `timeout` seconds of real time."""
+        """Waits until a file is ready, for at most `timeout` seconds of real time.
+
+        Returns the files that are ready.
+        """
         found: list[tuple[selectors.SelectorKey, int]] = super().select(timeout)
         return found
 
