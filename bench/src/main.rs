@@ -4,6 +4,7 @@
 //! object as the last line of stdout. It exits with 0 if it could measure, whatever the result.
 //! `bench/README.md` describes each experiment.
 
+mod chart_colours;
 mod client_call;
 mod experiments;
 mod freeze;

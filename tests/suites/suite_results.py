@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
 import sys
 import xml.etree.ElementTree as ET
 from collections import Counter
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 _JEST = {"passed": "passed", "failed": "failed"}
 
@@ -71,10 +72,24 @@ def read_json(path: Path) -> dict[str, Verdict]:
     return verdicts
 
 
-def total(verdicts: dict[str, Verdict]) -> str:
-    """Returns a text with the number of tests that passed, failed and were skipped."""
-    count = Counter(verdict.outcome for verdict in verdicts.values())
-    return f"{count['passed']:,} passed, {count['failed']:,} failed, {count['skipped']:,} skipped"
+def run_logged(command: list[Any], folder: Path, environment: dict[str, str], log: Path) -> None:
+    """Runs a command in a folder, with its output in the file `log`. Ignores its exit status."""
+    with log.open("w") as output:
+        subprocess.run(command, cwd=folder, env=environment, stdout=output, stderr=output, check=False)
+
+
+def print_totals(title: str, verdicts: dict[str, Verdict], count: Path | None) -> None:
+    """Prints the number of tests that passed, failed and were skipped.
+
+    Each line of the file `count` is a number of requests through the gate, whose sum is printed
+    too. `count` is None for a run without a gate.
+    """
+    tests = Counter(verdict.outcome for verdict in verdicts.values())
+    through = "" if count is None else f"; {sum(map(int, count.read_text().split())):,} requests through the gate"
+    print(
+        f"{title}: {tests['passed']:,} passed, {tests['failed']:,} failed, {tests['skipped']:,} skipped{through}",
+        flush=True,
+    )
 
 
 class Difference(NamedTuple):
@@ -95,7 +110,7 @@ def differences(stock: dict[str, Verdict], ours: dict[str, Verdict]) -> list[Dif
     return [Difference(*pair) for pair in pairs if pair[1].outcome != pair[2].outcome]
 
 
-def tell(found: list[Difference], reasons: dict[str, str]) -> int:
+def print_differences(found: list[Difference], reasons: dict[str, str]) -> int:
     """Prints the differences, grouped by their known reasons.
 
     `reasons` has the known reason for each pattern (regular expression) of test names. Returns the

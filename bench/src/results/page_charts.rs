@@ -11,12 +11,7 @@ use serde_json::Value;
 use super::page::number;
 use super::stored_result::Stored;
 use crate::Fallible;
-
-/// Blue. Like orange and grey below, it can be distinguished by readers with colour blindness.
-const BLUE: RGBColor = RGBColor(0, 114, 178);
-const ORANGE: RGBColor = RGBColor(230, 159, 0);
-const GREY: RGBColor = RGBColor(170, 170, 170);
-const TEXT: RGBColor = RGBColor(60, 60, 60);
+use crate::chart_colours::{BLACK, BLUE, GREY, ORANGE};
 
 const WIDTH: u32 = 900;
 /// Height of a row in pixels.
@@ -130,7 +125,7 @@ fn marks(area: &Area, chart: &Chart, height: i32) -> Fallible<()> {
     let failed = |error: DrawingAreaErrorKind<std::io::Error>| error.to_string();
     area.fill(&WHITE).map_err(failed)?;
     let write = |text: &str, at: (i32, i32), horizontal: HPos, size: u32| {
-        let style = ("sans-serif", size).into_font().color(&TEXT).pos(Pos::new(horizontal, VPos::Center));
+        let style = ("sans-serif", size).into_font().color(&BLACK).pos(Pos::new(horizontal, VPos::Center));
         area.draw(&Text::new(text.to_owned(), at, style)).map_err(failed)
     };
     write(&chart.title, (MARGIN, 20), HPos::Left, 16)?;

@@ -5,12 +5,9 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use tidegate::Lane;
 use tidegate::config::{LimitConfig, Predict, TargetConfig, TenantConfig};
-use tidegate::policy::kv::Forecast;
 use tidegate::policy::schedule::{Grant, Scheduler, SchedulerSettings, Settled, Ticket};
 use tidegate::protocol::Usage;
-use tidegate::tokens::Demand;
 
 use super::{Call, Policy};
 use crate::virtual_time;
@@ -73,18 +70,12 @@ impl Policy for Ours {
     fn arrive(&mut self, now: Duration, id: usize, call: &Call) -> bool {
         let now = self.began + now;
         let ticket = Ticket {
-            tenant: self.names.get(call.tenant).cloned().unwrap_or_default(),
-            lane: Lane::Standard,
-            queued_at: now,
-            deadline: now + Duration::from_secs(24 * 3600),
-            wait: None,
-            has_failed: false,
-            demand: Demand::default(),
-            forecast: Forecast::default(),
-            streams: false,
             cost: if self.charging == Charging::Calls { 1.0 } else { call.estimate },
-            wants: None,
-            charged: None,
+            ..Ticket::new(
+                self.names.get(call.tenant).cloned().unwrap_or_default(),
+                now,
+                now + Duration::from_secs(24 * 3600),
+            )
         };
         match self.scheduler.try_admit(now, &ticket) {
             Ok(Some(grant)) => {

@@ -19,7 +19,7 @@ sys.path.insert(0, str(HERE.parent))
 
 from known_differences import REASONS  # noqa: E402
 from mock_server import serving  # noqa: E402
-from suite_results import Verdict, differences, read_json, tell, total  # noqa: E402 - beside this directory, which is no package
+from suite_results import Verdict, differences, read_json, print_differences, print_totals, run_logged  # noqa: E402 - beside this directory, which is no package
 
 RUNS = ("observe", "keep-observe", "enforce", "keep-enforce")
 MOCK = "@stdy/cli@0.22.1"
@@ -79,11 +79,9 @@ class Suite:
         tool, *arguments = SUITES[suite]
         arguments[-1] = f"{arguments[-1]}={report}"
         command = [self.checkout / "node_modules/.bin" / tool, *arguments]
-        with (self.place / f"{stem}.log").open("w") as log:
-            subprocess.run(command, cwd=self.checkout, env=environment, stdout=log, stderr=log, check=False)
+        run_logged(command, self.checkout, environment, self.place / f"{stem}.log")
         verdicts = read_json(report)
-        through = f"; {sum(map(int, count.read_text().split())):,} requests through the gate" if gated else ""
-        print(f"{suite}, {name}: {total(verdicts)}{through}", flush=True)
+        print_totals(f"{suite}, {name}", verdicts, count if gated else None)
         return verdicts
 
 
@@ -105,7 +103,7 @@ def main() -> int:
             stock = suite.run(kind, "stock", gated=False)
             for name in options.run or RUNS:
                 found = differences(stock, suite.run(kind, name, gated=True))
-                unexplained += tell(found, REASONS[name])
+                unexplained += print_differences(found, REASONS[name])
     print(f"{unexplained} differences without a reason")
     return 1 if unexplained else 0
 

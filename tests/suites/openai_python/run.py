@@ -17,7 +17,7 @@ sys.path.insert(0, str(HERE.parent))
 
 from known_differences import REASONS  # noqa: E402
 from mock_server import serving  # noqa: E402
-from suite_results import Verdict, differences, read, tell, total  # noqa: E402 - beside this directory, which is no package
+from suite_results import Verdict, differences, read, print_differences, print_totals, run_logged  # noqa: E402 - beside this directory, which is no package
 
 RUNS = ("observe", "keep-observe", "enforce", "keep-enforce")
 
@@ -69,11 +69,9 @@ class Suite:
             environment |= {"PYTHONPATH": str(HERE), "TIDEGATE_SUITE_RUN": name, "TIDEGATE_SUITE_COUNT": str(count)}
             plugin = ["-p", "gate_plugin"]
         command = [self.python, "-m", "pytest", "-q", "-n", "2", *plugin, f"--junitxml={report}", *arguments]
-        with (self.place / f"{name}.log").open("w") as log:
-            subprocess.run(command, cwd=self.checkout, env=environment, stdout=log, stderr=log, check=False)
+        run_logged(command, self.checkout, environment, self.place / f"{name}.log")
         verdicts = read(report)
-        through = f"; {sum(map(int, count.read_text().split())):,} requests through the gate" if gated else ""
-        print(f"{name}: {total(verdicts)}{through}", flush=True)
+        print_totals(name, verdicts, count if gated else None)
         return verdicts
 
 
@@ -94,7 +92,7 @@ def main() -> int:
         stock = suite.run("stock", arguments, gated=False)
         for name in options.run or RUNS:
             found = differences(stock, suite.run(name, arguments, gated=True))
-            unexplained += tell(found, REASONS[name])
+            unexplained += print_differences(found, REASONS[name])
     print(f"{unexplained} differences without a reason")
     return 1 if unexplained else 0
 

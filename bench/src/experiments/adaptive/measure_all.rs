@@ -13,6 +13,7 @@ use super::table::{LEGEND, table};
 use super::workload::Part;
 use super::{scenarios, spread_out};
 use crate::Fallible;
+use crate::chart_colours;
 use crate::output_files::write;
 use crate::report::{Op, Report, Spread};
 use crate::seeds::Seeds;
@@ -24,8 +25,8 @@ pub(crate) const SEEDS: Seeds = Seeds::new(101, 120);
 
 /// Names and colours of the peers that are drawn beside Tidegate.
 const DRAWN: [(&str, plotters::style::RGBColor); 2] = [
-    ("AIMD on p50 over twice the baseline", plot::ORANGE),
-    ("AIMD on p99 of user TTFT, floor 16", plot::GREEN),
+    ("AIMD on p50 over twice the baseline", chart_colours::ORANGE),
+    ("AIMD on p99 of user TTFT, floor 16", chart_colours::GREEN),
 ];
 
 /// Measures all scenarios on `seeds`, and returns the report. If `folder` is given, also writes
@@ -173,8 +174,8 @@ fn bars(report: &mut Report, outcomes: &[Outcome]) {
 fn picture(prepared: &PreparedScenario, entries: &[Entry], seed: u64) -> Fallible<String> {
     let inputs = prepared.inputs(seed);
     let style = |entry: &Entry| match entry.role {
-        Role::Oracle => Some((plot::BLACK, false)),
-        Role::Ours => Some((plot::BLUE, false)),
+        Role::Oracle => Some((chart_colours::BLACK, false)),
+        Role::Ours => Some((chart_colours::BLUE, false)),
         _ => DRAWN.iter().find(|(name, _)| *name == entry.name).map(|(_, color)| (*color, true)),
     };
     let drawn: Vec<_> = entries.iter().filter_map(|entry| Some((entry, style(entry)?))).collect();
@@ -184,7 +185,7 @@ fn picture(prepared: &PreparedScenario, entries: &[Entry], seed: u64) -> Fallibl
         Line { name: entry.name, color: *color, limit_only: *limit_only, played }
     })?;
     // Ours is drawn on top.
-    lines.sort_by_key(|line| (!line.limit_only, line.color == plot::BLUE));
+    lines.sort_by_key(|line| (!line.limit_only, line.color == chart_colours::BLUE));
     plot::draw(prepared, &inputs, &lines)
 }
 

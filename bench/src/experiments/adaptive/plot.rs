@@ -14,6 +14,7 @@ use super::prepared_scenario::PreparedScenario;
 use super::run_records::{CallResult, RunInputs, RunResult};
 use super::workload::Arrival;
 use crate::Fallible;
+use crate::chart_colours::GREY;
 
 /// A contender's run, and the colour and panels in which it is drawn.
 pub(crate) struct Line {
@@ -24,13 +25,6 @@ pub(crate) struct Line {
     pub(crate) limit_only: bool,
     pub(crate) played: RunResult,
 }
-
-/// Blue. Like the other colours below, it can be distinguished by readers with colour blindness.
-pub(crate) const BLUE: RGBColor = RGBColor(0, 114, 178);
-pub(crate) const BLACK: RGBColor = RGBColor(60, 60, 60);
-pub(crate) const ORANGE: RGBColor = RGBColor(230, 159, 0);
-pub(crate) const GREEN: RGBColor = RGBColor(0, 158, 115);
-const GREY: RGBColor = RGBColor(170, 170, 170);
 
 const SIZE: (u32, u32) = (900, 760);
 /// Calls are counted in windows of this many seconds.

@@ -14,7 +14,7 @@ use serde_json::json;
 use tidegate::config::{Config, RateConfig, Retry, Target};
 use tidegate::internals::{Admission, BudgetSet};
 use tidegate::policy::schedule::{SchedulerSettings, Ticket};
-use tidegate::{Error, Gate, Lane, RequestBody, Transport};
+use tidegate::{Error, Gate, RequestBody, Transport};
 use tidegate_sim::faults::{RateLimitWindow, Stall};
 use tidegate_sim::{Faults, Simulator};
 use tidegate_test_servers::simulator_transport;
@@ -196,20 +196,7 @@ async fn at_grant() -> Fallible<(usize, usize)> {
 
 fn ticket() -> Ticket {
     let now = Instant::now().into_std();
-    Ticket {
-        tenant: "a".into(),
-        lane: Lane::Standard,
-        queued_at: now,
-        deadline: now + Duration::from_secs(600),
-        wait: None,
-        has_failed: false,
-        demand: tidegate::tokens::Demand::default(),
-        forecast: Default::default(),
-        streams: false,
-        cost: 1.0,
-        wants: None,
-        charged: None,
-    }
+    Ticket::new("a".into(), now, now + Duration::from_secs(600))
 }
 
 /// Cancels calls during their backoff. Returns the number of retry credits (the retries that the

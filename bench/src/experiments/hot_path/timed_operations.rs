@@ -15,7 +15,7 @@ use tidegate::config::{Config, Mode, RateConfig, Target, Tenant};
 use tidegate::internals::{Admission, BudgetSet};
 use tidegate::policy::adaptive::Ended;
 use tidegate::policy::schedule::{SchedulerSettings, Ticket};
-use tidegate::{Gate, Lane, RequestBody, ResponseBody, Transport};
+use tidegate::{Gate, RequestBody, ResponseBody, Transport};
 use tokio::sync::Semaphore;
 use tower::limit::ConcurrencyLimit;
 use tower::{Service, service_fn};
@@ -87,18 +87,8 @@ fn admission_of(config: Config) -> Fallible<Arc<Admission>> {
 pub(super) fn ticket(tenant: &Arc<str>) -> Ticket {
     let now = std_now();
     Ticket {
-        tenant: tenant.clone(),
-        lane: Lane::Standard,
-        queued_at: now,
-        deadline: now + Duration::from_secs(600),
         wait: Some(Duration::from_secs(30)),
-        has_failed: false,
-        demand: tidegate::tokens::Demand::default(),
-        forecast: Default::default(),
-        streams: false,
-        cost: 1.0,
-        wants: None,
-        charged: None,
+        ..Ticket::new(tenant.clone(), now, now + Duration::from_secs(600))
     }
 }
 

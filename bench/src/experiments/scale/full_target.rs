@@ -6,10 +6,8 @@ use std::time::{Duration, Instant};
 
 use fastrand::Rng;
 use parking_lot::Mutex;
-use tidegate::Lane;
 use tidegate::config::{LimitConfig, Predict, RateConfig, TargetConfig};
 use tidegate::policy::budget::RateBudgets;
-use tidegate::policy::kv::Forecast;
 use tidegate::policy::schedule::{Grant, Resources, Scheduler, SchedulerSettings, Settled, Ticket, WaiterId};
 use tidegate::protocol::Usage;
 use tidegate::tokens::Demand;
@@ -110,18 +108,10 @@ impl Load {
     fn ticket(&self, tenant: usize, tokens: u64) -> Ticket {
         let tenant = self.names.get(tenant % self.names.len().max(1)).cloned().unwrap_or_default();
         Ticket {
-            tenant,
-            lane: Lane::Standard,
-            queued_at: self.now,
-            deadline: self.now + Duration::from_secs(600),
             wait: Some(Duration::from_secs(30)),
-            has_failed: false,
             demand: Demand { input: tokens, exact: true, ..Demand::default() },
-            forecast: Forecast::default(),
-            streams: false,
             cost: tokens as f64,
-            wants: None,
-            charged: None,
+            ..Ticket::new(tenant, self.now, self.now + Duration::from_secs(600))
         }
     }
 

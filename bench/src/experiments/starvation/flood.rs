@@ -8,7 +8,6 @@ use std::time::{Duration, Instant};
 
 use fastrand::Rng;
 use tidegate::Lane;
-use tidegate::policy::kv::Forecast;
 use tidegate::policy::schedule::{Grant, Scheduler, Settled, Ticket};
 use tidegate::protocol::Usage;
 use tidegate::tokens::Demand;
@@ -188,18 +187,10 @@ impl Flood {
         }
         let at = self.began + now;
         let ticket = Ticket {
-            tenant: Arc::from(stream.tenant),
             lane: stream.lane,
-            queued_at: at,
-            deadline: at + Duration::from_secs(24 * 3600),
-            wait: None,
-            has_failed: false,
             demand: Demand { input: tokens, exact: true, ..Demand::default() },
-            forecast: Forecast::default(),
-            streams: false,
             cost: tokens as f64,
-            wants: None,
-            charged: None,
+            ..Ticket::new(Arc::from(stream.tenant), at, at + Duration::from_secs(24 * 3600))
         };
         line.push_back(id);
         match self.scheduler.try_admit(at, &ticket) {

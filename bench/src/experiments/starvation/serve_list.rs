@@ -8,10 +8,8 @@ use std::time::{Duration, Instant};
 
 use tidegate::Lane;
 use tidegate::policy::fairness::Tag;
-use tidegate::policy::kv::Forecast;
 use tidegate::policy::schedule::{Grant, Scheduler, SchedulerSettings, Settled, Ticket};
 use tidegate::protocol::Usage;
-use tidegate::tokens::Demand;
 
 use crate::virtual_time;
 
@@ -105,18 +103,14 @@ impl Ours {
     fn queue(&mut self, now: Duration, id: usize, call: &Call, charged: Option<Tag>) {
         let (now, queued_at) = (self.began + now, self.began + call.at);
         let ticket = Ticket {
-            tenant: Arc::from(format!("t{}", call.tenant)),
             lane: call.lane,
-            queued_at,
-            deadline: queued_at + Duration::from_secs(24 * 3600),
-            wait: None,
-            demand: Demand::default(),
-            forecast: Forecast::default(),
-            streams: false,
             cost: call.cost(),
-            wants: None,
             charged,
-            has_failed: false,
+            ..Ticket::new(
+                Arc::from(format!("t{}", call.tenant)),
+                queued_at,
+                queued_at + Duration::from_secs(24 * 3600),
+            )
         };
         // The caller dispatches before time passes, so a call that can run starts at once.
         self.scheduler.enqueue(now, ticket, id);

@@ -7,15 +7,11 @@ use super::comparison::Verdict;
 use super::peers::Peer;
 use super::prepared_scenario::PreparedScenario;
 use crate::Fallible;
+use crate::chart_colours::{BLUE, DARK_GREY, GREEN, ORANGE};
 
 /// A scenario, with the answers of Tidegate and of the peers compared with the truth ([`Verdict`]).
 pub(crate) type Row<'a> = (&'a PreparedScenario, &'a [Verdict], &'a [(Peer, Vec<Verdict>)]);
 
-/// Blue. Like the other colours below, it can be distinguished by readers with colour blindness.
-const BLUE: RGBColor = RGBColor(0, 114, 178);
-const ORANGE: RGBColor = RGBColor(230, 159, 0);
-const GREEN: RGBColor = RGBColor(0, 158, 115);
-const GREY: RGBColor = RGBColor(120, 120, 120);
 const LINE: RGBColor = RGBColor(225, 225, 225);
 
 const WIDTH: i32 = 900;
@@ -70,7 +66,7 @@ pub(crate) fn draw(rows: &[Row]) -> Fallible<String> {
         for (at, (name, color)) in names.into_iter().enumerate() {
             let x = LEFT + 170 * at as i32;
             root.draw(&Circle::new((x, bottom + 12), 4, color.filled())).map_err(error_text)?;
-            let style = ("sans-serif", 12).into_font().color(&GREY);
+            let style = ("sans-serif", 12).into_font().color(&DARK_GREY);
             root.draw(&Text::new(name, (x + 8, bottom + 6), style)).map_err(error_text)?;
         }
         root.present().map_err(error_text)?;

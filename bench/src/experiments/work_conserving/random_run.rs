@@ -11,7 +11,7 @@ use tidegate::Lane;
 use tidegate::policy::budget::RateBudgets;
 use tidegate::policy::cooldown::{CooldownState, Failure};
 use tidegate::policy::fairness::Tag;
-use tidegate::policy::kv::{Forecast, Kv};
+use tidegate::policy::kv::Kv;
 use tidegate::policy::schedule::{
     Grant, GrantId, Resources, Scheduler, SchedulerSettings, Settled, Ticket, WaiterId,
 };
@@ -167,18 +167,15 @@ impl Play {
         let tenant = self.rng.usize(..self.scene.tenants);
         let wait = self.rng.bool().then(|| Duration::from_millis(self.rng.u64(500..=10_000)));
         let ticket = Ticket {
-            tenant: NAMES.get(tenant).copied().unwrap_or_default().into(),
             lane: self.rng.choice(Lane::ALL).unwrap_or_default(),
-            queued_at: now,
-            deadline: now + Duration::from_millis(self.rng.u64(1_000..=30_000)),
             wait,
-            has_failed: false,
             demand: Demand { input, output, max_output, exact: true, ..Demand::default() },
-            forecast: Forecast::default(),
-            streams: false,
             cost: (input + output) as f64,
-            wants: None,
-            charged: None,
+            ..Ticket::new(
+                NAMES.get(tenant).copied().unwrap_or_default().into(),
+                now,
+                now + Duration::from_millis(self.rng.u64(1_000..=30_000)),
+            )
         };
         self.ask(ticket);
     }

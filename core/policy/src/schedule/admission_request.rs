@@ -51,6 +51,27 @@ pub struct Ticket {
     pub charged: Option<Tag>,
 }
 
+impl Ticket {
+    /// Creates the ticket of a first attempt in the standard lane, which may wait until `deadline`,
+    /// uses no tokens and costs 1. See [`Ticket`] for the other fields.
+    pub fn new(tenant: Arc<str>, queued_at: Instant, deadline: Instant) -> Self {
+        Self {
+            tenant,
+            lane: Lane::Standard,
+            queued_at,
+            deadline,
+            wait: None,
+            has_failed: false,
+            demand: Demand::default(),
+            forecast: Forecast::default(),
+            streams: false,
+            cost: 1.0,
+            wants: None,
+            charged: None,
+        }
+    }
+}
+
 /// The actual usage of an attempt, which replaces the estimates that it was charged by.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Settled {

@@ -158,6 +158,9 @@ impl<W> Scheduler<W> {
         self.tick(now);
         // A hanging probe may have reopened the target by now, which lets wait budgets run again.
         let _ = self.capacity.upstream.ready(now, false);
+        if !self.has_waiting() {
+            return std::mem::take(&mut self.shed_calls);
+        }
         let overdue = self.overdue(now).into_iter();
         let explain = |(id, reason)| (id, reason, self.queue.position(id), self.explain(now, id));
         let overdue: Vec<_> = overdue.map(explain).collect();

@@ -7,7 +7,6 @@ use std::time::{Duration, Instant};
 use super::*;
 use crate::Lane;
 use tidegate_config::{OnFull, Predict, TenantConfig};
-use tidegate_tokens::Demand;
 
 mod ageing;
 mod costs;
@@ -38,20 +37,7 @@ fn named(settings: &mut SchedulerSettings, name: &str, weight: f64, cap: Option<
 }
 
 pub(super) fn ticket(tenant: &str, lane: Lane, now: Instant) -> Ticket {
-    Ticket {
-        tenant: Arc::from(tenant),
-        lane,
-        queued_at: now,
-        deadline: now + Duration::from_secs(3600),
-        wait: None,
-        has_failed: false,
-        demand: Demand::default(),
-        forecast: Default::default(),
-        streams: false,
-        cost: 1.0,
-        wants: None,
-        charged: None,
-    }
+    Ticket { lane, ..Ticket::new(Arc::from(tenant), now, now + Duration::from_secs(3600)) }
 }
 
 pub(super) fn ms(ms: u64) -> Duration {

@@ -184,7 +184,8 @@ impl Permit {
     /// and then admits waiting calls.
     pub fn on_success(&mut self) {
         let Some(grant) = &mut self.grant else { return };
-        let may_admit = self.admission.state.lock().scheduler.on_success(now(), grant);
+        let now = now();
+        let may_admit = self.admission.state.lock().scheduler.on_success(now, grant);
         if may_admit {
             self.admission.refresh();
         }

@@ -11,7 +11,6 @@ use crate::config::RateConfig;
 use crate::context::Lane;
 use crate::error::{Error, ErrorKind, Reason};
 use crate::schedule::{SchedulerSettings, Ticket};
-use tidegate_tokens::Demand;
 
 mod cancel;
 mod pools;
@@ -35,20 +34,7 @@ fn now() -> Instant {
 }
 
 fn ticket() -> Ticket {
-    Ticket {
-        tenant: "a".into(),
-        lane: Lane::Standard,
-        queued_at: now(),
-        deadline: now() + Duration::from_secs(600),
-        wait: None,
-        has_failed: false,
-        demand: Demand::default(),
-        forecast: Default::default(),
-        streams: false,
-        cost: 1.0,
-        wants: None,
-        charged: None,
-    }
+    Ticket::new("a".into(), now(), now() + Duration::from_secs(600))
 }
 
 fn ms(ms: u64) -> Duration {

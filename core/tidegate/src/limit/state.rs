@@ -9,10 +9,8 @@ use crate::admission::{Admission, BudgetSet, Permit};
 use crate::budget::RateBudgets;
 use crate::clock;
 use crate::config::TargetConfig;
-use crate::context::Lane;
 use crate::duration;
 use crate::error::Error;
-use crate::kv::Forecast;
 use crate::schedule::{SchedulerSettings, Ticket};
 use tidegate_tokens::Demand;
 
@@ -60,18 +58,10 @@ impl<J> LimitState<J> {
     pub(super) async fn acquire(&self, kind: CallKind) -> Result<Permit, Error> {
         let now = clock::now();
         let ticket = Ticket {
-            tenant: self.tenant.clone(),
-            lane: Lane::default(),
-            queued_at: now,
-            deadline: duration::after(now, self.longest),
             wait: self.wait,
-            has_failed: false,
             demand: Demand { input: kind.input, output: kind.output, ..Demand::default() },
-            forecast: Forecast::default(),
             streams: kind.streams,
-            cost: 1.0,
-            wants: None,
-            charged: None,
+            ..Ticket::new(self.tenant.clone(), now, duration::after(now, self.longest))
         };
         let mut permit = self.admission.acquire(ticket).await?;
         permit.on_sent();

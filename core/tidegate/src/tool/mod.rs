@@ -37,13 +37,11 @@ use crate::context::{Chain, Context};
 use crate::duration;
 use crate::error::{Error, ErrorKind, Reason};
 use crate::identify::task_of;
-use crate::kv::Forecast;
 use crate::metrics::{Metrics, ToolMetrics};
 use crate::schedule::{SchedulerSettings, Ticket, WaitExplanation};
 use crate::snapshot::ToolSnapshot;
 use crate::target::Target;
 use crate::unknown_name::unknown_name;
-use tidegate_tokens::Demand;
 
 /// Maximum wait of a request for a tool whose context has no deadline: 24 h.
 const MAX_WAIT: Duration = Duration::from_secs(24 * 3600);
@@ -115,20 +113,15 @@ impl Tools {
         let tool = self.tools.get(name).ok_or_else(|| self.unknown(name))?;
         let now = clock::now();
         let ticket = Ticket {
-            tenant,
             lane: context.lane,
-            queued_at: now,
-            deadline: context
-                .deadline
-                .map_or(now + MAX_WAIT, |at| at.into_std().min(duration::after(now, duration::MAX))),
             wait: tool.wait,
-            has_failed: false,
-            demand: Demand::default(),
-            forecast: Forecast::default(),
-            streams: false,
-            cost: 1.0,
-            wants: None,
-            charged: None,
+            ..Ticket::new(
+                tenant,
+                now,
+                context
+                    .deadline
+                    .map_or(now + MAX_WAIT, |at| at.into_std().min(duration::after(now, duration::MAX))),
+            )
         };
         let while_held = HeldModelSlots::new(&self.task_slots, task_of(context), yield_slot);
         let holds = context.holds.clone();
