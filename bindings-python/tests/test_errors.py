@@ -154,6 +154,13 @@ async def test_failures_are_responses_under_an_unwrapped_sdk(name: str) -> None:
         await http.post(closed_port(), content=b"{}")
 
 
+@pytest.mark.parametrize("name", INSTALLED)
+async def test_port_out_of_range_is_a_failed_connect(name: Any) -> None:
+    http = tidegate.Gate(defaults=ONCE).httpx_async_client(family=name)
+    with pytest.raises(module(name).ConnectError, match="invalid port number"):
+        await http.post("http://127.0.0.1:123456/v1/chat/completions", content=b"{}")
+
+
 @pytest.mark.parametrize(("mode", "requests"), [("enforce", 1), ("observe", 2)])
 async def test_observe_mode_keeps_the_retries_of_the_sdk(mode: Any, requests: int, upstream: Upstream) -> None:
     upstream.handler = hang_up

@@ -267,7 +267,7 @@ fn from_reqwest(error: reqwest::Error) -> Error {
     }
     let kind = if error.is_connect() && error.is_timeout() {
         ErrorKind::ConnectTimeout
-    } else if error.is_connect() {
+    } else if cannot_connect(&error) {
         ErrorKind::Connect
     } else if error.is_builder() {
         ErrorKind::Request
@@ -285,6 +285,15 @@ fn from_reqwest(error: reqwest::Error) -> Error {
         Some(why) if is_local(why) => described.with_local_cause(),
         _ => described,
     }
+}
+
+/// Returns `true` if no connection was opened, or if none can be, because the port of the URL is
+/// above 65,535. As in other clients, that is a failure to connect and not a malformed request.
+fn cannot_connect(error: &reqwest::Error) -> bool {
+    let is_invalid_port = |cause: &(dyn std::error::Error + 'static)| {
+        cause.downcast_ref() == Some(&url::ParseError::InvalidPort)
+    };
+    error.is_connect() || sources(error).any(is_invalid_port)
 }
 
 /// Returns `true` if the peer refused or reset the connection attempt.
@@ -314,7 +323,7 @@ fn sources<'a>(error: &'a reqwest::Error) -> impl Iterator<Item = &'a (dyn std::
 
 /// Returns the error and its causes as text, without the URL, whose query may contain a key.
 fn describe(error: &reqwest::Error) -> String {
-    let what = if error.is_connect() {
+    let what = if cannot_connect(error) {
         "cannot connect"
     } else if error.is_builder() {
         "the request cannot be sent"
