@@ -40,14 +40,13 @@ export async function readBody(request: Request, given: GivenBody): Promise<Payl
 
 /**
  * Returns the approximate size of a body in bytes, or undefined if the size is known only after
- * reading. For `URLSearchParams`, returns the number of parameters.
+ * reading.
  */
 function sizeOf(given: GivenBody): number | undefined {
   if (typeof given === "string") return given.length;
   if (given instanceof ArrayBuffer || ArrayBuffer.isView(given)) return given.byteLength;
   if (given instanceof Blob) return given.size;
-  if (given instanceof URLSearchParams) return given.size;
-  if (given instanceof FormData) {
+  if (given instanceof FormData || given instanceof URLSearchParams) {
     let size = 0;
     for (const [name, value] of given) {
       size += name.length + (typeof value === "string" ? value.length : value.size);
