@@ -16,10 +16,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import httpx2
-from tidegate._transport.kept import Inner
 
 import tidegate
 from tidegate._transport import family_of
+from tidegate._transport.clients import _new_transport
+from tidegate._transport.custom_transport import ClientTransports
 
 if TYPE_CHECKING:
     import pytest
@@ -98,9 +99,9 @@ def _suited(cls: type, *, asynchronous: bool) -> type:
     return type(cls.__name__, (cls,), {handle.__name__: handle, "__module__": "httpx2"})
 
 
-def _gated(family: HttpxFamily, *, asynchronous: bool, inner: Inner | None) -> Any:
+def _gated(family: HttpxFamily, *, asynchronous: bool, custom: ClientTransports | None) -> Any:
     gate = tidegate.Gate(mode=_RUN.mode)
-    ours = family.transport(gate._native, asynchronous=asynchronous, wrapped=False, inner=inner)
+    ours = _new_transport(gate._native, family, asynchronous=asynchronous, sdk=None, custom=custom)
     ours.__class__ = _suited(type(ours), asynchronous=asynchronous)
     ours._pool = _Pool(gate)
     return ours
@@ -116,9 +117,9 @@ def _replace(cls: Any, *, asynchronous: bool) -> None:
     @functools.wraps(stock)
     def init_transport(self: Any, *args: Any, **kwargs: Any) -> Any:
         family, own = family_of(self), stock(self, *args, **kwargs)
-        if family is None or type(own) not in _PLAIN or family.own_tls(own._pool._ssl_context):
+        if family is None or type(own) not in _PLAIN or family.custom_tls_settings(own._pool._ssl_context):
             return own
-        return _gated(family, asynchronous=asynchronous, inner=None)
+        return _gated(family, asynchronous=asynchronous, custom=None)
 
     cls._init_transport = init_transport
 
@@ -135,8 +136,8 @@ def _keep(cls: Any, *, asynchronous: bool) -> None:
         stock(self, *args, **kwargs)
         family = family_of(self)
         if family is not None:
-            inner = Inner(copy.copy(self), owned=True)
-            self._transport = _gated(family, asynchronous=asynchronous, inner=inner)
+            custom = ClientTransports(copy.copy(self), owned=True)
+            self._transport = _gated(family, asynchronous=asynchronous, custom=custom)
 
     cls.__init__ = init
 
