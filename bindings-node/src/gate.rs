@@ -214,7 +214,8 @@ impl Gate {
     /// request is malformed.
     ///
     /// `headers` has two lines for each header: `name\nvalue\n`. `wrapped` is `true` if the retries
-    /// of the calling SDK are switched off.
+    /// of the calling SDK are switched off. `max_attempts` is the maximum number of attempts that
+    /// the SDK was configured with. If it is undefined, the configuration of the gate applies.
     ///
     /// If `custom_fetch` is undefined, the native transport makes the exchanges of the call.
     /// Otherwise the caller's own fetch makes them, and each request for an exchange is also
@@ -233,6 +234,7 @@ impl Gate {
         upload: Option<&Upload>,
         context: Option<&Context>,
         wrapped: bool,
+        max_attempts: Option<u32>,
         custom_fetch: Option<bool>,
     ) -> Result<Either<u32, Failure>> {
         let body = match (upload, body) {
@@ -242,7 +244,8 @@ impl Gate {
             (None, Some(Either::B(bytes))) => body_in_memory(bytes.to_vec()),
             (None, None) => RequestBody::default(),
         };
-        let mut request = match request::request(&method, &url, &headers.0, body, resolve(context)) {
+        let context = tidegate::Context { max_attempts, ..resolve(context) };
+        let mut request = match request::request(&method, &url, &headers.0, body, context) {
             Ok(request) => request,
             Err(error) => return Ok(Either::B(Failure::from(&error))),
         };

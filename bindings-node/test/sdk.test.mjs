@@ -43,6 +43,22 @@ test("wrap returns a copy with the client's settings and without its retries", a
   assert.equal(Object.values(gate.snapshot().targets)[0].attempts, 2);
 });
 
+for (const [options, attempts] of [
+  [{}, 3],
+  [{ maxRetries: 0 }, 1],
+  [{ maxRetries: 6 }, 7],
+]) {
+  test(`the gate makes ${attempts} attempts for a client with ${JSON.stringify(options)}`, async (t) => {
+    const up = await upstream(t, json({}, 500));
+    const defaults = { retry: { attempts: 3, base: "1ms", max: "2ms" } };
+    const client = new Gate({ defaults }).wrap(openai(up, options));
+    await assert.rejects(ask(client), OpenAI.InternalServerError);
+    assert.equal(up.exchanges.length, attempts);
+    await assert.rejects(ask(new Gate({ defaults }).wrap(client)), OpenAI.InternalServerError);
+    assert.equal(up.exchanges.length, 2 * attempts);
+  });
+}
+
 test("wrap keeps the settings of an Azure client", async (t) => {
   const up = await upstream(t, json(CHAT));
   const client = new Gate().wrap(

@@ -9,7 +9,7 @@ import type { Config, ReplicaConfig } from "./config.js";
 import { type Context, deriveContext, runInContext } from "./context.js";
 import { argumentError, errorFrom } from "./errors.js";
 import type { Explanation } from "./explain.js";
-import { customFetchOf, type FetchSettings, fetchThroughGate, fetchWithoutGate } from "./fetch/index.js";
+import { customFetchOf, type FetchSettings, fetchThroughGate, fetchWithoutGate, sdkRetriesOf } from "./fetch/index.js";
 import type { Fetch } from "./fetch/platform-types.js";
 import { type MapFunction, type MapOptions, type MapResult, mapItems } from "./map.js";
 import { type Failure, type NativeGate, native } from "./native.js";
@@ -17,7 +17,7 @@ import type { WaitOptions } from "./slot-wait.js";
 import type { CallRecord, Snapshot } from "./snapshot.js";
 import { runWithSlot, type TargetSlot } from "./target-slot.js";
 import { acquireTool, type ToolOptions, type ToolSlot } from "./tool-slot.js";
-import { copyClient, fetchOf } from "./wrap.js";
+import { copyClient, fetchOf, retriesOf } from "./wrap.js";
 
 /** The configuration of a gate, and a custom fetch. */
 export interface GateOptions extends Config {
@@ -109,7 +109,7 @@ export class Gate {
     this.#transport = fetch ?? "auto";
     this.fetch = this.#native.canBypass
       ? fetchWithoutGate(fetch)
-      : fetchThroughGate(this.#native, { wrapped: false, transport: this.#transport });
+      : fetchThroughGate(this.#native, { sdk: undefined, transport: this.#transport });
   }
 
   /**
@@ -140,8 +140,11 @@ export class Gate {
    * other than undici's default (`setGlobalDispatcher`, `NODE_USE_ENV_PROXY`). The original client
    * is not changed.
    *
-   * The gate retries instead of the SDK, so `maxRetries` of the copy is 0. In mode `observe` the
-   * SDK keeps its retries. In mode `off` the copy has your retries and your fetch, unless a target
+   * The gate retries instead of the SDK, so `maxRetries` of the copy is 0. If your client has
+   * another `maxRetries` than the SDK's default of 2, the gate makes at most one attempt more than
+   * that number for each call; otherwise the target's `retry.attempts` applies. Setting
+   * `maxRetries` at the copy or for one request has no effect. In mode `observe` the SDK keeps its
+   * retries. In mode `off` the copy has your retries and your fetch, unless a target
    * is a pool: only the gate can resolve the address of a pool.
    *
    * @param client - The client.
@@ -156,7 +159,8 @@ export class Gate {
   wrap<Client extends object>(client: Client, { transport = "auto" }: WrapOptions = {}): Client {
     if (this.#native.canBypass) return copyClient(client, {});
     const own = this.#transport === "auto" ? customFetchOf(fetchOf(client)) : this.#transport;
-    const fetch = fetchThroughGate(this.#native, { wrapped: true, transport: transport === "native" ? "native" : own });
+    const sdk = sdkRetriesOf(fetchOf(client)) ?? retriesOf(client);
+    const fetch = fetchThroughGate(this.#native, { sdk, transport: transport === "native" ? "native" : own });
     // Only one layer may retry: attempts of nested retry loops multiply.
     return copyClient(client, this.mode === "enforce" ? { fetch, maxRetries: 0 } : { fetch });
   }

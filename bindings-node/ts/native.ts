@@ -143,6 +143,7 @@ export interface NativeGate {
     upload: NativeUpload | undefined,
     context: NativeContext | undefined,
     wrapped: boolean,
+    maxAttempts: number | undefined,
     /**
      * Undefined if the native transport makes the exchanges. Otherwise the caller's own fetch makes
      * them: true if it also streams the request body, false if the body is in `body`.

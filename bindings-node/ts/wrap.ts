@@ -3,11 +3,18 @@
  *
  * @module
  */
+import type { SdkRetries } from "./fetch/exchange.js";
 import type { Fetch } from "./fetch/platform-types.js";
+
+/** The default of `maxRetries` in the SDKs of OpenAI and Anthropic. */
+const DEFAULT_MAX_RETRIES = 2;
+/** The retries that stand for an infinite number. The retry budget and the deadline end the call. */
+const MOST_RETRIES = 1_000_000;
 
 interface Sdk {
   withOptions(options: SdkOptions): Sdk;
   fetch: unknown;
+  maxRetries?: number;
   apiVersion?: string;
   deploymentName?: string;
 }
@@ -38,6 +45,12 @@ export function copyClient<Client extends object>(client: Client, options: SdkOp
   // `withOptions` of Azure's client does not copy these settings.
   const azure = sdk.apiVersion === undefined ? {} : { apiVersion: sdk.apiVersion, deployment: sdk.deploymentName };
   return sdk.withOptions({ ...azure, ...options }) as Client & Sdk;
+}
+
+/** Returns the retries that the user has set at an SDK client. The SDKs' default counts as not set. */
+export function retriesOf(client: object): SdkRetries {
+  const { maxRetries = DEFAULT_MAX_RETRIES } = asSdkClient(client);
+  return { maxAttempts: maxRetries === DEFAULT_MAX_RETRIES ? undefined : Math.min(maxRetries, MOST_RETRIES) + 1 };
 }
 
 function asSdkClient(client: object): Sdk {

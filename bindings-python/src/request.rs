@@ -31,6 +31,9 @@ pub(crate) struct RequestParts<'py> {
     context: Option<Bound<'py, Context>>,
     /// `true` if the retries of the calling SDK are switched off.
     is_wrapped: bool,
+    /// The maximum number of attempts that the calling SDK was configured with. `None` if the
+    /// configuration of the gate applies.
+    max_attempts: Option<u32>,
     /// The number of the caller's asyncio task or thread; `None` if a callback of an event loop
     /// makes the call.
     task: Option<u64>,
@@ -41,9 +44,9 @@ pub(crate) struct RequestParts<'py> {
 impl<'py> RequestParts<'py> {
     /// Extracts the parts from the positional arguments of a call.
     pub(crate) fn read(arguments: &Bound<'py, PyTuple>) -> PyResult<Self> {
-        let (method, url, headers, body, read, pool, context, is_wrapped, task, proxies) =
+        let (method, url, headers, body, read, pool, context, is_wrapped, max_attempts, task, proxies) =
             arguments.extract()?;
-        Ok(Self { method, url, headers, body, read, pool, context, is_wrapped, task, proxies })
+        Ok(Self { method, url, headers, body, read, pool, context, is_wrapped, max_attempts, task, proxies })
     }
 
     /// Returns which failures of this request end with a response instead of an error.
@@ -74,7 +77,8 @@ impl<'py> RequestParts<'py> {
             remove_redundant_host(&mut request);
         }
         request.extensions_mut().insert(timeouts);
-        request.extensions_mut().insert(resolve(self.context.as_ref(), self.task));
+        let context = resolve(self.context.as_ref(), self.task);
+        request.extensions_mut().insert(tidegate::Context { max_attempts: self.max_attempts, ..context });
         if let Some(proxies) = &self.proxies {
             request.extensions_mut().insert(proxies.get().0.clone());
         }

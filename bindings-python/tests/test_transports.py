@@ -33,6 +33,18 @@ async def test_encoded_bytes_are_not_changed(name: str, upstream: Upstream, gate
             assert b"".join(response.iter_raw()) == PACKED
 
 
+@pytest.mark.parametrize("mode", ["enforce", "off"])
+async def test_transport_of_the_gate_in_a_client_of_the_user(name: str, upstream: Upstream, mode: Any) -> None:
+    upstream.handler = answer({"a": 1})
+    gate = tidegate.Gate(mode=mode)
+    async with module(name).AsyncClient(transport=gate.httpx_async_transport(family=name)) as http:
+        assert (await http.get(upstream.url)).json() == {"a": 1}
+    with module(name).Client(transport=gate.httpx_transport(family=name)) as sync:
+        assert sync.get(upstream.url).json() == {"a": 1}
+    through = sum(target["attempts"] for target in gate.snapshot()["targets"].values())
+    assert through == (2 if mode == "enforce" else 0)
+
+
 async def test_client_follows_redirects(name: str, upstream: Upstream, gate: tidegate.Gate) -> None:
     async def redirect(exchange: Exchange) -> None:
         if exchange.path == "/to":

@@ -41,6 +41,49 @@ def test_only_enforce_mode_disables_the_retries_of_the_sdk(mode: Any) -> None:
     assert wrapped.max_retries == 5
 
 
+@pytest.mark.parametrize(
+    ("settings", "attempts"),
+    [({}, 3), ({"max_retries": 0}, 1), ({"max_retries": 1}, 2), ({"max_retries": 6}, 7)],
+)
+def test_number_of_attempts_is_that_of_the_client(upstream: Upstream, settings: dict[str, int], attempts: int) -> None:
+    upstream.handler = answer({}, 500)
+    retry = {"attempts": 3, "base": "1ms", "max": "2ms"}
+    gate = tidegate.Gate(defaults={"retry": retry})
+    client = gate.wrap(openai.OpenAI(base_url=upstream.url, api_key="k", **settings))
+    rewrapped = tidegate.Gate(defaults={"retry": retry}).wrap(client)
+    for wrapped in (client, rewrapped):
+        upstream.exchanges.clear()
+        with pytest.raises(openai.InternalServerError):
+            ask(wrapped)
+        assert len(upstream.exchanges) == attempts
+
+
+def test_many_retries_end_at_the_retry_budget(upstream: Upstream) -> None:
+    upstream.handler = answer({}, 500)
+    gate = tidegate.Gate(defaults={"retry": {"base": "1ms", "max": "2ms", "reserve": 5, "ratio": 0}})
+    with pytest.raises(openai.InternalServerError):
+        ask(gate.wrap(openai.OpenAI(base_url=upstream.url, api_key="k", max_retries=10**12)))
+    assert len(upstream.exchanges) == 6
+
+
+class Proxy:
+    """Adds a method to an SDK client, as instructor does, and passes on everything else."""
+
+    def __init__(self, client: openai.OpenAI) -> None:
+        self.client = client
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.client, name)
+
+    def create_typed(self) -> None:
+        """Stands for what the proxy adds."""
+
+
+def test_object_around_a_client_is_rejected_instead_of_unpacked(gate: tidegate.Gate) -> None:
+    with pytest.raises(TypeError, match=r"Proxy.*It contains an SDK client: wrap that client"):
+        gate.wrap(Proxy(openai.OpenAI(api_key="k")))
+
+
 @pytest.mark.parametrize("name", httpx_packages_of_openai())
 def test_off_mode_bypasses_the_gate(name: str, upstream: Upstream, monkeypatch: Any) -> None:
     monkeypatch.setenv("TIDEGATE", "off")

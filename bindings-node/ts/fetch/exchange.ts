@@ -50,13 +50,22 @@ export interface ExchangeRequest {
   upload: NativeUpload | undefined;
   /** The caller's signal, whose abort ends the call; undefined if there is none. */
   signal: AbortSignal | undefined;
-  /** `true` if the fetch belongs to an SDK whose retries are switched off. */
-  wrapped: boolean;
+  /** The retries of the wrapped SDK that makes the call; undefined for other callers. */
+  sdk: SdkRetries | undefined;
   /**
    * The call whose exchanges the caller's own fetch makes; undefined if the native transport makes
    * them.
    */
   customFetch: CustomFetchCall | undefined;
+}
+
+/** The retries of an SDK, which the gate makes in its place. */
+export interface SdkRetries {
+  /**
+   * Maximum number of attempts of a call, including the first, that the user has set at the SDK's
+   * client. Undefined if the client has the SDK's default: the configuration of the gate applies.
+   */
+  maxAttempts: number | undefined;
 }
 
 /**
@@ -88,7 +97,7 @@ class Exchange implements Waiter, Abortable {
     this.#customFetch = customFetch;
   }
 
-  start(gate: NativeGate, { method, url, headers, body, upload, wrapped }: ExchangeRequest): void {
+  start(gate: NativeGate, { method, url, headers, body, upload, sdk }: ExchangeRequest): void {
     // The signal may be aborted between the hops of a redirect.
     if (this.#signal?.aborted === true) {
       this.#reject(this.#signal.reason);
@@ -103,7 +112,8 @@ class Exchange implements Waiter, Abortable {
       body,
       upload,
       currentContext(),
-      wrapped,
+      sdk !== undefined,
+      sdk?.maxAttempts,
       this.#customFetch?.hasStreamedBody,
     );
     if (typeof started !== "number") {

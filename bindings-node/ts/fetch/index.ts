@@ -8,14 +8,15 @@ import { anySignal } from "../abort-signal.js";
 import { currentSignal } from "../context.js";
 import type { NativeGate } from "../native.js";
 import { hasCustomGlobalDispatcher } from "./dispatcher.js";
+import type { SdkRetries } from "./exchange.js";
 import type { Fetch, FetchInit, FetchInput } from "./platform-types.js";
 import { isNotHttp, readRequest, urlOf } from "./request.js";
 import { sendByCustomFetch, sendNatively } from "./send.js";
 
 /** The settings of a fetch that a gate creates. */
 export interface FetchSettings {
-  /** `true` if the fetch belongs to an SDK whose retries are switched off. */
-  wrapped: boolean;
+  /** The retries of the SDK that the fetch belongs to; undefined if it belongs to no wrapped SDK. */
+  sdk: SdkRetries | undefined;
   /**
    * What makes the exchanges: `native` (the gate's own transport), a custom fetch, or `auto` (the
    * gate's transport, unless the call or the process has a custom undici dispatcher).
@@ -53,6 +54,17 @@ const currentPlatformFetch: Fetch = (input, init) => {
  */
 const transports = new WeakMap<Fetch, FetchSettings["transport"]>();
 
+/** The retries of the wrapped SDK that each fetch of a gate belongs to. */
+const sdks = new WeakMap<Fetch, SdkRetries>();
+
+/**
+ * Returns the retries with which a client was wrapped before, or undefined if its fetch is not that
+ * of a wrapped client.
+ */
+export function sdkRetriesOf(fetch: Fetch): SdkRetries | undefined {
+  return sdks.get(fetch);
+}
+
 /**
  * Returns a fetch that bypasses the gate.
  *
@@ -68,7 +80,7 @@ export function fetchWithoutGate(own: Fetch | undefined): Fetch {
  * Returns a fetch that sends HTTP requests through the gate. Requests to other URLs, such as
  * `data:`, bypass the gate.
  */
-export function fetchThroughGate(gate: NativeGate, { wrapped, transport }: FetchSettings): Fetch {
+export function fetchThroughGate(gate: NativeGate, { sdk, transport }: FetchSettings): Fetch {
   const fetch = async (input: FetchInput, init?: FetchInit): Promise<Response> => {
     const url = urlOf(input);
     const own = typeof transport === "function" ? transport : undefined;
@@ -78,14 +90,15 @@ export function fetchThroughGate(gate: NativeGate, { wrapped, transport }: Fetch
     const request = read instanceof Promise ? await read : read;
     request.signal = anySignal(request.signal, currentSignal());
     if (request.signal?.aborted === true) throw request.signal.reason;
-    if (own !== undefined) return sendByCustomFetch(gate, request, wrapped, own);
+    if (own !== undefined) return sendByCustomFetch(gate, request, sdk, own);
     // The dispatcher belongs to the platform's fetch, even if the global fetch was replaced since.
     if (transport === "auto" && (request.init?.dispatcher !== undefined || hasCustomGlobalDispatcher())) {
-      return sendByCustomFetch(gate, request, wrapped, platformFetch);
+      return sendByCustomFetch(gate, request, sdk, platformFetch);
     }
-    return sendNatively(gate, request, wrapped);
+    return sendNatively(gate, request, sdk);
   };
   transports.set(fetch as Fetch, transport);
+  if (sdk !== undefined) sdks.set(fetch as Fetch, sdk);
   return fetch as Fetch;
 }
 

@@ -6,7 +6,7 @@
 import type { NativeGate } from "../native.js";
 import { decodeBody } from "./content-encoding.js";
 import { CustomFetchCall, originalHeaders } from "./custom-fetch.js";
-import { type ResponseHead, sendExchange } from "./exchange.js";
+import { type ResponseHead, type SdkRetries, sendExchange } from "./exchange.js";
 import { checkNoConnectionHeaders, requestLines, toLines } from "./header-lines.js";
 import type { Fetch } from "./platform-types.js";
 import { followRedirect, isRedirect } from "./redirect.js";
@@ -23,13 +23,17 @@ const MAX_REDIRECTS = 20;
 /**
  * Sends a call through the native transport. Follows redirects and decodes the response body.
  *
- * @param wrapped - `true` if an SDK whose retries are switched off makes the call.
+ * @param sdk - The retries of the wrapped SDK that makes the call; undefined for other callers.
  */
-export async function sendNatively(gate: NativeGate, request: FetchRequest, wrapped: boolean): Promise<Response> {
+export async function sendNatively(
+  gate: NativeGate,
+  request: FetchRequest,
+  sdk: SdkRetries | undefined,
+): Promise<Response> {
   let current = request;
   let crossOrigin = false;
   for (let hops = 0; ; hops++) {
-    const head = await sendOnce(gate, current, wrapped);
+    const head = await sendOnce(gate, current, sdk);
     try {
       const next = isRedirect(head.status) ? followRedirect(current, head) : undefined;
       if (next === undefined)
@@ -45,7 +49,7 @@ export async function sendNatively(gate: NativeGate, request: FetchRequest, wrap
   }
 }
 
-function sendOnce(gate: NativeGate, request: FetchRequest, wrapped: boolean): Promise<ResponseHead> {
+function sendOnce(gate: NativeGate, request: FetchRequest, sdk: SdkRetries | undefined): Promise<ResponseHead> {
   const { url, method, headers, payload, signal } = request;
   checkNoConnectionHeaders(headers);
   const sent = {
@@ -53,7 +57,7 @@ function sendOnce(gate: NativeGate, request: FetchRequest, wrapped: boolean): Pr
     url: hrefOf(url),
     headers: requestLines(headers, url.protocol === "https:", contentLength(request)),
     signal,
-    wrapped,
+    sdk,
     customFetch: undefined,
   };
   if (payload === undefined || typeof payload === "string" || payload instanceof Uint8Array) {
@@ -65,13 +69,13 @@ function sendOnce(gate: NativeGate, request: FetchRequest, wrapped: boolean): Pr
 /**
  * Sends a call through a custom fetch, which itself follows redirects and decodes bodies.
  *
- * @param wrapped - `true` if an SDK whose retries are switched off makes the call.
+ * @param sdk - The retries of the wrapped SDK that makes the call; undefined for other callers.
  * @param own - The custom fetch.
  */
 export async function sendByCustomFetch(
   gate: NativeGate,
   request: FetchRequest,
-  wrapped: boolean,
+  sdk: SdkRetries | undefined,
   own: Fetch,
 ): Promise<Response> {
   const { url, method, headers, payload, signal } = request;
@@ -83,7 +87,7 @@ export async function sendByCustomFetch(
     body: typeof payload === "string" || payload instanceof Uint8Array ? payload : undefined,
     upload: undefined,
     signal,
-    wrapped,
+    sdk,
     customFetch,
   });
   const parts = { ...responseParts(head, request), redirected: false, crossOrigin: false };

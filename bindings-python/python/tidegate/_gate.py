@@ -14,7 +14,7 @@ from tidegate._explain import Explanation
 from tidegate._map import Map
 from tidegate._target_slot import TargetSlot
 from tidegate._tool import Tool
-from tidegate._transport import FamilyName, TransportName, family_or_default, new_client
+from tidegate._transport import FamilyName, TransportName, family_or_default, new_client, new_transport
 from tidegate._wrap import wrap
 
 if TYPE_CHECKING:
@@ -119,8 +119,12 @@ class Gate:
         keeps its event hooks, auth, headers, cookies, parameters and redirects. The original client
         is not changed.
 
-        The gate retries instead of the SDK, so `max_retries` of the copy is 0. In mode `observe`
-        the SDK keeps its retries. In mode `off` the copy has your transport, retries and timeouts,
+        The gate retries instead of the SDK, so `max_retries` of the copy is 0. If your client has
+        another `max_retries` than the SDK's default, the gate makes at most one attempt more than
+        that number for each call; otherwise the target's `retry.attempts` applies. Setting
+        `max_retries` at the copy or for one request has no effect. Middleware of the SDK runs once
+        for each call, because the attempts are made below it. In mode `observe` the SDK keeps its
+        retries. In mode `off` the copy has your transport, retries and timeouts,
         and bypasses the gate unless a target is a pool: only the gate can resolve the address of a
         pool.
 
@@ -229,6 +233,61 @@ class Gate:
 
         """
         return new_client(self._native, family_or_default(family), kwargs, asynchronous=True)
+
+    def httpx_transport(self, *, family: FamilyName | None = None) -> Any:
+        """Returns a synchronous httpx transport that sends requests through this gate.
+
+        Use it for libraries that accept a transport, or that create their httpx client themselves
+        with arguments of yours. If a library accepts a client, `httpx_client` has better timeouts:
+        httpx's default of 5 s also limits the wait for a slot and the time to the first token.
+
+        The gate opens the connections, with the proxies and CA bundles of the environment.
+        Rejections and failures are as with `httpx_client`. In mode `off`, the transport is httpx's
+        own, unless a target is a pool. Closing the transport closes no connection of the gate.
+
+        Args:
+            family: The package: `httpx2` or `httpx`. Default: `httpx2` if it is installed,
+                otherwise `httpx`.
+
+        Returns:
+            The transport. Its type is `Any`, because it depends on the installed package.
+
+        Raises:
+            ImportError: If neither package is installed.
+            ConfigError: If a proxy variable of the environment cannot be used.
+
+        Example:
+            ```python
+            import httpx
+
+            http = httpx.Client(transport=gate.httpx_transport(family="httpx"), timeout=600)
+            ```
+
+        """
+        return new_transport(self._native, family_or_default(family), asynchronous=False)
+
+    def httpx_async_transport(self, *, family: FamilyName | None = None) -> Any:
+        """Returns an asynchronous httpx transport that sends requests through this gate.
+
+        Args:
+            family: As in `httpx_transport`.
+
+        Returns:
+            The transport. Its type is `Any`, because it depends on the installed package.
+
+        Raises:
+            ImportError: If neither package is installed.
+            ConfigError: If a proxy variable of the environment cannot be used.
+
+        Example:
+            ```python
+            import httpx
+
+            http = httpx.AsyncClient(transport=gate.httpx_async_transport(family="httpx"), timeout=600)
+            ```
+
+        """
+        return new_transport(self._native, family_or_default(family), asynchronous=True)
 
     def tool(
         self,

@@ -39,7 +39,8 @@ __all__ = [
 ]
 
 # Method, URL, headers, body, read and pool timeout in seconds, context, whether the SDK's retries
-# are off, number of the task or thread, and proxy rules of the client. None as the body: the
+# are off, the maximum number of attempts that the SDK was configured with, number of the task or
+# thread, and proxy rules of the client. None as the body: the
 # client's own transport reads it.
 _Request: TypeAlias = tuple[
     str,
@@ -50,6 +51,7 @@ _Request: TypeAlias = tuple[
     float | None,
     Context | None,
     bool,
+    int | None,
     int | None,
     ProxyRules | None,
 ]

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from tidegate._langchain import is_langchain, wrap_clients
-from tidegate._transport import check_transport_name, family_of, wrap_client
+from tidegate._transport import SdkRetries, check_transport_name, family_of, wrap_client
 
 if TYPE_CHECKING:
     from tidegate import _native
     from tidegate._transport import TransportName
 
 Client = TypeVar("Client")
+
+# The maximum number of retries. The retry budget and the deadline end the call before.
+_MOST_RETRIES = 1_000_000
 
 _SUPPORTED_CLIENTS = (
     "gate.wrap supports the clients of openai and anthropic, and LangChain's ChatOpenAI. To any other library that "
@@ -32,14 +36,32 @@ def wrap(gate: _native.Gate, client: Client, transport: TransportName) -> Client
     sdk: Any = client
     http = getattr(sdk, "_client", None)
     family = family_of(http)
-    if family is None or not hasattr(sdk, "with_options"):
-        raise TypeError(f"cannot wrap {type(client).__module__}.{type(client).__name__}: {_SUPPORTED_CLIENTS}")
+    # A proxy object, such as instructor's, has the attributes of the client that it contains. A copy
+    # by `with_options` would lose what the proxy adds.
+    if family is None or not hasattr(type(sdk), "with_options"):
+        inside = "" if family is None else ". It contains an SDK client: wrap that client, and pass the copy"
+        raise TypeError(f"cannot wrap {type(client).__module__}.{type(client).__name__}: {_SUPPORTED_CLIENTS}{inside}")
     choice = check_transport_name(transport)
     if gate.can_bypass:
         untouched: Client = sdk.with_options()
         return untouched
-    http_client = wrap_client(gate, family, http, choice=choice)
+    http_client = wrap_client(gate, family, http, choice=choice, sdk=_retries_of(sdk))
     # Only one layer may retry: attempts of nested retry loops multiply.
     retries = {"max_retries": 0} if gate.mode == "enforce" else {}
     wrapped: Client = sdk.with_options(http_client=http_client, **retries)
     return wrapped
+
+
+def _retries_of(sdk: Any) -> SdkRetries:
+    """Returns the retries that the user has set at an SDK client.
+
+    The SDK's default counts as not set.
+    """
+    modules = (sys.modules.get(cls.__module__.partition(".")[0]) for cls in type(sdk).__mro__)
+    default = next((module.DEFAULT_MAX_RETRIES for module in modules if hasattr(module, "DEFAULT_MAX_RETRIES")), None)
+    return SdkRetries(None if sdk.max_retries == default else _max_attempts(sdk.max_retries))
+
+
+def _max_attempts(max_retries: float) -> int:
+    """Returns the number of attempts for a number of retries, which some SDKs allow to be infinite."""
+    return 1 + int(min(max(max_retries, 0), _MOST_RETRIES))

@@ -109,6 +109,9 @@ pub(crate) struct Identity {
     pub(crate) affinity: Option<Affinity>,
     /// The group of calls that the call belongs to. `None` if it is in no group.
     pub(crate) group: Option<CallGroup>,
+    /// Maximum number of attempts that the caller has set. `None` if the caller set none, so that
+    /// the target's `retry.attempts` applies.
+    pub(crate) max_attempts: Option<u32>,
 }
 
 /// Returns a number that is unique among the calls and the tool waits of this process.
@@ -234,6 +237,12 @@ impl Call {
     /// the default.
     pub(crate) fn has_own_deadline(&self) -> bool {
         self.0.has_own_deadline
+    }
+
+    /// Returns the maximum number of attempts that the caller has set, or `None` if the caller set
+    /// none.
+    pub(crate) fn max_attempts(&self) -> Option<u32> {
+        self.0.identity.max_attempts
     }
 
     pub(crate) fn timeouts(&self) -> &Timeouts {

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tidegate._context import current
 from tidegate._task_id import task_id
@@ -13,6 +13,20 @@ if TYPE_CHECKING:
     from tidegate._transport.custom_transport import ClientTransports
     from tidegate._transport.httpx_family import HttpxFamily
 
+
+class SdkRetries(NamedTuple):
+    """The retries of an SDK, which the gate makes in its place.
+
+    Attributes:
+        max_attempts: The maximum number of attempts of a call, including the first, that the user
+            has set at the SDK's client. None if the client has the SDK's default, so that the
+            configuration of the gate applies.
+
+    """
+
+    max_attempts: int | None
+
+
 _NO_LIMITS: dict[str, float | None] = {}
 
 
@@ -20,6 +34,8 @@ class TransportBase:
     """The settings of one httpx transport that sends requests through a gate.
 
     Attributes:
+        sdk: The retry settings of the SDK that the httpx client belongs to, or None if the client
+            belongs to no SDK whose retries are switched off.
         custom: Transports of the httpx client that open the connections, or None if the gate opens
             them.
         proxies: Proxy rules of the httpx client, or None if the rules of the gate apply.
@@ -30,7 +46,7 @@ class TransportBase:
         self,
         gate: _native.Gate,
         family: HttpxFamily,
-        wrapped: bool,
+        sdk: SdkRetries | None,
         custom: ClientTransports | None,
         proxies: _native.ProxyRules | None,
     ) -> None:
@@ -39,16 +55,16 @@ class TransportBase:
         Args:
             gate: The native gate that sends the requests.
             family: The package of the httpx client: `httpx` or `httpx2`.
-            wrapped: Whether the httpx client belongs to an SDK whose retries are switched off.
+            sdk: See the class.
             custom: See the class. If given, `proxies` must be None.
             proxies: See the class.
 
         """
+        self.sdk = sdk
         self.custom = custom
         self.proxies = proxies
         self._gate = gate
         self._family = family
-        self._wrapped = wrapped
 
     def _arguments(self, request: Any, body: Any) -> Any:
         """Returns the arguments of the native send functions for one httpx request.
@@ -64,7 +80,8 @@ class TransportBase:
             limits.get("read") if self.custom is None else total_timeout(limits),
             limits.get("pool"),
             current.get(),
-            self._wrapped,
+            self.sdk is not None,
+            None if self.sdk is None else self.sdk.max_attempts,
             task_id(),
             self.proxies,
         )

@@ -13,6 +13,7 @@ from tidegate._transport.sync_transport import GateTransport
 
 if TYPE_CHECKING:
     from tidegate import _native
+    from tidegate._transport.base import SdkRetries
     from tidegate._transport.httpx_family import HttpxFamily
 
 TransportName = Literal["auto", "keep", "native"]
@@ -72,14 +73,25 @@ def new_client(gate: _native.Gate, family: HttpxFamily, kwargs: dict[str, Any], 
     if own and choice == "native":
         raise TypeError(_native_conflict(", ".join(own)))
     if own or choice == "keep":
-        return _keep_transport(gate, family, make(**kwargs), wrapped=False, owned=True)
+        return _keep_transport(gate, family, make(**kwargs), sdk=None, owned=True)
     settings = {name: value for name, value in kwargs.items() if name not in _TRANSPORT_ARGUMENTS}
     proxies = gate.proxies(family.environment_mounts)
-    over = _new_transport(gate, family, asynchronous=asynchronous, wrapped=False, proxies=proxies)
+    over = _new_transport(gate, family, asynchronous=asynchronous, sdk=None, proxies=proxies)
     return make(transport=over, **settings)
 
 
-def wrap_client(gate: _native.Gate, family: HttpxFamily, client: Any, *, choice: TransportName) -> Any:
+def new_transport(gate: _native.Gate, family: HttpxFamily, *, asynchronous: bool) -> Any:
+    """Returns a new transport of the package that sends through the gate.
+
+    In mode `off`, returns the package's own transport, unless a target is a pool.
+    """
+    if gate.can_bypass:
+        return family.module.AsyncHTTPTransport() if asynchronous else family.module.HTTPTransport()
+    proxies = gate.proxies(family.environment_mounts)
+    return _new_transport(gate, family, asynchronous=asynchronous, sdk=None, proxies=proxies)
+
+
+def wrap_client(gate: _native.Gate, family: HttpxFamily, client: Any, *, choice: TransportName, sdk: SdkRetries) -> Any:
     """Returns a shallow copy of an httpx client whose requests go through the gate.
 
     The copy keeps the user's settings: hooks, auth, headers, cookies (the same jar), parameters,
@@ -91,6 +103,7 @@ def wrap_client(gate: _native.Gate, family: HttpxFamily, client: Any, *, choice:
         family: The package of the client.
         client: The client, which is not changed.
         choice: As in `Gate.wrap`.
+        sdk: The retries of the SDK client that `client` belongs to.
 
     Raises:
         TypeError: If `choice` is `native` and the transport has a setting that the gate does not
@@ -102,13 +115,13 @@ def wrap_client(gate: _native.Gate, family: HttpxFamily, client: Any, *, choice:
         raise ValueError("this client is closed: wrap an open client")
     present = client._transport  # noqa: SLF001 - mocks and plug-ins replace it here
     if isinstance(present, (GateTransport, AsyncGateTransport)):
-        return _rewrap(gate, family, client, present, choice=choice)
+        return _rewrap(gate, family, client, present, choice=choice, sdk=present.sdk or sdk)
     own = authorities_difference(gate, trust_env=client.trust_env) or _custom_settings(family, client)
     if own is not None and choice == "native":
         raise TypeError(_native_conflict(own))
     if own is not None or choice == "keep":
-        return _keep_transport(gate, family, client, wrapped=True, owned=False)
-    return _copy_with_transport(gate, family, client, wrapped=True, proxies=gate.proxies(family.environment_mounts))
+        return _keep_transport(gate, family, client, sdk=sdk, owned=False)
+    return _copy_with_transport(gate, family, client, sdk=sdk, proxies=gate.proxies(family.environment_mounts))
 
 
 def check_transport_name(choice: str) -> TransportName:
@@ -135,8 +148,14 @@ def _native_conflict(what: str) -> str:
     )
 
 
-def _rewrap(
-    gate: _native.Gate, family: HttpxFamily, client: Any, present: GateTransport | AsyncGateTransport, *, choice: str
+def _rewrap(  # noqa: PLR0913 - one argument a setting
+    gate: _native.Gate,
+    family: HttpxFamily,
+    client: Any,
+    present: GateTransport | AsyncGateTransport,
+    *,
+    choice: str,
+    sdk: SdkRetries,
 ) -> Any:
     """Returns a copy, for this gate, of an httpx client that sends through a gate already.
 
@@ -146,9 +165,7 @@ def _rewrap(
     if custom is not None:
         if choice == "native":
             raise TypeError(_native_conflict("a custom transport"))
-        return _copy_with_transport(
-            gate, family, client, wrapped=True, custom=ClientTransports(custom.client, owned=False)
-        )
+        return _copy_with_transport(gate, family, client, sdk=sdk, custom=ClientTransports(custom.client, owned=False))
     if choice == "keep":
         raise TypeError("this client has no transport of its own, because it was wrapped already: wrap the original")
     if present._gate.authorities != gate.authorities:  # noqa: SLF001
@@ -158,15 +175,17 @@ def _rewrap(
     proxies = present.proxies
     if proxies is None:
         proxies = gate.proxies(family.environment_mounts if client.trust_env else list)
-    return _copy_with_transport(gate, family, client, wrapped=True, proxies=proxies)
+    return _copy_with_transport(gate, family, client, sdk=sdk, proxies=proxies)
 
 
-def _keep_transport(gate: _native.Gate, family: HttpxFamily, client: Any, *, wrapped: bool, owned: bool) -> Any:
+def _keep_transport(
+    gate: _native.Gate, family: HttpxFamily, client: Any, *, sdk: SdkRetries | None, owned: bool
+) -> Any:
     """Returns a copy of an httpx client whose gate transport sends through the client's transports.
 
-    For `wrapped`, see `TransportBase`. If `owned`, the copy opens and closes `client`.
+    For `sdk`, see `TransportBase`. If `owned`, the copy opens and closes `client`.
     """
-    return _copy_with_transport(gate, family, client, wrapped=wrapped, custom=ClientTransports(client, owned=owned))
+    return _copy_with_transport(gate, family, client, sdk=sdk, custom=ClientTransports(client, owned=owned))
 
 
 def _copy_with_transport(gate: _native.Gate, family: HttpxFamily, client: Any, **settings: Any) -> Any:
@@ -186,7 +205,7 @@ def _new_transport(  # noqa: PLR0913 - one argument a setting
     family: HttpxFamily,
     *,
     asynchronous: bool,
-    wrapped: bool,
+    sdk: SdkRetries | None,
     custom: ClientTransports | None = None,
     proxies: _native.ProxyRules | None = None,
 ) -> Any:
@@ -198,7 +217,7 @@ def _new_transport(  # noqa: PLR0913 - one argument a setting
         kind = family.derive(AsyncGateTransport, "AsyncBaseTransport")
     else:
         kind = family.derive(GateTransport, "BaseTransport")
-    return kind(gate, family, wrapped, custom, proxies)
+    return kind(gate, family, sdk, custom, proxies)
 
 
 def _custom_settings(family: HttpxFamily, client: Any) -> str | None:

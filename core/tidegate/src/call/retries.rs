@@ -4,6 +4,7 @@
 use super::Call;
 use crate::budget::RetryToken;
 use crate::clock;
+use crate::config::RetryConfig;
 use tidegate_policy::outcome::AttemptOutcome;
 
 /// A request extension that marks a request that the layer above admission can send again.
@@ -47,6 +48,14 @@ impl Drop for RetryCharge {
 }
 
 impl Call {
+    /// Returns how failed attempts of the call are repeated: the target's settings, with the
+    /// maximum number of attempts that the caller has set, if any.
+    pub(crate) fn retry_config(&self) -> RetryConfig {
+        let configured = &self.target().config().retry;
+        let attempts = self.max_attempts().unwrap_or(configured.attempts);
+        RetryConfig { attempts, ..configured.clone() }
+    }
+
     /// Counts a failed attempt in the metrics, and stores its failure class for error messages.
     /// Does nothing if the upstream did not cause the failure.
     pub(crate) fn on_failed_attempt(&self, outcome: &AttemptOutcome) {

@@ -54,6 +54,9 @@ pub struct Context {
     pub call: Option<Arc<str>>,
     /// The group that counts the call while it waits. `None` (default): no group.
     pub group: Option<CallGroup>,
+    /// Maximum number of attempts of the call at each target, including the first, in place of the
+    /// target's setting `retry.attempts`. 0 counts as 1. `None` (default): that setting applies.
+    pub max_attempts: Option<u32>,
 }
 
 /// Maximum length in bytes of the tenant names and call labels that callers choose.

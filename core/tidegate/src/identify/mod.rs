@@ -160,6 +160,7 @@ impl Identify {
             task_slots: self.task_slots.clone().zip(task_of(context)),
             affinity,
             group: context.group.clone(),
+            max_attempts: context.max_attempts,
         };
         Call::new(identity, clock::now())
     }

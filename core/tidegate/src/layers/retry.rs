@@ -89,7 +89,7 @@ async fn make_attempts<S: InnerService>(
         attempts = failure.attempts;
         let Some(again) = spare else { return return_failure(&call, result, GiveUpReason::Unsafe) };
         let next = decide(
-            &call.target().config().retry,
+            &call.retry_config(),
             failure,
             || {
                 charge = RetryCharge::withdraw(&call);

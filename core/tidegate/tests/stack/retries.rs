@@ -36,6 +36,17 @@ async fn returned_failure_forbids_retries_and_is_otherwise_unchanged() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn caller_sets_the_number_of_attempts() {
+    for (max_attempts, expected) in [(None, 4), (Some(0), 1), (Some(1), 1), (Some(9), 9)] {
+        let (transport, seen) = upstream(|_, _, _| async { Ok(status(500, &[], "{}")) });
+        let mut request = chat(false);
+        request.extensions_mut().insert(Context { max_attempts, ..Context::default() });
+        let response = gate(transport, |t| t).client().call(request).await.unwrap();
+        assert_eq!((response.status().as_u16(), seen.attempts()), (500, expected));
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn permanent_failure_is_not_retried() {
     for (code, body) in [
         (400, "{}"),
