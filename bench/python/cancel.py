@@ -29,6 +29,9 @@ if TYPE_CHECKING:
 CALLS, TOGETHER = 400, 20
 #: Seconds until a call without headers has certainly reached the upstream.
 UNDER_WAY = 0.1
+#: The stages in which calls are cancelled: `head` (before headers), `stream` (while the next chunk
+#: is awaited), `between chunks` (while the reader of the stream is busy), and `group` (like
+#: `stream`, with several calls in one task group).
 STAGES = ("head", "stream", "between chunks", "group")
 #: The upstream's behaviour in each stage.
 PATHS = {"head": "head"}
@@ -37,7 +40,8 @@ PATHS = {"head": "head"}
 def through_sdk(client: openai.AsyncOpenAI) -> Call:
     """Returns a function that makes one call through an SDK client, and waits in a given stage.
 
-    The stage selects the end of the base URL, and so how far the upstream answers.
+    The stage is one of `STAGES`. It selects the end of the base URL, and so how far the upstream
+    answers.
     """
 
     async def call(stage: str, name: str, ready: Callable[[], None]) -> None:
@@ -54,7 +58,7 @@ def through_sdk(client: openai.AsyncOpenAI) -> Call:
 
 
 def through_httpx(client: httpx2.AsyncClient, url: str) -> Call:
-    """Returns a function that makes one call without an SDK, and waits in a given stage."""
+    """Returns a function that makes one call without an SDK, and waits in one of the `STAGES`."""
 
     async def call(stage: str, name: str, ready: Callable[[], None]) -> None:
         body = {"model": "small", "messages": MESSAGES, "stream": True}
@@ -69,9 +73,10 @@ def through_httpx(client: httpx2.AsyncClient, url: str) -> Call:
 
 
 async def cancelled(call: Call, stage: str, name: str) -> float:
-    """Starts a call with the id `name`, and cancels it when it has reached `stage`.
+    """Cancels a call in the given stage, and returns the time of the cancellation.
 
-    Returns the time of the cancellation on the monotonic clock, in seconds.
+    The time is in seconds on the monotonic clock. The call is started here, with the id `name`.
+    `stage` is one of `STAGES` other than `group`.
     """
     reached = asyncio.Event()
     task = asyncio.create_task(call(stage, name, reached.set))
@@ -120,10 +125,10 @@ async def never_begun(call: Call, url: str) -> int:
 
 
 async def measure(call: Call, url: str, stage: str) -> dict[str, Any]:
-    """Cancels `CALLS` calls in the given stage.
+    """Cancels `CALLS` calls in the given stage, and returns how fast the upstream saw the closes.
 
-    Returns the quantiles of the milliseconds until the upstream saw the close of a cancelled call,
-    and the number of calls whose close it did not see.
+    Returns the quantiles of the milliseconds from a cancellation until the upstream saw the close
+    of the call, and the number of calls whose close it did not see. `stage` is one of `STAGES`.
     """
     when: dict[str, float] = {}
     for batch in batches():

@@ -7,11 +7,11 @@ MODULE is a Python module with the list `PACKAGES`. For each package, one line i
     {"package", "loops", "stock": {SCENARIO: CELL}, "ours": {SCENARIO: CELL}, "in_flight"}
 
 A CELL is one call, or three in the scenario of three event loops. It has the `attempts` seen by the
-upstream, and `ended`: `answered`, `quietly` (a stream ended without an error), `cancelled`, `no way
-to` (the call cannot be cancelled), or the class of the exception. For a cancelled call, `closed` is
-when the upstream saw the close: `at once`, `when collected` (after a garbage collection) or
-`never`. `in_flight` is the gate's number of calls in flight afterwards. `loops` means that the
-framework's own retry loop was left on.
+upstream, and `ended`: `answered`, `quietly` (a truncated stream or a cancelled call ended without
+an error), `cancelled`, `no way to` (the call cannot be cancelled), or the class of the exception.
+For a cancelled call, `closed` is when the upstream saw the close: `at once`, `when collected`
+(after a garbage collection) or `never`. `in_flight` is the gate's number of calls in flight
+afterwards. `loops` means that the framework's own retry loop was left on.
 """
 
 from __future__ import annotations
@@ -82,7 +82,10 @@ async def called(client: TestedClient) -> None:
 
 
 async def cancel(client: TestedClient, where: str, arrived: Callable[[], Any]) -> str:
-    """Starts a call or a stream, cancels it, and returns how it ended: `cancelled` or `quietly`.
+    """Starts a call or a stream, cancels it, and returns `cancelled`, `quietly` or `no way to`.
+
+    `quietly` means that the call ended without an error despite the cancellation, and `no way to`
+    that the call cannot be cancelled (see `leave`). Other errors of the call are raised.
 
     With `where` `head`, the call is cancelled when the upstream has received it; with `stream`,
     when the first part of the stream has also arrived. `arrived` returns the requests that the

@@ -36,8 +36,9 @@ class Seen:
     """One request as the upstream recorded it.
 
     `at` is its arrival and `closed_at` the client's close of a stalled request, both in seconds on
-    the monotonic clock. `id` is the header `x-id`. `status` is the HTTP status of the answer, or
-    None without one.
+    the monotonic clock. `closed_at` is None while the client has not closed the request, and for
+    requests that are not stalled. `id` is the header `x-id`. `status` is the HTTP status of the
+    answer, or None without one.
     """
 
     path: str

@@ -6,7 +6,7 @@ use tidegate_sim::{Faults, SimConfig};
 use tidegate_test_servers::constant_steps;
 
 /// Returns the configuration of a simulator that answers a call of [`STEADY_TOKENS`] output tokens
-/// in about `service`, at any load.
+/// in about the duration `service`, at any load.
 ///
 /// A call begins at the next step of the simulated engine, and each step takes an eighth of
 /// `service`. So the answer takes between `service` and 9/8 of `service`.
@@ -15,6 +15,6 @@ pub(crate) fn steady(service: Duration, faults: Faults) -> SimConfig {
     SimConfig { attempt_log: 1_000_000, ..constant_steps(step_ms, faults) }
 }
 
-/// The number of output tokens of a call that [`steady`] answers in `service`. Each token takes one
-/// step of the engine.
+/// The number of output tokens that a call must have for the simulator of [`steady`] to answer it
+/// in about the given duration. Each token takes one step of the engine.
 pub(crate) const STEADY_TOKENS: u32 = 8;

@@ -11,9 +11,9 @@ pub struct MapWindow {
 }
 
 impl MapWindow {
-    /// Creates a window that allows at most `max_items` running items. `outer` is the context in
-    /// which the map was started. If that is an item of another map, the calls are also counted in
-    /// the group of the other map.
+    /// Creates the window of a map, which allows at most `max_items` running items. `outer` is the
+    /// context in which the map was started. Calls of the items are counted in the group of this
+    /// map and, if `outer` is the context of an item of another map, also in the group of that map.
     pub fn new(max_items: usize, outer: Option<&Context>) -> Self {
         let group = CallGroup::new(outer.and_then(|context| context.group.as_ref()));
         Self { window: Mutex::new(ItemWindow::new(max_items)), group }

@@ -9,10 +9,11 @@ use tidegate::{Client, Error, ErrorKind, RequestBody, ResponseBody};
 /// `x-should-retry: false`, so that an SDK does not retry the call.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum FailureMode {
-    /// Calls that the gate rejected, and calls whose deadline passed. Other failed calls return an
-    /// error.
+    /// Calls that the gate rejected, and calls whose deadline passed, return a response. Other
+    /// failed calls return an error.
     RespondToRejections,
-    /// All failed calls. Used for SDKs that would retry a call that fails with an error.
+    /// All failed calls return a response. Used for SDKs that would retry a call that fails with an
+    /// error.
     RespondToAll,
 }
 

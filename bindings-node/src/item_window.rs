@@ -14,9 +14,9 @@ pub struct Window(MapWindow);
 
 #[napi]
 impl Window {
-    /// Creates a window that allows at most `max_items` running items. `outer` is the context in
-    /// which the map was started. If that is an item of another map, the calls are also counted in
-    /// the group of the other map.
+    /// Creates the window of a map, which allows at most `max_items` running items. `outer` is the
+    /// context in which the map was started. Calls of the items are counted in the group of this
+    /// map and, if `outer` is the context of an item of another map, also in the group of that map.
     #[napi(constructor)]
     pub fn new(max_items: u32, outer: Option<&Context>) -> Self {
         let max_items = usize::try_from(max_items).unwrap_or(usize::MAX);

@@ -13,8 +13,9 @@ const ONCE = { defaults: { retry: { attempts: 1 } } };
 const ERROR = "error";
 
 /**
- * Opens a fetch with `open` in the environment of a test case, and returns for each URL whether the
- * fetch connects to a proxy (and to which one) or directly. Returns `ERROR` if `open` throws.
+ * Returns an object with a server for each URL of a test case: the proxy to which a fetch connects
+ * (`a` or `b`, with the credentials that the proxy receives), or `direct`. Opens the fetch with
+ * `open`, in the environment of the test case. Returns `ERROR` if `open` throws.
  */
 async function decisions(net, { env, urls = { "http://127.0.0.1:{port}/": "" } }, open) {
   const variables = Object.fromEntries(Object.entries(env).map(([name, value]) => [name, net.fill(value)]));

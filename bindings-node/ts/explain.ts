@@ -50,8 +50,8 @@ export interface Why {
   /** Seconds for which the call had waited in total when it was rejected. */
   waited: number;
   /**
-   * Expected seconds for which the call would still have waited; undefined if that time is not
-   * known.
+   * Expected seconds from the rejection until the call would have been admitted if it had not been
+   * rejected; undefined if that time is not known.
    */
   expected?: number;
   /** Number of calls that were ahead in the queue when the call was rejected. */

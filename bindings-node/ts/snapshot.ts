@@ -246,8 +246,9 @@ export interface LimitSnapshot {
   /** Number of times that the limit was increased so far. */
   raises: number;
   /**
-   * `true` if calls need more slots than the limit, although the limit was too high within the last
-   * minute or is at its minimum. The upstream then needs more replicas.
+   * `true` if two conditions hold. First, no slot is free, or the maximum number of calls await
+   * their first token. Second, the limit detected within the last minute that too many calls were
+   * in flight, even if the limit was already at its minimum. The upstream then needs more replicas.
    */
   saturated: boolean;
   /** The latest changes of the limit, oldest first. */

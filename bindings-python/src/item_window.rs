@@ -16,9 +16,9 @@ pub(crate) struct Window {
 
 #[pymethods]
 impl Window {
-    /// Creates a window that allows at most `max_items` running items. `outer` is the context in
-    /// which the map was started. If that is an item of another map, the calls are also counted in
-    /// the group of the other map.
+    /// Creates the window of a map, which allows at most `max_items` running items. `outer` is the
+    /// context in which the map was started. Calls of the items are counted in the group of this
+    /// map and, if `outer` is the context of an item of another map, also in the group of that map.
     #[new]
     #[pyo3(signature = (max_items, outer=None))]
     fn new(max_items: usize, outer: Option<&Bound<'_, Context>>) -> Self {

@@ -1,4 +1,4 @@
-"""Tests of the official client against a provider with budgets."""
+"""Tests of rate budgets with the `openai` client, at a simulator with limits per minute."""
 
 from __future__ import annotations
 

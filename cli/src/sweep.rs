@@ -70,8 +70,9 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     exit_status(&outcome, args.at_least)
 }
 
-/// Asks the user to confirm a sweep that costs money, or can use more than [`CONFIRM_ABOVE_TOKENS`].
-/// Returns `true` without asking if it does neither, or if there is no terminal.
+/// Returns `true` if the sweep may start. Asks the user first if the sweep can cost money, or can
+/// use more than [`CONFIRM_ABOVE_TOKENS`], and if standard input and standard error are terminals.
+/// Then returns `false` unless the user answers `y` or `yes`.
 fn confirm(plan: &Plan) -> Result<bool, Failure> {
     let costs = plan.money.as_ref().is_some_and(|money| money.most > 0.0);
     let tokens = plan.input_tokens.most + plan.output_tokens.most;

@@ -137,10 +137,7 @@ def item(thing, path: str) -> list[str]:
 
 
 def fields(thing) -> list[str]:
-    """Returns a Markdown list item for each public attribute of a class.
-
-    Attributes without a docstring are left out.
-    """
+    """Returns a Markdown list item for each documented public attribute of a class."""
     documented = [
         member
         for name, member in thing.members.items()

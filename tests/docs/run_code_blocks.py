@@ -1,6 +1,6 @@
 """Runs every code block of the documentation.
 
-    python tests/docs/blocks.py --tidegate COMMAND --node-modules FOLDER [PAGE ...]
+    python tests/docs/run_code_blocks.py --tidegate COMMAND --node-modules FOLDER [PAGE ...]
 
 The blocks of one page are run in order, in a folder of their own, against one simulated provider:
 

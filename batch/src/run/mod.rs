@@ -47,8 +47,9 @@ const MAX_EARLY_RECORDS: usize = 4_096;
 /// Options of a run.
 #[derive(Clone, Debug)]
 pub struct BatchOptions {
-    /// Base URL of the provider. If it has a path, the path must contain the version, as in
-    /// `https://api.example/v1`.
+    /// Base URL of the provider, to which the paths of the input lines are appended. If it has a
+    /// path, the path must contain the version, as in `https://api.example/v1`; the `/v1` of the
+    /// lines is then omitted.
     pub base: Uri,
     /// Headers of every request, such as the credential. Default none.
     pub headers: HeaderMap,

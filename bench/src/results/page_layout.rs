@@ -67,13 +67,14 @@ pub(super) struct Row {
     pub(super) beside: Vec<Beside>,
 }
 
-/// A value to compare with: a figure of a peer or of Tidegate, or a contrast (the value of a
-/// variant of Tidegate without the feature).
+/// A value in the column to the right of Tidegate's value. With `contrast`, it is the value of a
+/// variant of Tidegate without the feature. Otherwise, it is a figure of the peer `peer` or,
+/// without `peer`, a figure of Tidegate.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Beside {
     pub(super) label: String,
-    /// Name of the peer. If absent, `figure` is a figure of Tidegate.
+    /// Name of the peer whose figure is shown. `None`: a figure of Tidegate is shown.
     pub(super) peer: Option<String>,
     /// Pattern of the figure. Default: `figure` of the row.
     pub(super) figure: Option<String>,

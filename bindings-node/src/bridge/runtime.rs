@@ -65,7 +65,8 @@ pub(super) fn notify_virtual_time() {
     }
 }
 
-/// Waits until [`notify_virtual_time`] is called.
+/// Waits until a result is pushed to a queue, which [`notify_virtual_time`] reports. Returns at
+/// once if a result was pushed since the last wait. Used on virtual time only.
 pub(super) async fn result_pushed() {
     RESULT_PUSHED.notified().await;
 }

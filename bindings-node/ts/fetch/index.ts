@@ -25,8 +25,8 @@ export interface FetchSettings {
 }
 
 /**
- * The global fetch at the time when this module was loaded, which is assumed to be that of the
- * platform. Any other global fetch is a custom one.
+ * The platform's fetch: the global fetch at the time when this module was loaded, which is assumed
+ * not to have been replaced before. Any other fetch that no gate has created counts as custom.
  */
 const platformFetch = globalThis.fetch;
 

@@ -58,8 +58,8 @@ export function urlOf(input: FetchInput): URL | undefined {
  * Reads the arguments of `fetch`.
  *
  * @param url - The URL of `input`.
- * @returns The request itself if `readSimple` can read the arguments, otherwise a promise of the
- * request.
+ * @returns The request itself for the common arguments of SDKs: a URL, plain options, and a text
+ * body or none (`readSimple` states the exact rule). Otherwise a promise of the request.
  * @throws The `TypeError`s of the fetch standard: as rejections if the result is a promise.
  */
 export function readRequest(

@@ -80,7 +80,10 @@ export function ok(text?: string, options: Pace & { toolCalls?: readonly ToolCal
 }
 
 /**
- * Creates a successful answer whose text has the given chunks.
+ * Creates a successful answer whose text consists of the given chunks.
+ *
+ * If the request asks for a stream, each chunk is sent by itself. Otherwise, the answer has the
+ * whole text.
  *
  * @param chunks - Chunks of text.
  * @param pace - When the chunks arrive. Default: at once.

@@ -145,8 +145,8 @@ impl Clock {
         Threads::enter(work);
     }
 
-    /// Records that the calling thread no longer runs a function. Called after the function has
-    /// returned.
+    /// Clears the number of the function that [`Self::enter_thread`] recorded for the calling
+    /// thread. Called after the function has returned.
     #[staticmethod]
     fn leave_thread() {
         Threads::leave();

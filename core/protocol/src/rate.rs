@@ -167,10 +167,11 @@ fn count(value: &str) -> Option<u64> {
     (count >= 0.0).then_some(count as u64)
 }
 
-/// Returns the time from `now` until a budget is full again, or zero if that time has passed.
+/// Returns the time from `now` until a budget is full again. Returns zero if that moment has
+/// passed, and `None` if `value` cannot be read.
+///
 /// `value` is a duration, a time in RFC 3339, or a number. Numbers below 10^9 are seconds, numbers
-/// below 10^12 are Unix time in seconds, and larger ones are Unix time in milliseconds. Returns
-/// `None` for anything else.
+/// below 10^12 are Unix time in seconds, and larger ones are Unix time in milliseconds.
 fn reset(value: &str, now: SystemTime) -> Option<Duration> {
     let until = |then| time_formats::until(then, now);
     let unix = match time_formats::number(value) {

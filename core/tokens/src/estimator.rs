@@ -274,8 +274,9 @@ impl Estimator {
         (self.inputs.len(), self.outputs.len())
     }
 
-    /// Returns the values from which the input tokens are estimated for a tenant of a model, or for
-    /// the whole model if `tenant` is `None`.
+    /// Returns the values from which the input tokens of a call are estimated: the defaults,
+    /// blended with the values learned for the model and, unless `tenant` is `None`, with those
+    /// learned for the tenant of the model.
     fn input_model(&self, model: Option<&str>, tenant: Option<&str>) -> InputModel {
         let mut blend = COLD_INPUT;
         if let Some(known) = self.inputs.get((model, None::<&str>)) {

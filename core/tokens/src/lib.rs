@@ -60,6 +60,6 @@ pub const COLD_RATIO: f64 = 0.3;
 /// learned response. Higher than the mean of chat answers (200 to 500).
 pub const COLD_OUTPUT: u64 = 1_024;
 
-/// The expected input tokens of a call whose prompt is not known, to a model without a learned
-/// response: slots acquired by name, and calls with an unreadable body.
+/// The expected input tokens of a call whose prompt is not known (a slot acquired by name, or a
+/// call with an unreadable body), to a model without a learned response.
 pub const UNSEEN_INPUT: u64 = 1_024;

@@ -3,8 +3,8 @@
 use super::COLD_RATIO;
 use super::weighted_average::{DECAY, WARM_COUNT, own_weight};
 
-/// The minimum and the maximum tokens per byte of text. Tokenizers that fall back to bytes have at
-/// most one token per byte, and the maximum is a quarter above that.
+/// The minimum and the maximum of the learned tokens per byte of text. A tokenizer that falls back
+/// to bytes produces at most one token per byte, and the maximum allows a quarter more.
 const RATIO_RANGE: (f64, f64) = (1.0 / 64.0, 1.25);
 
 /// The maximum tokens that a server may add to each prompt, for example by a template or a preamble

@@ -37,10 +37,10 @@ struct AcceptedCall {
     tokens: f64,
 }
 
-/// Rates of the calls that the server accepted between two moments without credit. `calls` is the
-/// number of these calls.
+/// The rates at which the server accepted calls and tokens between two moments without credit.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct ObservedRate {
+    /// Number of calls accepted between the two moments.
     pub(super) calls: f64,
     /// Accepted calls per second.
     pub(super) per_second: f64,

@@ -27,8 +27,8 @@ const TRUSTED_CALLS: f64 = 100.0;
 /// Number of calls that must have been accepted between the first and the last moment without
 /// credit for a preliminary answer.
 const MIN_CALLS: f64 = 15.0;
-/// The answer counts as stable in a round, which is a drain step and a step at the answer, if it
-/// changes by at most this share of itself.
+/// Maximum change of the answer, as a share of the new answer, at which the answer counts as stable
+/// in a round. A round is a drain step and a step at the answer.
 const STABLE_CHANGE: f64 = 0.04;
 /// Number of rounds after which the search ends even if the answer is not stable.
 const MAX_ROUNDS: usize = 12;

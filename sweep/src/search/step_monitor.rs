@@ -378,9 +378,9 @@ impl StepMonitor {
         self.task.test.evaluate(failed + bad_before, accepted + good_before)
     }
 
-    /// Returns `true` if the share of failed attempts allows the step to be accepted. The share
-    /// must be known to be acceptable if [`StoppingRule::accept`] is `true`. Otherwise it only must
-    /// not be known to be too high.
+    /// Returns `true` if the share of failed attempts allows the step to be accepted: the
+    /// sequential test has found the share acceptable, or it is undecided and
+    /// [`StoppingRule::accept`] is `false`.
     fn is_fine_enough(&self) -> bool {
         match self.share_verdict() {
             ShareVerdict::Fine => true,

@@ -1,4 +1,4 @@
-//! Answers of `completions`, which has no tool calls.
+//! Answers of `completions`. The API has no tool calls, so those of a scripted answer are omitted.
 
 use serde_json::{Value, json};
 

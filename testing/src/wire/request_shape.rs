@@ -101,7 +101,8 @@ pub(super) fn has_tools(pieces: &[Piece<'_>]) -> bool {
 }
 
 impl ToolCall {
-    /// Returns the arguments as JSON text, the form in which most APIs send them.
+    /// Returns the arguments as JSON text, the form in which most APIs send them. Returns `{}` if
+    /// there are none. A text in the script is returned unchanged, even if it is not JSON.
     pub(super) fn argument_text(&self) -> String {
         match &self.arguments {
             Value::Null => String::from("{}"),

@@ -20,12 +20,12 @@ pub(crate) struct Figures {
     /// The number of calls that were served in time: completed, with their first token within the
     /// objective. One element per phase.
     pub(crate) good: Vec<usize>,
-    /// The share of the calls sent upstream that had their first token in time. Calls whose callers
-    /// left before the first token are not counted, nor are calls close to the beginning of a phase
-    /// (see `excused`).
+    /// The share of the calls sent upstream that had their first token in time. Two kinds of calls
+    /// are not counted: calls whose callers left before the first token, and calls close to the
+    /// beginning of a phase (see `excused`).
     pub(crate) sent: Share,
-    /// The share with a first token in time of the calls counted in `sent` and the calls that the
-    /// client rejected. Calls whose callers leave early ([`Arrival::leaves`]) are not counted.
+    /// Like `sent`, but also counts the calls that the client rejected, as calls without a first
+    /// token in time. Calls whose callers leave early ([`Arrival::leaves`]) are not counted.
     pub(crate) asked: Share,
     /// p99 of the user's TTFT, in seconds, in the phase in which it is highest. Calls close to the
     /// beginning of a phase are not counted (see `excused`).

@@ -13,11 +13,11 @@ use crate::virtual_time::time_origin;
 /// The seeds on which the search compares limits.
 const CALIBRATION: std::ops::RangeInclusive<u64> = 1..=4;
 
-/// A limit belongs to the band (the range of good limits) of a phase if it serves at most this
-/// share fewer calls in time than the best limit.
+/// The band (the range of good limits) of a phase consists of limits that serve at least `1 -
+/// AS_GOOD` times as many calls in time as the best limit.
 const AS_GOOD: f64 = 0.01;
-/// Limits are equally good if their numbers of calls served in time are at most this share below
-/// the highest. Of these, the search chooses the smallest.
+/// Limits are equally good if they serve at least `1 - TIE` times as many calls in time as the best
+/// limit. The search chooses the smallest of them.
 const TIE: f64 = 0.001;
 
 /// Factors by which the search multiplies the best limit found so far, to try its neighbours.

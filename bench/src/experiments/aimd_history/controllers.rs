@@ -30,7 +30,8 @@ pub(super) trait Controller {
     fn tick(&mut self, _now: Duration, _queued: usize, _in_flight: usize) {}
 }
 
-/// A constant budget, in calls: the published gateway with its controller off.
+/// A controller with a constant budget: the maximum number of calls in flight at all workers
+/// together. It stands for the published gateway with its controller off.
 pub(super) struct Static(pub(super) usize);
 
 impl Controller for Static {

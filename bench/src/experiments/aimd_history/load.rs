@@ -30,8 +30,9 @@ pub(super) struct Arrival {
 pub(super) struct Load {
     pub(super) length: Duration,
     pub(super) phases: Vec<Phase>,
-    /// The start, the end and the factor of a slowdown of the workers, as if other work ran on
-    /// them. `None` if the speed is constant.
+    /// A slowdown of the workers, as if other work ran on them: its start and its end, since the
+    /// start of the run, and the factor by which each engine step takes longer in between. `None`
+    /// if the speed is constant.
     pub(super) stall: Option<(Duration, Duration, f64)>,
     /// The prompt tokens of each call, and the mean of its output tokens.
     pub(super) tokens: (u32, u32),
@@ -70,8 +71,8 @@ impl Load {
         all
     }
 
-    /// Returns the times at which the workers' speed changes. Each has the factor by which an
-    /// engine step takes longer from then on.
+    /// Returns the times, since the start of the run, at which the workers' speed changes. Each has
+    /// the factor by which an engine step takes longer from then on.
     pub(super) fn stalls(&self) -> Vec<(Duration, f64)> {
         self.stall.map_or_else(Vec::new, |(from, until, factor)| vec![(from, factor), (until, 1.0)])
     }

@@ -57,7 +57,8 @@ fn ours() -> Box<Make> {
     Box::new(|| Box::new(Ours::new()))
 }
 
-/// Returns a constructor of a constant budget of `cap_per_worker` calls per worker.
+/// Returns a constructor of a controller that always allows `cap_per_worker` concurrent calls per
+/// worker.
 fn fixed(cap_per_worker: usize) -> Box<Make> {
     Box::new(move || Box::new(Static(cap_per_worker * WORKERS)))
 }

@@ -12,8 +12,8 @@ use crate::Fallible;
 use crate::report::{Op, Report, Spread};
 
 const SEEDS: std::ops::RangeInclusive<u64> = 31..=35;
-/// The seeds on which the other callers run. They are fewer, because runs with failing calls take
-/// long.
+/// The seeds of all callers except [`Caller::Ours`], which runs on [`SEEDS`]. They are fewer,
+/// because runs with failing calls take long.
 const FEW: std::ops::RangeInclusive<u64> = 31..=32;
 
 type Pick = fn(&Run) -> f64;

@@ -212,8 +212,8 @@ impl Accounts {
         }
     }
 
-    /// Returns the charged gap of two tenants divided by its bound, for the pair in which this
-    /// ratio is highest. At most 1 if the bound holds.
+    /// Returns the highest ratio of a charged gap to its bound, over all pairs of tenants. The
+    /// ratio is at most 1 if the bound holds.
     ///
     /// The bound is the sum of the two tenants' largest charges of one call, each divided by the
     /// tenant's weight. If charges are corrected when calls end, the estimation errors of the calls
@@ -225,12 +225,13 @@ impl Accounts {
         })
     }
 
-    /// Returns the served gap of two tenants divided by its bound, for the pair in which this ratio
-    /// is highest. The bound is that of the virtual token counter (VTC), plus the estimation errors
-    /// of the calls in flight.
+    /// Returns the highest ratio of a served gap to its bound, over all pairs of tenants. The
+    /// ratio is at most 1 if the bound holds.
     ///
-    /// The bound of the virtual token counter is twice the larger of the longest input and the most
-    /// tokens in flight, divided by the lower weight.
+    /// The bound is the sum of two terms. The first is the bound of the virtual token counter
+    /// (VTC): twice the larger of the longest input and the most tokens in flight, divided by the
+    /// lower weight. The second is, summed over the two tenants, the highest sum of the estimation
+    /// errors of the tenant's calls in flight, divided by the tenant's weight.
     pub(super) fn served_gap(&self) -> f64 {
         let tokens = 2.0 * self.longest_input.max(self.most_in_flight);
         self.worst(|pair, one, w, other, v| {

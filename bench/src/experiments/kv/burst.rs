@@ -73,7 +73,8 @@ pub(super) fn measure(report: &mut Report, seeds: Seeds) -> Fallible<()> {
     Ok(())
 }
 
-/// Simulates the calls on the engine with an admission rule in front of it, without a client.
+/// Simulates the calls on the engine with an admission rule in front of it, without a gate. Returns
+/// the figures of the run.
 fn by_itself(engine: &EngineConfig, rule: Rule, calls: Vec<Work>) -> Fallible<Outcome> {
     let mut queue = VecDeque::from(calls);
     let mut engine = Engine::new(engine.clone());
@@ -103,7 +104,8 @@ fn by_itself(engine: &EngineConfig, rule: Rule, calls: Vec<Work>) -> Fallible<Ou
     Ok(Outcome::new(&done, preemptions))
 }
 
-/// Simulates the calls through the client, with the simulator as upstream.
+/// Simulates the calls through a gate, with the simulated engine as upstream. Returns the figures
+/// of the run, or an error if a call fails.
 fn through_gate(engine: &EngineConfig, calls: Vec<Work>, seed: u64) -> Fallible<Outcome> {
     let config = SimConfig { workers: 1, engine: engine.clone(), attempt_log: 0, ..SimConfig::calibrated() };
     let capacity = u64::from(engine.num_blocks) * u64::from(engine.block_size);

@@ -45,8 +45,8 @@ impl Held {
 }
 
 /// Builds the data in this process, and returns the growth of the resident memory in bytes, as
-/// text. For waiting calls, this is the growth per call. Otherwise, it is the growth after the
-/// first 100,000 tenants.
+/// text. For waiting calls, this is the growth per call. Otherwise, it is the growth from the
+/// 100,000th to the 1,000,000th tenant.
 pub(crate) fn hold(held: Held) -> Fallible<String> {
     let bytes = |before: usize, after: usize| (after.saturating_sub(before) * 1024) as f64;
     let queue = |tenants| -> Fallible<f64> {

@@ -11,14 +11,15 @@ use crate::Fallible;
 use crate::report::{Op, Report, Spread};
 use crate::seeds::Seeds;
 
-/// The maximum tokens of a small call. [`FLOODING`] tenants send such calls without end.
+/// The maximum input tokens of a small call. [`FLOODING`] tenants send such calls without end.
 const SMALL: u64 = 1_500;
 const FLOODING: u64 = 4;
 
 /// A limited resource, and a call that needs much of it.
 struct Case {
     name: &'static str,
-    /// Tokens of a large call.
+    /// Input tokens of a large call, which has no output tokens. They are also its cost in fair
+    /// queueing.
     large: u64,
     /// The lowest rate, in tokens per second, at which the target dispatches waiting calls while no
     /// capacity is reserved.

@@ -109,7 +109,8 @@ impl Bucket {
 
 /// The depth of the bucket, in seconds of its rate.
 const DEPTH: f64 = 10.0;
-/// The factor by which a 429 multiplies the used share.
+/// The factor by which a 429 multiplies [`Bucket::share`], the share of the announced limit that
+/// the client uses.
 const CUT: f64 = 0.9;
 
 impl Forgetful {

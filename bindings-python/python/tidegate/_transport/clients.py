@@ -157,9 +157,10 @@ def _rewrap(  # noqa: PLR0913 - one argument a setting
     choice: str,
     sdk: SdkRetries,
 ) -> Any:
-    """Returns a copy, for this gate, of an httpx client that sends through a gate already.
+    """Returns a copy of an already wrapped httpx client; the copy sends through `gate` instead.
 
-    `present` is the gate transport of the client. See `wrap_client` for the errors.
+    `present` is the transport of `client`, which sends through the gate that wrapped it. See
+    `wrap_client` for the errors.
     """
     custom = present.custom
     if custom is not None:

@@ -72,10 +72,11 @@ class DeclaredLength:
         self._family = family
 
     def add(self, chunk: bytes) -> bool:
-        """Adds the length of a chunk to the length of the body.
+        """Counts the length of a chunk, and returns `True` if it completes the declared length.
 
-        Returns `True` if the chunk completes the declared length. The caller must withhold it until
-        the end of the body, because the server would accept the request before a mismatch is found.
+        The caller must withhold such a chunk until the end of the body, because the server would
+        accept the request before a mismatch is found. Returns `False` if more is to come, or if no
+        length is declared.
 
         Raises:
             LocalProtocolError: The class of the client's package, if the body is longer than

@@ -124,7 +124,10 @@ class HttpxFamily:
             raise ConfigError(text, kind="config") from None
 
     def has_custom_mounts(self, mounts: dict[Any, Any]) -> bool:
-        """Returns `True` if the mounts of a client differ from those of the current environment."""
+        """Returns `True` if a client's mounts differ from those for the proxies of the environment.
+
+        The environment is read now. Also returns `True` if this package rejects `NO_PROXY`.
+        """
         try:
             environment = self._proxies_by_pattern()
         except (self.module.InvalidURL, UnicodeError):

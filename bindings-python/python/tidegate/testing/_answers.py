@@ -109,7 +109,10 @@ def ok(
 
 
 def stream(*chunks: str, after: float = 0.0, every: float = 0.0) -> Answer:
-    """Creates a successful answer whose text has the given chunks.
+    """Creates a successful answer whose text consists of the given chunks.
+
+    If the request asks for a stream, each chunk is sent by itself. Otherwise, the answer has the
+    whole text.
 
     Args:
         *chunks: Chunks of text.

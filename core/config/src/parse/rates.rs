@@ -18,11 +18,12 @@ pub(super) fn check_unused(top: &Given<'_>, config: &Config) {
     }
 }
 
-/// Reads the rates of the target `given` into `into`, and checks the name of its budget, which has
-/// been read into `into` before.
+/// Reads the rates in `given`, the table of a target or `defaults`, into `into`. If `into` names a
+/// shared budget, which replaces the rates, reports any rates in `given` instead.
 ///
-/// If the target itself names a budget, the rates that it inherits are removed. An unknown budget
-/// is reported and removed. Rates that are given to a target with a budget are reported.
+/// The caller must have read the name of the budget into `into` before. A name in `given` that
+/// `budgets` does not have is first reported and removed. A known name in `given` removes the rates
+/// that `into` has inherited.
 pub(super) fn read_rates(given: &Given<'_>, into: &mut TargetConfig, budgets: &Budgets) {
     let own_budget = given.get("budget");
     let unknown = into.budget.take_if(|name| own_budget.is_some() && !budgets.contains_key(name));

@@ -158,7 +158,9 @@ impl<'a> TargetReader<'a> {
         self.read_limit(given);
     }
 
-    /// Reads `limit`. The caps and the objectives must have been read before.
+    /// Reads `limit`, and sets the limit of the target. Reports a limit that contradicts other
+    /// keys. Also sets the cap of a pool without a `cap` to the maximum. The caps and the
+    /// objectives must have been read before.
     fn read_limit(&mut self, given: &Given<'_>) {
         self.limit.read(given);
         if self.config.matches.slots_only {
@@ -192,8 +194,8 @@ impl<'a> TargetReader<'a> {
         self.config.limit == LimitConfig::Fixed && self.config.tpot.take().is_some()
     }
 
-    /// Returns the settings of targets that are not configured. Reports a `tpot` of `defaults` if
-    /// the limit of every target is fixed.
+    /// Returns the settings of targets that are not configured, without `tpot` if their limit is
+    /// fixed. Reports the removed `tpot` of `defaults` if the limits of all targets are fixed, too.
     fn into_default_target(mut self, defaults: Option<Given<'_>>, targets: &[TargetConfig]) -> TargetConfig {
         let all_fixed = targets.iter().all(|target| target.limit == LimitConfig::Fixed);
         if let Some(given) = defaults

@@ -92,9 +92,9 @@ impl<'a> Given<'a> {
         self.check_keys(&names(tables), |_| None)
     }
 
-    /// As [`Given::check_table`], but with the keys in `keys`. `advice` returns what to write
-    /// instead of an unknown key. If `advice` returns `None`, the text is that of
-    /// [`suggest::suggest_key`].
+    /// Returns `true` if this is a table. Otherwise reports a problem. Also reports each key that
+    /// is not in `keys`, with what to write instead: the text that `advice` returns for the key, or
+    /// that of [`suggest::suggest_key`] if `advice` returns `None`.
     pub(crate) fn check_keys(&self, keys: &[&str], advice: impl Fn(&str) -> Option<&'static str>) -> bool {
         let is_table = self.expect_table("a table");
         for entry in self.entries().iter().filter(|entry| !keys.contains(&&*entry.key)) {

@@ -161,11 +161,10 @@ impl LatencyClass {
         UsualLatency { late_share: self.usual_late_share, normalized_latency }
     }
 
-    /// Updates whether the class is slow, which it is if the baseline exceeds half of the
-    /// objective.
+    /// Updates whether the class is slow, and returns `true` only if it was not slow before and is
+    /// slow now. A class is slow if its baseline exceeds half of the objective.
     ///
-    /// Returns `true` if the class was not slow before and is slow now: earlier late calls were
-    /// then wrongly attributed to congestion.
+    /// Earlier late calls of a class that becomes slow were wrongly attributed to congestion.
     pub(super) fn update_is_slow(&mut self) -> bool {
         let exceeds = |objective| self.is_known() && self.baseline > MIN_QUEUE_SHARE * objective;
         let is_slow = self.objective.is_some_and(exceeds);

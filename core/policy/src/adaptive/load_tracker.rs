@@ -76,8 +76,9 @@ impl LoadTracker {
         self.recent_served.observe(now, self.served_now().unwrap_or(0));
     }
 
-    /// Removes a call that has ended from the counts. `had_first_token` is `true` if its first
-    /// token was observed.
+    /// Removes a call that has ended from the calls in flight and, if `had_first_token`, from the
+    /// calls after their first token. For a call that awaits its first token, the caller must also
+    /// call [`LoadTracker::on_awaiting_ended`].
     pub(super) fn on_ended(&mut self, had_first_token: bool) {
         self.in_flight -= 1;
         self.decoding -= usize::from(had_first_token);

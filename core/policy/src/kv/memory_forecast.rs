@@ -19,8 +19,8 @@ const FINE: u32 = 16;
 pub(super) struct Horizon {
     /// The decrease of memory use at each step.
     steps: Vec<Change>,
-    /// Memory that stays constant: that of shared prefixes, and of calls whose progress is not
-    /// observed, for as long as they run.
+    /// Memory use that is the same at each step, in tokens: that of shared prefixes, and that of
+    /// calls whose progress is not observed.
     constant: f64,
     /// Variance of `constant`.
     constant_variance: f64,

@@ -44,7 +44,7 @@ struct Counters {
     queries: f64,
     /// Tokens found in the cache.
     hits: f64,
-    /// Tokens processed.
+    /// Tokens processed, counted when the first token of a call is produced.
     prompts: f64,
 }
 

@@ -136,11 +136,12 @@ impl Load {
         self.cache.capacity = capacity.or(self.cache.capacity);
     }
 
-    /// Updates the cache from `count`, the replica's counter of computed prompt tokens. Tokens
-    /// beyond those of this client were computed for other clients and fill the cache.
+    /// Adds the prompt tokens that were computed for other clients since the last poll to the
+    /// cache. If the replica has restarted, forgets the cache instead. `count` is the replica's
+    /// counter of the prompt tokens computed for all clients.
     ///
-    /// This client's tokens are counted when a call is sent but computed later. Therefore the
-    /// maximum of the difference over all polls counts.
+    /// This client's tokens are counted when a call is sent but computed later, so the difference
+    /// of `computed` and `sent` is at times too low. Its maximum over all polls is used.
     fn on_computed(&mut self, count: f64) {
         match self.counted {
             Some(before) if count >= before => self.computed += count - before,

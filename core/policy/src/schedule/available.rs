@@ -75,9 +75,11 @@ pub(super) struct LongestPrompt {
 }
 
 impl LongestPrompt {
-    /// Returns the longest prompt over the replicas in `all`, which have a free slot. Each is given
-    /// by its index and the longest prompt, in tokens, for which it has memory. Returns `None` if
-    /// `all` is empty.
+    /// Returns the longest prompt for which a replica in `all` has memory, the index of that
+    /// replica, and the longest prompt for the other replicas. Returns `None` if `all` is empty.
+    ///
+    /// `all` yields the replicas with a free slot, each as its index and the longest prompt, in
+    /// tokens, for which it has memory.
     pub(super) fn max_of(all: impl Iterator<Item = (usize, u32)>) -> Option<Self> {
         all.fold(None, |most: Option<Self>, (at, longest)| match most {
             None => Some(Self { longest, at, but: 0 }),

@@ -166,7 +166,8 @@ impl ReadyLines {
     }
 }
 
-/// A lane in the dispatch order, and whether it precedes a higher lane because of its age.
+/// A lane in the dispatch order, and whether it precedes a higher lane because of the age of its
+/// oldest call.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Turn {
     pub(super) lane: Lane,

@@ -111,8 +111,8 @@ impl<W> Queue<W> {
 
     /// Removes a call. Returns `None` if the call is not waiting.
     ///
-    /// The position of the call's [`Line`] among the lines of its lane stays the same: the caller
-    /// must call [`Queue::place`] afterwards.
+    /// Does not update the position of the call's [`Line`] among the ready lines of its lane: the
+    /// caller must call [`Queue::place`] afterwards.
     pub(super) fn remove(&mut self, id: WaiterId) -> Option<Waiter<W>> {
         let waiter = self.waiters.remove(id)?;
         if let Some(tenant) = self.tenants.get_mut(waiter.tenant) {
@@ -137,15 +137,17 @@ impl<W> Queue<W> {
         bias.and_then(|bias| ticket.queued_at.checked_add(bias)).unwrap_or(ticket.deadline)
     }
 
-    /// Updates the position of a tenant's [`Line`] among the lines of `lane` after one of its calls
-    /// was dispatched. Updates the lines of the tenant in all lanes if it has reached its slot cap.
+    /// Updates the position of a tenant's [`Line`] among the ready lines of `lane`, after a call of
+    /// the line was dispatched. If the tenant has reached its slot cap, updates its lines in all
+    /// lanes, because none of them is ready then.
     pub(super) fn place_after(&mut self, id: TenantId, lane: Lane) {
         let capped = self.tenants.get(id).is_some_and(Tenant::is_capped);
         self.place_some(id, lane, capped);
     }
 
-    /// Updates the position of a tenant's [`Line`] in `lane`, or in all lanes if `all` is `true`.
-    /// Does nothing if no line of the tenant has calls or is ready.
+    /// Updates the position of a tenant's [`Line`] among the ready lines of `lane`. If `all` is
+    /// `true`, does the same in all lanes. Does nothing if the tenant has no waiting call and no
+    /// ready line.
     pub(super) fn place_some(&mut self, id: TenantId, lane: Lane, all: bool) {
         let concerns =
             |tenant: &Tenant| tenant.waiting > 0 || tenant.lines.iter().any(|line| line.position.is_some());

@@ -54,7 +54,8 @@ impl CallClass {
         (self.number != Self::SEVERAL).then_some(self.number as usize)
     }
 
-    /// Returns the index of the bit in `mask` that belongs to the class with this number.
+    /// Returns the index, in [`CallClass::mask`], of the bit for the class with this number. If
+    /// there are more classes than bits, several classes share a bit.
     pub(super) fn mask_bit(number: u32) -> usize {
         number as usize % Self::MASK_BITS
     }
@@ -112,8 +113,9 @@ impl ReservedResources {
         Self { is_reserved: [tokens, input, output, !memory], at: None }
     }
 
-    /// Returns this reservation with the memory of a replica, given by its index `at`, in place of
-    /// the memory of a single server. `None`: no memory is reserved.
+    /// Returns this reservation with the memory of the replica with the index `at` in place of the
+    /// memory of a single server. The reserved rate budgets stay the same. If `at` is `None`, no
+    /// memory is reserved.
     pub(super) fn at(self, at: Option<usize>) -> Self {
         let [tokens, input, output, _] = self.is_reserved;
         Self { is_reserved: [tokens, input, output, false], at }

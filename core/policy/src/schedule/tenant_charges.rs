@@ -1,5 +1,5 @@
-//! What attempts are charged to their tenants: a cost in fair queueing, and tokens of the tenant's
-//! own limit of tokens per minute (`tpm`).
+//! Charges each attempt to its tenant. The charge is a cost in fair queueing, and tokens of the
+//! tenant's own limit of tokens per minute (`tpm`).
 
 use std::time::Instant;
 
@@ -7,8 +7,8 @@ use super::{Candidate, GrantId, Queue, TenantId, Ticket};
 use crate::Lane;
 use crate::fairness::{DispatchOrder, Tag};
 
-/// What one attempt was charged to its tenant: a cost in fair queueing, and tokens of the tenant's
-/// own limit of tokens per minute.
+/// The charge of one attempt to its tenant: a cost in fair queueing, and tokens of the tenant's own
+/// limit of tokens per minute.
 #[derive(Debug)]
 pub(super) struct TenantCharge {
     pub(super) tenant: TenantId,

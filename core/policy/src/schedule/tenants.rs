@@ -75,10 +75,11 @@ pub(super) struct Tenant {
     /// The maximum of `in_flight` so far.
     pub(super) peak: usize,
     pub(super) waiting: usize,
-    /// The latest span of time in which the tenant used as many slots as its cap permits.
+    /// The latest period in which the tenant used as many slots as its cap permits: when it began
+    /// and, if it is over, when it ended.
     pub(super) capped: Span,
-    /// The latest span of time in which the tenant had too few tokens of its own for its waiting
-    /// calls.
+    /// The latest period in which the tenant had too few tokens of its own for its waiting calls:
+    /// when it began and, if it is over, when it ended.
     pub(super) out_of_tokens: Span,
     pub(super) lines: [Line; 3],
     /// Whether the settings name the tenant. Other tenants are removed when they are idle.

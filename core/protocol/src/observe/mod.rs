@@ -272,8 +272,8 @@ impl Progress {
         }
     }
 
-    /// Replaces the token counts that `reported` contains, and reports the resulting usage if input
-    /// or output tokens are among them. Does nothing for `None`.
+    /// Updates the usage of the response by the token counts in `reported`. If these include input
+    /// or output tokens, reports the updated usage as [`Signal::Usage`]. Does nothing for `None`.
     fn on_usage(&mut self, reported: Option<impl Into<usage::Counts>>, on: OnSignal<'_>) {
         if reported.is_some_and(|reported| self.usage.update(reported.into())) {
             on(Signal::Usage(self.usage));

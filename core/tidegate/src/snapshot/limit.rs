@@ -21,8 +21,10 @@ pub struct LimitSnapshot {
     /// `true` while the limit is in slow start: it has never been decreased, and each call that
     /// meets the objective increases it by one. Always `false` with a percentile objective.
     pub slow_start: bool,
-    /// The part of the objective for the time to the first token (TTFT) that the upstream may use,
-    /// in seconds. `None` without an objective.
+    /// Latency objective, in seconds. For targets: the maximum time from sending a call to its
+    /// first token, which is the configured `ttft` minus the maximum wait in the queue, and at
+    /// least half of `ttft`. For tools: the maximum time from sending a call to its end. `None`
+    /// without an objective.
     pub objective: Option<f64>,
     /// Share of the recent calls that missed the objective, from 0 to 1. `None` if there is no
     /// recent call that can be compared with the objective.
@@ -35,9 +37,10 @@ pub struct LimitSnapshot {
     pub cuts: u64,
     /// Number of increases since the limit was created.
     pub raises: u64,
-    /// `true` if the limit admits no further call now and, within the last minute, more calls were
-    /// in flight than the upstream could serve in time. The upstream then needs more replicas. The
-    /// limit may be at its minimum already.
+    /// `true` if two conditions hold. First, no slot is free, or the maximum number of calls await
+    /// their first token. Second, the limit detected within the last minute that too many calls
+    /// were in flight, even if the limit was already at its minimum. The upstream then needs more
+    /// replicas.
     pub saturated: bool,
     /// The latest changes of the limit, at most 32, oldest first. Consecutive increases for the
     /// same cause are merged.

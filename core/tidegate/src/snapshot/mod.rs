@@ -117,8 +117,9 @@ pub struct TargetSnapshot {
     /// `won` (the hedge produced the first token), `no_slot` and `no_budget` (the hedge was not
     /// sent). Empty if the target is not a pool.
     pub hedges: BTreeMap<&'static str, u64>,
-    /// Number of calls in mode `observe` that mode `enforce` would have queued (`wait`) or rejected
-    /// (the reason), by that decision.
+    /// Number of calls in mode `observe` that mode `enforce` would have queued or rejected, by
+    /// decision: `wait` if the call would have been queued, otherwise the reason of the rejection.
+    /// Decisions without calls are omitted.
     pub would: BTreeMap<&'static str, u64>,
     /// Times from sending an attempt to its first token, in seconds.
     pub upstream_ttft: Quantiles,
@@ -234,7 +235,8 @@ pub struct ToolSnapshot {
     /// Number of rejected requests for the tool, by reason. Reasons without rejections are omitted.
     pub refused: BTreeMap<&'static str, u64>,
     /// Number of requests for the tool in mode `observe` or `off` that mode `enforce` would have
-    /// queued (`wait`) or rejected (the reason), by that decision.
+    /// queued or rejected, by decision: `wait` if the request would have been queued, otherwise the
+    /// reason of the rejection. Decisions without requests are omitted.
     pub would: BTreeMap<&'static str, u64>,
     /// Number of model slots that tasks held when they requested this tool, by target and then by
     /// result: `got` (the tool was free), `waited` (the task kept the slot while it waited), or

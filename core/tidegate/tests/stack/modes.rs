@@ -1,5 +1,5 @@
-//! Tests through the whole client of the modes `observe` and `off`, and of requests that bypass the
-//! queue.
+//! Tests of the modes `observe` and `off`, and of requests that bypass the queue. Each test uses a
+//! whole client over a scripted upstream.
 
 use std::time::Duration;
 

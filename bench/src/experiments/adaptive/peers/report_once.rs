@@ -60,8 +60,8 @@ impl<L: LatencyAlgorithm> SingleReport<L> {
         Self { algorithm, streams_only: false, calls: HashMap::new() }
     }
 
-    /// Creates a contender whose algorithm has an objective for first tokens. Calls that do not
-    /// stream are reported with a latency of zero.
+    /// Creates a contender that reports calls that do not stream with a latency of zero, instead of
+    /// the duration of the whole answer. `algorithm` must have an objective for first tokens.
     pub(super) fn first_tokens(algorithm: L) -> Self {
         Self { streams_only: true, ..Self::new(algorithm) }
     }

@@ -15,14 +15,15 @@ use crate::trace_lengths::{Work, log_normal};
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Rate {
     pub(crate) per_minute: f64,
-    /// The share of the rate, from 0 to 1, that other users take, [`BATCH`] tokens at a time.
+    /// The mean share of the rate, from 0 to 1, that other users take, in batches of [`BATCH`]
+    /// tokens.
     pub(crate) others: f64,
 }
 
 /// The depth of the provider's token bucket, in seconds of the rate. It is less than the 6 s that
 /// the client assumes.
 const BURST: f64 = 4.0;
-/// The number of tokens that other users take from the quota at a time.
+/// The number of tokens that other users take from the quota in one batch.
 const BATCH: f64 = 8_000.0;
 const PROMPT_TOKEN: Duration = Duration::from_micros(20);
 const TOKEN: Duration = Duration::from_millis(20);
@@ -62,7 +63,7 @@ struct Bucket {
     at: Duration,
     /// The time at which other users take their next batch of tokens.
     next_batch: Duration,
-    /// The mean number of batches that other users take per second.
+    /// The mean number of batches, of [`BATCH`] tokens each, that other users take per second.
     theirs_per_second: f64,
     rng: Rng,
 }

@@ -14,7 +14,8 @@ use crate::experiments::pool::replicas::{REPLICAS, Replicas};
 struct Known {
     rng: Rng,
     own: [f64; REPLICAS],
-    /// The client's own calls at each replica at the last poll. The polled number includes them.
+    /// For each replica, the number of the client's own calls there when it was last polled, or 0
+    /// if it was not polled yet. The number that the poll returned includes these calls.
     then: [f64; REPLICAS],
     polls: Option<Polls>,
 }
@@ -34,8 +35,8 @@ impl Known {
         of(&self.own) + seen.map_or(0.0, |seen| (seen - of(&self.then)).max(0.0))
     }
 
-    /// Returns the number of calls of all clients at the replica `at`, at the last poll. 0 if it
-    /// has not been polled.
+    /// Returns the number of calls of all clients at the replica `at`, as its last poll returned.
+    /// Returns 0 if no poll of the replica has returned metrics.
     fn polled(&self, at: usize) -> f64 {
         self.polls.as_ref().and_then(|polls| polls.seen(at)).unwrap_or_default()
     }

@@ -102,8 +102,8 @@ impl Pool {
         })
     }
 
-    /// Updates `eligible`, the usable share of the slots of each eligible replica, and for how long
-    /// no replica has been eligible.
+    /// Updates the set of eligible replicas. Also updates the usable share of the slots of each of
+    /// these replicas, and the total time in which no replica was eligible.
     fn refresh(&mut self, now: Instant) {
         let eligible = self.placement.eligible(now);
         self.eligible = ReplicaSet::NONE;

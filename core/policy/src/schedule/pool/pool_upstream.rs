@@ -218,8 +218,9 @@ impl Upstream for Pool {
         self.placement.next_wake(now).filter(|_| self.is_empty())
     }
 
-    /// Returns `false` if a replica counts as full, that is, if its last known answer was a
-    /// rejection as full or as over a rate limit. Otherwise returns `true`.
+    /// Returns `true` if no replica counts as full. Returns `false` if the last known answer of a
+    /// replica was a rejection as full or as over a rate limit. If no replica is eligible, this
+    /// decides whether the pool has an outage (`true`) or cools down.
     fn is_down(&self) -> bool {
         !self.replicas.iter().flatten().any(|replica| replica.is_full)
     }

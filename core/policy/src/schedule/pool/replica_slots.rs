@@ -79,8 +79,9 @@ impl ReplicaSlots {
         self.memory.resize(tokens, headroom);
     }
 
-    /// Returns the current number of slots. At a full replica, these are the slots in use by calls
-    /// other than the half-open probe, plus one for the probe, at most the limit.
+    /// Returns the number of slots that may be in use now: the limit or, in slow start, its usable
+    /// share, at least 1. At a full replica, returns instead the slots in use by calls other than
+    /// the half-open probe, plus one for the probe, at most the limit.
     pub(super) fn slots(&self) -> usize {
         let all = self.limiter.slots;
         if self.is_full {

@@ -252,9 +252,10 @@ fn raised_lane_holds_an_eighth_of_the_slots() {
     }
 }
 
-/// The rate budget admits one call per second, and half of the calls are interactive calls that are
-/// dispatched for the floor (the reserved slots) of their tenant. If these did not count as calls
-/// of a higher lane, batch calls would get only a sixteenth instead of an eighth.
+/// The batch lane is raised by age, so batch calls are an eighth of the calls that the rate budget
+/// admits (one per second). Half of the admitted calls are interactive calls that are dispatched
+/// for the floor (the reserved slots) of their tenant. They count as calls of a higher lane.
+/// Otherwise, batch calls would be an eighth of the other half only, that is, a sixteenth of all.
 #[test]
 fn urgent_calls_dispatched_by_a_floor_count_for_the_share_of_a_raised_lane() {
     use tidegate_config::{Counting, RateConfig};

@@ -152,7 +152,8 @@ impl<'de> ReadAny<'de> for &mut Turns {
         Ok(())
     }
 
-    /// Hashes one message. Ends the current chunk after the first user message.
+    /// Hashes one message. Ends the current chunk after the first user message. Updates
+    /// `instructions` if all messages so far are `system` or `developer` messages.
     #[inline]
     fn object<A: MapAccess<'de>>(self, mut object: A) -> Result<(), A::Error> {
         let (mut is_user, mut instructs) = (false, false);

@@ -16,15 +16,17 @@ const DENSE_PREFIXES: usize = 64;
 const MAX_COUNT: usize = 4 * DENSE_PREFIXES;
 
 impl Affinity {
-    /// Creates an affinity from the hash of everything before the end of each chunk, in order. The
-    /// lengths are unknown, so [`Affinity::prefix`] is the default.
+    /// Creates the affinity of a prompt from the cumulative hashes of its chunks: for each chunk in
+    /// order, the hash of the prompt up to the end of the chunk. The lengths are unknown, so
+    /// [`Affinity::prefix`] has no prefixes and shares nothing.
     pub fn from_hashes(session: Option<u64>, chunks: impl IntoIterator<Item = u64>) -> Self {
         let chunks = chunks.into_iter().map(|hash| (hash, 0));
         Self { prefix: Prefix::default(), ..Self::from_hashes_with_lengths(session, chunks, 0) }
     }
 
     /// Creates the affinity of a prompt of `bytes` bytes. `chunks` yields, for each chunk in order,
-    /// the hash of everything before its end and the number of bytes before its end.
+    /// the cumulative hash and the cumulative length: those of the prompt up to the end of the
+    /// chunk, the length in bytes.
     pub fn from_hashes_with_lengths(
         session: Option<u64>,
         chunks: impl IntoIterator<Item = (u64, u64)>,

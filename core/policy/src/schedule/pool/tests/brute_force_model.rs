@@ -26,7 +26,8 @@ pub(super) enum Event {
         lane: usize,
         tokens: u64,
         output: u64,
-        /// The branch and the number of the prompt's hashed prefixes. See [`beginning`].
+        /// The branch of the prompt, and the maximum number of its hashed prefixes. Prompts of the
+        /// same branch have the same prefixes. See [`beginning`].
         begins: (u64, u64),
         model: Option<usize>,
         avoid: usize,
@@ -82,8 +83,8 @@ struct Running {
     place: KvReservation,
     /// The tokens that the call takes of its replica's memory: its input, and its expected output.
     held: (u64, u64),
-    /// The hashes of the call's prefixes that it may share with other calls at its replica. Empty
-    /// if the replica does not share prefixes.
+    /// The hashes of the prefixes of the call's prompt. At the same replica, calls with equal
+    /// hashes share the memory of these prefixes. Empty if the replica does not share prefixes.
     begins: Arc<[u64]>,
     answered: bool,
     /// The replicas where the call may be retried: those that may take it and where it was not

@@ -36,9 +36,10 @@ fn aged_head_without_memory_keeps_one_replica_from_its_line() {
     assert_empty(&scheduler, now);
 }
 
-/// A call that has waited for the ageing time is the first of its tenant and lane, but not the
-/// first in the dispatch order. The memory of one replica is kept for it, and later calls of the
-/// same tenant and lane may use the other replicas.
+/// Two calls have waited for the ageing time: that of tenant a, which is first in the dispatch
+/// order, and that of tenant b, which is only the first of its line (the waiting calls of its
+/// tenant and lane). The memory of one replica is kept for the call of tenant b. Later calls of
+/// that line may use the memory of the other replicas.
 #[test]
 fn aged_head_of_another_line_keeps_only_one_replica() {
     let now = epoch();
