@@ -154,20 +154,24 @@ export function errorFrom(failure: Failure): TidegateError {
 }
 
 /**
- * Returns the `TypeError` with which `gate.fetch` rejects. Its cause is the {@link TidegateError}.
- *
- * The platform's fetch rejects with `TypeError: fetch failed`. Some libraries retry if a message
- * equals this text. The message here continues with a description of the failure, so that they do
- * not retry.
+ * Returns the `TypeError` with which `gate.fetch` rejects. Its class and message are those of the
+ * platform's fetch, because programs compare them. Its cause is the {@link TidegateError}.
  */
 export function fetchError(failure: Failure): TypeError {
-  const cause = errorFrom(failure);
-  return new TypeError(`fetch failed: ${cause.message}`, { cause });
+  return new TypeError("fetch failed", { cause: errorFrom(failure) });
 }
 
 /**
- * Returns the `TypeError` for a response body that failed or was closed. Its cause is the {@link
- * TidegateError} of `failure`. If `thrown` is given, it is the cause of that error.
+ * Returns the `TypeError` with which `gate.fetch` rejects a request that it cannot send. Its cause is
+ * an error that says why.
+ */
+export function invalidRequest(why: string): TypeError {
+  return new TypeError("fetch failed", { cause: new Error(why) });
+}
+
+/**
+ * Returns the `TypeError` for a response body that failed or was closed, with the message of the
+ * platform's fetch. Its cause is the {@link TidegateError} of `failure`. If `thrown` is given, it is the cause of that error.
  *
  * The error is never an `AbortError`, because SDKs take that for the caller's own abort and end the
  * stream as if it were complete.
@@ -175,7 +179,7 @@ export function fetchError(failure: Failure): TypeError {
 export function bodyError(failure: Failure, thrown?: unknown): TypeError {
   const cause = errorFrom(failure);
   if (thrown !== undefined) cause.cause = thrown;
-  return new TypeError(`terminated: ${cause.message}`, { cause });
+  return new TypeError("terminated", { cause });
 }
 
 /**

@@ -3,8 +3,10 @@
  *
  * @module
  */
+
 import type { Transform } from "node:stream";
 import * as zlib from "node:zlib";
+import { invalidRequest } from "../errors.js";
 
 import { findHeader } from "./header-lines.js";
 import type { ChunkSource } from "./response-body.js";
@@ -33,7 +35,7 @@ export function decodeBody(
     .toLowerCase()
     .split(",")
     .map((coding) => coding.trim());
-  if (codings.length > MAX_ENCODINGS) throw new TypeError(`fetch failed: more than ${MAX_ENCODINGS} content encodings`);
+  if (codings.length > MAX_ENCODINGS) throw invalidRequest(`more than ${MAX_ENCODINGS} content encodings`);
   const decoders: (() => Transform)[] = [];
   for (const coding of codings.reverse()) {
     const decoder = DECODERS[coding];
@@ -168,7 +170,7 @@ class DecodedChunks implements ChunkSource {
       this.#notify();
     });
     decoder.on("error", (cause: Error) => {
-      this.#failed = { error: new TypeError(`terminated: ${cause.message}`, { cause }) };
+      this.#failed = { error: new TypeError("terminated", { cause }) };
       this.#from.close();
       this.#notify();
     });

@@ -4,6 +4,7 @@
  *
  * @module
  */
+import { invalidRequest } from "../errors.js";
 
 /** Returns the headers as one string of lines `name\nvalue\n`. */
 export function toLines(headers: Headers): string {
@@ -22,7 +23,7 @@ const CONNECTION_HEADERS = ["expect", "keep-alive", "transfer-encoding", "upgrad
  */
 export function checkNoConnectionHeaders(headers: Headers): void {
   for (const name of CONNECTION_HEADERS) {
-    if (headers.has(name)) throw new TypeError(`fetch failed: the header ${name} cannot be set; remove it`);
+    if (headers.has(name)) throw invalidRequest(`the header ${name} cannot be set; remove it`);
   }
 }
 

@@ -4,6 +4,7 @@
  *
  * @module
  */
+import { invalidRequest } from "../errors.js";
 import type { ResponseHead } from "./exchange.js";
 import { findHeader } from "./header-lines.js";
 import type { FetchRequest } from "./request.js";
@@ -28,7 +29,7 @@ export function isRedirect(status: number): boolean {
  */
 export function followRedirect(request: FetchRequest, head: ResponseHead): FetchRequest | undefined {
   if (request.redirect === "manual") return undefined;
-  if (request.redirect === "error") throw new TypeError("fetch failed: unexpected redirect");
+  if (request.redirect === "error") throw invalidRequest("unexpected redirect");
   const location = findHeader(head.headers, "location");
   if (location === undefined) return undefined;
   const url = resolveLocation(location, request.url);
@@ -36,7 +37,7 @@ export function followRedirect(request: FetchRequest, head: ResponseHead): Fetch
   let { method, payload } = request;
   const headers = new Headers(request.headers);
   if (status !== 303 && payload !== undefined && typeof payload !== "string" && !(payload instanceof Uint8Array)) {
-    throw new TypeError("fetch failed: the redirect needs the body again, but it was streamed");
+    throw invalidRequest("the redirect needs the body again, but it was streamed");
   }
   if (
     ((status === 301 || status === 302) && method === "POST") ||
@@ -48,7 +49,7 @@ export function followRedirect(request: FetchRequest, head: ResponseHead): Fetch
   }
   if (url.origin !== request.url.origin) {
     if (url.username !== "" || url.password !== "") {
-      throw new TypeError("fetch failed: redirected to another origin with credentials in the URL");
+      throw invalidRequest("redirected to another origin with credentials in the URL");
     }
     for (const name of CREDENTIALS) headers.delete(name);
   }
@@ -67,10 +68,10 @@ function resolveLocation(location: string, base: URL): URL {
   try {
     url = new URL(text, base);
   } catch {
-    throw new TypeError("fetch failed: redirected to a malformed URL");
+    throw invalidRequest("redirected to a malformed URL");
   }
   if (url.protocol !== "http:" && url.protocol !== "https:") {
-    throw new TypeError("fetch failed: redirected to a URL that is not HTTP");
+    throw invalidRequest("redirected to a URL that is not HTTP");
   }
   if (url.hash === "") url.hash = base.hash;
   return url;

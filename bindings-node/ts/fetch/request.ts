@@ -46,7 +46,7 @@ export function isNotHttp(url: URL): boolean {
 export function urlOf(input: FetchInput): URL | undefined {
   // A URL object is copied, because its owner may change it while the call waits. Other objects are
   // read as text, as the platform's fetch does.
-  const text = input instanceof URL ? input.href : typeof input === "string" ? input : (input.url ?? String(input));
+  const text = input instanceof URL ? input.href : typeof input === "string" ? input : (input?.url ?? String(input));
   try {
     return new URL(text);
   } catch {
@@ -98,9 +98,8 @@ async function readWithPlatform(input: FetchInput, init: FetchInit | undefined, 
   const { signal, ...rest } = init ?? {};
   const given: GivenBody = rest.body ?? undefined;
   const request = new Request(input, rest);
-  if (signal != null && !(signal instanceof AbortSignal)) {
-    throw new TypeError("fetch: init.signal is not an AbortSignal");
-  }
+  // Throws the platform's own error.
+  if (signal != null && !(signal instanceof AbortSignal)) new Request(url, { signal });
   const own = input instanceof Request ? input.signal : undefined;
   const dispatcher = dispatcherOf(request);
   const result: FetchRequest = {

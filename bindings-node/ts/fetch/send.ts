@@ -3,6 +3,7 @@
  *
  * @module
  */
+import { invalidRequest } from "../errors.js";
 import type { NativeGate } from "../native.js";
 import { decodeBody } from "./content-encoding.js";
 import { CustomFetchCall, originalHeaders } from "./custom-fetch.js";
@@ -38,7 +39,7 @@ export async function sendNatively(
       const next = isRedirect(head.status) ? followRedirect(current, head) : undefined;
       if (next === undefined)
         return createResponse({ ...responseParts(head, current), redirected: hops > 0, crossOrigin });
-      if (hops === MAX_REDIRECTS) throw new TypeError(`fetch failed: more than ${MAX_REDIRECTS} redirects`);
+      if (hops === MAX_REDIRECTS) throw invalidRequest(`more than ${MAX_REDIRECTS} redirects`);
       crossOrigin ||= next.url.origin !== current.url.origin;
       current = next;
     } catch (error) {
@@ -143,12 +144,11 @@ const WITH_CONTENT = new Set(["POST", "PUT", "PATCH"]);
 function contentLength({ method, headers, payload }: FetchRequest): string | undefined {
   const declared = headers.get("content-length");
   if (payload instanceof ReadableStream) {
-    if (declared !== null && !/^\d+$/.test(declared))
-      throw new TypeError("fetch failed: invalid content-length header");
+    if (declared !== null && !/^\d+$/.test(declared)) throw invalidRequest("invalid content-length header");
     return declared ?? undefined;
   }
   if (payload !== undefined && declared !== null && Number(declared) !== Buffer.byteLength(payload)) {
-    throw new TypeError("fetch failed: the length of the body differs from its content-length header");
+    throw invalidRequest("the length of the body differs from its content-length header");
   }
   return WITH_CONTENT.has(method) && (payload === undefined || payload.length === 0) ? "0" : undefined;
 }

@@ -3,8 +3,10 @@
  *
  * @module
  */
+
 import type { ReadableStream, ReadableStreamDefaultReader } from "node:stream/web";
 import { port } from "../completions.js";
+import { invalidRequest } from "../errors.js";
 import { type NativeUpload, native } from "../native.js";
 
 /**
@@ -46,7 +48,7 @@ async function feed(upload: NativeUpload, reader: ReadableStreamDefaultReader<Ui
       upload.finish();
       return;
     }
-    if (!(value instanceof Uint8Array)) throw new TypeError("fetch failed: a body stream must yield Uint8Array chunks");
+    if (!(value instanceof Uint8Array)) throw invalidRequest("a body stream must yield Uint8Array chunks");
     let taken = upload.offer(value);
     while (taken === false) {
       await waitUntilReady(upload);
