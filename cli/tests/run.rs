@@ -141,6 +141,33 @@ fn failed_lines_go_to_the_errors_file_and_can_be_retried() {
 }
 
 #[test]
+fn resume_of_an_output_with_failed_lines_exits_with_4() {
+    let fixture = Fixture::new("failed-before", &[]);
+    let input = fixture.write("in.jsonl", &format!("nonsense\n{}", lines(3)));
+    let (output, errors) = (fixture.path("out.jsonl"), fixture.path("errors.jsonl"));
+    let first = fixture.run(&input, &output, &["--limit", "2"]);
+    assert_eq!(first.status.code(), Some(4), "{}", stderr(&first));
+    let apart = ["--errors", errors.to_str().unwrap()];
+    for options in [&[][..], &[], &apart] {
+        let more = fixture.run(&input, &output, options);
+        assert_eq!(more.status.code(), Some(4), "{}", stderr(&more));
+        let text = stderr(&more);
+        assert!(text.contains("1 lines failed, 1 of them in previous runs; see "), "{text}");
+        assert!(text.contains(output.to_str().unwrap()), "{text}");
+    }
+    assert_eq!(ids(&std::fs::read_to_string(&output).unwrap()).len(), 4);
+
+    // A line that is retried and succeeds has not failed any more.
+    let absent = lines(2).replacen("\"sim\"", "\"absent\"", 1);
+    let (input, output) = (fixture.write("absent.jsonl", &absent), fixture.path("retried.jsonl"));
+    assert_eq!(fixture.run(&input, &output, &apart).status.code(), Some(4));
+    assert_eq!(fixture.run(&input, &output, &apart).status.code(), Some(4));
+    let retry = [apart[0], apart[1], "--retry-failed", "--model", "sim"];
+    let retried = fixture.run(&input, &output, &retry);
+    assert_eq!(retried.status.code(), Some(0), "{}", stderr(&retried));
+}
+
+#[test]
 fn reads_standard_input_and_writes_standard_output() {
     let fixture = Fixture::new("pipes", &[]);
     let mut child =

@@ -39,7 +39,7 @@ Exit codes:
   1  the run could not continue
   2  a flag, a file or a key is wrong
   3  the run was stopped, or reached --max-cost or --max-tokens
-  4  some lines failed";
+  4  some lines failed, in this run or in a previous run that it resumes";
 
 /// Send each line of a JSONL file to a model, and write each answer as a line; resumable
 #[derive(ClapArgs)]
@@ -173,12 +173,13 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         max_consecutive_failures: args.give_up_after,
     };
     let display = ProgressDisplay::new(total, prices, args.quiet);
+    let failed_before = found.failed;
     let result = runtime.block_on(run_batch(provider, options, found, input, sink, args.limit, display));
     // A blocked reader of standard input or an abandoned call must not keep the process alive.
     runtime.shutdown_background();
     let progress = result?;
     summary(args, &progress, prices != Prices::default());
-    exit_status(args, &progress)
+    exit_status(args, &progress, failed_before)
 }
 
 /// Opens the output files or standard output. Returns the input lines that the files already
@@ -370,7 +371,9 @@ fn summary(args: &Args, progress: &BatchProgress, priced: bool) {
     }
 }
 
-fn exit_status(args: &Args, progress: &BatchProgress) -> Result<(), Failure> {
+/// Returns an error with the exit code and the message if the run ended early, or if a line failed
+/// in this run or, as counted by `failed_before`, in the previous runs.
+fn exit_status(args: &Args, progress: &BatchProgress, failed_before: u64) -> Result<(), Failure> {
     let early = |why: &str| Failure {
         code: 3,
         text: format!("{why} after {} lines; run the same command again to resume", done(progress)),
@@ -380,11 +383,22 @@ fn exit_status(args: &Args, progress: &BatchProgress) -> Result<(), Failure> {
         Some(BatchEnd::Ceiling) => {
             Err(early("stopped because another call could exceed --max-cost or --max-tokens,"))
         }
-        _ if progress.failed > 0 => {
-            let place = args.errors.as_deref().unwrap_or(&args.output);
+        _ if progress.failed + failed_before > 0 => {
+            let before = if failed_before > 0 {
+                format!(", {failed_before} of them in previous runs")
+            } else {
+                String::new()
+            };
+            let place = match &args.errors {
+                // Previous runs may have had no --errors.
+                Some(errors) if failed_before > 0 => {
+                    format!("{} and {}", errors.display(), args.output.display())
+                }
+                errors => errors.as_ref().unwrap_or(&args.output).display().to_string(),
+            };
             Err(Failure {
                 code: 4,
-                text: format!("{} lines failed; see {}", progress.failed, place.display()),
+                text: format!("{} lines failed{before}; see {place}", progress.failed + failed_before),
             })
         }
         _ => Ok(()),
