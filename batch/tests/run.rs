@@ -309,3 +309,66 @@ fn changed_input_is_an_error() {
     });
     std::fs::remove_dir_all(&folder).unwrap();
 }
+
+/// Pipes and devices are written without being read, truncated, locked or synced.
+#[cfg(unix)]
+#[test]
+fn pipes_and_devices_are_written_but_not_resumed() {
+    let folder = std::env::temp_dir().join(format!("tidegate-devices-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    let (null, regular) = (std::path::PathBuf::from("/dev/null"), folder.join("errors.jsonl"));
+    let [records, errors] = ["records", "errors"].map(|name| folder.join(name));
+    assert!(std::process::Command::new("mkfifo").args([&records, &errors]).status().unwrap().success());
+    let played = paused(async {
+        let text = lines(0..3) + "nonsense\n";
+        play(&batch(Faults::default()), options(), text, AnsweredLines::default(), never()).await
+    });
+
+    let readers = [records.clone(), errors.clone()]
+        .map(|path| std::thread::spawn(move || std::fs::read_to_string(path).unwrap()));
+    let outputs = Outputs { records: records.clone(), errors: Some(errors) };
+    let (mut sink, found) = outputs.resume(false).unwrap();
+    assert!(found.is_empty());
+    played.records.iter().for_each(|record| sink.write_record(record).unwrap());
+    (0..tidegate_batch::SYNC_EVERY).for_each(|_| sink.tick().unwrap());
+    sink.finish().unwrap();
+    assert_eq!(readers.map(|reader| reader.join().unwrap().lines().count()), [3, 1]);
+
+    let devices = Outputs { records: null.clone(), errors: Some(null.clone()) };
+    let mut sinks = [devices.resume(false).unwrap().0, devices.overwrite().unwrap()];
+    for sink in &mut sinks {
+        played.records.iter().for_each(|record| sink.write_record(record).unwrap());
+    }
+    sinks.into_iter().for_each(|sink| sink.finish().unwrap());
+    let refused = devices.resume(true).unwrap_err().to_string();
+    assert!(refused.contains("/dev/null: is not a regular file"), "{refused}");
+
+    // The answers of the run that wrote the errors file are lost, so it cannot be resumed.
+    let mixed = Outputs { records: null, errors: Some(regular.clone()) };
+    let (mut sink, _) = mixed.resume(false).unwrap();
+    played.records.iter().for_each(|record| sink.write_record(record).unwrap());
+    sink.finish().unwrap();
+    for retry_failed in [false, true] {
+        let refused = mixed.resume(retry_failed).unwrap_err().to_string();
+        assert!(refused.contains("/dev/null: is not") && refused.contains("--overwrite"), "{refused}");
+    }
+    assert_eq!(std::fs::read_to_string(&regular).unwrap().lines().count(), 1);
+    mixed.overwrite().unwrap().finish().unwrap();
+    assert!(mixed.resume(false).is_ok(), "an empty errors file belongs to no previous run");
+    std::fs::remove_dir_all(&folder).unwrap();
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn first_write_to_a_full_device_is_an_error() {
+    let full = Outputs { records: "/dev/full".into(), errors: None };
+    let played =
+        paused(play(&batch(Faults::default()), options(), lines(0..1), AnsweredLines::default(), never()));
+    for (mut sink, _) in [full.resume(false).unwrap(), (full.overwrite().unwrap(), AnsweredLines::default())]
+    {
+        sink.write_record(&played.records[0]).unwrap();
+        let error = sink.flush().unwrap_err();
+        assert_eq!(error.kind(), std::io::ErrorKind::StorageFull);
+        assert!(error.to_string().starts_with("/dev/full: "), "{error}");
+    }
+}

@@ -45,6 +45,11 @@ pub enum ScanError {
         "two records answer input line {0}, because two runs wrote to the file at once; start again with --overwrite"
     )]
     Duplicate(u64),
+    /// The output is a pipe or a device, which cannot be read back.
+    #[error(
+        "is not a regular file, so no run can be resumed from it; write to a regular file, or start again with --overwrite and without --retry-failed"
+    )]
+    NotResumable,
 }
 
 impl AnsweredLines {

@@ -6,7 +6,6 @@
 //! data survive a kill of the process. They survive a power failure once they are synced, which
 //! happens every five seconds and at the end.
 
-use std::fs::File;
 use std::io::{self, Write};
 use std::mem::take;
 
@@ -22,14 +21,8 @@ const PIECE_BYTES: usize = 1 << 20;
 /// A file that can be synced to disk.
 pub(crate) trait SyncWrite: Write + Send {
     /// Blocks until the data written so far are on disk and survive a power failure. Does nothing
-    /// for standard output.
+    /// for standard output, pipes and devices.
     fn sync(&mut self) -> io::Result<()>;
-}
-
-impl SyncWrite for File {
-    fn sync(&mut self) -> io::Result<()> {
-        self.sync_data()
-    }
 }
 
 impl SyncWrite for io::Stdout {

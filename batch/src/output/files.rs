@@ -1,7 +1,7 @@
 //! Opens the output files, either empty or with the records of a previous run.
 
 use std::fs::{File, OpenOptions};
-use std::io::{self, BufReader, Seek};
+use std::io::{self, BufReader, Seek, Write};
 use std::path::{Path, PathBuf};
 
 use fs4::fs_std::FileExt;
@@ -11,6 +11,10 @@ use super::crash_safe_writer::{Sink, SyncWrite};
 use crate::compression::Compression;
 
 /// Paths of the output files of a run.
+///
+/// A path may also lead to a pipe or a device, such as `/dev/stdout` or `/dev/null`. These are
+/// neither locked, read, truncated nor synced, and a run cannot be resumed from them. Opening a
+/// named pipe blocks until another process opens it for reading.
 #[derive(Clone, Debug)]
 pub struct Outputs {
     /// File for all records, or only for those of successful lines if `errors` is `Some`.
@@ -42,9 +46,9 @@ impl Outputs {
     /// Returns an error if a file cannot be opened or truncated, or if another run is writing to
     /// it.
     pub fn overwrite(&self) -> Result<Sink, OpenError> {
-        let records = self.open(&self.records, |_, _| Ok(0))?;
-        let errors = self.errors.as_ref().map(|path| self.open(path, |_, _| Ok(0))).transpose()?;
-        Ok(self.sink(records, errors))
+        let records = OutputFile::open(&self.records, |_, _| Ok(0))?;
+        let errors = self.errors.as_ref().map(|path| OutputFile::open(path, |_, _| Ok(0))).transpose()?;
+        Ok(sink(records, errors))
     }
 
     /// Opens the files of a previous run, removes incomplete records at their ends, and returns the
@@ -55,12 +59,18 @@ impl Outputs {
     /// # Errors
     ///
     /// Returns an error if a file cannot be opened or truncated, if another run is writing to it,
-    /// if it is damaged, or if it was not written by a run.
+    /// if it is damaged, or if it was not written by a run. Returns an error about a pipe or device
+    /// if `retry_failed` is set, or if `records` is the pipe or device and `errors` has records.
     pub fn resume(&self, retry_failed: bool) -> Result<(Sink, AnsweredLines), OpenError> {
+        if let Some(errors) = self.errors.as_ref().filter(|_| retry_failed)
+            && let Some(path) = [&self.records, errors].into_iter().find(|path| is_pipe_or_device(path))
+        {
+            return Err(OpenError::new(path, ScanError::NotResumable));
+        }
         let mut answered = AnsweredLines::default();
-        let records = self.open(&self.records, |format, file| answered.scan(format, file))?;
+        let records = OutputFile::open(&self.records, |format, file| answered.scan(format, file))?;
         let errors = self.errors.as_ref().map(|path| {
-            self.open(path, |format, file| {
+            OutputFile::open(path, |format, file| {
                 // Checked first, so that a file that was not written by a run is not emptied.
                 let mut failed = AnsweredLines::default();
                 let failed = if retry_failed { &mut failed } else { &mut answered };
@@ -69,26 +79,46 @@ impl Outputs {
             })
         });
         let errors = errors.transpose()?;
-        Ok((self.sink(records, errors), answered))
+        if !records.is_regular && !answered.is_empty() {
+            return Err(OpenError::new(&self.records, ScanError::NotResumable));
+        }
+        Ok((sink(records, errors), answered))
     }
+}
 
-    fn sink(&self, records: File, errors: Option<File>) -> Sink {
-        let failed_stream = self.errors.as_ref().zip(errors).map(|(path, file)| {
-            let store: Box<dyn SyncWrite> = Box::new(file);
-            (Compression::from_path(path), store)
-        });
-        Sink::new(Compression::from_path(&self.records), Box::new(records), failed_stream)
-    }
+fn sink(records: OutputFile, errors: Option<OutputFile>) -> Sink {
+    let stream = |file: OutputFile| -> (Compression, Box<dyn SyncWrite>) {
+        (Compression::from_path(&file.path), Box::new(file))
+    };
+    let (format, records) = stream(records);
+    Sink::new(format, records, errors.map(stream))
+}
 
+/// Returns `true` if `path` exists and is not a regular file.
+fn is_pipe_or_device(path: &Path) -> bool {
+    std::fs::metadata(path).is_ok_and(|file| !file.is_file())
+}
+
+/// An open output: a locked regular file, or a pipe or device. Its errors contain its path.
+struct OutputFile {
+    path: PathBuf,
+    file: File,
+    is_regular: bool,
+}
+
+impl OutputFile {
     /// Opens and locks a file, creating it if necessary. Calls `kept_length` with its content, and
-    /// truncates the file to the number of bytes that `kept_length` returns. Pipes and devices are
-    /// not truncated.
+    /// truncates the file to the number of bytes that `kept_length` returns. A pipe or device is
+    /// only opened.
     fn open(
-        &self,
         path: &Path,
         kept_length: impl FnOnce(Compression, &mut BufReader<&mut File>) -> Result<u64, ScanError>,
-    ) -> Result<File, OpenError> {
+    ) -> Result<Self, OpenError> {
         let io_error = |error: io::Error| OpenError::new(path, error);
+        if is_pipe_or_device(path) {
+            let file = OpenOptions::new().write(true).open(path).map_err(io_error)?;
+            return Ok(Self { path: path.to_owned(), file, is_regular: false });
+        }
         let mut file = OpenOptions::new()
             .read(true)
             .write(true)
@@ -106,11 +136,31 @@ impl Outputs {
         let length =
             kept_length(Compression::from_path(path), &mut BufReader::with_capacity(1 << 16, &mut file))
                 .map_err(|error| OpenError::new(path, error))?;
-        // Pipes and devices have no length.
-        if file.metadata().map_err(io_error)?.is_file() {
-            file.set_len(length).map_err(io_error)?;
-            file.seek(io::SeekFrom::Start(length)).map_err(io_error)?;
+        file.set_len(length).map_err(io_error)?;
+        file.seek(io::SeekFrom::Start(length)).map_err(io_error)?;
+        Ok(Self { path: path.to_owned(), file, is_regular: true })
+    }
+
+    fn with_path(&self, error: &io::Error) -> io::Error {
+        io::Error::new(error.kind(), format!("{}: {error}", self.path.display()))
+    }
+}
+
+impl Write for OutputFile {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.file.write(bytes).map_err(|error| self.with_path(&error))
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.file.flush().map_err(|error| self.with_path(&error))
+    }
+}
+
+impl SyncWrite for OutputFile {
+    fn sync(&mut self) -> io::Result<()> {
+        if !self.is_regular {
+            return Ok(());
         }
-        Ok(file)
+        self.file.sync_data().map_err(|error| self.with_path(&error))
     }
 }

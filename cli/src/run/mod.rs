@@ -48,8 +48,8 @@ pub(crate) struct Args {
     /// File of requests, one per line; `-` is standard input, .gz and .zst files are decompressed
     #[arg(value_name = "INPUT")]
     input: PathBuf,
-    /// File of answers, one per line; `-` is standard output (which cannot be resumed), .gz and .zst
-    /// files are compressed
+    /// File of answers, one per line; `-` is standard output, .gz and .zst files are compressed; a
+    /// pipe or device cannot be resumed
     #[arg(short, long, value_name = "FILE")]
     output: PathBuf,
     /// Separate file for the lines that failed [default: the output]
