@@ -167,6 +167,85 @@ fn resume_of_an_output_with_failed_lines_exits_with_4() {
     assert_eq!(retried.status.code(), Some(0), "{}", stderr(&retried));
 }
 
+#[cfg(unix)]
+#[test]
+fn output_that_is_the_input_under_another_name_is_rejected() {
+    use std::os::unix::fs::symlink;
+
+    let fixture = Fixture::new("same", &[]);
+    let (input, output) = (fixture.write("in.jsonl", &lines(2)), fixture.path("out.jsonl"));
+    let (hard, soft) = (fixture.path("hard.jsonl"), fixture.path("soft.jsonl"));
+    std::fs::hard_link(&input, &hard).unwrap();
+    symlink(&hard, &soft).unwrap();
+    let errors = ["--errors", hard.to_str().unwrap()];
+    let rejected = |ran: &Output, expected: &str| {
+        assert_eq!(ran.status.code(), Some(2), "{}", stderr(ran));
+        assert!(stderr(ran).contains(expected), "{}", stderr(ran));
+        assert_eq!(std::fs::read_to_string(&input).unwrap(), lines(2));
+    };
+    let same = "is the same file as the input; write to another file";
+    for name in [&input, &hard, &soft] {
+        rejected(&fixture.run(&input, name, &["--overwrite"]), same);
+        rejected(&fixture.run(&input, name, &[]), same);
+    }
+    rejected(&fixture.run(&input, &output, &errors), same);
+    let append = || std::fs::OpenOptions::new().append(true).open(&input).unwrap();
+    for stdout in ["-", "/dev/stdout"] {
+        let mut command = fixture.command(&hard, Path::new(stdout), &[]);
+        rejected(&command.stdout(append()).output().unwrap(), same);
+    }
+    let mut command = fixture.command(Path::new("-"), &hard, &["--overwrite"]);
+    rejected(&command.stdin(std::fs::File::open(&input).unwrap()).output().unwrap(), same);
+
+    let (out, link) = (fixture.write("out.jsonl", ""), fixture.path("link.jsonl"));
+    std::fs::hard_link(&out, &link).unwrap();
+    rejected(&fixture.run(&input, &out, &["--errors", link.to_str().unwrap()]), "--errors is the output");
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn writes_to_pipes_and_devices() {
+    let fixture = Fixture::new("devices", &[]);
+    let input = fixture.write("in.jsonl", &format!("{}nonsense\n", lines(3)));
+    let (null, fifo) = (Path::new("/dev/null"), fixture.path("fifo"));
+    assert!(Command::new("mkfifo").arg(&fifo).status().unwrap().success());
+
+    // The output is a pipe by its device name, and the errors file is a named pipe.
+    let child = fixture
+        .command(&input, Path::new("/dev/stdout"), &["--errors", fifo.to_str().unwrap()])
+        .spawn()
+        .unwrap();
+    let failed = std::fs::read_to_string(&fifo).unwrap();
+    let ran = child.wait_with_output().unwrap();
+    assert_eq!(ran.status.code(), Some(4), "{}", stderr(&ran));
+    assert_eq!(ids(&failed).into_keys().collect::<Vec<_>>(), ["line-4"]);
+    assert_eq!(ids(&String::from_utf8(ran.stdout).unwrap()).len(), 3);
+
+    let errors = ["--errors", "/dev/null"];
+    for more in [&[][..], &["--overwrite"]] {
+        let ran = fixture.run(&input, null, &[&errors, more].concat());
+        assert!(ran.status.code() == Some(4) && stderr(&ran).contains("3 answered"), "{}", stderr(&ran));
+    }
+    let retried =
+        fixture.run(&input, &fixture.path("out.jsonl"), &[&errors[..], &["--retry-failed"]].concat());
+    assert_eq!(retried.status.code(), Some(2));
+    assert!(stderr(&retried).contains("/dev/null: is not a regular file"), "{}", stderr(&retried));
+    let mixed = fixture.run(&input, Path::new("/dev/stdout"), &["--json"]);
+    assert_eq!(mixed.status.code(), Some(2));
+    assert!(stderr(&mixed).contains("both write to standard output"), "{}", stderr(&mixed));
+
+    let full = ["--errors", "/dev/full"];
+    for (output, options) in
+        [("/dev/full", &[][..]), ("/dev/full", &["--overwrite"]), ("/dev/null", &full), ("/dev/full", &full)]
+    {
+        let ran = fixture.run(&input, Path::new(output), options);
+        assert_eq!(ran.status.code(), Some(1), "{output} {options:?}: {}", stderr(&ran));
+        let text = stderr(&ran);
+        assert!(text.contains("cannot write the output: /dev/full: No space left"), "{text}");
+        assert!(!text.contains("panicked"), "{text}");
+    }
+}
+
 #[test]
 fn reads_standard_input_and_writes_standard_output() {
     let fixture = Fixture::new("pipes", &[]);

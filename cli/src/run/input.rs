@@ -44,12 +44,6 @@ impl Input {
         if is_file { self.read().map(Some) } else { Ok(None) }
     }
 
-    /// Returns `true` if `path` leads to the same file as the input.
-    pub(super) fn is_same_file(&self, path: &Path) -> bool {
-        let real = |path: &Path| std::fs::canonicalize(path).ok();
-        real(&self.0).is_some_and(|own| real(path) == Some(own))
-    }
-
     fn read(&self) -> Result<Reader, Failure> {
         let file = BufReader::with_capacity(1 << 16, self.open()?);
         let text: Box<dyn Read + Send> = Compression::from_path(&self.0).reader(file);

@@ -1,5 +1,6 @@
 //! `tidegate run INPUT -o OUTPUT`: sends a file of requests through the gate.
 
+mod file_id;
 mod input;
 mod progress;
 mod provider;
@@ -18,6 +19,7 @@ use tidegate_batch::{
 use tokio::sync::mpsc;
 use tower::ServiceExt;
 
+use self::file_id::FileId;
 use self::input::Input;
 use self::progress::{ProgressDisplay, done, format_spend};
 use self::provider::Provider;
@@ -130,13 +132,9 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     if args.dry_run {
         return dry_run(args, &input, &overrides, prices);
     }
-    if args.json && is_stdio(output) {
-        return Err(Failure::usage(
-            "--json and -o - both write to standard output; write the answers to a file",
-        ));
-    }
+    check_outputs(args)?;
     let provider = Provider::new(&args.provider)?;
-    let (sink, found) = open_output(args, &input)?;
+    let (sink, found) = open_output(args)?;
     let reported = (!args.quiet).then_some(&found).filter(|found| !found.is_empty() || found.torn > 0);
     if let Some(found) = reported {
         let torn = if found.torn > 0 {
@@ -182,9 +180,33 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     exit_status(args, &progress, failed_before)
 }
 
+/// Returns an error if an output is the input, or if two outputs would be mixed in one file.
+fn check_outputs(args: &Args) -> Result<(), Failure> {
+    let outputs = || [Some(&args.output), args.errors.as_ref()].into_iter().flatten();
+    let input = FileId::from_input(&args.input);
+    if let Some(path) = outputs().find(|path| input.is_some() && FileId::from_output(path) == input) {
+        return Err(Failure::usage(format!(
+            "{} is the same file as the input; write to another file",
+            path.display()
+        )));
+    }
+    let stdout = FileId::from_stdout();
+    let is_stdout =
+        |path: &&PathBuf| is_stdio(path) || (stdout.is_some() && FileId::from_output(path) == stdout);
+    if args.json
+        && let Some(path) = outputs().find(is_stdout)
+    {
+        return Err(Failure::usage(format!(
+            "--json and {} both write to standard output; write the answers to a file",
+            path.display()
+        )));
+    }
+    Ok(())
+}
+
 /// Opens the output files or standard output. Returns the input lines that the files already
 /// answer, which are none for standard output.
-fn open_output(args: &Args, input: &Input) -> Result<(Sink, AnsweredLines), Failure> {
+fn open_output(args: &Args) -> Result<(Sink, AnsweredLines), Failure> {
     if is_stdio(&args.output) {
         if args.errors.is_some() || args.overwrite {
             return Err(Failure::usage(
@@ -194,15 +216,12 @@ fn open_output(args: &Args, input: &Input) -> Result<(Sink, AnsweredLines), Fail
         return Ok((Sink::stdout(), AnsweredLines::default()));
     }
     let outputs = Outputs { records: args.output.clone(), errors: args.errors.clone() };
-    for path in [Some(&outputs.records), outputs.errors.as_ref()].into_iter().flatten() {
-        if input.is_same_file(path) {
-            return Err(Failure::usage(format!(
-                "{} is also the input; write to another file",
-                path.display()
-            )));
-        }
-    }
-    if outputs.errors.as_ref() == Some(&outputs.records) {
+    let is_one_file = |errors: &PathBuf| {
+        let id = FileId::from_output(errors);
+        let is_new = !errors.exists();
+        (is_new && *errors == args.output) || (id.is_some() && id == FileId::from_output(&args.output))
+    };
+    if outputs.errors.as_ref().is_some_and(is_one_file) {
         return Err(Failure::usage(
             "--errors is the output file; name another file, or leave --errors out to write failures to the output",
         ));
