@@ -183,6 +183,36 @@ fn interrupt_writes_the_partial_result() {
 }
 
 #[test]
+fn only_one_process_uses_a_journal() {
+    let (sim, out) = (Sim::start(), Directory::new("locked"));
+    let directory = out.0.to_str().unwrap();
+    let mut running = command(&sim.url, &["--out", directory])
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(running.stderr.take().unwrap()).lines();
+    // Wait for the end of the first step.
+    lines.by_ref().map(Result::unwrap).find(|line| line.contains("calls in")).unwrap();
+    let resume = || {
+        let mut command = Command::new(TIDEGATE);
+        command.args(["sweep", "--resume", directory, "--dry-run"]).stdin(Stdio::null()).output().unwrap()
+    };
+    let second = resume();
+    assert!(running.try_wait().unwrap().is_none(), "the first sweep was still running");
+    running.kill().unwrap();
+    running.wait().unwrap();
+    assert_eq!(second.status.code(), Some(2), "{second:?}");
+    let printed = text(&second.stderr);
+    assert!(
+        printed.contains("another sweep is writing to this journal; wait until it has ended"),
+        "{printed}"
+    );
+    let after = resume();
+    assert!(after.status.success(), "the lock ends with the process: {after:?}");
+}
+
+#[test]
 fn invalid_targets_are_rejected_with_a_hint() {
     let sim = Sim::start();
     let of = |output: Output| (output.status.code(), text(&output.stderr));

@@ -3,12 +3,14 @@
 //! The search is pure, so the same observations lead to the same decisions. Resuming replays the
 //! observations and requires that the search repeats its decisions. The entries of a step are
 //! written and synced to disk when the step ends. A step that is interrupted before its end is
-//! repeated, and only what it has spent remains in the journal.
+//! repeated, and only what it has spent remains in the journal. An open journal is locked, so that
+//! only one process writes to it. The operating system releases the lock when the process ends.
 
-use std::fs::OpenOptions;
+use std::fs::{File, OpenOptions};
 use std::io::{BufRead, BufReader};
 use std::path::Path;
 
+use fs4::fs_std::FileExt;
 use serde::{Deserialize, Serialize};
 
 use crate::background_writer::Writer;
@@ -106,7 +108,19 @@ pub(crate) fn already_in_use(directory: &Path) -> SweepError {
     ))
 }
 
-/// A journal that is open for writing.
+/// Locks an open journal until the file is closed. Returns `SweepError::Resume` if another process
+/// has locked it.
+fn lock(path: &Path, file: &File) -> Result<(), SweepError> {
+    if file.try_lock_exclusive().map_err(|error| SweepError::file(path, error))? {
+        return Ok(());
+    }
+    Err(SweepError::Resume(format!(
+        "{}: another sweep is writing to this journal; wait until it has ended, or stop it, and resume then",
+        path.display()
+    )))
+}
+
+/// A journal that is open for writing, and locked.
 #[derive(Debug)]
 pub(crate) struct Journal {
     file: Writer,
@@ -131,6 +145,7 @@ impl Journal {
             }
             file => file.map_err(|error| SweepError::file(&path, error))?,
         };
+        lock(&path, &file)?;
         let mut journal = Self { file: Writer::new(&path, file)?, pending: Vec::new() };
         journal.line(header)?;
         journal.sync()?;
@@ -180,13 +195,14 @@ pub(crate) struct SavedJournal {
     pub(crate) resumed: u32,
 }
 
-/// Reads the journal in `directory`, and opens it for appending. Returns its content and the opened
-/// journal. Removes the entries of an interrupted step from the file.
+/// Locks and reads the journal in `directory`, and opens it for appending. Returns its content and
+/// the opened journal. Removes the entries of an interrupted step from the file.
 pub(crate) fn resume(directory: &Path) -> Result<(SavedJournal, Journal), SweepError> {
     let path = directory.join(JOURNAL_FILE);
     let io_error = |error| SweepError::file(&path, error);
     let invalid = |problem: &str| SweepError::Resume(format!("{}: {problem}", path.display()));
     let mut file = OpenOptions::new().read(true).append(true).open(&path).map_err(io_error)?;
+    lock(&path, &file)?;
     let (mut header, mut entries) = (None, Vec::new());
     let (mut spend, mut resumed) = (SweepSpend::default(), 0);
     // Length of the file in complete steps: bytes and entries.

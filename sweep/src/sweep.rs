@@ -87,9 +87,9 @@ impl Sweep {
     ///
     /// # Errors
     ///
-    /// Returns [`SweepError::Resume`] if the journal is not from this version, or if another option
-    /// or the file of the mix has changed. Returns [`SweepError::File`] if the journal cannot be
-    /// read.
+    /// Returns [`SweepError::Resume`] if the journal is not from this version, if another process
+    /// uses it, or if another option or the file of the mix has changed. Returns
+    /// [`SweepError::File`] if the journal cannot be read.
     pub fn resume(directory: &Path, change: impl FnOnce(&mut SweepOptions)) -> Result<Self, SweepError> {
         let (saved, journal) = journal::resume(directory)?;
         let mut options = saved.header.options.clone();

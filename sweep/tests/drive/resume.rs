@@ -77,3 +77,16 @@ fn resume_rejects_changed_settings_by_name() {
     let error = run_paused_seeded(run(again, &limited())).unwrap_err().to_string();
     assert!(error.contains("--resume"), "{error}");
 }
+
+#[test]
+fn journal_is_locked_while_a_sweep_uses_it() {
+    let directory = Directory::new("locked");
+    run_paused_seeded(run(Sweep::new(options()).unwrap().keep(&directory.0), &limited())).unwrap();
+    let first = Sweep::resume(&directory.0, |_| {}).unwrap();
+    let journal = std::fs::read(directory.0.join("journal.jsonl")).unwrap();
+    let error = Sweep::resume(&directory.0, |_| {}).unwrap_err().to_string();
+    assert!(error.contains("journal.jsonl: another sweep") && error.contains("wait"), "{error}");
+    assert_eq!(std::fs::read(directory.0.join("journal.jsonl")).unwrap(), journal);
+    drop(first);
+    assert!(Sweep::resume(&directory.0, |_| {}).is_ok());
+}
