@@ -57,8 +57,9 @@ def _retries_of(sdk: Any) -> SdkRetries:
 
     The SDK's default counts as not set.
     """
-    modules = (sys.modules.get(cls.__module__.partition(".")[0]) for cls in type(sdk).__mro__)
-    default = next((module.DEFAULT_MAX_RETRIES for module in modules if hasattr(module, "DEFAULT_MAX_RETRIES")), None)
+    packages = (cls.__module__.partition(".")[0] for cls in type(sdk).__mro__)
+    defaults = (getattr(sys.modules.get(package), "DEFAULT_MAX_RETRIES", None) for package in packages)
+    default = next((default for default in defaults if default is not None), None)
     return SdkRetries(None if sdk.max_retries == default else _max_attempts(sdk.max_retries))
 
 
