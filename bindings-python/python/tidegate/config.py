@@ -590,14 +590,14 @@ class PoolConfig(TypedDict, total=False):
     """The path that is requested to check the health of a replica.
 
     A replica is healthy if the response is not a 5xx. Switched off, only calls show whether a
-    replica is healthy. Default: not requested.
+    replica is healthy. Default: /health (none: not requested).
     """
 
     poll: Duration | Off
     """The time between two requests for a replica's metrics (`/metrics`), while calls are sent to
     the replica.
 
-    Range: 50ms to 1m. Default: not requested.
+    Range: 50ms to 1m. Default: 1s (none: not requested).
     """
 
     down_after: Duration
@@ -617,7 +617,7 @@ class PoolConfig(TypedDict, total=False):
     """The time over which the share of the calls of a replica that joins or recovers increases to
     its full share.
 
-    Range: 1ms to 1h. Default: full share at once.
+    Range: 1ms to 1h. Default: 10s (none: full share at once).
     """
 
     session: str | Off

@@ -92,13 +92,16 @@ pub(crate) fn names(tables: &[&KeyTable]) -> Vec<&'static str> {
     tables.iter().flat_map(|table| table.names()).collect()
 }
 
-/// Returns the default of a key for the reference page: `note` if there is one, otherwise the
-/// value. Empty if there is no note and the value is a table of tables, such as `tenants`.
+/// Returns the default of a key for the reference page: the value, or `note` in its place. If the
+/// value can be switched off but is not, `note` describes the state in which it is off, and both are
+/// returned. Empty if there is no note and the value is a table of tables, such as `tenants`.
 #[cfg(test)]
-pub(crate) fn default_text<T: super::Setting>(default: &T, note: &str) -> String {
+pub(crate) fn default_text<T: super::Setting>(default: &T, bounds: &T::Bounds, note: &str) -> String {
+    let can_be_off = matches!(T::kind(bounds), Kind::OrNone(_));
     let lines = default.list("", "", "none");
     match &*lines {
         [(_, text)] if note.is_empty() => text.clone(),
+        [(_, text)] if can_be_off && text != "none" => format!("{text} (none: {note})"),
         _ => note.to_owned(),
     }
 }
@@ -230,7 +233,7 @@ macro_rules! settings {
             $( settings!(
                 @key $key [$($doc),+] concat!($($unit)?),
                 <$type $(<$inner>)? as $crate::schema::Setting>::kind(&$bounds),
-                $crate::schema::default_text::<$type $(<$inner>)?>(&$default, concat!($($note)?))
+                $crate::schema::default_text::<$type $(<$inner>)?>(&$default, &$bounds, concat!($($note)?))
             ), )*
         ]);
 
