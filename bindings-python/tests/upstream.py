@@ -128,12 +128,15 @@ class Upstream:
         self._port = server.sockets[0].getsockname()[1]
         self._ready.set()
         await self._stop.wait()
-        server.close()
+        # `server.close()` would leak the sockets of connections that the loop is just accepting.
+        for listener in server.sockets:
+            self._loop.remove_reader(listener.fileno())
         # Some of them belong to the loop and accept the last connections.
         while pending := asyncio.all_tasks() - {asyncio.current_task()}:
             for task in tasks:
                 task.cancel()
             await asyncio.wait(pending)
+        server.close()
         # A loop that ends before its transports leaves their sockets open.
         for writer in writers:
             writer.transport.abort()
