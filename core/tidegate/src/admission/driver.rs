@@ -11,7 +11,7 @@ use super::handoff::{Receiver, Sender, handoff};
 use super::liveness_throttle::LivenessThrottle;
 use super::permit::Permit;
 use super::rejection::rejection_error;
-use super::wake_timer::Pump;
+use super::wake_timer::WakeTimer;
 use crate::adaptive::Decision;
 use crate::clock::{self, now};
 use crate::error::Error;
@@ -31,13 +31,13 @@ pub(super) struct Waiting {
 /// The state that the lock of an [`Admission`] guards.
 pub(super) struct State {
     pub(super) scheduler: Scheduler<Waiting>,
-    /// When the timer task ([`Pump`]) wakes next. `None` if no wake-up is scheduled.
+    /// When the timer task ([`WakeTimer`]) wakes next. `None` if no wake-up is scheduled.
     armed: Option<Instant>,
 }
 
 impl State {
     /// Returns `true` if a wait or a cool-down ends before the next wake-up of the timer task
-    /// ([`Pump`]), or if no wake-up is scheduled for it.
+    /// ([`WakeTimer`]), or if no wake-up is scheduled for it.
     fn is_late(&mut self, now: Instant) -> bool {
         let wake = self.scheduler.next_wake(now);
         wake.is_some_and(|wake| self.armed.is_none_or(|armed| wake < armed))
@@ -54,7 +54,7 @@ pub struct Admission {
     wait_hint: &'static str,
     pub(super) state: Mutex<State>,
     /// The timer task, which admits or rejects waiting calls when a wait or a cool-down ends.
-    pump: Arc<Pump>,
+    wake_timer: Arc<WakeTimer>,
     pub(crate) budgets: Arc<BudgetSet>,
     pub(super) cancel_signals: CancelSignals,
     /// Limits how often a replica is reported as alive to the scheduler. `None` if the target is
@@ -85,7 +85,7 @@ impl Admission {
             name,
             wait_hint,
             state,
-            pump: Arc::default(),
+            wake_timer: Arc::default(),
             budgets,
             cancel_signals,
             liveness,
@@ -164,10 +164,10 @@ impl Admission {
             QueueEntry { admission: self, id, receiver }
         };
         loop {
-            // Created before the pump is checked, so that a stop in between is not missed.
-            let stopped = self.pump.stopped();
-            if late || !self.pump.is_running() {
-                self.pump.arm(self);
+            // Created before the timer task is checked, so that a stop in between is not missed.
+            let stopped = self.wake_timer.stopped();
+            if late || !self.wake_timer.is_running() {
+                self.wake_timer.arm(self);
             }
             late = true;
             tokio::select! {
@@ -250,7 +250,7 @@ impl Admission {
 
     /// Applies `change` to the scheduler. Then admits the waiting calls for which there is
     /// capacity, and rejects those that may not wait any longer. Starts or wakes the timer task
-    /// ([`Pump`]) if it would wake too late for the remaining calls. Returns the result of
+    /// ([`WakeTimer`]) if it would wake too late for the remaining calls. Returns the result of
     /// `change`.
     pub(super) fn update<R>(
         self: &Arc<Self>,
@@ -261,14 +261,14 @@ impl Admission {
         let result = change(&mut state.scheduler, now);
         // After the calls are admitted, because they may change what is due next.
         if self.answer_waiting(state, now) {
-            self.pump.arm(self);
+            self.wake_timer.arm(self);
         }
         result
     }
 
     /// Admits the waiting calls for which there is capacity at `now`, and rejects those that may
-    /// not wait any longer. Releases the lock `state`. Returns `true` if the timer task ([`Pump`])
-    /// would wake too late for the remaining calls.
+    /// not wait any longer. Releases the lock `state`. Returns `true` if the timer task
+    /// ([`WakeTimer`]) would wake too late for the remaining calls.
     fn answer_waiting<'a>(self: &'a Arc<Self>, mut state: MutexGuard<'a, State>, mut now: Instant) -> bool {
         loop {
             let scheduler = &mut state.scheduler;

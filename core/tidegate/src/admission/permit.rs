@@ -157,7 +157,7 @@ impl Permit {
             return;
         }
         admission.state.lock().scheduler.on_rate_headers(now(), grant, sent_at, headers, limited);
-        // Otherwise at most a rate has grown a little, and the pump admits waiting calls at the time
+        // Otherwise at most a rate has grown a little, and the timer task admits waiting calls at the time
         // that is already set.
         if shows_limit {
             admission.admit_waiting();

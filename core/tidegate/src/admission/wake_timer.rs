@@ -15,7 +15,7 @@ use super::Admission;
 
 /// The timer task of one scheduler.
 #[derive(Debug, Default)]
-pub(super) struct Pump {
+pub(super) struct WakeTimer {
     running: AtomicBool,
     /// Notified when the task must compute its next wake-up again, because it may have become
     /// earlier.
@@ -24,7 +24,7 @@ pub(super) struct Pump {
     stopped: Notify,
 }
 
-impl Pump {
+impl WakeTimer {
     /// Starts the timer task, or makes the running task compute its next wake-up again. Must be
     /// called after anything that may make the next wake-up earlier.
     pub(super) fn arm(self: &Arc<Self>, admission: &Arc<Admission>) {
@@ -54,7 +54,7 @@ impl Pump {
 ///
 /// If a runtime shuts down and drops the task, the waiting calls of other runtimes are notified and
 /// start the task again. Without such calls, the next call that waits starts it.
-struct Running(Arc<Pump>);
+struct Running(Arc<WakeTimer>);
 
 impl Drop for Running {
     fn drop(&mut self) {
@@ -66,7 +66,7 @@ impl Drop for Running {
 /// Runs the timer task: wakes the scheduler each time a wait or a cool-down ends. Returns when no
 /// wait and no cool-down is left, or when the admission control is dropped.
 async fn run(running: Running, admission: Weak<Admission>) {
-    let pump = &running.0;
+    let wake_timer = &running.0;
     loop {
         let wake = match admission.upgrade() {
             Some(admission) => admission.tick(),
@@ -77,7 +77,7 @@ async fn run(running: Running, admission: Weak<Admission>) {
         let Some(wake) = wake else { return };
         tokio::select! {
             () = sleep_until(Instant::from_std(wake)) => {}
-            () = pump.earlier.notified() => {}
+            () = wake_timer.earlier.notified() => {}
         }
     }
 }

@@ -49,7 +49,7 @@ fn runtime_shutdown_drops_its_calls_and_another_runtime_continues() {
     let second = paused();
     let waits = queue(&second, &admission, ms(1_000));
     let refused = answer(&second, waits);
-    assert_eq!(reason(refused), Reason::WaitBudget, "the pump runs again");
+    assert_eq!(reason(refused), Reason::WaitBudget, "the timer task runs again");
     drop(held);
     second.block_on(assert_settled(&admission, 1));
 }
