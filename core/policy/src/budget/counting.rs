@@ -25,14 +25,14 @@ pub(super) fn rule_of_dialect(dialect: Dialect) -> Counting {
 /// Running totals of all charges. The difference between two copies is what was charged in between.
 /// The totals wrap around on overflow.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Tally {
+pub(super) struct ChargeTotals {
     /// Totals of requests, input tokens, output tokens, and of all tokens under each of [`RULES`],
     /// in this order.
     charged: [i64; 7],
 }
 
-impl Tally {
-    /// Returns a tally that contains only the charges of a single call with this demand.
+impl ChargeTotals {
+    /// Returns totals that contain only the charges of a single call with this demand.
     pub(super) fn from_demand(demand: &Demand) -> Self {
         let demand = &uncached(demand);
         let [sum, larger, actual, input_only] = RULES.map(|rule| i64::from(tokens(rule, demand)));

@@ -49,7 +49,7 @@ const MAX_DISTRUST: u32 = 3;
 const EVIDENCE_DECAY: Duration = Duration::from_secs(1_800);
 /// Weight with which a reported `remaining` below the estimated maximum of `remaining` lowers that
 /// estimate.
-const MAX_DECAY: f64 = 0.02;
+const MAX_REMAINING_DECAY: f64 = 0.02;
 /// Minimum refill per window, as a fraction of the limit, that is assumed if announced resets did
 /// not refill the budget.
 const PROBE_REFILL: f64 = 0.25;
@@ -260,7 +260,7 @@ impl ProviderWindow {
         let now = report.received.0;
         self.max_seen = self.max_seen.max(remaining);
         let max_remaining = if self.max_remaining > 0.0 { self.max_remaining } else { limit };
-        self.max_remaining = remaining.max(max_remaining + MAX_DECAY * (remaining - max_remaining));
+        self.max_remaining = remaining.max(max_remaining + MAX_REMAINING_DECAY * (remaining - max_remaining));
         // Time to refill what is used, at the limit's own rate.
         let refill_time = seconds((limit - remaining) / limit * window.as_secs_f64());
         let is_wrong = self.reset_score < 0;

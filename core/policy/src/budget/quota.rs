@@ -40,7 +40,7 @@
 
 use std::time::{Duration, Instant};
 
-use super::counting::{PerRule, Tally};
+use super::counting::{ChargeTotals, PerRule};
 use super::limit_history::{self, LimitHistory};
 use super::provider_window::{ChargedAt, ProviderWindow, Report};
 use super::token_bucket::{TokenBucket, seconds};
@@ -189,8 +189,8 @@ impl Quota {
 
     /// Returns the largest cost of a call that fits now, in requests or tokens. `u64::MAX` if any
     /// call fits.
-    pub(super) fn available(&mut self, now: Instant, tally: &Tally) -> u64 {
-        let charged = self.update(now, tally);
+    pub(super) fn available(&mut self, now: Instant, totals: &ChargeTotals) -> u64 {
+        let charged = self.update(now, totals);
         let limit = self.limit as f64;
         let remaining = self.provider_window.available(now, &charged, limit);
         let max_available = self.provider_window.max_available(now, limit);
@@ -209,12 +209,12 @@ impl Quota {
 
     /// Returns the earliest time, not before `now`, at which a call with this need fits if nothing
     /// else is charged.
-    pub(super) fn ready_at(&mut self, now: Instant, tally: &Tally, need: &Need) -> Instant {
+    pub(super) fn ready_at(&mut self, now: Instant, totals: &ChargeTotals, need: &Need) -> Instant {
         let cost = self.kind.cost(need);
         if cost == 0 {
             return now;
         }
-        let charged = self.update(now, tally);
+        let charged = self.update(now, totals);
         let limit = self.limit as f64;
         let provider_window = self.provider_window.ready_at(now, &charged, limit, f64::from(cost));
         if self.is_long() && self.provider_window.available(now, &charged, limit).is_some() {
@@ -248,9 +248,9 @@ impl Quota {
 
     /// Brings the state up to `now`: applies an announced reset that has passed, and starts or ends
     /// the boost. Returns the total charged so far under each counting rule.
-    fn update(&mut self, now: Instant, tally: &Tally) -> PerRule {
+    fn update(&mut self, now: Instant, totals: &ChargeTotals) -> PerRule {
         self.reset_if_due(now);
-        let charged = tally.by_rule(self.kind);
+        let charged = totals.by_rule(self.kind);
         let limit = self.limit as f64;
         let exact = matches!(self.pacer, Pacer::Requests(_));
         let is_boosted = self.trusts_token_bucket(now)
@@ -475,9 +475,9 @@ impl Quota {
 
     /// Returns the amount that may be charged now, in requests or tokens. Negative if there is
     /// debt.
-    pub(super) fn level(&mut self, now: Instant, tally: &Tally) -> f64 {
+    pub(super) fn level(&mut self, now: Instant, totals: &ChargeTotals) -> f64 {
         self.reset_if_due(now);
-        let charged = tally.by_rule(self.kind);
+        let charged = totals.by_rule(self.kind);
         let known = self.provider_window.available(now, &charged, self.limit as f64);
         let known = known.map(|known| known.max(0.0));
         if let Some(known) = known.filter(|_| self.is_long()) {

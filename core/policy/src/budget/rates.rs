@@ -20,7 +20,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use super::budget_kind::{DAY, MINUTE};
-use super::counting::{self, RULES, Tally};
+use super::counting::{self, ChargeTotals, RULES};
 use super::{AvailableBudget, BudgetKind, Need, quota::Quota, window_inference::WindowHint};
 use crate::saturate;
 use tidegate_config::{Counting, HeaderPolicy, RateConfig};
@@ -42,7 +42,7 @@ pub struct Charge {
     rule: Counting,
     demand: Demand,
     /// Totals of all charges when this charge was made, including it.
-    tally: Tally,
+    totals: ChargeTotals,
     /// Whether the charge was replaced by the actual amount.
     settled: bool,
 }
@@ -101,7 +101,7 @@ pub struct RateBudgets {
     dialect: Option<Dialect>,
     /// Index in [`RULES`] of the counting rule learned from headers. `None` if none was learned.
     learned: Option<usize>,
-    tally: Tally,
+    totals: ChargeTotals,
     requests_window: WindowHint,
     tokens_window: WindowHint,
 }
@@ -158,7 +158,7 @@ impl RateBudgets {
     pub fn available(&mut self, now: Instant) -> AvailableBudget {
         let mut available = AvailableBudget::UNBOUNDED;
         for quota in &mut self.quotas {
-            let fits = saturate(quota.available(now, &self.tally));
+            let fits = saturate(quota.available(now, &self.totals));
             match quota.kind.field_mut(&mut available.max_need) {
                 Some(most) => *most = fits.min(*most),
                 None => available.has_requests &= fits > 0,
@@ -193,7 +193,7 @@ impl RateBudgets {
     /// Returns the limit that delays a call with this need for longest, and the time at which the
     /// call fits if nothing else is charged. `None` if the call fits now.
     pub fn ready_at(&mut self, now: Instant, need: &Need) -> Option<(BudgetKind, Instant)> {
-        let times = self.quotas.iter_mut().map(|quota| (quota.kind, quota.ready_at(now, &self.tally, need)));
+        let times = self.quotas.iter_mut().map(|quota| (quota.kind, quota.ready_at(now, &self.totals, need)));
         times.max_by_key(|(_, at)| *at).filter(|(_, at)| *at > now)
     }
 
@@ -210,11 +210,11 @@ impl RateBudgets {
         self.dialect = demand.dialect.or(self.dialect);
         let rule = self.rule(demand);
         let need = counting::need(rule, demand);
-        self.tally = self.tally.plus(&Tally::from_demand(demand));
+        self.totals = self.totals.plus(&ChargeTotals::from_demand(demand));
         for quota in &mut self.quotas {
             quota.charge(now, now, None, Some(&need));
         }
-        Charge { need, charged_at: now, rule, demand: *demand, tally: self.tally, settled: false }
+        Charge { need, charged_at: now, rule, demand: *demand, totals: self.totals, settled: false }
     }
 
     /// Refunds the charge of a call that was never sent. Does nothing if the charge was settled.
@@ -222,8 +222,8 @@ impl RateBudgets {
         if charge.settled {
             return;
         }
-        let own = Tally::from_demand(&charge.demand);
-        self.tally = self.tally.minus(&own);
+        let own = ChargeTotals::from_demand(&charge.demand);
+        self.totals = self.totals.minus(&own);
         for quota in &mut self.quotas {
             quota.charge(now, charge.charged_at, Some(&charge.need), None);
             quota.provider_window.on_refund(charge.charged_at, &own.by_rule(quota.kind));
@@ -240,8 +240,10 @@ impl RateBudgets {
             return;
         }
         let need = counting::need(charge.rule, &counted);
-        self.tally =
-            self.tally.plus(&Tally::from_demand(&counted)).minus(&Tally::from_demand(&charge.demand));
+        self.totals = self
+            .totals
+            .plus(&ChargeTotals::from_demand(&counted))
+            .minus(&ChargeTotals::from_demand(&charge.demand));
         for quota in &mut self.quotas {
             quota.charge(now, charge.charged_at, Some(&charge.need), Some(&need));
         }
@@ -291,7 +293,7 @@ impl RateBudgets {
     pub fn view(&mut self, now: Instant) -> Vec<BudgetView> {
         let counting = self.rule(&Demand { dialect: self.dialect, ..Demand::default() });
         let view = |quota: &mut Quota| {
-            let level = quota.level(now, &self.tally);
+            let level = quota.level(now, &self.totals);
             BudgetView {
                 kind: quota.kind,
                 limit: quota.limit,
@@ -362,7 +364,7 @@ impl RateBudgets {
             BudgetKind::Tokens => self.tokens_window.is_token_bucket(),
             _ => false,
         });
-        let [sent, received] = [&charge.tally, &self.tally].map(|tally| tally.by_rule(kind));
+        let [sent, received] = [&charge.totals, &self.totals].map(|totals| totals.by_rule(kind));
         quota.on_report(remaining, report, (sent_at, sent), (now, received));
         remaining < u64::from(kind.cost(&charge.need))
     }

@@ -135,7 +135,7 @@ impl VirtualTime {
     /// Returns `true` if the tenant is in debt: its finish tag is ahead of the virtual time by more
     /// than the charge of its last dispatched call. This happens if calls cost more than was
     /// charged at their dispatch, or if retries were charged.
-    pub fn is_owed(&self, account: &Account) -> bool {
+    pub fn is_in_debt(&self, account: &Account) -> bool {
         account.finish.0 - self.now.0 > account.last * (1.0 + 1e-9)
     }
 }

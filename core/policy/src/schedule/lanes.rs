@@ -231,12 +231,12 @@ impl Lanes {
         let ready = self.lane_mut(lane);
         ready.by_tag.insert(key, Requirements { tenant_tokens: 0, ..head.least });
         ready.ages.set(tenant, Some(head.age));
-        let is_owed = ready.time.is_owed(&line.account);
-        if is_owed || line.is_debtor {
+        let is_in_debt = ready.time.is_in_debt(&line.account);
+        if is_in_debt || line.is_debtor {
             let since = line.last_dispatch.map_or(head.age, |went| went.max(head.age));
-            ready.debtors.set(tenant, is_owed.then_some((line.passed_since, since)));
+            ready.debtors.set(tenant, is_in_debt.then_some((line.passed_since, since)));
         }
-        line.is_debtor = is_owed;
+        line.is_debtor = is_in_debt;
     }
 
     /// Removes a line from the ready lines of its lane until `until`, because its tenant is out of

@@ -193,7 +193,7 @@ impl<W> Selector<'_, W> {
     pub(super) fn debtor(&mut self, lane: Lane) -> Option<TenantId> {
         let id = self.queue.lanes.lane_mut(lane).debtor(self.now, self.order.aging)?;
         let account = &self.queue.line(id, lane)?.account;
-        self.queue.lanes.lane(lane).time.is_owed(account).then_some(id)
+        self.queue.lanes.lane(lane).time.is_in_debt(account).then_some(id)
     }
 
     /// Returns the first call of a lane that fits. Tenants before it that are out of their own

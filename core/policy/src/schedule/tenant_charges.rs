@@ -45,7 +45,7 @@ impl<W> Queue<W> {
         let since = line.position.map_or_else(entry, |position| position.since);
         charge.tag = ticket.charged.unwrap_or_else(|| line.account.start(since));
         // A call of a line in debt may have overtaken calls that do not fit.
-        let out_of_turn = out_of_turn || self.lanes.lane(lane).time.is_owed(&line.account);
+        let out_of_turn = out_of_turn || self.lanes.lane(lane).time.is_in_debt(&line.account);
         let first = if out_of_turn { self.lanes.lane(lane).first_tag_but(id) } else { None };
         let place = DispatchOrder { tag: charge.tag, since, first };
         let ready = self.lanes.lane_mut(lane);

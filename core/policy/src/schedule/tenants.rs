@@ -109,7 +109,7 @@ impl Tenant {
         self.tokens.as_ref().is_some_and(|tenant_tokens| tenant_tokens.bucket.debt(now) > 0)
             || Lane::ALL
                 .iter()
-                .any(|lane| lanes.lane(*lane).time.is_owed(&self.lines[*lane as usize].account))
+                .any(|lane| lanes.lane(*lane).time.is_in_debt(&self.lines[*lane as usize].account))
     }
 }
 

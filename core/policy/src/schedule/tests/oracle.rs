@@ -7,7 +7,7 @@ mod order;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use model::{Model, QUEUE, TENANTS, World};
+use model::{Model, QUEUE, TENANTS, TargetConfig};
 use order::{Line, Moment, Order};
 use proptest::prelude::*;
 
@@ -112,10 +112,10 @@ struct Oracle {
 }
 
 impl Oracle {
-    fn new(world: World) -> Self {
+    fn new(target: TargetConfig) -> Self {
         let now = epoch();
-        let order = world.is_plain().then(|| Order::new(world.aging()));
-        let (scheduler, model) = world.build(now);
+        let order = target.is_plain().then(|| Order::new(target.aging()));
+        let (scheduler, model) = target.build(now);
         Self {
             scheduler,
             model,
@@ -677,8 +677,8 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(400))]
 
     #[test]
-    fn scheduler_agrees_with_the_oracle(events in prop::collection::vec(event(), 1..150), world in model::world()) {
-        let mut oracle = Oracle::new(world);
+    fn scheduler_agrees_with_the_oracle(events in prop::collection::vec(event(), 1..150), target in model::target()) {
+        let mut oracle = Oracle::new(target);
         for event in events {
             oracle.apply(event);
         }
@@ -696,9 +696,9 @@ proptest! {
     #[test]
     fn as_many_calls_are_preempted_as_floors_can_use(
         events in prop::collection::vec(event(), 1..150),
-        world in model::world(),
+        target in model::target(),
     ) {
-        let mut oracle = Oracle::new(world.lending());
+        let mut oracle = Oracle::new(target.lending());
         for event in events {
             oracle.apply(event);
         }

@@ -10,7 +10,7 @@ const ATTEMPTS: u32 = 4;
 
 /// A simulated target that fails some calls and accepts all others. Times are in milliseconds.
 #[derive(Clone, Copy)]
-struct World {
+struct FailingTarget {
     failing: u64,
     /// Whether the failing calls belong to the same tenant as the others.
     shares_tenant: bool,
@@ -22,8 +22,14 @@ struct World {
 
 /// A target with eight slots that fails three calls after 100 ms each, and accepts all other calls
 /// after 100 ms.
-const THREE: World =
-    World { failing: 3, shares_tenant: false, fails_after: 100, accepts_after: 100, aging: 0, slots: 8 };
+const THREE: FailingTarget = FailingTarget {
+    failing: 3,
+    shares_tenant: false,
+    fails_after: 100,
+    accepts_after: 100,
+    aging: 0,
+    slots: 8,
+};
 
 struct Attempt {
     ends: u64,
@@ -48,9 +54,9 @@ struct Seen {
 /// Simulates one minute with 20 good calls per second, and with failing calls that all arrive at
 /// the start and are retried. Returns the longest wait of a good call, and how often and how long
 /// the target was cooling down or being probed.
-fn play(world: World) -> Seen {
+fn play(target: FailingTarget) -> Seen {
     let zero = epoch();
-    let settings = SchedulerSettings { aging: ms(world.aging), ..settings(world.slots) };
+    let settings = SchedulerSettings { aging: ms(target.aging), ..settings(target.slots) };
     let mut scheduler: Scheduler<(u64, u32, Ticket)> = Scheduler::new(&settings, zero);
     let mut first = admit(&mut scheduler, zero, &ticket("good", Lane::Interactive, zero));
     first.sent = true;
@@ -58,15 +64,15 @@ fn play(world: World) -> Seen {
     scheduler.release(zero, first);
     let mut flying: Vec<Attempt> = Vec::new();
     let (mut seen, mut before) = (Seen::default(), CooldownState::Open);
-    let is_poisoned = |call: u64| call < world.failing;
+    let is_poisoned = |call: u64| call < target.failing;
     for t in (0..60_000).step_by(10) {
         let now = zero + ms(t);
-        let failing = (0..world.failing).filter(|_| t == 0);
-        let tenant = |call| if is_poisoned(call) && !world.shares_tenant { "failing" } else { "good" };
+        let failing = (0..target.failing).filter(|_| t == 0);
+        let tenant = |call| if is_poisoned(call) && !target.shares_tenant { "failing" } else { "good" };
         for call in failing.chain((t % 50 == 0).then_some(1_000 + t)) {
             let ticket = ticket(tenant(call), Lane::Interactive, now);
             match scheduler.try_admit(now, &ticket).expect("not refused") {
-                Some(grant) => fly(world, &mut flying, t, (call, 1, ticket), grant),
+                Some(grant) => fly(target, &mut flying, t, (call, 1, ticket), grant),
                 None => _ = scheduler.enqueue(now, ticket.clone(), (call, 1, ticket)),
             }
         }
@@ -90,7 +96,7 @@ fn play(world: World) -> Seen {
             if !is_poisoned(call) {
                 seen.held = seen.held.max(now.duration_since(ticket.queued_at).as_millis() as u64);
             }
-            fly(world, &mut flying, t, (call, number, ticket), grant);
+            fly(target, &mut flying, t, (call, number, ticket), grant);
         }
         let wake = scheduler.next_wake(now);
         assert!(wake.is_none_or(|wake| wake > now), "all that is due was done");
@@ -105,14 +111,14 @@ fn play(world: World) -> Seen {
 }
 
 fn fly(
-    world: World,
+    target: FailingTarget,
     flying: &mut Vec<Attempt>,
     t: u64,
     (call, number, ticket): (u64, u32, Ticket),
     mut grant: Grant,
 ) {
     grant.sent = true;
-    let takes = if call < world.failing { world.fails_after } else { world.accepts_after };
+    let takes = if call < target.failing { target.fails_after } else { target.accepts_after };
     flying.push(Attempt { ends: t + takes, call, number, ticket, grant });
 }
 
@@ -127,8 +133,8 @@ fn failing_calls_delay_good_ones_for_two_seconds_at_most() {
     for shares_tenant in [false, true] {
         for aging in [0, 30_000] {
             for (failing, slots) in [(3, 8), (8, 8), (30, 64), (200, 512)] {
-                let world = World { failing, slots, aging, shares_tenant, ..THREE };
-                let seen = play(world);
+                let target = FailingTarget { failing, slots, aging, shares_tenant, ..THREE };
+                let seen = play(target);
                 assert!(seen.held <= 2_000 && seen.outages == 1, "{failing} of {slots} slots: {seen:?}");
             }
         }
@@ -137,14 +143,14 @@ fn failing_calls_delay_good_ones_for_two_seconds_at_most() {
 
 #[test]
 fn failing_calls_of_another_tenant_alternate_as_probes_with_good_ones() {
-    let seen = play(World { failing: 30, ..THREE });
+    let seen = play(FailingTarget { failing: 30, ..THREE });
     assert!(seen.held <= 2_000, "{seen:?}");
 }
 
 #[test]
 fn failing_calls_do_not_close_a_slow_target_repeatedly() {
     for failing in [3, 30] {
-        let seen = play(World { failing, accepts_after: 5_000, slots: 512, ..THREE });
+        let seen = play(FailingTarget { failing, accepts_after: 5_000, slots: 512, ..THREE });
         assert!(seen.closed <= 2_000 && seen.outages == 1, "{failing}: {seen:?}");
     }
 }

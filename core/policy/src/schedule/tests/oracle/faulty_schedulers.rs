@@ -42,15 +42,15 @@ fn overload(oracle: &mut Oracle) -> Option<String> {
 
 #[test]
 fn diligent_driver_leaves_no_call_stuck() {
-    assert_eq!(overload(&mut Oracle::new(World::of_tokens(3_000))), None);
+    assert_eq!(overload(&mut Oracle::new(TargetConfig::of_tokens(3_000))), None);
 }
 
 #[test]
 fn lazy_driver_leaves_calls_stuck() {
-    let mut oracle = Oracle::new(World::of_tokens(3_000));
+    let mut oracle = Oracle::new(TargetConfig::of_tokens(3_000));
     oracle.patience = 0;
     assert!(overload(&mut oracle).is_some());
-    let mut oracle = Oracle::new(World::of_tokens(30_000));
+    let mut oracle = Oracle::new(TargetConfig::of_tokens(30_000));
     oracle.patience = 1;
     oracle.model.fix(0);
     oracle.scheduler.set_limit(0);

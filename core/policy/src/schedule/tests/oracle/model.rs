@@ -25,7 +25,7 @@ pub(super) const LATE: Duration = Duration::from_micros(2);
 
 /// The capacity and the settings of a target.
 #[derive(Clone, Debug)]
-pub(super) struct World {
+pub(super) struct TargetConfig {
     limit: usize,
     aging: u64,
     refuses: bool,
@@ -51,7 +51,7 @@ struct Adaptive {
     objective: Option<u64>,
 }
 
-pub(super) fn world() -> impl Strategy<Value = World> {
+pub(super) fn target() -> impl Strategy<Value = TargetConfig> {
     let some = |range| prop::option::weighted(0.4, range);
     let sizes = (some(2_000u64..20_000), some(4_000u64..20_000), some(40u64..600), some(500u64..2_000));
     let floors = prop::option::weighted(0.3, (0.1f64..0.5, 0.1f64..0.5));
@@ -63,19 +63,8 @@ pub(super) fn world() -> impl Strategy<Value = World> {
         .prop_map(|(max, min, awaiting, objective)| Adaptive { max, min, awaiting, objective });
     let adaptive = prop::option::weighted(0.6, adaptive);
     (1usize..6, sizes, order, adaptive).prop_map(
-        |(limit, (tpm, itpm, rpm, kv), (aging, refuses, own, (floors, reclaim), bias), adaptive)| World {
-            limit,
-            aging,
-            refuses,
-            tpm,
-            itpm,
-            rpm,
-            kv,
-            own,
-            floors,
-            reclaim,
-            bias,
-            adaptive,
+        |(limit, (tpm, itpm, rpm, kv), (aging, refuses, own, (floors, reclaim), bias), adaptive)| {
+            TargetConfig { limit, aging, refuses, tpm, itpm, rpm, kv, own, floors, reclaim, bias, adaptive }
         },
     )
 }
@@ -84,7 +73,7 @@ pub(super) fn weight(tenant: usize) -> f64 {
     if tenant == 2 { 2.0 } else { 1.0 }
 }
 
-impl World {
+impl TargetConfig {
     /// Returns a target with four slots and `tpm` tokens per minute, at which tenants may also have
     /// tokens of their own.
     pub(super) fn of_tokens(tpm: u64) -> Self {
