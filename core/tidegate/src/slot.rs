@@ -19,7 +19,7 @@ use crate::call::{Call, ExchangeRecord};
 use crate::clock;
 use crate::error::{Error, ErrorKind};
 use crate::layers::admission::{admit, apply};
-use crate::layers::observe::{CallLog, Tally};
+use crate::layers::observe::{CallLog, OpenRecord};
 use crate::metrics::Outcome;
 use tidegate_policy::outcome::{AttemptOutcome, ExchangeFailure, FailureCause};
 use tidegate_protocol::{RateHeaders, classify};
@@ -49,7 +49,7 @@ struct AcquiredSlot {
     /// task waits for a tool. `None` if no tools are configured or the task is unknown.
     _task_slot: Option<TaskSlotGuard>,
     // Dropped after the permit: the call is recorded when the slot is released.
-    tally: Tally,
+    record: OpenRecord,
 }
 
 impl Slot {
@@ -67,9 +67,9 @@ impl Slot {
     /// # Cancel safety
     /// Dropping the future removes the call from the queue.
     pub(crate) async fn acquire(call: Call, log: Arc<CallLog>, active: &Arc<Active>) -> Result<Self, Error> {
-        let mut tally = Tally::open(call.clone(), log, active);
+        let mut record = OpenRecord::open(call.clone(), log, active);
         let permit = admit(&call).await.map_err(|error| error.with_call(call.id()));
-        let mut permit = permit.inspect_err(|error| tally.failed(error))?;
+        let mut permit = permit.inspect_err(|error| record.failed(error))?;
         let exchange = ExchangeRecord::new(clock::now());
         call.update_attempt(|attempt| attempt.exchange = Some(exchange.clone()));
         call.target().metrics().attempted(permit.placed());
@@ -78,7 +78,7 @@ impl Slot {
         permit.detach();
         // The gate has no response that it could read ahead.
         let task_slot = call.task_slots().map(|(slots, task)| slots.enter(task, call.target().name(), None));
-        Ok(Self(Some(AcquiredSlot { permit, exchange, is_reported: false, _task_slot: task_slot, tally })))
+        Ok(Self(Some(AcquiredSlot { permit, exchange, is_reported: false, _task_slot: task_slot, record })))
     }
 
     /// Returns the base URL of the replica to which the call must be sent. `None` if the target is
@@ -92,7 +92,7 @@ impl Slot {
         if let Some((call, held)) = self.first_report() {
             held.exchange.update(|record| record.is_complete = true);
             apply(&call, &mut held.permit, &AttemptOutcome::Accepted { streams: false });
-            held.tally.set_outcome(Outcome::Completed);
+            held.record.set_outcome(Outcome::Completed);
         }
     }
 
@@ -128,7 +128,7 @@ impl Slot {
                 held.permit.on_rate_headers(held.exchange.sent_at(), &RateHeaders::default(), true);
             }
             apply(&call, &mut held.permit, &outcome);
-            held.tally.set_outcome(Outcome::Failed);
+            held.record.set_outcome(Outcome::Failed);
         }
         outcome.is_retryable()
     }
@@ -138,13 +138,13 @@ impl Slot {
     fn first_report(&mut self) -> Option<(Call, &mut AcquiredSlot)> {
         let held = self.0.as_mut()?;
         let is_reported = std::mem::replace(&mut held.is_reported, true);
-        (!is_reported).then(|| (held.tally.call().clone(), held))
+        (!is_reported).then(|| (held.record.call().clone(), held))
     }
 }
 
 impl Drop for AcquiredSlot {
     fn drop(&mut self) {
-        self.tally.call().update_attempt(|attempt| attempt.released_at = Some(clock::now()));
+        self.record.call().update_attempt(|attempt| attempt.released_at = Some(clock::now()));
     }
 }
 

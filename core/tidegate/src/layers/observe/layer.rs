@@ -9,7 +9,7 @@ use http::Request;
 use http_body::{Body, Frame, SizeHint};
 
 use super::CallLog;
-use super::call_tally::{Tally, outcome_of};
+use super::open_record::{OpenRecord, outcome_of};
 use crate::active_calls::Active;
 use crate::body::{RequestBody, ResponseBody};
 use crate::call::Call;
@@ -41,14 +41,14 @@ tower_layer!(ObserveLayer);
 impl<S: InnerService> Middleware<S> for ObserveLayer {
     fn call(&self, call: Call, inner: &mut S, request: Request<RequestBody>) -> ResponseFuture {
         let response = inner.call(request);
-        let mut tally = Tally::open(call, self.log.clone(), &self.active);
+        let mut record = OpenRecord::open(call, self.log.clone(), &self.active);
         Box::pin(async move {
             match response.await {
                 Ok(response) => {
                     let failed = response.status().is_client_error() || response.status().is_server_error();
-                    tally.on_response(&response);
+                    record.on_response(&response);
                     Ok(response.map(|body| {
-                        let mut counted = CountedBody { body, failed, tally: Some(tally) };
+                        let mut counted = CountedBody { body, failed, record: Some(record) };
                         // Readers do not poll an empty body.
                         if counted.is_end_stream() {
                             counted.end(Outcome::Completed);
@@ -57,8 +57,8 @@ impl<S: InnerService> Middleware<S> for ObserveLayer {
                     }))
                 }
                 Err(error) => {
-                    tally.failed(&error);
-                    Err(error.with_call(tally.call().id()))
+                    record.failed(&error);
+                    Err(error.with_call(record.call().id()))
                 }
             }
         })
@@ -71,16 +71,16 @@ struct CountedBody {
     /// `true` if the response has an error status.
     failed: bool,
     /// The open record of the call. `None` once the body has ended.
-    tally: Option<Tally>,
+    record: Option<OpenRecord>,
 }
 
 impl CountedBody {
     /// Closes the record of the call with `outcome`. A completed call is recorded as failed if its
     /// response has an error status or an error event. Later calls have no effect.
     fn end(&mut self, outcome: Outcome) {
-        if let Some(mut tally) = self.tally.take() {
-            let failed = self.failed || tally.is_failed();
-            tally.set_outcome(if failed && outcome == Outcome::Completed {
+        if let Some(mut record) = self.record.take() {
+            let failed = self.failed || record.is_failed();
+            record.set_outcome(if failed && outcome == Outcome::Completed {
                 Outcome::Failed
             } else {
                 outcome

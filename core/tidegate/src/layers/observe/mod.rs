@@ -5,10 +5,10 @@
 //! [metrics](crate::metrics) and to the [`CallLog`].
 
 mod call_log;
-mod call_tally;
 mod layer;
+mod open_record;
 
 pub(crate) use call_log::CallLog;
 pub use call_log::{AttemptRecord, CallRecord, LOGGED_CALLS};
-pub(crate) use call_tally::Tally;
 pub(crate) use layer::ObserveLayer;
+pub(crate) use open_record::OpenRecord;

@@ -15,7 +15,7 @@ use crate::error::{Error, ErrorKind};
 /// The open record of a call in progress. Dropping it adds the call to the metrics and, if the call
 /// runs a model, to the call log. If no outcome was set by then, the call counts as completed if
 /// its response was received completely, and otherwise as cancelled.
-pub(crate) struct Tally {
+pub(crate) struct OpenRecord {
     call: Call,
     log: Arc<CallLog>,
     /// The outcome of the call. `None` until it is known.
@@ -25,7 +25,7 @@ pub(crate) struct Tally {
     _active: ActiveCall,
 }
 
-impl Tally {
+impl OpenRecord {
     /// Opens the record of a call. `active` counts the call as in progress until the record is
     /// dropped.
     pub(crate) fn open(call: Call, log: Arc<CallLog>, active: &Arc<Active>) -> Self {
@@ -61,7 +61,7 @@ impl Tally {
     }
 }
 
-impl Drop for Tally {
+impl Drop for OpenRecord {
     fn drop(&mut self) {
         let now = clock::now();
         let call = &self.call;
