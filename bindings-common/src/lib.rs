@@ -2,7 +2,7 @@
 //! value of the host language.
 //!
 //! Worker threads of a tokio runtime run the calls, and event loops of the host language wait for
-//! the results. The crate contains the parts of that bridge ([`ResultQueue`], [`Outbox`],
+//! the results. The crate contains the parts of that bridge ([`ResultQueue`], [`SpawnBatch`],
 //! [`StreamReader`], [`RuntimeBound`]), and the objects that each binding wraps in a class of its
 //! language. A mistake of the programmer, such as an invalid argument, is an [`InvalidArgument`]; a
 //! failed call is a [`tidegate::Error`].
@@ -40,7 +40,7 @@ pub use result_queue::ResultQueue;
 pub use runtime::start_runtime;
 pub use runtime_bound::{RuntimeBound, after_fork_in_child, generation};
 pub use send_call::{FailureMode, is_event_stream, send};
-pub use spawn_batch::Outbox;
+pub use spawn_batch::SpawnBatch;
 pub use stream_reader::{ChunkQueue, StreamReader};
 pub use target_slot::SlotHandle;
 pub use tool_slot::{GrantedTool, ToolRequestHandle};

@@ -12,9 +12,9 @@ type Work = Pin<Box<dyn Future<Output = ()> + Send>>;
 /// batches, because each hand-over wakes a sleeping thread, which costs as much as all other work
 /// of passing a call between the languages.
 #[derive(Default)]
-pub struct Outbox(Mutex<Vec<Work>>);
+pub struct SpawnBatch(Mutex<Vec<Work>>);
 
-impl Outbox {
+impl SpawnBatch {
     /// Adds a future. Returns the handle that aborts it, and the number of futures that now wait to
     /// be handed over.
     ///
@@ -42,7 +42,7 @@ impl Outbox {
         (abort, waiting.len())
     }
 
-    /// Spawns all futures that wait in the outbox on the runtime.
+    /// Spawns all futures that wait in the batch on the runtime.
     pub fn flush(&self, runtime: &Handle) {
         let batch = std::mem::take(&mut *self.0.lock());
         if !batch.is_empty() {
@@ -54,7 +54,7 @@ impl Outbox {
         }
     }
 
-    /// Drops all futures that wait in the outbox, without running them.
+    /// Drops all futures that wait in the batch, without running them.
     pub fn clear(&self) {
         let dropped = std::mem::take(&mut *self.0.lock());
         drop(dropped);

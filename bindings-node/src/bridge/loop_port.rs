@@ -9,7 +9,7 @@ use napi::bindgen_prelude::{Array, Function};
 use napi::{Env, Result, check_status, sys};
 use napi_derive::napi;
 use parking_lot::Mutex;
-use tidegate_bindings::{BodyStream, Outbox, StreamReader, open_bodies};
+use tidegate_bindings::{BodyStream, SpawnBatch, StreamReader, open_bodies};
 
 use super::completions::{Batch, Completion, CompletionKind, Outcome, Queue, Waker};
 use super::runtime;
@@ -25,7 +25,7 @@ pub struct Port {
 struct Shared {
     queue: Arc<Queue>,
     in_flight: Mutex<HashMap<u32, AbortHandle>>,
-    outbox: Outbox,
+    spawn_batch: SpawnBatch,
 }
 
 /// Number of bytes that [`Port::collect_garbage`] reports as allocated. It is more than half of any
@@ -44,7 +44,7 @@ impl Port {
         let shared = Arc::new(Shared {
             queue: Queue::new(waker.clone()),
             in_flight: Mutex::default(),
-            outbox: Outbox::default(),
+            spawn_batch: SpawnBatch::default(),
         });
         // The environment of a worker thread can end while its objects are alive and calls are in
         // flight.
@@ -103,7 +103,7 @@ impl Port {
     /// Hands the submitted futures to the worker threads of the runtime.
     #[napi]
     pub fn flush(&self) -> Result<()> {
-        self.shared.outbox.flush(&runtime::handle()?);
+        self.shared.spawn_batch.flush(&runtime::handle()?);
         Ok(())
     }
 
@@ -162,7 +162,7 @@ impl Port {
         O: Outcome + 'static,
     {
         let queue = self.shared.queue.clone();
-        let (abort, waiting) = self.shared.outbox.push(work, move |outcome| {
+        let (abort, waiting) = self.shared.spawn_batch.push(work, move |outcome| {
             queue.push(match outcome {
                 Some(outcome) => Completion::Outcome(number, Box::new(outcome)),
                 None => Completion::Panicked(number),
@@ -192,7 +192,7 @@ impl Port {
 impl Shared {
     fn close(&self) {
         self.queue.close();
-        self.outbox.clear();
+        self.spawn_batch.clear();
         let in_flight = std::mem::take(&mut *self.in_flight.lock());
         for abort in in_flight.into_values() {
             abort.abort();

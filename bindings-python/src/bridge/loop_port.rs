@@ -12,7 +12,7 @@ use pyo3::exceptions::{PyOSError, PyRuntimeError};
 use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::intern;
 use pyo3::prelude::*;
-use tidegate_bindings::{BodyStream, Chunk, Outbox, StreamReader, generation};
+use tidegate_bindings::{BodyStream, Chunk, SpawnBatch, StreamReader, generation};
 use tokio::runtime::Handle;
 use tokio::sync::Notify;
 
@@ -38,7 +38,7 @@ pub(crate) struct Port {
     /// The asyncio tasks that make exchanges by the client's own transport, by number of the
     /// exchange.
     exchange_tasks: Mutex<HashMap<u64, Py<PyAny>>>,
-    outbox: Outbox,
+    spawn_batch: SpawnBatch,
     next_number: AtomicU64,
 }
 
@@ -105,9 +105,9 @@ impl Port {
     /// belongs to the parent of a forked process.
     fn flush(&self) {
         if self.is_alive() {
-            self.outbox.flush(&self.runtime);
+            self.spawn_batch.flush(&self.runtime);
         } else {
-            self.outbox.clear();
+            self.spawn_batch.clear();
         }
     }
 
@@ -144,7 +144,7 @@ impl Port {
     /// Aborts all native futures of the port. Called when the loop is closed.
     fn close(&self) {
         self.queue.close();
-        self.outbox.clear();
+        self.spawn_batch.clear();
         let waiting = std::mem::take(&mut *self.waiting.lock());
         for waiting in waiting.values() {
             self.abort(waiting);
@@ -186,7 +186,7 @@ impl Port {
             call_soon,
             waiting: Mutex::default(),
             exchange_tasks: Mutex::default(),
-            outbox: Outbox::default(),
+            spawn_batch: SpawnBatch::default(),
             next_number: AtomicU64::new(0),
         })
     }
@@ -212,7 +212,7 @@ impl Port {
         let future = this.create_future.call0(py)?;
         let number = this.next_number();
         let queue = this.queue.clone();
-        let (abort, unsent) = this.outbox.push(work, move |outcome| {
+        let (abort, unsent) = this.spawn_batch.push(work, move |outcome| {
             queue.push(match outcome {
                 Some(outcome) => Completion::Outcome(number, Box::new(outcome)),
                 None => Completion::Panicked(number),
