@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tidegate_sim::scenario::quantile;
 
-use super::gateway::{Call, Played};
+use super::gateway::{Call, RunHistory};
 use super::{TARGET, WORKERS};
 
 /// The figures of a period of a run.
@@ -34,7 +34,7 @@ pub(super) struct Seen {
     pub(super) flips: f64,
 }
 
-impl Played {
+impl RunHistory {
     /// Returns the figures of the period from `from` to `until`.
     pub(super) fn seen(&self, from: Duration, until: Duration) -> Seen {
         let seconds = (until - from).as_secs_f64();

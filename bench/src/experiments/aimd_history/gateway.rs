@@ -52,7 +52,7 @@ pub(super) struct Call {
 
 /// The calls of a run, and its budget over time.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Played {
+pub(super) struct RunHistory {
     pub(super) calls: Vec<Call>,
     /// The budget (the maximum number of calls in flight at all workers together) after each
     /// change, with the time of the change.
@@ -65,7 +65,7 @@ pub(super) fn play(
     queue_limits: &QueueLimits,
     controller: &mut dyn Controller,
     seed: u64,
-) -> Played {
+) -> RunHistory {
     let config = SimConfig::calibrated();
     let arrivals = load.draw(seed);
     let mut gateway = Gateway {
@@ -103,7 +103,7 @@ pub(super) fn play(
         gateway.tick(now);
         gateway.dispatch(now);
     }
-    Played { calls: gateway.calls, budget: gateway.budget }
+    RunHistory { calls: gateway.calls, budget: gateway.budget }
 }
 
 struct Gateway<'a> {

@@ -17,7 +17,7 @@ use tidegate::Lane;
 use tidegate_sim::scenario::quantile;
 
 use self::arrivals::BURST;
-use self::run_client::{End, GateVariant, PATIENCE, Played, Row, play};
+use self::run_client::{End, GateVariant, PATIENCE, Row, RunResult, play};
 use crate::Fallible;
 use crate::report::{Op, Report, Spread};
 use crate::seeds::Seeds;
@@ -67,8 +67,8 @@ pub(crate) fn measure(seeds: Seeds) -> Fallible<Report> {
     Ok(report)
 }
 
-fn bars(report: &mut Report, variant: GateVariant, runs: &[Played]) {
-    let of = |of: fn(&Played) -> f64| Spread::of(runs.iter().map(of));
+fn bars(report: &mut Report, variant: GateVariant, runs: &[RunResult]) {
+    let of = |of: fn(&RunResult) -> f64| Spread::of(runs.iter().map(of));
     let (p95, p99) =
         (of(|run| ttft(run, Lane::Interactive, 0.95)), of(|run| ttft(run, Lane::Interactive, 0.99)));
     let preemptions = of(|run| run.preemptions as f64);
@@ -107,7 +107,7 @@ fn bars(report: &mut Report, variant: GateVariant, runs: &[Played]) {
     }
 }
 
-type OfRun = fn(&Played) -> f64;
+type OfRun = fn(&RunResult) -> f64;
 
 const FIGURES: &[(&str, OfRun)] = &[
     ("preemptions", |run| run.preemptions as f64),
@@ -118,7 +118,7 @@ const FIGURES: &[(&str, OfRun)] = &[
 ];
 
 /// A function that computes a figure from the calls of one lane that arrived during the burst.
-type OfLane = fn(&Played, Lane) -> f64;
+type OfLane = fn(&RunResult, Lane) -> f64;
 
 const LANES: &[(&str, OfLane)] = &[
     ("p50 TTFT, s", |run, lane| ttft(run, lane, 0.5)),
@@ -133,7 +133,7 @@ const LANES: &[(&str, OfLane)] = &[
     ("failed, of all calls", |run, lane| share(run, lane, |end| matches!(end, End::Failed))),
 ];
 
-fn in_burst(run: &Played, lane: Lane) -> impl Iterator<Item = &Row> {
+fn in_burst(run: &RunResult, lane: Lane) -> impl Iterator<Item = &Row> {
     let burst = BURST.0..BURST.1;
     run.rows.iter().filter(move |row| row.lane == lane && burst.contains(&row.at))
 }
@@ -142,7 +142,7 @@ fn in_burst(run: &Played, lane: Lane) -> impl Iterator<Item = &Row> {
 /// the burst and were answered or left.
 ///
 /// A call whose caller left counts with the caller's patience as its TTFT.
-fn ttft(run: &Played, lane: Lane, q: f64) -> f64 {
+fn ttft(run: &RunResult, lane: Lane, q: f64) -> f64 {
     let mut seconds: Vec<f64> = in_burst(run, lane)
         .filter_map(|row| match row.end {
             End::Answered { ttft } => Some(ttft),
@@ -154,11 +154,11 @@ fn ttft(run: &Played, lane: Lane, q: f64) -> f64 {
     quantile(&mut seconds, q)
 }
 
-fn refused(run: &Played, lane: Lane) -> f64 {
+fn refused(run: &RunResult, lane: Lane) -> f64 {
     share(run, lane, |end| matches!(end, End::Refused { .. }))
 }
 
-fn share(run: &Played, lane: Lane, is: fn(&End) -> bool) -> f64 {
+fn share(run: &RunResult, lane: Lane, is: fn(&End) -> bool) -> f64 {
     let (all, those) = in_burst(run, lane)
         .fold((0u32, 0u32), |(all, those), row| (all + 1, those + u32::from(is(&row.end))));
     f64::from(those) / f64::from(all.max(1))
@@ -166,7 +166,7 @@ fn share(run: &Played, lane: Lane, is: fn(&End) -> bool) -> f64 {
 
 /// Returns how many calls of a lane were rejected during the burst, by reason, as means over the
 /// runs.
-fn reasons(runs: &[Played], lane: Lane) -> BTreeMap<&'static str, f64> {
+fn reasons(runs: &[RunResult], lane: Lane) -> BTreeMap<&'static str, f64> {
     let mut reasons = BTreeMap::new();
     for row in runs.iter().flat_map(|run| in_burst(run, lane)) {
         if let End::Refused { reason } = row.end {

@@ -111,7 +111,7 @@ pub(super) enum End {
 
 /// The calls of a run, and the counters of the simulated replica.
 #[derive(Debug)]
-pub(super) struct Played {
+pub(super) struct RunResult {
     pub(super) rows: Vec<Row>,
     pub(super) preemptions: u64,
     pub(super) peak_kv: f64,
@@ -122,7 +122,7 @@ pub(super) struct Played {
 }
 
 /// Simulates the calls of one seed through a gate with the given configuration.
-pub(super) fn play(variant: GateVariant, arrivals: &[Arrival], seed: u64) -> Fallible<Played> {
+pub(super) fn play(variant: GateVariant, arrivals: &[Arrival], seed: u64) -> Fallible<RunResult> {
     virtual_time::run(seed, async {
         let replica = replica();
         let capacity = u64::from(replica.engine.num_blocks) * u64::from(replica.engine.block_size);
@@ -141,7 +141,7 @@ pub(super) fn play(variant: GateVariant, arrivals: &[Arrival], seed: u64) -> Fal
         let rows = callers.join_all().await;
         let stats = simulator.stats();
         let statuses = stats.tenants.values().flat_map(|tenant| &tenant.statuses);
-        Ok(Played {
+        Ok(RunResult {
             rows,
             preemptions: stats.preemptions,
             peak_kv: stats.peak_kv,

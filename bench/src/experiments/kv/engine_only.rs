@@ -8,7 +8,7 @@ use tidegate_sim::engine::{Engine, EngineConfig, EventKind, SequenceId};
 
 use super::admission::{Admission, Rule};
 use super::workload::Workload;
-use super::{Outcome, Tally, UNTIL};
+use super::{Outcome, RunCounts, UNTIL};
 use crate::Fallible;
 use crate::trace_lengths::Work;
 
@@ -23,7 +23,7 @@ pub(super) fn play(
     let mut engine = Engine::new(engine.clone());
     let block = engine.blocks().block_size();
     let mut admission = Admission::new(rule, workload, engine.blocks().capacity_tokens(), block);
-    let mut tally = Tally::default();
+    let mut counts = RunCounts::default();
     let (mut events, mut now, mut next) = (Vec::new(), Duration::ZERO, 0);
     loop {
         while let Some(work) = queue.front().copied().filter(|work| admission.fits(next, work)) {
@@ -41,10 +41,10 @@ pub(super) fn play(
                 EventKind::Token { .. } => admission.token(event.id.0),
                 EventKind::Finished => {
                     if let Some(work) = admission.leave(event.id.0) {
-                        tally.done(event.at, work);
+                        counts.done(event.at, work);
                     }
                 }
-                EventKind::Preempted => tally.preempted(event.at),
+                EventKind::Preempted => counts.preempted(event.at),
                 EventKind::Admitted => {}
             }
         }
@@ -53,5 +53,5 @@ pub(super) fn play(
         return Err("the calls ran out before the time did".into());
     }
     let peak = f64::from(engine.totals().peak_blocks) / f64::from(engine.blocks().total().max(1));
-    Ok(tally.outcome(peak))
+    Ok(counts.outcome(peak))
 }

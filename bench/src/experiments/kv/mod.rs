@@ -190,14 +190,14 @@ fn spread(runs: &[Outcome], oracle: &[Outcome], of: Figure) -> Spread {
 /// The counts of completed calls, of their output tokens, and of preemptions during the
 /// measurement. `cold` is the number of preemptions before the measurement.
 #[derive(Debug, Default)]
-struct Tally {
+struct RunCounts {
     calls: u64,
     tokens: u64,
     preemptions: u64,
     cold: u64,
 }
 
-impl Tally {
+impl RunCounts {
     fn done(&mut self, at: Duration, work: Work) {
         if at >= FROM {
             self.calls += 1;

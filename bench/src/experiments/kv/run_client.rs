@@ -15,7 +15,7 @@ use tidegate_test_servers::simulator_transport;
 use tokio::time::{Instant, sleep, sleep_until};
 
 use super::workload::Workload;
-use super::{FROM, MAX_TOKENS, Outcome, Tally, UNTIL};
+use super::{FROM, MAX_TOKENS, Outcome, RunCounts, UNTIL};
 use crate::Fallible;
 use crate::client_call::{URL, call};
 use crate::trace_lengths::Work;
@@ -65,11 +65,11 @@ pub(super) fn play(
         let start = Instant::now();
         let calls: Arc<[Work]> = calls.into();
         let next = Arc::new(AtomicUsize::new(0));
-        let tally = Arc::new(Mutex::new(Tally::default()));
+        let counts = Arc::new(Mutex::new(RunCounts::default()));
         let mut callers = tokio::task::JoinSet::new();
         for caller in 0..CALLERS {
-            let (client, calls, next, tally) =
-                (Transport::new(gate.client()), calls.clone(), next.clone(), tally.clone());
+            let (client, calls, next, counts) =
+                (Transport::new(gate.client()), calls.clone(), next.clone(), counts.clone());
             callers.spawn(async move {
                 if caller > 0 {
                     sleep(ALONE).await;
@@ -81,7 +81,7 @@ pub(super) fn play(
                     let request = work.ask_with(messages, "a", Lane::Standard, MAX_TOKENS, true);
                     let seen = call(client.clone(), request).await;
                     if seen.ok {
-                        tally.lock().done(start.elapsed(), *work);
+                        counts.lock().done(start.elapsed(), *work);
                     }
                 }
             });
@@ -91,8 +91,8 @@ pub(super) fn play(
         sleep_until(start + UNTIL).await;
         let stats = simulator.stats();
         callers.shutdown().await;
-        let mut tally = tally.lock();
-        (tally.cold, tally.preemptions) = (before, stats.preemptions - before);
-        Ok(tally.outcome(stats.peak_kv))
+        let mut counts = counts.lock();
+        (counts.cold, counts.preemptions) = (before, stats.preemptions - before);
+        Ok(counts.outcome(stats.peak_kv))
     })
 }

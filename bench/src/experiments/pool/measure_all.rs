@@ -90,7 +90,7 @@ struct Setting {
 
 /// The figures of some choosers in one setting, one element per seed. Without a fault, the oracles
 /// are included.
-struct Played {
+struct SettingFigures {
     title: String,
     entries: Vec<Entry>,
     runs: Vec<Vec<Figures>>,
@@ -105,7 +105,12 @@ impl Setting {
         Ok(Self { scene, calls, oracles })
     }
 
-    fn play(&self, clients: Clients, fault: Fault, selects: &dyn Fn(&Entry) -> bool) -> Fallible<Played> {
+    fn play(
+        &self,
+        clients: Clients,
+        fault: Fault,
+        selects: &dyn Fn(&Entry) -> bool,
+    ) -> Fallible<SettingFigures> {
         let mut entries = chosen(clients.count, &|entry| entry.role != Role::Oracle && selects(entry));
         let mut runs = self.scene.play(&self.calls, clients, fault, &entries)?;
         if fault == Fault::None {
@@ -117,7 +122,7 @@ impl Setting {
         let title =
             format!("{}, {} client{plural}{sticky}{}", self.scene.name(), clients.count, fault.name());
         eprint!("{}", table(&title, &entries, &runs));
-        Ok(Played { title, entries, runs })
+        Ok(SettingFigures { title, entries, runs })
     }
 }
 
@@ -139,7 +144,7 @@ const REPORTED: [Named; 7] = [
     ("streams cut", |run| run.truncated),
 ];
 
-impl Played {
+impl SettingFigures {
     /// Records the figures in `report`. Returns them as a Markdown table.
     fn record_figures(&self, report: &mut Report) -> String {
         for (entry, runs) in self.entries.iter().zip(&self.runs) {
