@@ -34,7 +34,7 @@ fn run(lines: usize, rate: TokenRate) -> Took {
     paused(async move {
         let simulator = simulator(Faults { token_rate: Some(rate), ..Faults::default() });
         let batch = Batch::over(config(|target| target.cap(512)), transport(&simulator)).unwrap();
-        let played = play(&batch, options(), text, AnsweredLines::default(), never()).await;
+        let result = play(&batch, options(), text, AnsweredLines::default(), never()).await;
         let stats = simulator.stats();
         let cost: u64 = stats
             .attempts
@@ -46,8 +46,8 @@ fn run(lines: usize, rate: TokenRate) -> Took {
         let least = |work: f64, rate: Option<f64>| rate.map_or(0.0, |rate| work / rate * 60.0 - DEPTH_S);
         let tokens = least(cost as f64, rate.tokens_per_minute);
         let requests = least(lines as f64, rate.requests_per_minute);
-        let failed = played.progress().failed;
-        Took { seconds: played.seconds, least: tokens.max(requests), refused, failed }
+        let failed = result.progress().failed;
+        Took { seconds: result.seconds, least: tokens.max(requests), refused, failed }
     })
 }
 

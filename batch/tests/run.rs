@@ -36,16 +36,16 @@ fn every_line_is_answered_once_whatever_the_file_contains() {
         text.push_str(&lines(3..4));
         text.push_str("{\"custom_id\":\"lost\",\"url\":\"/v1/chat/completions\",\"body\":{\"model\":\"absent\",\"messages\":[]}}\n");
         text.push_str(&format!("{}\n", "x".repeat(1 << 20 | 1)));
-        let played =
+        let result =
             play(&batch(Faults::default()), options(), text, AnsweredLines::default(), never()).await;
-        let progress = played.progress();
+        let progress = result.progress();
         assert_eq!((progress.read, progress.good, progress.failed, progress.malformed), (55, 51, 4, 3));
         assert_eq!(progress.ended, Some(BatchEnd::Complete));
-        let mut numbers: Vec<_> = played.records.iter().map(|record| record.line).collect();
+        let mut numbers: Vec<_> = result.records.iter().map(|record| record.line).collect();
         numbers.sort_unstable();
         assert_eq!(numbers, (1..=50).chain(52..=56).collect::<Vec<_>>());
         let outcomes = |line: u64| {
-            let record = played.records.iter().find(|record| record.line == line).unwrap();
+            let record = result.records.iter().find(|record| record.line == line).unwrap();
             let outcomes = match &record.outcome {
                 LineOutcome::Answered(answer) => answer.status.to_string(),
                 LineOutcome::Failed(fault) => fault.code.clone(),
@@ -74,11 +74,11 @@ fn records_are_in_input_order_on_request() {
             .collect();
         let ordered = BatchOptions { ordered: true, ..options() };
         let batch = batch(Faults::default());
-        let played = play(&batch, ordered, text.clone(), AnsweredLines::default(), never()).await;
-        assert!(played.records.iter().map(|record| record.line).eq(1..=300));
-        let played = play(&batch, options(), text, AnsweredLines::default(), never()).await;
+        let result = play(&batch, ordered, text.clone(), AnsweredLines::default(), never()).await;
+        assert!(result.records.iter().map(|record| record.line).eq(1..=300));
+        let result = play(&batch, options(), text, AnsweredLines::default(), never()).await;
         assert!(
-            !played.records.is_sorted_by_key(|record| record.line),
+            !result.records.is_sorted_by_key(|record| record.line),
             "without ordering, records are written as calls end"
         );
     });
@@ -132,8 +132,8 @@ fn long_queues_do_not_fail_and_memory_is_bounded() {
 fn random_failures_are_retried() {
     paused(async {
         let batch = batch(Faults { error_500: 0.3, seed: 3, ..Faults::default() });
-        let played = play(&batch, options(), lines(0..500), AnsweredLines::default(), never()).await;
-        assert_eq!((played.progress().good, played.progress().failed), (500, 0));
+        let result = play(&batch, options(), lines(0..500), AnsweredLines::default(), never()).await;
+        assert_eq!((result.progress().good, result.progress().failed), (500, 0));
     });
 }
 
@@ -141,7 +141,7 @@ fn random_failures_are_retried() {
 fn run_without_success_ends_without_writing_records() {
     paused(async {
         let overrides = RequestOverrides { model: Some("absent".into()), path: None };
-        let played = play(
+        let result = play(
             &batch(Faults::default()),
             BatchOptions { overrides, ..options() },
             lines(0..500),
@@ -149,15 +149,15 @@ fn run_without_success_ends_without_writing_records() {
             never(),
         )
         .await;
-        let error = played.ran.unwrap_err();
+        let error = result.ran.unwrap_err();
         assert!(
             matches!(&error, RunError::TooManyFailures { count: 20, last } if last.contains("404")),
             "{error}"
         );
-        assert!(played.records.is_empty());
+        assert!(result.records.is_empty());
         // Too few lines to blame the provider: the failures are recorded as the lines' own.
         let overrides = RequestOverrides { model: Some("absent".into()), path: None };
-        let played = play(
+        let result = play(
             &batch(Faults::default()),
             BatchOptions { overrides, ..options() },
             lines(0..5),
@@ -165,7 +165,7 @@ fn run_without_success_ends_without_writing_records() {
             never(),
         )
         .await;
-        assert_eq!((played.progress().failed, played.records.len()), (5, 5));
+        assert_eq!((result.progress().failed, result.records.len()), (5, 5));
     });
 }
 
@@ -179,11 +179,11 @@ fn stop_lets_calls_in_flight_finish() {
         });
         let batch =
             Batch::over(config(|target| target.cap(4)), transport(&simulator(Faults::default()))).unwrap();
-        let played = play(&batch, options(), lines(0..1_000), AnsweredLines::default(), stopped).await;
-        let progress = played.progress();
+        let result = play(&batch, options(), lines(0..1_000), AnsweredLines::default(), stopped).await;
+        let progress = result.progress();
         assert_eq!(progress.ended, Some(BatchEnd::Stopped));
         assert!(progress.good > 0 && progress.good < 200 && progress.failed == 0, "{progress:?}");
-        assert_eq!((played.records.len() as u64, progress.open), (progress.good, 0));
+        assert_eq!((result.records.len() as u64, progress.open), (progress.good, 0));
     });
 }
 
@@ -193,13 +193,13 @@ fn ceiling_is_not_exceeded() {
         let prices = Prices { input: 1_000.0, output: 2_000.0 };
         let ceilings = Ceilings { money: Some(5.0), tokens: None };
         let options = BatchOptions { prices, ceilings, ..options() };
-        let played =
+        let result =
             play(&batch(Faults::default()), options, lines(0..1_000), AnsweredLines::default(), never())
                 .await;
-        let progress = played.progress();
+        let progress = result.progress();
         assert_eq!((progress.ended, progress.failed), (Some(BatchEnd::Ceiling), 0));
         assert!(progress.spend.money <= 5.0 && progress.spend.money > 4.5, "{progress:?}");
-        assert_eq!(progress.good, played.records.len() as u64);
+        assert_eq!(progress.good, result.records.len() as u64);
     });
 }
 
@@ -228,8 +228,8 @@ fn broken_response_is_requested_again() {
             }
         });
         let batch = Batch::over(config, tidegate::Transport::new(broken)).unwrap();
-        let played = play(&batch, options(), lines(0..1), AnsweredLines::default(), never()).await;
-        assert_eq!((played.progress().good, calls.load(std::sync::atomic::Ordering::Relaxed)), (1, 3));
+        let result = play(&batch, options(), lines(0..1), AnsweredLines::default(), never()).await;
+        assert_eq!((result.progress().good, calls.load(std::sync::atomic::Ordering::Relaxed)), (1, 3));
     });
 }
 
@@ -249,12 +249,12 @@ fn next_run_completes_a_cut_output() {
             let (records, jobs) = mpsc::channel(64);
             let writer = std::thread::spawn(move || write_records(sink, jobs));
             let progress = paused(async {
-                let played = play(&batch(Faults::default()), options(), text.clone(), found, never()).await;
-                for record in played.records.iter().cloned() {
+                let result = play(&batch(Faults::default()), options(), text.clone(), found, never()).await;
+                for record in result.records.iter().cloned() {
                     records.send(WriteJob::Record(record)).await.unwrap();
                     records.send(WriteJob::Tick).await.unwrap();
                 }
-                played.progress()
+                result.progress()
             });
             drop(records);
             writer.join().unwrap().unwrap();
@@ -293,9 +293,9 @@ fn changed_input_is_an_error() {
     let outputs = Outputs { records: folder.join("out.jsonl"), errors: None };
     let (mut sink, _) = outputs.resume(false).unwrap();
     paused(async {
-        let played =
+        let result =
             play(&batch(Faults::default()), options(), lines(0..3), AnsweredLines::default(), never()).await;
-        played.records.iter().for_each(|record| sink.write_record(record).unwrap());
+        result.records.iter().for_each(|record| sink.write_record(record).unwrap());
     });
     sink.finish().unwrap();
     let (_sink, found) = outputs.resume(false).unwrap();
@@ -304,8 +304,8 @@ fn changed_input_is_an_error() {
     let survey = tidegate_batch::survey(Lines::new(lines(0..2).as_bytes(), 1 << 20), None, &found, None);
     assert!(matches!(survey, Err(RunError::InputChanged(3))), "a shorter input has changed too");
     paused(async {
-        let played = play(&batch(Faults::default()), options(), lines(1..4), found, never()).await;
-        assert!(matches!(played.ran, Err(RunError::InputChanged(1))) && played.records.is_empty());
+        let result = play(&batch(Faults::default()), options(), lines(1..4), found, never()).await;
+        assert!(matches!(result.ran, Err(RunError::InputChanged(1))) && result.records.is_empty());
     });
     std::fs::remove_dir_all(&folder).unwrap();
 }
@@ -319,7 +319,7 @@ fn pipes_and_devices_are_written_but_not_resumed() {
     let (null, regular) = (std::path::PathBuf::from("/dev/null"), folder.join("errors.jsonl"));
     let [records, errors] = ["records", "errors"].map(|name| folder.join(name));
     assert!(std::process::Command::new("mkfifo").args([&records, &errors]).status().unwrap().success());
-    let played = paused(async {
+    let result = paused(async {
         let text = lines(0..3) + "nonsense\n";
         play(&batch(Faults::default()), options(), text, AnsweredLines::default(), never()).await
     });
@@ -329,7 +329,7 @@ fn pipes_and_devices_are_written_but_not_resumed() {
     let outputs = Outputs { records: records.clone(), errors: Some(errors) };
     let (mut sink, found) = outputs.resume(false).unwrap();
     assert!(found.is_empty());
-    played.records.iter().for_each(|record| sink.write_record(record).unwrap());
+    result.records.iter().for_each(|record| sink.write_record(record).unwrap());
     (0..tidegate_batch::SYNC_EVERY).for_each(|_| sink.tick().unwrap());
     sink.finish().unwrap();
     assert_eq!(readers.map(|reader| reader.join().unwrap().lines().count()), [3, 1]);
@@ -337,7 +337,7 @@ fn pipes_and_devices_are_written_but_not_resumed() {
     let devices = Outputs { records: null.clone(), errors: Some(null.clone()) };
     let mut sinks = [devices.resume(false).unwrap().0, devices.overwrite().unwrap()];
     for sink in &mut sinks {
-        played.records.iter().for_each(|record| sink.write_record(record).unwrap());
+        result.records.iter().for_each(|record| sink.write_record(record).unwrap());
     }
     sinks.into_iter().for_each(|sink| sink.finish().unwrap());
     let refused = devices.resume(true).unwrap_err().to_string();
@@ -346,7 +346,7 @@ fn pipes_and_devices_are_written_but_not_resumed() {
     // The answers of the run that wrote the errors file are lost, so it cannot be resumed.
     let mixed = Outputs { records: null, errors: Some(regular.clone()) };
     let (mut sink, _) = mixed.resume(false).unwrap();
-    played.records.iter().for_each(|record| sink.write_record(record).unwrap());
+    result.records.iter().for_each(|record| sink.write_record(record).unwrap());
     sink.finish().unwrap();
     for retry_failed in [false, true] {
         let refused = mixed.resume(retry_failed).unwrap_err().to_string();
@@ -362,11 +362,11 @@ fn pipes_and_devices_are_written_but_not_resumed() {
 #[test]
 fn first_write_to_a_full_device_is_an_error() {
     let full = Outputs { records: "/dev/full".into(), errors: None };
-    let played =
+    let result =
         paused(play(&batch(Faults::default()), options(), lines(0..1), AnsweredLines::default(), never()));
     for (mut sink, _) in [full.resume(false).unwrap(), (full.overwrite().unwrap(), AnsweredLines::default())]
     {
-        sink.write_record(&played.records[0]).unwrap();
+        sink.write_record(&result.records[0]).unwrap();
         let error = sink.flush().unwrap_err();
         assert_eq!(error.kind(), std::io::ErrorKind::StorageFull);
         assert!(error.to_string().starts_with("/dev/full: "), "{error}");

@@ -46,15 +46,15 @@ fn config() -> impl Strategy<Value = EngineConfig> {
 }
 
 #[derive(Debug, Default, PartialEq)]
-struct Played {
+struct EngineRun {
     events: Vec<EngineEvent>,
     submitted: BTreeMap<SequenceId, u32>,
     aborted: BTreeSet<SequenceId>,
 }
 
-fn play(config: &EngineConfig, acts: &[Act]) -> Played {
+fn play(config: &EngineConfig, acts: &[Act]) -> EngineRun {
     let mut engine = Engine::new(config.clone());
-    let mut played = Played::default();
+    let mut played = EngineRun::default();
     let mut now = Duration::ZERO;
     for act in acts {
         match *act {

@@ -32,13 +32,13 @@ pub(crate) fn config(target: impl FnOnce(Target) -> Target) -> Config {
 }
 
 /// The result of a run, the records that it wrote, and its duration.
-pub(crate) struct Played {
+pub(crate) struct RunResult {
     pub(crate) ran: Result<BatchProgress, RunError>,
     pub(crate) records: Vec<Record>,
     pub(crate) seconds: f64,
 }
 
-impl Played {
+impl RunResult {
     pub(crate) fn progress(&self) -> BatchProgress {
         *self.ran.as_ref().unwrap()
     }
@@ -50,7 +50,7 @@ pub(crate) async fn play(
     text: impl Into<Bytes>,
     found: AnsweredLines,
     stop: watch::Receiver<bool>,
-) -> Played {
+) -> RunResult {
     let (send, lines) = mpsc::channel(64);
     let mut text = Lines::new(io::Cursor::new(text.into()), 1 << 20);
     tokio::spawn(async move {
@@ -75,7 +75,7 @@ pub(crate) async fn play(
     let seconds = began.elapsed().as_secs_f64();
     writer.await.unwrap();
     let records = std::mem::take(&mut *written.lock());
-    Played { ran, records, seconds }
+    RunResult { ran, records, seconds }
 }
 
 pub(crate) fn options() -> BatchOptions {

@@ -1,27 +1,27 @@
 //! Tests the search in the main scenarios with a few seeds each: checks the binding limit, the cap
 //! and its interval. The ignored test in `table` prints the figures over many seeds.
 
-use super::server_models::World;
+use super::server_models::ServerModel;
 use super::simulated_sweep::Play;
 use super::table::scenarios;
 use crate::search_result::{Binding, SweepAnswer};
 
 const SEEDS: std::ops::Range<u64> = 5_001..5_004;
 
-fn answer(world: &World, seed: u64) -> (SweepAnswer, usize) {
-    let played = Play::new(world.clone(), seed).play(6_000);
+fn answer(model: &ServerModel, seed: u64) -> (SweepAnswer, usize) {
+    let played = Play::new(model.clone(), seed).play(6_000);
     (played.search.answer(), played.calls)
 }
 
 #[test]
 fn finds_and_names_limits_and_rates() {
-    for (name, world, class) in scenarios() {
+    for (name, model, class) in scenarios() {
         if matches!(class, Binding::Saturation | Binding::RequestRate) || name.contains("quick rises") {
             continue;
         }
-        let (truth, throughput, highest) = world.truth();
+        let (truth, throughput, highest) = model.truth();
         for seed in SEEDS {
-            let (answer, calls) = answer(&world, seed);
+            let (answer, calls) = answer(&model, seed);
             let cap = answer.cap.unwrap_or_default();
             assert_eq!(answer.binding, Some(class), "{name}, {seed}: {}", answer.because);
             assert!((1..=highest).contains(&cap), "{name}, {seed}: {cap} of {highest}");
@@ -36,10 +36,10 @@ fn finds_and_names_limits_and_rates() {
 fn distinguishes_saturation_from_a_limit() {
     let slow_to_change = ["usl 35, as load grows", "usl 35, slow after 50"];
     let played = |name: &str| name.starts_with("usl peak") || slow_to_change.contains(&name);
-    for (name, world, _) in scenarios().into_iter().filter(|scenario| played(scenario.0)) {
-        let (truth, throughput, _) = world.truth();
+    for (name, model, _) in scenarios().into_iter().filter(|scenario| played(scenario.0)) {
+        let (truth, throughput, _) = model.truth();
         for seed in SEEDS {
-            let (answer, _) = answer(&world, seed);
+            let (answer, _) = answer(&model, seed);
             let cap = answer.cap.unwrap_or_default();
             assert_eq!(answer.binding, Some(Binding::Saturation), "{name}, {seed}: {}", answer.because);
             assert!(
@@ -52,9 +52,9 @@ fn distinguishes_saturation_from_a_limit() {
 
 #[test]
 fn limit_of_24_needs_fewer_than_900_calls_and_is_explained() {
-    for (name, world, _) in scenarios().into_iter().filter(|scenario| scenario.0 == "hard 24") {
+    for (name, model, _) in scenarios().into_iter().filter(|scenario| scenario.0 == "hard 24") {
         for seed in SEEDS {
-            let (answer, calls) = answer(&world, seed);
+            let (answer, calls) = answer(&model, seed);
             assert_eq!((answer.cap, answer.confirmed), (Some(24), true), "{name}");
             assert!(calls < 900, "{calls}");
             assert_eq!(answer.notes, Vec::<String>::new());
@@ -72,8 +72,8 @@ fn limit_of_24_needs_fewer_than_900_calls_and_is_explained() {
 
 #[test]
 fn same_events_give_the_same_answer() {
-    for (_, world, _) in scenarios().into_iter().take(4) {
-        let (one, other) = (answer(&world, 5_001), answer(&world, 5_001));
+    for (_, model, _) in scenarios().into_iter().take(4) {
+        let (one, other) = (answer(&model, 5_001), answer(&model, 5_001));
         assert_eq!(one, other);
     }
 }
@@ -84,9 +84,9 @@ fn same_events_give_the_same_answer() {
 fn momentary_slowdown_is_not_a_change_of_the_server() {
     for from in (20..300).step_by(20) {
         let from = f64::from(from);
-        let world = World { stumble: Some((from, from + 15.0, 2.0)), ..World::peak(35.0) };
-        let (truth, throughput, _) = world.truth();
-        let (answer, calls) = answer(&world, 5_001);
+        let model = ServerModel { stumble: Some((from, from + 15.0, 2.0)), ..ServerModel::peak(35.0) };
+        let (truth, throughput, _) = model.truth();
+        let (answer, calls) = answer(&model, 5_001);
         let cap = answer.cap.unwrap_or(1);
         assert_eq!(answer.binding, Some(Binding::Saturation), "{from}: {}", answer.because);
         assert!(throughput(cap) >= 0.93 * throughput(truth), "{from}: {cap} instead of {truth}");
@@ -96,9 +96,9 @@ fn momentary_slowdown_is_not_a_change_of_the_server() {
 
 #[test]
 fn notes_a_server_whose_limit_grows_with_load() {
-    for (name, world, _) in scenarios().into_iter().filter(|scenario| scenario.0 == "24, as load grows") {
+    for (name, model, _) in scenarios().into_iter().filter(|scenario| scenario.0 == "24, as load grows") {
         for seed in SEEDS {
-            let (answer, _) = answer(&world, seed);
+            let (answer, _) = answer(&model, seed);
             assert_eq!(answer.cap, Some(24), "{name}");
             assert!(
                 answer.notes.iter().any(|note| note.contains("only as the load grows")),

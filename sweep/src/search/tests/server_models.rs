@@ -28,11 +28,11 @@ pub(crate) struct Bucket {
 
 /// A model of a server. Each field that is `None` is a property that the server does not have.
 #[derive(Clone)]
-pub(crate) struct World {
+pub(crate) struct ServerModel {
     /// Contention of the universal scalability law. With n concurrent calls, the speed of each is
     /// `1 / (1 + s (n - 1) + k n (n - 1))`.
     pub(crate) s: f64,
-    /// Coherence of the universal scalability law: `k` in the formula of [`World::s`].
+    /// Coherence of the universal scalability law: `k` in the formula of [`ServerModel::s`].
     pub(crate) k: f64,
     /// Number of calls that run concurrently. Further calls wait in the server. `None`: all calls
     /// run.
@@ -58,7 +58,7 @@ pub(crate) struct World {
     pub(crate) stumble: Option<(f64, f64, f64)>,
     /// Number of calls after which the server changes, and the changed server. `None`: it never
     /// changes.
-    pub(crate) drift: Option<(usize, Box<World>)>,
+    pub(crate) drift: Option<(usize, Box<ServerModel>)>,
     /// Maximum number of calls that the client can keep in flight. `None`: any number.
     pub(crate) client: Option<usize>,
     /// Share of attempts that fail at any load, 0 to 1.
@@ -72,7 +72,7 @@ pub(crate) struct World {
     pub(crate) settings: SearchSettings,
 }
 
-impl World {
+impl ServerModel {
     pub(crate) fn usl(s: f64, k: f64) -> Self {
         Self {
             s,
@@ -114,7 +114,7 @@ impl World {
         whole * left / n.max(1) as f64
     }
 
-    fn last(&self) -> &World {
+    fn last(&self) -> &ServerModel {
         self.drift.as_ref().map_or(self, |(_, then)| then.last())
     }
 

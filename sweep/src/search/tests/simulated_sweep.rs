@@ -10,7 +10,7 @@ use std::collections::{BinaryHeap, VecDeque};
 
 use fastrand::Rng;
 
-use super::server_models::World;
+use super::server_models::ServerModel;
 use crate::normal_distribution;
 use crate::observation::{AttemptFailure, AttemptObservation, BlockedBy, CallObservation, LoadSample};
 use crate::search::{Search, SearchAction};
@@ -60,7 +60,7 @@ impl Ord for Open {
 
 /// State of a simulated sweep: the search, the simulated server and the calls.
 pub(crate) struct Play {
-    world: World,
+    model: ServerModel,
     search: Search,
     rng: Rng,
     seed: u64,
@@ -81,8 +81,8 @@ pub(crate) struct Play {
     recent_calls: VecDeque<f64>,
     level: f64,
     level_at: f64,
-    /// State of [`World::growth`]: the number of concurrent calls that the server accepts now, and
-    /// the simulated time at which it was last updated, in seconds.
+    /// State of [`ServerModel::growth`]: the number of concurrent calls that the server accepts now,
+    /// and the simulated time at which it was last updated, in seconds.
     grown: (f64, f64),
     overloaded_until: f64,
     most: VecDeque<(f64, usize)>,
@@ -93,7 +93,7 @@ pub(crate) struct Play {
 }
 
 /// Result of a simulated sweep. `seconds` is its simulated duration.
-pub(crate) struct Played {
+pub(crate) struct SweepRun {
     pub(crate) search: Search,
     pub(crate) calls: usize,
     pub(crate) attempts: usize,
@@ -101,11 +101,11 @@ pub(crate) struct Played {
 }
 
 impl Play {
-    pub(crate) fn new(world: World, seed: u64) -> Self {
-        let search = Search::new(world.settings.clone());
-        let level = world.bucket.map_or(0.0, |bucket| bucket.seconds);
+    pub(crate) fn new(model: ServerModel, seed: u64) -> Self {
+        let search = Search::new(model.settings.clone());
+        let level = model.bucket.map_or(0.0, |bucket| bucket.seconds);
         Self {
-            world,
+            model,
             search,
             rng: Rng::with_seed(seed ^ 0x9e37_79b9),
             seed,
@@ -141,21 +141,21 @@ impl Play {
     }
 
     fn mean_tokens(&self) -> f64 {
-        200.0 * (self.world.lengths * self.world.lengths / 2.0).exp()
+        200.0 * (self.model.lengths * self.model.lengths / 2.0).exp()
     }
 
     fn new_call(&mut self) -> Call {
         let work = self.next_work;
         self.next_work += 1;
         self.calls += 1;
-        if let Some((after, then)) = self.world.drift.clone()
+        if let Some((after, then)) = self.model.drift.clone()
             && self.calls > after
         {
-            self.world = *then;
+            self.model = *then;
         }
         let mut rng = Rng::with_seed(self.seed.wrapping_mul(1_000_003).wrapping_add(work as u64));
-        let tokens = (200.0 * (self.world.lengths * normal_distribution::draw(&mut rng)).exp()).max(1.0);
-        let noise = (self.world.noise * normal_distribution::draw(&mut self.rng)).exp();
+        let tokens = (200.0 * (self.model.lengths * normal_distribution::draw(&mut rng)).exp()).max(1.0);
+        let noise = (self.model.noise * normal_distribution::draw(&mut self.rng)).exp();
         Call {
             work,
             step: self.step,
@@ -170,7 +170,7 @@ impl Play {
 
     /// Runs the sweep until the search is done, or until `most_calls` calls were started. Returns
     /// the result.
-    pub(crate) fn play(mut self, most_calls: usize) -> Played {
+    pub(crate) fn play(mut self, most_calls: usize) -> SweepRun {
         loop {
             match self.search.next(self.now) {
                 SearchAction::Done => break,
@@ -220,7 +220,7 @@ impl Play {
                 );
             }
         }
-        Played { search: self.search, calls: self.calls, attempts: self.attempts, seconds: self.now }
+        SweepRun { search: self.search, calls: self.calls, attempts: self.attempts, seconds: self.now }
     }
 
     /// Starts and sends as many calls as the backlog and the cap allow, and advances the simulated
@@ -246,7 +246,7 @@ impl Play {
             engine: None,
         };
         self.search.on_load_sample(&sample);
-        let speed = self.world.speed(self.open.len().max(1)) * self.slowness();
+        let speed = self.model.speed(self.open.len().max(1)) * self.slowness();
         let done = self.open.peek().map(|open| self.now + (open.ends - self.virtual_time).max(0.0) / speed);
         let refused = self.refused.front().map(|refused| refused.0);
         let back = self.backing_off.iter().map(|back| back.0).min_by(f64::total_cmp);
@@ -274,8 +274,8 @@ impl Play {
     }
 
     fn slowness(&self) -> f64 {
-        let overloaded = self.world.hysteresis.filter(|_| self.now < self.overloaded_until);
-        let stumbles = self.world.stumble.filter(|&(from, to, _)| (from..to).contains(&self.now));
+        let overloaded = self.model.hysteresis.filter(|_| self.now < self.overloaded_until);
+        let stumbles = self.model.stumble.filter(|&(from, to, _)| (from..to).contains(&self.now));
         overloaded.map_or(1.0, |overload| 1.0 / overload.slower)
             * stumbles.map_or(1.0, |(_, _, slower)| 1.0 / slower)
     }
@@ -310,10 +310,10 @@ impl Play {
                     self.ramp = Some((since, rate, admitted + 1.0));
                 }
             }
-            if self.world.client.is_some_and(|most| self.in_flight() >= most) {
+            if self.model.client.is_some_and(|most| self.in_flight() >= most) {
                 return Some(BlockedBy::Nothing);
             }
-            if self.world.bucket.is_some_and(|bucket| bucket.headers) && !self.has_room() {
+            if self.model.bucket.is_some_and(|bucket| bucket.headers) && !self.has_room() {
                 return Some(BlockedBy::Tokens);
             }
             if let Some(call) = self.waiting.pop_front() {

@@ -1,107 +1,133 @@
 //! The scenarios of the search tests, and a test, ignored by default, that prints figures of the
 //! search over many seeds.
 
-use super::server_models::{Bucket, Hysteresis, World};
+use super::server_models::{Bucket, Hysteresis, ServerModel};
 use super::simulated_sweep::Play;
 use crate::search::SearchSettings;
 use crate::search_result::Binding;
 
 /// Returns the main scenarios. Each is a name, a model of a server, and the binding limit that the
 /// search should find.
-pub(crate) fn scenarios() -> Vec<(&'static str, World, Binding)> {
+pub(crate) fn scenarios() -> Vec<(&'static str, ServerModel, Binding)> {
     use Binding::*;
-    let limit = |limit: usize| World { limit: Some(limit), ..World::usl(0.005, 0.0) };
-    let bucket = |headers: bool, retry_after: bool, by_tokens: bool| World {
+    let limit = |limit: usize| ServerModel { limit: Some(limit), ..ServerModel::usl(0.005, 0.0) };
+    let bucket = |headers: bool, retry_after: bool, by_tokens: bool| ServerModel {
         bucket: Some(Bucket { cap: 12.2, seconds: 60.0, headers, retry_after, by_tokens }),
-        ..World::usl(0.005, 0.0)
+        ..ServerModel::usl(0.005, 0.0)
     };
-    let drift = |from: World, after: usize, to: World| World { drift: Some((after, Box::new(to))), ..from };
-    let after = |above: usize, limit: usize, slower: f64| World {
+    let drift = |from: ServerModel, after: usize, to: ServerModel| ServerModel {
+        drift: Some((after, Box::new(to))),
+        ..from
+    };
+    let after = |above: usize, limit: usize, slower: f64| ServerModel {
         hysteresis: Some(Hysteresis { above, seconds: 30.0, limit, slower }),
-        ..World::usl(0.005, 0.0)
+        ..ServerModel::usl(0.005, 0.0)
     };
-    let slow = |world: World, above: usize, seconds: f64, slower: f64| World {
+    let slow = |model: ServerModel, above: usize, seconds: f64, slower: f64| ServerModel {
         hysteresis: Some(Hysteresis { above, seconds, limit: usize::MAX, slower }),
-        ..world
+        ..model
     };
     vec![
-        ("usl peak 35", World::peak(35.0), Saturation),
-        ("usl peak 97", World::peak(97.0), Saturation),
-        ("usl 35, lengths untold", World { noise: 0.5, lengths: 0.1, ..World::peak(35.0) }, Saturation),
-        ("plateau at 40", World { running: Some(40), ..World::usl(0.005, 0.0) }, Saturation),
+        ("usl peak 35", ServerModel::peak(35.0), Saturation),
+        ("usl peak 97", ServerModel::peak(97.0), Saturation),
+        (
+            "usl 35, lengths untold",
+            ServerModel { noise: 0.5, lengths: 0.1, ..ServerModel::peak(35.0) },
+            Saturation,
+        ),
+        ("plateau at 40", ServerModel { running: Some(40), ..ServerModel::usl(0.005, 0.0) }, Saturation),
         ("hard 10", limit(10), ConcurrencyLimit),
         ("hard 24", limit(24), ConcurrencyLimit),
-        ("hard 10, Retry-After", World { retry_after: Some(1.0), ..limit(10) }, ConcurrencyLimit),
-        ("hard 24, Retry-After", World { retry_after: Some(1.0), ..limit(24) }, ConcurrencyLimit),
-        ("hard 24, 1 % fails", World { background: 0.01, ..limit(24) }, ConcurrencyLimit),
-        ("kv 40", World { kv: Some(40), ..World::usl(0.005, 0.0) }, KvCliff),
+        ("hard 10, Retry-After", ServerModel { retry_after: Some(1.0), ..limit(10) }, ConcurrencyLimit),
+        ("hard 24, Retry-After", ServerModel { retry_after: Some(1.0), ..limit(24) }, ConcurrencyLimit),
+        ("hard 24, 1 % fails", ServerModel { background: 0.01, ..limit(24) }, ConcurrencyLimit),
+        ("kv 40", ServerModel { kv: Some(40), ..ServerModel::usl(0.005, 0.0) }, KvCliff),
         ("tokens 12, headers", bucket(true, true, true), TokenRate),
         ("tokens 12, Retry-After", bucket(false, true, true), TokenRate),
         ("tokens 12, bare", bucket(false, false, true), TokenRate),
         ("requests 12, bare", bucket(false, false, false), RequestRate),
-        ("slow start to 24", World { grows: Some(60.0), ..limit(24) }, ConcurrencyLimit),
-        ("quick rises, 24", World { rise: Some(1.5), ..limit(24) }, ConcurrencyLimit),
-        ("usl 35, as load grows", World { growth: Some((6.0, 1.0)), ..World::peak(35.0) }, Saturation),
-        ("24, as load grows", World { growth: Some((6.0, 1.0)), ..limit(24) }, ConcurrencyLimit),
+        ("slow start to 24", ServerModel { grows: Some(60.0), ..limit(24) }, ConcurrencyLimit),
+        ("quick rises, 24", ServerModel { rise: Some(1.5), ..limit(24) }, ConcurrencyLimit),
+        (
+            "usl 35, as load grows",
+            ServerModel { growth: Some((6.0, 1.0)), ..ServerModel::peak(35.0) },
+            Saturation,
+        ),
+        ("24, as load grows", ServerModel { growth: Some((6.0, 1.0)), ..limit(24) }, ConcurrencyLimit),
         ("limited after 24", after(25, 8, 1.0), ConcurrencyLimit),
         ("slow after 24", after(25, 24, 3.0), ConcurrencyLimit),
-        ("usl 35, slow after 50", slow(World::peak(35.0), 50, 45.0, 2.5), Saturation),
+        ("usl 35, slow after 50", slow(ServerModel::peak(35.0), 50, 45.0, 2.5), Saturation),
         ("drift 24 to 12", drift(limit(24), 400, limit(12)), ConcurrencyLimit),
         ("drift 12 to 24", drift(limit(12), 300, limit(24)), ConcurrencyLimit),
-        ("drift peak 60 to 30", drift(World::peak(60.0), 400, World::peak(30.0)), Saturation),
-        ("drift peak 30 to 60", drift(World::peak(30.0), 400, World::peak(60.0)), Saturation),
-        ("client 20", World { client: Some(20), ..World::usl(0.005, 0.0) }, Client),
+        ("drift peak 60 to 30", drift(ServerModel::peak(60.0), 400, ServerModel::peak(30.0)), Saturation),
+        ("drift peak 30 to 60", drift(ServerModel::peak(30.0), 400, ServerModel::peak(60.0)), Saturation),
+        ("client 20", ServerModel { client: Some(20), ..ServerModel::usl(0.005, 0.0) }, Client),
     ]
 }
 
 /// Returns further scenarios, in the same form as [`scenarios`].
-pub(crate) fn others() -> Vec<(&'static str, World, Binding)> {
+pub(crate) fn others() -> Vec<(&'static str, ServerModel, Binding)> {
     use Binding::*;
-    let limit = |limit: usize| World { limit: Some(limit), ..World::usl(0.005, 0.0) };
-    let bucket = |cap: f64, seconds: f64, headers: bool, retry_after: bool| World {
+    let limit = |limit: usize| ServerModel { limit: Some(limit), ..ServerModel::usl(0.005, 0.0) };
+    let bucket = |cap: f64, seconds: f64, headers: bool, retry_after: bool| ServerModel {
         bucket: Some(Bucket { cap, seconds, headers, retry_after, by_tokens: true }),
-        ..World::usl(0.005, 0.0)
+        ..ServerModel::usl(0.005, 0.0)
     };
-    let drift = |from: World, after: usize, to: World| World { drift: Some((after, Box::new(to))), ..from };
-    let after = |above: usize, seconds: f64, limit: usize, slower: f64| World {
+    let drift = |from: ServerModel, after: usize, to: ServerModel| ServerModel {
+        drift: Some((after, Box::new(to))),
+        ..from
+    };
+    let after = |above: usize, seconds: f64, limit: usize, slower: f64| ServerModel {
         hysteresis: Some(Hysteresis { above, seconds, limit, slower }),
-        ..World::usl(0.005, 0.0)
+        ..ServerModel::usl(0.005, 0.0)
     };
     let objective = |ttft: f64| SearchSettings { ttft: Some(ttft), ..SearchSettings::default() };
     vec![
-        ("usl 35, equal lengths", World { lengths: 0.0, noise: 0.02, ..World::peak(35.0) }, Saturation),
-        ("usl 35, no noise", World { lengths: 0.5, noise: 0.0, ..World::peak(35.0) }, Saturation),
-        ("usl 35, long tails", World { lengths: 1.0, ..World::peak(35.0) }, Saturation),
-        ("usl 10", World::peak(10.0), Saturation),
-        ("usl 200", World::peak(200.0), Saturation),
-        ("usl 35, contended", World::usl(0.08, 0.92 / (35.0 * 35.0)), Saturation),
-        ("usl 35, 1 % fails", World { background: 0.01, ..World::peak(35.0) }, Saturation),
-        ("plateau, no noise", World { running: Some(40), noise: 0.02, ..World::usl(0.005, 0.0) }, Saturation),
-        ("amdahl", World::usl(0.05, 0.0), Saturation),
-        ("no limit", World::usl(0.0005, 0.0), NotReached),
+        (
+            "usl 35, equal lengths",
+            ServerModel { lengths: 0.0, noise: 0.02, ..ServerModel::peak(35.0) },
+            Saturation,
+        ),
+        ("usl 35, no noise", ServerModel { lengths: 0.5, noise: 0.0, ..ServerModel::peak(35.0) }, Saturation),
+        ("usl 35, long tails", ServerModel { lengths: 1.0, ..ServerModel::peak(35.0) }, Saturation),
+        ("usl 10", ServerModel::peak(10.0), Saturation),
+        ("usl 200", ServerModel::peak(200.0), Saturation),
+        ("usl 35, contended", ServerModel::usl(0.08, 0.92 / (35.0 * 35.0)), Saturation),
+        ("usl 35, 1 % fails", ServerModel { background: 0.01, ..ServerModel::peak(35.0) }, Saturation),
+        (
+            "plateau, no noise",
+            ServerModel { running: Some(40), noise: 0.02, ..ServerModel::usl(0.005, 0.0) },
+            Saturation,
+        ),
+        ("amdahl", ServerModel::usl(0.05, 0.0), Saturation),
+        ("no limit", ServerModel::usl(0.0005, 0.0), NotReached),
         ("hard 1", limit(1), ConcurrencyLimit),
         ("hard 2", limit(2), ConcurrencyLimit),
         ("hard 5", limit(5), ConcurrencyLimit),
         ("hard 100", limit(100), ConcurrencyLimit),
-        ("hard 24, Retry-After 5", World { retry_after: Some(5.0), ..limit(24) }, ConcurrencyLimit),
-        ("hard 24, slow round trips", World { round_trip: 0.3, ..limit(24) }, ConcurrencyLimit),
-        ("hard 10, equal lengths", World { lengths: 0.0, noise: 0.02, ..limit(10) }, ConcurrencyLimit),
-        ("hard 60 over usl 35", World { limit: Some(60), ..World::peak(35.0) }, Saturation),
-        ("hard 20 under usl 35", World { limit: Some(20), ..World::peak(35.0) }, ConcurrencyLimit),
-        ("kv 25", World { kv: Some(25), ..World::usl(0.01, 0.0) }, KvCliff),
-        ("kv 60", World { kv: Some(60), ..World::usl(0.005, 0.0) }, KvCliff),
-        ("kv 90", World { kv: Some(90), ..World::usl(0.002, 0.0) }, KvCliff),
-        ("kv 120", World { kv: Some(120), ..World::usl(0.002, 0.0) }, KvCliff),
+        ("hard 24, Retry-After 5", ServerModel { retry_after: Some(5.0), ..limit(24) }, ConcurrencyLimit),
+        ("hard 24, slow round trips", ServerModel { round_trip: 0.3, ..limit(24) }, ConcurrencyLimit),
+        ("hard 10, equal lengths", ServerModel { lengths: 0.0, noise: 0.02, ..limit(10) }, ConcurrencyLimit),
+        ("hard 60 over usl 35", ServerModel { limit: Some(60), ..ServerModel::peak(35.0) }, Saturation),
+        (
+            "hard 20 under usl 35",
+            ServerModel { limit: Some(20), ..ServerModel::peak(35.0) },
+            ConcurrencyLimit,
+        ),
+        ("kv 25", ServerModel { kv: Some(25), ..ServerModel::usl(0.01, 0.0) }, KvCliff),
+        ("kv 60", ServerModel { kv: Some(60), ..ServerModel::usl(0.005, 0.0) }, KvCliff),
+        ("kv 90", ServerModel { kv: Some(90), ..ServerModel::usl(0.002, 0.0) }, KvCliff),
+        ("kv 120", ServerModel { kv: Some(120), ..ServerModel::usl(0.002, 0.0) }, KvCliff),
         ("tokens 3, bare", bucket(3.2, 60.0, false, false), TokenRate),
         ("tokens 30, bare", bucket(30.4, 60.0, false, false), TokenRate),
         ("tokens 12, small bucket", bucket(12.2, 5.0, false, false), TokenRate),
         ("tokens 12 exact, headers", bucket(12.0, 60.0, true, true), TokenRate),
         ("tokens 12 exact, bare", bucket(12.0, 60.0, false, false), TokenRate),
         ("tokens 30, headers", bucket(30.4, 60.0, true, true), TokenRate),
-        ("tokens 12, usl", World { s: 0.02, k: 0.0008, ..bucket(12.2, 60.0, true, true) }, TokenRate),
-        ("slow start 20 s", World { grows: Some(20.0), ..limit(24) }, ConcurrencyLimit),
-        ("slow start 180 s", World { grows: Some(180.0), ..limit(24) }, ConcurrencyLimit),
-        ("quick rises x2", World { rise: Some(2.0), ..limit(24) }, ConcurrencyLimit),
+        ("tokens 12, usl", ServerModel { s: 0.02, k: 0.0008, ..bucket(12.2, 60.0, true, true) }, TokenRate),
+        ("slow start 20 s", ServerModel { grows: Some(20.0), ..limit(24) }, ConcurrencyLimit),
+        ("slow start 180 s", ServerModel { grows: Some(180.0), ..limit(24) }, ConcurrencyLimit),
+        ("quick rises x2", ServerModel { rise: Some(2.0), ..limit(24) }, ConcurrencyLimit),
         ("limited after 30", after(31, 10.0, 4, 1.0), ConcurrencyLimit),
         ("closed after 24", after(25, 10.0, 0, 1.0), ConcurrencyLimit),
         ("slow after 24, 60 s", after(25, 60.0, 24, 1.5), ConcurrencyLimit),
@@ -110,18 +136,18 @@ pub(crate) fn others() -> Vec<(&'static str, World, Binding)> {
         ("drift 40 to 8", drift(limit(40), 350, limit(8)), ConcurrencyLimit),
         (
             "drift 24, faster",
-            drift(limit(24), 300, World { limit: Some(24), ..World::usl(0.0, 0.0) }),
+            drift(limit(24), 300, ServerModel { limit: Some(24), ..ServerModel::usl(0.0, 0.0) }),
             ConcurrencyLimit,
         ),
-        ("client 5", World { client: Some(5), ..World::usl(0.005, 0.0) }, Client),
-        ("client 70", World { client: Some(70), ..World::usl(0.002, 0.0) }, Client),
-        ("everything fails", World { background: 1.0, ..limit(24) }, ConcurrencyLimit),
-        ("objective", World { settings: objective(0.75), ..World::usl(0.02, 0.0) }, Saturation),
+        ("client 5", ServerModel { client: Some(5), ..ServerModel::usl(0.005, 0.0) }, Client),
+        ("client 70", ServerModel { client: Some(70), ..ServerModel::usl(0.002, 0.0) }, Client),
+        ("everything fails", ServerModel { background: 1.0, ..limit(24) }, ConcurrencyLimit),
+        ("objective", ServerModel { settings: objective(0.75), ..ServerModel::usl(0.02, 0.0) }, Saturation),
     ]
 }
 
-fn of(name: &str, world: &World, class: Binding, seeds: std::ops::Range<u64>) {
-    let (truth, throughput, highest) = world.truth();
+fn of(name: &str, model: &ServerModel, class: Binding, seeds: std::ops::Range<u64>) {
+    let (truth, throughput, highest) = model.truth();
     let best = (1..=highest).map(&throughput).fold(0.0, f64::max);
     let mut caps = Vec::new();
     let mut ratios = Vec::new();
@@ -132,7 +158,7 @@ fn of(name: &str, world: &World, class: Binding, seeds: std::ops::Range<u64>) {
     let mut wrong = std::collections::BTreeMap::new();
     let mut uncovered = Vec::new();
     for seed in seeds {
-        let played = Play::new(world.clone(), seed).play(6_000);
+        let played = Play::new(model.clone(), seed).play(6_000);
         let answer = played.search.answer();
         let cap = answer.cap.unwrap_or(0);
         caps.push(cap);
@@ -185,17 +211,17 @@ fn table() {
     let (from, n) = (number("SEED", 1_001), number("SEEDS", 100));
     let only = std::env::var("ONLY").unwrap_or_default();
     let all = if std::env::var("OTHERS").is_ok() { others() } else { scenarios() };
-    for (name, world, class) in all {
+    for (name, model, class) in all {
         if !name.contains(&only) {
             continue;
         }
         if std::env::var("TRACE").is_ok() {
-            let mut play = Play::new(world.clone(), from);
+            let mut play = Play::new(model.clone(), from);
             play.trace = true;
             let played = play.play(6_000);
             println!("{name}: {} attempts, {:#?}", played.attempts, played.search.answer());
         } else {
-            of(name, &world, class, from..from + n);
+            of(name, &model, class, from..from + n);
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 
-use super::server_models::World;
+use super::server_models::ServerModel;
 use super::simulated_sweep::Play;
 use super::table::others;
 use crate::observation::{
@@ -12,13 +12,13 @@ use crate::observation::{
 use crate::search::{Search, SearchAction, SearchSettings};
 use crate::search_result::Binding;
 
-fn world(name: &str) -> World {
-    others().into_iter().find(|other| other.0 == name).map(|other| other.1).expect("a world of that name")
+fn model(name: &str) -> ServerModel {
+    others().into_iter().find(|other| other.0 == name).map(|other| other.1).expect("a model of that name")
 }
 
 #[test]
 fn total_failure_ends_the_search_early() {
-    let played = Play::new(world("everything fails"), 5_001).play(6_000);
+    let played = Play::new(model("everything fails"), 5_001).play(6_000);
     let answer = played.search.answer();
     assert_eq!((answer.cap, answer.binding), (None, None));
     assert!(
@@ -31,21 +31,21 @@ fn total_failure_ends_the_search_early() {
 
 #[test]
 fn background_failures_are_not_a_limit() {
-    let played = Play::new(world("usl 35, 1 % fails"), 5_001).play(6_000);
+    let played = Play::new(model("usl 35, 1 % fails"), 5_001).play(6_000);
     assert_eq!(played.search.answer().binding, Some(Binding::Saturation));
 }
 
 #[test]
 fn unlimited_server_reports_not_reached() {
     let settings = SearchSettings { max_cap: 64, ..SearchSettings::default() };
-    let answer = Play::new(World { settings, ..world("no limit") }, 5_001).play(6_000).search.answer();
+    let answer = Play::new(ServerModel { settings, ..model("no limit") }, 5_001).play(6_000).search.answer();
     assert_eq!((answer.cap, answer.binding, answer.open_above), (Some(64), Some(Binding::NotReached), true));
 }
 
 #[test]
 fn early_stop_gives_a_partial_answer() {
     for calls in [0, 3, 60, 150, 250] {
-        let played = Play::new(world("hard 20 under usl 35"), 5_001).play(calls);
+        let played = Play::new(model("hard 20 under usl 35"), 5_001).play(calls);
         let answer = played.search.answer();
         assert!(!answer.confirmed && !answer.because.is_empty());
         assert!(answer.cap.is_none_or(|cap| cap <= 20), "{answer:?}");
@@ -55,7 +55,7 @@ fn early_stop_gives_a_partial_answer() {
 
 #[test]
 fn waits_for_a_server_that_recovers_from_overload() {
-    let answer = Play::new(world("closed after 24"), 5_001).play(6_000).search.answer();
+    let answer = Play::new(model("closed after 24"), 5_001).play(6_000).search.answer();
     assert_eq!(answer.cap, Some(24));
     assert!(answer.notes.iter().any(|note| note.contains("recover")), "{:?}", answer.notes);
 }

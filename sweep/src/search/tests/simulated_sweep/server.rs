@@ -17,19 +17,19 @@ impl Play {
     /// Returns what a call with `tokens` output tokens takes from the token bucket, expressed as
     /// the time in seconds in which the bucket refills that amount. 0 if the server has no bucket.
     pub(super) fn cost(&self, tokens: f64) -> f64 {
-        let Some(bucket) = self.world.bucket else { return 0.0 };
+        let Some(bucket) = self.model.bucket else { return 0.0 };
         let cap = bucket.cap;
         let (low, high) = (cap.floor() as usize, cap.ceil() as usize);
         let share = cap - cap.floor();
-        let speed = (1.0 - share) * low as f64 * self.world.speed(low.max(1))
-            + share * high as f64 * self.world.speed(high);
+        let speed = (1.0 - share) * low as f64 * self.model.speed(low.max(1))
+            + share * high as f64 * self.model.speed(high);
         let mean = FIRST + self.mean_tokens() / SPEED;
         let a_call = mean / speed;
         if bucket.by_tokens { a_call * (PROMPT + tokens) / (PROMPT + self.mean_tokens()) } else { a_call }
     }
 
     pub(super) fn refill(&mut self) {
-        if let Some(bucket) = self.world.bucket {
+        if let Some(bucket) = self.model.bucket {
             self.level = (self.level + self.now - self.level_at).min(bucket.seconds);
             self.level_at = self.now;
         }
@@ -49,7 +49,7 @@ impl Play {
         let failure = self.judge(running, call.tokens as f64);
         let mut pause = 0.05;
         let mut seconds = call.seconds;
-        if let Some(kv) = self.world.kv
+        if let Some(kv) = self.model.kv
             && running > kv
             && self.rng.f64() < (4.0 * (running - kv) as f64 / running as f64).min(0.6)
         {
@@ -58,7 +58,7 @@ impl Play {
         }
         let open = Open { ends: self.virtual_time + seconds, sent: self.now, position, call, pause };
         match failure {
-            Some(failure) => self.refused.push_back((self.now + self.world.round_trip, open, failure)),
+            Some(failure) => self.refused.push_back((self.now + self.model.round_trip, open, failure)),
             None => {
                 self.level -= self.cost(open.call.tokens as f64);
                 self.open.push(open);
@@ -77,7 +77,7 @@ impl Play {
             retry_after,
             hint: None,
         };
-        if self.rng.f64() < self.world.background {
+        if self.rng.f64() < self.model.background {
             return Some(AttemptFailure {
                 cause: FailureCause::Server,
                 status: Some(500),
@@ -85,7 +85,7 @@ impl Play {
                 hint: None,
             });
         }
-        if let Some(hysteresis) = self.world.hysteresis {
+        if let Some(hysteresis) = self.model.hysteresis {
             if running >= hysteresis.above {
                 self.overloaded_until = self.now + hysteresis.seconds;
             }
@@ -93,14 +93,14 @@ impl Play {
                 return Some(limited(None));
             }
         }
-        if let Some(rise) = self.world.rise {
+        if let Some(rise) = self.model.rise {
             let recent =
                 self.most.iter().filter(|seen| seen.0 < self.now - 2.0).map(|seen| seen.1).max().unwrap_or(4);
             if running as f64 > (rise * recent as f64).max(6.0) {
-                return Some(limited(self.world.retry_after));
+                return Some(limited(self.model.retry_after));
             }
         }
-        if let Some((at_once, per_s)) = self.world.growth {
+        if let Some((at_once, per_s)) = self.model.growth {
             let (level, at) = self.grown;
             let (aim, passed) = ((running - 1) as f64 + at_once, self.now - at);
             let level = if aim > level {
@@ -110,19 +110,19 @@ impl Play {
             };
             self.grown = (level.max(at_once), self.now);
             if running as f64 > self.grown.0 {
-                return Some(limited(self.world.retry_after));
+                return Some(limited(self.model.retry_after));
             }
         }
-        if let Some(limit) = self.world.limit {
-            let limit = match self.world.grows {
+        if let Some(limit) = self.model.limit {
+            let limit = match self.model.grows {
                 Some(over) if self.now < over => 4 + ((limit - 4) as f64 * self.now / over) as usize,
                 _ => limit,
             };
             if running > limit {
-                return Some(limited(self.world.retry_after));
+                return Some(limited(self.model.retry_after));
             }
         }
-        if let Some(bucket) = self.world.bucket {
+        if let Some(bucket) = self.model.bucket {
             let cost = self.cost(tokens);
             if cost > self.level {
                 let wait = ((cost - self.level).ceil()).max(1.0);
@@ -134,7 +134,7 @@ impl Play {
     }
 
     pub(super) fn told(&self) -> ReportedRates {
-        match self.world.bucket {
+        match self.model.bucket {
             Some(bucket) if bucket.headers => {
                 let mean = self.mean_tokens();
                 let per_second = (PROMPT + mean) / self.cost(mean);
