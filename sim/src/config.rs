@@ -29,8 +29,9 @@ pub struct SimConfig {
     /// Simulated seconds per second of tokio's clock, from 0.001 to 100,000. Tokio's clock is real
     /// time unless the runtime paused it. Default 1.
     pub time_scale: f64,
-    /// Maximum number of attempts that [`Stats::attempts`](crate::Stats::attempts) lists. Older
-    /// attempts are removed from the list, but still counted. 0 lists none. Default 100,000.
+    /// Maximum number of attempts that `GET /sim/stats` lists. Older attempts are removed from the
+    /// list, but still counted. 0 lists none. Default 100,000. See
+    /// [`Stats::attempts`](crate::Stats::attempts).
     pub attempt_log: usize,
     /// Faults injected from the start. [`Simulator::set_faults`](crate::Simulator::set_faults)
     /// replaces them. Default none.

@@ -4,7 +4,8 @@
 
 - `reference/cli.md`: the help of each command;
 - `reference/metrics.md`: each metric that a gate exports, from its Prometheus text;
-- `reference/python.md`: the docstrings of the Python package's public names.
+- `reference/python.md`: the docstrings of the Python package's public names;
+- `reference/simulator.md`: the settings of the simulator, from the comments of their Rust types.
 """
 
 from __future__ import annotations
@@ -15,6 +16,8 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+
+from simulator_reference import simulator
 
 ROOT = Path(__file__).resolve().parents[2]
 REFERENCE = ROOT / "docs/reference"
@@ -30,7 +33,12 @@ def main() -> int:
     parser.add_argument("--tidegate", required=True, help="the command line whose help is written")
     parser.add_argument("--check", action="store_true", help="compare, and exit with 1 if a page differs")
     args = parser.parse_args()
-    pages = {"cli.md": command_line(args.tidegate), "metrics.md": metrics(), "python.md": python()}
+    pages = {
+        "cli.md": command_line(args.tidegate),
+        "metrics.md": metrics(),
+        "python.md": python(),
+        "simulator.md": simulator(),
+    }
     differs = False
     for name, text in pages.items():
         path = REFERENCE / name

@@ -190,8 +190,8 @@ pub struct Outage {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum OutageMode {
-    /// Connections are refused: calls in process return [`crate::ConnectionRefused`], and
-    /// connections over HTTP are closed without a response. Open streams continue.
+    /// Connections are refused: over HTTP, they are closed without a response. Calls in process
+    /// return [`crate::ConnectionRefused`]. Open streams continue.
     #[default]
     Refuse,
     /// Every request gets a 503 at once. Open streams continue.
