@@ -48,7 +48,9 @@ ATTEMPTS_OF = {
     "batch-map.mjs": range(1, 5),
     "tenant-shares.mjs": range(1, 5),
 }
-#: The exit status of `loopback/sitecustomize.py`.
+#: The folder of the modules that end an example if it connects to another machine.
+LOOPBACK = HERE.absolute() / "loopback"
+#: The exit status of these modules.
 NOT_LOOPBACK = 70
 #: Programs that run at once. They wait half of the time.
 PARALLEL = 4
@@ -111,10 +113,12 @@ def main() -> int:
     parser.add_argument("--tidegate", required=True, help="the command whose `sim` serves the models")
     parser.add_argument("--environment", action="append", default=[], metavar="NAME=PYTHON", help="where examples run")
     parser.add_argument("--node", default="node", help="what runs the programs of examples/node")
+    parser.add_argument("--node-folder", default="node", help="the folder of the programs for Node; default: node")
     parser.add_argument("programs", nargs="*", help="examples already built")
     args = parser.parse_args()
     runs = python_runs(dict(given.split("=", 1) for given in args.environment))
-    programs = [Run(path.name, [args.node, str(path.absolute())]) for path in sorted((HERE / "node").glob("*.mjs"))]
+    files = sorted((HERE / args.node_folder).glob("*.mjs"))
+    programs = [Run(path.name, [args.node, str(path.absolute())]) for path in files]
     programs += [Run(Path(path).name, [str(Path(path).absolute())]) for path in args.programs]
     calling = [run for run in runs + programs if run.file not in NO_CALLS]
     with ThreadPoolExecutor(PARALLEL) as pool:
@@ -126,20 +130,21 @@ def main() -> int:
 
 
 def python_runs(pythons: dict[str, str]) -> list[Run]:
-    """Returns a run of every Python example in each environment that it supports.
+    """Returns a run of each Python example in each of the given environments that it supports.
 
     `pythons` has the path of the Python interpreter of each environment, by the environment's name.
     """
     files = {path.name: path for path in (HERE / "python").glob("*.py")}
     if files.keys() != RUNS_IN.keys():
         sys.exit(f"RUNS_IN and examples/python differ: {sorted(files.keys() ^ RUNS_IN.keys())}")
-    missing = {name for names in RUNS_IN.values() for name in names} - pythons.keys()
-    if missing:
-        sys.exit(f"no --environment {', '.join(sorted(missing))}")
+    known = {name for names in RUNS_IN.values() for name in names}
+    if unknown := pythons.keys() - known:
+        sys.exit(f"no example runs in {', '.join(sorted(unknown))}; the environments are {', '.join(sorted(known))}")
     return [
         Run(f"{name} ({where})", [str(Path(pythons[where]).absolute()), str(files[name].absolute())])
         for name, places in sorted(RUNS_IN.items())
         for where in places
+        if where in pythons
     ]
 
 
@@ -178,7 +183,8 @@ def run_once(run: Run, base_url: str) -> subprocess.CompletedProcess[str]:
         "ANTHROPIC_API_KEY": "sk-ant-none",
         "GOOGLE_GEMINI_BASE_URL": origin,
         "GEMINI_API_KEY": "none",
-        "PYTHONPATH": str((HERE / "loopback").absolute()),
+        "PYTHONPATH": str(LOOPBACK),
+        "NODE_OPTIONS": f"--require={LOOPBACK / 'loopback.cjs'}",
         # LiteLLM looks up prices on the network as it is imported, unless told not to.
         "LITELLM_LOCAL_MODEL_COST_MAP": "True",
     }
