@@ -38,6 +38,7 @@ NODE := bindings-node
 NODE_SOURCES := $(RUST_SOURCES) $(shell find $(NODE)/src $(NODE)/ts $(NODE)/Cargo.toml $(NODE)/tsconfig.json -type f)
 NODE_LIBRARY := libtidegate_node.$(if $(filter Darwin,$(shell uname)),dylib,so)
 NODE_EXAMPLES := examples/node/node_modules/.ready
+NODE_FRAMEWORKS := examples/node-frameworks/node_modules/.ready
 # The test that opens the report of a sweep in a browser.
 BROWSER := sweep/tests/browser
 
@@ -131,6 +132,13 @@ test-examples: $(FRAMEWORKS)/.dev $(FRAMEWORKS2)/.dev $(OUT)/node/.dev $(NODE_EX
 	$(BUILD_DEV)
 	$(PYTHON) examples/run.py --tidegate $(TIDEGATE_CLI) --environment openai3=$(FRAMEWORKS)/bin/python \
 	    --environment openai2=$(FRAMEWORKS2)/bin/python --node node $(addprefix target/debug/examples/,$(RUST_EXAMPLES))
+
+# Apart from `test`, because the packages take 220 MB.
+.PHONY: test-frameworks test-frameworks-node
+test-frameworks: test-frameworks-node
+test-frameworks-node: $(OUT)/node/.dev $(NODE_FRAMEWORKS)
+	$(BUILD_DEV)
+	$(PYTHON) examples/run.py --tidegate $(TIDEGATE_CLI) --node node --node-folder node-frameworks
 
 # Runs the code blocks of the documentation, and checks its links and its derived pages.
 test-docs: $(FRAMEWORKS)/.dev $(DOCS)/.dev $(OUT)/node/.dev $(NODE_EXAMPLES)
@@ -245,6 +253,8 @@ bench-frameworks: $(FRAMEWORKS)/.wheel $(FRAMEWORKS2)/.wheel $(OUT)/node/.wheel 
 	@$(call MEASURE,$(PYTHON) bench/python/frameworks.py $(FRAMEWORKS)/bin/python \
 	    $(FRAMEWORKS2)/bin/python node,frameworks)
 
+bench-frameworks: $(NODE_FRAMEWORKS)
+
 # Takes about 15 minutes, because aiperf restarts its services for each probe.
 bench-sweep-peer: $(AIPERF)/.ready cli
 	@$(call MEASURE,$(AIPERF)/bin/python bench/python/bench_sweep_peer.py,sweep-peer)
@@ -302,16 +312,9 @@ $(OUT)/dev/.built $(OUT)/wheel/.built: $(OUT)/%/.built: $(WHEEL_SOURCES) $(VENV)
 	@touch $@
 
 # Installs exactly what the lock file lists, and runs no script of a package.
-$(NODE)/node_modules/.ready: $(NODE)/package.json $(NODE)/package-lock.json | need-node
-	cd $(NODE) && npm ci --ignore-scripts --silent
-	touch $@
-
-$(BROWSER)/node_modules/.ready: $(BROWSER)/package.json $(BROWSER)/package-lock.json | need-node
-	cd $(BROWSER) && npm ci --ignore-scripts --silent
-	touch $@
-
-$(NODE_EXAMPLES): examples/node/package.json examples/node/package-lock.json | need-node
-	cd examples/node && npm ci --ignore-scripts --silent
+$(addsuffix /node_modules/.ready,$(NODE) $(BROWSER) examples/node examples/node-frameworks): %/node_modules/.ready: \
+    %/package.json %/package-lock.json | need-node
+	cd $* && npm ci --ignore-scripts --silent
 	touch $@
 
 # The package holds the native library of one profile at a time.
@@ -347,6 +350,6 @@ format: $(VENV)/.ready $(NODE)/node_modules/.ready
 	cd $(NODE) && npm run --silent format
 
 clean:
-	rm -rf $(NODE)/node_modules $(NODE)/dist $(NODE)/tidegate.node examples/node/node_modules $(BROWSER)/node_modules
+	rm -rf $(NODE)/node_modules $(NODE)/dist $(NODE)/tidegate.node examples/*/node_modules $(BROWSER)/node_modules
 	rm -rf $(OUT) $(VENV) $(VENV2) $(BENCH_VENV) $(FRAMEWORKS) $(FRAMEWORKS2) $(AIPERF) $(DOCS) .tools
 	$(CARGO) clean
