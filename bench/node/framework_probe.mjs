@@ -6,6 +6,7 @@ import { createRequire } from "node:module";
 import { setTimeout as sleep } from "node:timers/promises";
 
 import { PACKAGES } from "./framework_clients.mjs";
+import { LARGE_PACKAGES } from "./large_framework_clients.mjs";
 
 const { Gate } = createRequire(new URL("../../bindings-node/package.json", import.meta.url))("tidegate");
 
@@ -126,7 +127,7 @@ async function measure({ make }, who, gate) {
   return Object.fromEntries(await Promise.all(plays));
 }
 
-const rows = PACKAGES.map(async (held, index) => {
+const rows = [...PACKAGES, ...LARGE_PACKAGES].map(async (held, index) => {
   const gate = new Gate();
   const [stock, ours] = await Promise.all([measure(held, `${index}-stock`), measure(held, `${index}-ours`, gate)]);
   const inFlight = Object.values(gate.snapshot().targets).reduce((sum, { in_flight }) => sum + in_flight, 0);
