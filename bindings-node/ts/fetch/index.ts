@@ -49,20 +49,17 @@ const currentPlatformFetch: Fetch = (input, init) => {
 };
 
 /**
- * The transport of each fetch that a gate has created. If a wrapped client is wrapped again, this
- * map returns its original custom fetch.
+ * The settings of each fetch that a gate has created. If a wrapped client is wrapped again, its
+ * original custom fetch and its retries are read from this map.
  */
-const transports = new WeakMap<Fetch, FetchSettings["transport"]>();
-
-/** The retries of the wrapped SDK that each fetch of a gate belongs to. */
-const sdks = new WeakMap<Fetch, SdkRetries>();
+const settingsOf = new WeakMap<Fetch, FetchSettings>();
 
 /**
  * Returns the retries with which a client was wrapped before, or undefined if its fetch is not that
  * of a wrapped client.
  */
 export function sdkRetriesOf(fetch: Fetch): SdkRetries | undefined {
-  return sdks.get(fetch);
+  return settingsOf.get(fetch)?.sdk;
 }
 
 /**
@@ -72,7 +69,7 @@ export function sdkRetriesOf(fetch: Fetch): SdkRetries | undefined {
  */
 export function fetchWithoutGate(own: Fetch | undefined): Fetch {
   const fetch: Fetch = (input, init) => (own ?? currentPlatformFetch)(input, init);
-  transports.set(fetch, own ?? "auto");
+  settingsOf.set(fetch, { sdk: undefined, transport: own ?? "auto" });
   return fetch;
 }
 
@@ -80,7 +77,8 @@ export function fetchWithoutGate(own: Fetch | undefined): Fetch {
  * Returns a fetch that sends HTTP requests through the gate. Requests to other URLs, such as
  * `data:`, bypass the gate.
  */
-export function fetchThroughGate(gate: NativeGate, { sdk, transport }: FetchSettings): Fetch {
+export function fetchThroughGate(gate: NativeGate, settings: FetchSettings): Fetch {
+  const { sdk, transport } = settings;
   const fetch = async (input: FetchInput, init?: FetchInit): Promise<Response> => {
     const url = urlOf(input);
     const own = typeof transport === "function" ? transport : undefined;
@@ -97,8 +95,7 @@ export function fetchThroughGate(gate: NativeGate, { sdk, transport }: FetchSett
     }
     return sendNatively(gate, request, sdk);
   };
-  transports.set(fetch as Fetch, transport);
-  if (sdk !== undefined) sdks.set(fetch as Fetch, sdk);
+  settingsOf.set(fetch as Fetch, settings);
   return fetch as Fetch;
 }
 
@@ -107,6 +104,6 @@ export function fetchThroughGate(gate: NativeGate, { sdk, transport }: FetchSett
  * none.
  */
 export function customFetchOf(fetch: Fetch): Fetch | "auto" {
-  const transport = transports.get(fetch) ?? fetch;
+  const transport = settingsOf.get(fetch)?.transport ?? fetch;
   return typeof transport === "function" && transport !== platformFetch ? transport : "auto";
 }
