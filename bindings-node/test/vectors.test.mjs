@@ -162,7 +162,7 @@ every("backoff", async ({ retry, retry_after, bounds }, up) => {
   const gate = new Gate({ defaults: { cap: 1, deadline: "7d", retry: { ...retry, reserve: 100 } } });
   up.handler = pieces([], retry_after === undefined ? {} : { "retry-after": retry_after }, 500);
   const long = bounds.findIndex(([, most]) => most > MAX_WAIT_MS);
-  const seen = long < 0 ? bounds : bounds.slice(0, long + 1);
+  const checked = long < 0 ? bounds.length : long + 1;
   const caller = new AbortController();
   const call = gate.fetch(up.url + CHAT, { method: "POST", body: '{"model": "m"}', signal: caller.signal });
   if (long < 0) {
@@ -172,14 +172,17 @@ every("backoff", async ({ retry, retry_after, bounds }, up) => {
       Object.values(gate.snapshot().targets)
         .flatMap((target) => Object.values(target.retries))
         .reduce((sum, count) => sum + count, 0);
-    await until(() => retries() >= seen.length);
+    await until(() => retries() >= checked);
     caller.abort();
+    // A random backoff can be so short that further attempts are made before the abort.
     await assert.rejects(call, { name: "AbortError" });
   }
   await gate.drain();
   const slept = gate.calls()[0].attempts.map((attempt) => attempt.backoff);
-  assert.deepEqual(slept.slice(seen.length), long < 0 ? [null] : []);
-  for (const [at, [least, most]] of seen.entries()) {
-    assert.ok(least <= slept[at] * 1000 && slept[at] * 1000 <= most, `${slept[at]} s after failure ${at + 1}`);
+  if (long < 0) assert.equal(slept.pop(), null);
+  assert.ok(slept.length >= checked);
+  for (const [at, backoff] of slept.entries()) {
+    const [least, most] = bounds[at];
+    assert.ok(least <= backoff * 1000 && backoff * 1000 <= most, `${backoff} s after failure ${at + 1}`);
   }
 });
