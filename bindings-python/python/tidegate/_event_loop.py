@@ -1,4 +1,4 @@
-"""Runs native work on asyncio event loops.
+"""Runs native work on event loops: those of asyncio, and trio.
 
 Native work is a call that the Rust core carries out in its own threads. Each event loop has one
 native port, which carries the results of native work to the loop. The module also registers the
@@ -13,12 +13,13 @@ import contextlib
 import os
 import threading
 import weakref
-from typing import TYPE_CHECKING, Any
+from sys import modules
+from typing import TYPE_CHECKING, Any, cast
 
 from tidegate import _native
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Collection
 
     from tidegate._native import Port, Waiter
 
@@ -40,21 +41,44 @@ def new_event_loop() -> asyncio.AbstractEventLoop:
     return loop_factory()
 
 
+def running_loop() -> asyncio.AbstractEventLoop:
+    """Returns the event loop that runs the caller.
+
+    Under trio, this is a `TrioLoop`, which has only some methods of an asyncio event loop.
+
+    Raises:
+        RuntimeError: If neither asyncio nor trio runs the caller.
+
+    """
+    loop = running_loop_or_none()
+    if loop is None:
+        raise RuntimeError(
+            "no event loop is running. Tidegate's asynchronous calls need asyncio, uvloop or trio (directly or "
+            "through anyio). Elsewhere, use the synchronous client"
+        )
+    return loop
+
+
+def running_loop_or_none() -> asyncio.AbstractEventLoop | None:
+    """Returns the event loop that runs the caller, as `running_loop` does, or None without one."""
+    loop = asyncio._get_running_loop()  # noqa: SLF001 - the public one raises without a loop
+    # trio may also run in callbacks of an asyncio loop (its guest mode), outside every asyncio task.
+    if modules.get("trio") is not None and (loop is None or asyncio.current_task(loop) is None):
+        from tidegate._trio_loop import running_trio_loop  # noqa: PLC0415 - imports trio, which is optional
+
+        return cast("asyncio.AbstractEventLoop | None", running_trio_loop()) or loop
+    return loop
+
+
 def current_port() -> Port:
     """Returns the native port of the running event loop, and creates the port at the first call.
 
     Raises:
-        RuntimeError: If no asyncio event loop is running, or if the loop is on real time while
-            virtual time is installed.
+        RuntimeError: If no event loop is running, or if the loop is on real time while virtual time
+            is installed.
 
     """
-    try:
-        loop = asyncio.get_running_loop()
-    except RuntimeError:
-        raise RuntimeError(
-            "no asyncio event loop is running. Tidegate's asynchronous calls need asyncio (directly, through anyio, "
-            "or with uvloop). Under trio, run the synchronous client in a thread: trio.to_thread.run_sync(...)"
-        ) from None
+    loop = running_loop_or_none() or running_loop()
     port: Port | None = getattr(loop, _ATTRIBUTE, None)
     if port is None or not port.usable():
         port = _create_port(loop)
@@ -158,6 +182,28 @@ async def run_native(start: Callable[[Port], tuple[asyncio.Future[Any], int]]) -
     except BaseException:
         cancel_call(port, future, number)
         raise
+
+
+async def wait_for_first(*futures: asyncio.Future[Any]) -> None:
+    """Waits until at least one of the futures is done."""
+    woken = running_loop().create_future()
+
+    def wake(_: object) -> None:
+        if not woken.done():
+            woken.set_result(None)
+
+    for future in futures:
+        future.add_done_callback(wake)
+    await woken
+
+
+async def wait_for_all(tasks: Collection[asyncio.Task[Any]]) -> None:
+    """Waits until all tasks have ended, also in a task that was cancelled before."""
+    loop = running_loop()
+    if isinstance(loop, asyncio.AbstractEventLoop):
+        await asyncio.wait(tasks)
+    else:
+        await loop.wait(tasks)
 
 
 atexit.register(_native.stop)

@@ -120,7 +120,7 @@ class Map(Generic[Item, Value]):
             RuntimeError: If an event loop runs in this thread, or if the map was iterated before.
 
         """
-        if asyncio._get_running_loop() is not None:  # noqa: SLF001 - the public one raises without a loop
+        if _event_loop.running_loop_or_none() is not None:
             raise RuntimeError("an event loop runs in this thread: use `async for result in gate.map(...)`")
         return _iterate_blocking(self._run())
 
@@ -149,7 +149,7 @@ class _MapRun(Generic[Item, Value]):
         # By index, in order of completion.
         self._results: OrderedDict[int, Result[Item, Value]] = OrderedDict()
         self._started = self._returned = 0
-        self._startable, self._result_ready = asyncio.Event(), asyncio.Event()
+        self._startable, self._result_ready = _Signal(), _Signal()
         self._slot_watch: tuple[_native.Port, int] | None = None
         # An error of the source is raised after all other results.
         self._source_ended = False
@@ -162,7 +162,7 @@ class _MapRun(Generic[Item, Value]):
 
     async def results(self) -> AsyncGenerator[Result[Item, Value], None]:
         """Yields the results of the items, then raises the error of the source, if there is one."""
-        feeder = asyncio.create_task(self._feed())
+        feeder = _event_loop.running_loop().create_task(self._feed())
         try:
             while (result := await self._next()) is not None:
                 self._returned += 1
@@ -184,7 +184,6 @@ class _MapRun(Generic[Item, Value]):
                 return self._results.pop(self._returned)
             if self._source_ended and not self._running and not self._results:
                 return None
-            self._result_ready.clear()
             await self._result_ready.wait()
 
     async def _feed(self) -> None:
@@ -209,7 +208,6 @@ class _MapRun(Generic[Item, Value]):
                 if self._window.begin():
                     return
                 self._watch_slots()
-            self._startable.clear()
             await self._startable.wait()
 
     def _watch_slots(self) -> None:
@@ -233,7 +231,8 @@ class _MapRun(Generic[Item, Value]):
         """Starts the task of one item in the context of the map."""
         index, self._started = self._started, self._started + 1
         # The task copies the context in which it is created.
-        task = self._options.context.run(asyncio.create_task, self._run_item(index, item))
+        create_task = _event_loop.running_loop().create_task
+        task = self._options.context.run(create_task, self._run_item(index, item))
         self._running.add(task)
         task.add_done_callback(self._on_item_done)
 
@@ -263,7 +262,7 @@ class _MapRun(Generic[Item, Value]):
                 self._executor = ThreadPoolExecutor(self._options.ahead, "tidegate-map")
             # Threads do not inherit the context.
             calling = functools.partial(contextvars.copy_context().run, self._window.run_item, function, item)
-            outcome = await asyncio.get_running_loop().run_in_executor(self._executor, calling)
+            outcome = await _event_loop.running_loop().run_in_executor(self._executor, calling)
             if not inspect.isawaitable(outcome):
                 return cast("Value", outcome)
             # The function wraps a coroutine function, so later items need no thread.
@@ -298,7 +297,7 @@ class _MapRun(Generic[Item, Value]):
         for task in tasks:
             task.cancel()
         try:
-            await asyncio.wait(tasks)
+            await _event_loop.wait_for_all(tasks)
         finally:
             if self._executor is not None:
                 # Threads cannot be stopped, but their waits for the gate can. Otherwise the
@@ -306,6 +305,23 @@ class _MapRun(Generic[Item, Value]):
                 self._window.cancel_threads()
                 self._executor.shutdown(wait=False, cancel_futures=True)
             await self._source.close()
+
+
+class _Signal:
+    """Wakes one task that waits. A signal that is set while no task waits is lost."""
+
+    def __init__(self) -> None:
+        self._waiting: asyncio.Future[None] | None = None
+
+    def set(self) -> None:
+        """Wakes the task that waits, if there is one."""
+        if self._waiting is not None and not self._waiting.done():
+            self._waiting.set_result(None)
+
+    async def wait(self) -> None:
+        """Waits until the signal is set."""
+        self._waiting = _event_loop.running_loop().create_future()
+        await self._waiting
 
 
 class _Source:

@@ -1,4 +1,4 @@
-"""Numbers that identify asyncio tasks and threads.
+"""Numbers that identify tasks of asyncio or trio, and threads.
 
 The gate uses the numbers to detect a task that waits for a tool while it holds a slot of a model.
 """
@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import threading
+from sys import modules
 
 _numbers = itertools.count(1)
 _thread = threading.local()
@@ -17,15 +18,25 @@ _ATTRIBUTE = "_tidegate_task"
 
 
 def task_id() -> int | None:
-    """Returns the number of the running asyncio task, or of the thread if no event loop runs in it.
+    """Returns the number of the running task, or of the thread if no event loop runs in it.
 
     Returns None in a callback of an event loop, which belongs to no task.
     """
     try:
         task = asyncio.current_task()
     except RuntimeError:
-        return _id_of(_thread)
-    return None if task is None else _id_of(task)
+        return _id_of_trio_task() or _id_of(_thread)
+    return _id_of_trio_task() if task is None else _id_of(task)
+
+
+def _id_of_trio_task() -> int | None:
+    """Returns the number of the running trio task. Returns None if no trio task is running."""
+    if modules.get("trio") is None:
+        return None
+    from tidegate._trio_loop import running_trio_task  # noqa: PLC0415 - imports trio, which is optional
+
+    owner = running_trio_task()
+    return None if owner is None else _id_of(owner)
 
 
 def _id_of(owner: object) -> int | None:

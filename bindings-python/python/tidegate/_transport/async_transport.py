@@ -6,17 +6,18 @@ chunk of the response.
 
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING, Any
 
 from tidegate._errors import Error
-from tidegate._event_loop import cancel_call, current_port
+from tidegate._event_loop import cancel_call, current_port, running_loop
 from tidegate._native import Reply, Upload
 from tidegate._transport.base import TransportBase
 from tidegate._transport.custom_async import exchange_task_factory
 from tidegate._transport.uploads import await_response, feed, fits_in_memory
 
 if TYPE_CHECKING:
+    import asyncio
+
     from tidegate import _native
     from tidegate._transport.httpx_family import HttpxFamily
 
@@ -40,7 +41,7 @@ class AsyncGateTransport(TransportBase):
                 body, feeding = None, None
             else:
                 body = Upload()
-                feeding = asyncio.ensure_future(feed(body, request.stream))
+                feeding = running_loop().create_task(feed(body, request.stream))
         arguments = self._arguments(request, body)
         try:
             if self.custom is None:

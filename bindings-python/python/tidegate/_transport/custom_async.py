@@ -1,19 +1,19 @@
 """Sends through the asynchronous transport that a client had before it was wrapped.
 
-An exchange is the HTTP request of one attempt with its response. Each exchange is an asyncio task
-on the caller's event loop.
+An exchange is the HTTP request of one attempt with its response. Each exchange is a task on the
+caller's event loop.
 """
 
 from __future__ import annotations
 
-import asyncio
 import contextvars
 from typing import TYPE_CHECKING, Any
 
-from tidegate._event_loop import run_native
+from tidegate._event_loop import run_native, running_loop
 from tidegate._transport.custom_transport import UploadStreamBase, attempt_request
 
 if TYPE_CHECKING:
+    import asyncio
     from collections.abc import AsyncIterator, Callable
 
     from tidegate._native import Exchange
@@ -24,12 +24,12 @@ if TYPE_CHECKING:
 def exchange_task_factory(
     custom: ClientTransports, request: Any, family: HttpxFamily
 ) -> Callable[[Exchange], asyncio.Task[None]]:
-    """Returns a function that starts the asyncio task of one exchange.
+    """Returns a function that starts the task of one exchange.
 
     The task runs on the current event loop and in the caller's contextvars context, which tracing
     libraries need.
     """
-    loop, context = asyncio.get_running_loop(), contextvars.copy_context()
+    loop, context = running_loop(), contextvars.copy_context()
 
     def serve(exchange: Exchange) -> asyncio.Task[None]:
         return context.run(loop.create_task, _run_exchange(custom, request, family, exchange))

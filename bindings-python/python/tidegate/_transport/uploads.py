@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING, Any
 
-from tidegate._event_loop import run_native
+from tidegate._event_loop import run_native, wait_for_first
 
 if TYPE_CHECKING:
+    import asyncio
     from collections.abc import AsyncIterable, Iterable
 
     from tidegate._native import Upload, UploadCall
@@ -43,7 +43,7 @@ async def await_response(future: asyncio.Future[Any], feeding: asyncio.Future[No
     the body raises an exception, that exception is raised.
     """
     try:
-        await asyncio.wait((future, feeding), return_when=asyncio.FIRST_COMPLETED)
+        await wait_for_first(future, feeding)
         if not future.done():
             # Raises the failure of the body, if there is one.
             feeding.result()
