@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 # Tasks of trio accept no attributes.
 _task_attributes: WeakKeyDictionary[trio.lowlevel.Task, types.SimpleNamespace] = WeakKeyDictionary()
-_loop: trio.lowlevel.RunVar[TrioLoop] = trio.lowlevel.RunVar("tidegate_loop")
+_loop: trio.lowlevel.RunVar[TrioLoop | None] = trio.lowlevel.RunVar("tidegate_loop", None)
 
 
 def running_trio_loop() -> TrioLoop | None:
@@ -34,7 +34,7 @@ def running_trio_loop() -> TrioLoop | None:
         trio.lowlevel.current_task()
     except RuntimeError:
         return None
-    loop = _loop.get(None)
+    loop = _loop.get()
     if loop is None:
         loop = TrioLoop()
         _loop.set(loop)
@@ -119,9 +119,7 @@ class TrioTask(TrioFuture):
         """Starts the coroutine."""
         super().__init__()
         self._scope = trio.CancelScope()
-        trio.lowlevel.spawn_system_task(
-            self._run, coroutine, name=coroutine.__qualname__, context=contextvars.copy_context()
-        )
+        trio.lowlevel.spawn_system_task(self._run, coroutine, context=contextvars.copy_context())
 
     def cancel(self) -> None:
         """Cancels the coroutine. Does not start it if it has not begun."""
