@@ -416,6 +416,17 @@ def test_trio_in_guest_mode_works_beside_asyncio(upstream: Upstream, gate: tideg
     asyncio.run(main())
 
 
+def test_trio_inside_an_asyncio_task_works(upstream: Upstream, gate: tidegate.Gate) -> None:
+    client = Client(INSTALLED[-1], gate, "native", upstream.url)
+    upstream.handler = client.answer()
+
+    async def main() -> None:  # As in a cell of a notebook.
+        assert run(client.ask) == "chatcmpl-1"
+        assert await client.ask() == "chatcmpl-1"
+
+    asyncio.run(main())
+
+
 def test_keyboard_interrupt_ends_the_call(upstream: Upstream, gate: tidegate.Gate) -> None:
     client = Client(INSTALLED[-1], gate, "keep", upstream.url)
     upstream.handler = never

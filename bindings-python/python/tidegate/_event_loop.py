@@ -13,7 +13,7 @@ import contextlib
 import os
 import threading
 import weakref
-from sys import modules
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
 
 from tidegate import _native
@@ -22,6 +22,14 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
     from tidegate._native import Port, Waiter
+
+# `name` is "trio" while trio runs in this thread, also if it runs inside an asyncio loop (guest mode,
+# notebooks). trio sets the name, by which anyio and httpcore choose their library too.
+library: Any
+try:
+    from sniffio import thread_local as library
+except ImportError:  # Without sniffio, there is no trio.
+    library = SimpleNamespace(name=None)
 
 # The port is an attribute of its loop, so the two are collected together.
 _ATTRIBUTE = "_tidegate_port"
@@ -61,13 +69,11 @@ def running_loop() -> asyncio.AbstractEventLoop:
 
 def running_loop_or_none() -> asyncio.AbstractEventLoop | None:
     """Returns the event loop that runs the caller, as `running_loop` does, or None without one."""
-    loop = asyncio._get_running_loop()  # noqa: SLF001 - the public one raises without a loop
-    # trio may also run in callbacks of an asyncio loop (its guest mode), outside every asyncio task.
-    if modules.get("trio") is not None and (loop is None or asyncio.current_task(loop) is None):
+    if library.name == "trio":
         from tidegate._trio_loop import running_trio_loop  # noqa: PLC0415 - imports trio, which is optional
 
-        return cast("asyncio.AbstractEventLoop | None", running_trio_loop()) or loop
-    return loop
+        return cast("asyncio.AbstractEventLoop", running_trio_loop())
+    return asyncio._get_running_loop()  # noqa: SLF001 - the public one raises without a loop
 
 
 def current_port() -> Port:
@@ -78,7 +84,9 @@ def current_port() -> Port:
             is installed.
 
     """
-    loop = running_loop_or_none() or running_loop()
+    loop = None if library.name == "trio" else asyncio._get_running_loop()  # noqa: SLF001 - as above
+    if loop is None:
+        loop = running_loop()
     port: Port | None = getattr(loop, _ATTRIBUTE, None)
     if port is None or not port.usable():
         port = _create_port(loop)

@@ -8,7 +8,8 @@ from __future__ import annotations
 import asyncio
 import itertools
 import threading
-from sys import modules
+
+from tidegate._event_loop import library
 
 _numbers = itertools.count(1)
 _thread = threading.local()
@@ -22,21 +23,17 @@ def task_id() -> int | None:
 
     Returns None in a callback of an event loop, which belongs to no task.
     """
-    try:
-        task = asyncio.current_task()
-    except RuntimeError:
-        return _id_of_trio_task() or _id_of(_thread)
-    return _id_of_trio_task() if task is None else _id_of(task)
+    task: object
+    if library.name == "trio":
+        from tidegate._trio_loop import running_trio_task  # noqa: PLC0415 - imports trio, which is optional
 
-
-def _id_of_trio_task() -> int | None:
-    """Returns the number of the running trio task. Returns None if no trio task is running."""
-    if modules.get("trio") is None:
-        return None
-    from tidegate._trio_loop import running_trio_task  # noqa: PLC0415 - imports trio, which is optional
-
-    owner = running_trio_task()
-    return None if owner is None else _id_of(owner)
+        task = running_trio_task()
+    else:
+        try:
+            task = asyncio.current_task()
+        except RuntimeError:
+            task = _thread
+    return None if task is None else _id_of(task)
 
 
 def _id_of(owner: object) -> int | None:

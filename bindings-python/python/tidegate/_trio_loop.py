@@ -25,15 +25,8 @@ _task_attributes: WeakKeyDictionary[trio.lowlevel.Task, types.SimpleNamespace] =
 _loop: trio.lowlevel.RunVar[TrioLoop | None] = trio.lowlevel.RunVar("tidegate_loop", None)
 
 
-def running_trio_loop() -> TrioLoop | None:
-    """Returns the loop of the current trio run, and creates the loop at the first call.
-
-    Returns None if the caller runs in no trio task.
-    """
-    try:
-        trio.lowlevel.current_task()
-    except RuntimeError:
-        return None
+def running_trio_loop() -> TrioLoop:
+    """Returns the loop of the current trio run, and creates the loop at the first call."""
     loop = _loop.get()
     if loop is None:
         loop = TrioLoop()
@@ -44,7 +37,7 @@ def running_trio_loop() -> TrioLoop | None:
 def running_trio_task() -> object | None:
     """Returns an object that belongs to the running trio task alone and accepts attributes.
 
-    Returns None if the caller runs in no trio task.
+    Returns None in a callback of trio, which belongs to no task.
     """
     try:
         task = trio.lowlevel.current_task()
