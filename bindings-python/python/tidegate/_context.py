@@ -26,8 +26,8 @@ def context(
 ) -> Iterator[_native.Context]:
     """Sets the tenant, lane, deadline and label of every call that is made inside the `with` block.
 
-    The context applies to the current asyncio task or thread, and to the tasks that it starts
-    inside the block. An argument that is None is inherited from the enclosing context.
+    The context applies to the current task or thread, and to the tasks that it starts inside the
+    block. An argument that is None is inherited from the enclosing context.
 
     Args:
         tenant: Fairness key, at most 200 bytes; the rest is cut off. Default: inherited, otherwise

@@ -211,6 +211,8 @@ class Gate:
     def httpx_async_client(self, *, family: FamilyName | None = None, **kwargs: Any) -> Any:
         """Returns an `httpx2.AsyncClient` or `httpx.AsyncClient` that sends through this gate.
 
+        The client works under asyncio and trio, as do all asynchronous functions of the gate.
+
         Args:
             family: As in `httpx_client`.
             **kwargs: As in `httpx_client`.
@@ -308,9 +310,9 @@ class Gate:
 
         A `SlotHeldWarning` is emitted, once for each line, if the task waits for the tool while it
         holds a slot of a model: an unread response, or a slot from `slot`. That slot is idle
-        meanwhile, and two such tasks can wait for each other. The response counts for the asyncio
-        task or thread that opened it. The warning therefore misses responses that are handed to
-        another task, and tools that are called in a thread pool.
+        meanwhile, and two such tasks can wait for each other. The response counts for the task (of
+        asyncio or trio) or thread that opened it. The warning therefore misses responses that are
+        handed to another task, and tools that are called in a thread pool.
 
         Args:
             name: Name of a configured tool.
@@ -443,7 +445,8 @@ class Gate:
         source is raised after all started items have been returned.
 
         Leaving the loop, closing the iterator or cancelling the task cancels the running items,
-        waits for them, and closes the source if it is a generator. `for` does the same in code
+        waits for them, and closes the source if it is a generator. Under trio, items run in system
+        tasks, outside the nurseries and cancel scopes of the caller. `for` does the same in code
         without an event loop. Items then make progress only while the iteration waits for a result,
         so move long work between two results to another thread.
 

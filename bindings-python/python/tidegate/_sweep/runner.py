@@ -82,7 +82,7 @@ def sweep(*, progress: Callable[[SweepProgress], object] | None = None, **option
 async def sweep_async(
     *, progress: Callable[[SweepProgress], object] | None = None, **options: Unpack[SweepOptions]
 ) -> SweepResult:
-    """Measures the concurrency cap of a server, as `sweep` does, on asyncio.
+    """Measures the concurrency cap of a server, as `sweep` does, on asyncio or trio.
 
     Cancelling the coroutine ends every call at once and returns no result. A sweep with `out` can
     be continued with `resume`.
