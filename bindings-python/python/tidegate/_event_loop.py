@@ -61,8 +61,8 @@ def running_loop() -> asyncio.AbstractEventLoop:
     loop = running_loop_or_none()
     if loop is None:
         raise RuntimeError(
-            "no event loop is running. Tidegate's asynchronous calls need asyncio, uvloop or trio (directly or "
-            "through anyio). Elsewhere, use the synchronous client"
+            "no event loop is running. Tidegate's asynchronous calls need asyncio, uvloop or trio (0.23 or later), "
+            "directly or through anyio. Elsewhere, use the synchronous client"
         )
     return loop
 
