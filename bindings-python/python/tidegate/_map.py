@@ -311,17 +311,17 @@ class _Signal:
     """Wakes one task that waits. A signal that is set while no task waits is lost."""
 
     def __init__(self) -> None:
-        self._waiting: asyncio.Future[None] | None = None
+        self._wakeup: asyncio.Future[None] | None = None
 
     def set(self) -> None:
         """Wakes the task that waits, if there is one."""
-        if self._waiting is not None and not self._waiting.done():
-            self._waiting.set_result(None)
+        if self._wakeup is not None and not self._wakeup.done():
+            self._wakeup.set_result(None)
 
     async def wait(self) -> None:
         """Waits until the signal is set."""
-        self._waiting = _event_loop.running_loop().create_future()
-        await self._waiting
+        self._wakeup = _event_loop.running_loop().create_future()
+        await self._wakeup
 
 
 class _Source:

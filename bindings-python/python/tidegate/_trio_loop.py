@@ -50,14 +50,14 @@ class TrioFuture:
     """A future that a trio task awaits. Cancelling the task leaves the future as it is."""
 
     def __init__(self) -> None:
-        self._ended = trio.Event()
+        self._done_event = trio.Event()
         self._value: Any = None
         self._error: BaseException | None = None
         self._callbacks: list[Callable[[Any], object]] = []
 
     def done(self) -> bool:
         """Returns `True` if the future has a result or an exception."""
-        return self._ended.is_set()
+        return self._done_event.is_set()
 
     def cancelled(self) -> bool:
         """Returns `True` if the future was cancelled. Only tasks can be cancelled."""
@@ -91,11 +91,11 @@ class TrioFuture:
             self._callbacks.append(callback)
 
     def __await__(self) -> Generator[Any, Any, Any]:
-        yield from self._ended.wait().__await__()
+        yield from self._done_event.wait().__await__()
         return self.result()
 
     def _end(self) -> None:
-        self._ended.set()
+        self._done_event.set()
         callbacks, self._callbacks = self._callbacks, []
         for callback in callbacks:
             callback(self)
@@ -124,7 +124,7 @@ class TrioTask(TrioFuture):
 
     async def ended(self) -> None:
         """Waits until the coroutine has ended, and ignores its result."""
-        await self._ended.wait()
+        await self._done_event.wait()
 
     async def _run(self, coroutine: Coroutine[Any, Any, Any]) -> None:
         # An exception of a system task would end the whole run, so each is kept.
