@@ -1,5 +1,6 @@
 //! The side of the bridge that belongs to one event loop. It keeps the asyncio futures that wait
-//! for native results, and delivers the results to them.
+//! for native results, and delivers the results to them. Under trio, `_trio_loop.py` supplies the
+//! futures.
 
 use std::collections::HashMap;
 use std::sync::Arc;
