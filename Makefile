@@ -11,6 +11,8 @@ VENV2 := .venv-openai2
 BENCH_VENV := .venv-bench
 FRAMEWORKS := .venv-frameworks
 FRAMEWORKS2 := .venv-frameworks-openai2
+MORE := .venv-frameworks-more
+MORE2 := .venv-frameworks-more-openai2
 AIPERF := .venv-aiperf
 DOCS := .venv-docs
 OUT := out
@@ -52,7 +54,7 @@ BENCH_NODE := node node-abort node-memory
 BENCH_PYTHON := python python-cap python-cooldown python-cancel frameworks python-memory sweep-peer run
 BENCH := $(BENCH_RUST) $(BENCH_PYTHON) $(BENCH_NODE)
 
-.PHONY: help demo test lint parts advisories bench results docs docs-reference node setup lock fuzz properties \
+.PHONY: help demo test test-frameworks lint parts advisories bench results docs docs-reference node setup lock fuzz properties \
     format clean \
     $(filter-out --,$(LINT) $(TEST)) \
     need-cargo need-python need-node cli $(addprefix bench-,$(BENCH))
@@ -60,6 +62,7 @@ BENCH := $(BENCH_RUST) $(BENCH_PYTHON) $(BENCH_NODE)
 help:
 	@echo 'make demo        runs the official client without and with Tidegate while one of three tenants bursts (2 min)'
 	@echo 'make test        runs all tests: $(filter-out --,$(TEST))'
+	@echo 'make test-frameworks  runs the examples of more clients and frameworks, which take 2 GB (not in make test)'
 	@echo 'make lint        runs all checks: $(filter-out --,$(LINT))'
 	@echo '                 Both print one line per part, run JOBS=2 parts at a time, and keep the output in $(OUT)/parts.'
 	@echo 'make advisories  checks Cargo.lock for known vulnerabilities; needs ADVISORY_DB=/path/to/advisory-db,'
@@ -133,12 +136,11 @@ test-examples: $(FRAMEWORKS)/.dev $(FRAMEWORKS2)/.dev $(OUT)/node/.dev $(NODE_EX
 	$(PYTHON) examples/run.py --tidegate $(TIDEGATE_CLI) --environment openai3=$(FRAMEWORKS)/bin/python \
 	    --environment openai2=$(FRAMEWORKS2)/bin/python --node node $(addprefix target/debug/examples/,$(RUST_EXAMPLES))
 
-# Apart from `test`, because the packages take 220 MB.
-.PHONY: test-frameworks test-frameworks-node
-test-frameworks: test-frameworks-node
-test-frameworks-node: $(OUT)/node/.dev $(NODE_FRAMEWORKS)
+# Apart from `test`, because the packages take 2 GB.
+test-frameworks: $(MORE)/.dev $(MORE2)/.dev $(OUT)/node/.dev $(NODE_FRAMEWORKS)
 	$(BUILD_DEV)
-	$(PYTHON) examples/run.py --tidegate $(TIDEGATE_CLI) --node node --node-folder node-frameworks
+	$(PYTHON) examples/run.py --tidegate $(TIDEGATE_CLI) --environment more=$(MORE)/bin/python \
+	    --environment more-openai2=$(MORE2)/bin/python --node node --node-folder node-frameworks
 
 # Runs the code blocks of the documentation, and checks its links and its derived pages.
 test-docs: $(FRAMEWORKS)/.dev $(DOCS)/.dev $(OUT)/node/.dev $(NODE_EXAMPLES)
@@ -249,11 +251,10 @@ bench-python-cap: $(FRAMEWORKS2)/.wheel
 	@$(call MEASURE,$(FRAMEWORKS2)/bin/python bench/python/cap.py,python-cap)
 
 bench-frameworks: export LITELLM_LOCAL_MODEL_COST_MAP := True
-bench-frameworks: $(FRAMEWORKS)/.wheel $(FRAMEWORKS2)/.wheel $(OUT)/node/.wheel $(NODE_EXAMPLES)
+bench-frameworks: $(addsuffix /.wheel,$(FRAMEWORKS) $(FRAMEWORKS2) $(MORE) $(OUT)/node) $(NODE_EXAMPLES) \
+    $(NODE_FRAMEWORKS)
 	@$(call MEASURE,$(PYTHON) bench/python/frameworks.py $(FRAMEWORKS)/bin/python \
-	    $(FRAMEWORKS2)/bin/python node,frameworks)
-
-bench-frameworks: $(NODE_FRAMEWORKS)
+	    $(FRAMEWORKS2)/bin/python $(MORE)/bin/python node,frameworks)
 
 # Takes about 15 minutes, because aiperf restarts its services for each probe.
 bench-sweep-peer: $(AIPERF)/.ready cli
@@ -263,7 +264,8 @@ bench-sweep-peer: $(AIPERF)/.ready cli
 
 node: $(OUT)/node/.wheel
 
-setup: $(addsuffix /.wheel,$(VENV) $(VENV2) $(FRAMEWORKS) $(FRAMEWORKS2)) $(OUT)/node/.wheel $(NODE_EXAMPLES) cli
+setup: $(addsuffix /.wheel,$(VENV) $(VENV2) $(FRAMEWORKS) $(FRAMEWORKS2) $(MORE) $(MORE2) $(OUT)/node) \
+    $(NODE_EXAMPLES) cli
 
 need-cargo:
 	@.ci/need cargo
@@ -301,6 +303,8 @@ $(eval $(call environment,$(VENV2),$(LOCKS)/test-openai2.txt))
 $(eval $(call environment,$(BENCH_VENV),$(LOCKS)/bench.txt))
 $(eval $(call environment,$(FRAMEWORKS),$(LOCKS)/frameworks.txt))
 $(eval $(call environment,$(FRAMEWORKS2),$(LOCKS)/frameworks-openai2.txt))
+$(eval $(call environment,$(MORE),$(LOCKS)/frameworks-more.txt))
+$(eval $(call environment,$(MORE2),$(LOCKS)/frameworks-more-openai2.txt))
 $(eval $(call environment,$(AIPERF),$(LOCKS)/aiperf.txt))
 $(eval $(call environment,$(DOCS),$(LOCKS)/docs.txt))
 
@@ -333,9 +337,10 @@ $(DENY): | need-cargo
 
 lock:
 	@command -v uv >/dev/null || { echo 'missing: uv (pip install uv)' >&2; exit 1; }
-	for name in $(LOCKS)/test $(LOCKS)/test-openai2 $(LOCKS)/bench $(LOCKS)/frameworks $(LOCKS)/frameworks-openai2 $(LOCKS)/docs; do \
-	    (cd $$(dirname $$name) && uv pip compile --quiet --universal --python-version 3.10 --generate-hashes \
-	        --custom-compile-command 'make lock' $$(basename $$name).in -o $$(basename $$name).txt) || exit 1; done
+	for name in test test-openai2 bench frameworks frameworks-openai2 frameworks-more \
+	    frameworks-more-openai2 docs; do \
+	    (cd $(LOCKS) && uv pip compile --quiet --universal --python-version 3.10 --generate-hashes \
+	        --custom-compile-command 'make lock' $$name.in -o $$name.txt) || exit 1; done
 	cd $(LOCKS) && uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
 	    --custom-compile-command 'make lock' aiperf.in -o aiperf.txt
 
@@ -351,5 +356,6 @@ format: $(VENV)/.ready $(NODE)/node_modules/.ready
 
 clean:
 	rm -rf $(NODE)/node_modules $(NODE)/dist $(NODE)/tidegate.node examples/*/node_modules $(BROWSER)/node_modules
-	rm -rf $(OUT) $(VENV) $(VENV2) $(BENCH_VENV) $(FRAMEWORKS) $(FRAMEWORKS2) $(AIPERF) $(DOCS) .tools
+	rm -rf $(OUT) $(VENV) $(VENV2) $(BENCH_VENV) $(FRAMEWORKS) $(FRAMEWORKS2) $(MORE) $(MORE2) \
+	    $(AIPERF) $(DOCS) .tools
 	$(CARGO) clean
