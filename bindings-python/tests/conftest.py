@@ -27,6 +27,7 @@ os.environ.pop("SSL_CERT_FILE", None)
 
 # Modules whose asynchronous tests also run on a loop without `add_reader`.
 ON_EVERY_LOOP = {
+    "test_aiohttp",
     "test_cancel",
     "test_custom_transport",
     "test_custom_transport_cancel",

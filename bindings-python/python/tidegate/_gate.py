@@ -291,6 +291,152 @@ class Gate:
         """
         return new_transport(self._native, family_or_default(family), asynchronous=True)
 
+    def requests_adapter(self, *, adapter: Any = None) -> Any:
+        """Returns a transport adapter of `requests` that sends through this gate.
+
+        Mount it for `https://`, and for `http://` if you have targets without TLS. Redirects,
+        cookies, authentication and hooks work as before. Rejected calls and passed deadlines become
+        responses (429, 503 or 504) with a JSON body that explains them; other failures are the
+        exceptions of requests. Connections are opened by an `HTTPAdapter` of requests, below the
+        gate, so that `proxies`, `verify`, `cert`, `timeout` and the environment apply. A `timeout`
+        does not limit the wait in the queue. The calling thread waits in that adapter and cannot be
+        interrupted: a call to a replica that hangs is moved to another replica only after the read
+        timeout. `fallback`, `ask_usage` and hedging do not apply to these calls.
+
+        Args:
+            adapter: The `requests.adapters.HTTPAdapter` that opens the connections, for example
+                with a TLS context of yours. Default: a new one with a pool of 256 connections.
+                Closing the returned adapter closes it.
+
+        Returns:
+            The adapter. In mode `off`, it is `adapter` itself, unless a target is a pool. Its type
+            is `Any`, because requests is optional.
+
+        Raises:
+            ImportError: If requests, or urllib3 2.2 or later, is not installed.
+            TypeError: If `adapter` is not an `HTTPAdapter`.
+            ValueError: If `adapter` has `max_retries`, which would multiply the attempts.
+
+        Example:
+            ```python
+            import requests
+
+            session = requests.Session()
+            session.mount("https://", gate.requests_adapter())
+            ```
+
+        """
+        from tidegate._adapters.requests_adapter import new_adapter  # noqa: PLC0415 - requests is optional
+
+        return new_adapter(self._native, adapter)
+
+    def aiohttp_middleware(self) -> Any:
+        """Returns a client middleware of `aiohttp` that sends requests through this gate.
+
+        Redirects, cookies, `raise_for_status` and tracing work as before. Rejected calls and passed
+        deadlines become responses (429, 503 or 504) with a JSON body that explains them; other
+        failures are the exceptions of aiohttp. The session's connector opens the connections, below
+        the gate, so that `connector`, `proxy`, `ssl` and `timeout` apply. The slot is held until the
+        body has been read to its end, or the response is released, closed or dropped. Websockets
+        bypass the gate. `fallback`, `ask_usage` and hedging do not apply to these calls.
+
+        Middlewares that come before this one run once for each call, and those after it once for
+        each attempt. If one before it retries, the attempts multiply. `middlewares=` of one request
+        replaces those of the session, so that the request bypasses the gate. Two defaults of aiohttp
+        suit few programs: `ClientTimeout(total=300)` includes the wait in the queue, and a connector
+        opens at most 100 connections. `aiohttp_session` has other defaults.
+
+        Returns:
+            The middleware. Its type is `Any`, because aiohttp is optional.
+
+        Raises:
+            ImportError: If aiohttp 3.13 or later is not installed.
+
+        Example:
+            ```python
+            import aiohttp
+
+            async with aiohttp.ClientSession(middlewares=[gate.aiohttp_middleware()]) as http:
+                async with http.get("https://api.openai.com/v1/models") as response:
+                    print(response.status)
+            ```
+
+        """
+        from tidegate._adapters.aiohttp_middleware import GateMiddleware  # noqa: PLC0415 - aiohttp is optional
+
+        return GateMiddleware(self._native)
+
+    def aiohttp_session(self, **kwargs: Any) -> Any:
+        """Returns an `aiohttp.ClientSession` whose requests go through this gate.
+
+        The session has the middleware of `aiohttp_middleware`.
+
+        Args:
+            **kwargs: Arguments of `aiohttp.ClientSession`. Default `timeout`: 30 s to connect, and
+                600 s of silence, without a limit of the total time. Default `connector`: one without
+                a limit of connections. `middlewares` run outside the gate, once for each call.
+
+        Returns:
+            The session. Its type is `Any`, because aiohttp is optional.
+
+        Raises:
+            ImportError: If aiohttp 3.13 or later is not installed.
+            RuntimeError: If no event loop is running.
+
+        Example:
+            ```python
+            async with gate.aiohttp_session() as http:
+                async with http.get("https://api.openai.com/v1/models") as response:
+                    print(response.status)
+            ```
+
+        """
+        from tidegate._adapters.aiohttp_middleware import new_session  # noqa: PLC0415 - aiohttp is optional
+
+        return new_session(self._native, kwargs)
+
+    def attach_botocore(self, client: Client) -> Client:
+        """Makes a client of boto3 or botocore send through this gate, and returns the client.
+
+        The client is changed in place: a handler of its event `before-send` sends each request. The
+        client's own HTTP session opens the connections, below the gate, so that proxies, TLS
+        settings and timeouts apply. Each attempt sends the same signed bytes. Event streams, such as
+        those of `converse_stream`, hold their slot until they end or are closed.
+
+        In mode `enforce`, the gate retries instead of botocore. If the client is configured with a
+        number of attempts (`Config(retries={"total_max_attempts": 3})`, `AWS_MAX_ATTEMPTS`), the
+        gate makes at most that number for each call; otherwise the target's `retry.attempts`
+        applies. Rejected calls and passed deadlines are a `ClientError` with status 429, 503 or
+        504.
+
+        Requests are signed before they wait in the queue, and AWS rejects signatures that are older
+        than 5 minutes: set `wait` of the target to less. The calling thread waits in botocore's
+        session and cannot be interrupted. `fallback`, `ask_usage` and hedging do not apply.
+
+        Args:
+            client: The client, for example `boto3.client("bedrock-runtime")`. Clients that are
+                created later from the same boto3 session are not attached.
+
+        Returns:
+            The same client. In mode `off` it is not changed, unless a target is a pool.
+
+        Raises:
+            ImportError: If botocore, or urllib3 2.2 or later, is not installed.
+            TypeError: If the object is not a client of botocore.
+
+        Example:
+            ```python
+            import boto3
+
+            client = gate.attach_botocore(boto3.client("bedrock-runtime", region_name="us-east-1"))
+            ```
+
+        """
+        from tidegate._adapters.botocore_client import attach_client  # noqa: PLC0415 - botocore is optional
+
+        attached: Client = attach_client(self._native, client)
+        return attached
+
     def tool(
         self,
         name: str,
@@ -357,10 +503,10 @@ class Gate:
     ) -> TargetSlot:
         """Returns a context manager and decorator that holds a slot of a target.
 
-        Use it for a call that no HTTP client makes through the gate: gRPC, boto3, websockets. The
-        call has the same queue, limits and records as every other call of that target. A target
-        that serves only such calls has `url: "none"`. The gate makes one attempt and does not
-        retry. A wrapped client acquires its own slots, so do not hold a slot around it.
+        Use it for a call that no HTTP client makes through the gate: gRPC, websockets. The call has
+        the same queue, limits and records as every other call of that target. A target that serves
+        only such calls has `url: "none"`. The gate makes one attempt and does not retry. A wrapped
+        client acquires its own slots, so do not hold a slot around it.
 
         `slot.replica` is the base URL of the replica to call if the target is a pool, and None for
         other targets and in mode `off`. Leaving the block without an exception counts the call as

@@ -12,7 +12,7 @@ from tidegate._errors import Error
 from tidegate._event_loop import cancel_call, current_port, running_loop
 from tidegate._native import Reply, Upload
 from tidegate._transport.base import TransportBase
-from tidegate._transport.custom_async import exchange_task_factory
+from tidegate._transport.custom_async import AsyncHttpxSender, exchange_task_factory
 from tidegate._transport.uploads import await_response, feed, fits_in_memory
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ class AsyncGateTransport(TransportBase):
             if self.custom is None:
                 future, number = self._gate.send(port, *arguments)
             else:
-                factory = exchange_task_factory(self.custom, request, family)
+                factory = exchange_task_factory(AsyncHttpxSender(self.custom, request, family))
                 future, number = self._gate.send_custom(port, factory, *arguments)
         except Error as error:
             raise family.exception(error, request) from error

@@ -30,6 +30,35 @@ class SdkRetries(NamedTuple):
 _NO_LIMITS: dict[str, float | None] = {}
 
 
+def call_arguments(  # noqa: PLR0913 - one argument a setting
+    method: str,
+    url: str,
+    headers: list[tuple[bytes, bytes]],
+    body: Any,
+    *,
+    read: float | None,
+    pool: float | None = None,
+    sdk: SdkRetries | None = None,
+    proxies: _native.ProxyRules | None = None,
+) -> Any:
+    """Returns the arguments of the native send functions for one request.
+
+    Args:
+        method: The HTTP method.
+        url: The absolute URL.
+        headers: The headers of the caller.
+        body: Bytes, an `Upload`, or None if the caller's own transport reads the body itself.
+        read: The read timeout in seconds; for the caller's own transport, `total_timeout`.
+        pool: The maximum wait for a slot in seconds. Default: the limits of the gate only.
+        sdk: See `TransportBase`.
+        proxies: See `TransportBase`.
+
+    """
+    max_attempts = None if sdk is None else sdk.max_attempts
+    context, task = current.get(), task_id()
+    return (method, url, headers, body, read, pool, context, sdk is not None, max_attempts, task, proxies)
+
+
 class TransportBase:
     """The settings of one httpx transport that sends requests through a gate.
 
@@ -72,18 +101,15 @@ class TransportBase:
         `body` is bytes, an `Upload`, or None if the custom transport reads the body itself.
         """
         limits = request.extensions.get("timeout", _NO_LIMITS)
-        return (
+        return call_arguments(
             request.method,
             str(request.url),
             request.headers.raw,
             body,
-            limits.get("read") if self.custom is None else total_timeout(limits),
-            limits.get("pool"),
-            current.get(),
-            self.sdk is not None,
-            None if self.sdk is None else self.sdk.max_attempts,
-            task_id(),
-            self.proxies,
+            read=limits.get("read") if self.custom is None else total_timeout(limits),
+            pool=limits.get("pool"),
+            sdk=self.sdk,
+            proxies=self.proxies,
         )
 
     def _response(self, reply: _native.Reply, stream: Any) -> Any:

@@ -7,10 +7,10 @@ caller's event loop.
 from __future__ import annotations
 
 import contextvars
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from tidegate._event_loop import run_native, running_loop
-from tidegate._transport.custom_transport import UploadStreamBase, attempt_request
+from tidegate._transport.custom_transport import ExchangeResponse, UploadStreamBase, attempt_request
 
 if TYPE_CHECKING:
     import asyncio
@@ -21,9 +21,41 @@ if TYPE_CHECKING:
     from tidegate._transport.httpx_family import HttpxFamily
 
 
-def exchange_task_factory(
-    custom: ClientTransports, request: Any, family: HttpxFamily
-) -> Callable[[Exchange], asyncio.Task[None]]:
+class AsyncSender(Protocol):
+    """Sends the attempts of one call through the connections of an HTTP library."""
+
+    async def send(self, exchange: Exchange) -> ExchangeResponse:
+        """Sends one attempt, and returns its response when the head has arrived."""
+        ...
+
+    def error_kind(self, error: Exception, *, begun: bool) -> str:
+        """Returns the gate's failure kind for an exception. See `HttpxFamily.error_kind`."""
+        ...
+
+
+class AsyncHttpxSender:
+    """Sends the attempts of one call through the transports of an httpx client."""
+
+    def __init__(self, custom: ClientTransports, request: Any, family: HttpxFamily) -> None:
+        self._custom = custom
+        self._request = request
+        self._family = family
+
+    async def send(self, exchange: Exchange) -> ExchangeResponse:
+        """Sends one attempt, and returns its response when the head has arrived."""
+        request, family = self._request, self._family
+        made = attempt_request(request, exchange)
+        if family.has_unread_body(request):
+            made.stream = family.derive(AsyncUploadStream, "AsyncByteStream")(request, exchange, family)
+        response = await self._custom.for_request(made).handle_async_request(made)
+        return ExchangeResponse(response.status_code, response.headers.raw, response.extensions, response.stream)
+
+    def error_kind(self, error: Exception, *, begun: bool) -> str:
+        """Returns the gate's failure kind for an exception. See `HttpxFamily.error_kind`."""
+        return self._family.error_kind(error, begun=begun)
+
+
+def exchange_task_factory(sender: AsyncSender) -> Callable[[Exchange], asyncio.Task[None]]:
     """Returns a function that starts the task of one exchange.
 
     The task runs on the current event loop and in the caller's contextvars context, which tracing
@@ -32,41 +64,38 @@ def exchange_task_factory(
     loop, context = running_loop(), contextvars.copy_context()
 
     def serve(exchange: Exchange) -> asyncio.Task[None]:
-        return context.run(loop.create_task, _run_exchange(custom, request, family, exchange))
+        return context.run(loop.create_task, _run_exchange(sender, exchange))
 
     return serve
 
 
-async def _run_exchange(custom: ClientTransports, request: Any, family: HttpxFamily, exchange: Exchange) -> None:
-    """Sends one attempt through the client's own transport, and passes its response to the gate.
+async def _run_exchange(sender: AsyncSender, exchange: Exchange) -> None:
+    """Sends one attempt, and passes its response to the gate.
 
     The gate cancels the task if the attempt is no longer needed.
     """
-    made = attempt_request(request, exchange)
-    if family.has_unread_body(request):
-        made.stream = family.derive(AsyncUploadStream, "AsyncByteStream")(request, exchange, family)
     begun = False
     try:
-        response = await custom.for_request(made).handle_async_request(made)
+        response = await sender.send(exchange)
         begun = True
         try:
             whole = await _forward_response(response, exchange)
         finally:
             await response.stream.aclose()
     except Exception as error:  # noqa: BLE001 - the caller gets any exception of its transport
-        exchange.fail(family.error_kind(error, begun=begun), error)
+        exchange.fail(sender.error_kind(error, begun=begun), error)
         return
     # The end releases the slot, so the transport must have finished.
     if whole:
         exchange.end()
 
 
-async def _forward_response(response: Any, exchange: Exchange) -> bool:
+async def _forward_response(response: ExchangeResponse, exchange: Exchange) -> bool:
     """Passes the head and the chunks of a response to the gate.
 
     Returns `True` at the end of the body, and `False` if the gate needs no more chunks.
     """
-    if not exchange.answer(response.status_code, response.headers.raw, response.extensions):
+    if not exchange.answer(response.status, response.headers, response.extensions):
         return False
     async for chunk in response.stream:
         room = exchange.chunk(chunk)

@@ -7,22 +7,56 @@ for the response.
 from __future__ import annotations
 
 import contextlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from tidegate._native import Exchange
-from tidegate._transport.custom_transport import UploadStreamBase, attempt_request, cap_timeouts
+from tidegate._transport.custom_transport import ExchangeResponse, UploadStreamBase, attempt_request, cap_timeouts
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
+    from tidegate._errors import Error
     from tidegate._native import CustomCall, Reply
     from tidegate._transport.custom_transport import ClientTransports
     from tidegate._transport.httpx_family import HttpxFamily
 
 
-def run_call(
-    call: CustomCall, custom: ClientTransports, request: Any, family: HttpxFamily
-) -> tuple[Any, ExchangeRunner | None]:
+class Sender(Protocol):
+    """Sends the attempts of one call through the connections of an HTTP library."""
+
+    def send(self, exchange: Exchange) -> ExchangeResponse:
+        """Sends one attempt, and returns its response when the head has arrived."""
+        ...
+
+    def error_kind(self, error: Exception, *, begun: bool) -> str:
+        """Returns the gate's failure kind for an exception. See `HttpxFamily.error_kind`."""
+        ...
+
+
+class HttpxSender:
+    """Sends the attempts of one call through the transports of an httpx client."""
+
+    def __init__(self, custom: ClientTransports, request: Any, family: HttpxFamily) -> None:
+        self._custom = custom
+        self._request = request
+        self._family = family
+
+    def send(self, exchange: Exchange) -> ExchangeResponse:
+        """Sends one attempt, and returns its response when the head has arrived."""
+        request, family = self._request, self._family
+        made = attempt_request(request, exchange)
+        made.extensions = cap_timeouts(request.extensions, exchange.max_wait)
+        if family.has_unread_body(request):
+            made.stream = family.derive(UploadStream, "SyncByteStream")(request, exchange, family)
+        response = self._custom.for_request(made).handle_request(made)
+        return ExchangeResponse(response.status_code, response.headers.raw, response.extensions, response.stream)
+
+    def error_kind(self, error: Exception, *, begun: bool) -> str:
+        """Returns the gate's failure kind for an exception. See `HttpxFamily.error_kind`."""
+        return self._family.error_kind(error, begun=begun)
+
+
+def run_call(call: CustomCall, sender: Sender) -> tuple[Any, ExchangeRunner | None]:
     """Runs the exchanges of a call in the calling thread, until the call has a result.
 
     Returns:
@@ -37,8 +71,8 @@ def run_call(
             if type(event) is Exchange:
                 if runner:
                     runner.close()
-                runner = ExchangeRunner(event, family)
-                runner.send(call, custom, request)
+                runner = ExchangeRunner(event, sender)
+                runner.send(call)
             elif event is not None or runner is None:
                 return event, runner
             else:
@@ -56,30 +90,25 @@ class ExchangeRunner:
     The response is read only while the caller waits for a chunk.
     """
 
-    def __init__(self, exchange: Exchange, family: HttpxFamily) -> None:
+    def __init__(self, exchange: Exchange, sender: Sender) -> None:
         """Takes ownership of the exchange. Dropping the runner ends the exchange."""
         self.exchange = exchange
-        self._family = family
+        self._sender = sender
         self._stream: Any = None
         self._chunks: Iterator[bytes] | None = None
 
-    def send(self, call: CustomCall, custom: ClientTransports, request: Any) -> None:
+    def send(self, call: CustomCall) -> None:
         """Sends the attempt. Passes the head of its response, or the exception, to the gate."""
-        made = attempt_request(request, self.exchange)
-        made.extensions = cap_timeouts(request.extensions, self.exchange.max_wait)
-        if self._family.has_unread_body(request):
-            upload_stream = self._family.derive(UploadStream, "SyncByteStream")
-            made.stream = upload_stream(request, self.exchange, self._family)
         try:
-            response = custom.for_request(made).handle_request(made)
+            response = self._sender.send(self.exchange)
             self._stream = response.stream
-            if self.exchange.answer(response.status_code, response.headers.raw, response.extensions):
+            if self.exchange.answer(response.status, response.headers, response.extensions):
                 self._chunks = iter(response.stream)
             else:
                 self.close()
         except Exception as error:  # noqa: BLE001 - the caller gets any exception of its transport
             self._close_quietly()
-            call.fail(self.exchange, self._family.error_kind(error, begun=False), error)
+            call.fail(self.exchange, self._sender.error_kind(error, begun=False), error)
 
     def forward_chunk(self) -> bool:
         """Reads the next chunk of the response, and passes it to the gate.
@@ -101,7 +130,7 @@ class ExchangeRunner:
                 self.close()
         except Exception as error:  # noqa: BLE001
             self._close_quietly()
-            self.exchange.fail(self._family.error_kind(error, begun=True), error)
+            self.exchange.fail(self._sender.error_kind(error, begun=True), error)
         return True
 
     def close(self) -> None:
@@ -133,15 +162,15 @@ class CustomByteStream:
     Closing or dropping the stream ends the exchange.
     """
 
-    def __init__(self, reply: Reply, request: Any, family: HttpxFamily, runner: ExchangeRunner | None) -> None:
+    def __init__(self, reply: Reply, runner: ExchangeRunner | None, exception: Callable[[Error], Exception]) -> None:
         """Creates the body from a reply and the runner of its exchange, which the body then owns.
 
-        `runner` is None if the gate itself made the response.
+        `runner` is None if the gate itself made the response. `exception` returns the library's
+        exception for an error of the gate.
         """
         self._reply = reply
-        self._request = request
-        self._family = family
         self._runner = runner
+        self._exception = exception
 
     def __iter__(self) -> CustomByteStream:
         return self
@@ -162,7 +191,7 @@ class CustomByteStream:
             raise StopIteration
         # The gate may have ended the call while its transport is still open.
         self.close()
-        raise self._family.exception(pulled, self._request)
+        raise self._exception(pulled)
 
     def close(self) -> None:
         """Ends the exchange of this response at once, and releases its slot."""

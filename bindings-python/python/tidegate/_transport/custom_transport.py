@@ -1,8 +1,8 @@
-"""Shared parts of sending through the transports that a client had before it was wrapped."""
+"""Shared parts of sending through the connections of an HTTP library, below the gate."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -16,6 +16,23 @@ _PHASES = ("connect", "write", "read", "pool")
 # first; and seconds that a transport waits beyond a deadline, so that the gate reports it first.
 _TRANSPORT_GRACE = 1.0
 _DEADLINE_GRACE = 0.25
+
+
+class ExchangeResponse(NamedTuple):
+    """The response of one attempt: its head, and the stream of its body.
+
+    Attributes:
+        status: The HTTP status.
+        headers: The headers, `[(name, value), ...]`.
+        extensions: What the library adds to the head. `Reply.extensions` returns it.
+        stream: An iterable of the chunks of the body, with a method `close` or `aclose`.
+
+    """
+
+    status: int
+    headers: list[tuple[bytes, bytes]]
+    extensions: dict[str, Any]
+    stream: Any
 
 
 class ClientTransports:
@@ -121,14 +138,14 @@ class UploadStreamBase:
         self._exchange = exchange
 
 
-def total_timeout(limits: Mapping[str, float | None]) -> float | None:
-    """Returns the seconds after which an httpx transport must have answered or timed out.
+def total_timeout(limits: Mapping[str, float | None], phases: tuple[str, ...] = _PHASES) -> float | None:
+    """Returns the seconds after which a transport must have answered or timed out.
 
-    This is the sum of the timeouts in `limits` and a grace period of 1 s. Returns None if one of
-    the timeouts is not set.
+    This is the sum of the timeouts in `limits` and a grace period of 1 s. Returns None if the
+    timeout of one of the `phases` is not set. Default: the phases of httpx.
     """
     total = _TRANSPORT_GRACE
-    for phase in _PHASES:
+    for phase in phases:
         limit = limits.get(phase)
         if limit is None:
             return None
@@ -137,15 +154,24 @@ def total_timeout(limits: Mapping[str, float | None]) -> float | None:
 
 
 def cap_timeouts(extensions: Mapping[str, Any], max_wait: float | None) -> Mapping[str, Any]:
-    """Returns httpx's request extensions with each timeout limited to `max_wait` plus 0.25 s.
+    """Returns httpx's request extensions with each timeout limited by `capped`.
 
-    `max_wait` is the time that the call may still take, in seconds; None changes nothing. A blocked
-    thread cannot be interrupted when a deadline passes, so its transport must know the limit in
-    advance.
+    `max_wait` is the time that the call may still take, in seconds; None changes nothing.
     """
     if max_wait is None:
         return extensions
-    limit = max_wait + _DEADLINE_GRACE
     limits = extensions.get("timeout", {})
-    timeout = {phase: limit if limits.get(phase) is None else min(limits[phase], limit) for phase in _PHASES}
+    timeout = {phase: capped(limits.get(phase), max_wait) for phase in _PHASES}
     return {**extensions, "timeout": timeout}
+
+
+def capped(timeout: float | None, max_wait: float | None) -> float | None:
+    """Returns a timeout limited to `max_wait` plus 0.25 s. None means no limit in both.
+
+    A blocked thread cannot be interrupted when a deadline passes, so its transport must know the
+    limit in advance.
+    """
+    if max_wait is None:
+        return timeout
+    limit = max_wait + _DEADLINE_GRACE
+    return limit if timeout is None else min(timeout, limit)

@@ -241,7 +241,7 @@ class HttpxFamily:
                 kind = (_KINDS_AFTER_RESPONSE.get(cls.__name__) if begun else None) or _KINDS_BEFORE_RESPONSE.get(
                     cls.__name__
                 )
-                if kind == "connect" and _is_refused(error):
+                if kind == "connect" and is_refused(error):
                     return "refused"
                 if kind is not None:
                     return kind
@@ -255,7 +255,7 @@ def _backend_of(transport: Any) -> type:
     return type(getattr(transport._pool, "_network_backend", None))  # noqa: SLF001
 
 
-def _is_refused(error: BaseException) -> bool:
+def is_refused(error: BaseException) -> bool:
     """Returns `True` if `error`, or an error that caused it, is a refused connection.
 
     If several addresses of the host were tried, each of them must have refused it.

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from tidegate._errors import Error
 from tidegate._native import Reply, Upload
 from tidegate._transport.base import TransportBase
-from tidegate._transport.custom_sync import CustomByteStream, run_call
+from tidegate._transport.custom_sync import CustomByteStream, HttpxSender, run_call
 from tidegate._transport.uploads import fits_in_memory, send_upload
 
 if TYPE_CHECKING:
@@ -58,11 +58,11 @@ class GateTransport(TransportBase):
             call = self._gate.start_custom(*self._arguments(request, body))
         except Error as error:
             raise family.exception(error, request) from error
-        reply, runner = run_call(call, custom, request, family)
+        reply, runner = run_call(call, HttpxSender(custom, request, family))
         if type(reply) is not Reply:
             raise family.exception(reply, request)
         byte_stream = family.derive(CustomByteStream, "SyncByteStream")
-        return self._response(reply, byte_stream(reply, request, family, runner))
+        return self._response(reply, byte_stream(reply, runner, lambda error: family.exception(error, request)))
 
     def __enter__(self) -> GateTransport:
         """Opens the httpx client whose transports open the connections, if this object owns it.
