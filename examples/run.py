@@ -2,8 +2,9 @@
 
 Against the failing server, each example must end with a failure status, and each call must have as
 many attempts as the gate makes. Fewer attempts would mean that the example bypasses the gate, and
-more that a retry loop above the gate adds some. Examples may connect to loopback only. The status
-is 0 if all examples pass.
+more that a retry loop above the gate adds some. Examples may connect to loopback only. The Python
+examples of the given environments run, and with `--node` those for Node. The status is 0 if all
+examples pass.
 
     python run.py --tidegate target/debug/tidegate --environment NAME=PYTHON ... [PROGRAM ...]
 """
@@ -21,6 +22,7 @@ from pathlib import Path
 from tempfile import NamedTemporaryFile
 from typing import TYPE_CHECKING, NamedTuple
 
+from bedrock_server import bedrock_server
 from failing_server import failing_server
 
 if TYPE_CHECKING:
@@ -28,10 +30,14 @@ if TYPE_CHECKING:
 
 HERE = Path(__file__).parent
 MODELS = ("gpt-4o-mini", "claude-haiku-4-5", "gemini-2.5-flash")
-#: Higher than the examples need. The budgets appear in the response headers.
-RATE = {"tokens_per_minute": 10_000_000, "requests_per_minute": 100_000}
+#: The simulator's settings. The limits are higher than the examples need. The rates appear in the
+#: response headers; mem0's prompt has 8,500 tokens.
+SIMULATOR = {
+    "engine": {"max_model_len": 16_384},
+    "faults": {"token_rate": {"tokens_per_minute": 10_000_000, "requests_per_minute": 100_000}},
+}
 #: Seconds. Longer than any example takes on a slow machine.
-LIMIT = 120
+LIMIT = 300
 #: Default number of attempts of a gate.
 #: Exceptions: a slot of a target is for one attempt. If many calls fail at once, the retry budget
 #: limits their attempts, and Node exits at the first call without one.
@@ -57,18 +63,30 @@ PARALLEL = 4
 
 #: The environments in which each example runs.
 EITHER, OPENAI_3, OPENAI_2 = ("openai3", "openai2"), ("openai3",), ("openai2",)
+#: The environments of `make test-frameworks`, whose packages are too large for `make test`.
+MORE, MORE_OPENAI_2 = ("more",), ("more-openai2",)
+ENVIRONMENTS = {*EITHER, *MORE, *MORE_OPENAI_2}
 RUNS_IN = {
+    "ag2_agent.py": MORE,
+    "aiohttp_session.py": MORE,
     "anthropic_stream.py": OPENAI_3,
     "anthropic_sync.py": OPENAI_3,
     "batch_map.py": EITHER,
+    "boto3_bedrock.py": MORE,
     "budgets.py": EITHER,
     "find_the_cap.py": EITHER,
     "google_genai_client.py": OPENAI_3,
+    "groq_chat.py": MORE,
+    "guidance_program.py": MORE,
+    "haystack_generator.py": MORE,
     "httpx2_stream.py": OPENAI_3,
     "httpx_plain.py": EITHER,
+    "huggingface_chat.py": MORE,
     "langchain_chat.py": OPENAI_3,
     "litellm_completion.py": OPENAI_2,
     "llama_index_chat.py": OPENAI_2,
+    "mem0_memory.py": MORE,
+    "mistral_chat.py": MORE,
     "one_objective.py": EITHER,
     "openai_agents_runner.py": OPENAI_3,
     "openai_async.py": EITHER,
@@ -77,9 +95,13 @@ RUNS_IN = {
     "openai_sync.py": EITHER,
     "pool.py": EITHER,
     "pydantic_ai_agent.py": OPENAI_3,
+    "requests_session.py": MORE,
+    "semantic_kernel_chat.py": MORE,
     "slot_by_name.py": OPENAI_3,
+    "smolagents_model.py": MORE,
     "tenant_shares.py": EITHER,
     "testing_agents.py": EITHER,
+    "together_chat.py": MORE,
     "tool_in_stream.py": EITHER,
     "tool_caps.py": OPENAI_3,
 }
@@ -112,12 +134,12 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--tidegate", required=True, help="the command whose `sim` serves the models")
     parser.add_argument("--environment", action="append", default=[], metavar="NAME=PYTHON", help="where examples run")
-    parser.add_argument("--node", default="node", help="what runs the programs of examples/node")
+    parser.add_argument("--node", help="what runs the programs for Node; without it, they do not run")
     parser.add_argument("--node-folder", default="node", help="the folder of the programs for Node; default: node")
     parser.add_argument("programs", nargs="*", help="examples already built")
     args = parser.parse_args()
     runs = python_runs(dict(given.split("=", 1) for given in args.environment))
-    files = sorted((HERE / args.node_folder).glob("*.mjs"))
+    files = sorted((HERE / args.node_folder).glob("*.mjs")) if args.node else []
     programs = [Run(path.name, [args.node, str(path.absolute())]) for path in files]
     programs += [Run(Path(path).name, [str(Path(path).absolute())]) for path in args.programs]
     calling = [run for run in runs + programs if run.file not in NO_CALLS]
@@ -137,9 +159,8 @@ def python_runs(pythons: dict[str, str]) -> list[Run]:
     files = {path.name: path for path in (HERE / "python").glob("*.py")}
     if files.keys() != RUNS_IN.keys():
         sys.exit(f"RUNS_IN and examples/python differ: {sorted(files.keys() ^ RUNS_IN.keys())}")
-    known = {name for names in RUNS_IN.values() for name in names}
-    if unknown := pythons.keys() - known:
-        sys.exit(f"no example runs in {', '.join(sorted(unknown))}; the environments are {', '.join(sorted(known))}")
+    if unknown := pythons.keys() - ENVIRONMENTS:
+        sys.exit(f"--environment {', '.join(unknown)}: the environments are {', '.join(sorted(ENVIRONMENTS))}")
     return [
         Run(f"{name} ({where})", [str(Path(pythons[where]).absolute()), str(files[name].absolute())])
         for name, places in sorted(RUNS_IN.items())
@@ -151,9 +172,9 @@ def python_runs(pythons: dict[str, str]) -> list[Run]:
 @contextmanager
 def simulator(tidegate: str) -> Iterator[str]:
     """Runs the simulator, and yields its base URL, which ends with `/v1`."""
-    with NamedTemporaryFile("w", suffix=".json", delete=False) as faults:
-        json.dump({"token_rate": RATE}, faults)
-    options = ["--listen", "127.0.0.1:0", "--json", "--time-scale", "20", "--faults", faults.name]
+    with NamedTemporaryFile("w", suffix=".json", delete=False) as config:
+        json.dump(SIMULATOR, config)
+    options = ["--listen", "127.0.0.1:0", "--json", "--time-scale", "20", "--config", config.name]
     for model in MODELS:
         options += ["--model", model]
     process = subprocess.Popen([tidegate, "sim", *options], stdout=subprocess.PIPE, text=True)
@@ -163,11 +184,13 @@ def simulator(tidegate: str) -> Iterator[str]:
     finally:
         process.terminate()
         process.wait(timeout=10)
-        Path(faults.name).unlink()
+        Path(config.name).unlink()
 
 
-def run_once(run: Run, base_url: str) -> subprocess.CompletedProcess[str]:
+def run_once(run: Run, base_url: str, bedrock_url: str) -> subprocess.CompletedProcess[str]:
     """Runs one example to its end against the server at `base_url`.
+
+    Calls of Amazon Bedrock go to the server at `bedrock_url`.
 
     Returns the completed process, with its exit status and its output.
 
@@ -183,6 +206,21 @@ def run_once(run: Run, base_url: str) -> subprocess.CompletedProcess[str]:
         "ANTHROPIC_API_KEY": "sk-ant-none",
         "GOOGLE_GEMINI_BASE_URL": origin,
         "GEMINI_API_KEY": "none",
+        # Groq's client appends its own path, /openai/v1/chat/completions, here to the query.
+        "GROQ_BASE_URL": f"{base_url}/chat/completions?path=",
+        "GROQ_API_KEY": "none",
+        "HF_BASE_URL": base_url,
+        "HF_TOKEN": "none",
+        "MISTRAL_BASE_URL": origin,
+        "MISTRAL_API_KEY": "none",
+        "TOGETHER_BASE_URL": origin,
+        "TOGETHER_API_KEY": "none",
+        "AWS_ENDPOINT_URL_BEDROCK_RUNTIME": bedrock_url,
+        "AWS_ACCESS_KEY_ID": "none",
+        "AWS_SECRET_ACCESS_KEY": "none",
+        "AWS_DEFAULT_REGION": "us-east-1",
+        # Where mem0 writes as it is imported, which is otherwise the home directory.
+        "MEM0_DIR": str(HERE.parent.absolute() / "out" / "mem0"),
         "PYTHONPATH": str(LOOPBACK),
         "NODE_OPTIONS": f"--require={LOOPBACK / 'loopback.cjs'}",
         # LiteLLM looks up prices on the network as it is imported, unless told not to.
@@ -195,7 +233,8 @@ def run_once(run: Run, base_url: str) -> subprocess.CompletedProcess[str]:
 
 def passes(run: Run, base_url: str) -> Outcome:
     """Runs one example against the simulator. The outcome is passed if the exit status is 0."""
-    done = run_once(run, base_url)
+    with bedrock_server() as bedrock_url:
+        done = run_once(run, base_url, bedrock_url)
     output = [line for line in (done.stdout + done.stderr).splitlines() if line]
     passed = done.returncode == 0
     return Outcome(run, passed, output[-2:] if passed else output)
@@ -208,7 +247,7 @@ def fails_within_limits(run: Run) -> Outcome:
     machine), and if the largest number of attempts of a call is the expected one.
     """
     with failing_server() as (url, attempts):
-        done = run_once(run, f"{url}/v1")
+        done = run_once(run, f"{url}/v1", url)
     most = max(attempts.values(), default=0)
     passed = done.returncode not in {0, NOT_LOOPBACK} and most in ATTEMPTS_OF.get(run.file, ATTEMPTS)
     output = f"exit status {done.returncode}, at most {most} attempts of a call"

@@ -1,4 +1,4 @@
-"""Calls without an httpx client (boto3, gRPC, websockets), which hold a slot of a target.
+"""Calls without an HTTP client (gRPC, websockets), which hold a slot of a target.
 
 The slot is requested by the name of the target. In this example, urllib takes the place of such a
 library. The gate applies queues, caps and cool-downs, but does not retry.
