@@ -3,19 +3,28 @@
 from __future__ import annotations
 
 import json
+import struct
+import zlib
 from typing import Any
 
 TEXT = "hello there"
 
 
 def api_of(path: str) -> str:
-    """Returns the API that a path belongs to: `responses`, `messages`, `gemini` or `chat`."""
+    """Returns the API of a path: `responses`, `messages`, `bedrock`, `gemini` or `chat`."""
     path = path.partition("?")[0]
+    if path.endswith(("/converse", "/converse-stream")):
+        return "bedrock"
     if path.endswith("/responses"):
         return "responses"
     if path.endswith("/messages"):
         return "messages"
     return "gemini" if ":" in path.rpartition("/")[2] else "chat"
+
+
+def stream_type(api: str) -> bytes:
+    """Returns the content type of streams."""
+    return b"application/vnd.amazon.eventstream" if api == "bedrock" else b"text/event-stream"
 
 
 def whole(api: str) -> Any:
@@ -35,6 +44,13 @@ def whole(api: str) -> Any:
             "content": [{"type": "text", "text": TEXT}],
             "stop_reason": "end_turn",
             "usage": {"input_tokens": 9, "output_tokens": 2},
+        }
+    if api == "bedrock":
+        return {
+            "output": {"message": {"role": "assistant", "content": [{"text": TEXT}]}},
+            "stopReason": "end_turn",
+            "usage": {"inputTokens": 9, "outputTokens": 2, "totalTokens": 11},
+            "metrics": {"latencyMs": 1},
         }
     if api == "gemini":
         return {
@@ -69,6 +85,8 @@ def opening(api: str) -> bytes:
             {"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": TEXT}},
         ]
         return b"".join(_event(event, event["type"]) for event in events)
+    if api == "bedrock":
+        return _aws_event("contentBlockDelta", {"contentBlockIndex": 0, "delta": {"text": TEXT}})
     if api == "gemini":
         return _event(_candidates())
     delta = {"index": 0, "delta": {"role": "assistant", "content": TEXT}, "finish_reason": None}
@@ -81,6 +99,8 @@ def error(api: str, status: int) -> Any:
     if api == "messages":
         kind = "rate_limit_error" if status == 429 else "api_error"  # noqa: PLR2004
         return {"type": "error", "error": {"type": kind, "message": message}}
+    if api == "bedrock":
+        return {"message": message}
     if api == "gemini":
         return {"error": {"code": status, "message": message, "status": "UNAVAILABLE"}}
     return {"error": {"message": message, "type": "server_error", "param": None, "code": None}}
@@ -127,3 +147,15 @@ def _response(status: str, output: list[Any], usage: dict[str, Any] | None) -> d
 def _event(data: dict[str, Any], name: str | None = None) -> bytes:
     head = f"event: {name}\n" if name else ""
     return f"{head}data: {json.dumps(data)}\n\n".encode()
+
+
+def _aws_event(kind: str, data: dict[str, Any]) -> bytes:
+    """Returns one encoded event of an AWS event stream."""
+    fields = {":message-type": "event", ":event-type": kind, ":content-type": "application/json"}
+    encoded = ((name.encode(), value.encode()) for name, value in fields.items())
+    # The value type 7 is text.
+    headers = b"".join(bytes([len(k)]) + k + b"\x07" + struct.pack(">H", len(v)) + v for k, v in encoded)
+    payload = json.dumps(data).encode()
+    lengths = struct.pack(">II", 16 + len(headers) + len(payload), len(headers))
+    message = lengths + struct.pack(">I", zlib.crc32(lengths)) + headers + payload
+    return message + struct.pack(">I", zlib.crc32(message))

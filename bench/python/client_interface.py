@@ -23,8 +23,8 @@ class TestedClient:
 
     #: Makes one call.
     ask: Callable[[], Awaitable[object]]
-    #: Opens one stream, which is cancelled by closing it.
-    stream: Callable[[], AsyncIterator[object]]
+    #: Opens one stream, which is cancelled by closing it. None if the package has no streams.
+    stream: Callable[[], AsyncIterator[object]] | None
     #: Whether calls run in threads, where they cannot be cancelled.
     blocking: bool = False
 
@@ -42,6 +42,8 @@ class Package(NamedTuple):
     flavour: str = ""
     #: Whether the framework's own retry loop is left on, to show its effect.
     loops: bool = False
+    #: Whether the gate recognises streams of the API that end early. If not, none is cut.
+    has_stream_end: bool = True
 
     @property
     def title(self) -> str:
@@ -75,10 +77,11 @@ class Closable:
         del self._stream, self._parts
 
 
-def in_threads(ask: Callable[[], object], stream: Callable[[], Iterator[object]]) -> TestedClient:
+def in_threads(ask: Callable[[], object], stream: Callable[[], Iterator[object]] | None = None) -> TestedClient:
     """Returns the tested client of a synchronous package, which runs in threads.
 
-    `ask` makes one call. `stream` opens one stream, an iterator with `close`.
+    `ask` makes one call. `stream` opens one stream, an iterator with `close`; None if the package
+    has no streams.
     """
 
     async def parts() -> AsyncIterator[object]:
@@ -88,7 +91,7 @@ def in_threads(ask: Callable[[], object], stream: Callable[[], Iterator[object]]
             while (part := await asyncio.to_thread(next, made, end)) is not end:
                 yield part
 
-    return TestedClient(lambda: asyncio.to_thread(ask), parts, blocking=True)
+    return TestedClient(lambda: asyncio.to_thread(ask), parts if stream else None, blocking=True)
 
 
 def flat(stream: Callable[[], Awaitable[AsyncIterator[object]]]) -> Callable[[], AsyncIterator[object]]:

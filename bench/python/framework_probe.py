@@ -8,10 +8,10 @@ MODULE is a Python module with the list `PACKAGES`. For each package, one line i
 
 A CELL is one call, or three in the scenario of three event loops. It has the `attempts` seen by the
 upstream, and `ended`: `answered`, `quietly` (a truncated stream or a cancelled call ended without
-an error), `cancelled`, `no way to` (the call cannot be cancelled), or the class of the exception.
-For a cancelled call, `closed` is when the upstream saw the close: `at once`, `when collected`
-(after a garbage collection) or `never`. `in_flight` is the gate's number of calls in flight
-afterwards. `loops` means that the framework's own retry loop was left on.
+an error), `cancelled`, `no way to` (the call cannot be cancelled, or the package has no streams),
+or the class of the exception. For a cancelled call, `closed` is when the upstream saw the close:
+`at once`, `when collected` (after a garbage collection) or `never`. `in_flight` is the gate's
+number of calls in flight afterwards. `loops` means that the framework's own retry loop was left on.
 """
 
 from __future__ import annotations
@@ -58,8 +58,12 @@ async def ask(client: TestedClient, _: str, __: Callable[[], Any]) -> str:
 async def read(client: TestedClient, _: str, __: Callable[[], Any]) -> str:
     """Reads one stream to its end, and returns `quietly`. Errors of the stream are raised.
 
+    Returns `no way to` if the package has no streams.
+
     The parameters are those of `cancel`; only `client` is used.
     """
+    if not client.stream:
+        return "no way to"
     async for _part in client.stream():
         pass
     return "quietly"
@@ -112,9 +116,10 @@ async def cancel(client: TestedClient, where: str, arrived: Callable[[], Any]) -
 async def leave(client: TestedClient, where: str) -> str:
     """Closes a synchronous stream after its first part, and returns `cancelled`.
 
-    With `where` `head`, returns `no way to`: a thread that waits for headers cannot be stopped.
+    With `where` `head`, returns `no way to`: a thread that waits for headers cannot be stopped. The
+    same applies to packages without streams.
     """
-    if where == "head":
+    if where == "head" or not client.stream:
         return "no way to"
     stream: Any = client.stream()
     await anext(stream)
@@ -170,7 +175,7 @@ async def measure(package: Package, url: str, gate: tidegate.Gate | None) -> dic
             left_open = await still_open(lambda: of(path))
         return {"attempts": len(of(path)), "ended": ended, "closed": "never" if left_open else closed}
 
-    plays = ((ask, ASK), (read, READ), (cancel, CANCEL), (in_loops, LOOPS))
+    plays = ((ask, ASK), (read, READ if package.has_stream_end else {}), (cancel, CANCEL), (in_loops, LOOPS))
     cells = {scenario: cell(path, play) for play, paths in plays for scenario, path in paths.items()}
     return dict(zip(cells, await asyncio.gather(*cells.values()), strict=True))
 

@@ -89,13 +89,13 @@ class Upstream:
         try:
             if kind == "stall":
                 if how == "stream":
-                    writer.write(STREAM + chunked(api_answers.opening(api)))
+                    writer.write(stream_head(api) + chunked(api_answers.opening(api)))
                 await reader.read()
                 seen.closed_at = time.monotonic()
                 raise ConnectionResetError
             if kind == "cut":
                 seen.status = 200
-                writer.write(STREAM + chunked(api_answers.opening(api)) + b"0\r\n\r\n")
+                writer.write(stream_head(api) + chunked(api_answers.opening(api)) + b"0\r\n\r\n")
                 return
             wait = self.left(int(how) / 1000) if kind == "window" else 1
             if (kind == "window" and wait > 0) or kind == "fail" or (kind == "once" and first):
@@ -120,6 +120,11 @@ class Upstream:
         if self.window is None:
             self.window = now + window
         return self.window - now
+
+
+def stream_head(api: str) -> bytes:
+    """Returns the head of a streamed response."""
+    return STREAM.replace(b"text/event-stream", api_answers.stream_type(api))
 
 
 def whole(status: str, body: Any, headers: str = "") -> bytes:
