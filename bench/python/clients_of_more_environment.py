@@ -259,6 +259,8 @@ def _pushed(run: Callable[[Callable[[object], Awaitable[None]]], Awaitable[objec
 
 
 PACKAGES = [
+    # First, because its stock retries sleep for minutes after they have been given up.
+    Package("smolagents", smolagents),
     Package("groq", groq),
     Package("groq", groq_sync, "sync"),
     Package("together", together),
@@ -270,7 +272,6 @@ PACKAGES = [
     Package("semantic-kernel", semantic_kernel),
     Package("haystack-ai", haystack),
     Package("haystack-ai", haystack_sync, "sync"),
-    Package("smolagents", smolagents),
     Package("ag2", ag2),
     Package("guidance", guidance),
     Package("mem0ai", mem0ai),
