@@ -113,11 +113,11 @@ class Gate:
     def wrap(self, client: Client, *, transport: TransportName = "auto") -> Client:
         """Returns a copy of an SDK client whose requests go through this gate.
 
-        Supported are the synchronous and asynchronous clients of `openai` (2.x, 3.x) and
-        `anthropic`, their Azure and other variants, and LangChain's `ChatOpenAI`. The copy keeps
-        your keys, base URL, headers and timeouts. If you passed an `http_client`, the copy also
-        keeps its event hooks, auth, headers, cookies, parameters and redirects. The original client
-        is not changed.
+        Supported are the synchronous and asynchronous clients of `openai` (2.x, 3.x), `anthropic`,
+        `groq` and `together`, their Azure and other variants, and LangChain's `ChatOpenAI`. The
+        copy keeps your keys, base URL, headers and timeouts. If you passed an `http_client`, the
+        copy also keeps its event hooks, auth, headers, cookies, parameters and redirects. The
+        original client is not changed.
 
         The gate retries instead of the SDK, so `max_retries` of the copy is 0. If your client has
         another `max_retries` than the SDK's default, the gate makes at most one attempt more than
