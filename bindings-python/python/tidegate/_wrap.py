@@ -19,8 +19,8 @@ _MOST_RETRIES = 1_000_000
 
 _SUPPORTED_CLIENTS = (
     "gate.wrap supports the clients of openai, anthropic, groq and together, and LangChain's ChatOpenAI. To any other "
-    "library that accepts an httpx client, pass gate.httpx_client() or gate.httpx_async_client(). For requests, aiohttp "
-    "and boto3, use gate.requests_adapter, gate.aiohttp_session and gate.attach_botocore"
+    "library that accepts an httpx client, pass gate.httpx_client() or gate.httpx_async_client(). For requests, "
+    "aiohttp and boto3, use gate.requests_adapter, gate.aiohttp_session and gate.attach_botocore"
 )
 
 
