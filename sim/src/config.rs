@@ -26,6 +26,10 @@ pub struct SimConfig {
     pub adapters: Vec<Adapter>,
     /// Tokens in the answer to a request that sets no maximum; above 0. Default 128.
     pub default_output_tokens: u32,
+    /// Whether an answer calls an offered tool although the request does not force a call. Each
+    /// tool is called once, one per answer, before an answer in text. Default `false`: only forced
+    /// tools are called, so that an agent ends after one answer.
+    pub tool_calls: bool,
     /// Simulated seconds per second of tokio's clock, from 0.001 to 100,000. Tokio's clock is real
     /// time unless the runtime paused it. Default 1.
     pub time_scale: f64,
@@ -67,6 +71,7 @@ impl SimConfig {
             models: vec!["sim".to_owned()],
             adapters: Vec::new(),
             default_output_tokens: 128,
+            tool_calls: false,
             time_scale: 1.0,
             attempt_log: 100_000,
             faults: Faults::default(),

@@ -28,6 +28,7 @@ mod config_error;
 mod driver;
 pub mod engine;
 pub mod faults;
+mod json_schema;
 pub mod pool;
 pub mod scenario;
 mod server;

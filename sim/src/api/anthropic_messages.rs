@@ -2,12 +2,26 @@
 
 use serde_json::{Value, json};
 
-use super::{Encoder, Finish, sse, text, token_text};
+use super::answer::Answer;
+use super::{Encoder, Finish, sse};
 
 fn stop_reason(e: &Encoder) -> &'static str {
-    match e.request.finish {
-        Finish::Length => "max_tokens",
-        Finish::Stop => "end_turn",
+    match (e.request.finish, &e.request.answer) {
+        (Finish::Length, _) => "max_tokens",
+        (Finish::Stop, Answer::ToolCall { .. }) => "tool_use",
+        (Finish::Stop, _) => "end_turn",
+    }
+}
+
+/// Returns a content block with `text`, or with the tool call whose arguments are in `text`. The
+/// arguments are empty if they are not a whole JSON document.
+fn block(e: &Encoder, text: &str) -> Value {
+    match &e.request.answer {
+        Answer::ToolCall { name, .. } => {
+            let input = serde_json::from_str(text).unwrap_or_else(|_| json!({}));
+            json!({"type": "tool_use", "id": format!("toolu_{}", e.id), "name": name, "input": input})
+        }
+        _ => json!({"type": "text", "text": text}),
     }
 }
 
@@ -27,10 +41,13 @@ fn message(e: &Encoder, content: Value, stop: Option<&str>, tokens: u32) -> Valu
 pub(super) fn token(e: &Encoder, index: u32, out: &mut String) {
     if index == 0 {
         sse::event(out, &json!({"type": "message_start", "message": message(e, json!([]), None, 0)}));
-        let block = json!({"type": "text", "text": ""});
-        sse::event(out, &json!({"type": "content_block_start", "index": 0, "content_block": block}));
+        sse::event(out, &json!({"type": "content_block_start", "index": 0, "content_block": block(e, "")}));
     }
-    let delta = json!({"type": "text_delta", "text": token_text(index)});
+    let text = e.request.answer.token_text(index);
+    let delta = match e.request.answer {
+        Answer::ToolCall { .. } => json!({"type": "input_json_delta", "partial_json": text}),
+        _ => json!({"type": "text_delta", "text": text}),
+    };
     sse::event(out, &json!({"type": "content_block_delta", "index": 0, "delta": delta}));
 }
 
@@ -43,5 +60,5 @@ pub(super) fn close(e: &Encoder, tokens: u32, out: &mut String) {
 }
 
 pub(super) fn full(e: &Encoder, tokens: u32) -> Value {
-    message(e, json!([{"type": "text", "text": text(tokens)}]), Some(stop_reason(e)), tokens)
+    message(e, json!([block(e, &e.request.answer.text(tokens))]), Some(stop_reason(e)), tokens)
 }

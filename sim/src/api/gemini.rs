@@ -7,7 +7,8 @@
 use http::Uri;
 use serde_json::{Value, json};
 
-use super::{ApiError, Encoder, Finish, text, token_text};
+use super::answer::Answer;
+use super::{ApiError, Encoder, Finish};
 
 /// The model and the streaming mode in a request path.
 pub(super) struct ModelPath<'a> {
@@ -36,8 +37,8 @@ pub(super) fn streams_json_list(uri: &Uri) -> bool {
         && !uri.query().is_some_and(|query| query.split('&').any(|pair| pair == "alt=sse"))
 }
 
-fn chunk(e: &Encoder, content: &str, finish: Option<&str>, tokens: u32) -> Value {
-    let mut candidate = json!({"content": {"parts": [{"text": content}], "role": "model"}, "index": 0});
+fn chunk(e: &Encoder, part: Value, finish: Option<&str>, tokens: u32) -> Value {
+    let mut candidate = json!({"content": {"parts": [part], "role": "model"}, "index": 0});
     if let (Value::Object(fields), Some(finish)) = (&mut candidate, finish) {
         fields.insert("finishReason".to_owned(), json!(finish));
     }
@@ -69,19 +70,40 @@ fn write(e: &Encoder, first: bool, value: &Value, out: &mut String) {
     }
 }
 
+/// Returns a part with `text`, or with the tool call whose arguments are in `text`. The arguments
+/// are empty if they are not a whole JSON document.
+fn part(e: &Encoder, text: &str) -> Value {
+    match &e.request.answer {
+        Answer::ToolCall { name, .. } => {
+            let args = serde_json::from_str(text).unwrap_or_else(|_| json!({}));
+            json!({"functionCall": {"id": format!("call_{}", e.id), "name": name, "args": args}})
+        }
+        _ => json!({"text": text}),
+    }
+}
+
+/// Writes the event of a token. A tool call has none, because Gemini sends the call as a whole.
 pub(super) fn token(e: &Encoder, index: u32, out: &mut String) {
-    write(e, index == 0, &chunk(e, token_text(index), None, index + 1), out);
+    if !is_call(e) {
+        let part = part(e, e.request.answer.token_text(index));
+        write(e, index == 0, &chunk(e, part, None, index + 1), out);
+    }
+}
+
+fn is_call(e: &Encoder) -> bool {
+    matches!(e.request.answer, Answer::ToolCall { .. })
 }
 
 pub(super) fn close(e: &Encoder, tokens: u32, out: &mut String) {
-    write(e, tokens == 0, &chunk(e, "", Some(finish_reason(e)), tokens), out);
+    let last = if is_call(e) { part(e, &e.request.answer.text(tokens)) } else { part(e, "") };
+    write(e, tokens == 0 || is_call(e), &chunk(e, last, Some(finish_reason(e)), tokens), out);
     if e.request.list {
         out.push_str("\r\n]");
     }
 }
 
 pub(super) fn full(e: &Encoder, tokens: u32) -> Value {
-    chunk(e, &text(tokens), Some(finish_reason(e)), tokens)
+    chunk(e, part(e, &e.request.answer.text(tokens)), Some(finish_reason(e)), tokens)
 }
 
 /// Returns the JSON body of an error. Google puts the retry delay into this body and sends no

@@ -1,9 +1,10 @@
 //! The wire formats of vLLM's server, of Anthropic and of Gemini. No I/O.
 //!
-//! [`request`] parses a body into a [`GenerationRequest`] or an [`ApiError`]. [`Encoder`] encodes
-//! the generated tokens as a stream or as one JSON document. Each of the five protocols has a
-//! module.
+//! [`request`] parses a body into a [`GenerationRequest`] or an [`ApiError`], with the [`answer`]
+//! that it asks for. [`Encoder`] encodes the generated tokens as a stream or as one JSON document.
+//! Each of the five protocols has a module.
 
+mod answer;
 mod anthropic_messages;
 mod encoder;
 mod error;
@@ -14,6 +15,7 @@ mod openai_responses;
 mod prompt;
 pub(crate) mod request;
 mod sse;
+mod tools;
 
 pub(crate) use self::encoder::{Encoder, error_stream};
 pub(crate) use self::error::ApiError;

@@ -2,7 +2,8 @@
 
 use serde_json::{Value, json};
 
-use super::{Encoder, sse, text, token_text};
+use super::answer::Answer;
+use super::{Encoder, Finish, sse};
 
 fn chunk(e: &Encoder, choices: Value) -> Value {
     json!({
@@ -24,14 +25,39 @@ pub(super) fn usage(e: &Encoder, tokens: u32) -> Value {
 }
 
 pub(super) fn token(e: &Encoder, index: u32, out: &mut String) {
+    let text = e.request.answer.token_text(index);
+    let (first, delta) = match &e.request.answer {
+        Answer::ToolCall { name, .. } => (
+            json!({"role": "assistant", "content": null, "tool_calls": [tool_call(e, name, "", true)]}),
+            json!({"tool_calls": [{"index": 0, "function": {"arguments": text}}]}),
+        ),
+        _ => (json!({"role": "assistant", "content": ""}), json!({"content": text})),
+    };
     if index == 0 {
-        sse::data(out, &chunk(e, choice(json!({"role": "assistant", "content": ""}), None)));
+        sse::data(out, &chunk(e, choice(first, None)));
     }
-    sse::data(out, &chunk(e, choice(json!({"content": token_text(index)}), None)));
+    sse::data(out, &chunk(e, choice(delta, None)));
+}
+
+fn tool_call(e: &Encoder, name: &str, arguments: &str, streamed: bool) -> Value {
+    let mut call = json!({
+        "id": format!("call_{}", e.id), "type": "function", "function": {"name": name, "arguments": arguments},
+    });
+    if streamed && let Value::Object(fields) = &mut call {
+        fields.insert("index".to_owned(), json!(0));
+    }
+    call
+}
+
+fn finish_reason(e: &Encoder) -> &'static str {
+    match (e.request.finish, &e.request.answer) {
+        (Finish::Stop, Answer::ToolCall { .. }) => "tool_calls",
+        (finish, _) => finish.as_str(),
+    }
 }
 
 pub(super) fn close(e: &Encoder, tokens: u32, out: &mut String) {
-    sse::data(out, &chunk(e, choice(json!({}), Some(e.request.finish.as_str()))));
+    sse::data(out, &chunk(e, choice(json!({}), Some(finish_reason(e)))));
     if e.request.include_usage {
         let mut last = chunk(e, json!([]));
         if let Value::Object(fields) = &mut last {
@@ -43,6 +69,11 @@ pub(super) fn close(e: &Encoder, tokens: u32, out: &mut String) {
 }
 
 pub(super) fn full(e: &Encoder, tokens: u32) -> Value {
+    let text = e.request.answer.text(tokens);
+    let (content, calls) = match &e.request.answer {
+        Answer::ToolCall { name, .. } => (Value::Null, json!([tool_call(e, name, &text, false)])),
+        _ => (json!(text), json!([])),
+    };
     json!({
         "id": format!("chatcmpl-{}", e.id),
         "object": "chat.completion",
@@ -50,9 +81,9 @@ pub(super) fn full(e: &Encoder, tokens: u32) -> Value {
         "model": e.request.model,
         "choices": [{
             "index": 0,
-            "message": {"role": "assistant", "content": text(tokens), "refusal": null, "tool_calls": []},
+            "message": {"role": "assistant", "content": content, "refusal": null, "tool_calls": calls},
             "logprobs": null,
-            "finish_reason": e.request.finish.as_str(),
+            "finish_reason": finish_reason(e),
         }],
         "usage": usage(e, tokens),
     })

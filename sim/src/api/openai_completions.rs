@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::{Encoder, openai_chat, sse, text, token_text};
+use super::{Encoder, openai_chat, sse};
 
 fn answer(e: &Encoder, choices: Value) -> Value {
     json!({
@@ -30,7 +30,7 @@ fn with_usage(e: &Encoder, choices: Value, tokens: u32) -> Value {
 /// finish reason.
 pub(super) fn token(e: &Encoder, index: u32, out: &mut String) {
     let finish = (index + 1 == e.request.output_tokens).then(|| e.request.finish.as_str());
-    sse::data(out, &answer(e, choice(token_text(index), finish)));
+    sse::data(out, &answer(e, choice(e.request.answer.token_text(index), finish)));
 }
 
 pub(super) fn close(e: &Encoder, tokens: u32, out: &mut String) {
@@ -41,5 +41,5 @@ pub(super) fn close(e: &Encoder, tokens: u32, out: &mut String) {
 }
 
 pub(super) fn full(e: &Encoder, tokens: u32) -> Value {
-    with_usage(e, choice(&text(tokens), Some(e.request.finish.as_str())), tokens)
+    with_usage(e, choice(&e.request.answer.text(tokens), Some(e.request.finish.as_str())), tokens)
 }

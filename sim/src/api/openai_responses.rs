@@ -2,10 +2,11 @@
 
 use serde_json::{Value, json};
 
-use super::{Encoder, sse, text, token_text};
+use super::answer::Answer;
+use super::{Encoder, sse};
 
 fn response(e: &Encoder, status: &str, output: Value, usage: Value) -> Value {
-    json!({
+    let mut response = json!({
         "id": format!("resp_{}", e.id),
         "object": "response",
         "created_at": e.created,
@@ -22,7 +23,11 @@ fn response(e: &Encoder, status: &str, output: Value, usage: Value) -> Value {
         "tool_choice": "auto",
         "tools": [],
         "top_p": 1.0,
-    })
+    });
+    if let (Value::Object(fields), Some(text)) = (&mut response, &e.request.text) {
+        fields.insert("text".to_owned(), text.clone());
+    }
+    response
 }
 
 fn usage(e: &Encoder, tokens: u32) -> Value {
@@ -35,11 +40,24 @@ fn usage(e: &Encoder, tokens: u32) -> Value {
     })
 }
 
-fn item_id(e: &Encoder) -> String {
-    format!("msg_{}", e.id)
+fn is_call(e: &Encoder) -> bool {
+    matches!(e.request.answer, Answer::ToolCall { .. })
 }
 
-fn item(e: &Encoder, status: &str, content: Value) -> Value {
+fn item_id(e: &Encoder) -> String {
+    format!("{}_{}", if is_call(e) { "fc" } else { "msg" }, e.id)
+}
+
+/// Returns the message, or the tool call with `text` as arguments. `None` is a message without
+/// content.
+fn item(e: &Encoder, status: &str, text: Option<&str>) -> Value {
+    if let Answer::ToolCall { name, .. } = &e.request.answer {
+        return json!({
+            "id": item_id(e), "type": "function_call", "call_id": format!("call_{}", e.id), "name": name,
+            "arguments": text.unwrap_or_default(), "status": status,
+        });
+    }
+    let content: Vec<_> = text.into_iter().map(part).collect();
     json!({"id": item_id(e), "type": "message", "role": "assistant", "status": status, "content": content})
 }
 
@@ -64,37 +82,52 @@ pub(super) fn open(e: &mut Encoder, out: &mut String) {
 pub(super) fn token(e: &mut Encoder, index: u32, out: &mut String) {
     let id = item_id(e);
     if index == 0 {
-        let added = item(e, "in_progress", json!([]));
+        let added = item(e, "in_progress", None);
         emit(e, out, json!({"type": "response.output_item.added", "output_index": 0, "item": added}));
-        let at = json!({
-            "type": "response.content_part.added", "output_index": 0, "content_index": 0, "item_id": id, "part": part(""),
-        });
-        emit(e, out, at);
+        if !is_call(e) {
+            let at = json!({
+                "type": "response.content_part.added", "output_index": 0, "content_index": 0, "item_id": id, "part": part(""),
+            });
+            emit(e, out, at);
+        }
     }
-    let delta = json!({
-        "type": "response.output_text.delta", "output_index": 0, "content_index": 0, "item_id": id,
-        "delta": token_text(index), "logprobs": [],
-    });
+    let text = e.request.answer.token_text(index);
+    let delta = if is_call(e) {
+        json!({"type": "response.function_call_arguments.delta", "output_index": 0, "item_id": id, "delta": text})
+    } else {
+        json!({
+            "type": "response.output_text.delta", "output_index": 0, "content_index": 0, "item_id": id,
+            "delta": text, "logprobs": [],
+        })
+    };
     emit(e, out, delta);
 }
 
 pub(super) fn close(e: &mut Encoder, tokens: u32, out: &mut String) {
-    let (id, text) = (item_id(e), text(tokens));
-    let whole = item(e, "completed", json!([part(&text)]));
-    let done = json!({
-        "type": "response.output_text.done", "output_index": 0, "content_index": 0, "item_id": id, "text": text, "logprobs": [],
-    });
-    emit(e, out, done);
-    let done = json!({
-        "type": "response.content_part.done", "output_index": 0, "content_index": 0, "item_id": id, "part": part(&text),
-    });
-    emit(e, out, done);
+    let (id, text) = (item_id(e), e.request.answer.text(tokens));
+    let whole = item(e, "completed", Some(&text));
+    if let Answer::ToolCall { name, .. } = &e.request.answer {
+        let done = json!({
+            "type": "response.function_call_arguments.done", "output_index": 0, "item_id": id, "name": name,
+            "arguments": text,
+        });
+        emit(e, out, done);
+    } else {
+        let done = json!({
+            "type": "response.output_text.done", "output_index": 0, "content_index": 0, "item_id": id, "text": text, "logprobs": [],
+        });
+        emit(e, out, done);
+        let done = json!({
+            "type": "response.content_part.done", "output_index": 0, "content_index": 0, "item_id": id, "part": part(&text),
+        });
+        emit(e, out, done);
+    }
     emit(e, out, json!({"type": "response.output_item.done", "output_index": 0, "item": whole}));
     let completed = response(e, "completed", json!([whole]), usage(e, tokens));
     emit(e, out, json!({"type": "response.completed", "response": completed}));
 }
 
 pub(super) fn full(e: &Encoder, tokens: u32) -> Value {
-    let whole = item(e, "completed", json!([part(&text(tokens))]));
+    let whole = item(e, "completed", Some(&e.request.answer.text(tokens)));
     response(e, "completed", json!([whole]), usage(e, tokens))
 }

@@ -11,7 +11,7 @@ const PROMPT_KEYS: [&str; 8] =
 /// Keys of nested objects whose values do not count as text of the prompt.
 const IGNORED_KEYS: [&str; 3] = ["role", "type", "id"];
 /// Bytes of UTF-8 text that count as one token.
-const TOKEN_BYTES: u64 = 4;
+pub(super) const TOKEN_BYTES: u64 = 4;
 
 /// Length and block hashes of a prompt.
 #[derive(Debug, PartialEq)]

@@ -3,6 +3,7 @@
 use http::{HeaderMap, Uri};
 use serde_json::{Map, Value};
 
+use super::answer::Answer;
 use super::{ApiError, Finish, Protocol, gemini, prompt};
 use crate::config::Adapter;
 
@@ -22,6 +23,9 @@ pub(crate) struct GenerationRequest {
     /// its rate budget.
     pub(crate) max_tokens: u32,
     pub(crate) finish: Finish,
+    pub(crate) answer: Answer,
+    /// The key `text` of a Responses request, which its answer repeats.
+    pub(crate) text: Option<Value>,
     /// Hashes of the full blocks of the prompt. Empty if the prefix cache is off.
     pub(crate) blocks: Vec<u64>,
 }
@@ -36,13 +40,16 @@ pub(crate) struct ServerLimits<'a> {
     pub(crate) block_size: Option<u32>,
     pub(crate) max_model_len: u32,
     pub(crate) default_output_tokens: u32,
+    /// Whether answers call offered tools, see [`SimConfig::tool_calls`](crate::SimConfig).
+    pub(crate) tool_calls: bool,
 }
 
 /// Parses and validates a request.
 ///
 /// The body keys `sim_prompt_tokens` and `sim_output_tokens`, or the headers `x-sim-prompt-tokens`
 /// and `x-sim-output-tokens`, override the two lengths. Otherwise the prompt's length is computed
-/// from its text, and the output's length is the request's maximum or the configured default.
+/// from its text, and the output's length is the request's maximum or the configured default. An
+/// answer in JSON is as long as its text; a smaller maximum or override cuts it off.
 ///
 /// # Errors
 ///
@@ -102,12 +109,15 @@ pub(crate) fn read(
     let requested_max = max_tokens(protocol, parameters)?;
     let max_output = requested_max.unwrap_or(room).min(room);
     let output_override = overridden(headers, "x-sim-output-tokens", &body, "sim_output_tokens")?;
-    let wanted_output =
-        output_override.or(requested_max).unwrap_or_else(|| u64::from(limits.default_output_tokens)).max(1);
-    let output = wanted_output.min(max_output);
-    // The answer finishes with `stop` if it is shorter than its maximum, and with `length` if it
-    // reaches it.
-    let stops = output < max_output;
+    let answer = Answer::choose(protocol, &body, limits.tool_calls)?;
+    let wanted_output = match answer.tokens() {
+        Some(length) => output_override.unwrap_or(length).min(length),
+        None => output_override.or(requested_max).unwrap_or_else(|| u64::from(limits.default_output_tokens)),
+    };
+    let output = wanted_output.max(1).min(max_output);
+    // The answer finishes with `stop` if it is complete or shorter than its maximum, and with
+    // `length` if it reaches the maximum.
+    let stops = answer.tokens().map_or(output < max_output, |length| output == length);
     Ok(GenerationRequest {
         protocol,
         model,
@@ -118,6 +128,8 @@ pub(crate) fn read(
         output_tokens: saturating_u32(output),
         max_tokens: saturating_u32(requested_max.unwrap_or(output).min(room)),
         finish: if stops { Finish::Stop } else { Finish::Length },
+        answer,
+        text: body.get("text").filter(|text| text.is_object()).cloned(),
         blocks: read.blocks,
     })
 }

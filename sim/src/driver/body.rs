@@ -101,28 +101,34 @@ impl StreamBody {
         {
             return Poll::Ready(Some(Ok(bytes)));
         }
-        ready!(self.poll_pause(cx));
-        let sent = self.call.attempt.sent();
-        if self.plan.reset_after == Some(sent) {
-            return self.end(AttemptEnd::Reset, Some(Err(BodyError::Reset)));
-        }
-        if self.plan.truncate_after == Some(sent) {
-            return self.end(AttemptEnd::Truncated, None);
-        }
-        match ready!(self.call.poll_signal(cx)) {
-            Some(SequenceEvent::Token(index)) => {
-                self.call.attempt.token_sent();
-                Poll::Ready(Some(Ok(self.encoder.token(index))))
+        loop {
+            ready!(self.poll_pause(cx));
+            let sent = self.call.attempt.sent();
+            if self.plan.reset_after == Some(sent) {
+                return self.end(AttemptEnd::Reset, Some(Err(BodyError::Reset)));
             }
-            Some(SequenceEvent::Finished) => {
-                let last = self.encoder.close(sent);
-                self.end(AttemptEnd::Completed, Some(Ok(last)))
+            if self.plan.truncate_after == Some(sent) {
+                return self.end(AttemptEnd::Truncated, None);
             }
-            Some(SequenceEvent::Died) => {
-                let last = error_stream(self.encoder.protocol(), &ApiError::engine_dead());
-                self.end(AttemptEnd::Truncated, Some(Ok(last)))
+            match ready!(self.call.poll_signal(cx)) {
+                Some(SequenceEvent::Token(index)) => {
+                    self.call.attempt.token_sent();
+                    let events = self.encoder.token(index);
+                    // Some protocols have no event for a token of a tool call.
+                    if !events.is_empty() {
+                        return Poll::Ready(Some(Ok(events)));
+                    }
+                }
+                Some(SequenceEvent::Finished) => {
+                    let last = self.encoder.close(sent);
+                    return self.end(AttemptEnd::Completed, Some(Ok(last)));
+                }
+                Some(SequenceEvent::Died) => {
+                    let last = error_stream(self.encoder.protocol(), &ApiError::engine_dead());
+                    return self.end(AttemptEnd::Truncated, Some(Ok(last)));
+                }
+                None => return self.end(AttemptEnd::Reset, Some(Err(BodyError::Reset))),
             }
-            None => self.end(AttemptEnd::Reset, Some(Err(BodyError::Reset))),
         }
     }
 

@@ -174,6 +174,7 @@ fn admit(
         block_size: config.engine.prefix_cache.then_some(config.engine.block_size),
         max_model_len: config.engine.max_model_len,
         default_output_tokens: config.default_output_tokens,
+        tool_calls: config.tool_calls,
     };
     // Parsed outside of the lock, because the body may be large.
     let request = read(protocol, uri, headers, body, limits).map_err(|api| error(Some(protocol), &api))?;
