@@ -19,6 +19,10 @@ Serves chat completions, completions, Responses, Anthropic's messages and Gemini
 not, and /v1/models, /health and /metrics. GET /sim/stats returns statistics, and POST /sim/faults replaces the
 injected faults.
 
+Forced tool calls (tool_choice) and structured outputs (a JSON schema as output format) are answered with JSON that
+is valid against the schema. Each property is present, and values are constants, such as \"text\" and 1. A schema
+without such a value gets status 400 with the reason.
+
 At the first Ctrl-C, calls in flight have 5 s to finish; a second one ends at once.";
 
 /// Simulate a vLLM deployment over HTTP
@@ -37,6 +41,9 @@ pub(crate) struct Args {
     /// Model name to serve; can be repeated [default: sim]
     #[arg(long = "model", value_name = "NAME")]
     models: Vec<String>,
+    /// Call each offered tool once before an answer in text, even if tool_choice does not force a call
+    #[arg(long)]
+    tool_calls: bool,
     /// JSON file with simulator settings; the options above override it
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
@@ -69,6 +76,7 @@ fn build_config(args: &Args) -> Result<SimConfig, Failure> {
     if let Some(workers) = args.workers {
         config.workers = workers;
     }
+    config.tool_calls |= args.tool_calls;
     if !args.models.is_empty() {
         config.models.clone_from(&args.models);
     }
