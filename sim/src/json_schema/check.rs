@@ -2,6 +2,7 @@
 
 use std::cell::Cell;
 
+use fancy_regex::Regex;
 use serde_json::{Map, Value};
 
 use super::{ENDLESS, UNSUPPORTED, count, item_schemas, list, number, resolve, types};
@@ -118,7 +119,7 @@ impl<'a> Checker<'a> {
                 self.check(property, value).map_err(|error| format!("{name}: {error}"))?;
             }
             for (pattern, property) in object(schema, "patternProperties") {
-                if regex(pattern)?.is_match(name) {
+                if is_match(pattern, name)? {
                     known = true;
                     self.check(property, value)?;
                 }
@@ -159,7 +160,7 @@ impl<'a> Checker<'a> {
 fn check_string(schema: &Map<String, Value>, text: &str) -> Result<(), String> {
     let length = text.chars().count();
     if let Some(Value::String(pattern)) = schema.get("pattern") {
-        broken([("pattern", !regex(pattern)?.is_match(text))])?;
+        broken([("pattern", !is_match(pattern, text)?)])?;
     }
     broken([
         ("minLength", count(schema, "minLength").is_some_and(|min| length < min)),
@@ -225,12 +226,12 @@ fn object<'a>(schema: &'a Map<String, Value>, key: &str) -> impl Iterator<Item =
 ///
 /// # Errors
 ///
-/// Returns a message if the pattern is invalid or too large, or uses a construct that Rust's
-/// `regex` lacks.
-pub(super) fn regex(pattern: &str) -> Result<regex::Regex, String> {
-    regex::Regex::new(pattern).map_err(|_| {
-        format!(
-            "`pattern` {pattern:?} is not supported (lookaround, backreferences and Unicode classes are not)"
-        )
-    })
+/// Returns a message if the pattern is invalid or too large.
+pub(super) fn regex(pattern: &str) -> Result<Regex, String> {
+    Regex::new(pattern).map_err(|error| format!("`pattern` {pattern:?}: {error}"))
+}
+
+fn is_match(pattern: &str, text: &str) -> Result<bool, String> {
+    // Fails if the search takes too many steps.
+    regex(pattern)?.is_match(text).map_err(|error| format!("`pattern` {pattern:?}: {error}"))
 }

@@ -12,10 +12,13 @@ const MAX_BYTES: usize = 4096;
 ///
 /// # Errors
 ///
-/// Returns a message if the pattern is invalid or matches no text of at most 4,096 bytes.
+/// Returns a message if the pattern contains lookaround or backreferences, or matches no text of at
+/// most 4,096 bytes.
 pub(super) fn matching(pattern: &str, extra: u32) -> Result<String, String> {
     let parsed = regex_syntax::parse(pattern);
-    let hir = parsed.map_err(|error| format!("`pattern` {pattern:?}: {error}"))?;
+    let unsupported =
+        |_| format!("no text was found for `pattern` {pattern:?}, which has lookaround or backreferences");
+    let hir = parsed.map_err(unsupported)?;
     let mut out = Vec::new();
     write(&hir, extra, &mut out).ok_or_else(|| format!("`pattern` {pattern:?} matches no short text"))?;
     String::from_utf8(out).map_err(|_| format!("`pattern` {pattern:?} matches no text"))

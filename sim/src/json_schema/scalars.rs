@@ -20,27 +20,36 @@ pub(super) fn string(fields: &Map<String, Value>, variant: usize) -> Result<Valu
     if min > MAX_LENGTH {
         return Err(format!("`minLength` above {MAX_LENGTH} is not supported"));
     }
-    if let Some(Value::String(source)) = fields.get("pattern") {
-        // Compiled first, because this bounds the size of the pattern.
-        let regex = regex(source)?;
+    let source = fields.get("pattern").and_then(Value::as_str);
+    // Compiled first, because this bounds the size of the pattern.
+    let regex = source.map(regex).transpose()?;
+    let fits = |text: &String| {
+        (min..=max).contains(&text.chars().count())
+            && regex.as_ref().is_none_or(|regex| regex.is_match(text).unwrap_or(false))
+    };
+    let format = fields.get("format").and_then(Value::as_str);
+    let example = format.and_then(|name| formatted(name, variant));
+    if let Some(example) = example.clone().filter(fits) {
+        return Ok(Value::String(example));
+    }
+    if let Some(source) = source {
         for extra in 0..=min {
             let text = pattern::matching(source, u32::try_from(extra + variant).unwrap_or(u32::MAX))?;
-            let varied = format!("{text}{}", variant);
-            let candidates = if variant == 0 { [text.clone(), text] } else { [varied, text] };
-            let fits = |text: &String| text.chars().count() >= min && regex.is_match(text);
-            if let Some(text) = candidates.into_iter().find(fits) {
+            let varied = (variant > 0).then(|| format!("{text}{variant}"));
+            if let Some(text) = varied.into_iter().chain([text]).find(fits) {
                 return Ok(Value::String(text));
             }
         }
-        return Err(format!("no text for `pattern` {source:?} has {min} characters"));
+        return Err(format!("no text was found for `pattern` {source:?} and its length"));
     }
-    let example = fields.get("format").and_then(Value::as_str).and_then(|name| formatted(name, variant));
-    let text = match (example, variant) {
-        (Some(example), _) => return Ok(Value::String(example)),
-        (None, 0) => "text".to_owned(),
-        // The number comes first, because `maxLength` cuts the end.
-        (None, variant) => format!("{variant} text"),
-    };
+    if example.is_some() {
+        return Err(format!(
+            "no text of the format {} has the length of `minLength` and `maxLength`",
+            format.unwrap_or_default()
+        ));
+    }
+    // The number comes first, because `maxLength` cuts the end.
+    let text = if variant == 0 { "text".to_owned() } else { format!("{variant} text") };
     let padded = text.chars().chain(" text".chars().cycle()).take(text.len().max(min).min(max));
     Ok(Value::String(padded.collect()))
 }

@@ -79,6 +79,8 @@ fn keywords_are_respected() {
         json!({"type": ["null", "integer"]}),
         json!({"type": "string", "minLength": 30, "maxLength": 31}),
         json!({"type": "string", "pattern": "^[A-Z]{2}-\\d{4,}(x|y)$", "minLength": 9}),
+        json!({"type": "string", "pattern": "\\p{Lu}\\s"}),
+        json!({"type": "string", "format": "email", "pattern": "^(?!\\.)(?!.*\\.\\.)[a-z0-9.]+@([a-z]+\\.)+[a-z]{2,}$"}),
         json!({"type": "string", "maxLength": 2}),
         json!({"type": "integer", "multipleOf": 7, "minimum": 50}),
         json!({"type": "integer", "exclusiveMinimum": -5, "exclusiveMaximum": -3}),
@@ -152,6 +154,8 @@ fn schemas_without_a_value_are_explained() {
         (json!({"type": "integer", "minimum": 2, "maximum": 1}), "bounds"),
         (json!({"type": "string", "not": {}}), "`not`"),
         (json!({"type": "string", "pattern": "^(?=a)"}), "lookaround"),
+        (json!({"type": "string", "pattern": "("}), "`pattern` \"(\""),
+        (json!({"type": "string", "format": "uuid", "maxLength": 3}), "format uuid"),
         (json!({"type": "string", "minLength": 1e9}), "`minLength` above"),
         (json!({"type": "array", "minItems": 1e9}), "`minItems` above"),
         (
