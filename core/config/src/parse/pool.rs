@@ -126,14 +126,9 @@ fn read_replica(given: &Given<'_>) -> Option<ReplicaConfig> {
     Some(member)
 }
 
-/// Accepts the base URL of a replica. Removes a final `/v1`.
-const URL: TextRule<String> = TextRule {
-    expected: "a replica's base URL such as \"http://10.0.0.1:8000\"",
-    parse: |text| {
-        let url = parse_base_url(text)?;
-        Ok(url.strip_suffix("/v1").unwrap_or(&url).to_owned())
-    },
-};
+/// Accepts the base URL of a replica.
+const URL: TextRule<String> =
+    TextRule { expected: "a replica's base URL such as \"http://10.0.0.1:8000\"", parse: parse_base_url };
 
 /// Accepts the name of a model that a replica serves: 1 to 200 bytes without `*`.
 const MODEL: TextRule<Arc<str>> = TextRule {

@@ -141,10 +141,11 @@ pub struct Replica {
 settings!(@keys Replica);
 
 impl ReplicaConfig {
-    /// Creates a replica at this base URL, with the default settings. Removes slashes at the end of
-    /// the URL, but not `/v1`.
+    /// Creates a replica at this base URL, with the default settings. Removes slashes and `/v1` at
+    /// the end of the URL.
     pub fn new(url: &str) -> Self {
-        Self { url: url.trim_end_matches('/').into(), ..Self::default() }
+        let url = url.trim_end_matches('/');
+        Self { url: url.strip_suffix("/v1").unwrap_or(url).into(), ..Self::default() }
     }
 }
 

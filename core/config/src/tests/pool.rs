@@ -53,7 +53,7 @@ fn every_pool_key_is_read() {
         ..ReplicaConfig::new("https://h2.example")
     };
     let expected = PoolConfig {
-        source: ReplicaSource::Listed(vec![ReplicaConfig::new("http://10.0.0.1:8000"), other]),
+        source: ReplicaSource::Listed(vec![ReplicaConfig::new("http://10.0.0.1:8000/v1/"), other]),
         cap: 64,
         health: Some("/ready?deep=1".into()),
         poll: Some(Duration::from_millis(250)),
