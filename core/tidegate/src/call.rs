@@ -239,12 +239,6 @@ impl Call {
         self.0.has_own_deadline
     }
 
-    /// Returns the maximum number of attempts that the caller has set, or `None` if the caller set
-    /// none.
-    pub(crate) fn max_attempts(&self) -> Option<u32> {
-        self.0.identity.max_attempts
-    }
-
     pub(crate) fn timeouts(&self) -> &Timeouts {
         &self.0.identity.timeouts
     }

@@ -52,7 +52,7 @@ impl Call {
     /// maximum number of attempts that the caller has set, if any.
     pub(crate) fn retry_config(&self) -> RetryConfig {
         let configured = &self.target().config().retry;
-        let attempts = self.max_attempts().unwrap_or(configured.attempts);
+        let attempts = self.0.identity.max_attempts.unwrap_or(configured.attempts);
         RetryConfig { attempts, ..configured.clone() }
     }
 
