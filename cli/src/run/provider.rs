@@ -11,20 +11,6 @@ use tidegate::config_file;
 use crate::Failure;
 use crate::find_target::find_target;
 
-/// Well-known hosts, and the environment variables in which their SDKs expect the API key.
-const KEY_VARIABLES: [(&str, &str); 9] = [
-    ("api.openai.com", "OPENAI_API_KEY"),
-    ("api.anthropic.com", "ANTHROPIC_API_KEY"),
-    ("generativelanguage.googleapis.com", "GEMINI_API_KEY"),
-    ("api.groq.com", "GROQ_API_KEY"),
-    ("api.mistral.ai", "MISTRAL_API_KEY"),
-    ("api.together.xyz", "TOGETHER_API_KEY"),
-    ("api.fireworks.ai", "FIREWORKS_API_KEY"),
-    ("openrouter.ai", "OPENROUTER_API_KEY"),
-    ("api.deepseek.com", "DEEPSEEK_API_KEY"),
-];
-const AZURE: (&str, &str) = (".openai.azure.com", "AZURE_OPENAI_API_KEY");
-
 #[derive(ClapArgs)]
 pub(super) struct ProviderArgs {
     /// Base URL of the provider, as its SDK takes it (https://api.openai.com/v1)
@@ -87,13 +73,7 @@ impl Provider {
         let is_pool = target.as_ref().is_some_and(|target| target.pool.is_some());
         let config = if target.is_some() { config } else { config_from_flags(args, &base)? };
         let target_key = target.and_then(|target| target.key_env.as_deref().map(str::to_owned));
-        let usual_variable = || {
-            let key = KEY_VARIABLES
-                .iter()
-                .find(|(known_host, _)| *known_host == host)
-                .map(|(_, variable)| *variable);
-            key.or(host.ends_with(AZURE.0).then_some(AZURE.1)).map(str::to_owned)
-        };
+        let usual_variable = || tidegate_sweep::key_env(host).map(str::to_owned);
         let variable = args.key_env.clone().or(target_key).or_else(usual_variable);
         let headers =
             variable.as_deref().map(|variable| credential(host, variable)).transpose()?.unwrap_or_default();
@@ -159,7 +139,7 @@ fn credential(host: &str, variable: &str) -> Result<HeaderMap, Failure> {
     if host == "api.anthropic.com" {
         put(HeaderName::from_static("x-api-key"), key)?;
         put(HeaderName::from_static("anthropic-version"), "2023-06-01")?;
-    } else if host.ends_with(AZURE.0) {
+    } else if host.ends_with(".openai.azure.com") {
         put(HeaderName::from_static("api-key"), key)?;
     } else {
         put(AUTHORIZATION, &format!("Bearer {key}"))?;

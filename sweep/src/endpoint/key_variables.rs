@@ -19,8 +19,14 @@ const KEYS: [(&str, &str); 14] = [
     ("generativelanguage.googleapis.com", "GEMINI_API_KEY"),
 ];
 
-/// Returns the environment variable of the provider that owns `host`, or `None` for unknown hosts.
-pub(super) fn key_env(host: &str) -> Option<&'static str> {
+/// Returns the environment variable in which the SDK of the provider at `host` expects the API key,
+/// or `None` for unknown hosts.
+///
+/// ```
+/// assert_eq!(tidegate_sweep::key_env("api.openai.com"), Some("OPENAI_API_KEY"));
+/// assert_eq!(tidegate_sweep::key_env("llm.example"), None);
+/// ```
+pub fn key_env(host: &str) -> Option<&'static str> {
     let is_known = |known: &str| host == known || (known.starts_with('.') && host.ends_with(known));
     KEYS.iter().find(|(known, _)| is_known(known)).map(|(_, name)| *name)
 }

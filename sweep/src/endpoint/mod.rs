@@ -1,6 +1,6 @@
 //! The endpoint that calls are sent to: its URL, its API and its key.
 
-mod key_variables;
+pub(crate) mod key_variables;
 mod requests;
 
 use http::{HeaderName, HeaderValue, Uri, header};
