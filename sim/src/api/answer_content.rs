@@ -30,31 +30,29 @@ impl Answer {
     ///
     /// Returns a 400 if a tool choice or an output format is not supported, or if no value was
     /// found for its schema.
-    pub(super) fn choose(
+    pub(super) fn choose<'a>(
         protocol: Protocol,
-        body: &Map<String, Value>,
+        body: &'a Map<String, Value>,
         calls_tools: bool,
     ) -> Result<Self, ApiError> {
         let offered = tools::offered(protocol, body);
-        let allowed = match tools::choice(protocol, body)? {
-            Choice::Required(names) => Some(tools::allowed(&offered, &names)?),
+        let called = tools::called(protocol, body, &offered);
+        let uncalled = |allowed: &[Tool<'a>]| -> Option<Tool<'a>> {
+            allowed.iter().find(|tool| !called.contains(&tool.name)).copied()
+        };
+        let tool = match tools::choice(protocol, body)? {
+            Choice::Required(names) => {
+                let allowed = tools::allowed(&offered, &names)?;
+                // The last tool is called again if all were called: it often takes the final result.
+                uncalled(&allowed).or(allowed.last().copied())
+            }
             Choice::Auto(names) if calls_tools && !offered.is_empty() => {
-                let uncalled = |allowed: &Vec<&Tool<'_>>| {
-                    let called = tools::called(protocol, body, &offered);
-                    allowed.iter().any(|tool| !called.contains(&tool.name))
-                };
-                Some(tools::allowed(&offered, &names)?).filter(uncalled)
+                uncalled(&tools::allowed(&offered, &names)?)
             }
             Choice::Auto(_) | Choice::Never => None,
         };
-        if let Some(allowed) = allowed {
-            let called = tools::called(protocol, body, &offered);
-            // A last tool that is required again is called again: it often is the one that takes
-            // the final result.
-            let next = allowed.iter().find(|tool| !called.contains(&tool.name)).or(allowed.last());
-            if let Some(tool) = next {
-                return Ok(Self::ToolCall { name: tool.name.to_owned(), arguments: arguments(tool)? });
-            }
+        if let Some(tool) = tool {
+            return Ok(Self::ToolCall { name: tool.name.to_owned(), arguments: arguments(tool)? });
         }
         Ok(output_text(protocol, body)?.map_or(Self::Words, Self::Text))
     }
@@ -96,7 +94,7 @@ fn end(text: &str, tokens: u32) -> usize {
     (offset..text.len()).find(|offset| text.is_char_boundary(*offset)).unwrap_or(text.len())
 }
 
-fn arguments(tool: &Tool<'_>) -> Result<String, ApiError> {
+fn arguments(tool: Tool<'_>) -> Result<String, ApiError> {
     // Arguments are an object, even if the schema leaves the type open.
     let mut schema = tool.schema.and_then(Value::as_object).cloned().unwrap_or_default();
     if schema.is_empty() {

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::answer::Answer;
+use super::answer_content::Answer;
 use super::{Encoder, Finish, sse};
 
 fn stop_reason(e: &Encoder) -> &'static str {

@@ -7,7 +7,7 @@
 use http::Uri;
 use serde_json::{Value, json};
 
-use super::answer::Answer;
+use super::answer_content::Answer;
 use super::{ApiError, Encoder, Finish};
 
 /// The model and the streaming mode in a request path.

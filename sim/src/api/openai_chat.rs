@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::answer::Answer;
+use super::answer_content::Answer;
 use super::{Encoder, Finish, sse};
 
 fn chunk(e: &Encoder, choices: Value) -> Value {

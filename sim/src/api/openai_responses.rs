@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::answer::Answer;
+use super::answer_content::Answer;
 use super::{Encoder, sse};
 
 fn response(e: &Encoder, status: &str, output: Value, usage: Value) -> Value {

@@ -3,7 +3,7 @@
 use http::{HeaderMap, Uri};
 use serde_json::{Map, Value};
 
-use super::answer::Answer;
+use super::answer_content::Answer;
 use super::{ApiError, Finish, Protocol, gemini, prompt};
 use crate::config::Adapter;
 

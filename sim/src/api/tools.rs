@@ -107,7 +107,7 @@ pub(super) fn choice(protocol: Protocol, body: &Map<String, Value>) -> Result<Ch
 /// # Errors
 ///
 /// Returns a 400 if this leaves no tool, or if a name is not offered.
-pub(super) fn allowed<'a>(offered: &'a [Tool<'a>], names: &[&str]) -> Result<Vec<&'a Tool<'a>>, ApiError> {
+pub(super) fn allowed<'a>(offered: &[Tool<'a>], names: &[&str]) -> Result<Vec<Tool<'a>>, ApiError> {
     let unknown = names.iter().find(|name| !offered.iter().any(|tool| tool.name == **name));
     let error = |message: String| Err(ApiError::bad_request(message).param("tool_choice"));
     match unknown {
@@ -115,7 +115,11 @@ pub(super) fn allowed<'a>(offered: &'a [Tool<'a>], names: &[&str]) -> Result<Vec
         None if offered.is_empty() => {
             error("tool_choice requires a call, but tools contains no function".to_owned())
         }
-        None => Ok(offered.iter().filter(|tool| names.is_empty() || names.contains(&tool.name)).collect()),
+        None => Ok(offered
+            .iter()
+            .filter(|tool| names.is_empty() || names.contains(&tool.name))
+            .copied()
+            .collect()),
     }
 }
 

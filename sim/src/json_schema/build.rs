@@ -11,9 +11,9 @@ const MAX_LENGTH: usize = 10_000;
 /// Deepest nesting of values, references and combined schemas.
 const MAX_DEPTH: usize = 200;
 
-/// Limits of one attempt to build a value.
+/// AttemptLimits of one attempt to build a value.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Limits {
+pub(super) struct AttemptLimits {
     /// Number of times that a `$ref` may occur again within itself.
     recursion: usize,
     /// Whether optional properties and items are included.
@@ -22,7 +22,7 @@ pub(super) struct Limits {
     steps: usize,
 }
 
-impl Limits {
+impl AttemptLimits {
     /// Attempts in order. The later ones are for schemas that are recursive or large.
     pub(super) const ATTEMPTS: [Self; 3] = [
         Self { recursion: 0, optional: true, steps: 3_000 },
@@ -34,7 +34,7 @@ impl Limits {
 pub(super) struct Builder<'a> {
     root: &'a Value,
     checker: Checker<'a>,
-    limits: Limits,
+    limits: AttemptLimits,
     /// The references that lead to the current schema.
     references: Vec<String>,
     depth: usize,
@@ -44,7 +44,7 @@ pub(super) struct Builder<'a> {
 }
 
 impl<'a> Builder<'a> {
-    pub(super) fn new(root: &'a Value, limits: Limits) -> Self {
+    pub(super) fn new(root: &'a Value, limits: AttemptLimits) -> Self {
         Self { root, checker: Checker::new(root), limits, references: Vec::new(), depth: 0, variant: 0 }
     }
 

@@ -15,7 +15,7 @@ mod tests;
 
 use serde_json::{Map, Value};
 
-use self::build::{Builder, Limits};
+use self::build::{AttemptLimits, Builder};
 use self::check::Checker;
 
 /// Keywords that are neither generated nor checked.
@@ -34,7 +34,7 @@ const ENDLESS: &str = "the schema has too many parts or alternatives, or refers 
 /// supported.
 pub(crate) fn instance(schema: &Value) -> Result<Value, String> {
     let mut reason = String::new();
-    for limits in Limits::ATTEMPTS {
+    for limits in AttemptLimits::ATTEMPTS {
         let checked = Builder::new(schema, limits).value().and_then(|value| {
             let checker = Checker::new(schema);
             checker.check(schema, &value)?;
