@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 from tidegate import _native
 from tidegate._event_loop import run_native
 from tidegate._explain import Explanation
+from tidegate._litellm import LiteLLMRoute, route_litellm
 from tidegate._map import Map
 from tidegate._target_slot import TargetSlot
 from tidegate._tool import Tool
@@ -114,10 +115,10 @@ class Gate:
         """Returns a copy of an SDK client whose requests go through this gate.
 
         Supported are the synchronous and asynchronous clients of `openai` (2.x, 3.x), `anthropic`,
-        `groq` and `together`, their Azure and other variants, and LangChain's `ChatOpenAI`. The
-        copy keeps your keys, base URL, headers and timeouts. If you passed an `http_client`, the
-        copy also keeps its event hooks, auth, headers, cookies, parameters and redirects. The
-        original client is not changed.
+        `groq` and `together`, their Azure and other variants, LangChain's `ChatOpenAI`, and CrewAI's
+        `LLM` of openai and anthropic. The copy keeps your keys, base URL, headers and timeouts. If
+        you passed an `http_client`, the copy also keeps its event hooks, auth, headers, cookies,
+        parameters and redirects. The original client is not changed.
 
         The gate retries instead of the SDK, so `max_retries` of the copy is 0. If your client has
         another `max_retries` than the SDK's default, the gate makes at most one attempt more than
@@ -290,6 +291,45 @@ class Gate:
 
         """
         return new_transport(self._native, family_or_default(family), asynchronous=True)
+
+    def litellm(self) -> LiteLLMRoute:
+        """Sends the HTTP requests that LiteLLM makes in this process through this gate.
+
+        Covers every provider that LiteLLM calls by HTTP, synchronously and asynchronously, before
+        and after the call: clients that LiteLLM has cached, `litellm.client_session` and
+        `litellm.aclient_session`, and handlers that you pass with `client=`. An SDK client that you
+        pass with `client=` is not covered: wrap it with `wrap`. `docs/guide/clients.md` lists the
+        few providers that LiteLLM does not call by its HTTP clients.
+
+        The gate opens the connections. If you have set LiteLLM's `ssl_verify` or another setting
+        of TLS, addresses or proxies, or given it a transport, LiteLLM opens them, below the gate.
+        LiteLLM's timeouts apply to each attempt, as in `httpx_client`.
+
+        The gate makes all attempts of a call. LiteLLM repeats calls above the gate if you set
+        `num_retries`, and a `Router` does so by default: create it with `num_retries=0`. In mode
+        `observe`, LiteLLM keeps its retries, one of which is not measured: the second attempt after
+        a broken connection. In mode `off`, nothing changes.
+
+        A second call returns the same object. If a second gate calls it, LiteLLM's requests go
+        through that gate until its object is closed.
+
+        Returns:
+            An object whose `close` restores LiteLLM's own clients. It is also a context manager.
+
+        Raises:
+            ImportError: If LiteLLM is not installed.
+            RuntimeError: If the installed LiteLLM lacks what this method replaces. The message
+                names the versions that work.
+            ConfigError: If a proxy variable of the environment cannot be used.
+
+        Example:
+            ```python
+            gate.litellm()
+            answer = litellm.completion(model="mistral/mistral-small", messages=[{"role": "user", "content": "Hello."}])
+            ```
+
+        """
+        return route_litellm(self._native)
 
     def requests_adapter(self, *, adapter: Any = None) -> Any:
         """Returns a transport adapter of `requests` that sends through this gate.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from tidegate._langchain import is_langchain, wrap_clients
+from tidegate import _crewai, _langchain
 from tidegate._transport import SdkRetries, check_transport_name, family_of, wrap_client
 
 if TYPE_CHECKING:
@@ -17,10 +17,17 @@ Client = TypeVar("Client")
 # The maximum number of retries. The retry budget and the deadline end the call before.
 _MOST_RETRIES = 1_000_000
 
+# The models of frameworks that contain SDK clients: how they are recognised and wrapped.
+_MODELS = (
+    (_langchain.is_langchain, _langchain.wrap_clients),
+    (_crewai.is_crewai, _crewai.wrap_clients),
+)
+
 _SUPPORTED_CLIENTS = (
-    "gate.wrap supports the clients of openai, anthropic, groq and together, and LangChain's ChatOpenAI. To any other "
-    "library that accepts an httpx client, pass gate.httpx_client() or gate.httpx_async_client(). For requests, "
-    "aiohttp and boto3, use gate.requests_adapter, gate.aiohttp_session and gate.attach_botocore"
+    "gate.wrap supports the clients of openai, anthropic, groq and together, LangChain's ChatOpenAI, and CrewAI's LLM "
+    "of openai and anthropic. For LiteLLM, call gate.litellm(). To any other library that accepts an httpx client, "
+    "pass gate.httpx_client() or gate.httpx_async_client(). For requests, aiohttp and boto3, use "
+    "gate.requests_adapter, gate.aiohttp_session and gate.attach_botocore"
 )
 
 
@@ -31,9 +38,10 @@ def wrap(gate: _native.Gate, client: Client, transport: TransportName) -> Client
     settings. In mode `off` the copy has the original transport, unless a target is a pool: only the
     gate can resolve the address of a pool.
     """
-    if is_langchain(client):
-        model: Client = wrap_clients(client, lambda held: wrap(gate, held, transport))
-        return model
+    for is_model, wrap_clients in _MODELS:
+        if is_model(client):
+            model: Client = wrap_clients(client, lambda held: wrap(gate, held, transport))
+            return model
     sdk: Any = client
     http = getattr(sdk, "_client", None)
     family = family_of(http)

@@ -124,6 +124,31 @@ def wrap_client(gate: _native.Gate, family: HttpxFamily, client: Any, *, choice:
     return _copy_with_transport(gate, family, client, sdk=sdk, proxies=gate.proxies(family.environment_mounts))
 
 
+def is_gated(client: Any) -> bool:
+    """Returns `True` if the requests of an httpx client go through a gate."""
+    return isinstance(client._transport, (GateTransport, AsyncGateTransport))  # noqa: SLF001
+
+
+def place_below(gate: _native.Gate, family: HttpxFamily, client: Any, *, native: bool) -> Any:
+    """Returns a shallow copy of an httpx client of a library that retries by itself.
+
+    The requests of the copy go through the gate. The retries of the library are not switched off:
+    for failures, see `Gate.httpx_client`. Closing the copy closes the transports of `client`.
+
+    Args:
+        gate: The native gate.
+        family: The package of the client.
+        client: The client, which is not changed.
+        native: Whether the gate opens the connections, with the proxies and authorities of the
+            environment. Otherwise, and if these authorities have changed, the transports of
+            `client` do.
+
+    """
+    if native and authorities_difference(gate, trust_env=True) is None:
+        return _copy_with_transport(gate, family, client, sdk=None, proxies=gate.proxies(family.environment_mounts))
+    return _keep_transport(gate, family, copy.copy(client), sdk=None, owned=True)
+
+
 def check_transport_name(choice: str) -> TransportName:
     """Returns `choice` if it is a transport name.
 
