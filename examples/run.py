@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from bedrock_server import bedrock_server
 from failing_server import failing_server
+from ollama_server import ollama_server
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -74,6 +75,8 @@ RUNS_IN = {
     "batch_map.py": EITHER,
     "boto3_bedrock.py": MORE,
     "budgets.py": EITHER,
+    "crewai_crew.py": MORE_OPENAI_2,
+    "dspy_program.py": MORE_OPENAI_2,
     "find_the_cap.py": EITHER,
     "google_genai_client.py": OPENAI_3,
     "groq_chat.py": MORE,
@@ -87,6 +90,7 @@ RUNS_IN = {
     "llama_index_chat.py": OPENAI_2,
     "mem0_memory.py": MORE,
     "mistral_chat.py": MORE,
+    "ollama_chat.py": MORE,
     "one_objective.py": EITHER,
     "openai_agents_runner.py": OPENAI_3,
     "openai_async.py": EITHER,
@@ -121,6 +125,18 @@ class Run(NamedTuple):
         return Path(self.command[-1]).name
 
 
+class Servers(NamedTuple):
+    """URLs of the servers that the examples call.
+
+    `base_url` ends with `/v1` and serves the APIs that the simulator speaks. `ollama` serves ollama's
+    own API, and `bedrock` that of Amazon Bedrock.
+    """
+
+    base_url: str
+    ollama: str
+    bedrock: str
+
+
 class Outcome(NamedTuple):
     """The result of running one example: whether it passed, and lines of its output to print."""
 
@@ -144,8 +160,10 @@ def main() -> int:
     programs += [Run(Path(path).name, [str(Path(path).absolute())]) for path in args.programs]
     calling = [run for run in runs + programs if run.file not in NO_CALLS]
     with ThreadPoolExecutor(PARALLEL) as pool:
-        with simulator(args.tidegate) as base_url:
-            outcomes = [reported(outcome) for outcome in pool.map(lambda run: passes(run, base_url), runs + programs)]
+        with simulator(args.tidegate) as base_url, ollama_server() as ollama, bedrock_server() as bedrock:
+            servers = Servers(base_url, ollama, bedrock)
+            results = pool.map(lambda run: passes(run, servers), runs + programs)
+            outcomes = [reported(outcome) for outcome in results]
         print("with every call failing:")
         outcomes += [reported(outcome) for outcome in pool.map(fails_within_limits, calling)]
     return 0 if all(outcome.passed for outcome in outcomes) else 1
@@ -187,16 +205,14 @@ def simulator(tidegate: str) -> Iterator[str]:
         Path(config.name).unlink()
 
 
-def run_once(run: Run, base_url: str, bedrock_url: str) -> subprocess.CompletedProcess[str]:
-    """Runs one example to its end against the server at `base_url`.
-
-    Calls of Amazon Bedrock go to the server at `bedrock_url`.
+def run_once(run: Run, servers: Servers) -> subprocess.CompletedProcess[str]:
+    """Runs one example to its end against these servers.
 
     Returns the completed process, with its exit status and its output.
 
     The example runs in the directory `/`, because it must not depend on the current directory.
     """
-    origin = base_url.removesuffix("/v1")
+    base_url, origin = servers.base_url, servers.base_url.removesuffix("/v1")
     environment = {
         **os.environ,
         "OPENAI_BASE_URL": base_url,
@@ -206,6 +222,8 @@ def run_once(run: Run, base_url: str, bedrock_url: str) -> subprocess.CompletedP
         "ANTHROPIC_API_KEY": "sk-ant-none",
         "GOOGLE_GEMINI_BASE_URL": origin,
         "GEMINI_API_KEY": "none",
+        "GEMINI_API_BASE": f"{origin}/v1beta",
+        "HOSTED_VLLM_API_BASE": base_url,
         # Groq's client appends its own path, /openai/v1/chat/completions, here to the query.
         "GROQ_BASE_URL": f"{base_url}/chat/completions?path=",
         "GROQ_API_KEY": "none",
@@ -215,12 +233,15 @@ def run_once(run: Run, base_url: str, bedrock_url: str) -> subprocess.CompletedP
         "MISTRAL_API_KEY": "none",
         "TOGETHER_BASE_URL": origin,
         "TOGETHER_API_KEY": "none",
-        "AWS_ENDPOINT_URL_BEDROCK_RUNTIME": bedrock_url,
+        "AWS_ENDPOINT_URL_BEDROCK_RUNTIME": servers.bedrock,
         "AWS_ACCESS_KEY_ID": "none",
         "AWS_SECRET_ACCESS_KEY": "none",
         "AWS_DEFAULT_REGION": "us-east-1",
         # Where mem0 writes as it is imported, which is otherwise the home directory.
         "MEM0_DIR": str(HERE.parent.absolute() / "out" / "mem0"),
+        "OLLAMA_HOST": servers.ollama,
+        "CREWAI_DISABLE_TELEMETRY": "true",
+        "OTEL_SDK_DISABLED": "true",
         "PYTHONPATH": str(LOOPBACK),
         "NODE_OPTIONS": f"--require={LOOPBACK / 'loopback.cjs'}",
         # LiteLLM looks up prices on the network as it is imported, unless told not to.
@@ -231,10 +252,9 @@ def run_once(run: Run, base_url: str, bedrock_url: str) -> subprocess.CompletedP
     )
 
 
-def passes(run: Run, base_url: str) -> Outcome:
-    """Runs one example against the simulator. The outcome is passed if the exit status is 0."""
-    with bedrock_server() as bedrock_url:
-        done = run_once(run, base_url, bedrock_url)
+def passes(run: Run, servers: Servers) -> Outcome:
+    """Runs one example against servers that work. The outcome is passed if the exit status is 0."""
+    done = run_once(run, servers)
     output = [line for line in (done.stdout + done.stderr).splitlines() if line]
     passed = done.returncode == 0
     return Outcome(run, passed, output[-2:] if passed else output)
@@ -247,7 +267,7 @@ def fails_within_limits(run: Run) -> Outcome:
     machine), and if the largest number of attempts of a call is the expected one.
     """
     with failing_server() as (url, attempts):
-        done = run_once(run, f"{url}/v1", url)
+        done = run_once(run, Servers(f"{url}/v1", url, url))
     most = max(attempts.values(), default=0)
     passed = done.returncode not in {0, NOT_LOOPBACK} and most in ATTEMPTS_OF.get(run.file, ATTEMPTS)
     output = f"exit status {done.returncode}, at most {most} attempts of a call"

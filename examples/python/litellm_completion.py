@@ -1,8 +1,7 @@
-"""LiteLLM with every provider that it calls through OpenAI's SDK.
+"""LiteLLM with several providers: one line sends all its HTTP requests through the gate.
 
 Do not set `num_retries`, and set it to 0 for a Router, because LiteLLM would repeat the gate's
-attempts. LiteLLM's clients of other providers (`anthropic/`, `gemini/`, `bedrock/`) accept no
-transport and bypass the gate.
+attempts. For `hosted_vllm/`, set `HOSTED_VLLM_API_BASE` to the URL of the server.
 """
 
 import asyncio
@@ -12,21 +11,36 @@ import litellm
 import tidegate
 
 gate = tidegate.Gate()
-litellm.client_session = gate.httpx_client(family="httpx")
-litellm.aclient_session = gate.httpx_async_client(family="httpx")
+gate.litellm()
 
-question = [{"role": "user", "content": "What is a storm surge?"}]
-answer = litellm.completion(model="openai/gpt-4o-mini", messages=question, max_tokens=16)
-print(answer.choices[0].message.content)
-
-
-async def main() -> None:
-    """Streams one answer, and prints it."""
-    asked = [{"role": "user", "content": "And a meteotsunami?"}]
-    stream = await litellm.acompletion(model="openai/gpt-4o-mini", messages=asked, max_tokens=16, stream=True)
-    async for chunk in stream:
-        print(chunk.choices[0].delta.content or "", end="")
-    print()
+MODELS = [
+    "openai/gpt-4o-mini",
+    "hosted_vllm/gpt-4o-mini",
+    "anthropic/claude-haiku-4-5",
+    "gemini/gemini-2.5-flash",
+]
 
 
-asyncio.run(main())
+def ask(model: str) -> None:
+    """Asks one question, and prints the answer."""
+    question = [{"role": "user", "content": "What is a storm surge?"}]
+    answer = litellm.completion(model=model, messages=question, max_tokens=16)
+    print(f"{model}: {answer.choices[0].message.content}")
+
+
+async def stream(model: str) -> None:
+    """Streams one answer, and prints its number of chunks."""
+    question = [{"role": "user", "content": "And a meteotsunami?"}]
+    chunks = await litellm.acompletion(model=model, messages=question, max_tokens=16, stream=True)
+    print(f"{model}: {len([chunk async for chunk in chunks])} chunks")
+
+
+async def stream_all() -> None:
+    """Streams one answer of each model, all at once."""
+    await asyncio.gather(*map(stream, MODELS))
+
+
+for model in MODELS:
+    ask(model)
+asyncio.run(stream_all())
+print(f"{len(gate.calls())} calls went through the gate")
