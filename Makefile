@@ -251,10 +251,10 @@ bench-python-cap: $(FRAMEWORKS2)/.wheel
 	@$(call MEASURE,$(FRAMEWORKS2)/bin/python bench/python/cap.py,python-cap)
 
 bench-frameworks: export LITELLM_LOCAL_MODEL_COST_MAP := True
-bench-frameworks: $(addsuffix /.wheel,$(FRAMEWORKS) $(FRAMEWORKS2) $(MORE) $(OUT)/node) $(NODE_EXAMPLES) \
+bench-frameworks: $(addsuffix /.wheel,$(FRAMEWORKS) $(FRAMEWORKS2) $(MORE) $(MORE2) $(OUT)/node) $(NODE_EXAMPLES) \
     $(NODE_FRAMEWORKS)
 	@$(call MEASURE,$(PYTHON) bench/python/frameworks.py $(FRAMEWORKS)/bin/python \
-	    $(FRAMEWORKS2)/bin/python $(MORE)/bin/python node,frameworks)
+	    $(FRAMEWORKS2)/bin/python $(MORE)/bin/python $(MORE2)/bin/python node,frameworks)
 
 # Takes about 15 minutes, because aiperf restarts its services for each probe.
 bench-sweep-peer: $(AIPERF)/.ready cli

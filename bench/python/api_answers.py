@@ -11,10 +11,12 @@ TEXT = "hello there"
 
 
 def api_of(path: str) -> str:
-    """Returns the API of a path: `responses`, `messages`, `bedrock`, `gemini` or `chat`."""
+    """Returns the API of a path: `responses`, `messages`, `bedrock`, `gemini`, `ollama` or `chat`."""
     path = path.partition("?")[0]
     if path.endswith(("/converse", "/converse-stream")):
         return "bedrock"
+    if path.endswith("/api/chat"):
+        return "ollama"
     if path.endswith("/responses"):
         return "responses"
     if path.endswith("/messages"):
@@ -24,7 +26,8 @@ def api_of(path: str) -> str:
 
 def stream_type(api: str) -> bytes:
     """Returns the content type of streams."""
-    return b"application/vnd.amazon.eventstream" if api == "bedrock" else b"text/event-stream"
+    types = {"bedrock": b"application/vnd.amazon.eventstream", "ollama": b"application/x-ndjson"}
+    return types.get(api, b"text/event-stream")
 
 
 def whole(api: str) -> Any:
@@ -57,8 +60,11 @@ def whole(api: str) -> Any:
             **_candidates(finishReason="STOP"),
             "usageMetadata": {"promptTokenCount": 9, "candidatesTokenCount": 2, "totalTokenCount": 11},
         }
+    if api == "ollama":
+        return {**_line(done=True), "done_reason": "stop", "prompt_eval_count": 9, "eval_count": 2}
     return {
         **_completion("chat.completion"),
+        "service_tier": "default",
         "choices": [{"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": TEXT}}],
         "usage": {"prompt_tokens": 9, "completion_tokens": 2, "total_tokens": 11},
     }
@@ -89,6 +95,8 @@ def opening(api: str) -> bytes:
         return _aws_event("contentBlockDelta", {"contentBlockIndex": 0, "delta": {"text": TEXT}})
     if api == "gemini":
         return _event(_candidates())
+    if api == "ollama":
+        return json.dumps(_line(done=False)).encode() + b"\n"
     delta = {"index": 0, "delta": {"role": "assistant", "content": TEXT}, "finish_reason": None}
     return _event({**_completion("chat.completion.chunk"), "choices": [delta]})
 
@@ -103,6 +111,8 @@ def error(api: str, status: int) -> Any:
         return {"message": message}
     if api == "gemini":
         return {"error": {"code": status, "message": message, "status": "UNAVAILABLE"}}
+    if api == "ollama":
+        return {"error": message}
     return {"error": {"message": message, "type": "server_error", "param": None, "code": None}}
 
 
@@ -112,6 +122,11 @@ def _completion(kind: str) -> dict[str, Any]:
 
 def _message() -> dict[str, Any]:
     return {"id": "msg_1", "type": "message", "role": "assistant", "model": "small", "stop_sequence": None}
+
+
+def _line(*, done: bool) -> dict[str, Any]:
+    message = {"role": "assistant", "content": TEXT}
+    return {"model": "small", "created_at": "2026-01-01T00:00:00Z", "message": message, "done": done}
 
 
 def _candidates(**more: Any) -> dict[str, Any]:

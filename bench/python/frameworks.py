@@ -8,7 +8,7 @@ and mid-stream, and three calls in an event loop each (not in Node, which has on
 any program that prints the lines that `framework_probe.py` describes. Prints one JSON object as its
 last line.
 
-    python frameworks.py PYTHON_WITH_OPENAI_3 PYTHON_WITH_OPENAI_2 PYTHON_WITH_MORE NODE
+    python frameworks.py OPENAI_3 OPENAI_2 MORE MORE_OPENAI_2 NODE
 """
 
 from __future__ import annotations
@@ -84,12 +84,17 @@ def bars(rows: Rows) -> list[dict[str, Any]]:
 
 def main() -> None:
     """Runs the probes of the Python environments and of Node in turn, and prints the result."""
-    openai_3, openai_2, more, node = sys.argv[1:]
+    openai_3, openai_2, more, more_openai_2, node = sys.argv[1:]
     script = str(Path(__file__).with_name("framework_probe.py"))
-    rows = probe(openai_3, script, "clients_of_openai3_environment")
-    rows += probe(openai_2, script, "clients_of_openai2_environment")
-    rows += probe(more, script, "clients_of_more_environment")
-    rows += probe(more, script, "clients_http_libraries")
+    clients = [
+        (openai_3, "clients_of_openai3_environment"),
+        (openai_2, "clients_of_openai2_environment"),
+        (more, "clients_of_more_environment"),
+        (more, "clients_http_libraries"),
+        (more, "clients_ollama"),
+        (more_openai_2, "clients_litellm"),
+    ]
+    rows = [row for python, module in clients for row in probe(python, script, module)]
     rows += probe(node, "--expose-gc", str(Path(__file__).parents[1] / "node" / "framework_probe.mjs"))
     note(f"{len(rows)} rows")
     report("frameworks", figures(rows, "ours"), {"stock": figures(rows, "stock")}, bars(rows))
