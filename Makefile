@@ -54,8 +54,8 @@ BENCH_NODE := node node-abort node-memory
 BENCH_PYTHON := python python-cap python-cooldown python-cancel frameworks python-memory sweep-peer run
 BENCH := $(BENCH_RUST) $(BENCH_PYTHON) $(BENCH_NODE)
 
-.PHONY: help demo test test-frameworks lint parts advisories bench results docs docs-reference node setup lock fuzz properties \
-    format clean \
+.PHONY: help demo test test-frameworks lint parts advisories bench results docs docs-reference node setup lock fuzz \
+    properties format clean \
     $(filter-out --,$(LINT) $(TEST)) \
     need-cargo need-python need-node cli $(addprefix bench-,$(BENCH))
 
