@@ -180,6 +180,68 @@ async def test_exception_of_a_custom_transport_is_raised_unchanged(name: str, up
     assert gate.snapshot()["active"] == 0
 
 
+@pytest.mark.parametrize("fatal", [KeyboardInterrupt, SystemExit])
+async def test_fatal_exception_of_a_custom_transport_is_raised_in_the_caller(
+    name: str, fatal: type[BaseException], gate: tidegate.Gate
+) -> None:
+    family = module(name)
+
+    class Fatal(family.AsyncByteStream, family.SyncByteStream):  # type: ignore[misc, name-defined]
+        def __iter__(self) -> Any:
+            yield b"{"
+            raise fatal
+
+        async def __aiter__(self) -> Any:
+            yield b"{"
+            raise fatal
+
+    def fail(request: Any) -> Any:
+        if request.url.path == "/head":
+            raise fatal
+        return family.Response(200, stream=Fatal())
+
+    mock = family.MockTransport(fail)
+    async with gate.httpx_async_client(family=name, transport=mock) as http:
+        for path in ("head", "body"):
+            with pytest.raises(fatal):
+                await http.post(f"http://127.0.0.1/{path}", headers={"x-stainless-lang": "python"})
+    with gate.httpx_client(family=name, transport=mock) as sync:
+        for path in ("head", "body"):
+            with pytest.raises(fatal):
+                sync.post(f"http://127.0.0.1/{path}", headers={"x-stainless-lang": "python"})
+    assert gate.snapshot()["active"] == 0
+
+
+async def test_owned_custom_transport_is_entered_and_exited(name: str, gate: tidegate.Gate) -> None:
+    family = module(name)
+    events: list[str] = []
+
+    class Recorded(family.MockTransport):  # type: ignore[misc, name-defined]
+        def __enter__(self) -> Any:
+            events.append("enter")
+            return super().__enter__()
+
+        def __exit__(self, *raised: object) -> None:
+            super().__exit__(*raised)
+            events.append(f"exit {raised[0]}")
+
+        async def __aenter__(self) -> Any:
+            return self.__enter__()
+
+        async def __aexit__(self, *raised: object) -> None:
+            self.__exit__(*raised)
+
+        def close(self) -> None:
+            events.append("close")
+
+    with pytest.raises(ZeroDivisionError), gate.httpx_client(family=name, transport=Recorded(None)):
+        raise ZeroDivisionError
+    with pytest.raises(ZeroDivisionError):
+        async with gate.httpx_async_client(family=name, transport=Recorded(None)):
+            raise ZeroDivisionError
+    assert events == ["enter", "close", "exit <class 'ZeroDivisionError'>"] * 2
+
+
 async def test_truncated_body_raises_the_transports_error(name: str, upstream: Upstream, gate: tidegate.Gate) -> None:
     upstream.handler = truncate(b'{"a": ', 100)
     family = module(name)

@@ -80,6 +80,18 @@ async def test_malformed_requests_are_errors(name: str, gate: tidegate.Gate) -> 
         await http.get("http://127.0.0.1/", headers={"x-a": "line\nbreak"})
 
 
+@pytest.mark.parametrize("url", ["ftp://127.0.0.1/", "//127.0.0.1/"])
+async def test_urls_without_http_raise_the_exception_of_httpx(name: str, url: str, gate: tidegate.Gate) -> None:
+    family = module(name)
+    with pytest.raises(family.UnsupportedProtocol) as stock:
+        family.get(url)
+    with pytest.raises(family.UnsupportedProtocol) as ours:
+        gate.httpx_client(family=name).get(url)
+    with pytest.raises(family.UnsupportedProtocol):
+        await gate.httpx_async_client(family=name).get(url)
+    assert str(ours.value) == str(stock.value)
+
+
 async def test_off_mode_bypasses_the_gate(name: str, upstream: Upstream) -> None:
     gate, httpx = tidegate.Gate(mode="off"), module(name)
     with gate.httpx_client(family=name, verify=False) as http:

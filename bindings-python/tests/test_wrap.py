@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 from typing import Any
 
 import openai
@@ -64,6 +66,38 @@ def test_many_retries_end_at_the_retry_budget(upstream: Upstream) -> None:
     with pytest.raises(openai.InternalServerError):
         ask(gate.wrap(openai.OpenAI(base_url=upstream.url, api_key="k", max_retries=10**12)))
     assert len(upstream.exchanges) == 6
+
+
+@pytest.mark.parametrize("mode", ["enforce", "off"])
+@pytest.mark.parametrize("strict", [True, False])
+@pytest.mark.parametrize(
+    "name", ["openai.OpenAI", "openai.AsyncOpenAI", "anthropic.Anthropic", "anthropic.AsyncAnthropic"]
+)
+def test_strict_validation_of_responses_is_kept(upstream: Upstream, name: str, mode: Any, *, strict: bool) -> None:
+    upstream.handler = answer("not a completion")
+    package, _, kind = name.partition(".")
+    sdk: Any = pytest.importorskip(package)
+    gate = tidegate.Gate(mode=mode)
+    original = getattr(sdk, kind)(base_url=upstream.url, api_key="k", _strict_response_validation=strict)
+    with pytest.raises(sdk.APIResponseValidationError) if strict else contextlib.nullcontext():
+        assert created_by(gate.wrap(gate.wrap(original))) == "not a completion"
+
+
+def created_by(sdk: Any) -> Any:
+    """Returns what one request of an SDK client returns. Closes the client."""
+
+    def create() -> Any:
+        create = sdk.messages.create if hasattr(sdk, "messages") else sdk.chat.completions.create
+        return create(model="small", messages=MESSAGES, max_tokens=1)
+
+    async def create_and_close() -> Any:
+        async with sdk:
+            return await create()
+
+    if hasattr(sdk, "__aenter__"):
+        return asyncio.run(create_and_close())
+    with sdk:
+        return create()
 
 
 class Proxy:

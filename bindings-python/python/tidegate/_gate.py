@@ -190,7 +190,10 @@ class Gate:
                 installed, otherwise `httpx`.
             **kwargs: Arguments of the client class. Default `timeout`: 600 s; its `read` part
                 limits the silence between chunks, and its `pool` part limits the wait for a slot.
-                `transport` may also be `auto`, `keep` or `native`, as in `wrap`.
+                `transport` may also be `auto`, `keep` or `native`, as in `wrap`. The gate's own
+                transport does not use `limits`, the `connect` and `write` parts of `timeout`, and
+                the request extension `trace`: the target's `cap` and the `connect` setting of the
+                configuration apply instead. `transport="keep"` uses them.
 
         Returns:
             The client. Its type is `Any`, because it depends on the installed package.

@@ -212,7 +212,7 @@ class _Family(HttpxFamily):
             self._derived[key] = super().derive(kind, base)
         return self._derived[key]
 
-    def exception(self, error: Error, request: Any) -> Exception:
+    def exception(self, error: Error, request: Any) -> BaseException:
         """Returns the exception for an error of the gate, as in the base class.
 
         LiteLLM repeats a request after two exceptions, with a client that it creates for that. The

@@ -52,13 +52,22 @@ def wrap(gate: _native.Gate, client: Client, transport: TransportName) -> Client
         raise TypeError(f"cannot wrap {type(client).__module__}.{type(client).__name__}: {_SUPPORTED_CLIENTS}{inside}")
     choice = check_transport_name(transport)
     if gate.can_bypass:
-        untouched: Client = sdk.with_options()
+        untouched: Client = _copy_of(sdk)
         return untouched
     http_client = wrap_client(gate, family, http, choice=choice, sdk=_retries_of(sdk))
     # Only one layer may retry: attempts of nested retry loops multiply.
     retries = {"max_retries": 0} if gate.mode == "enforce" else {}
-    wrapped: Client = sdk.with_options(http_client=http_client, **retries)
+    wrapped: Client = _copy_of(sdk, http_client=http_client, **retries)
     return wrapped
+
+
+def _copy_of(sdk: Any, **changes: Any) -> Any:
+    """Returns a copy of an SDK client with changed options."""
+    copied = sdk.with_options(**changes)
+    # The SDKs do not copy this setting.
+    if getattr(sdk, "_strict_response_validation", False):
+        copied._strict_response_validation = True  # noqa: SLF001
+    return copied
 
 
 def _retries_of(sdk: Any) -> SdkRetries:

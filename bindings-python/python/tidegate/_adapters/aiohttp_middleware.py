@@ -26,7 +26,7 @@ from tidegate._errors import Error
 from tidegate._event_loop import cancel_call, current_port
 from tidegate._native import Reply
 from tidegate._transport.base import call_arguments
-from tidegate._transport.custom_async import exchange_task_factory
+from tidegate._transport.custom_async import exchange_task_factory, raise_fatal
 from tidegate._transport.custom_transport import ExchangeResponse
 from tidegate._transport.httpx_family import is_refused
 
@@ -114,7 +114,8 @@ class GateMiddleware:
         port, body = current_port(), await _buffered_body(request)
         headers = [(name.encode(), value.encode("utf-8", "surrogateescape")) for name, value in request.headers.items()]
         arguments = call_arguments(request.method, str(request.url), headers, body, read=None)
-        factory = exchange_task_factory(_Sender(handler, request, body))
+        fatal: list[BaseException] = []
+        factory = exchange_task_factory(_Sender(handler, request, body), fatal)
         try:
             future, number = self._gate.send_custom(port, factory, *arguments)
         except Error as error:
@@ -124,6 +125,7 @@ class GateMiddleware:
         except BaseException:
             cancel_call(port, future, number)
             raise
+        raise_fatal(fatal, reply)
         if type(reply) is not Reply:
             raise self._not_repeated(_exception(reply), request)
         return await _response(reply, port, request)
@@ -174,7 +176,7 @@ class _Sender:
         extensions = {"version": response.version, "reason": response.reason, "headers": response.raw_headers}
         return ExchangeResponse(response.status, _decoded_headers(response, made), extensions, _Body(response))
 
-    def error_kind(self, error: Exception, *, begun: bool) -> str:
+    def error_kind(self, error: BaseException, *, begun: bool) -> str:
         """Returns the gate's failure kind for an exception. See `HttpxFamily.error_kind`."""
         if not begun and is_refused(error):
             return "refused"

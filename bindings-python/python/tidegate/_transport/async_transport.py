@@ -12,7 +12,7 @@ from tidegate._errors import Error
 from tidegate._event_loop import cancel_call, current_port, running_loop
 from tidegate._native import Reply, Upload
 from tidegate._transport.base import TransportBase
-from tidegate._transport.custom_async import AsyncHttpxSender, exchange_task_factory
+from tidegate._transport.custom_async import AsyncHttpxSender, exchange_task_factory, raise_fatal
 from tidegate._transport.uploads import await_response, feed, fits_in_memory
 
 if TYPE_CHECKING:
@@ -43,11 +43,12 @@ class AsyncGateTransport(TransportBase):
                 body = Upload()
                 feeding = running_loop().create_task(feed(body, request.stream))
         arguments = self._arguments(request, body)
+        fatal: list[BaseException] = []
         try:
             if self.custom is None:
                 future, number = self._gate.send(port, *arguments)
             else:
-                factory = exchange_task_factory(AsyncHttpxSender(self.custom, request, family))
+                factory = exchange_task_factory(AsyncHttpxSender(self.custom, request, family), fatal)
                 future, number = self._gate.send_custom(port, factory, *arguments)
         except Error as error:
             raise family.exception(error, request) from error
@@ -56,6 +57,7 @@ class AsyncGateTransport(TransportBase):
         except BaseException:
             cancel_call(port, future, number)
             raise
+        raise_fatal(fatal, reply)
         if type(reply) is not Reply:
             if feeding is not None:
                 feeding.cancel()
@@ -72,8 +74,10 @@ class AsyncGateTransport(TransportBase):
             await self.custom.client.__aenter__()
         return self
 
-    async def __aexit__(self, *_: object) -> None:
-        await self.aclose()
+    async def __aexit__(self, *raised: object) -> None:
+        """Exits the httpx client whose transports open the connections, if this object owns it."""
+        if self.custom is not None and self.custom.owned:
+            await self.custom.client.__aexit__(*raised)
 
     async def aclose(self) -> None:
         """Closes the httpx client whose transports open the connections, if this object owns it.

@@ -75,9 +75,7 @@ def new_client(gate: _native.Gate, family: HttpxFamily, kwargs: dict[str, Any], 
     if own or choice == "keep":
         return _keep_transport(gate, family, make(**kwargs), sdk=None, owned=True)
     settings = {name: value for name, value in kwargs.items() if name not in _TRANSPORT_ARGUMENTS}
-    proxies = gate.proxies(family.environment_mounts)
-    over = _new_transport(gate, family, asynchronous=asynchronous, sdk=None, proxies=proxies)
-    return make(transport=over, **settings)
+    return make(transport=new_transport(gate, family, asynchronous=asynchronous), **settings)
 
 
 def new_transport(gate: _native.Gate, family: HttpxFamily, *, asynchronous: bool) -> Any:

@@ -6,14 +6,15 @@ caller's event loop.
 
 from __future__ import annotations
 
+import asyncio
 import contextvars
 from typing import TYPE_CHECKING, Any, Protocol
 
 from tidegate._event_loop import run_native, running_loop
+from tidegate._native import Reply
 from tidegate._transport.custom_transport import ExchangeResponse, UploadStreamBase, attempt_request
 
 if TYPE_CHECKING:
-    import asyncio
     from collections.abc import AsyncIterator, Callable
 
     from tidegate._native import Exchange
@@ -28,7 +29,7 @@ class AsyncSender(Protocol):
         """Sends one attempt, and returns its response when the head has arrived."""
         ...
 
-    def error_kind(self, error: Exception, *, begun: bool) -> str:
+    def error_kind(self, error: BaseException, *, begun: bool) -> str:
         """Returns the gate's failure kind for an exception. See `HttpxFamily.error_kind`."""
         ...
 
@@ -50,26 +51,27 @@ class AsyncHttpxSender:
         response = await self._custom.for_request(made).handle_async_request(made)
         return ExchangeResponse(response.status_code, response.headers.raw, response.extensions, response.stream)
 
-    def error_kind(self, error: Exception, *, begun: bool) -> str:
+    def error_kind(self, error: BaseException, *, begun: bool) -> str:
         """Returns the gate's failure kind for an exception. See `HttpxFamily.error_kind`."""
         return self._family.error_kind(error, begun=begun)
 
 
-def exchange_task_factory(sender: AsyncSender) -> Callable[[Exchange], asyncio.Task[None]]:
+def exchange_task_factory(sender: AsyncSender, fatal: list[BaseException]) -> Callable[[Exchange], asyncio.Task[None]]:
     """Returns a function that starts the task of one exchange.
 
     The task runs on the current event loop and in the caller's contextvars context, which tracing
-    libraries need.
+    libraries need. If the transport raises a fatal exception, such as `KeyboardInterrupt`, the task
+    appends the exception to `fatal`, and the caller raises it.
     """
     loop, context = running_loop(), contextvars.copy_context()
 
     def serve(exchange: Exchange) -> asyncio.Task[None]:
-        return context.run(loop.create_task, _run_exchange(sender, exchange))
+        return context.run(loop.create_task, _run_exchange(sender, exchange, fatal))
 
     return serve
 
 
-async def _run_exchange(sender: AsyncSender, exchange: Exchange) -> None:
+async def _run_exchange(sender: AsyncSender, exchange: Exchange, fatal: list[BaseException]) -> None:
     """Sends one attempt, and passes its response to the gate.
 
     The gate cancels the task if the attempt is no longer needed.
@@ -82,12 +84,33 @@ async def _run_exchange(sender: AsyncSender, exchange: Exchange) -> None:
             whole = await _forward_response(response, exchange)
         finally:
             await response.stream.aclose()
-    except Exception as error:  # noqa: BLE001 - the caller gets any exception of its transport
+    except BaseException as error:
+        if not isinstance(error, Exception):
+            if _is_cancellation(error):
+                raise
+            # Raised here, it would end the event loop before the caller could handle it.
+            fatal.append(error)
         exchange.fail(sender.error_kind(error, begun=begun), error)
         return
     # The end releases the slot, so the transport must have finished.
     if whole:
         exchange.end()
+
+
+def _is_cancellation(error: BaseException) -> bool:
+    # trio.Cancelled is recognised by name, so that trio is not imported.
+    return isinstance(error, (asyncio.CancelledError, GeneratorExit)) or type(error).__name__ == "Cancelled"
+
+
+def raise_fatal(fatal: list[BaseException], reply: Any) -> None:
+    """Raises the fatal exception of an exchange, if there is one, instead of returning its reply.
+
+    Below an SDK, the gate turns failures into responses, which would hide the exception.
+    """
+    if fatal:
+        if isinstance(reply, Reply):
+            reply.close()
+        raise fatal[0]
 
 
 async def _forward_response(response: ExchangeResponse, exchange: Exchange) -> bool:

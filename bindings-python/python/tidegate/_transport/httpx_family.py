@@ -208,23 +208,25 @@ class HttpxFamily:
         self._default_tls = environment, default
         return tls_settings.differences(context, default)
 
-    def exception(self, error: Error, request: Any) -> Exception:
+    def exception(self, error: Error, request: Any) -> BaseException:
         """Returns the exception that users of this package expect for an error of the gate.
 
         The error becomes the cause of the exception. An exception of the client's own transport is
         returned unchanged, and so is an error without a counterpart in httpx.
         """
         original = error.__cause__
-        if isinstance(original, Exception):
+        if original is not None:
             return original
-        name = _EXCEPTION_NAMES.get(error.kind)
+        name, text = _EXCEPTION_NAMES.get(error.kind), str(error)
         if name is None:
             return error
-        raised: Exception = getattr(self.module, name)(str(error), request=request)
+        if error.kind == "request" and request.url.scheme not in ("http", "https"):
+            name, text = "UnsupportedProtocol", _unsupported_protocol(request.url.scheme)
+        raised: Exception = getattr(self.module, name)(text, request=request)
         raised.__cause__ = error
         return raised
 
-    def error_kind(self, error: Exception, *, begun: bool) -> str:
+    def error_kind(self, error: BaseException, *, begun: bool) -> str:
         """Returns the gate's failure kind for an exception from a client's own transport.
 
         Args:
@@ -248,6 +250,13 @@ class HttpxFamily:
         if isinstance(error, OSError):
             return "refused" if isinstance(error, ConnectionRefusedError) else "transport"
         return "request"
+
+
+def _unsupported_protocol(scheme: str) -> str:
+    """Returns httpx's message about a URL whose scheme is not HTTP, or that has none."""
+    if not scheme:
+        return "Request URL is missing an 'http://' or 'https://' protocol."
+    return f"Request URL has an unsupported protocol '{scheme}://'."
 
 
 def _backend_of(transport: Any) -> type:

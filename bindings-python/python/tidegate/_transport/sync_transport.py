@@ -73,8 +73,10 @@ class GateTransport(TransportBase):
             self.custom.client.__enter__()
         return self
 
-    def __exit__(self, *_: object) -> None:
-        self.close()
+    def __exit__(self, *raised: object) -> None:
+        """Exits the httpx client whose transports open the connections, if this object owns it."""
+        if self.custom is not None and self.custom.owned:
+            self.custom.client.__exit__(*raised)
 
     def close(self) -> None:
         """Closes the httpx client whose transports open the connections, if this object owns it.
