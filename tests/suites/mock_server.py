@@ -1,6 +1,6 @@
 """Runs the mock server that the SDKs' own test suites need.
 
-The server answers as the API's specification says, on the port that the suites expect.
+The server answers as the API's specification says.
 """
 
 from __future__ import annotations
@@ -16,23 +16,32 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 PORT = 4010
-_SPECIFICATION = "api_reference/openapi.transformed.yml"
+SPECIFICATION = "api_reference/openapi.transformed.yml"
 _FORMATS = [f"--validator-{part}-{kind}-format=brackets" for part in ("query", "form") for kind in ("array", "object")]
 
 
 @contextmanager
-def serving(checkout: Path, place: Path, node: str | Path = "node") -> Iterator[None]:
-    """Runs the mock server during a `with` block, with the API specification of the checkout.
+def serving(
+    checkout: Path,
+    place: Path,
+    node: str | Path = "node",
+    *,
+    port: int = PORT,
+    specification: str | Path = SPECIFICATION,
+) -> Iterator[str]:
+    """Runs the mock server during a `with` block, and yields its URL.
 
     `place` is the folder in which the server (`@stdy/cli`) is installed and writes its log. `node`
-    is the command that runs it.
+    is the command that runs it. The path of the `specification` is relative to the checkout. By
+    default, the server listens on the port that the suites expect.
     """
-    command = [node, place / "node_modules/.bin/steady", "--host", "127.0.0.1", "-p", str(PORT)]
+    command = [node, place / "node_modules/.bin/steady", "--host", "127.0.0.1", "-p", str(port)]
     with (place / "mock.log").open("w") as log:
-        server = subprocess.Popen([*command, *_FORMATS, _SPECIFICATION], cwd=checkout, stdout=log, stderr=log)
+        server = subprocess.Popen([*command, *_FORMATS, specification], cwd=checkout, stdout=log, stderr=log)
+    url = f"http://127.0.0.1:{port}"
     try:
-        _await(f"http://127.0.0.1:{PORT}/_x-steady/health", server)
-        yield
+        _await(f"{url}/_x-steady/health", server)
+        yield url
     finally:
         server.terminate()
         server.wait(30)

@@ -72,10 +72,12 @@ def read_json(path: Path) -> dict[str, Verdict]:
     return verdicts
 
 
-def run_logged(command: list[Any], folder: Path, environment: dict[str, str], log: Path) -> None:
-    """Runs a command in a folder, with its output in the file `log`. Ignores its exit status."""
+def run_logged(command: list[Any], folder: Path, environment: dict[str, str], log: Path) -> int:
+    """Runs a command in a folder, with its output in the file `log`. Returns its exit status."""
     with log.open("w") as output:
-        subprocess.run(command, cwd=folder, env=environment, stdout=output, stderr=output, check=False)
+        return subprocess.run(
+            command, cwd=folder, env=environment, stdout=output, stderr=output, check=False
+        ).returncode
 
 
 def print_totals(title: str, verdicts: dict[str, Verdict], count: Path | None) -> None:

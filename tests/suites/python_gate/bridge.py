@@ -1,4 +1,4 @@
-"""A bridge from the gate's transport to the mocks of openai-python's test suite.
+"""A bridge from the gate's transport to the mocks of respx, or of a copy of it in a test suite.
 
 The mocks patch httpcore, which the gate's own transport does not use. The bridge is a server on
 loopback to which the transport sends each request. The server passes the request that arrived to
@@ -9,18 +9,25 @@ really sent, including retries, and responses pass through the whole transport.
 from __future__ import annotations
 
 import asyncio
+import importlib
 import itertools
+import os
 import threading
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING, Any
 
-import httpx2
-from tests.respx2.mocks import HTTPCoreMocker
-from tests.respx2.models import PassThrough
+try:  # openai-python has a copy of respx, for httpx2.
+    from tests.respx2.mocks import HTTPCoreMocker
+except ImportError:
+    from respx.mocks import HTTPCoreMocker
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterable, Iterator
+
+    import httpx2
+
+_Request: type[httpx2.Request] = importlib.import_module(os.environ["TIDEGATE_SUITE_PACKAGE"]).Request
 
 _NUMBER = "x-suite-exchange"
 _NO_BODY = (204, 304)
@@ -47,9 +54,7 @@ class Exchange:
         headers[_NUMBER] = str(number)
         url = self.request.url.copy_with(scheme="http", host="127.0.0.1", port=port)
         extensions = self.request.extensions
-        return httpx2.Request(
-            self.request.method, url, headers=headers, stream=self.request.stream, extensions=extensions
-        )
+        return _Request(self.request.method, url, headers=headers, stream=self.request.stream, extensions=extensions)
 
     def answer(self, method: str, headers: list[tuple[str, str]], body: bytes) -> tuple[httpx2.Response, list[bytes]]:
         """Passes the request that arrived at the loopback server to the suite's mock.
@@ -57,7 +62,7 @@ class Exchange:
         The arguments are the method, headers and body that arrived. Returns the mock's response,
         and the chunks of its body.
         """
-        arrived = httpx2.Request(
+        arrived = _Request(
             method,
             self.request.url,
             headers=[(name, value) for name, value in headers if name.lower() != _NUMBER],

@@ -1,21 +1,21 @@
-"""A pytest plugin that puts a gate under every httpx2 client of openai-python's test suite.
+"""A pytest plugin that puts a gate under every httpx client of a test suite.
 
-Load it with `-p gate_plugin`. The variable `TIDEGATE_SUITE_RUN` selects one of `RUNS`. At its end, each
-process appends the number of requests that went through a gate to the file that
-`TIDEGATE_SUITE_COUNT` names. Each client has a gate of its own, so that an answer in one test (a
-429 with Retry-After) does not delay the calls of another test.
+Load it with `-p gate_plugin`. The variable `TIDEGATE_SUITE_RUN` selects one of `RUNS`, and
+`TIDEGATE_SUITE_PACKAGE` the package of the clients: `httpx` or `httpx2`. At its end, each process
+appends the number of requests that went through a gate to the file that
+`TIDEGATE_SUITE_COUNT` names. Each client has a gate of its own in each test, so that an answer in
+one test (a 429 with Retry-After, or an outage) does not delay the calls of another test.
 """
 
 from __future__ import annotations
 
 import copy
 import functools
+import importlib
 import itertools
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
-
-import httpx2
 
 import tidegate
 from tidegate._transport import family_of
@@ -23,6 +23,7 @@ from tidegate._transport.clients import _new_transport
 from tidegate._transport.custom_transport import ClientTransports
 
 if TYPE_CHECKING:
+    import httpx2
     import pytest
     from bridge import Bridge
 
@@ -46,16 +47,28 @@ RUNS = {
 
 # Now: tests of the environment clear it.
 _RUN, _COUNT = RUNS[os.environ["TIDEGATE_SUITE_RUN"]], Path(os.environ["TIDEGATE_SUITE_COUNT"])
+_HTTPX = importlib.import_module(os.environ["TIDEGATE_SUITE_PACKAGE"])
 _REQUESTS = itertools.count()
-_PLAIN = (httpx2.HTTPTransport, httpx2.AsyncHTTPTransport)
+_TESTS = itertools.count(1)
+_current_test = 0
+_PLAIN = (_HTTPX.HTTPTransport, _HTTPX.AsyncHTTPTransport)
 
 
 @functools.cache
-def _bridge() -> Bridge:
+def _bridge() -> Bridge | None:
+    """Returns the bridge to the suite's mocks, or None if the suite has no mocks of respx."""
     # Once per worker, and not before the suite's own plug-ins are there.
-    from bridge import Bridge
-
+    try:
+        from bridge import Bridge
+    except ImportError:
+        return None
     return Bridge()
+
+
+def _mocking_bridge() -> Bridge | None:
+    """Returns the bridge if a mock is active that the gate's own transport would bypass."""
+    bridge = None if _RUN.keep else _bridge()
+    return bridge if bridge is not None and bridge.mocking else None
 
 
 class _Pool:
@@ -81,29 +94,40 @@ def _suited(cls: type, *, asynchronous: bool) -> type:
     """
 
     def handle_request(self: Any, request: httpx2.Request) -> httpx2.Response:
-        next(_REQUESTS)
-        if _RUN.keep or not _bridge().mocking:
+        _renew_gate(self)
+        bridge = _mocking_bridge()
+        if bridge is None:
             return cls.handle_request(self, request)
-        with _bridge().turned(request, asynchronous=False) as turned:
+        with bridge.turned(request, asynchronous=False) as turned:
             return cls.handle_request(self, turned)
 
     async def handle_async_request(self: Any, request: httpx2.Request) -> httpx2.Response:
-        next(_REQUESTS)
-        if _RUN.keep or not _bridge().mocking:
+        _renew_gate(self)
+        bridge = _mocking_bridge()
+        if bridge is None:
             return await cls.handle_async_request(self, request)
-        with _bridge().turned(request, asynchronous=True) as turned:
+        with bridge.turned(request, asynchronous=True) as turned:
             return await cls.handle_async_request(self, turned)
 
     handle = handle_async_request if asynchronous else handle_request
-    # The tests of leaks ask where the class comes from.
-    return type(cls.__name__, (cls,), {handle.__name__: handle, "__module__": "httpx2"})
+    # The tests of leaks ask where the class comes from, and whether it is a default one.
+    bases = cls, _HTTPX.AsyncHTTPTransport if asynchronous else _HTTPX.HTTPTransport
+    return type(cls.__name__, bases, {handle.__name__: handle, "__module__": _HTTPX.__name__})
+
+
+def _renew_gate(ours: Any) -> None:
+    """Counts a request. Gives the transport `ours` a new gate for its first request of a test."""
+    next(_REQUESTS)
+    if ours._test != _current_test:
+        gate = tidegate.Gate(mode=_RUN.mode)
+        ours._gate, ours._pool, ours._test = gate._native, _Pool(gate), _current_test
 
 
 def _gated(family: HttpxFamily, *, asynchronous: bool, custom: ClientTransports | None) -> Any:
     gate = tidegate.Gate(mode=_RUN.mode)
     ours = _new_transport(gate._native, family, asynchronous=asynchronous, sdk=None, custom=custom)
     ours.__class__ = _suited(type(ours), asynchronous=asynchronous)
-    ours._pool = _Pool(gate)
+    ours._pool, ours._test = _Pool(gate), _current_test
     return ours
 
 
@@ -127,7 +151,7 @@ def _replace(cls: Any, *, asynchronous: bool) -> None:
 def _keep(cls: Any, *, asynchronous: bool) -> None:
     """Changes a client class so that a gate is above the transport of each client.
 
-    The mounts of the client stay as they are.
+    The mounts of the client stay as they are, above the gate: tests look at them.
     """
     stock = cls.__init__
 
@@ -136,7 +160,9 @@ def _keep(cls: Any, *, asynchronous: bool) -> None:
         stock(self, *args, **kwargs)
         family = family_of(self)
         if family is not None:
-            custom = ClientTransports(copy.copy(self), owned=True)
+            below = copy.copy(self)
+            below._mounts = {}
+            custom = ClientTransports(below, owned=True)
             self._transport = _gated(family, asynchronous=asynchronous, custom=custom)
 
     cls.__init__ = init
@@ -145,8 +171,14 @@ def _keep(cls: Any, *, asynchronous: bool) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     """Puts gates under the client classes, in every worker process of pytest."""
     put = _keep if _RUN.keep else _replace
-    put(httpx2.Client, asynchronous=False)
-    put(httpx2.AsyncClient, asynchronous=True)
+    put(_HTTPX.Client, asynchronous=False)
+    put(_HTTPX.AsyncClient, asynchronous=True)
+
+
+def pytest_runtest_setup() -> None:
+    """Begins a test, for which each client gets a new gate."""
+    global _current_test
+    _current_test = next(_TESTS)
 
 
 def pytest_sessionfinish() -> None:
