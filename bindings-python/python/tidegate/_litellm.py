@@ -76,6 +76,7 @@ class LiteLLMRoute:
         self._copies: weakref.WeakKeyDictionary[Any, tuple[Any, Any]] = weakref.WeakKeyDictionary()
         # The values of LiteLLM's settings: those of the user, and the replacements.
         self._sessions: dict[str, tuple[Any, Any]] = {}
+        self._handlers: list[Any] = []
 
     def close(self) -> None:
         """Restores LiteLLM's own HTTP clients. Calls in flight end as usual.
@@ -125,9 +126,12 @@ class LiteLLMRoute:
     def replace_sessions(self) -> None:
         """Sets the httpx clients of OpenAI's SDK, and drops the SDK clients that LiteLLM cached."""
         litellm, http = _litellm(), _http()
-        for name, handler in zip(("client_session", "aclient_session"), _HANDLERS, strict=True):
+        for name, kind in zip(("client_session", "aclient_session"), _HANDLERS, strict=True):
             own = getattr(litellm, name)
-            given = getattr(http, handler)().client if own is None else self._below(own)
+            handler = getattr(http, kind)() if own is None else None
+            given = self._below(own) if handler is None else handler.client
+            # Handlers close their clients when they are dropped.
+            self._handlers.append(handler)
             self._sessions[name] = own, given
             setattr(litellm, name, given)
         litellm.in_memory_llm_clients_cache.flush_cache()
