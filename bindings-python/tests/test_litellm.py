@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import gc
 import os
+import socket
 import sys
+import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -25,6 +28,9 @@ from upstream import WAIT, Upstream, answer, events, hang_up, never, stall_after
 litellm = pytest.importorskip("litellm")
 http_handler = pytest.importorskip("litellm.llms.custom_httpx.http_handler")
 
+# LiteLLM leaves connections open.
+close_after = functools.partial(answer, connection="close")
+
 # LiteLLM itself emits warnings.
 pytestmark = pytest.mark.filterwarnings("ignore")
 
@@ -41,6 +47,18 @@ PROVIDERS: dict[str, tuple[Any, list[Any]]] = {
     "gemini": (GEMINI, [GEMINI]),
 }
 KINDS = ["sync", "async"]
+
+
+@pytest.fixture(autouse=True, scope="module")
+def collected() -> Iterator[None]:
+    """Closes the connections and event loops that LiteLLM leaves open, so that no later test does."""
+    yield
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        gc.collect()
+        for left in [item for item in gc.get_objects() if isinstance(item, socket.socket)]:
+            if left.family == socket.AF_INET:
+                left.close()
 
 
 @pytest.fixture(autouse=True)
@@ -87,7 +105,7 @@ def test_calls_and_streams_go_through_the_gate(
 ) -> None:
     whole, stream = PROVIDERS[provider]
     with gate.litellm():
-        upstream.handler = answer(whole)
+        upstream.handler = close_after(whole)
         assert complete(kind, provider, upstream.url).choices[0].message.content == "hi"
         upstream.handler = events(*stream)
         text = "".join(
@@ -95,7 +113,7 @@ def test_calls_and_streams_go_through_the_gate(
         )
         assert text in {"hi", "hello"}
         assert attempts(gate) == 2
-    upstream.handler = answer(whole)
+    upstream.handler = close_after(whole)
     complete(kind, provider, upstream.url)
     assert attempts(gate) == 2
 
@@ -104,7 +122,7 @@ def test_calls_and_streams_go_through_the_gate(
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("provider", PROVIDERS)
 def test_a_failing_call_has_the_attempts_of_the_gate(kind: str, provider: str, status: int, upstream: Upstream) -> None:
-    upstream.handler = answer({"error": {"message": "no"}}, status, retry_after="0")
+    upstream.handler = close_after({"error": {"message": "no"}}, status, retry_after="0")
     gate = failing(3)
     with gate.litellm(), pytest.raises(openai.APIStatusError):
         complete(kind, provider, upstream.url)
@@ -189,7 +207,7 @@ def test_timeouts_are_those_of_litellm(kind: str, provider: str, upstream: Upstr
 
 @pytest.mark.parametrize("provider", PROVIDERS)
 def test_clients_that_litellm_has_cached_are_covered(provider: str, upstream: Upstream, gate: tidegate.Gate) -> None:
-    upstream.handler = answer(PROVIDERS[provider][0])
+    upstream.handler = close_after(PROVIDERS[provider][0])
     complete("sync", provider, upstream.url)
     with gate.litellm():
         complete("sync", provider, upstream.url)
@@ -199,7 +217,7 @@ def test_clients_that_litellm_has_cached_are_covered(provider: str, upstream: Up
 
 
 def test_a_handler_of_the_user_is_covered(upstream: Upstream, gate: tidegate.Gate) -> None:
-    upstream.handler = answer(CHAT)
+    upstream.handler = close_after(CHAT)
     seen = []
     with httpx.Client(event_hooks={"request": [seen.append]}) as mine:
         handler = http_handler.HTTPHandler(client=mine)
@@ -210,7 +228,7 @@ def test_a_handler_of_the_user_is_covered(upstream: Upstream, gate: tidegate.Gat
 
 
 def test_the_httpx_client_of_the_user_is_kept_below_the_gate(upstream: Upstream, gate: tidegate.Gate) -> None:
-    upstream.handler = answer(CHAT)
+    upstream.handler = close_after(CHAT)
     seen = []
     with httpx.Client(event_hooks={"request": [seen.append]}) as mine, pytest.MonkeyPatch.context() as patch:
         patch.setattr(litellm, "client_session", mine)
@@ -221,7 +239,7 @@ def test_the_httpx_client_of_the_user_is_kept_below_the_gate(upstream: Upstream,
 
 
 def test_a_client_of_another_gate_is_not_changed(upstream: Upstream, gate: tidegate.Gate) -> None:
-    upstream.handler = answer(CHAT)
+    upstream.handler = close_after(CHAT)
     other = tidegate.Gate()
     with other.httpx_client(family="httpx") as mine, gate.litellm():
         complete("sync", "hosted_vllm", upstream.url, client=http_handler.HTTPHandler(client=mine))
@@ -229,7 +247,7 @@ def test_a_client_of_another_gate_is_not_changed(upstream: Upstream, gate: tideg
 
 
 def test_calls_in_several_event_loops_and_threads(upstream: Upstream, gate: tidegate.Gate) -> None:
-    upstream.handler = answer(MESSAGE)
+    upstream.handler = close_after(MESSAGE)
 
     async def run() -> None:
         call = {"model": "anthropic/small", "api_base": upstream.url, "api_key": "k", "messages": MESSAGES}
@@ -254,7 +272,7 @@ def test_a_second_call_returns_the_same_route(gate: tidegate.Gate) -> None:
 
 @pytest.mark.parametrize("provider", PROVIDERS)
 def test_a_second_gate_replaces_the_first_until_it_is_closed(provider: str, upstream: Upstream) -> None:
-    upstream.handler = answer(PROVIDERS[provider][0])
+    upstream.handler = close_after(PROVIDERS[provider][0])
     gates = [tidegate.Gate(), tidegate.Gate()]
     with gates[0].litellm():
         with gates[1].litellm():
@@ -265,7 +283,7 @@ def test_a_second_gate_replaces_the_first_until_it_is_closed(provider: str, upst
 
 
 def test_the_first_of_two_gates_can_be_closed_first(upstream: Upstream) -> None:
-    upstream.handler = answer(CHAT)
+    upstream.handler = close_after(CHAT)
     gates = [tidegate.Gate(), tidegate.Gate()]
     first, second = (gate.litellm() for gate in gates)
     first.close()
@@ -284,7 +302,7 @@ def test_in_mode_off_nothing_changes() -> None:
 
 
 def test_in_mode_observe_litellm_keeps_its_retries(upstream: Upstream) -> None:
-    upstream.handler = answer({"error": {"message": "no"}}, 500, retry_after_ms="1")
+    upstream.handler = close_after({"error": {"message": "no"}}, 500, retry_after_ms="1")
     gate = tidegate.Gate(mode="observe")
     with gate.litellm(), pytest.raises(litellm.InternalServerError):
         complete("sync", "openai", upstream.url)
@@ -316,7 +334,7 @@ def test_tls_settings_of_litellm_apply_below_the_gate(
 ) -> None:
     gate = failing(1)
     with Upstream(foreign.server()) as upstream:
-        upstream.handler = answer(PROVIDERS[provider][0])
+        upstream.handler = close_after(PROVIDERS[provider][0])
         with gate.litellm(), pytest.raises(openai.APIError):
             complete(kind, provider, secure(upstream))
         litellm.in_memory_llm_clients_cache.flush_cache()
@@ -330,7 +348,7 @@ def test_tls_settings_of_litellm_apply_below_the_gate(
 def test_authorities_of_the_environment_apply(authority: Authority) -> None:
     gate = failing(1)
     with Upstream(authority.server()) as upstream, gate.litellm():
-        upstream.handler = answer(MESSAGE)
+        upstream.handler = close_after(MESSAGE)
         complete("async", "anthropic", secure(upstream))
     assert attempts(gate) == 1
 
@@ -338,7 +356,7 @@ def test_authorities_of_the_environment_apply(authority: Authority) -> None:
 def test_a_version_without_the_replaced_names_is_refused(gate: tidegate.Gate, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr(http_handler, "get_ssl_configuration")
     monkeypatch.delattr(litellm, "aclient_session")
-    with pytest.raises(RuntimeError, match=r"no get_ssl_configuration, aclient_session: .* works with LiteLLM 1\.80"):
+    with pytest.raises(RuntimeError, match=r"no get_ssl_configuration, aclient_session: .* works with LiteLLM 1\.92"):
         gate.litellm()
 
 
