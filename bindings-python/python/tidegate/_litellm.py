@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from tidegate import _native
     from tidegate._errors import Error
 
-_VERSIONS = "gate.litellm() works with LiteLLM 1.80 to 1.109"
+_VERSIONS = "gate.litellm() works with LiteLLM 1.92 to 1.109"
 
 # What LiteLLM must have: the classes and the function in its module of HTTP clients, and its settings.
 _HANDLERS = ("HTTPHandler", "AsyncHTTPHandler")
