@@ -39,6 +39,32 @@ test("a call with an aborted signal is not sent", async (t) => {
   assert.equal(up.exchanges.length, 0);
 });
 
+test("a call with an aborted signal cancels its body", async (t) => {
+  const up = await upstream(t);
+  for (const fetch of [new Gate().fetch, globalThis.fetch]) {
+    const cancelled = [];
+    const body = new ReadableStream({ cancel: (reason) => void cancelled.push(reason) });
+    const call = fetch(up.url, { method: "POST", body, duplex: "half", signal: AbortSignal.abort(reason) });
+    await assert.rejects(call, reason);
+    assert.deepEqual(cancelled, [reason]);
+  }
+});
+
+test("a signal of another library aborts a call, with an AbortError if it has no reason", async (t) => {
+  const up = await upstream(t, never);
+  const gate = new Gate();
+  for (const early of [true, false]) {
+    const signal = Object.assign(new EventTarget(), { aborted: early });
+    const call = gate.fetch(up.url, { ...post(), signal });
+    if (!early) {
+      await up.exchange();
+      signal.dispatchEvent(new Event("abort"));
+    }
+    await assert.rejects(call, { name: "AbortError" });
+    await until(() => inFlight(gate) === 0);
+  }
+});
+
 test("an abort before the head releases the slot", async (t) => {
   const up = await upstream(t, never);
   const [gate, control] = [new Gate(), new AbortController()];

@@ -82,6 +82,46 @@ test("a custom fetch handles redirects and encodings", async (t) => {
   assert.equal(await response.text(), text);
 });
 
+test("a custom fetch gets the caller's body and options, and sends the body again after a redirect", async (t) => {
+  const up = await upstream(t, (exchange) => {
+    if (exchange.path === "/from") return exchange.response.writeHead(307, { location: "/to" }).end();
+    return echo(exchange);
+  });
+  const form = new FormData();
+  form.append("file", new Blob(["in a form"]), "a.txt");
+  const bodies = {
+    "a text": "a text",
+    "a+text": new URLSearchParams("a text"),
+    "a blob": new Blob(["a blob"]),
+    "in a form": form,
+  };
+  for (const [text, body] of Object.entries(bodies)) {
+    for (const method of ["POST", "PATCH", "REPORT"]) {
+      const seen = [];
+      const fetch = (input, init) => {
+        seen.push(init);
+        return originalFetch(input, init);
+      };
+      const response = await new Gate({ fetch }).fetch(`${up.url}/from`, { method, body });
+      const received = await response.json();
+      assert.deepEqual([received.method, seen.length], [method, 1]);
+      assert.ok(received.body.includes(text), received.body);
+      assert.equal(seen[0].body, body);
+      assert.ok(!("redirect" in seen[0]));
+    }
+  }
+});
+
+test("a custom fetch sends the body of a Request again after a redirect", async (t) => {
+  const up = await upstream(t, (exchange) => {
+    if (exchange.path === "/from") return exchange.response.writeHead(307, { location: "/to" }).end();
+    return echo(exchange);
+  });
+  const request = new Request(`${up.url}/from`, chat);
+  const { headers, body } = await (await new Gate({ fetch: originalFetch }).fetch(request)).json();
+  assert.deepEqual([headers["content-type"], body], ["application/json", chat.body]);
+});
+
 test("the gate retries a custom fetch and returns the last response", async (t) => {
   let left = 2;
   const up = await upstream(t, (exchange) => json(CHAT, left-- > 0 ? 503 : 200)(exchange));

@@ -123,6 +123,9 @@ const requests = {
   "a header that is no byte string": (fetch, url) => fetch(url, { headers: { a: "€" } }),
   "a signal that is none": (fetch, url) => fetch(url, { signal: {} }),
   "an unknown redirect mode": (fetch, url) => fetch(url, { redirect: "maybe" }),
+  "a wrong checksum": (fetch, url) => fetch(url, { integrity: "sha256-AAAA" }),
+  "a Request with a wrong checksum": (fetch, url) => fetch(new Request(url, { integrity: "sha256-AAAA" })),
+  "no checksum": (fetch, url) => fetch(url, { integrity: "" }),
   "nobody there": (fetch) => fetch("http://127.0.0.1:1/"),
   "another scheme": (fetch) => fetch("ftp://127.0.0.1/"),
   "data:": (fetch) => fetch("data:text/plain,hello"),
@@ -331,6 +334,26 @@ for (const [name, answer] of Object.entries(answers)) {
     }
   });
 }
+
+test("a response with too many encodings is rejected, with the reason", async (t) => {
+  const up = await upstream(t, json({}, 200, { "content-encoding": "gzip, ".repeat(6) }));
+  for (const fetch of Object.values(fetches)) {
+    await assert.rejects(fetch(up.url), ({ cause }) => /content-encoding/.test(cause.message));
+  }
+});
+
+test("the error has the stack of the caller", async () => {
+  async function theCaller(fetch) {
+    await fetch("http://127.0.0.1:1/");
+  }
+  for (const fetch of [...Object.values(fetches), new Gate({ fetch: fetches.platform }).fetch]) {
+    await assert.rejects(theCaller(fetch), ({ stack }) => stack.includes("at async theCaller"));
+  }
+});
+
+test("the function has the name and the length of the platform's", () => {
+  assert.deepEqual([gate.fetch.name, gate.fetch.length], ["fetch", fetches.platform.length]);
+});
 
 test("failed redirects and decodings release their slots", async (t) => {
   const up = await upstream(t, ({ path, response }) => {

@@ -72,6 +72,22 @@ export function anySignal(a: AbortSignal | undefined, b: AbortSignal | undefined
   return typeof AbortSignal.any === "function" ? AbortSignal.any([a, b]) : a;
 }
 
+/**
+ * Returns the signal itself, or a signal that follows it if another library than Node has made it.
+ *
+ * Such a signal may be aborted without a reason. The reason is then an `AbortError`, as in the
+ * platform's fetch.
+ */
+export function toPlatformSignal(signal: AbortSignal): AbortSignal {
+  if (signal instanceof AbortSignal) return signal;
+  const control = new AbortController();
+  const foreign = signal as AbortSignal;
+  const follow = () => control.abort(foreign.reason);
+  if (foreign.aborted) follow();
+  else foreign.addEventListener("abort", follow, { once: true });
+  return control.signal;
+}
+
 /** Stops watching the signal for the call. Has no effect if the call does not watch it. */
 export function unwatch(signal: AbortSignal, call: Abortable): void {
   listeners.get(signal)?.remove(call);

@@ -153,12 +153,15 @@ export function errorFrom(failure: Failure): TidegateError {
   return new (CLASSES[failure.kind] ?? TidegateError)(failure);
 }
 
+/** The message of the platform's fetch for any failure. */
+export const FETCH_FAILED = "fetch failed";
+
 /**
  * Returns the `TypeError` with which `gate.fetch` rejects. Its class and message are those of the
  * platform's fetch, because programs compare them. Its cause is the {@link TidegateError}.
  */
 export function fetchError(failure: Failure): TypeError {
-  return new TypeError("fetch failed", { cause: errorFrom(failure) });
+  return new TypeError(FETCH_FAILED, { cause: errorFrom(failure) });
 }
 
 /**
@@ -166,7 +169,7 @@ export function fetchError(failure: Failure): TypeError {
  * an error that says why.
  */
 export function invalidRequest(why: string): TypeError {
-  return new TypeError("fetch failed", { cause: new Error(why) });
+  return new TypeError(FETCH_FAILED, { cause: new Error(why) });
 }
 
 /**

@@ -35,7 +35,8 @@ export function decodeBody(
     .toLowerCase()
     .split(",")
     .map((coding) => coding.trim());
-  if (codings.length > MAX_ENCODINGS) throw invalidRequest(`more than ${MAX_ENCODINGS} content encodings`);
+  if (codings.length > MAX_ENCODINGS)
+    throw invalidRequest(`the response has more than ${MAX_ENCODINGS} content-encodings`);
   const decoders: (() => Transform)[] = [];
   for (const coding of codings.reverse()) {
     const decoder = DECODERS[coding];

@@ -13,6 +13,8 @@ import type { Fetch, FetchInit } from "./platform-types.js";
 import type { FetchRequest } from "./request.js";
 import type { Payload } from "./request-body.js";
 
+type BodyGiven = Payload | FetchInit["body"];
+
 /** One call whose attempts the caller's own fetch makes. */
 export class CustomFetchCall {
   /**
@@ -81,25 +83,40 @@ export class CustomFetchCall {
     if (toReplica) headers.delete("host");
     const lines = changes.split("\n");
     for (let at = 0; at + 1 < lines.length; at += 2) headers.set(lines[at] as string, lines[at + 1] as string);
-    const body =
-      payload === undefined ? {} : { body: reportWhenSent(payload, exchange) as NonNullable<FetchInit["body"]> };
+    const body = bodyFor(payload, init?.body);
+    // The fetch encodes the form again, with another boundary.
+    if (body instanceof FormData) headers.delete("content-type");
     return {
       ...init,
       method,
       headers,
-      redirect,
+      ...(redirect !== "follow" && { redirect }),
       signal,
       ...(this.hasStreamedBody && { duplex: "half" as const }),
-      ...body,
+      ...(payload !== undefined && { body: reportWhenSent(body, exchange) as NonNullable<FetchInit["body"]> }),
     };
   }
+}
+
+/**
+ * Returns the request body that a custom fetch gets: a stream, or what the caller gave.
+ *
+ * The body of a `Request` becomes a `Blob`, because undici 6 (Node 20 and 22) cannot send bytes
+ * again after a redirect.
+ *
+ * @param payload - The body as the gate reads it.
+ * @param given - The `body` of the caller's options; undefined if the body is that of a `Request`.
+ */
+function bodyFor(payload: Payload, given: unknown): BodyGiven {
+  if (!(payload instanceof Uint8Array)) return payload;
+  return given === undefined ? new Blob([payload]) : (given as BodyGiven);
 }
 
 /**
  * Returns the request body. If the body is a stream, returns another stream with the same chunks,
  * which calls `exchange.bodySent` when it has been read to its end.
  */
-function reportWhenSent(payload: Payload, exchange: NativeExchange): Payload {
+function reportWhenSent(payload: BodyGiven, exchange: NativeExchange): BodyGiven {
   if (!(payload instanceof ReadableStream)) return payload;
   return payload.pipeThrough(new TransformStream<Uint8Array, Uint8Array>({ flush: () => exchange.bodySent() }));
 }

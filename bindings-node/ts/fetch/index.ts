@@ -6,11 +6,12 @@
 
 import { anySignal } from "../abort-signal.js";
 import { currentSignal } from "../context.js";
+import { FETCH_FAILED } from "../errors.js";
 import type { NativeGate } from "../native.js";
 import { hasCustomGlobalDispatcher } from "./dispatcher.js";
 import type { SdkRetries } from "./exchange.js";
 import type { Fetch, FetchInit, FetchInput } from "./platform-types.js";
-import { isNotHttp, readRequest, urlOf } from "./request.js";
+import { hasIntegrity, isNotHttp, readRequest, urlOf } from "./request.js";
 import { sendByCustomFetch, sendNatively } from "./send.js";
 
 /** The settings of a fetch that a gate creates. */
@@ -79,21 +80,28 @@ export function fetchWithoutGate(own: Fetch | undefined): Fetch {
  */
 export function fetchThroughGate(gate: NativeGate, settings: FetchSettings): Fetch {
   const { sdk, transport } = settings;
-  const fetch = async (input: FetchInput, init?: FetchInit): Promise<Response> => {
-    const url = urlOf(input);
-    const own = typeof transport === "function" ? transport : undefined;
-    // The platform reports what is wrong with a relative or malformed URL.
-    if (url === undefined || isNotHttp(url)) return (own ?? currentPlatformFetch)(input, init);
-    const read = readRequest(input, init, url);
-    const request = read instanceof Promise ? await read : read;
-    request.signal = anySignal(request.signal, currentSignal());
-    if (request.signal?.aborted === true) throw request.signal.reason;
-    if (own !== undefined) return sendByCustomFetch(gate, request, sdk, own);
-    // The dispatcher belongs to the platform's fetch, even if the global fetch was replaced since.
-    if (transport === "auto" && (request.init?.dispatcher !== undefined || hasCustomGlobalDispatcher())) {
-      return sendByCustomFetch(gate, request, sdk, platformFetch);
+  const own = typeof transport === "function" ? transport : undefined;
+  // The platform's fetch has one parameter, too.
+  const fetch = async (input: FetchInput, init: FetchInit | undefined = undefined): Promise<Response> => {
+    try {
+      const url = urlOf(input);
+      // The platform reports what is wrong with a relative or malformed URL.
+      if (url === undefined || isNotHttp(url)) return await (own ?? currentPlatformFetch)(input, init);
+      const read = readRequest(input, init, url);
+      const request = read instanceof Promise ? await read : read;
+      request.signal = anySignal(request.signal, currentSignal());
+      if (request.signal?.aborted === true) throw request.signal.reason;
+      if (own !== undefined) return await sendByCustomFetch(gate, request, sdk, own);
+      const dispatched =
+        transport === "auto" && (request.init?.dispatcher !== undefined || hasCustomGlobalDispatcher());
+      // Dispatchers belong to the platform's fetch, even if the global fetch was replaced since.
+      if (dispatched || hasIntegrity(request)) return await sendByCustomFetch(gate, request, sdk, platformFetch);
+      return await sendNatively(gate, request, sdk);
+    } catch (error) {
+      // A callback has created the error. The stack of the caller is the one that helps.
+      if (error instanceof TypeError && error.message === FETCH_FAILED) Error.captureStackTrace(error, fetch);
+      throw error;
     }
-    return sendNatively(gate, request, sdk);
   };
   settingsOf.set(fetch as Fetch, settings);
   return fetch as Fetch;

@@ -35,7 +35,8 @@ export async function readBody(request: Request, given: GivenBody): Promise<Payl
   if (stream === null) return undefined;
   const size = sizeOf(given);
   const small = size === undefined ? given === undefined && isJson(request.headers) : size <= MAX_BUFFERED_BODY;
-  return small ? new Uint8Array(await request.arrayBuffer()) : stream;
+  if (!small) return stream;
+  return typeof given === "string" ? given : new Uint8Array(await request.arrayBuffer());
 }
 
 /**

@@ -6,7 +6,7 @@
  *
  * @module
  */
-import { unwatch, watch } from "../abort-signal.js";
+import { toPlatformSignal, unwatch, watch } from "../abort-signal.js";
 import { dispatcherOf } from "./dispatcher.js";
 import type { FetchInit, FetchInput } from "./platform-types.js";
 import { bodyLength, type GivenBody, type Payload, readBody } from "./request-body.js";
@@ -32,8 +32,15 @@ export interface FetchRequest {
   init: FetchInit | undefined;
 }
 
-const KNOWN = new Set(["GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS"]);
+const KNOWN = new Set(["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"]);
 const REDIRECTS = new Set(["follow", "error", "manual"]);
+
+/**
+ * Returns `true` if the call has the option `integrity`, which only the platform's fetch implements.
+ */
+export function hasIntegrity({ init }: FetchRequest): boolean {
+  return init?.integrity !== undefined && init.integrity !== "";
+}
 
 /** Returns `true` for URLs that only the platform's fetch supports, such as `data:` and `blob:`. */
 export function isNotHttp(url: URL): boolean {
@@ -72,8 +79,8 @@ export function readRequest(
 
 /**
  * Reads the arguments of `fetch` without the platform's `Request`. Returns undefined unless all of
- * these hold: `input` is a URL without credentials; the method is GET, HEAD, POST, PUT, DELETE or
- * OPTIONS in upper case; `redirect` is valid; the signal is an `AbortSignal` or missing; and there
+ * these hold: `input` is a URL without credentials; the method is GET, HEAD, POST, PUT, PATCH,
+ * DELETE or OPTIONS in upper case; `redirect` is valid; the signal is an `AbortSignal` or missing; and there
  * is no body, or a text that is not sent with GET or HEAD.
  */
 function readSimple(input: FetchInput, init: FetchInit | undefined, url: URL): FetchRequest | undefined {
@@ -101,23 +108,32 @@ async function readWithPlatform(input: FetchInput, init: FetchInit | undefined, 
   // Throws the platform's own error.
   if (signal != null && !(signal instanceof AbortSignal)) new Request(url, { signal });
   const own = input instanceof Request ? input.signal : undefined;
-  const dispatcher = dispatcherOf(request);
   const result: FetchRequest = {
     url: reuseUrl(request.url, url),
     method: request.method,
     headers: new Headers(request.headers),
     payload: undefined,
-    signal: signal === undefined ? own : (signal ?? undefined),
+    signal: signal === undefined ? own : signal === null ? undefined : toPlatformSignal(signal),
     redirect: request.redirect,
-    init: dispatcher === undefined ? init : { ...init, dispatcher },
+    init: { ...init, ...platformOptions(request) },
   };
-  if (result.signal?.aborted === true) return result;
+  if (result.signal?.aborted === true) {
+    request.body?.cancel(result.signal.reason).catch(() => {});
+    return result;
+  }
   result.payload = await orAborted(readBody(request, given), result.signal);
   if (result.payload instanceof ReadableStream && !result.headers.has("content-length")) {
     const length = await bodyLength(given);
     if (length !== undefined) result.headers.set("content-length", String(length));
   }
   return result;
+}
+
+/** Returns the options of a `Request` that only the platform's fetch implements. */
+function platformOptions(request: Request): FetchInit {
+  const dispatcher = dispatcherOf(request);
+  const { integrity } = request;
+  return { ...(dispatcher !== undefined && { dispatcher }), ...(integrity !== "" && { integrity }) };
 }
 
 /**
