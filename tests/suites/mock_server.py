@@ -5,6 +5,7 @@ The server answers as the API's specification says.
 
 from __future__ import annotations
 
+import socket
 import subprocess
 import time
 import urllib.request
@@ -15,26 +16,20 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-PORT = 4010
+#: The path of the specification in checkouts of OpenAI's SDKs.
 SPECIFICATION = "api_reference/openapi.transformed.yml"
 _FORMATS = [f"--validator-{part}-{kind}-format=brackets" for part in ("query", "form") for kind in ("array", "object")]
 
 
 @contextmanager
-def serving(
-    checkout: Path,
-    place: Path,
-    node: str | Path = "node",
-    *,
-    port: int = PORT,
-    specification: str | Path = SPECIFICATION,
-) -> Iterator[str]:
-    """Runs the mock server during a `with` block, and yields its URL.
+def serving(checkout: Path, place: Path, specification: str | Path, node: str | Path = "node") -> Iterator[str]:
+    """Runs the mock server on a free port during a `with` block, and yields its URL.
 
-    `place` is the folder in which the server (`@stdy/cli`) is installed and writes its log. `node`
-    is the command that runs it. The path of the `specification` is relative to the checkout. By
-    default, the server listens on the port that the suites expect.
+    `place` is the folder in which the server (`@stdy/cli`) is installed and writes its log. The path
+    of the `specification` is relative to the checkout. `node` is the command that runs the server.
     """
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port: int = listener.getsockname()[1]
     command = [node, place / "node_modules/.bin/steady", "--host", "127.0.0.1", "-p", str(port)]
     with (place / "mock.log").open("w") as log:
         server = subprocess.Popen([*command, *_FORMATS, specification], cwd=checkout, stdout=log, stderr=log)

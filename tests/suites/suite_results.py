@@ -52,23 +52,25 @@ def _verdict(case: ET.Element) -> Verdict:
     return Verdict("passed", "")
 
 
-def read_json(path: Path) -> dict[str, Verdict]:
+def read_json(path: Path, root: Path) -> dict[str, Verdict]:
     """Returns the verdicts by test name from a JSON file of jest or vitest.
 
-    If a name occurs several times, a number is appended from the second time on.
+    The name starts with the path of the test file, relative to `root`. If a name occurs several
+    times, a number is appended from the second time on.
     """
     verdicts: dict[str, Verdict] = {}
     seen: Counter[str] = Counter()
     for file in json.loads(path.read_text())["testResults"]:
+        where = Path(file["name"]).relative_to(root)
         for case in file["assertionResults"]:
-            name = f"{Path(file['name']).name}::{case['fullName']}"
+            name = f"{where}::{case['fullName']}"
             seen[name] += 1
             if seen[name] > 1:
                 name = f"{name} #{seen[name]}"
             lines = "\n".join(case.get("failureMessages") or []).strip().splitlines()
             verdicts[name] = Verdict(_JEST.get(case["status"], "skipped"), lines[0] if lines else "")
         if not file["assertionResults"] and file["status"] == "failed":
-            verdicts[Path(file["name"]).name] = Verdict("failed", file.get("message", "")[:200])
+            verdicts[str(where)] = Verdict("failed", file.get("message", "")[:200])
     return verdicts
 
 

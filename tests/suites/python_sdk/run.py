@@ -10,7 +10,6 @@ from __future__ import annotations
 import argparse
 import os
 import re
-import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -55,12 +54,6 @@ def _install(suite: Suite, wheel: Path) -> None:
     subprocess.run(npm, check=True)
 
 
-def _free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        port: int = listener.getsockname()[1]
-    return port
-
-
 def main() -> int:
     """Runs the suite without a gate and with gates, and prints the differences.
 
@@ -71,8 +64,8 @@ def main() -> int:
     parser.add_argument(
         "--specification",
         type=Path,
-        help=f"the API's specification for the mock server (default: {SPECIFICATION} in the checkout). Without one, the "
-        "tests of the API's resources, which need the server, are left out",
+        help=f"the API's specification for the mock server (default: {SPECIFICATION} in the checkout). Without one, "
+        "the tests of the API's resources, which need the server, are left out",
     )
     options, arguments = parser.parse_known_args()
     checkout: Path = options.checkout.resolve()
@@ -83,7 +76,7 @@ def main() -> int:
     if not specification.exists():
         print(f"{specification} does not exist: tests/api_resources is left out")
         return suite.compare(runs, reasons, [*_WORKERS, "--ignore=tests/api_resources", *arguments])
-    with serving(checkout, suite.place, port=_free_port(), specification=specification) as url:
+    with serving(checkout, suite.place, specification) as url:
         suite.environment["TEST_API_BASE_URL"] = url
         return suite.compare(runs, reasons, [*_WORKERS, *arguments])
 
