@@ -13,7 +13,7 @@ import importlib
 import itertools
 import os
 import threading
-from contextlib import contextmanager
+from contextlib import closing, contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING, Any
 
@@ -23,7 +23,7 @@ except ImportError:
     from respx.mocks import HTTPCoreMocker
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterable, Iterator
+    from collections.abc import AsyncIterator, Iterator
 
     import httpx2
 
@@ -53,14 +53,20 @@ class Exchange:
         headers = self.request.headers.copy()
         headers[_NUMBER] = str(number)
         url = self.request.url.copy_with(scheme="http", host="127.0.0.1", port=port)
-        extensions = self.request.extensions
-        return _Request(self.request.method, url, headers=headers, stream=self.request.stream, extensions=extensions)
+        # What is in memory must stay there: only such a body can be sent again.
+        body: dict[str, Any] = {"stream": self.request.stream}
+        if hasattr(self.request, "_content"):
+            body = {"content": self.request.content}
+        return _Request(self.request.method, url, headers=headers, extensions=self.request.extensions, **body)
 
-    def answer(self, method: str, headers: list[tuple[str, str]], body: bytes) -> tuple[httpx2.Response, list[bytes]]:
+    @contextmanager
+    def answered(
+        self, method: str, headers: list[tuple[str, str]], body: bytes
+    ) -> Iterator[tuple[httpx2.Response, Iterator[bytes]]]:
         """Passes the request that arrived at the loopback server to the suite's mock.
 
-        The arguments are the method, headers and body that arrived. Returns the mock's response,
-        and the chunks of its body.
+        The arguments are the method, headers and body that arrived. Yields the mock's response, for
+        use in a `with` block, and its chunks, which are read from the mock as they are needed.
         """
         arrived = _Request(
             method,
@@ -69,16 +75,23 @@ class Exchange:
             content=body,
             extensions=self.request.extensions,
         )
-        if self.asynchronous:
-            return asyncio.run(_answered(arrived))
-        response = HTTPCoreMocker.handler(arrived)
-        return response, list(response.stream)
+        if not self.asynchronous:
+            with closing(HTTPCoreMocker.handler(arrived)) as response:
+                yield response, iter(response.stream)
+            return
+        with closing(asyncio.new_event_loop()) as loop:
+            response = loop.run_until_complete(HTTPCoreMocker.async_handler(arrived))
+            try:
+                yield response, _chunks(loop, aiter(response.stream))
+            finally:
+                loop.run_until_complete(response.aclose())
 
 
-async def _answered(request: httpx2.Request) -> tuple[httpx2.Response, list[bytes]]:
-    response = await HTTPCoreMocker.async_handler(request)
-    stream: AsyncIterable[bytes] = response.stream
-    return response, [chunk async for chunk in stream]
+def _chunks(loop: asyncio.AbstractEventLoop, stream: AsyncIterator[bytes]) -> Iterator[bytes]:
+    """Yields the chunks of an asynchronous stream, which runs on an event loop of its own."""
+    with suppress(StopAsyncIteration):
+        while True:
+            yield loop.run_until_complete(anext(stream))
 
 
 class Bridge:
@@ -139,12 +152,11 @@ class _Handler(BaseHTTPRequestHandler):
             self.close_connection = True
             return
         try:
-            response, chunks = exchange.answer(self.command, self.headers.items(), body)
+            with exchange.answered(self.command, self.headers.items(), body) as (response, chunks):
+                self._send(response, chunks)
         except BaseException as raised:  # noqa: BLE001 - pytest's own `fail` is none of Exception
             exchange.raised = raised
             self.close_connection = True
-            return
-        self._send(response, chunks)
 
     def _body(self) -> bytes:
         if self.headers.get("transfer-encoding", "").lower() != "chunked":
@@ -156,7 +168,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.rfile.readline()
         return body
 
-    def _send(self, response: httpx2.Response, chunks: list[bytes]) -> None:
+    def _send(self, response: httpx2.Response, chunks: Iterator[bytes]) -> None:
         self.send_response_only(response.status_code)
         for name, value in response.headers.raw:
             if name.lower() not in (b"content-length", b"transfer-encoding"):
@@ -164,17 +176,18 @@ class _Handler(BaseHTTPRequestHandler):
         if response.status_code in _NO_BODY or self.command == "HEAD":
             self.end_headers()
             return
-        # As the mock framed it: a test may ask for the length.
-        if "transfer-encoding" in response.headers:
+        # As the mock framed it: a test may ask for the length. A body that is not in memory has none.
+        if "transfer-encoding" in response.headers or not hasattr(response, "_content"):
             self.send_header("Transfer-Encoding", "chunked")
             self.end_headers()
             for chunk in filter(None, chunks):
                 self.wfile.write(b"%x\r\n%s\r\n" % (len(chunk), chunk))
             self.wfile.write(b"0\r\n\r\n")
         else:
-            self.send_header("Content-Length", str(sum(map(len, chunks))))
+            body = b"".join(chunks)
+            self.send_header("Content-Length", str(len(body)))
             self.end_headers()
-            self.wfile.write(b"".join(chunks))
+            self.wfile.write(body)
 
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the base class's name
         """Does nothing, so that requests are not logged."""

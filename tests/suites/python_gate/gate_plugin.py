@@ -71,10 +71,11 @@ def _mocking_bridge() -> Bridge | None:
     return bridge if bridge is not None and bridge.mocking else None
 
 
-class _Pool:
+class _Pool(importlib.import_module(_HTTPX.__name__.replace("httpx", "httpcore")).ConnectionPool):  # type: ignore[misc]
     """A stand-in for httpx's connection pool, for the suite's tests that no request is left open.
 
-    These tests count the items of `_requests`. Here, it has one item for each slot in use.
+    These tests check its class, and count the items of `_requests`. Here, it has one item for each
+    slot in use.
     """
 
     def __init__(self, gate: tidegate.Gate) -> None:
