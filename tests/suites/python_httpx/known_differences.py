@@ -4,9 +4,7 @@
 pattern of test names.
 """
 
-_TRIO = {r"\[trio[-\]]": "the gate's asynchronous calls need asyncio"}
-
-_NATIVE = _TRIO | {
+_NATIVE = {
     r"^tests\.test_main::": "the command line prints what the request extension `trace` reports, which only httpx does",
     r"^tests\.test_timeouts::test_(connect|write|pool)_timeout\[": (
         "the gate's own transport has the time limit of the configuration for connecting, and none for writing; the "
@@ -14,7 +12,7 @@ _NATIVE = _TRIO | {
     ),
 }
 
-_KEPT = _TRIO | {
+_KEPT = {
     r"^tests\.test_multipart::test_multipart_rewinds_files$": (
         "httpx declares a wrong content-length for the file, which was not flushed; the gate reports that, as httpx's own "
         "transport does, and the mock does not"
