@@ -55,5 +55,5 @@ def test_a_model_without_clients_is_refused(gate: tidegate.Gate) -> None:
 def test_a_model_of_another_sdk_is_refused(gate: tidegate.Gate) -> None:
     model = OpenAICompletion()
     model._client = model._async_client = object()
-    with pytest.raises(TypeError, match=r"cannot wrap builtins\.object: .* CrewAI's LLM of these two"):
+    with pytest.raises(TypeError, match=r"cannot wrap builtins\.object: .* CrewAI's LLM of openai and anthropic"):
         gate.wrap(model)

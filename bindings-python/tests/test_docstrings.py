@@ -21,7 +21,7 @@ import tidegate.testing
 from tidegate.testing import FakeTarget
 
 MODULES = [tidegate, tidegate.snapshot, tidegate.testing]
-# Blocks that start with "```python no-run" need a server.
+# Blocks that start with "```python no-run" need a server or a package that the tests have not.
 EXAMPLE = re.compile(r"```python\n(.*?)```", re.DOTALL)
 
 

@@ -18,7 +18,8 @@ WAIT = 30.0  # Seconds. Maximum wait of a test for an event. No result depends o
 class Exchange:
     """A request that the server received, with its connection, on which the response is sent.
 
-    `closed` is set when the method `gone` has returned, because the client closed the connection.
+    `closed` is set when the client has closed the connection, which the server finds out in the
+    method `gone` or by sending.
     """
 
     method: str
@@ -160,7 +161,11 @@ class Upstream:
             with self._seen:
                 self.exchanges.append(exchange)
                 self._seen.notify_all()
-            await self.handler(exchange)
+            try:
+                await self.handler(exchange)
+            except ConnectionError:
+                exchange.closed.set()
+                raise
             if exchange.closed.is_set() or writer.is_closing():
                 return
 

@@ -326,7 +326,9 @@ class Gate:
             ConfigError: If a proxy variable of the environment cannot be used.
 
         Example:
-            ```python
+            ```python no-run
+            import litellm
+
             gate.litellm()
             answer = litellm.completion(model="mistral/mistral-small", messages=[{"role": "user", "content": "Hello."}])
             ```
@@ -468,7 +470,7 @@ class Gate:
             TypeError: If the object is not a client of botocore.
 
         Example:
-            ```python
+            ```python no-run
             import boto3
 
             client = gate.attach_botocore(boto3.client("bedrock-runtime", region_name="us-east-1"))
