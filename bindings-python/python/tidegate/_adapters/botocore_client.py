@@ -145,7 +145,8 @@ class _Sender:
         if self._request.body is not None:
             made.body = self._body if isinstance(self._body, bytes) else streamed_body(self._body, exchange)
         made.context = {**(getattr(made, "context", None) or {}), "read_timeout": capped(self._read, exchange.max_wait)}
-        made.headers = copy.copy(self._request.headers)
+        # copy.copy would share the values with the headers of the caller.
+        made.headers = self._request.headers.copy()
         for name, value in exchange.changed_headers():
             made.headers[name] = value
         if exchange.url is not None:
