@@ -251,7 +251,11 @@ def route_litellm(gate: _native.Gate) -> LiteLLMRoute:
         else:
             _add_properties()
         _routes.append(route)
-        route.replace_sessions()
+        try:
+            route.replace_sessions()
+        except BaseException:
+            route.close()
+            raise
         return route
 
 
