@@ -313,7 +313,12 @@ def _property(original: Any) -> property:
     """Returns the property that takes the place of `original`, which is None or a property."""
 
     def read(handler: Any) -> Any:
-        client = vars(handler)["client"] if original is None else original.fget(handler)
+        if original is not None:
+            client = original.fget(handler)
+        elif "client" in vars(handler):
+            client = vars(handler)["client"]
+        else:
+            raise AttributeError("client")
         routes = _routes[-1:]
         return routes[0].client_for(handler, client) if routes else client
 
