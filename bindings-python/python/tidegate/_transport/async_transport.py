@@ -51,6 +51,8 @@ class AsyncGateTransport(TransportBase):
                 factory = exchange_task_factory(AsyncHttpxSender(self.custom, request, family), fatal)
                 future, number = self._gate.send_custom(port, factory, *arguments)
         except Error as error:
+            if feeding is not None:
+                feeding.cancel()
             raise family.exception(error, request) from error
         try:
             reply = await future if feeding is None else await await_response(future, feeding)
