@@ -98,6 +98,11 @@ async def _run_exchange(sender: AsyncSender, exchange: Exchange, fatal: list[Bas
 
 
 def _is_cancellation(error: BaseException) -> bool:
+    """Returns `True` if an exception ends a cancelled task, or is a group of only such exceptions."""
+    # Nurseries of trio raise groups, which Python 3.10 does not have.
+    members = getattr(error, "exceptions", None)
+    if isinstance(members, tuple) and members:
+        return all(map(_is_cancellation, members))
     # trio.Cancelled is recognised by name, so that trio is not imported.
     return isinstance(error, (asyncio.CancelledError, GeneratorExit)) or type(error).__name__ == "Cancelled"
 
