@@ -72,16 +72,23 @@ export function anySignal(a: AbortSignal | undefined, b: AbortSignal | undefined
   return typeof AbortSignal.any === "function" ? AbortSignal.any([a, b]) : a;
 }
 
+/** For each signal of another library, the platform's signal that follows it. */
+const followers = new WeakMap<AbortSignal, AbortSignal>();
+
 /**
- * Returns the signal itself, or a signal that follows it if another library than Node has made it.
+ * Returns the signal itself if the platform has made it. Otherwise returns a platform signal that is
+ * aborted with it: the same one for each call, so that a signal gets one listener.
  *
- * Such a signal may be aborted without a reason. The reason is then an `AbortError`, as in the
- * platform's fetch.
+ * A signal of another library may be aborted without a reason. The reason is then an `AbortError`,
+ * as in the platform's fetch.
  */
 export function toPlatformSignal(signal: AbortSignal): AbortSignal {
   if (signal instanceof AbortSignal) return signal;
-  const control = new AbortController();
   const foreign = signal as AbortSignal;
+  const known = followers.get(foreign);
+  if (known !== undefined) return known;
+  const control = new AbortController();
+  followers.set(foreign, control.signal);
   const follow = () => control.abort(foreign.reason);
   if (foreign.aborted) follow();
   else foreign.addEventListener("abort", follow, { once: true });
