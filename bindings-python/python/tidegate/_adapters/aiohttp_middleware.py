@@ -130,7 +130,7 @@ class GateMiddleware:
             raise self._not_repeated(_exception(reply), request)
         return await _response(reply, port, request)
 
-    def _not_repeated(self, error: Exception, request: Any) -> Exception:
+    def _not_repeated(self, error: BaseException, request: Any) -> BaseException:
         """Returns an exception after which the caller of the middleware does not repeat the request.
 
         In mode `enforce`, only the gate retries. aiohttp's session repeats requests with idempotent
@@ -335,14 +335,14 @@ class _GateStreamReader(aiohttp.StreamReader):
             self.set_exception(_exception(pulled))
 
 
-def _exception(error: Error) -> Exception:
+def _exception(error: Error) -> BaseException:
     """Returns the exception that users of aiohttp expect for an error of the gate.
 
     The error becomes the cause of the exception. An exception of aiohttp is returned unchanged, and
     so is an error without a counterpart.
     """
     original = error.__cause__
-    if isinstance(original, Exception):
+    if original is not None:
         return original
     cls = _EXCEPTIONS.get(error.kind)
     if cls is None:
