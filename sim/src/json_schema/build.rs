@@ -252,11 +252,12 @@ impl<'a> Builder<'a> {
         let max = count(fields, "maxItems").unwrap_or(usize::MAX);
         let (first, rest) = item_schemas(fields);
         let contained = fields.get("contains");
+        let needed = contained.map_or(0, |_| count(fields, "minContains").unwrap_or(1));
+        if needed > MAX_LENGTH {
+            return Err(format!("`minContains` above {MAX_LENGTH} is not supported"));
+        }
         let shown = if self.limits.optional { first.len().max(1) } else { 0 };
-        let wanted = shown
-            .max(count(fields, "minContains").unwrap_or(usize::from(contained.is_some())))
-            .min(max)
-            .max(min);
+        let wanted = shown.max(needed).min(max).max(min);
         let unique = fields.get("uniqueItems") == Some(&Value::Bool(true));
         let anything = Value::Bool(true);
         let rest = rest.unwrap_or(&anything);

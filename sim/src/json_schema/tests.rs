@@ -158,6 +158,7 @@ fn schemas_without_a_value_are_explained() {
         (json!({"type": "string", "format": "uuid", "maxLength": 3}), "format uuid"),
         (json!({"type": "string", "minLength": 1e9}), "`minLength` above"),
         (json!({"type": "array", "minItems": 1e9}), "`minItems` above"),
+        (json!({"type": "array", "contains": {}, "minContains": 1e19}), "`minContains` above"),
         (
             json!({"type": "array", "uniqueItems": true, "minItems": 3, "items": {"type": "boolean"}}),
             "uniqueItems",
