@@ -112,8 +112,7 @@ impl<'a> Checker<'a> {
             }
         }
         for (name, value) in fields {
-            let property =
-                object(schema, "properties").find(|(key, _)| *key == name).map(|(_, schema)| schema);
+            let property = schema.get("properties").and_then(|properties| properties.get(name));
             let mut known = property.is_some();
             if let Some(property) = property {
                 self.check(property, value).map_err(|error| format!("{name}: {error}"))?;
