@@ -33,9 +33,15 @@ pub(super) fn string(fields: &Map<String, Value>, variant: usize) -> Result<Valu
         return Ok(Value::String(example));
     }
     if let Some(source) = source {
+        let mut previous: Option<String> = None;
         for extra in 0..=min {
             let text = pattern::matching(source, u32::try_from(extra + variant).unwrap_or(u32::MAX))?;
+            // More repetitions give the same text if all have reached their maximum.
+            if previous.as_ref() == Some(&text) {
+                break;
+            }
             let varied = (variant > 0).then(|| format!("{text}{variant}"));
+            previous = Some(text.clone());
             if let Some(text) = varied.into_iter().chain([text]).find(fits) {
                 return Ok(Value::String(text));
             }
