@@ -1,4 +1,4 @@
-//! Builds a value for a schema, with alternatives if one does not end or fails.
+//! Builds a value for a schema. Tries the next alternative if one has no value or does not end.
 
 use serde_json::{Map, Value, json};
 
@@ -8,10 +8,12 @@ use super::{ENDLESS, count, item_schemas, list, resolve, scalars, types};
 
 /// Longest array that is generated.
 const MAX_LENGTH: usize = 10_000;
+/// Maximum length of all strings and chosen values of one answer, in bytes of JSON.
+const MAX_BYTES: usize = 4 << 20;
 /// Deepest nesting of values, references and combined schemas.
 const MAX_DEPTH: usize = 200;
 
-/// AttemptLimits of one attempt to build a value.
+/// Limits of one attempt to build a value.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct AttemptLimits {
     /// Number of times that a `$ref` may occur again within itself.
@@ -38,6 +40,8 @@ pub(super) struct Builder<'a> {
     /// The references that lead to the current schema.
     references: Vec<String>,
     depth: usize,
+    /// Length of the strings, `enum` values and `examples` so far, in bytes of JSON.
+    bytes: usize,
     /// Which of several possible strings, numbers or `enum` values to use. Items of an array with
     /// `uniqueItems` have different numbers.
     variant: usize,
@@ -45,7 +49,7 @@ pub(super) struct Builder<'a> {
 
 impl<'a> Builder<'a> {
     pub(super) fn new(root: &'a Value, limits: AttemptLimits) -> Self {
-        Self { root, checker: Checker::new(root), limits, references: Vec::new(), depth: 0, variant: 0 }
+        Self { root, checker: Checker::new(root), limits, references: Vec::new(), depth: 0, bytes: 0, variant: 0 }
     }
 
     /// Returns a value for the whole document, or a message with the reason why there is none.
@@ -145,12 +149,12 @@ impl<'a> Builder<'a> {
         if fields.contains_key("enum") {
             let values = valid(list(fields, "enum"));
             let value = values.get(self.variant % values.len().max(1)).cloned();
-            return value
-                .ok_or_else(|| "no value of an `enum` is valid against the rest of its schema".to_owned());
+            let invalid = || "no value of an `enum` is valid against the rest of its schema".to_owned();
+            return self.counted(value.ok_or_else(invalid)?);
         }
         let examples = valid(list(fields, "examples"));
         if let Some(example) = examples.get(self.variant) {
-            return Ok(example.clone());
+            return self.counted(example.clone());
         }
         let mut names = types(fields);
         if names.is_empty() {
@@ -163,7 +167,7 @@ impl<'a> Builder<'a> {
             let result = match name.as_str() {
                 "object" => self.object(fields),
                 "array" => self.array(fields),
-                "string" => scalars::string(fields, self.variant),
+                "string" => scalars::string(fields, self.variant).and_then(|text| self.counted(text)),
                 "number" | "integer" => scalars::number(fields, name == "integer", self.variant),
                 "boolean" => Ok(Value::Bool(self.variant.is_multiple_of(2))),
                 "null" => Ok(Value::Null),
@@ -178,6 +182,15 @@ impl<'a> Builder<'a> {
             return Ok(Value::Null);
         }
         Err(reason.unwrap_or_default())
+    }
+
+    /// Returns the value, or an error if the values so far are longer than [`MAX_BYTES`].
+    fn counted(&mut self, value: Value) -> Result<Value, String> {
+        self.bytes = self.bytes.saturating_add(value.to_string().len());
+        if self.bytes > MAX_BYTES {
+            return Err(format!("the strings of the value are longer than {MAX_BYTES} bytes"));
+        }
+        Ok(value)
     }
 
     fn object(&mut self, fields: &Map<String, Value>) -> Result<Value, String> {

@@ -160,6 +160,10 @@ fn schemas_without_a_value_are_explained() {
         (json!({"type": "array", "minItems": 1e9}), "`minItems` above"),
         (json!({"type": "array", "contains": {}, "minContains": 1e19}), "`minContains` above"),
         (
+            json!({"type": "array", "minItems": 1000, "items": {"type": "string", "minLength": 10_000}}),
+            "the value are longer than",
+        ),
+        (
             json!({"type": "array", "uniqueItems": true, "minItems": 3, "items": {"type": "boolean"}}),
             "uniqueItems",
         ),
