@@ -360,7 +360,8 @@ class Gate:
         Raises:
             ImportError: If requests, or urllib3 2.2 or later, is not installed.
             TypeError: If `adapter` is not an `HTTPAdapter`.
-            ValueError: If `adapter` has `max_retries`, which would multiply the attempts.
+            ValueError: In mode `enforce`, if `adapter` has `max_retries`, which would multiply the
+                attempts.
 
         Example:
             ```python

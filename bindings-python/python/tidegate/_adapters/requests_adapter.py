@@ -30,6 +30,9 @@ if TYPE_CHECKING:
 # The adapter's default of ten would close the connections of most concurrent calls after each call.
 _POOL_SIZE = 256
 
+# The causes for which urllib3's `Retry` has a number of retries. Redirects are followed by requests.
+_RETRY_CAUSES = ("total", "connect", "read", "status", "other")
+
 # The gate's failure kind for each exception before the response began, the first match wins. Other
 # exceptions are not retried.
 _KINDS = (
@@ -51,7 +54,7 @@ def new_adapter(gate: _native.Gate, below: HTTPAdapter | None) -> BaseAdapter:
         raise TypeError(f"adapter: give a requests.adapters.HTTPAdapter, not {type(below).__name__}")
     if gate.can_bypass:
         return below
-    if gate.mode == "enforce" and (below.max_retries.total or below.max_retries.connect or below.max_retries.status):
+    if gate.mode == "enforce" and any(getattr(below.max_retries, cause) for cause in _RETRY_CAUSES):
         raise ValueError(
             "adapter: its max_retries would multiply the attempts of the gate; give an adapter without max_retries, "
             "and set retry.attempts of the target"
