@@ -174,7 +174,8 @@ export function invalidRequest(why: string): TypeError {
 
 /**
  * Returns the `TypeError` for a response body that failed or was closed, with the message of the
- * platform's fetch. Its cause is the {@link TidegateError} of `failure`. If `thrown` is given, it is the cause of that error.
+ * platform's fetch. Its cause is the {@link TidegateError} of `failure`. If `thrown` is given, it is
+ * the cause of that error.
  *
  * The error is never an `AbortError`, because SDKs take that for the caller's own abort and end the
  * stream as if it were complete.

@@ -81,7 +81,7 @@ export function fetchWithoutGate(own: Fetch | undefined): Fetch {
 export function fetchThroughGate(gate: NativeGate, settings: FetchSettings): Fetch {
   const { sdk, transport } = settings;
   const own = typeof transport === "function" ? transport : undefined;
-  // The platform's fetch has one parameter, too.
+  // The default value makes `fetch.length` 1, as that of the platform's fetch.
   const fetch = async (input: FetchInput, init: FetchInit | undefined = undefined): Promise<Response> => {
     try {
       const url = urlOf(input);
@@ -98,7 +98,7 @@ export function fetchThroughGate(gate: NativeGate, settings: FetchSettings): Fet
       if (dispatched || hasIntegrity(request)) return await sendByCustomFetch(gate, request, sdk, platformFetch);
       return await sendNatively(gate, request, sdk);
     } catch (error) {
-      // A callback has created the error. The stack of the caller is the one that helps.
+      // The error was created in a callback, so its stack does not contain the caller.
       if (error instanceof TypeError && error.message === FETCH_FAILED) Error.captureStackTrace(error, fetch);
       throw error;
     }

@@ -80,8 +80,8 @@ export function readRequest(
 /**
  * Reads the arguments of `fetch` without the platform's `Request`. Returns undefined unless all of
  * these hold: `input` is a URL without credentials; the method is GET, HEAD, POST, PUT, PATCH,
- * DELETE or OPTIONS in upper case; `redirect` is valid; the signal is an `AbortSignal` or missing; and there
- * is no body, or a text that is not sent with GET or HEAD.
+ * DELETE or OPTIONS in upper case; `redirect` is valid; the signal is an `AbortSignal` or missing;
+ * and there is no body, or a text that is not sent with GET or HEAD.
  */
 function readSimple(input: FetchInput, init: FetchInit | undefined, url: URL): FetchRequest | undefined {
   if (typeof input !== "string" && !(input instanceof URL)) return undefined;

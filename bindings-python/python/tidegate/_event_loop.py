@@ -1,4 +1,4 @@
-"""Runs native work on event loops: those of asyncio, and trio.
+"""Runs native work on the event loops of asyncio and trio.
 
 Native work is a call that the Rust core carries out in its own threads. Each event loop has one
 native port, which carries the results of native work to the loop. The module also registers the

@@ -298,8 +298,8 @@ class Gate:
     def litellm(self) -> LiteLLMRoute:
         """Sends the HTTP requests that LiteLLM makes in this process through this gate.
 
-        Covers every provider that LiteLLM calls by HTTP, synchronously and asynchronously, before
-        and after the call: clients that LiteLLM has cached, `litellm.client_session` and
+        Covers every provider that LiteLLM calls by HTTP, synchronously and asynchronously. Clients
+        that LiteLLM has created before are included, as are `litellm.client_session`,
         `litellm.aclient_session`, and handlers that you pass with `client=`. An SDK client that you
         pass with `client=` is not covered: wrap it with `wrap`. `docs/guide/clients.md` lists the
         few providers that LiteLLM does not call by its HTTP clients.

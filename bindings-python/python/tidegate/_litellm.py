@@ -1,6 +1,6 @@
-"""LiteLLM below a gate: all HTTP clients that LiteLLM uses in this process.
+"""Sends the requests of all HTTP clients that LiteLLM uses in this process through a gate.
 
-LiteLLM has three ways to a provider. OpenAI's SDK gets the httpx clients in `litellm.client_session`
+LiteLLM sends requests in two ways. OpenAI's SDK gets the httpx clients in `litellm.client_session`
 and `litellm.aclient_session`. The providers that LiteLLM calls itself use its classes `HTTPHandler`
 and `AsyncHTTPHandler`, which read their httpx client from the attribute `client` for each request. A
 property in place of that attribute covers handlers that exist already, are cached, or belong to the
@@ -50,8 +50,8 @@ _CONNECTION_VARIABLES = (
     "DISABLE_AIOHTTP_TRUST_ENV",
 )
 
-# The line after which LiteLLM reads no further, although the body has not ended: at OpenAI, Anthropic
-# and ollama.
+# The event of a stream after which LiteLLM stops reading, although the body has not ended. The
+# alternatives are those of OpenAI, Anthropic and ollama.
 _LAST_EVENT = re.compile(
     rb'^data: ?\[DONE\]|^event: ?message_(delta|stop)|"type": ?"message_(delta|stop)"|"done": ?true', re.MULTILINE
 )
@@ -62,7 +62,7 @@ _lock = threading.RLock()
 
 
 class LiteLLMRoute:
-    """The way of LiteLLM's requests through a gate. Closing it undoes `Gate.litellm`.
+    """The replacement of LiteLLM's HTTP clients by those of a gate. Closing it undoes `Gate.litellm`.
 
     Use it as a context manager, or call `close`, or neither if LiteLLM uses the gate until the
     process ends.
@@ -154,7 +154,7 @@ class _SyncStream:
     """
 
     def __iter__(self) -> Iterator[bytes]:
-        """Yields the chunks. The one with the last event has also those that follow it."""
+        """Yields the chunks. The last event and all that follows it are one chunk, after the end."""
         rest = b""
         try:
             for chunk in iter(super().__next__, None):  # type: ignore[misc]
@@ -175,7 +175,7 @@ class _AsyncStream:
     """As `_SyncStream`, for asynchronous clients."""
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
-        """Yields the chunks. The one with the last event has also those that follow it."""
+        """Yields the chunks. The last event and all that follows it are one chunk, after the end."""
         rest = b""
         try:
             while True:
@@ -219,8 +219,9 @@ class _Family(HttpxFamily):
     def exception(self, error: Error, request: Any) -> BaseException:
         """Returns the exception for an error of the gate, as in the base class.
 
-        LiteLLM repeats a request after two exceptions, with a client that it creates for that. The
-        gate has made all attempts already, so a `ReadError` takes their place.
+        LiteLLM repeats a request after a `ConnectError` or `RemoteProtocolError`, with a client that
+        it creates for that. The gate has made all attempts already, so it raises a `ReadError`
+        instead.
         """
         raised = super().exception(error, request)
         if not self._retries or not isinstance(raised, (self.module.ConnectError, self.module.RemoteProtocolError)):

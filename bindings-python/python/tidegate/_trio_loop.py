@@ -1,8 +1,7 @@
-"""An event loop for the native bridge that is made of trio's parts.
+"""Implements on trio the parts of asyncio's loops, futures and tasks that the package uses.
 
-The package is written for asyncio's interface of loops, futures and tasks. Under trio, `TrioLoop`
-offers the part of that interface that the package uses. The module imports trio, so it is imported
-only in programs that run trio.
+The native bridge and the package are written for asyncio's interface. The module imports trio, so
+it is imported only in programs that run trio.
 """
 
 from __future__ import annotations
@@ -167,7 +166,7 @@ class TrioLoop:
         self._token.run_sync_soon(callback)
 
     def add_reader(self, descriptor: int, callback: Callable[[], object]) -> None:
-        """Calls a function whenever a descriptor is readable, and drops it when the run ends."""
+        """Calls a function whenever a descriptor is readable, until the run ends."""
 
         async def watch() -> None:
             while True:
@@ -177,7 +176,7 @@ class TrioLoop:
         trio.lowlevel.spawn_system_task(watch, name="tidegate")
 
     def call_later(self, delay: float, callback: Callable[[], object]) -> None:
-        """Calls a function after `delay` seconds, and drops it when the run ends."""
+        """Calls a function after `delay` seconds, unless the run ends before."""
 
         async def wait() -> None:
             await trio.sleep(delay)

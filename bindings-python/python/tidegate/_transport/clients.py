@@ -128,10 +128,11 @@ def is_gated(client: Any) -> bool:
 
 
 def place_below(gate: _native.Gate, family: HttpxFamily, client: Any, *, native: bool) -> Any:
-    """Returns a shallow copy of an httpx client of a library that retries by itself.
+    """Returns a shallow copy of an httpx client whose requests go through the gate.
 
-    The requests of the copy go through the gate. The retries of the library are not switched off:
-    for failures, see `Gate.httpx_client`. Closing the copy closes the transports of `client`.
+    The client belongs to a library whose own retries stay on: failures are raised as by
+    `Gate.httpx_client`. If the transports of `client` open the connections, closing the copy closes
+    them.
 
     Args:
         gate: The native gate.

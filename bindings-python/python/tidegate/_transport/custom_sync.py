@@ -141,7 +141,6 @@ class ExchangeRunner:
             self.exchange.close()
 
     def _close_quietly(self) -> None:
-        # The caller gets the first failure.
         """Closes the response and suppresses exceptions, because the caller gets an earlier one."""
         with contextlib.suppress(Exception):
             self._close_stream()
