@@ -49,7 +49,15 @@ pub(super) struct Builder<'a> {
 
 impl<'a> Builder<'a> {
     pub(super) fn new(root: &'a Value, limits: AttemptLimits) -> Self {
-        Self { root, checker: Checker::new(root), limits, references: Vec::new(), depth: 0, bytes: 0, variant: 0 }
+        Self {
+            root,
+            checker: Checker::new(root),
+            limits,
+            references: Vec::new(),
+            depth: 0,
+            bytes: 0,
+            variant: 0,
+        }
     }
 
     /// Returns a value for the whole document, or a message with the reason why there is none.
