@@ -50,10 +50,12 @@ _CONNECTION_VARIABLES = (
     "DISABLE_AIOHTTP_TRUST_ENV",
 )
 
-# The event of a stream after which LiteLLM stops reading, although the body has not ended. The
-# alternatives are those of OpenAI, Anthropic and ollama.
+# The line after which LiteLLM reads no further, although the body has not ended: at OpenAI, Anthropic
+# and ollama. It does not match the arguments of a tool.
 _LAST_EVENT = re.compile(
-    rb'^data: ?\[DONE\]|^event: ?message_(delta|stop)|"type": ?"message_(delta|stop)"|"done": ?true', re.MULTILINE
+    rb'^data: ?\[DONE\]|^event: ?message_(?:delta|stop)|^data: ?\{"type": ?"message_(?:delta|stop)"'
+    rb'|^\{[^\n]*"done_reason": ?"',
+    re.MULTILINE,
 )
 
 # The routes that are open, oldest first. Requests take the last one.
