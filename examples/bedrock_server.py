@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-import threading
-from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING
 
+from loopback_server import PostHandler, serving
+
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from contextlib import AbstractContextManager
 
 ANSWER = json.dumps(
     {
@@ -21,31 +20,13 @@ ANSWER = json.dumps(
 ).encode()
 
 
-class Handler(BaseHTTPRequestHandler):
-    """Answers each POST request."""
-
+class _Handler(PostHandler):
     protocol_version = "HTTP/1.1"
 
-    def do_POST(self) -> None:
-        """Reads the request, and sends the answer."""
-        self.rfile.read(int(self.headers.get("content-length", 0)))
-        self.send_response(200)
-        self.send_header("content-type", "application/json")
-        self.send_header("content-length", str(len(ANSWER)))
-        self.end_headers()
-        self.wfile.write(ANSWER)
-
-    def log_message(self, *_: object) -> None:
-        """Does nothing, so that requests are not logged."""
+    def respond(self, _: bytes) -> None:
+        self.answer(200, ANSWER)
 
 
-@contextmanager
-def bedrock_server() -> Iterator[str]:
-    """Runs the server, and yields its URL."""
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    try:
-        yield f"http://127.0.0.1:{server.server_port}"
-    finally:
-        server.shutdown()
-        server.server_close()
+def bedrock_server() -> AbstractContextManager[str]:
+    """Returns a context manager that runs the server, and yields its URL."""
+    return serving(_Handler)
