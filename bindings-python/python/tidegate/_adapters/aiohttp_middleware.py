@@ -29,6 +29,7 @@ from tidegate._transport.base import call_arguments
 from tidegate._transport.custom_async import exchange_task_factory, raise_fatal
 from tidegate._transport.custom_transport import ExchangeResponse
 from tidegate._transport.httpx_family import is_refused
+from tidegate._transport.uploads import MAX_BUFFERED_BODY
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
@@ -40,9 +41,6 @@ if TYPE_CHECKING:
 
 if not hasattr(aiohttp.ClientRequest, "update_body"):
     raise ImportError(f"aiohttp {aiohttp.__version__} is too old for the gate: pip install 'aiohttp>=3.13'")
-
-# Bytes. Larger request bodies are not read into memory, and calls with such a body are not retried.
-_MAX_BUFFERED_BODY = 32 * 1024 * 1024
 
 # The statuses of responses without a body.
 _WITHOUT_BODY = (204, 304)
@@ -217,7 +215,7 @@ async def _buffered_body(request: Any) -> bytes | None:
     payload = request.body
     if not payload:
         return b""
-    if payload.size is None or payload.size > _MAX_BUFFERED_BODY:
+    if payload.size is None or payload.size > MAX_BUFFERED_BODY:
         return None
     body: bytes = await payload.as_bytes()
     return body

@@ -17,10 +17,9 @@ from urllib3.exceptions import TimeoutError as ReadTimeout
 
 from tidegate._adapters.urllib3_exchange import (
     TIMEOUTS,
-    body_kind,
     buffered_body,
-    connection_kind,
     exchange_response,
+    failure_kind,
     request_headers,
     send_call,
     streamed_body,
@@ -155,12 +154,7 @@ class _Sender:
 
     def error_kind(self, error: Exception, *, begun: bool) -> str:
         """Returns the gate's failure kind for an exception. See `HttpxFamily.error_kind`."""
-        if begun:
-            return body_kind(error)
-        kind = next((kind for cls, kind in _KINDS if isinstance(error, cls)), None)
-        if kind is None and isinstance(error, exceptions.ConnectionError):
-            kind = connection_kind(error)
-        return kind or "request"
+        return failure_kind(error, _KINDS, exceptions.ConnectionError, begun=begun)
 
 
 def _exception(error: Error, request: Any) -> Exception:

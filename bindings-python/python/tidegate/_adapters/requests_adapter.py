@@ -10,10 +10,9 @@ from urllib3.util import Timeout
 
 from tidegate._adapters.urllib3_exchange import (
     TIMEOUTS,
-    body_kind,
     buffered_body,
-    connection_kind,
     exchange_response,
+    failure_kind,
     request_headers,
     send_call,
     streamed_body,
@@ -131,12 +130,7 @@ class _Sender:
 
     def error_kind(self, error: Exception, *, begun: bool) -> str:
         """Returns the gate's failure kind for an exception. See `HttpxFamily.error_kind`."""
-        if begun:
-            return body_kind(error)
-        kind = next((kind for cls, kind in _KINDS if isinstance(error, cls)), None)
-        if kind is None and isinstance(error, requests.ConnectionError):
-            kind = connection_kind(error)
-        return kind or "request"
+        return failure_kind(error, _KINDS, requests.ConnectionError, begun=begun)
 
 
 def _limits(timeout: Any) -> dict[str, float | None]:

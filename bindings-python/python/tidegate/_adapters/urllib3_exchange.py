@@ -14,6 +14,7 @@ from tidegate._native import Reply
 from tidegate._transport.custom_sync import CustomByteStream, run_call
 from tidegate._transport.custom_transport import ExchangeResponse
 from tidegate._transport.httpx_family import is_refused
+from tidegate._transport.uploads import MAX_BUFFERED_BODY
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -27,9 +28,6 @@ if not hasattr(urllib3.HTTPResponse, "read1"):
 
 # Bytes. Maximum length of the chunks in which a body is read.
 _CHUNK = 65536
-
-# Bytes. Larger request bodies are not read into memory, and calls with such a body are not retried.
-_MAX_BUFFERED_BODY = 32 * 1024 * 1024
 
 # Kinds of failures of the gate that are timeouts.
 TIMEOUTS = ("deadline", "first_token_timeout", "idle_timeout")
@@ -188,7 +186,7 @@ def buffered_body(body: Any, headers: Any) -> Any:
         return body.encode() if isinstance(body, str) else bytes(body or b"")
     length = headers.get("Content-Length") or ""
     length = length.decode("latin-1") if isinstance(length, bytes) else length
-    if not (length.isdecimal() and int(length) <= _MAX_BUFFERED_BODY):
+    if not (length.isdecimal() and int(length) <= MAX_BUFFERED_BODY):
         return body
     return b"".join(_parts(body))
 
@@ -206,7 +204,7 @@ def _parts(body: Any) -> Iterable[bytes]:
         yield part.encode() if isinstance(part, str) else part
 
 
-def is_connect_error(error: BaseException) -> bool:
+def _is_connect_error(error: BaseException) -> bool:
     """Returns `True` if `error`, or an error that caused it, is a failure to open a connection."""
     seen: BaseException | None = error
     for _ in range(_MAX_CAUSE_DEPTH):
@@ -217,14 +215,39 @@ def is_connect_error(error: BaseException) -> bool:
     return False
 
 
-def connection_kind(error: Exception) -> str:
-    """Returns the gate's failure kind for an exception that is a failure of the connection."""
+def failure_kind(
+    error: Exception,
+    kinds: tuple[tuple[type[Exception], str], ...],
+    connection_error: type[Exception],
+    *,
+    begun: bool,
+) -> str:
+    """Returns the gate's failure kind for an exception of a library that is built on urllib3.
+
+    Args:
+        error: The exception.
+        kinds: The kind for each of the library's exceptions before the response began. The first
+            match wins.
+        connection_error: The library's class of other failures of the connection.
+        begun: Whether the head of the response had arrived before the exception.
+
+    Returns:
+        The kind; `request` for an exception after which the gate does not retry.
+
+    """
+    if begun:
+        return _body_kind(error)
+    kind = next((kind for cls, kind in kinds if isinstance(error, cls)), None)
+    if kind is not None:
+        return kind
+    if not isinstance(error, connection_error):
+        return "request"
     if is_refused(error):
         return "refused"
-    return "connect" if is_connect_error(error) else "transport"
+    return "connect" if _is_connect_error(error) else "transport"
 
 
-def body_kind(error: Exception) -> str:
+def _body_kind(error: Exception) -> str:
     """Returns the gate's failure kind for an exception that was raised while a body was read."""
     names = (cls.__name__ for cls in type(error).__mro__)
     kind = next((_KINDS_OF_BODY[name] for name in names if name in _KINDS_OF_BODY), None)

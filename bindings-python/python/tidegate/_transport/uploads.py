@@ -14,13 +14,13 @@ if TYPE_CHECKING:
 
 # Bytes. Smaller bodies are read into memory, so that the gate can read the model and retry the
 # call.
-_MAX_BUFFERED_BODY = 32 * 1024 * 1024
+MAX_BUFFERED_BODY = 32 * 1024 * 1024
 
 
 def fits_in_memory(request: Any) -> bool:
     """Returns `True` if the content-length of a request body is known and at most 32 MiB."""
     length = request.headers.get("content-length", "")
-    return length.isdecimal() and int(length) <= _MAX_BUFFERED_BODY
+    return length.isdecimal() and int(length) <= MAX_BUFFERED_BODY
 
 
 async def feed(upload: Upload, chunks: AsyncIterable[bytes]) -> None:
