@@ -29,6 +29,9 @@ const CUT_THRESHOLD: f64 = 6.0;
 const HEADROOM: f64 = 0.1;
 /// Weight of each new call in the exponentially decaying mean of the normalized latency.
 const MEAN_WEIGHT: f64 = 0.2;
+/// Number of mean deviations of the normalized latency of single calls that are added to
+/// [`HEADROOM`], because the mean of few calls deviates from the usual one by chance.
+const MEAN_DEVIATIONS: f64 = 0.7;
 /// Upper bound on the normalized latency with which one call enters the mean.
 const MAX_NORMALIZED_LATENCY: f64 = 2.0;
 
@@ -40,6 +43,8 @@ pub(super) struct UsualLatency {
     /// Mean normalized latency, if calls faster than the baseline count as 0. It is calculated from
     /// the usual deviation from the baseline.
     pub(super) normalized_latency: f64,
+    /// Usual mean absolute deviation of the normalized latency.
+    pub(super) deviation: f64,
 }
 
 /// Evidence for cutting or raising the limit, from the calls sent since the limit last changed.
@@ -96,9 +101,10 @@ impl Evidence {
         self.log_likelihood >= CUT_THRESHOLD
     }
 
-    /// Returns `true` if the mean normalized latency is at most [`HEADROOM`] above the usual one.
-    pub(super) fn has_headroom(&self) -> bool {
-        self.mean <= HEADROOM
+    /// Returns `true` if the mean normalized latency is at most [`HEADROOM`] above the usual one,
+    /// plus what chance explains. `usual` describes the class of the last call.
+    pub(super) fn has_headroom(&self, usual: UsualLatency) -> bool {
+        self.mean <= HEADROOM + MEAN_DEVIATIONS * usual.deviation
     }
 
     /// Returns the evidence as a fraction of what a cut needs, from 0 to 1.
@@ -119,7 +125,7 @@ mod tests {
         (1..=most).find(|n| {
             evidence.observe(
                 if n % of == 0 { 1.5 } else { 0.1 },
-                UsualLatency { late_share: usual, normalized_latency: 0.0 },
+                UsualLatency { late_share: usual, normalized_latency: 0.0, deviation: 0.0 },
             )
         })
     }
@@ -137,9 +143,9 @@ mod tests {
     fn headroom_is_lost_before_calls_are_late() {
         let mut evidence = Evidence::new(epoch());
         (0..50).for_each(|_| _ = evidence.observe(0.1, UsualLatency::default()));
-        assert!(evidence.has_headroom());
+        assert!(evidence.has_headroom(UsualLatency::default()));
         (0..50).for_each(|_| _ = evidence.observe(0.6, UsualLatency::default()));
-        assert!(!evidence.has_headroom());
+        assert!(!evidence.has_headroom(UsualLatency::default()));
         assert_eq!(evidence.fraction(), 0.0);
     }
 

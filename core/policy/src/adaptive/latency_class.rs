@@ -23,11 +23,13 @@ const OUTPUT_CLASSES: usize = 12;
 pub(super) const CLASSES: usize = PROMPT_CLASSES + OUTPUT_CLASSES;
 
 /// Number of calls after which the baseline of a class is known. These first calls update the
-/// baseline at any load, and without an objective they are never late.
+/// baseline at any load until the first uncongested one, and without an objective they are never
+/// late.
 const MIN_SAMPLES: u32 = 8;
-/// Number of first calls of a class that count as uncongested at any load, if the class has no
-/// objective and the limit was never cut. The first answers are few and come from the fastest
-/// calls, so a baseline learned from them alone would be too low.
+/// Number of first calls of a class that count as uncongested if at most the initial number of slots
+/// was in use when they were sent. The first answers are few and come from the fastest calls, so
+/// what is learned from them alone would be too low. With an objective, the baseline needs only the
+/// first [`MIN_SAMPLES`].
 const WARMUP_SAMPLES: u32 = 48;
 /// Weight with which a call that is faster than the baseline enters the baseline, an exponentially
 /// decaying mean. Also the weight of each call in the deviation.
@@ -93,6 +95,8 @@ pub(super) struct LatencyClass {
     recent: f64,
     /// Number of latencies recorded since the class was created.
     samples: u32,
+    /// Number of recorded latencies of calls that met no congestion caused by this client.
+    uncongested_samples: u32,
     /// Whether the baseline exceeds half of the objective.
     is_slow: bool,
     /// Share of late calls on an uncongested upstream, from 0 to 1.
@@ -113,9 +117,14 @@ impl LatencyClass {
         self.samples >= MIN_SAMPLES
     }
 
-    /// Returns `true` if the class has no objective and too few samples for a reliable baseline.
-    pub(super) fn is_young(&self) -> bool {
-        self.samples < WARMUP_SAMPLES && self.objective.is_none()
+    /// Returns `true` if the class has too few samples for a reliable baseline.
+    pub(super) fn lacks_baseline(&self) -> bool {
+        self.samples < if self.objective.is_none() { WARMUP_SAMPLES } else { MIN_SAMPLES }
+    }
+
+    /// Returns `true` if the class has too few samples for a reliable usual share of late calls.
+    pub(super) fn lacks_late_share(&self) -> bool {
+        self.samples < WARMUP_SAMPLES
     }
 
     /// Returns the latency in seconds beyond which a call is late, or `None` if the class has
@@ -156,17 +165,19 @@ impl LatencyClass {
     /// uncongested upstream.
     pub(super) fn usual(&self) -> UsualLatency {
         let baseline = self.baseline();
-        let by_deviation = |threshold: f64| 0.5 * self.deviation / (threshold - baseline).max(1e-6);
-        let normalized_latency = self.threshold().map_or(0.0, by_deviation);
-        UsualLatency { late_share: self.usual_late_share, normalized_latency }
+        let normalize = |threshold: f64| self.deviation / (threshold - baseline).max(1e-6);
+        let deviation = self.threshold().map_or(0.0, normalize);
+        UsualLatency { late_share: self.usual_late_share, normalized_latency: 0.5 * deviation, deviation }
     }
 
     /// Updates whether the class is slow, and returns `true` only if it was not slow before and is
-    /// slow now. A class is slow if its baseline exceeds half of the objective.
+    /// slow now. A class is slow if its baseline, learned from uncongested calls, exceeds half of
+    /// the objective.
     ///
     /// Earlier late calls of a class that becomes slow were wrongly attributed to congestion.
     pub(super) fn update_is_slow(&mut self) -> bool {
-        let exceeds = |objective| self.is_known() && self.baseline > MIN_QUEUE_SHARE * objective;
+        let is_measured = self.uncongested_samples >= MIN_SAMPLES;
+        let exceeds = |objective| is_measured && self.baseline > MIN_QUEUE_SHARE * objective;
         let is_slow = self.objective.is_some_and(exceeds);
         let was_slow = std::mem::replace(&mut self.is_slow, is_slow);
         is_slow && !was_slow
@@ -176,8 +187,11 @@ impl LatencyClass {
     /// congestion caused by this client. Only such calls raise a known baseline.
     pub(super) fn observe(&mut self, took: f64, is_uncongested: bool) {
         self.samples = self.samples.saturating_add(1);
-        if self.samples <= MIN_SAMPLES {
-            let weight = 1.0 / f64::from(self.samples);
+        self.uncongested_samples = self.uncongested_samples.saturating_add(u32::from(is_uncongested));
+        // The first uncongested calls replace what was learned under load.
+        let number = if self.uncongested_samples == 0 { self.samples } else { self.uncongested_samples };
+        if number <= MIN_SAMPLES && (is_uncongested || self.uncongested_samples == 0) {
+            let weight = 1.0 / f64::from(number);
             self.baseline += weight * (took - self.baseline);
             self.deviation += weight * ((took - self.baseline).abs() - self.deviation);
             self.recent = self.baseline;

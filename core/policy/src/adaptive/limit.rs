@@ -79,6 +79,13 @@ pub struct Limit {
     /// Number of recently used slots when the last run of 429s began. All cuts of one run together
     /// leave at least half of these slots.
     slots_before_refusals: f64,
+    /// Number of calls that the upstream was seen to serve at the last cut for late first tokens, or
+    /// 0 before the first one.
+    served_at_cut: f64,
+    /// Number of consecutive cuts for late first tokens at which the upstream served no more calls
+    /// than at the cut before. Equal calls that end together cause such cuts: in the burst that
+    /// follows, first tokens arrive fast, and the limit grows back to where it was.
+    cuts_without_gain: u32,
     /// Decaying share of late calls, from 0 to 1, or `None` before the first call is evaluated.
     late_share: Option<f64>,
     /// Last time at which the limit detected that too many calls were in flight, or `None` if it
@@ -114,6 +121,8 @@ impl Limit {
             awaiting_classes: 0,
             pace_class: LatencyClass::new(settings.tpot),
             percentile,
+            served_at_cut: 0.0,
+            cuts_without_gain: 0,
             late_share: None,
             last_breach_at: None,
             settings: settings.clone(),
@@ -291,15 +300,18 @@ impl Limit {
     /// unless it was added before as overdue.
     fn on_answer(&mut self, now: Instant, sample: &mut Sample, class: usize, took: f64) {
         let latencies = &mut self.classes[class];
-        let is_young = self.slots.count(false) == 0 && latencies.is_young();
-        let is_uncongested = is_young || self.load.is_uncongested(sample.sent);
+        let met_no_congestion = self.load.is_uncongested(sample.sent);
+        // What grew beyond the initial slots may itself congest the upstream.
+        let below_start = sample.sent.in_flight <= self.settings.adaptive.start;
+        let is_uncongested = met_no_congestion || below_start && latencies.lacks_baseline();
+        let shows_late_share = met_no_congestion || below_start && latencies.lacks_late_share();
         let normalized_latency = latencies.normalized_latency(took);
         let multiple = latencies.threshold().map(|threshold| took / threshold);
         latencies.observe(took, is_uncongested);
-        if let Some(normalized_latency) = normalized_latency.filter(|_| is_uncongested) {
+        if let Some(normalized_latency) = normalized_latency.filter(|_| shows_late_share) {
             latencies.observe_late(normalized_latency > 1.0);
         }
-        if is_uncongested && latencies.update_is_slow() {
+        if met_no_congestion && latencies.update_is_slow() {
             // Earlier cuts treated the latency of this class as congestion, which was wrong.
             self.growth = Growth::SlowStart;
             self.first_token_limit.restart_slow_start();
@@ -350,23 +362,18 @@ impl Limit {
             return;
         }
         let is_breach = evidence.observe(normalized_latency, usual);
-        let has_headroom = evidence.has_headroom();
+        let has_headroom = evidence.has_headroom(usual);
         let since_raise = self.trial_evidence.applies_to(sent.at);
         // A trial fails if its calls lose their headroom, even if none is late.
         let trial_failed = since_raise && self.growth.trial_slots() > 0.0 && {
             self.trial_evidence.observe(normalized_latency, usual);
-            is_late || self.trial_evidence.judged > 1 && !self.trial_evidence.has_headroom()
+            is_late || self.trial_evidence.judged > 1 && !self.trial_evidence.has_headroom(usual)
         };
         if is_breach || trial_failed {
             self.on_late(now, class);
         } else if !is_late && self.pace_evidence.fraction() < 0.5 {
-            let in_slow_start = streams && matches!(self.growth, Growth::SlowStart);
             if has_headroom {
                 self.on_in_time(now, sent.at, streams, since_raise);
-            } else if in_slow_start && self.load.were_slots_full_since(sent.at) {
-                // The first-token limit delays new calls. The new slot replaces that of the call
-                // that no longer awaits its first token.
-                self.slots.raise(now, 1.0, DecisionCause::SlowStart, self.first_token_limit());
             }
         }
     }

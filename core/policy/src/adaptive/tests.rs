@@ -8,6 +8,8 @@ use super::*;
 use crate::testing::epoch;
 use tidegate_config::{AdaptiveConfig, Decrease, Detector, Percentile};
 
+mod batching_engine;
+
 const STREAM: CallKind = CallKind { input: 100, output: 100, streams: true };
 const WHOLE: CallKind = CallKind { input: 100, output: 100, streams: false };
 

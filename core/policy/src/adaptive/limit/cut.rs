@@ -12,6 +12,9 @@ const QUEUE_SHARE: f64 = 0.25;
 const MIN_CUT_SHARE: f64 = 0.5;
 /// Share of the recently used slots that a cut leaves if the number of served calls is unknown.
 const DEFAULT_CUT_FACTOR: f64 = 0.9;
+/// Number of consecutive cuts without gain (see [`Limit::cuts_without_gain`]) that end slow start:
+/// more slots did not let the upstream serve more calls.
+const MAX_CUTS_WITHOUT_GAIN: u32 = 4;
 /// Window for the rate of first tokens if the window computed from the threshold is too long to be
 /// represented.
 const MAX_RATE_WINDOW: Duration = Duration::from_secs(60);
@@ -57,7 +60,8 @@ impl Limit {
     }
 
     /// Lowers the first-token limit, and cuts the slots to what the upstream is seen to serve
-    /// (`served` calls) plus the calls that can get their first token in time.
+    /// (`served` calls) plus the calls that can get their first token in time. Ends slow start if
+    /// the first-token limit cannot help, or if the last cuts showed that more slots do not either.
     fn cut_to_served(&mut self, now: Instant, class: usize, served: f64) {
         let previous_limit = self.first_token_limit();
         let late = self.classes[class].threshold().unwrap_or(1.0);
@@ -68,12 +72,20 @@ impl Limit {
         // By Little's law: the calls in progress and those that may be queued before them.
         let sustainable = (base + QUEUE_SHARE * (late - base)) * self.load.first_token_rate.rate(now, busy);
         let recent_slots = self.recent_slots(now);
-        let to = if self.first_token_limit.on_late(sustainable) {
-            // The first-token limit cannot help, so there are too many slots.
+        let min = MIN_CUT_SHARE * recent_slots;
+        let serves_more = served > std::mem::replace(&mut self.served_at_cut, served);
+        self.cuts_without_gain = if serves_more { 0 } else { self.cuts_without_gain.saturating_add(1) };
+        // Some late calls among the first few do not show that the initial slots are too many.
+        let grew = recent_slots > self.settings.adaptive.start as f64;
+        let cannot_help = self.first_token_limit.on_late(sustainable) && grew;
+        let to = if cannot_help || self.cuts_without_gain >= MAX_CUTS_WITHOUT_GAIN {
             self.on_limit_found();
-            (served + sustainable).clamp(MIN_CUT_SHARE * recent_slots, recent_slots)
+            let to = served + sustainable;
+            // Slots that are already this few were still too many.
+            let to = if to < self.slots.value { to } else { served };
+            to.clamp(min, recent_slots)
         } else {
-            (served + sustainable + 1.0).max(MIN_CUT_SHARE * recent_slots).min(self.slots.value)
+            (served + sustainable + 1.0).max(min).min(self.slots.value)
         };
         self.cut_both(now, to, DecisionCause::Late, previous_limit);
     }
