@@ -15,7 +15,7 @@ use super::{CallKind, awaiting_calls::AwaitingCalls, evidence::UsualLatency};
 
 /// Number of classes of streaming calls, by prompt length. The first class is for up to 256 tokens,
 /// each further one for up to twice as many as the one before, and the last one has no maximum.
-pub(super) const PROMPT_CLASSES: usize = 10;
+pub(crate) const PROMPT_CLASSES: usize = 10;
 /// Number of classes of calls that do not stream, by output length. The first class is for up to 32
 /// tokens, each further one for up to twice as many, and the last one has no maximum.
 const OUTPUT_CLASSES: usize = 12;
@@ -65,10 +65,16 @@ const MIN_QUEUE_SHARE: f64 = 0.5;
 /// streaming calls come first.
 pub(super) fn class_of(kind: CallKind) -> usize {
     if kind.streams {
-        doublings(kind.input, 256).min(PROMPT_CLASSES - 1)
+        prompt_class(kind.input)
     } else {
         PROMPT_CLASSES + doublings(kind.output, 32).min(OUTPUT_CLASSES - 1)
     }
+}
+
+/// Returns the index of the latency class of streaming calls with a prompt of `tokens`, below
+/// [`PROMPT_CLASSES`].
+pub(crate) fn prompt_class(tokens: u64) -> usize {
+    doublings(tokens, 256).min(PROMPT_CLASSES - 1)
 }
 
 /// Returns `true` if the class with this index is one of streaming calls.

@@ -105,6 +105,8 @@ mod slot_limit;
 mod tests;
 mod view;
 
+pub(crate) use latency_class::{PROMPT_CLASSES, prompt_class};
+
 pub use call_sample::{CallKind, Ended, Sample};
 pub use limit::{Limit, LimitSettings};
 pub use view::{AdaptiveView, Decision, DecisionCause, LimitView};

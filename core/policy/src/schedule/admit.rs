@@ -181,7 +181,7 @@ impl<W> Scheduler<W> {
         let limits = [
             // A deadline never stops. A wait budget stops while the target is closed.
             Some((all, ticket.deadline.saturating_duration_since(now))),
-            ticket.wait.map(|wait| (open, wait)),
+            self.wait_budget(ticket).map(|wait| (open, wait)),
             objective.filter(|_| mode == Predict::Objective).map(|objective| {
                 (all, objective.saturating_sub(now.saturating_duration_since(ticket.queued_at)))
             }),

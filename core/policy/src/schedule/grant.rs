@@ -3,7 +3,10 @@
 
 use std::time::{Duration, Instant};
 
-use super::{Candidate, Failed, Limiter, Rule, Scheduler, Settled, TenantCharge, Tracked, UpstreamSlot};
+use super::{
+    AwaitedFirstToken, Candidate, Failed, Limiter, Rule, Scheduler, Settled, TenantCharge, Tracked,
+    UpstreamSlot,
+};
 use crate::cooldown::{Failure, Hold};
 use crate::{adaptive::Ended, budget::Charge, fairness::Tag, kv::Progress};
 use tidegate_protocol::rate::RateHeaders;
@@ -27,6 +30,9 @@ pub struct Grant {
     /// The charge to the provider's rate budgets, or `None` if there are none.
     budget: Option<Box<Charge>>,
     pub(super) slot: UpstreamSlot,
+    /// Set until the first token of a streamed answer is reported, if a lane has a TTFT objective
+    /// that bounds waits.
+    first_token: Option<AwaitedFirstToken>,
     /// The number of slots in use when this one was granted, itself included.
     pub in_flight: usize,
     /// The part of the call's wait budget ([`Ticket::wait`](super::Ticket::wait)) that was used
@@ -45,11 +51,12 @@ pub struct Grant {
 
 impl Grant {
     /// Returns `true` if the driver must report the first token of the attempt, because its limit
-    /// is adaptive, or because the answer is streamed by a replica of a pool and its first token
+    /// is adaptive, because a TTFT objective bounds waits, or because the answer is streamed by a replica of a pool and its first token
     /// was not reported.
     pub fn is_tracked(&self) -> bool {
         let slot = &self.slot;
-        slot.tracked.is_some() || slot.assignment.as_ref().is_some_and(|assignment| assignment.awaits)
+        let is_measured = self.first_token.is_some() || slot.tracked.is_some();
+        is_measured || slot.assignment.as_ref().is_some_and(|assignment| assignment.awaits)
     }
 
     /// Returns the start tag in fair queueing. A retry of the call must carry it in
@@ -129,6 +136,9 @@ impl<W> Scheduler<W> {
     ///
     /// Call [`Scheduler::next`] afterwards.
     pub fn on_first_token(&mut self, now: Instant, grant: &mut Grant) {
+        if let Some(awaited) = grant.first_token.take() {
+            self.objective_wait.on_first_token(now, awaited);
+        }
         self.capacity.upstream.on_first_token(now, &mut grant.slot);
         if !grant.slot.awaits_first_token() {
             return;
@@ -144,6 +154,7 @@ impl<W> Scheduler<W> {
     ///
     /// Call [`Scheduler::next`] afterwards.
     pub fn mark_unobservable(&mut self, now: Instant, grant: &mut Grant) {
+        grant.first_token = None;
         self.capacity.upstream.on_first_token(now, &mut grant.slot);
         if let Some(tracked) = grant.slot.tracked.as_ref().filter(|tracked| tracked.awaits) {
             let output = tracked.output;
@@ -275,6 +286,7 @@ impl<W> Scheduler<W> {
             tenant,
             budget,
             slot,
+            first_token: self.objective_wait.on_admitted(now, call.ticket),
             in_flight: self.capacity.in_flight,
             spent: Duration::ZERO,
             is_reported: false,

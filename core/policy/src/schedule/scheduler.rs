@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 
 use super::{
     Borrowed, Candidate, Capacity, Floors, ForcedDecision, Gap, Grant, GrantId, LimitChange, MAX_POSITION,
-    Order, Paces, Pick, Queue, QueueSpace, Refusal, Requirements, Resources, Retry, Rule, SchedulerSettings,
-    Selector, Ticket, Turn, Waiter, WaiterId, earlier,
+    ObjectiveWait, Order, Paces, Pick, Queue, QueueSpace, Refusal, Requirements, Resources, Retry, Rule,
+    SchedulerSettings, Selector, Ticket, Turn, Waiter, WaiterId, earlier,
 };
 use crate::Reason;
 
@@ -26,6 +26,8 @@ pub struct Scheduler<W> {
     /// reserved slots), or `None` if preemption is not configured.
     pub(super) borrowed: Option<Borrowed>,
     pub(super) paces: Paces,
+    /// The wait budgets of calls with a TTFT objective.
+    pub(super) objective_wait: ObjectiveWait,
     pub(super) gap: Gap,
     /// The calls that were shed, that is, removed from a full queue for a call of a higher lane,
     /// until [`Scheduler::expired`] returns them.
@@ -58,6 +60,7 @@ impl<W> Scheduler<W> {
             order: Order { floors, reservation: None, aging: settings.aging },
             borrowed: settings.reclaim.then(Borrowed::default),
             paces: Paces::default(),
+            objective_wait: ObjectiveWait::new(settings),
             gap: Gap::default(),
             shed_calls: Vec::new(),
             started_at: now,
@@ -72,13 +75,14 @@ impl<W> Scheduler<W> {
     /// If the queue is full, a waiting call of a lower lane is shed; the next
     /// [`Scheduler::expired`] returns it. `who` is returned by [`Scheduler::next`] or
     /// [`Scheduler::expired`] when the call leaves the queue, unless the call is withdrawn.
-    pub fn enqueue(&mut self, now: Instant, ticket: Ticket, who: W) -> WaiterId {
+    pub fn enqueue(&mut self, now: Instant, mut ticket: Ticket, who: W) -> WaiterId {
         let id = self.queue.tenant(&ticket.tenant, now);
         if ticket.charged.is_none()
             && let QueueSpace::Replacing(victim) = self.queue.space(id, ticket.lane)
         {
             self.shed(now, victim);
         }
+        ticket.wait = self.wait_budget(&ticket);
         let needs = self.capacity.needs(&ticket);
         self.capacity.upstream.waiting_mut(needs.class).into_iter().for_each(|waiting| *waiting += 1);
         let open = self.open_time(now);
@@ -339,6 +343,12 @@ impl<W> Scheduler<W> {
         let could_go = self.capacity.has_slot() && !self.queue.lanes.is_empty() && self.is_open();
         let could_go = could_go && (!self.capacity.is_sized() || self.selector(now).pick().is_some());
         self.gap.watch(now, could_go);
+    }
+
+    /// Returns how long a call may wait: its own wait budget or, if that is less, the wait with which
+    /// it can still meet its TTFT objective. Returns `None` if it may wait until its deadline.
+    pub(super) fn wait_budget(&self, ticket: &Ticket) -> Option<Duration> {
+        ticket.wait.into_iter().chain(self.objective_wait.budget(ticket)).min()
     }
 
     /// Returns the total time since the scheduler was created in which the target was not closed

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::adaptive;
+use crate::{Lane, adaptive};
 use tidegate_config::{
     LaneConfig, LimitConfig, OnFull, PoolConfig, Predict, RateConfig, TargetConfig, TenantConfig, ToolConfig,
 };
@@ -55,6 +55,11 @@ pub struct SchedulerSettings {
     /// the tenant's tokens per minute (`tpm`). Calls may use what the bucket holds. A full bucket
     /// admits any call.
     pub burst: Duration,
+    /// The TTFT objectives that bound the wait, in the order of [`Lane::ALL`](crate::Lane::ALL):
+    /// a call of such a lane is refused when the remaining time is less than the upstream needs.
+    /// `None` for lanes without an objective, with a configured wait budget, and for the batch lane
+    /// unless it has an objective of its own.
+    pub wait_objectives: [Option<Duration>; 3],
     /// The floors, queue maxima and latency objectives of the lanes, in the order of
     /// [`Lane::ALL`](crate::Lane::ALL). Wait budgets are ignored, because each
     /// [`Ticket`](super::Ticket) has its own.
@@ -75,6 +80,11 @@ impl SchedulerSettings {
 
 impl From<&TargetConfig> for SchedulerSettings {
     fn from(target: &TargetConfig) -> Self {
+        let wait_objectives = Lane::ALL.map(|lane| {
+            let config = &target.lanes[lane as usize];
+            let inherited = target.ttft.filter(|_| lane != Lane::Batch);
+            config.ttft.or(inherited).filter(|_| config.wait.or(target.wait).is_none())
+        });
         let mut lanes = target.lanes.clone();
         for lane in &mut lanes {
             lane.ttft = lane.ttft.or(target.ttft);
@@ -93,6 +103,7 @@ impl From<&TargetConfig> for SchedulerSettings {
             reclaim: target.reclaim,
             predict: target.predict,
             burst: target.rates.burst,
+            wait_objectives,
             lanes,
             default_tenant: target.default_tenant.clone(),
             tenants: target.tenants.clone(),
