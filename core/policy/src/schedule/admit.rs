@@ -160,7 +160,8 @@ impl<W> Scheduler<W> {
     }
 
     /// Returns the cause of the refusal if the predicted wait of the call exceeds its deadline, its
-    /// wait budget or, with [`Predict::Objective`], the latency objective of its lane.
+    /// wait budget or, with [`Predict::Objective`], the part of its lane's TTFT objective that the upstream does
+    /// not need.
     ///
     /// Returns `None` if the wait exceeds none of them, if no wait is predicted, if predictions are
     /// configured not to refuse calls, or while a cool-down, an outage or a recovery is in
@@ -183,7 +184,8 @@ impl<W> Scheduler<W> {
             Some((all, ticket.deadline.saturating_duration_since(now))),
             self.wait_budget(ticket).map(|wait| (open, wait)),
             objective.filter(|_| mode == Predict::Objective).map(|objective| {
-                (all, objective.saturating_sub(now.saturating_duration_since(ticket.queued_at)))
+                let most = self.objective_wait.max_wait(objective, ticket);
+                (all, most.saturating_sub(now.saturating_duration_since(ticket.queued_at)))
             }),
         ];
         let over = limits.into_iter().flatten().map(|(wait, most)| wait.saturating_sub(most)).max()?;

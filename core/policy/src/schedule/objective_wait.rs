@@ -22,6 +22,8 @@
 
 use std::time::{Duration, Instant};
 
+use tidegate_config::Predict;
+
 use super::{SchedulerSettings, Ticket};
 use crate::adaptive::{PROMPT_CLASSES, prompt_class};
 
@@ -37,6 +39,8 @@ const DEVIATIONS: f64 = 4.0;
 pub(super) struct ObjectiveWait {
     /// The objective of each lane whose calls have no configured wait budget.
     objectives: [Option<Duration>; 3],
+    /// Whether the times to first token are needed.
+    is_measured: bool,
     /// The times to first token, by class of prompt length.
     first_tokens: [FirstTokenTime; PROMPT_CLASSES],
     /// The class of the most recent first token, or `None` before the first one.
@@ -52,8 +56,10 @@ pub(super) struct AwaitedFirstToken {
 
 impl ObjectiveWait {
     pub(super) fn new(settings: &SchedulerSettings) -> Self {
-        let first_tokens = Default::default();
-        Self { objectives: settings.wait_objectives, first_tokens, recent_class: None }
+        let objectives = settings.wait_objectives;
+        let predicts = settings.predict == Predict::Objective;
+        let is_measured = predicts || objectives.iter().any(Option::is_some);
+        Self { objectives, is_measured, first_tokens: Default::default(), recent_class: None }
     }
 
     /// Returns the maximum wait with which a new call can still meet its objective. Returns `None`
@@ -61,6 +67,11 @@ impl ObjectiveWait {
     /// missed by the failure, not by the queue.
     pub(super) fn budget(&self, ticket: &Ticket) -> Option<Duration> {
         let objective = self.objectives[ticket.lane as usize].filter(|_| ticket.charged.is_none())?;
+        Some(self.max_wait(objective, ticket))
+    }
+
+    /// Returns the part of an objective that the upstream does not need for the call.
+    pub(super) fn max_wait(&self, objective: Duration, ticket: &Ticket) -> Duration {
         let class = &self.first_tokens[prompt_class(ticket.demand.input)];
         let recent = || self.recent_class.map(|class| &self.first_tokens[class]);
         let known = Some(class).filter(|class| class.mean > 0.0).or_else(recent);
@@ -70,14 +81,14 @@ impl ObjectiveWait {
             mean if mean > half => known.estimate().min(all),
             _ => known.estimate().min(half),
         });
-        Some(Duration::from_secs_f64(all - upstream))
+        Duration::from_secs_f64(all - upstream)
     }
 
     /// Returns what [`ObjectiveWait::on_first_token`] needs to know about a call that gets its slot
-    /// now. Returns `None` if no lane has an objective, or if the call does not stream.
+    /// now. Returns `None` if it is not needed, or if the call does not stream.
     pub(super) fn on_admitted(&self, now: Instant, ticket: &Ticket) -> Option<AwaitedFirstToken> {
-        let is_needed = ticket.streams && self.objectives.iter().any(Option::is_some);
-        is_needed.then(|| AwaitedFirstToken { admitted_at: now, class: prompt_class(ticket.demand.input) })
+        (ticket.streams && self.is_measured)
+            .then(|| AwaitedFirstToken { admitted_at: now, class: prompt_class(ticket.demand.input) })
     }
 
     /// Records that the first token of a call has arrived now.

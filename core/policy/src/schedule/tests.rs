@@ -13,6 +13,7 @@ mod costs;
 mod fairness;
 mod fit_set;
 mod limits;
+mod objective_wait;
 mod oracle;
 mod outages;
 mod rules;
