@@ -107,8 +107,8 @@ keywords! {
         /// Rejects calls whose slot is predicted after their deadline or the end of their wait
         /// budget.
         Deadline = "deadline",
-        /// As `deadline`. Also rejects calls whose slot is predicted after the TTFT objective of
-        /// their lane.
+        /// As `deadline`. Also rejects calls whose slot is predicted too late for the TTFT objective
+        /// of their lane.
         Objective = "objective",
         /// Rejects no call because of a prediction.
         Off = "off",

@@ -185,8 +185,10 @@ settings! {
         /// The maximum number of queued calls of all tenants together. Further calls are rejected.
         backlog: usize "calls of all tenants" = 100_000, QUEUE_RANGE;
         /// The maximum time of a call in the queue, over all its attempts (the wait budget). Times
-        /// in which the target is closed do not count. At most `deadline`.
-        wait: Option<Duration> = None, TIME_RANGE => "none but the deadline";
+        /// in which the target is closed do not count. At most `deadline`. Without it, a call with
+        /// an objective (`ttft`) waits only as long as it can still meet the objective. Calls of
+        /// the lane `batch` do so only if the lane has a `ttft` of its own.
+        wait: Option<Duration> = None, TIME_RANGE => "what `ttft` leaves, otherwise the deadline";
         /// What happens to a call that finds no free slot.
         on_full: OnFull = OnFull::Wait, ();
         /// The maximum time of a call, including its wait, retries and stream.

@@ -24,6 +24,9 @@ pub(crate) use shared_cooldowns::SharedCooldowns;
 /// Advice to users if a target that is not a pool has too few slots. Appended to the error messages
 /// of rejected calls for which a free slot was missing.
 const HINT: &str = "raise `cap` if the provider can serve more calls, raise `wait` or the deadline if the call can wait longer, or send fewer calls";
+/// Advice to users if a target whose `ttft` bounds the wait has too few slots. Appended to the error
+/// messages of rejected calls for which a free slot was missing.
+const OBJECTIVE_HINT: &str = "the call could not meet the objective `ttft` any more: add capacity, send fewer calls, or set `wait` to let calls wait longer than the objective";
 /// Advice to users if a pool has too few slots. Appended to the error messages of rejected calls
 /// for which a free slot was missing.
 const POOL_HINT: &str = "add a replica, raise `pool.cap` if each replica can serve more calls, raise `wait` or the deadline if the call can wait longer, or send fewer calls";
@@ -67,13 +70,19 @@ impl Target {
 
     /// Creates a target with one cool-down for all of its calls.
     fn build(config: TargetConfig, budgets: Arc<BudgetSet>, metrics: TargetMetrics, now: Instant) -> Self {
+        let settings = SchedulerSettings::from(&config);
+        let has_wait_objective = settings.wait_objectives.iter().any(Option::is_some);
         let kv = config.kv_tokens.map(|tokens| Kv::new(tokens, config.kv_headroom));
         let admission = Admission::new(
             config.name.clone(),
-            &SchedulerSettings::from(&config),
+            &settings,
             budgets,
             kv,
-            if config.pool.is_some() { POOL_HINT } else { HINT },
+            match config.pool {
+                _ if has_wait_objective => OBJECTIVE_HINT,
+                Some(_) => POOL_HINT,
+                None => HINT,
+            },
         );
         let retries = Mutex::new(RetryBudget::new(config.retry.ratio, config.retry.reserve, now));
         let expected = Arc::new(Expected::new(&config));
