@@ -34,7 +34,7 @@ RUST_SOURCES := Cargo.toml Cargo.lock $(shell find $(wildcard core sweep testing
     \( -path '*/src/*' -o -name Cargo.toml \))
 WHEEL_SOURCES := $(RUST_SOURCES) $(shell find bindings-python/src bindings-python/python bindings-python/Cargo.toml \
     bindings-python/pyproject.toml -type f -not -name '*.pyc')
-PYTHON_SOURCES := bindings-python/python bindings-python/tests examples bench/python tools tests/docs
+PYTHON_SOURCES := bindings-python/python bindings-python/tests examples bench/python bench/vllm tools tests/docs
 
 NODE := bindings-node
 NODE_SOURCES := $(RUST_SOURCES) $(shell find $(NODE)/src $(NODE)/ts $(NODE)/Cargo.toml $(NODE)/tsconfig.json -type f)
@@ -52,12 +52,15 @@ BENCH_RUST := noisy-neighbour cap cooldown outage cancel hot-path memory fairnes
     tokens kv burst aimd-history adaptive adaptive-gate pool herd failover sweep
 BENCH_NODE := node node-abort node-memory
 BENCH_PYTHON := python python-cap python-cooldown python-cancel frameworks python-memory sweep-peer run
+# Experiments on a real vLLM. They are no part of `make bench`, because they install 6 GB and take
+# hours of an otherwise idle machine.
+VLLM := objective default kv truth
 BENCH := $(BENCH_RUST) $(BENCH_PYTHON) $(BENCH_NODE)
 
 .PHONY: help demo test test-frameworks lint parts advisories bench results docs docs-reference node setup lock fuzz \
     properties format clean \
     $(filter-out --,$(LINT) $(TEST)) \
-    need-cargo need-python need-node cli $(addprefix bench-,$(BENCH))
+    need-cargo need-python need-node cli $(addprefix bench-,$(BENCH)) vllm $(addprefix vllm-,$(VLLM))
 
 help:
 	@echo 'make demo        runs the official client without and with Tidegate while one of three tenants bursts (2 min)'
@@ -71,6 +74,8 @@ help:
 	@echo 'make bench       runs all experiments, then make results; make bench-NAME runs one of'
 	@echo '                 $(BENCH_RUST)'
 	@echo '                 $(BENCH_PYTHON) $(BENCH_NODE)'
+	@echo 'make vllm        runs the experiments on a real vLLM for CPUs, which takes 6 GB and hours; make vllm-NAME'
+	@echo '                 runs one of $(VLLM)'
 	@echo 'make properties  runs the property tests on CASES=10000 new random cases each'
 	@echo 'make fuzz        fuzzes the parser of event streams until interrupted (needs nightly and cargo-fuzz)'
 	@echo 'make setup       creates the environments without running anything'
@@ -259,6 +264,14 @@ bench-frameworks: $(addsuffix /.wheel,$(FRAMEWORKS) $(FRAMEWORKS2) $(MORE) $(MOR
 # Takes about 15 minutes, because aiperf restarts its services for each probe.
 bench-sweep-peer: $(AIPERF)/.ready cli
 	@$(call MEASURE,$(AIPERF)/bin/python bench/python/bench_sweep_peer.py,sweep-peer)
+
+# ARGS are options of tidegate-bench, such as --seconds 20. `run.py` installs vLLM in $(OUT)/vllm,
+# with a Python of version 3.11 or newer.
+vllm: $(addprefix vllm-,$(VLLM))
+
+$(addprefix vllm-,$(VLLM)): vllm-%: need-cargo need-python
+	@$(CARGO) build --quiet --release --locked -p tidegate-bench
+	@$(call MEASURE,$(PYTHON) bench/vllm/run.py $* $(ARGS),vllm-$*)
 
 # ---- set-up
 

@@ -86,6 +86,14 @@ enum Command {
     Failover,
     /// Measures how evenly the calls of 64 independent clients are spread over 8 replicas.
     Herd,
+    /// Measures a gate with only an objective in front of vLLM, beside the best fixed settings.
+    VllmObjective(run::vllm::Options),
+    /// Measures a gate without any setting in front of vLLM, beside the best cap.
+    VllmDefault(run::vllm::Options),
+    /// Counts vLLM's preemptions behind a gate without any setting, while the KV cache is small.
+    VllmKv(run::vllm::Options),
+    /// Compares the simulator's figures with vLLM's.
+    VllmTruth(run::vllm::Options),
     /// Measures the memory of an open stream, over real sockets.
     Memory,
     /// Serves the upstream of `memory`. `memory` starts this command as a process of its own.
@@ -151,6 +159,10 @@ fn execute(command: Command) -> Fallible<String> {
         Command::Sweep(inspect) if inspect.is_requested() => return run::sweep::inspect(&inspect),
         Command::Sweep(_) => run::sweep::measure()?,
         Command::Failover => run::failover::measure()?,
+        Command::VllmObjective(options) => run::vllm::measure_objective(&options)?,
+        Command::VllmDefault(options) => run::vllm::measure_default(&options)?,
+        Command::VllmKv(options) => run::vllm::measure_kv(&options)?,
+        Command::VllmTruth(options) => run::vllm::measure_truth(&options)?,
         Command::Memory => run::memory::measure()?,
         Command::NoisyNeighbour => run::noisy_neighbour::measure(run::noisy_neighbour::SEEDS)?,
         Command::Outage => run::outage::measure(run::outage::SEEDS)?,

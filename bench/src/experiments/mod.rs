@@ -20,4 +20,5 @@ pub(crate) mod scale;
 pub(crate) mod starvation;
 pub(crate) mod sweep;
 pub(crate) mod tokens;
+pub(crate) mod vllm;
 pub(crate) mod work_conserving;

@@ -1,0 +1,84 @@
+//! The compared clients: gates with and without a fixed cap, and a client without a gate.
+
+use std::time::Duration;
+
+use tidegate::config::{Config, Target, TransportConfig};
+use tidegate::transport::Http;
+use tidegate::{Gate, Transport};
+
+use crate::Fallible;
+use crate::retrying_clients::Rule;
+
+/// The name of the gate's target.
+pub(super) const TARGET: &str = "vllm";
+
+/// The timeout of a call of the client without a gate, which is the default of the official client.
+const STOCK_TIMEOUT: Duration = Duration::from_secs(600);
+
+/// A client of the server.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum Contender {
+    /// No gate: the official client's rule for retries.
+    Stock,
+    /// A gate with the settings that are not `None`.
+    Gate { cap: Option<usize>, ttft: Option<Duration>, wait: Option<Duration> },
+}
+
+impl Contender {
+    /// A gate without any setting, and so with an adaptive limit.
+    pub(super) const DEFAULT: Self = Self::Gate { cap: None, ttft: None, wait: None };
+
+    pub(super) const fn ttft(ttft: Duration) -> Self {
+        Self::Gate { cap: None, ttft: Some(ttft), wait: None }
+    }
+
+    pub(super) const fn cap(cap: usize) -> Self {
+        Self::Gate { cap: Some(cap), ttft: None, wait: None }
+    }
+
+    pub(super) const fn fixed(cap: usize, wait: Duration) -> Self {
+        Self::Gate { cap: Some(cap), ttft: None, wait: Some(wait) }
+    }
+
+    /// Returns the name in figures and tables.
+    pub(super) fn name(&self) -> String {
+        let Self::Gate { cap, ttft, wait } = self else { return "no gate, openai's rule".to_owned() };
+        let settings: Vec<String> = [
+            cap.map(|cap| format!("cap {cap}")),
+            ttft.map(|ttft| format!("ttft {} s", ttft.as_secs_f64())),
+            wait.map(|wait| format!("wait {} s", wait.as_secs_f64())),
+        ]
+        .into_iter()
+        .flatten()
+        .collect();
+        if settings.is_empty() { "nothing set".to_owned() } else { settings.join(", ") }
+    }
+
+    /// Returns the client of the server at the URL `base`, and its gate, if any. Calls are sent
+    /// through `wire`, or, without one, through the built-in HTTP client.
+    pub(super) fn client(self, base: &str, wire: Option<Transport>) -> Fallible<(Transport, Option<Gate>)> {
+        let Self::Gate { cap, ttft, wait } = self else {
+            let wire = wire.map_or_else(http, Ok)?;
+            return Ok((Rule::openai(STOCK_TIMEOUT).over(wire), None));
+        };
+        let mut target = Target::new(TARGET).url(base);
+        if let Some(cap) = cap {
+            target = target.cap(cap);
+        }
+        if let Some(ttft) = ttft {
+            target = target.ttft(ttft);
+        }
+        if let Some(wait) = wait {
+            target = target.wait(wait);
+        }
+        let config = Config::builder().target(target).build()?;
+        let gate = wire.map_or_else(|| Gate::new(config.clone()), |wire| Gate::over(config.clone(), wire))?;
+        Ok((Transport::new(gate.client()), Some(gate)))
+    }
+}
+
+/// Returns the built-in HTTP client, without a proxy.
+pub(super) fn http() -> Fallible<Transport> {
+    let connections = TransportConfig { proxy_from_env: false, ..TransportConfig::default() };
+    Ok(Transport::new(Http::new(connections)?))
+}

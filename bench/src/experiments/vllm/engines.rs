@@ -1,0 +1,42 @@
+//! The configurations of the vLLM servers. `bench/vllm/run.py` starts vLLM with them, and the
+//! simulator uses the same.
+
+use std::collections::BTreeMap;
+
+use tidegate_sim::engine::EngineConfig;
+
+use super::load::Lengths;
+use crate::Fallible;
+
+const ENGINES: &str = include_str!("../../../vllm/engines.json");
+
+/// A configuration of the server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Profile {
+    /// At most 16 sequences run at the same time, and further calls wait in the server's queue.
+    Queue,
+    /// The KV cache is too small for the calls in the batch, so sequences are preempted.
+    Kv,
+}
+
+/// Returns the engine of `profile`.
+pub(super) fn engine(profile: Profile) -> Fallible<EngineConfig> {
+    let name = match profile {
+        Profile::Queue => "queue",
+        Profile::Kv => "kv",
+    };
+    let mut engines: BTreeMap<String, EngineConfig> = serde_json::from_str(ENGINES)?;
+    Ok(engines.remove(name).ok_or("bench/vllm/engines.json lacks a profile")?)
+}
+
+/// Returns the number of calls of the given mean lengths that `engine` completes per second while
+/// its batch is full. The KV cache must have room for all sequences of the batch.
+pub(super) fn capacity(engine: &EngineConfig, lengths: Lengths) -> f64 {
+    let sequences = f64::from(engine.max_num_seqs);
+    let calls_per_step = sequences / lengths.mean_output();
+    let step = &engine.step;
+    let ms = step.base_ms
+        + step.per_sequence_ms * sequences
+        + step.per_prompt_token_ms * lengths.mean_prompt() * calls_per_step;
+    calls_per_step / ms * 1e3
+}

@@ -1,0 +1,49 @@
+//! A real vLLM with chosen step times, behind the gate that users have: no cap is configured, and
+//! the results are compared with those of the best fixed cap.
+//!
+//! `bench/vllm/run.py` installs vLLM, starts the servers and calls these experiments. Without
+//! `--server`, an experiment runs in virtual time over the simulator with the same configuration
+//! ([`engines`]), which takes seconds.
+
+mod contender;
+mod default_limit;
+mod engines;
+mod load;
+mod objective;
+mod preemptions;
+mod run;
+mod runner;
+mod server_metrics;
+mod truth;
+
+pub(crate) use self::default_limit::measure as measure_default;
+pub(crate) use self::objective::measure as measure_objective;
+pub(crate) use self::preemptions::measure as measure_kv;
+pub(crate) use self::truth::measure as measure_truth;
+
+use clap::Args;
+
+/// Options of the experiments on vLLM.
+#[derive(Args, Debug)]
+pub(crate) struct Options {
+    /// Base URL of the server, such as `http://127.0.0.1:8461`. For `vllm-truth`, give two: the
+    /// servers of the profiles `queue` and `kv`. Without it, the simulator runs in virtual time.
+    #[arg(long = "server", value_name = "URL")]
+    servers: Vec<String>,
+    /// Duration of each run, in seconds, from 10 on.
+    #[arg(long, default_value_t = 60, value_parser = clap::value_parser!(u32).range(10..=3_600))]
+    seconds: u32,
+    /// Run only the scenarios whose names contain this text.
+    #[arg(long, default_value = "")]
+    scenario: String,
+}
+
+impl Options {
+    fn seconds(&self) -> f64 {
+        f64::from(self.seconds)
+    }
+
+    fn includes(&self, scenario: &str) -> bool {
+        scenario.contains(&self.scenario)
+    }
+}

@@ -1,0 +1,211 @@
+//! Runs a plan against vLLM over real sockets, or against the simulator in virtual time.
+
+use std::time::Duration;
+
+use fastrand::Rng;
+use http_body_util::BodyExt;
+use tidegate::{Gate, Transport};
+use tidegate_sim::engine::{EngineConfig, StepCost};
+use tidegate_sim::scenario::quantile;
+use tidegate_sim::{SimConfig, Simulator};
+use tidegate_test_servers::simulator_transport;
+use tokio::runtime::Runtime;
+use tokio::time::{Instant, sleep};
+use tower::ServiceExt;
+
+use super::Options;
+use super::contender::{Contender, http};
+use super::engines::{Profile, engine};
+use super::load::{Call, Plan, generate, request};
+use super::run::Run;
+use super::server_metrics::{Sample, poll, sample};
+use crate::client_call::URL;
+use crate::report::{Op, Report};
+use crate::{Fallible, virtual_time};
+
+/// The bound on [`Run::slowness`]. Slower runs do not count.
+const SLOWNESS: f64 = 1.1;
+/// Number of times that a run is repeated, if its steps were too slow, until it counts as invalid.
+const TRIES: usize = 3;
+/// Time in which the server must finish the cancelled calls of the last run.
+const SETTLES: Duration = Duration::from_secs(60);
+/// Prompt and output of a lone call, in tokens.
+const LONE: (u32, u32) = (100, 21);
+
+/// A call that the server computed alone.
+pub(super) struct LoneCall {
+    /// Median time between its tokens, in milliseconds.
+    pub(super) step_ms: f64,
+    pub(super) ttft_ms: f64,
+    /// Length of its prompt, in tokens.
+    pub(super) prompt: u32,
+}
+
+/// A server, and the conditions of the runs so far.
+pub(super) struct Runner {
+    pub(super) engine: EngineConfig,
+    /// URL of the vLLM server, or `None` for the simulator.
+    url: Option<String>,
+    runtime: Runtime,
+    runs: usize,
+    slow: usize,
+    slowness: f64,
+    load_average: f64,
+}
+
+impl Runner {
+    /// Returns the runner of the server with the given profile. Its URL is the `nth` of the options.
+    pub(super) fn new(options: &Options, profile: Profile, nth: usize) -> Fallible<Self> {
+        let url = options.servers.get(nth).map(|url| url.trim_end_matches('/').to_owned());
+        if url.is_none() && !options.servers.is_empty() {
+            return Err(format!("give --server {} times", nth + 1).into());
+        }
+        // One thread, because the cores are shared with the server.
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        let engine = engine(profile)?;
+        Ok(Self { engine, url, runtime, runs: 0, slow: 0, slowness: 1.0, load_average: 0.0 })
+    }
+
+    /// Makes the calls of `plan`, and prints the figures. Repeats the run if the steps of the server
+    /// were too slow.
+    pub(super) fn play(&mut self, scenario: &str, contender: Contender, plan: &Plan) -> Fallible<Run> {
+        let mut tries = 1;
+        loop {
+            eprintln!("{scenario}: {}", contender.name());
+            let run = match &self.url {
+                None => simulate(&self.engine, Duration::ZERO, contender, plan)?,
+                Some(url) => self.runtime.block_on(play_vllm(url, &self.engine.step, contender, plan))?,
+            };
+            let load_average = load_average();
+            for (what, value) in run.figures() {
+                eprintln!("    {what}: {value:.3}");
+            }
+            eprintln!("    step / configured step: {:.3}, load average {load_average}", run.slowness);
+            if run.slowness <= SLOWNESS || tries == TRIES {
+                self.runs += 1;
+                self.slow += usize::from(run.slowness > SLOWNESS);
+                self.slowness = self.slowness.max(run.slowness);
+                self.load_average = self.load_average.max(load_average);
+                return Ok(run);
+            }
+            tries += 1;
+        }
+    }
+
+    /// Records the conditions of the runs in `report`, and requires that no run was too slow.
+    pub(super) fn report(&self, report: &mut Report, prefix: &str) {
+        if self.url.is_none() {
+            report.figure(format!("{prefix}simulated runs"), self.runs);
+            return;
+        }
+        report.figure(format!("{prefix}runs"), self.runs);
+        report.figure(format!("{prefix}longest step / configured step"), self.slowness);
+        report.figure(format!("{prefix}highest load average"), self.load_average);
+        report.bar(
+            format!("{prefix}runs with steps 10 % longer than configured"),
+            self.slow as f64,
+            Op::AtMost,
+            0.0,
+        );
+    }
+
+    /// Makes a call while the server has no other. Returns `None` for the simulator.
+    pub(super) fn lone_call(&self) -> Fallible<Option<LoneCall>> {
+        let Some(url) = &self.url else { return Ok(None) };
+        self.runtime.block_on(lone_call(&http()?, url)).map(Some)
+    }
+}
+
+/// Makes the calls of `plan` in virtual time, over a simulator of `engine`. Each call and each
+/// response head is delayed by half of `round_trip`.
+pub(super) fn simulate(
+    engine: &EngineConfig,
+    round_trip: Duration,
+    contender: Contender,
+    plan: &Plan,
+) -> Fallible<Run> {
+    virtual_time::run(plan.seed, async {
+        let config = SimConfig {
+            workers: 1,
+            engine: engine.clone(),
+            models: Vec::new(),
+            attempt_log: 0,
+            ..SimConfig::calibrated()
+        };
+        let simulator = Simulator::new(config)?;
+        let wire = simulator_transport(&simulator, round_trip);
+        let (client, gate) = contender.client(URL, Some(wire.clone()))?;
+        let (calls, samples) = play(&client, gate.as_ref(), &wire, URL, plan).await;
+        Ok(Run { calls, samples, lasts: plan.lasts.as_secs_f64(), slowness: 1.0 })
+    })
+}
+
+async fn play_vllm(url: &str, step: &StepCost, contender: Contender, plan: &Plan) -> Fallible<Run> {
+    let wire = http()?;
+    let lone_step = step.base_ms + step.per_sequence_ms;
+    settle(&wire, url).await?;
+    let before = lone_call(&wire, url).await?.step_ms / lone_step;
+    let (client, gate) = contender.client(url, None)?;
+    let (calls, samples) = play(&client, gate.as_ref(), &wire, url, plan).await;
+    settle(&wire, url).await?;
+    let after = lone_call(&wire, url).await?.step_ms / lone_step;
+    let mut run = Run { calls, samples, lasts: plan.lasts.as_secs_f64(), slowness: before.max(after) };
+    run.slowness = run.slowness.max(run.gap_ratio(step).unwrap_or_default());
+    Ok(run)
+}
+
+async fn play(
+    client: &Transport,
+    gate: Option<&Gate>,
+    wire: &Transport,
+    base: &str,
+    plan: &Plan,
+) -> (Vec<Call>, Vec<Sample>) {
+    let mut samples = Vec::new();
+    let calls = tokio::select! {
+        calls = generate(client, base, plan) => calls,
+        () = poll(wire, base, gate, &mut samples) => Vec::new(),
+    };
+    (calls, samples)
+}
+
+/// Waits until the server has no calls.
+async fn settle(wire: &Transport, url: &str) -> Fallible<()> {
+    let by = Instant::now() + SETTLES;
+    loop {
+        let now = sample(wire, url).await?;
+        if now.running + now.waiting == 0.0 {
+            return Ok(());
+        }
+        if Instant::now() > by {
+            return Err(format!("{url} still has calls {} s after a run", SETTLES.as_secs()).into());
+        }
+        sleep(Duration::from_millis(500)).await;
+    }
+}
+
+/// Makes a call while the server has no other.
+async fn lone_call(wire: &Transport, url: &str) -> Fallible<LoneCall> {
+    let mut times = Vec::new();
+    let began = Instant::now();
+    let response = wire.clone().oneshot(request(url, LONE, &mut Rng::new())).await?;
+    if !response.status().is_success() {
+        return Err(format!("{url} answers {}", response.status()).into());
+    }
+    let mut body = response.into_body();
+    while let Some(frame) = body.frame().await {
+        frame?;
+        times.push(began.elapsed().as_secs_f64() * 1e3);
+    }
+    // The end of the stream follows the last token at once.
+    let gaps = times.iter().zip(times.iter().skip(1)).map(|(earlier, later)| later - earlier);
+    let mut gaps: Vec<f64> = gaps.filter(|gap| *gap > 1.0).collect();
+    let ttft_ms = times.first().copied().unwrap_or(f64::NAN);
+    Ok(LoneCall { step_ms: quantile(&mut gaps, 0.5), ttft_ms, prompt: LONE.0 })
+}
+
+/// Returns the mean number of runnable tasks of the machine in the last minute, or NaN if unknown.
+fn load_average() -> f64 {
+    let text = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
+    text.split(' ').next().and_then(|value| value.parse().ok()).unwrap_or(f64::NAN)
+}

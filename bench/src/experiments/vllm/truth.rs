@@ -1,0 +1,106 @@
+//! `vllm-truth`: the simulator with the step times of the server reproduces its figures.
+
+use std::time::Duration;
+
+use super::Options;
+use super::contender::Contender;
+use super::engines::{Profile, capacity};
+use super::load::{Lengths, Load, Plan};
+use super::run::Run;
+use super::runner::{Runner, simulate};
+use crate::Fallible;
+use crate::report::{Op, Report};
+
+const SEED: u64 = 64;
+
+const LENGTHS: Lengths = Lengths { prompt: (20, 200), output: (16, 48) };
+const LONG: Lengths = Lengths { prompt: (24, 120), output: (32, 128) };
+
+/// How far the simulator's figures may differ from the server's, as a share of the server's.
+const DIFFERENCE: f64 = 0.15;
+
+/// A figure, and the difference below which two values of it count as equal.
+type Figure = (&'static str, fn(&Run) -> f64, f64);
+const FIGURES: [Figure; 5] = [
+    ("output tokens/s", Run::tokens_per_second, 0.0),
+    ("median TTFT, ms", |run| run.ttft_ms(0.5), 5.0),
+    ("p99 TTFT, ms", |run| run.ttft_ms(0.99), 10.0),
+    ("waiting in the server", Run::waiting, 0.5),
+    ("preemptions per call", Run::preemptions_per_call, 0.02),
+];
+
+/// One compared run: its name, the client, the load, and the lengths of the calls.
+type Scenario = (&'static str, Contender, Load, Lengths);
+
+/// Runs loads against both servers and against the simulator, and returns the report.
+///
+/// The simulator's step without calls takes as long as the server's, measured with a lone call.
+/// Responses are delayed by the time that the server's HTTP front end takes, measured likewise.
+pub(crate) fn measure(options: &Options) -> Fallible<Report> {
+    let mut report = Report::new("vllm-truth", [SEED]);
+    let queue = Runner::new(options, Profile::Queue, 0)?;
+    let rate = capacity(&queue.engine, LENGTHS);
+    let wait = Duration::from_millis(850);
+    let scenarios: [Scenario; 5] = [
+        ("half the capacity", Contender::Stock, Load::Open(0.5 * rate), LENGTHS),
+        ("0.9 times the capacity", Contender::Stock, Load::Open(0.9 * rate), LENGTHS),
+        ("1.5 times the capacity", Contender::Stock, Load::Open(1.5 * rate), LENGTHS),
+        ("1.5 times the capacity, cap 16", Contender::fixed(16, wait), Load::Open(1.5 * rate), LENGTHS),
+        ("32 callers, cap 24", Contender::cap(24), Load::Closed(32), LENGTHS),
+    ];
+    compare(options, &mut report, queue, &scenarios)?;
+    let scenarios: [Scenario; 3] = [
+        ("small KV cache, 16 callers", Contender::Stock, Load::Closed(16), LONG),
+        ("small KV cache, 64 callers", Contender::Stock, Load::Closed(64), LONG),
+        ("small KV cache, 64 callers, cap 32", Contender::cap(32), Load::Closed(64), LONG),
+    ];
+    compare(options, &mut report, Runner::new(options, Profile::Kv, 1)?, &scenarios)?;
+    Ok(report)
+}
+
+fn compare(
+    options: &Options,
+    report: &mut Report,
+    mut runner: Runner,
+    scenarios: &[Scenario],
+) -> Fallible<()> {
+    let mut engine = runner.engine.clone();
+    let mut front_end = Duration::ZERO;
+    if let Some(lone) = runner.lone_call()? {
+        let step = &mut engine.step;
+        step.base_ms = lone.step_ms - step.per_sequence_ms;
+        let first = lone.step_ms + step.per_prompt_token_ms * f64::from(lone.prompt);
+        front_end = Duration::from_secs_f64((lone.ttft_ms - first).max(0.0) / 1e3);
+        eprintln!("a step takes {} ms, the front end {front_end:?}", lone.step_ms);
+    }
+    for (scenario, contender, load, lengths) in scenarios {
+        if !options.includes(scenario) {
+            continue;
+        }
+        let plan = Plan {
+            load: *load,
+            lengths: *lengths,
+            lasts: Duration::from_secs_f64(options.seconds()),
+            tail: Duration::from_secs(1),
+            seed: SEED,
+        };
+        let real = runner.play(scenario, *contender, &plan)?;
+        let simulated = simulate(&engine, front_end, *contender, &plan)?;
+        for (what, pick, equal) in FIGURES {
+            let (real, simulated) = (pick(&real), pick(&simulated));
+            report.figure(format!("{scenario}: {what}"), simulated);
+            report.peer("vLLM", format!("{scenario}: {what}"), real);
+            let apart = (simulated - real).abs();
+            let difference = if apart <= equal { 0.0 } else { apart / real };
+            report.bar(
+                format!("{scenario}: {what}, relative difference"),
+                difference,
+                Op::AtMost,
+                DIFFERENCE,
+            );
+        }
+    }
+    let profile = if engine.max_num_seqs > 16 { "small KV cache: " } else { "" };
+    runner.report(report, profile);
+    Ok(())
+}
