@@ -14,6 +14,8 @@ mod preemptions;
 mod run;
 mod runner;
 mod server_metrics;
+#[cfg(test)]
+mod tests;
 mod truth;
 
 pub(crate) use self::default_limit::measure as measure_default;

@@ -25,7 +25,7 @@ const FIGURES: [Figure; 5] = [
     ("output tokens/s", Run::tokens_per_second, 0.0),
     ("median TTFT, ms", |run| run.ttft_ms(0.5), 5.0),
     ("p99 TTFT, ms", |run| run.ttft_ms(0.99), 10.0),
-    ("waiting in the server", Run::waiting, 0.5),
+    ("waiting in the server", Run::waiting, 1.0),
     ("preemptions per call", Run::preemptions_per_call, 0.02),
 ];
 
