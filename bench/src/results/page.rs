@@ -16,7 +16,7 @@ type Results = BTreeMap<String, Stored>;
 ///
 /// # Errors
 ///
-/// Returns an error if an experiment of the layout has no result, or if a bar (threshold) of a
+/// Returns an error if an experiment of a table that is not optional has no result, or if a bar (threshold) of a
 /// result does not match exactly one pattern of the layout.
 pub(super) fn page(layout: &Layout, results: &Results, shortfalls: &str) -> Fallible<String> {
     check_coverage(layout, results)?;
@@ -27,6 +27,11 @@ pub(super) fn page(layout: &Layout, results: &Results, shortfalls: &str) -> Fall
     let [met, all] = [met, bars.len()].map(|count| number(count as f64));
     writeln!(out, "**{met} of {all} bars are met.** The last section explains the others.")?;
     for table in &layout.tables {
+        let is_stored = |row| experiment(table, row).is_some_and(|name| results.contains_key(name));
+        let rows: Vec<&Row> = table.rows.iter().filter(|row| !table.optional || is_stored(row)).collect();
+        if rows.is_empty() {
+            continue;
+        }
         writeln!(out, "\n## {}\n", table.claim)?;
         for chart in &table.charts {
             writeln!(out, "![{}]({})\n", chart.shows, chart.file)?;
@@ -35,7 +40,7 @@ pub(super) fn page(layout: &Layout, results: &Results, shortfalls: &str) -> Fall
             out,
             "| figure | Tidegate | beside it | bar | met | experiment, commit |\n|---|---|---|---|---|---|"
         )?;
-        for row in &table.rows {
+        for row in rows {
             if let Some(line) = line(table, row, results)? {
                 writeln!(out, "{line}")?;
             }

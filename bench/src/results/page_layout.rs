@@ -27,6 +27,10 @@ pub(super) struct Table {
     /// Names of the experiments that the table shows. A row without `experiment` shows the first of
     /// them.
     pub(super) experiments: Vec<String>,
+    /// Whether experiments of the table may have no stored result. Their rows are then left out, and
+    /// so is a table without rows. Default `false`: a missing result is an error.
+    #[serde(default)]
+    pub(super) optional: bool,
     #[serde(default)]
     pub(super) charts: Vec<Chart>,
     pub(super) rows: Vec<Row>,

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use tidegate_sim::engine::{EngineConfig, StepCost};
+
 use super::Options;
 use super::contender::Contender;
 use super::engines::{Profile, capacity};
@@ -34,8 +36,9 @@ type Scenario = (&'static str, Contender, Load, Lengths);
 
 /// Runs loads against both servers and against the simulator, and returns the report.
 ///
-/// The simulator's step without calls takes as long as the server's, measured with a lone call.
-/// Responses are delayed by the time that the server's HTTP front end takes, measured likewise.
+/// The simulator's steps take as long as the server's in the same run, or, if sequences were
+/// preempted, in a lone call. Its responses are delayed by the time that the server's HTTP front end
+/// takes in a lone call.
 pub(crate) fn measure(options: &Options) -> Fallible<Report> {
     let mut report = Report::new("vllm-truth", [SEED]);
     let queue = Runner::new(options, Profile::Queue, 0)?;
@@ -48,13 +51,14 @@ pub(crate) fn measure(options: &Options) -> Fallible<Report> {
         ("1.5 times the capacity, cap 16", Contender::fixed(16, wait), Load::Open(1.5 * rate), LENGTHS),
         ("32 callers, cap 24", Contender::cap(24), Load::Closed(32), LENGTHS),
     ];
-    compare(options, &mut report, queue, &scenarios)?;
+    compare(options, &mut report, queue, "", &scenarios)?;
     let scenarios: [Scenario; 3] = [
         ("small KV cache, 16 callers", Contender::Stock, Load::Closed(16), LONG),
         ("small KV cache, 64 callers", Contender::Stock, Load::Closed(64), LONG),
         ("small KV cache, 64 callers, cap 32", Contender::cap(32), Load::Closed(64), LONG),
     ];
-    compare(options, &mut report, Runner::new(options, Profile::Kv, 1)?, &scenarios)?;
+    let kv = Runner::new(options, Profile::Kv, 1)?;
+    compare(options, &mut report, kv, "small KV cache: ", &scenarios)?;
     Ok(report)
 }
 
@@ -62,16 +66,16 @@ fn compare(
     options: &Options,
     report: &mut Report,
     mut runner: Runner,
+    prefix: &str,
     scenarios: &[Scenario],
 ) -> Fallible<()> {
-    let mut engine = runner.engine.clone();
-    let mut front_end = Duration::ZERO;
-    if let Some(lone) = runner.lone_call()? {
-        let step = &mut engine.step;
-        step.base_ms = lone.step_ms - step.per_sequence_ms;
-        let first = lone.step_ms + step.per_prompt_token_ms * f64::from(lone.prompt);
-        front_end = Duration::from_secs_f64((lone.ttft_ms - first).max(0.0) / 1e3);
-        eprintln!("a step takes {} ms, the front end {front_end:?}", lone.step_ms);
+    let configured = runner.engine.step;
+    let (mut lone_ratio, mut front_end) = (1.0, Duration::ZERO);
+    let lone = runner.lone_call()?;
+    if let Some(lone) = &lone {
+        lone_ratio = lone.step_ms / (configured.base_ms + configured.per_sequence_ms);
+        let first_ms = lone.step_ms + configured.per_prompt_token_ms * f64::from(lone.prompt);
+        front_end = Duration::from_secs_f64((lone.ttft_ms - first_ms).max(0.0) / 1e3);
     }
     for (scenario, contender, load, lengths) in scenarios {
         if !options.includes(scenario) {
@@ -85,6 +89,15 @@ fn compare(
             seed: SEED,
         };
         let real = runner.play(scenario, *contender, &plan)?;
+        let ratio = lone.as_ref().map_or(1.0, |_| real.gap_ratio(&configured).unwrap_or(lone_ratio));
+        eprintln!("    simulated: steps {ratio:.3} times as long, and {front_end:?} for the front end");
+        let step = StepCost {
+            base_ms: configured.base_ms * ratio,
+            per_sequence_ms: configured.per_sequence_ms * ratio,
+            per_prompt_token_ms: configured.per_prompt_token_ms * ratio,
+            ..configured
+        };
+        let engine = EngineConfig { step, ..runner.engine.clone() };
         let simulated = simulate(&engine, front_end, *contender, &plan)?;
         for (what, pick, equal) in FIGURES {
             let (real, simulated) = (pick(&real), pick(&simulated));
@@ -100,7 +113,6 @@ fn compare(
             );
         }
     }
-    let profile = if engine.max_num_seqs > 16 { "small KV cache: " } else { "" };
-    runner.report(report, profile);
+    runner.report(report, prefix);
     Ok(())
 }
