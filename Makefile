@@ -265,13 +265,13 @@ bench-frameworks: $(addsuffix /.wheel,$(FRAMEWORKS) $(FRAMEWORKS2) $(MORE) $(MOR
 bench-sweep-peer: $(AIPERF)/.ready cli
 	@$(call MEASURE,$(AIPERF)/bin/python bench/python/bench_sweep_peer.py,sweep-peer)
 
-# ARGS are options of tidegate-bench, such as --seconds 20. `run.py` installs vLLM in $(OUT)/vllm,
-# with a Python of version 3.11 or newer.
+# ARGS are options of tidegate-bench, such as --seconds 20. With them, results are not stored.
+# `run.py` installs vLLM in $(OUT)/vllm, with a Python of version 3.11 or newer.
 vllm: $(addprefix vllm-,$(VLLM))
 
 $(addprefix vllm-,$(VLLM)): vllm-%: need-cargo need-python
 	@$(CARGO) build --quiet --release --locked -p tidegate-bench
-	@$(call MEASURE,$(PYTHON) bench/vllm/run.py $* $(ARGS),vllm-$*)
+	@$(if $(ARGS),$(PYTHON) bench/vllm/run.py $* $(ARGS),$(call MEASURE,$(PYTHON) bench/vllm/run.py $*,vllm-$*))
 
 # ---- set-up
 

@@ -27,7 +27,7 @@ const CUTS_PER_20_S: f64 = 2.0;
 /// Runs each number of callers with all contenders, and returns the report.
 pub(crate) fn measure(options: &Options) -> Fallible<Report> {
     let mut runner = Runner::new(options, Profile::Queue, 0)?;
-    let mut report = Report::new("vllm-default", [SEED]);
+    let mut report = options.report("vllm-default", SEED);
     for callers in CALLERS {
         let scenario = format!("{callers} callers");
         if !options.includes(&scenario) {
@@ -36,7 +36,7 @@ pub(crate) fn measure(options: &Options) -> Fallible<Report> {
         let plan = Plan {
             load: Load::Closed(callers),
             lengths: LENGTHS,
-            lasts: Duration::from_secs_f64(options.seconds()),
+            lasts: options.lasts(),
             tail: Duration::ZERO,
             seed: SEED,
         };

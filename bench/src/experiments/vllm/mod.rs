@@ -18,12 +18,16 @@ mod server_metrics;
 mod tests;
 mod truth;
 
+use std::time::Duration;
+
+use clap::Args;
+
+use crate::report::Report;
+
 pub(crate) use self::default_limit::measure as measure_default;
 pub(crate) use self::objective::measure as measure_objective;
 pub(crate) use self::preemptions::measure as measure_kv;
 pub(crate) use self::truth::measure as measure_truth;
-
-use clap::Args;
 
 /// Options of the experiments on vLLM.
 #[derive(Args, Debug)]
@@ -41,8 +45,14 @@ pub(crate) struct Options {
 }
 
 impl Options {
-    fn seconds(&self) -> f64 {
-        f64::from(self.seconds)
+    /// Returns the report of the experiment `name`. Without a server it is named `simulated`, because
+    /// such a result must not be stored as one of vLLM.
+    fn report(&self, name: &'static str, seed: u64) -> Report {
+        Report::new(if self.servers.is_empty() { "simulated" } else { name }, [seed])
+    }
+
+    fn lasts(&self) -> Duration {
+        Duration::from_secs(self.seconds.into())
     }
 
     fn includes(&self, scenario: &str) -> bool {

@@ -25,12 +25,12 @@ const THROUGHPUT: f64 = 0.95;
 /// Runs all contenders, and returns the report.
 pub(crate) fn measure(options: &Options) -> Fallible<Report> {
     let mut runner = Runner::new(options, Profile::Kv, 0)?;
-    let mut report = Report::new("vllm-kv", [SEED]);
+    let mut report = options.report("vllm-kv", SEED);
     let scenario = format!("{CALLERS} callers");
     let plan = Plan {
         load: Load::Closed(CALLERS),
         lengths: LENGTHS,
-        lasts: Duration::from_secs_f64(options.seconds()),
+        lasts: options.lasts(),
         tail: Duration::ZERO,
         seed: SEED,
     };

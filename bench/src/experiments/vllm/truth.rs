@@ -40,7 +40,7 @@ type Scenario = (&'static str, Contender, Load, Lengths);
 /// preempted, in a lone call. Its responses are delayed by the time that the server's HTTP front end
 /// takes in a lone call.
 pub(crate) fn measure(options: &Options) -> Fallible<Report> {
-    let mut report = Report::new("vllm-truth", [SEED]);
+    let mut report = options.report("vllm-truth", SEED);
     let queue = Runner::new(options, Profile::Queue, 0)?;
     let rate = capacity(&queue.engine, LENGTHS);
     let wait = Duration::from_millis(850);
@@ -84,7 +84,7 @@ fn compare(
         let plan = Plan {
             load: *load,
             lengths: *lengths,
-            lasts: Duration::from_secs_f64(options.seconds()),
+            lasts: options.lasts(),
             tail: Duration::from_secs(1),
             seed: SEED,
         };
