@@ -98,6 +98,12 @@ impl Run {
         (last.preemptions - first.preemptions) / self.count(End::Answered).max(1.0)
     }
 
+    /// Returns the server's mean time between the tokens of an answer, in milliseconds.
+    pub(super) fn mean_gap_ms(&self) -> f64 {
+        let (Some(first), Some(last)) = (self.samples.first(), self.samples.last()) else { return f64::NAN };
+        (last.gap_seconds - first.gap_seconds) / (last.gaps - first.gaps) * 1e3
+    }
+
     /// Returns the mean time between tokens, divided by the time that it should have with the step
     /// times `step`. `None` if sequences were preempted, because their times between tokens include
     /// their time in the queue.
@@ -109,12 +115,11 @@ impl Run {
         let busy: Vec<f64> =
             self.samples.iter().map(|sample| sample.running).filter(|running| *running > 0.0).collect();
         let running = busy.iter().sum::<f64>() / busy.len().max(1) as f64;
-        let gap_ms = (last.gap_seconds - first.gap_seconds) / (last.gaps - first.gaps) * 1e3;
         let prompt_tokens_per_ms = (last.prompt_tokens - first.prompt_tokens) / ((last.at - first.at) * 1e3);
         let decode_ms = step.base_ms + step.per_sequence_ms * running;
         // Steps of `decode_ms + per_prompt_token_ms * tokens`, with `prompt_tokens_per_ms * step` tokens.
         let expected_ms = decode_ms / (1.0 - step.per_prompt_token_ms * prompt_tokens_per_ms);
-        Some(gap_ms / expected_ms)
+        Some(self.mean_gap_ms() / expected_ms)
     }
 
     fn steady(&self) -> impl Iterator<Item = &Sample> {

@@ -30,18 +30,16 @@ const TRIES: usize = 3;
 /// Time in which the server must finish the cancelled calls of the last run.
 const SETTLES: Duration = Duration::from_secs(60);
 /// Prompt and output of a lone call, in tokens.
-const LONE: (u32, u32) = (100, 21);
-/// Number of lone calls of which [`Runner::lone_call`] takes the median. The first call of a server is
+pub(super) const LONE: (u32, u32) = (100, 21);
+/// Number of lone calls of which [`Runner::lone_ttft_ms`] takes the median. The first call of a server is
 /// slow.
 const LONE_CALLS: usize = 9;
 
 /// A call that the server computed alone.
-pub(super) struct LoneCall {
+struct LoneCall {
     /// Median time between its tokens, in milliseconds.
-    pub(super) step_ms: f64,
-    pub(super) ttft_ms: f64,
-    /// Length of its prompt, in tokens.
-    pub(super) prompt: u32,
+    step_ms: f64,
+    ttft_ms: f64,
 }
 
 /// A server, and the conditions of the runs so far.
@@ -112,17 +110,13 @@ impl Runner {
         );
     }
 
-    /// Makes calls one after the other while the server has no others, and returns the median of
-    /// each figure. Returns `None` for the simulator.
-    pub(super) fn lone_call(&self) -> Fallible<Option<LoneCall>> {
+    /// Returns the median time to the first token of calls that the server computes alone, in
+    /// milliseconds. Their lengths are [`LONE`]. Returns `None` for the simulator.
+    pub(super) fn lone_ttft_ms(&self) -> Fallible<Option<f64>> {
         let Some(url) = &self.url else { return Ok(None) };
         let wire = http()?;
-        let calls = (0..LONE_CALLS).map(|_| self.runtime.block_on(lone_call(&wire, url)));
-        let calls = calls.collect::<Fallible<Vec<LoneCall>>>()?;
-        let median =
-            |pick: fn(&LoneCall) -> f64| quantile(&mut calls.iter().map(pick).collect::<Vec<_>>(), 0.5);
-        let (step_ms, ttft_ms) = (median(|call| call.step_ms), median(|call| call.ttft_ms));
-        Ok(Some(LoneCall { step_ms, ttft_ms, prompt: LONE.0 }))
+        let calls = (0..LONE_CALLS).map(|_| Ok(self.runtime.block_on(lone_call(&wire, url))?.ttft_ms));
+        Ok(Some(quantile(&mut calls.collect::<Fallible<Vec<f64>>>()?, 0.5)))
     }
 }
 
@@ -211,7 +205,7 @@ async fn lone_call(wire: &Transport, url: &str) -> Fallible<LoneCall> {
     let gaps = times.iter().zip(times.iter().skip(1)).map(|(earlier, later)| later - earlier);
     let mut gaps: Vec<f64> = gaps.filter(|gap| *gap > 1.0).collect();
     let ttft_ms = times.first().copied().unwrap_or(f64::NAN);
-    Ok(LoneCall { step_ms: quantile(&mut gaps, 0.5), ttft_ms, prompt: LONE.0 })
+    Ok(LoneCall { step_ms: quantile(&mut gaps, 0.5), ttft_ms })
 }
 
 /// Returns the mean number of runnable tasks of the machine in the last minute, or NaN if unknown.

@@ -9,7 +9,7 @@ use super::contender::Contender;
 use super::engines::{Profile, capacity};
 use super::load::{Lengths, Load, Plan};
 use super::run::Run;
-use super::runner::{Runner, simulate};
+use super::runner::{LONE, Runner, simulate};
 use crate::Fallible;
 use crate::report::{Op, Report};
 
@@ -36,9 +36,9 @@ type Scenario = (&'static str, Contender, Load, Lengths);
 
 /// Runs loads against both servers and against the simulator, and returns the report.
 ///
-/// The simulator's steps take as long as the server's in the same run, or, if sequences were
-/// preempted, in a lone call. Its responses are delayed by the time that the server's HTTP front end
-/// takes in a lone call.
+/// The simulator's steps are as much longer than configured as the server's mean time between tokens
+/// is longer than the simulator's in the same run. Its responses are delayed by the time that the
+/// server's HTTP front end takes in a lone call.
 pub(crate) fn measure(options: &Options) -> Fallible<Report> {
     let mut report = options.report("vllm-truth", SEED);
     let queue = Runner::new(options, Profile::Queue, 0)?;
@@ -46,7 +46,7 @@ pub(crate) fn measure(options: &Options) -> Fallible<Report> {
     let wait = Duration::from_millis(850);
     let scenarios: [Scenario; 5] = [
         ("half the capacity", Contender::Stock, Load::Open(0.5 * rate), LENGTHS),
-        ("0.9 times the capacity", Contender::Stock, Load::Open(0.9 * rate), LENGTHS),
+        ("0.8 times the capacity", Contender::Stock, Load::Open(0.8 * rate), LENGTHS),
         ("1.5 times the capacity", Contender::Stock, Load::Open(1.5 * rate), LENGTHS),
         ("1.5 times the capacity, cap 16", Contender::fixed(16, wait), Load::Open(1.5 * rate), LENGTHS),
         ("32 callers, cap 24", Contender::cap(24), Load::Closed(32), LENGTHS),
@@ -69,14 +69,10 @@ fn compare(
     prefix: &str,
     scenarios: &[Scenario],
 ) -> Fallible<()> {
-    let configured = runner.engine.step;
-    let (mut lone_ratio, mut front_end) = (1.0, Duration::ZERO);
-    let lone = runner.lone_call()?;
-    if let Some(lone) = &lone {
-        lone_ratio = lone.step_ms / (configured.base_ms + configured.per_sequence_ms);
-        let first_ms = lone.step_ms + configured.per_prompt_token_ms * f64::from(lone.prompt);
-        front_end = Duration::from_secs_f64((lone.ttft_ms - first_ms).max(0.0) / 1e3);
-    }
+    let step = runner.engine.step;
+    let lone_step_ms = step.base_ms + step.per_sequence_ms + step.per_prompt_token_ms * f64::from(LONE.0);
+    let lone_ttft_ms = runner.lone_ttft_ms()?.unwrap_or(lone_step_ms);
+    let front_end = Duration::from_secs_f64((lone_ttft_ms - lone_step_ms).max(0.0) / 1e3);
     for (scenario, contender, load, lengths) in scenarios {
         if !options.includes(scenario) {
             continue;
@@ -89,13 +85,14 @@ fn compare(
             seed: SEED,
         };
         let real = runner.play(scenario, *contender, &plan)?;
-        let ratio = lone.as_ref().map_or(1.0, |_| real.gap_ratio(&configured).unwrap_or(lone_ratio));
+        let simulated = simulate(&runner.engine, front_end, *contender, &plan)?;
+        let ratio = real.mean_gap_ms() / simulated.mean_gap_ms();
         eprintln!("    simulated: steps {ratio:.3} times as long, and {front_end:?} for the front end");
         let step = StepCost {
-            base_ms: configured.base_ms * ratio,
-            per_sequence_ms: configured.per_sequence_ms * ratio,
-            per_prompt_token_ms: configured.per_prompt_token_ms * ratio,
-            ..configured
+            base_ms: step.base_ms * ratio,
+            per_sequence_ms: step.per_sequence_ms * ratio,
+            per_prompt_token_ms: step.per_prompt_token_ms * ratio,
+            ..step
         };
         let engine = EngineConfig { step, ..runner.engine.clone() };
         let simulated = simulate(&engine, front_end, *contender, &plan)?;
