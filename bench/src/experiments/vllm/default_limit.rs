@@ -59,6 +59,6 @@ pub(crate) fn measure(options: &Options) -> Fallible<Report> {
         let cuts = ours.cuts_per_20_s();
         report.bar(format!("{scenario}: cuts per 20 s after 5 s"), cuts, Op::AtMost, CUTS_PER_20_S);
     }
-    runner.report(&mut report, "");
+    runner.finish(&mut report, "")?;
     Ok(report)
 }

@@ -62,7 +62,7 @@ pub(crate) fn measure(options: &Options) -> Fallible<Report> {
             measure_load(&mut runner, &mut report, &scenario, &plan)?;
         }
     }
-    runner.report(&mut report, "");
+    runner.finish(&mut report, "")?;
     Ok(report)
 }
 

@@ -57,6 +57,6 @@ pub(crate) fn measure(options: &Options) -> Fallible<Report> {
         Op::AtLeast,
         THROUGHPUT,
     );
-    runner.report(&mut report, "");
+    runner.finish(&mut report, "")?;
     Ok(report)
 }

@@ -20,7 +20,7 @@ use super::load::{Call, Plan, generate, request};
 use super::run::Run;
 use super::server_metrics::{Sample, poll, sample};
 use crate::client_call::URL;
-use crate::report::{Op, Report};
+use crate::report::Report;
 use crate::{Fallible, virtual_time};
 
 /// The bound on [`Run::slowness`]. Slower runs do not count.
@@ -93,21 +93,23 @@ impl Runner {
         }
     }
 
-    /// Records the conditions of the runs in `report`, and requires that no run was too slow.
-    pub(super) fn report(&self, report: &mut Report, prefix: &str) {
-        if self.url.is_none() {
-            report.figure(format!("{prefix}simulated runs"), self.runs);
-            return;
+    /// Records the conditions of the runs in `report`.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if a run remained too slow, because the figures are then not valid.
+    pub(super) fn finish(&self, report: &mut Report, prefix: &str) -> Fallible<()> {
+        if self.slow > 0 {
+            let (slow, runs) = (self.slow, self.runs);
+            let problem = format!("{slow} of {runs} runs are invalid: steps took more than {SLOWNESS} times");
+            return Err(format!("{problem} as long as configured; leave the machine alone").into());
         }
         report.figure(format!("{prefix}runs"), self.runs);
-        report.figure(format!("{prefix}longest step / configured step"), self.slowness);
-        report.figure(format!("{prefix}highest load average"), self.load_average);
-        report.bar(
-            format!("{prefix}runs with steps 10 % longer than configured"),
-            self.slow as f64,
-            Op::AtMost,
-            0.0,
-        );
+        if self.url.is_some() {
+            report.figure(format!("{prefix}longest step / configured step"), self.slowness);
+            report.figure(format!("{prefix}highest load average"), self.load_average);
+        }
+        Ok(())
     }
 
     /// Returns the median time to the first token of calls that the server computes alone, in
