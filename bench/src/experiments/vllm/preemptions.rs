@@ -38,7 +38,8 @@ pub(crate) fn measure(options: &Options) -> Fallible<Report> {
     for (what, value) in ours.figures() {
         report.figure(format!("{scenario}: {what}"), value);
     }
-    let mut best = 0.0f64;
+    // NaN, which meets no bar, if no cap has few preemptions.
+    let mut best = f64::NAN;
     for peer in CAPS.map(Contender::cap).into_iter().chain([Contender::Stock]) {
         let run = runner.play(&scenario, peer, &plan)?;
         if run.preemptions_per_call() <= PREEMPTIONS_PER_CALL {
