@@ -180,7 +180,7 @@ async def test_exception_of_a_custom_transport_is_raised_unchanged(name: str, up
     assert gate.snapshot()["active"] == 0
 
 
-@pytest.mark.parametrize("fatal", [KeyboardInterrupt, SystemExit])
+@pytest.mark.parametrize("fatal", [KeyboardInterrupt, SystemExit, asyncio.CancelledError])
 async def test_fatal_exception_of_a_custom_transport_is_raised_in_the_caller(
     name: str, fatal: type[BaseException], gate: tidegate.Gate
 ) -> None:

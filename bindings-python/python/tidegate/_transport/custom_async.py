@@ -60,8 +60,8 @@ def exchange_task_factory(sender: AsyncSender, fatal: list[BaseException]) -> Ca
     """Returns a function that starts the task of one exchange.
 
     The task runs on the current event loop and in the caller's contextvars context, which tracing
-    libraries need. If the transport raises a fatal exception, such as `KeyboardInterrupt`, the task
-    appends the exception to `fatal`, and the caller raises it.
+    libraries need. If the transport raises a fatal exception, such as `KeyboardInterrupt`, or is
+    cancelled by itself, the task appends the exception to `fatal`, and the caller raises it.
     """
     loop, context = running_loop(), contextvars.copy_context()
 
@@ -86,7 +86,8 @@ async def _run_exchange(sender: AsyncSender, exchange: Exchange, fatal: list[Bas
             await response.stream.aclose()
     except BaseException as error:
         if not isinstance(error, Exception):
-            if _is_cancellation(error):
+            # Without the gate, a cancellation is the transport's own.
+            if _is_cancellation(error) and (exchange.cancelled or not isinstance(error, asyncio.CancelledError)):
                 raise
             # Raised here, it would end the event loop before the caller could handle it.
             fatal.append(error)
