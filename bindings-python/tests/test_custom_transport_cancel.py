@@ -74,6 +74,30 @@ async def test_closed_or_collected_response_ends_the_exchange(
         await until(lambda: in_flight(gate) == 0)
 
 
+async def test_closed_response_has_closed_that_of_the_transport(name: str, gate: tidegate.Gate) -> None:
+    family = module(name)
+    ends: list[str] = []
+
+    class Unending(family.AsyncByteStream):  # type: ignore[misc, name-defined]
+        async def __aiter__(self) -> Any:
+            try:
+                yield event(CHAT_STREAM[0])
+                await asyncio.Event().wait()
+            finally:
+                ends.append("iterator")
+
+        async def aclose(self) -> None:
+            await asyncio.sleep(0)
+            ends.append("stream")
+
+    mock = family.MockTransport(lambda _: family.Response(200, stream=Unending()))
+    async with gate.httpx_async_client(family=name, transport=mock) as http:
+        async with http.stream("POST", "http://llm" + PATH, json=STREAM) as response:
+            async for _ in response.aiter_raw():
+                break
+        assert ends == ["iterator", "stream"]
+
+
 def test_sync_closed_or_collected_response_ends_the_exchange(
     name: str, upstream: Upstream, gate: tidegate.Gate
 ) -> None:

@@ -113,7 +113,7 @@ class GateMiddleware:
         headers = [(name.encode(), value.encode("utf-8", "surrogateescape")) for name, value in request.headers.items()]
         arguments = call_arguments(request.method, str(request.url), headers, body, read=None)
         fatal: list[BaseException] = []
-        factory = exchange_task_factory(_Sender(handler, request, body), fatal)
+        factory = exchange_task_factory(_Sender(handler, request, body), fatal, [])
         try:
             future, number = self._gate.send_custom(port, factory, *arguments)
         except Error as error:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from tidegate._errors import Error
-from tidegate._event_loop import cancel_call, current_port, running_loop
+from tidegate._event_loop import cancel_call, current_port, running_loop, wait_for_all
 from tidegate._native import Reply, Upload
 from tidegate._transport.base import TransportBase
 from tidegate._transport.custom_async import AsyncHttpxSender, exchange_task_factory, raise_fatal
@@ -44,11 +44,12 @@ class AsyncGateTransport(TransportBase):
                 feeding = running_loop().create_task(feed(body, request.stream))
         arguments = self._arguments(request, body)
         fatal: list[BaseException] = []
+        tasks: list[asyncio.Task[None]] = []
         try:
             if self.custom is None:
                 future, number = self._gate.send(port, *arguments)
             else:
-                factory = exchange_task_factory(AsyncHttpxSender(self.custom, request, family), fatal)
+                factory = exchange_task_factory(AsyncHttpxSender(self.custom, request, family), fatal, tasks)
                 future, number = self._gate.send_custom(port, factory, *arguments)
         except Error as error:
             if feeding is not None:
@@ -65,7 +66,7 @@ class AsyncGateTransport(TransportBase):
                 feeding.cancel()
             raise family.exception(reply, request)
         byte_stream = family.derive(AsyncByteStream, "AsyncByteStream")
-        return self._response(reply, byte_stream(reply, port, request, family, feeding))
+        return self._response(reply, byte_stream(reply, port, request, family, feeding, tasks))
 
     async def __aenter__(self) -> AsyncGateTransport:
         """Opens the httpx client whose transports open the connections, if this object owns it.
@@ -96,13 +97,14 @@ class AsyncByteStream:
     Closing or dropping the stream ends the exchange with the server at once.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913, PLR0917 - called by the transport only
         self,
         reply: Reply,
         port: _native.Port,
         request: Any,
         family: HttpxFamily,
         feeding: asyncio.Future[None] | None,
+        tasks: list[asyncio.Task[None]],
     ) -> None:
         """Creates the body from a reply. Dropping the stream also drops the reply.
 
@@ -112,9 +114,11 @@ class AsyncByteStream:
             request: The httpx request, for exceptions.
             family: The package of the httpx client.
             feeding: The task that sends the request body, or None if the body was sent as a whole.
+            tasks: The tasks of the exchanges with the client's own transport.
 
         """
         self._feeding = feeding
+        self._tasks = tasks
         self._reply = reply
         self._port = port
         self._request = request
@@ -143,7 +147,14 @@ class AsyncByteStream:
         raise self._family.exception(pulled, self._request)
 
     async def aclose(self) -> None:
-        """Ends the exchange with the server and the upload of the request body at once."""
+        """Ends the exchange with the server and the upload of the request body at once.
+
+        Waits until the client's own transport, if there is one below the gate, has closed its
+        response.
+        """
         self._reply.close(self._port)
         if self._feeding is not None:
             self._feeding.cancel()
+        running = [task for task in self._tasks if not task.done()]
+        if running:
+            await wait_for_all(running)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+from types import AsyncGeneratorType
 from typing import TYPE_CHECKING, Any, Protocol
 
 from tidegate._event_loop import run_native, running_loop
@@ -56,8 +57,10 @@ class AsyncHttpxSender:
         return self._family.error_kind(error, begun=begun)
 
 
-def exchange_task_factory(sender: AsyncSender, fatal: list[BaseException]) -> Callable[[Exchange], asyncio.Task[None]]:
-    """Returns a function that starts the task of one exchange.
+def exchange_task_factory(
+    sender: AsyncSender, fatal: list[BaseException], tasks: list[asyncio.Task[None]]
+) -> Callable[[Exchange], asyncio.Task[None]]:
+    """Returns a function that starts the task of one exchange, and appends the task to `tasks`.
 
     The task runs on the current event loop and in the caller's contextvars context, which tracing
     libraries need. If the transport raises a fatal exception, such as `KeyboardInterrupt`, or is
@@ -66,7 +69,9 @@ def exchange_task_factory(sender: AsyncSender, fatal: list[BaseException]) -> Ca
     loop, context = running_loop(), contextvars.copy_context()
 
     def serve(exchange: Exchange) -> asyncio.Task[None]:
-        return context.run(loop.create_task, _run_exchange(sender, exchange, fatal))
+        task = context.run(loop.create_task, _run_exchange(sender, exchange, fatal))
+        tasks.append(task)
+        return task
 
     return serve
 
@@ -126,10 +131,16 @@ async def _forward_response(response: ExchangeResponse, exchange: Exchange) -> b
     """
     if not exchange.answer(response.status, response.headers, response.extensions):
         return False
-    async for chunk in response.stream:
-        room = exchange.chunk(chunk)
-        if room is None or (room is False and not await run_native(exchange.ready)):
-            return False
+    chunks = aiter(response.stream)
+    try:
+        async for chunk in chunks:
+            room = exchange.chunk(chunk)
+            if room is None or (room is False and not await run_native(exchange.ready)):
+                return False
+    finally:
+        # A generator that is not closed is closed by the garbage collector, of which trio warns.
+        if isinstance(chunks, AsyncGeneratorType):
+            await chunks.aclose()
     return True
 
 
