@@ -9,9 +9,12 @@ really sent, including retries, and responses pass through the whole transport.
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import importlib
 import itertools
 import os
+import socket
+import struct
 import threading
 from contextlib import closing, contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -23,7 +26,7 @@ except ImportError:
     from respx.mocks import HTTPCoreMocker
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator
+    from collections.abc import AsyncIterator, Awaitable, Iterator
 
     import httpx2
 
@@ -42,8 +45,9 @@ class Exchange:
     def __init__(self, request: httpx2.Request, *, asynchronous: bool) -> None:
         """Stores the request as the client made it."""
         self.request = request
-        self.asynchronous = asynchronous
         self.raised: BaseException | None = None
+        self._context = contextvars.copy_context()
+        self._loop = asyncio.get_running_loop() if asynchronous else None
 
     def turned(self, number: int, port: int) -> httpx2.Request:
         """Returns a copy of the request that goes to the loopback server at `port`.
@@ -75,23 +79,29 @@ class Exchange:
             content=body,
             extensions=self.request.extensions,
         )
-        if not self.asynchronous:
-            with closing(HTTPCoreMocker.handler(arrived)) as response:
+        if self._loop is None:
+            with closing(self._context.copy().run(HTTPCoreMocker.handler, arrived)) as response:
                 yield response, iter(response.stream)
             return
-        with closing(asyncio.new_event_loop()) as loop:
-            response = loop.run_until_complete(HTTPCoreMocker.async_handler(arrived))
-            try:
-                yield response, _chunks(loop, aiter(response.stream))
-            finally:
-                loop.run_until_complete(response.aclose())
+        response = self._run(HTTPCoreMocker.async_handler(arrived))
+        try:
+            yield response, self._chunks(aiter(response.stream))
+        finally:
+            self._run(response.aclose())
 
+    def _chunks(self, stream: AsyncIterator[bytes]) -> Iterator[bytes]:
+        """Yields the chunks of an asynchronous stream."""
+        with suppress(StopAsyncIteration):
+            while True:
+                yield self._run(anext(stream))
 
-def _chunks(loop: asyncio.AbstractEventLoop, stream: AsyncIterator[bytes]) -> Iterator[bytes]:
-    """Yields the chunks of an asynchronous stream, which runs on an event loop of its own."""
-    with suppress(StopAsyncIteration):
-        while True:
-            yield loop.run_until_complete(anext(stream))
+    def _run(self, coroutine: Awaitable[Any]) -> Any:
+        """Runs a coroutine of the mock where the client is: on its event loop, in its context variables."""
+
+        async def run() -> Any:
+            return await coroutine
+
+        return self._context.copy().run(asyncio.run_coroutine_threadsafe, run(), self._loop).result()
 
 
 class Bridge:
@@ -157,6 +167,13 @@ class _Handler(BaseHTTPRequestHandler):
         except BaseException as raised:  # noqa: BLE001 - pytest's own `fail` is none of Exception
             exchange.raised = raised
             self.close_connection = True
+            if type(raised).__name__ == "ReadError":
+                self._reset()
+
+    def _reset(self) -> None:
+        """Resets the connection, which a client sees as `ReadError`. An ordinary end would be `RemoteProtocolError`."""
+        self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        socket.close(self.connection.detach())
 
     def _body(self) -> bytes:
         if self.headers.get("transfer-encoding", "").lower() != "chunked":

@@ -13,6 +13,15 @@ _RAISED = (
     "504 instead of its timeout error"
 )
 
+_IDENTITY = (
+    "it asks for the very object that the client was given or that the mock returned; here the gate is in between, and "
+    "each attempt has a request and a response of its own"
+)
+_IN_MEMORY = (
+    "the mock's body is in memory, and can be read after the response was closed; through the gate that is a ReadError"
+)
+_AHEAD = "it asks how far the mock has sent; an exchange with a server is ahead of its reader"
+
 _ENFORCED = {
     r"::test_(retries_taken|retries_taken_new_response_class|omit_retry_count_header|overwrite_retry_count_header)\[": _RETRIES,
     r"::test_(api_key_refresh_on_retry|bearer_token_refresh_async|client_token_provider_refresh_(a?sync))$": _RETRIES,
@@ -20,9 +29,13 @@ _ENFORCED = {
 }
 
 _KEPT = {
-    r"::test_a?sync_x509_does_not_mutate_or_independently_close_caller_transport$": (
-        "it asks whether the client's transport is the very object it was given; here the gate stands above that"
-    ),
+    r"::test_a?sync_x509_(does_not_mutate_or_independently_close_caller|preserves_mounted)_transport": _IDENTITY,
+    r"^tests\.test_streaming::test_(request_errors_are_wrapped|async_stream_aclosing)\[": _IDENTITY,
+    r"::test_(unmapped_transport_errors|multipart_retry_rewinds_seekable_file)\[": _IDENTITY,
+    r"^tests\.lib\.test_vertex_provider::": _IDENTITY,
+    r"^tests\.lib\.streaming\.agents\.test_creation_tools::test_close_before_resuming_does_not_dispatch\[": _IN_MEMORY,
+    r"^tests\.lib\.streaming\.agents\.test_(results|streams)::test_.*\[async": _AHEAD,
+    r"^tests\.test_stream_mode::test_domain_error_delivery_mode\[async": _AHEAD,
     r"::test_a?sync_x509_rewinds_seekable_multipart_upload_to_its_original_position$": (
         "it asks where the file stands when the transport is called: a body of moderate length has been read into memory by "
         "then. What is sent is the same"
@@ -35,20 +48,21 @@ _KEPT = {
 
 _OPENAI = {"observe": {}, "keep-observe": _KEPT, "enforce": _ENFORCED, "keep-enforce": _KEPT | _ENFORCED}
 
-_BROKEN = "the mock's exception arrives as a broken connection: RemoteProtocolError instead of ReadError"
-_BRIDGED = {
-    r"^tests\.lib\.tools\.test_runner_eager_tools::test_does_not_wait_for_the_reply_to_end\[": (
-        "it asks how far the mock has sent when a tool starts; a real connection is ahead of its reader"
+_READ_AHEAD = {
+    r"^tests\.lib\.tools\.test_runner_eager_tools::test_(does_not_wait_for_the_reply_to_end|runs_no_call_once)": _AHEAD,
+}
+_BRIDGED = _READ_AHEAD | {
+    r"::test_stream_closed_from_another_thread_while_it_is_read\[traced\]$": (
+        "it closes the stream when the mock has sent an event, which the reader then may not have read yet"
     ),
-    r"^tests\.lib\.tools\.test_runner_eager_tools::test_runs_no_call_once_reading_the_reply_has_failed\[": _BROKEN,
-    r"^tests\.lib\.threads\.\w+\.\w+::test_a_stream_whose_events_fail_or_run_out_early_\w+\[events_fail\]$": _BROKEN,
-    r"^tests\.lib\.threads\.\w+\.\w+::test_streaming_runner_whose_stream_fails_leaves_the_thread_free$": _BROKEN,
-    r"^tests\.test_open_telemetry\.\w+::test_(async_)?raw_response_whose_connection_is_lost_in_the_body$": _BROKEN,
-    r"^tests\.test_open_telemetry\.\w+::test_batch_results_download_failure_fails_the_span$": _BROKEN,
-    r"^tests\.test_open_telemetry\.\w+::test_stream_helper_read_error_has_the_partial_output$": _BROKEN,
-    r"^tests\.test_open_telemetry\.\w+::test_false_keeps_a_span_that_the_sampler_dropped_current_": (
-        "the mock asks for the current span of its thread, which is here the thread of the bridge's server"
+}
+_KEPT_OF_ANTHROPIC = _READ_AHEAD | {
+    r"::test_(async_)?stream_over_a_body_that_was_read_before_the_call_returned\[": (
+        "the mock's body is in memory, so that its response is closed from the start; through the gate it is when it has "
+        "been read"
     ),
+    r"::test_(async_)?events_read_after_the_response_was_closed_leave_the_span_alone$": _IN_MEMORY,
+    r"^tests\.lib\.test_platform_resources::test_beta_messages_raw_response\[": _IDENTITY,
 }
 
 _ENFORCED_OF_ANTHROPIC = {
@@ -64,9 +78,9 @@ _ENFORCED_OF_ANTHROPIC = {
 
 _ANTHROPIC: dict[str, dict[str, str]] = {
     "observe": _BRIDGED,
-    "keep-observe": {},
+    "keep-observe": _KEPT_OF_ANTHROPIC,
     "enforce": _BRIDGED | _ENFORCED_OF_ANTHROPIC,
-    "keep-enforce": _ENFORCED_OF_ANTHROPIC,
+    "keep-enforce": _KEPT_OF_ANTHROPIC | _ENFORCED_OF_ANTHROPIC,
 }
 
 REASONS = {"openai": _OPENAI, "anthropic": _ANTHROPIC}
