@@ -99,9 +99,16 @@ class Exchange:
         """Runs a coroutine of the mock where the client is: on its event loop, in its context variables."""
 
         async def run() -> Any:
-            return await coroutine
+            # A future would not raise every exception as it is: asyncio's CancelledError.
+            try:
+                return await coroutine, None
+            except BaseException as raised:  # noqa: BLE001 - raised below
+                return None, raised
 
-        return self._context.copy().run(asyncio.run_coroutine_threadsafe, run(), self._loop).result()
+        result, raised = self._context.copy().run(asyncio.run_coroutine_threadsafe, run(), self._loop).result()
+        if raised is not None:
+            raise raised
+        return result
 
 
 class Bridge:
