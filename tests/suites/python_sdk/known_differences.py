@@ -25,6 +25,9 @@ _AHEAD = "it asks how far the mock has sent; an exchange with a server is ahead 
 _ENFORCED = {
     r"::test_(retries_taken|retries_taken_new_response_class|omit_retry_count_header|overwrite_retry_count_header)\[": _RETRIES,
     r"::test_(api_key_refresh_on_retry|bearer_token_refresh_async|client_token_provider_refresh_(a?sync))$": _RETRIES,
+    r"::test_does_not_retry_retry_after_above_max$": (
+        "the gate waits as long as Retry-After says, also longer than the SDK's maximum of 120 s"
+    ),
     r"::test_(retrying_timeout_errors_doesnt_leak|respx2_maps_timeout_to_native_family)$": _RAISED,
 }
 
