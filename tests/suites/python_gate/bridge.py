@@ -137,7 +137,8 @@ class Bridge:
         """Yields a copy of `request` that goes to the loopback server, for use in a `with` block.
 
         If the mock raises an exception, the block raises this exception instead of the error of the
-        broken connection.
+        broken connection. It also raises a fatal exception, such as `CancelledError`, instead of
+        the response with which a gate reports that error.
         """
         number = next(self._numbers)
         exchange = Exchange(request, asynchronous=asynchronous)
@@ -148,6 +149,9 @@ class Bridge:
             if exchange.raised is None:
                 raise
             raise exchange.raised from failure
+        else:
+            if exchange.raised is not None and not isinstance(exchange.raised, Exception):
+                raise exchange.raised
         finally:
             del self._exchanges[number]
 
