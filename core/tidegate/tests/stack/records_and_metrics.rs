@@ -112,7 +112,7 @@ async fn every_configured_series_exists_before_the_first_call() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn cancelled_call_is_counted_but_is_no_latency_sample() {
+async fn call_cancelled_before_its_first_token_is_no_latency_sample() {
     let (transport, _) = upstream(|_, _, exchange| async move {
         Ok(sse(exchange, vec![(SECOND, Some(ROLE)), (1000 * SECOND, Some(TOKEN))]))
     });
@@ -123,6 +123,27 @@ async fn cancelled_call_is_counted_but_is_no_latency_sample() {
     .await;
     let tenant = &gate.snapshot().targets["llm"].tenants["default"];
     assert_eq!((tenant.outcomes["cancelled"], tenant.ttft.count, tenant.duration.count), (1, 0, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn call_cancelled_after_its_first_token_is_a_sample_of_the_time_to_it() {
+    let (transport, _) = upstream(|_, _, exchange| async move {
+        Ok(sse(exchange, vec![(2 * SECOND, Some(TOKEN)), (1000 * SECOND, Some(STOP))]))
+    });
+    let gate = gate(transport, |t| t);
+    let read_for_5_s =
+        tokio::time::timeout(5 * SECOND, async { read(gate.client().call(chat(true)).await?).await });
+    assert!(read_for_5_s.await.is_err());
+    let tenant = &gate.snapshot().targets["llm"].tenants["default"];
+    assert_eq!((tenant.outcomes["cancelled"], tenant.ttft.count, tenant.duration.count), (1, 1, 0));
+    let metrics = gate.prometheus();
+    for series in [
+        r#"tidegate_ttft_seconds_sum{lane="standard",target="llm",tenant="default"} 2"#,
+        r#"tidegate_upstream_ttft_seconds_sum{target="llm"} 2"#,
+    ] {
+        assert!(metrics.contains(series), "{series} is missing from\n{metrics}");
+    }
+    assert_eq!(gate.calls().records()[0].attempts[0].first_token_at, Some(2.0));
 }
 
 /// A response whose token counts are far from the estimates that a gate has before it has learned

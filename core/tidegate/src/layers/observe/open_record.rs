@@ -78,12 +78,10 @@ impl Drop for OpenRecord {
         metrics.ended(outcome);
         let first_token = last.and_then(Attempt::first_token_at);
         let ttft = first_token.map(|at| at.saturating_duration_since(call.queued_at()));
-        // A cancelled call does not show how long it would have taken.
-        let counts = call.is_inference() && outcome != Outcome::Cancelled;
-        if let Some(ttft) = ttft.filter(|_| counts) {
+        if let Some(ttft) = ttft.filter(|_| call.is_inference()) {
             metrics.ttft(lane, ttft);
         }
-        if let Some(last) = last.filter(|_| counts)
+        if let Some(last) = last.filter(|_| call.is_inference())
             && let (Some(first), Some(sent)) = (last.first_token_at(), last.sent_at())
         {
             let deltas = last.seen().deltas;
@@ -94,7 +92,7 @@ impl Drop for OpenRecord {
                 call.target().metrics().tpot(decode / (tokens - 1) as f64);
             }
         }
-        if counts && outcome == Outcome::Completed {
+        if call.is_inference() && outcome == Outcome::Completed {
             let duration = now.saturating_duration_since(call.queued_at());
             let objective = call.target().config().ttft;
             metrics.completed(
