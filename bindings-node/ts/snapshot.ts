@@ -73,6 +73,13 @@ export interface ReplicaSnapshot {
   kv_usage: number | null;
   /** Names of the models that the replica serves, or null if they are not known. */
   models: string[] | null;
+  /**
+   * HTTP status of the latest answer to `GET /v1/models`, if it was no list of models; otherwise
+   * null. 401 means that the replica needs a key (`pool.key_env`).
+   */
+  models_status: number | null;
+  /** Why the replica gets no calls now, in words; null if it gets calls. */
+  problem: string | null;
 }
 
 /** State of one target at one moment, and its totals since it was created. */

@@ -237,6 +237,9 @@ class ReplicaSnapshot(TypedDict):
         kv_usage: Used share of the KV memory as the engine reports it, 0 to 1, or None if not
             known.
         models: Models that the replica serves, or None if not known.
+        models_status: HTTP status of the latest answer to `GET /v1/models`, if it was no list of
+            models; otherwise None. 401 means that the replica needs a key (`pool.key_env`).
+        problem: Why the replica gets no calls now, in words, or None if it gets calls.
 
     """
 
@@ -254,6 +257,8 @@ class ReplicaSnapshot(TypedDict):
     others: float | None
     kv_usage: float | None
     models: list[str] | None
+    models_status: int | None
+    problem: str | None
 
 
 class TargetSnapshot(TypedDict):

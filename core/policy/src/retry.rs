@@ -46,10 +46,11 @@ impl FailedAttempt {
     ) -> Self {
         // Admission refuses a call only after it has waited as long as it may.
         let is_refused = matches!(outcome, AttemptOutcome::Failed(failed) if failed.kind.reason().is_some());
-        let never_executed = outcome.never_executed();
+        let is_misplaced = hold == Hold::RetryOther && outcome.is_misplaced();
+        let never_executed = outcome.never_executed() || is_misplaced;
         let is_free = never_executed && matches!(hold, Hold::Outage | Hold::RetryOther | Hold::AllFull);
         Self {
-            retryable: outcome.is_retryable() && !is_refused,
+            retryable: (outcome.is_retryable() || is_misplaced) && !is_refused,
             never_executed,
             repeatable,
             retry_after: outcome.retry_after(),
@@ -61,11 +62,11 @@ impl FailedAttempt {
 }
 
 /// Returns `true` if the next attempt of the call prefers a replica other than the one of this
-/// attempt: the outcome is a retryable rejection, or a retryable failure after admission that this
-/// process did not cause.
+/// attempt: the outcome is a retryable or [misplaced](AttemptOutcome::is_misplaced) rejection, or a
+/// retryable failure after admission that this process did not cause.
 pub fn avoids_replica(outcome: &AttemptOutcome) -> bool {
     match outcome {
-        AttemptOutcome::Rejected(verdict) => verdict.retryable,
+        AttemptOutcome::Rejected(verdict) => verdict.retryable || outcome.is_misplaced(),
         AttemptOutcome::Failed(failure) => {
             failure.kind.is_retryable()
                 && failure.kind.reason().is_none()

@@ -96,6 +96,19 @@ impl Error {
         self.with_note(format_args!("the replicas of the pool are not known: {problem}"))
     }
 
+    /// Appends to the message why replicas of the pool accept no calls: for each, its URL and the
+    /// reason. `is_whole_pool` is `true` if no other replica is in the pool. Names at most 8.
+    pub(crate) fn with_replica_problems(self, replicas: &[(Arc<str>, &str)], is_whole_pool: bool) -> Self {
+        let named = replicas.iter().take(8).map(|(url, problem)| format!("{url}: {problem}"));
+        let mut named: Vec<String> = named.collect();
+        if replicas.len() > named.len() {
+            named.push(format!("and {} more", replicas.len() - named.len()));
+        }
+        let subject =
+            if is_whole_pool { "no replica accepts calls" } else { "some replicas accept no calls" };
+        self.with_note(format_args!("{subject} ({})", named.join("; ")))
+    }
+
     /// Appends to the message that `target`, the first target of the fallback chain, had rejected
     /// the call for `reason`.
     pub(crate) fn with_first_rejection(self, target: &str, reason: Reason) -> Self {

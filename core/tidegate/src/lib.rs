@@ -96,6 +96,8 @@ pub use explain::{CallName, CallStatus, Explanation};
 pub use gate::{Gate, GateBuilder};
 pub use item_window::ItemWindow;
 pub use layers::observe::{AttemptRecord, CallRecord};
+#[cfg(feature = "pool")]
+pub use pool::{PoolCheck, ReplicaCheck};
 pub use slot::Slot;
 pub use snapshot::Snapshot;
 pub use tool::{HeldSlots, PendingToolPermit, ToolPermit};

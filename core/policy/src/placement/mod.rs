@@ -101,6 +101,8 @@ pub struct PlacedCall {
     /// Work that the replica does before the first token, in prompt tokens: the queued work plus
     /// the call's own.
     work: f64,
+    /// The model that the call names, or `None` if it names none.
+    model: Option<Arc<str>>,
     /// The prefixes and the session that are cached at the replica if the call runs.
     affinity: Affinity,
     /// Name of the replica's prefix cache when the call was sent.
@@ -140,6 +142,11 @@ pub struct ReplicaView {
     pub kv_usage: Option<f64>,
     /// Names of the models that the replica serves, or `None` if they are not known.
     pub models: Option<Vec<Arc<str>>>,
+    /// The status of the last model poll if it returned no list of models, otherwise `None`.
+    pub models_status: Option<u16>,
+    /// Why no calls are sent to the replica, such as `connections are refused`, or `None` if calls
+    /// are sent to it or it only left the pool.
+    pub problem: Option<&'static str>,
     /// Slots and memory. `None` in views of [`Placement`], which tracks neither; the scheduler
     /// fills them in.
     pub slots: Option<SlotsView>,
@@ -209,9 +216,11 @@ impl Placement {
             Observation::MetricsUnreadable => {}
             Observation::Models(models) => {
                 health.on_alive(now);
-                // A replica that is still loading reports no models.
-                replica.models = Some(models).filter(|models| !models.is_empty());
-                replica.polled.knows_models |= replica.models.is_some();
+                replica.on_models(Ok(models));
+            }
+            Observation::ModelsUnreadable(status) => {
+                health.on_alive(now);
+                replica.on_models(Err(status));
             }
         }
         self.settle(now);
@@ -317,6 +326,7 @@ impl Placement {
             accepted: false,
             tokens,
             work: candidate.work(work),
+            model: wants.and_then(|wants| wants.model.clone()),
             affinity,
             cache: replica.load.cache.name,
         })
@@ -364,8 +374,24 @@ impl Placement {
     pub fn on_failed(&mut self, now: Instant, call: &PlacedCall, fault: Fault) -> bool {
         let Some(replica) = replica_of(&mut self.replicas, call) else { return false };
         let counts = replica.health.on_failed(now, call, fault, &mut self.rng);
+        if let (Fault::NoModel, Some(model)) = (fault, &call.model) {
+            replica.on_model_missing(model);
+        }
         self.settle(now);
         counts
+    }
+
+    /// Returns `true` if the replica answered 404 for a model since the last answer to a model poll.
+    pub fn is_lacking_models(&self, id: ReplicaId) -> bool {
+        let replica = self.index_of(id).and_then(|at| self.replica(at));
+        replica.is_some_and(|replica| !replica.lacking.is_empty())
+    }
+
+    /// Returns the members that serve the model of a call as far as is known, and those of which it
+    /// is not known. Empty if the call names no model.
+    pub fn may_serve(&self, call: &PlacedCall) -> ReplicaSet {
+        let Some(model) = call.model.as_deref() else { return ReplicaSet::NONE };
+        self.filter(|replica| replica.serves(model) != Some(false)).and(self.members())
     }
 
     /// Returns the replicas that went down since the last call of this method, except those that
@@ -411,6 +437,8 @@ impl Placement {
             others: replica.load.others(now).map(|others| others.calls()),
             kv_usage: replica.load.kv_usage(now),
             models: replica.known_models(),
+            models_status: replica.models_status,
+            problem: replica.health.problem(now),
             slots: None,
         };
         self.known().map(view).collect()

@@ -22,7 +22,15 @@ pub(super) struct Replica {
     pub(super) polled: PollState,
     /// The models that the replica reported, or `None` if it has reported none yet.
     pub(super) models: Option<Vec<Model>>,
+    /// The models for which the replica answered 404 since the last answer to a model poll. At most
+    /// [`MAX_LACKING`].
+    pub(super) lacking: Vec<Arc<str>>,
+    /// The status of the last model poll if it returned no list of models, otherwise `None`.
+    pub(super) models_status: Option<u16>,
 }
+
+/// Maximum number of models that are remembered because a replica answered 404 for them.
+const MAX_LACKING: usize = 64;
 
 impl Replica {
     /// Creates a replica without calls. `poll` is the interval between load polls, or `None` if the
@@ -37,6 +45,28 @@ impl Replica {
             health,
             polled: PollState::default(),
             models: None,
+            lacking: Vec::new(),
+            models_status: None,
+        }
+    }
+
+    /// Records that the replica answered 404 for a model. A model poll follows, because the
+    /// reported models are wrong or not known.
+    pub(super) fn on_model_missing(&mut self, model: &Arc<str>) {
+        if self.serves(model) != Some(false) && self.lacking.len() < MAX_LACKING {
+            self.lacking.push(model.clone());
+            self.polled.forget_models();
+        }
+    }
+
+    /// Records the answer to a model poll: the models, or the status if there is no list of models.
+    /// A replica that is still loading reports no models.
+    pub(super) fn on_models(&mut self, answer: Result<Vec<Model>, u16>) {
+        self.lacking.clear();
+        self.models_status = answer.as_ref().err().copied();
+        if let Ok(models) = answer {
+            self.models = Some(models).filter(|models| !models.is_empty());
+            self.polled.knows_models |= self.models.is_some();
         }
     }
 
@@ -52,8 +82,11 @@ impl Replica {
     }
 
     /// Returns whether the replica serves a model, or `None` if that is not known. Configured
-    /// models precede reported ones.
+    /// models precede reported ones, and an answer 404 precedes both.
     pub(super) fn serves(&self, model: &str) -> Option<bool> {
+        if self.lacking.iter().any(|lacking| **lacking == *model) {
+            return Some(false);
+        }
         match (&self.member.models, &self.models) {
             (Some(configured), _) => Some(configured.iter().any(|name| **name == *model)),
             (None, reported) => Some(reported.as_ref()?.iter().any(|known| *known.name == *model)),

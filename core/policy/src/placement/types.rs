@@ -42,6 +42,9 @@ pub enum Observation {
     /// The model poll returned the models that the replica serves. Empty: the replica is still
     /// loading.
     Models(Vec<Model>),
+    /// The model poll was answered with this status, which is 401 if the replica requires another
+    /// credential, or 200 if the answer is not a list of models.
+    ModelsUnreadable(u16),
 }
 
 impl Observation {
@@ -50,7 +53,7 @@ impl Observation {
         match self {
             Self::ProbeOk | Self::ProbeFailed | Self::ConnectRefused | Self::ProbeTimeout => PollKind::Health,
             Self::Metrics(_) | Self::MetricsUnreadable => PollKind::Load,
-            Self::Models(_) => PollKind::Models,
+            Self::Models(_) | Self::ModelsUnreadable(_) => PollKind::Models,
         }
     }
 }
@@ -76,7 +79,8 @@ pub enum PollKind {
     /// The engine's metrics. The results are [`Observation::Metrics`] and
     /// [`Observation::MetricsUnreadable`].
     Load,
-    /// The list of models. The result is [`Observation::Models`]; a failed poll has none.
+    /// The list of models. The results are [`Observation::Models`] and
+    /// [`Observation::ModelsUnreadable`]; a poll without an answer has none.
     Models,
 }
 
@@ -129,6 +133,10 @@ pub enum Fault {
     /// The exchange failed after the call was sent, or the replica answered with another 5xx
     /// status.
     Broke,
+    /// The replica is healthy, but does not serve the model of the call (404).
+    NoModel,
+    /// The replica is healthy, but does not accept the credential of the call (401).
+    Unauthenticated,
 }
 
 impl Fault {
@@ -139,6 +147,10 @@ impl Fault {
     /// a timeout is not.
     pub fn from_outcome(outcome: &AttemptOutcome, has_begun: bool) -> Option<Self> {
         match outcome {
+            AttemptOutcome::Rejected(_) if !has_begun && outcome.lacks_model() => Some(Self::NoModel),
+            AttemptOutcome::Rejected(_) if !has_begun && outcome.is_unauthenticated() => {
+                Some(Self::Unauthenticated)
+            }
             AttemptOutcome::Rejected(verdict) => match verdict.class {
                 _ if !verdict.retryable => None,
                 Class::Overloaded => Some(Self::Full(outcome.retry_after())),

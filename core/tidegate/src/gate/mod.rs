@@ -28,6 +28,8 @@ use crate::identify::Identify;
 use crate::layers::fallback::FallbackRoutes;
 use crate::layers::observe::CallLog;
 use crate::metrics::Metrics;
+#[cfg(feature = "pool")]
+use crate::pool::PoolCheck;
 use crate::slot::Slot;
 use crate::snapshot::{Snapshot, TargetSnapshot};
 use crate::tool::{PendingToolPermit, ToolPermit, ToolWait, Tools};
@@ -253,6 +255,26 @@ impl Gate {
         let call =
             self.0.identify.call((target, None), RequestFacts::unknown(), context, Timeouts::default(), None);
         Slot::acquire(call, self.0.log.clone(), &self.0.active).await
+    }
+
+    /// Asks each replica of each pool for its health (`pool.health`) and its models
+    /// (`/v1/models`), over the gate's own transport. Looks up the replicas first if they are not
+    /// listed. A replica without an answer takes at most 2 s, and all are asked at the same time.
+    ///
+    /// Has no effect on which replicas get calls.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future ends the requests.
+    #[cfg(feature = "pool")]
+    pub async fn check_replicas(&self) -> Vec<PoolCheck> {
+        let mut checks = Vec::new();
+        for target in self.0.identify.targets() {
+            if let Some(pool) = target.pool() {
+                checks.push(pool.check().await);
+            }
+        }
+        checks
     }
 
     /// Returns the name of the configured target that receives requests to `url` for `model`.

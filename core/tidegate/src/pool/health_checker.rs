@@ -11,6 +11,7 @@ use tokio::sync::watch;
 use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::{sleep_until, timeout};
 
+use super::check::{self, ReplicaCheck};
 use super::dns::{Resolve, System};
 use super::poller::Poller;
 use super::source::{Lookup, Source};
@@ -50,7 +51,9 @@ pub(super) struct HealthChecker {
 /// The state that the checker shares with its task.
 struct Shared {
     admission: Weak<Admission>,
-    poller: Poller,
+    poller: Arc<Poller>,
+    /// Whether health probes are sent.
+    has_probes: bool,
     /// Where the replicas are looked up (DNS or a file). `None` if they are listed in the
     /// configuration or set by the program.
     source: Option<Arc<Source>>,
@@ -103,7 +106,8 @@ impl HealthChecker {
         }
         let shared = Shared {
             admission: Arc::downgrade(admission),
-            poller: Poller { transport, health: pool.health.clone(), key },
+            poller: Arc::new(Poller { transport, health: pool.health.clone(), key }),
+            has_probes: pool.health.is_some(),
             source,
             state: AtomicU8::new(STOPPED),
             first_lookup_done: watch::Sender::new(!matches!(pool.source, config::ReplicaSource::Dns { .. })),
@@ -140,6 +144,15 @@ impl HealthChecker {
             let _ =
                 timeout(max_wait, first_lookup_done.wait_for(|first_lookup_done| *first_lookup_done)).await;
         }
+    }
+
+    /// Looks up the replicas that `admission` admits calls to if they are looked up, and asks each
+    /// for its health and its models.
+    pub(super) async fn check(&self, admission: &Arc<Admission>) -> Vec<ReplicaCheck> {
+        if let Some(source) = &self.shared.source {
+            source.apply(admission, source.look_up().await);
+        }
+        check::check(&self.shared.poller, admission.replicas(), self.shared.has_probes).await
     }
 
     /// Returns why the latest lookup of the replicas failed. `None` if it succeeded, or if replicas
@@ -236,7 +249,10 @@ impl Shared {
     fn apply(&self, result: TaskResult, next_lookup: &mut Option<Instant>) {
         let Some(admission) = self.admission.upgrade() else { return };
         match result {
-            TaskResult::Polled(replica, Some(observation)) => admission.observe(replica, observation),
+            TaskResult::Polled(replica, Some(observation)) => {
+                self.warn_if_denied(&admission, replica, &observation);
+                admission.observe(replica, observation);
+            }
             TaskResult::LookedUp(lookup) => {
                 if let Some(source) = &self.source {
                     *next_lookup = Some(duration::after(now(), source.interval));
@@ -245,6 +261,18 @@ impl Shared {
                 }
             }
             TaskResult::Polled(_, None) => {}
+        }
+    }
+
+    /// Logs that a replica does not show its models without another key, unless its last answer said
+    /// so too.
+    fn warn_if_denied(&self, admission: &Admission, replica: ReplicaId, observation: &Observation) {
+        let Observation::ModelsUnreadable(status @ (401 | 403)) = observation else { return };
+        let replicas = admission.replicas();
+        let Some(replica) = replicas.iter().find(|known| known.id == replica) else { return };
+        if replica.models_status != Some(*status) {
+            let (replica, problem) = (&replica.url, self.poller.models_problem(*status));
+            tracing::warn!(target = %admission.name(), %replica, %problem, "the models of the replica are not known");
         }
     }
 }

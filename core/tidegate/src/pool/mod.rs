@@ -9,6 +9,7 @@
 //! state, and ends when the gate is dropped.
 
 mod address;
+mod check;
 mod dns;
 mod file;
 mod health_checker;
@@ -21,6 +22,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use address::Addresses;
+pub use check::{PoolCheck, ReplicaCheck};
 use health_checker::HealthChecker;
 use http::header::HOST;
 use http::{Request, Uri};
@@ -29,6 +31,7 @@ use crate::admission::Admission;
 use crate::body::RequestBody;
 use crate::config::{PoolConfig, ReplicaSource, TargetConfig};
 use crate::error::{Error, ErrorKind, Reason};
+use crate::schedule::Rule;
 use crate::transport::Transport;
 
 /// The replicas of one target: their addresses, and the task that discovers and polls them.
@@ -94,16 +97,39 @@ impl TargetPool {
         self.health_checker.get()?.problem()
     }
 
-    /// Adds to a rejection why the replicas of the pool are unknown or out of date. Returns the
-    /// rejection unchanged if replicas are known and the latest lookup succeeded.
+    /// Asks each replica of the pool for its health and its models. See
+    /// [`Gate::check_replicas`](crate::Gate::check_replicas).
+    pub(crate) async fn check(&self) -> PoolCheck {
+        let replicas = match self.health_checker.get() {
+            Some(checker) => checker.check(&self.admission).await,
+            None => Vec::new(),
+        };
+        PoolCheck { target: self.admission.name().clone(), problem: self.problem(), replicas }
+    }
+
+    /// Adds to a rejection why the replicas of the pool are unknown or out of date. Otherwise, if the
+    /// call waited because replicas accept no calls, adds these replicas and the reason of each.
     pub(crate) fn explain_rejection(&self, rejection: Error) -> Error {
+        let replicas = self.admission.replicas();
         match self.problem() {
-            Some(problem) => rejection.with_discovery_problem(&problem),
-            None if self.admission.replicas().is_empty() => {
-                rejection.with_discovery_problem("no replica was configured or found")
+            Some(problem) => return rejection.with_discovery_problem(&problem),
+            None if replicas.is_empty() => {
+                return rejection.with_discovery_problem("no replica was configured or found");
             }
-            None => rejection,
+            None => {}
         }
+        let waited_for_replica = rejection
+            .why()
+            .is_none_or(|why| matches!(why.rule, Rule::Outage | Rule::CoolDown | Rule::Replicas));
+        let closed: Vec<(Arc<str>, &str)> = replicas
+            .iter()
+            .filter(|replica| !replica.is_eligible)
+            .map(|replica| (replica.url.clone(), replica.problem.unwrap_or(replica.state)))
+            .collect();
+        if !waited_for_replica || closed.is_empty() {
+            return rejection;
+        }
+        rejection.with_replica_problems(&closed, closed.len() == replicas.len())
     }
 
     /// Returns the URL under which the replica `replica` gets the request to `uri`. Returns `None`
@@ -170,7 +196,7 @@ impl TargetPool {
                 "the pool has no replica: name its replicas with `set_replicas`"
             }
             (true, _) => "the pool has no replica",
-            (false, _) => "no replica of the pool can take calls now: all are down or draining",
+            (false, _) => "no replica of the pool can take the request now",
         };
         self.explain_rejection(Error::new(ErrorKind::Refused(Reason::Outage), text).at(self.admission.name()))
     }

@@ -39,21 +39,37 @@ pub(super) struct Poller {
 }
 
 impl Poller {
+    /// Returns why the models of a replica are not known that answered the poll with `status`, and
+    /// what the user can do.
+    pub(super) fn models_problem(&self, status: u16) -> String {
+        let advice = match (status, &self.key) {
+            (401 | 403, None) => {
+                ": set the pool's `key_env` to an environment variable with the server's API key"
+            }
+            (401 | 403, Some(_)) => ": the key in the pool's `key_env` is not the server's API key",
+            (200, _) => ", but not with a list of models",
+            _ => "",
+        };
+        format!("/v1/models is answered with {status}{advice}")
+    }
+
     /// Polls a replica as `poll_request` states. Returns what was observed, or `None` if the poll
     /// shows nothing about the replica, for example because it failed on this machine.
     pub(super) async fn poll(&self, poll_request: &PollRequest) -> Option<Observation> {
         match poll_request.kind {
             PollKind::Health => self.health(&poll_request.url).await,
             PollKind::Load => {
-                let text = self.read(&poll_request.url, "/metrics", None).await;
+                let answer = self.read(&poll_request.url, "/metrics", None).await;
+                let text = answer.filter(|(status, _)| *status == StatusCode::OK);
                 Some(
-                    text.and_then(|text| vllm::parse_metrics(&text))
+                    text.and_then(|(_, text)| vllm::parse_metrics(&text))
                         .map_or(Observation::MetricsUnreadable, Observation::Metrics),
                 )
             }
             PollKind::Models => {
-                let body = self.read(&poll_request.url, "/v1/models", self.key.as_ref()).await?;
-                vllm::parse_models(&body).map(Observation::Models)
+                let (status, body) = self.read(&poll_request.url, "/v1/models", self.key.as_ref()).await?;
+                let models = vllm::parse_models(&body).filter(|_| status == StatusCode::OK);
+                Some(models.map_or(Observation::ModelsUnreadable(status.as_u16()), Observation::Models))
             }
         }
     }
@@ -85,14 +101,19 @@ impl Poller {
         }
     }
 
-    /// Requests `path` from a replica, and returns the body of a response with status 200. Returns
-    /// `None` after any other response or failure. `key` is as for [`Self::get`].
-    async fn read(&self, replica: &str, path: &str, key: Option<&HeaderValue>) -> Option<Bytes> {
+    /// Requests `path` from a replica, and returns the status and the body of the response. Returns
+    /// `None` if there is no complete response. `key` is as for [`Self::get`].
+    async fn read(
+        &self,
+        replica: &str,
+        path: &str,
+        key: Option<&HeaderValue>,
+    ) -> Option<(StatusCode, Bytes)> {
         let exchange = async {
             let response = self.get(replica, path, key).await.ok()?;
             let status = response.status();
             let body = Limited::new(response.into_body(), MAX_RESPONSE_BYTES).collect().await.ok()?;
-            (status == StatusCode::OK).then(|| body.to_bytes())
+            Some((status, body.to_bytes()))
         };
         timeout(METRICS_TIMEOUT, exchange).await.ok().flatten()
     }

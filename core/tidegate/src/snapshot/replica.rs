@@ -51,6 +51,13 @@ pub struct ReplicaSnapshot {
     pub kv_usage: Option<f64>,
     /// Names of the models that the replica serves, including adapters. `None` if unknown.
     pub models: Option<Vec<Arc<str>>>,
+    /// HTTP status of the latest answer to `GET /v1/models`, if it was no list of models. 401 means
+    /// that the replica needs a key (`pool.key_env`). `None` if the latest answer was a list, or if
+    /// there was no answer.
+    pub models_status: Option<u16>,
+    /// Why the replica gets no calls now, in words: its latest kind of failure. `None` if it gets
+    /// calls.
+    pub problem: Option<&'static str>,
 }
 
 impl ReplicaSnapshot {
@@ -72,6 +79,8 @@ impl ReplicaSnapshot {
             others: view.others,
             kv_usage: view.kv_usage,
             models: view.models,
+            models_status: view.models_status,
+            problem: view.problem,
         }
     }
 }

@@ -54,6 +54,17 @@ impl Causes {
         self.0[cause as usize].take().is_some()
     }
 
+    /// Returns the worst cause in words, or `None` if there is no evidence of any cause.
+    pub(super) fn worst_text(&self) -> Option<&'static str> {
+        let texts = [
+            "calls fail",
+            "health probes are answered with an error",
+            "health probes are not answered",
+            "connections are refused",
+        ];
+        texts.get(self.worst()?).copied()
+    }
+
     /// Returns the severity of the worst cause, where a larger number is worse, or `None` if there
     /// is no evidence of any cause.
     pub(super) fn worst(&self) -> Option<usize> {

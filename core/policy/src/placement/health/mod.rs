@@ -163,6 +163,15 @@ impl Health {
         !self.is_ejected() || self.is_exempt
     }
 
+    /// Returns why no calls are sent to the replica now, in words, or `None` if health permits
+    /// calls.
+    pub(super) fn problem(&self, now: Instant) -> Option<&'static str> {
+        if self.busy.until(now).is_some() {
+            return Some("calls are rejected as too many (429 or 503)");
+        }
+        self.causes.worst_text().filter(|_| !self.is_eligible())
+    }
+
     /// Returns `true` if the replica is in the state `in` after slow start.
     pub(super) fn has_full_share(&self) -> bool {
         self.state == HealthState::In && self.starting.is_none()
@@ -354,6 +363,9 @@ impl Health {
             }
             Fault::ConnectRefused => self.on_connect_refused(now, true, Duration::ZERO),
             Fault::Unreached | Fault::Broke => self.on_call_failed(now),
+            Fault::NoModel | Fault::Unauthenticated => {
+                self.on_accepted(now, call);
+            }
         }
         true
     }

@@ -14,6 +14,9 @@ pub(in crate::schedule) struct Assignment {
     /// The other replicas where the call may be tried next. Empty if the call had been tried at
     /// this replica before.
     pub(super) others: ReplicaSet,
+    /// The other replicas where the call was not tried, whether they may take it or not. Empty if
+    /// the call had been tried at this replica before.
+    pub(super) untried: ReplicaSet,
     /// Whether the call is the half-open probe of a full replica, that is, the one call that shows
     /// whether the replica accepts calls again.
     pub(super) is_half_open_probe: bool,
@@ -54,9 +57,12 @@ impl Pool {
         let memory = replica.admit(ticket);
         self.unanswered.insert(id, at);
         self.refresh(now);
-        let others =
-            if tried.contains(at) { ReplicaSet::NONE } else { may.less(tried).less(ReplicaSet::one(at)) };
-        let assignment = Assignment { placed_call, others, is_half_open_probe, awaits: ticket.streams };
+        let all: ReplicaSet = (0..self.replicas.len()).collect();
+        let untried =
+            if tried.contains(at) { ReplicaSet::NONE } else { all.less(tried).less(ReplicaSet::one(at)) };
+        let others = may.and(untried);
+        let awaits = ticket.streams;
+        let assignment = Assignment { placed_call, others, untried, is_half_open_probe, awaits };
         Some((assignment, tracked, memory))
     }
 

@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use super::{Assignment, Pool};
 use crate::cooldown::{Attempt, Hold};
-use crate::placement::{Fault, ReplicaId};
+use crate::placement::{Fault, ReplicaId, ReplicaSet};
 use crate::schedule::{Grant, GrantId, Scheduler};
 
 impl Pool {
@@ -45,8 +45,16 @@ impl Pool {
             }
             self.refresh(now);
         }
-        if fault != Fault::Broke && !assignment.others.and(self.eligible).is_empty() {
+        let others = match fault {
+            Fault::Broke => ReplicaSet::NONE,
+            // The call waits for a replica that may serve its model, also if it is not eligible now.
+            Fault::NoModel => assignment.untried.and(self.placement.may_serve(&assignment.placed_call)),
+            _ => assignment.others.and(self.eligible),
+        };
+        if !others.is_empty() {
             Hold::RetryOther
+        } else if matches!(fault, Fault::NoModel | Fault::Unauthenticated) {
+            Hold::No
         } else if !self.is_empty() {
             // All replicas that may take the call are or were full, but an eligible one may be
             // tried again.
@@ -75,7 +83,8 @@ impl<W> Scheduler<W> {
     /// Returns what the call should do:
     ///
     /// - [`Hold::RetryOther`] if the replica ran nothing of the call, and another eligible replica
-    ///   may take the call where it was not tried.
+    ///   may take the call where it was not tried. After [`Fault::NoModel`], the other replica may
+    ///   be one that is not eligible now.
     /// - [`Hold::AllFull`] if all replicas that may take the call are full.
     /// - [`Hold::CoolDown`] after a status 429, otherwise [`Hold::Outage`], if no replica is
     ///   eligible any more. The call waits for the first replica that returns.
@@ -86,7 +95,11 @@ impl<W> Scheduler<W> {
         let failed =
             |pool: &mut Pool| Some(pool.on_failed(now, slot.assignment.as_deref()?, fault, slot.attempt));
         let hold = self.capacity.with_pool(failed).flatten().unwrap_or(Hold::No);
-        self.capacity.refresh_and_record(now);
+        if fault == Fault::NoModel {
+            self.reclassify(now);
+        } else {
+            self.capacity.refresh_and_record(now);
+        }
         hold
     }
 

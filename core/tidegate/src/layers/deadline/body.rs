@@ -1,5 +1,6 @@
 //! A response body that is closed at the deadline, or when its reader stops reading.
 
+use std::borrow::Cow;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -15,7 +16,7 @@ use crate::body::ResponseBody;
 use crate::call::Call;
 use crate::clock;
 use crate::error::{Error, ErrorKind, Reason};
-use crate::schedule::WaitExplanation;
+use crate::schedule::{Rule, WaitExplanation};
 
 /// A response body that can be closed by its reader ([`DeadlineBody`]) and by the task in
 /// `watch.rs`.
@@ -149,15 +150,22 @@ impl Body for DeadlineBody {
 /// Returns the error of a call whose deadline has passed. `why` is the rule that keeps the call
 /// waiting, or `None` if the call is not queued.
 pub(super) fn overdue(call: &Call, why: Option<WaitExplanation>) -> Error {
-    let (kind, text) = if call.is_waiting() {
+    let closed = why.filter(|why| matches!(why.rule, Rule::Outage | Rule::CoolDown));
+    let (kind, text) = if let Some(why) = closed {
+        let text = format!("the deadline passed before a slot was free: {}", why.rule.sentence());
+        (ErrorKind::Refused(Reason::Deadline), text.into())
+    } else if call.is_waiting() {
         (
             ErrorKind::Refused(Reason::Deadline),
-            "the deadline passed before a slot was free (raise `cap` or the deadline, or send fewer calls)",
+            Cow::Borrowed(
+                "the deadline passed before a slot was free (raise `cap` or the deadline, or send fewer calls)",
+            ),
         )
     } else {
         (
             ErrorKind::Deadline,
-            "the deadline passed before the response ended (raise the deadline, or request less output)",
+            "the deadline passed before the response ended (raise the deadline, or request less output)"
+                .into(),
         )
     };
     let error = Error::new(kind, text).at(call.target().name()).with_why(why);

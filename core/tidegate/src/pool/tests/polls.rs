@@ -100,7 +100,11 @@ async fn unreadable_metrics_are_unknown() {
         Some(Observation::MetricsUnreadable),
         "more than 4 MiB is not read"
     );
-    for transport in [answering(401, MODELS), answering(200, "{}"), hanging()] {
+    for (status, body) in [(401, MODELS), (404, "{}"), (200, "{}")] {
+        let expected = Observation::ModelsUnreadable(status);
+        assert_eq!(poll(PollKind::Models, answering(status, body)).await, Some(expected));
+    }
+    for transport in [failing(ErrorKind::Connect), hanging()] {
         assert_eq!(poll(PollKind::Models, transport).await, None, "what it serves is what was known");
     }
 }

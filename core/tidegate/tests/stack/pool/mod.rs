@@ -3,6 +3,7 @@
 
 mod failover;
 mod hedging;
+mod models;
 mod modes;
 mod refusals;
 mod replica_down;
@@ -34,6 +35,8 @@ pub(crate) enum RequestKind {
 pub(crate) enum Act {
     Answer,
     Status(u16, &'static [(&'static str, &'static str)]),
+    /// Sends a response with this status and JSON body.
+    Json(u16, &'static str),
     /// Sends a response with status 200 whose first event is this error.
     SseError(&'static str),
     /// Refuses the connection.
@@ -147,6 +150,7 @@ async fn perform(act: Act, what: RequestKind, open: Open) -> Result<Response<Res
         Act::Answer if what == RequestKind::Call => keeping(status(200, &[], ANSWER), open),
         Act::Answer => status(200, &[], "{}"),
         Act::Status(code, headers) => status(code, headers, r#"{"error": {"message": "no"}}"#),
+        Act::Json(code, body) => status(code, &[], body),
         Act::SseError(event) => {
             events(vec![(Duration::ZERO, Some(event)), (Duration::ZERO, Some(DONE))], open)
         }
