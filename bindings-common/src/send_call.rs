@@ -3,14 +3,15 @@
 use http::header::CONTENT_TYPE;
 use http::{HeaderMap, Request, Response};
 use tidegate::config::Mode;
-use tidegate::{Client, Error, ErrorKind, RequestBody, ResponseBody};
+use tidegate::{Client, Error, ErrorKind, Reason, RequestBody, ResponseBody};
 
 /// Which failed calls return an HTTP response instead of an error. The response has the header
 /// `x-should-retry: false`, so that an SDK does not retry the call.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum FailureMode {
     /// Calls that the gate rejected, and calls whose deadline passed, return a response. Other
-    /// failed calls return an error.
+    /// failed calls return an error, and so do calls for which the caller's own client stopped
+    /// waiting, because the client has an exception for that.
     RespondToRejections,
     /// All failed calls return a response. Used for SDKs that would retry a call that fails with an
     /// error.
@@ -57,9 +58,11 @@ pub async fn send(
     }
 }
 
-/// Returns `true` if the gate rejected the call or its deadline passed.
+/// Returns `true` if the gate rejected the call or its deadline passed, and `false` if the caller's
+/// own client stopped waiting.
 fn is_rejection(error: &Error) -> bool {
     matches!(error.kind(), ErrorKind::Refused(_) | ErrorKind::Deadline)
+        && error.reason() != Some(Reason::ClientTimeout)
 }
 
 /// Returns `true` if the content type of a response starts with `text/event-stream`.

@@ -226,13 +226,21 @@ test("openai: the timeout of the SDK ends a call", async (t) => {
   assert.equal(up.exchanges.length, 1);
 });
 
+test("openai: a wrapped client throws its timeout error if no replica of a pool accepts calls", async () => {
+  const gate = new Gate({ targets: { llama: { pool: ["http://127.0.0.1:9"] } } });
+  const client = gate.wrap(new OpenAI({ baseURL: "http://llama/v1", apiKey: "k" }));
+  await assert.rejects(ask(client, {}, { timeout: 1000 }), OpenAI.APIConnectionTimeoutError);
+  const { refused } = gate.snapshot().targets.llama.tenants.default;
+  assert.equal(refused.client_timeout, 1, "the gate ended the wait, before the timer of the SDK");
+});
+
 test("openai: a wait ends with a response before the timeout of the SDK, so that the SDK does not retry", async (t) => {
   const up = await upstream(t, stallAfter(delta("hel")));
   const gate = new Gate({ defaults: { cap: 1 } });
   const held = await ask(gate.wrap(openai(up)), { stream: true });
   const waiting = ask(openai(up, { fetch: gate.fetch }), {}, { timeout: 2000 });
   await until(() => queued(gate) === 1);
-  await assert.rejects(waiting, (error) => error.status === 504 && error.code === "wait_budget");
+  await assert.rejects(waiting, (error) => error.status === 504 && error.code === "client_timeout");
   held.controller.abort();
   assert.equal(up.exchanges.length, 1);
 });

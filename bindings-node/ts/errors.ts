@@ -12,6 +12,7 @@ import type { Failure } from "./native.js";
  * - `no_slot`: no slot is free, and the target does not queue.
  * - `queue_full`: the queue is full.
  * - `wait_budget`: the call was queued for as long as its `wait` setting allows.
+ * - `client_timeout`: the call was queued for as long as the timeout of the client allows.
  * - `deadline`: the deadline passed while the call was queued, or a cool-down ends after it.
  * - `cool_down`: the provider asked to wait (Retry-After) for longer than the call can wait.
  * - `outage`: the target is down, and the next test call is due after the deadline of the call.
@@ -28,6 +29,7 @@ export type Reason =
   | "no_slot"
   | "queue_full"
   | "wait_budget"
+  | "client_timeout"
   | "deadline"
   | "cool_down"
   | "outage"

@@ -135,6 +135,29 @@ async def test_full_or_stopped_replicas_are_skipped(servers: list[Upstream]) -> 
     await until(lambda: replicas(gate)[nowhere]["state"] in ("suspect", "down"))
 
 
+async def test_client_timeout_ends_the_wait_for_a_pool_that_is_down() -> None:
+    gate = tidegate.Gate({"llama": {"pool": ["http://127.0.0.1:9"]}})
+    with pytest.raises(openai.APITimeoutError) as late:
+        await ask(client(gate), timeout=0.2)
+    error = late.value.__cause__.__cause__  # type: ignore[union-attr]
+    assert isinstance(error, tidegate.Refused)
+    assert (error.reason, error.status) == ("client_timeout", 504)
+    assert "no replica accepts calls (http://127.0.0.1:9: connections are refused)" in str(error)
+    (replica,) = replicas(gate).values()
+    assert (replica["state"], replica["problem"]) == ("down", "connections are refused")
+
+
+async def test_first_calls_reach_the_replica_that_serves_the_model(servers: list[Upstream]) -> None:
+    missing = {"message": "The model `small` does not exist.", "type": "NotFoundError", "param": "model", "code": 404}
+    for server in servers[:2]:
+        server.handler = replica("large", answer({"error": missing}, status=404))
+    gate = tidegate.Gate({"llama": {"pool": [server.url for server in servers]}})
+    sdk = client(gate)
+    await asyncio.gather(*(ask(sdk) for _ in range(10)))
+    with pytest.raises(openai.NotFoundError):
+        await sdk.chat.completions.create(model="other", messages=MESSAGES)
+
+
 async def test_replicas_can_change_while_calls_are_in_flight(servers: list[Upstream]) -> None:
     gate = tidegate.Gate({"llama": {"pool": {}, "deadline": 60}, "openai": 8})
     sdk = client(gate)

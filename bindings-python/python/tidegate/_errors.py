@@ -10,6 +10,7 @@ Reason = Literal[
     "no_slot",
     "queue_full",
     "wait_budget",
+    "client_timeout",
     "deadline",
     "cool_down",
     "outage",
@@ -33,8 +34,9 @@ class Error(Exception):
         kind: Stable name of the failure, for example `refused`, `deadline` or `connect`.
         reason: Why admission rejected the call, or None unless `kind` is `refused`. `no_slot`: no
             slot is free and the target does not queue. `queue_full`: the queue is full.
-            `wait_budget`: the call waited as long as its wait limit allows. `deadline`: the
-            deadline has passed. `cool_down` or `outage`: the target admits no calls at the moment,
+            `wait_budget`: the call waited as long as its wait limit allows. `client_timeout`: the
+            call waited as long as the client's own timeout allows. `deadline`: the deadline has
+            passed. `cool_down` or `outage`: the target admits no calls at the moment,
             because the provider asked callers to wait, or because of repeated failures.
             `draining`: `Gate.drain` was called. `deadlock`: the wait for a tool could never end,
             because every holder of the tool is this task or waits for it. `no_budget`: a rate limit

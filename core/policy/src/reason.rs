@@ -13,6 +13,8 @@ labelled! {
         QueueFull = "queue_full",
         /// The call was queued for as long as its wait budget allows.
         WaitBudget = "wait_budget",
+        /// The caller's own client stopped waiting while the call was queued.
+        ClientTimeout = "client_timeout",
         /// The deadline of the call passed while it was queued, or a cool-down of the target ends
         /// after the deadline.
         Deadline = "deadline",

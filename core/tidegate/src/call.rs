@@ -307,6 +307,7 @@ impl Call {
             queued_at: self.0.queued_at,
             deadline: self.0.deadline,
             wait: wait.map(|wait| wait.saturating_sub(queue.used_wait)),
+            client_timeout: self.left_to_wait().map(|left| duration::after(clock::now(), left)),
             has_failed: queue.has_failed,
             demand,
             forecast,
@@ -315,6 +316,12 @@ impl Call {
             wants,
             charged: queue.charged,
         }
+    }
+
+    /// Returns for how long the caller's client still waits for a slot: its `pool` timeout, minus
+    /// the time waited so far. `None` if the client has no such timeout.
+    pub(crate) fn left_to_wait(&self) -> Option<Duration> {
+        Some(self.timeouts().pool?.saturating_sub(self.queue().waited))
     }
 
     /// Waits until the first lookup of the pool's replicas has finished, at most until the

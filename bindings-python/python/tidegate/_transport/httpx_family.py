@@ -218,6 +218,8 @@ class HttpxFamily:
         if original is not None:
             return original
         name, text = _EXCEPTION_NAMES.get(error.kind), str(error)
+        if error.reason == "client_timeout":
+            name = "PoolTimeout"
         if name is None:
             return error
         if error.kind == "request" and request.url.scheme not in ("http", "https"):

@@ -26,6 +26,10 @@ pub struct Ticket {
     /// (it cools down, is being probed, or has no replica that accepts calls). `None`: the call may
     /// wait until `deadline`.
     pub wait: Option<Duration>,
+    /// When the caller's own client stops waiting for a slot. The call is refused at this time if it
+    /// is still waiting and the target is down or has no replica that accepts calls, in which case
+    /// `wait` stands still. `None`: the client has no such timeout.
+    pub client_timeout: Option<Instant>,
     /// Whether an earlier attempt of the call at this target failed in a way that the call itself
     /// may have caused. Such a call is not sent as a probe of a failing target if another call can
     /// be.
@@ -61,6 +65,7 @@ impl Ticket {
             queued_at,
             deadline,
             wait: None,
+            client_timeout: None,
             has_failed: false,
             demand: Demand::default(),
             forecast: Forecast::default(),

@@ -153,8 +153,8 @@ impl<W> Scheduler<W> {
         self.dequeue(id).is_some()
     }
 
-    /// Removes and returns the calls that leave the queue without a slot: calls past their deadline
-    /// or wait budget, calls whose deadline is before the end of a cool-down, calls that were shed,
+    /// Removes and returns the calls that leave the queue without a slot: calls past their deadline,
+    /// wait budget or client's timeout, calls whose deadline is before the end of a cool-down, calls that were shed,
     /// and all calls if the scheduler drains.
     ///
     /// [`Refusal::position`] of each call is counted before any of them is removed.
@@ -202,12 +202,21 @@ impl<W> Scheduler<W> {
                 Some((id, reason))
             })
             .collect();
-        if !self.capacity.upstream.is_closed() && !self.draining {
+        let is_in_time = |ticket: &&Ticket| {
+            !self.draining && ticket.deadline > now && until.is_none_or(|until| until <= ticket.deadline)
+        };
+        let in_time = |id| waiters.get(id).map(|waiter| &waiter.ticket).filter(is_in_time);
+        if !self.capacity.upstream.is_closed() {
             let open = self.open_time(now);
             let spent = waiters.by_budget.iter().take_while(|(ends, _)| *ends <= open);
-            let in_time = |id| waiters.get(id).is_some_and(|waiter| waiter.ticket.deadline > now);
-            let spent = spent.filter(|(_, id)| in_time(*id));
-            overdue.extend(spent.map(|(_, id)| (*id, Reason::WaitBudget)));
+            overdue.extend(spent.filter_map(|(_, id)| {
+                let by_client = in_time(*id)?.client_timeout.is_some_and(|at| at <= now);
+                Some((*id, if by_client { Reason::ClientTimeout } else { Reason::WaitBudget }))
+            }));
+        } else if self.capacity.upstream.is_unavailable() {
+            let timed_out = waiters.by_client_timeout.iter().take_while(|(at, _)| *at <= now);
+            let timed_out = timed_out.filter(|(_, id)| in_time(*id).is_some());
+            overdue.extend(timed_out.map(|(_, id)| (*id, Reason::ClientTimeout)));
         }
         overdue
     }
@@ -228,12 +237,15 @@ impl<W> Scheduler<W> {
         }
         // Before the wait budgets, because it may reopen the target and let them run again.
         let ready = self.capacity.upstream.ready(now, false);
-        if !self.capacity.upstream.is_closed()
-            && let Some((ends, _)) = self.queue.waiters.by_budget.first()
-        {
-            let ends = now.checked_add(ends.saturating_sub(self.open_time(now)));
-            wake = ends.map_or(wake, |ends| wake.min(ends));
-        }
+        let ends = if !self.capacity.upstream.is_closed() {
+            let first = self.queue.waiters.by_budget.first();
+            first.and_then(|(ends, _)| now.checked_add(ends.saturating_sub(self.open_time(now))))
+        } else if self.capacity.upstream.is_unavailable() {
+            self.queue.waiters.by_client_timeout.first().map(|(at, _)| *at)
+        } else {
+            None
+        };
+        wake = ends.map_or(wake, |ends| wake.min(ends));
         match ready {
             Err(at) => Some(wake.min(at)),
             Ok(()) if self.capacity.has_slot() => {

@@ -239,6 +239,12 @@ pub(super) trait Upstream: fmt::Debug + Send {
         self.cooldown().is_closed()
     }
 
+    /// Returns `true` if a [closed](Upstream::is_closed) upstream is down or has no replica that
+    /// accepts calls. Returns `false` if a single server has asked callers to wait.
+    fn is_unavailable(&self) -> bool {
+        self.is_down()
+    }
+
     /// Returns `true` if the upstream is a pool in which no replica accepts calls.
     fn has_no_replica(&self) -> bool {
         false

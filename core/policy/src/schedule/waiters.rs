@@ -1,4 +1,5 @@
-//! The table of waiting calls, ordered by deadline and by the end of the wait budget.
+//! The table of waiting calls, ordered by deadline, by the timeout of the caller's client, and by the
+//! end of the wait budget.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
@@ -41,7 +42,7 @@ impl<W> Waiter<W> {
     }
 }
 
-/// The table of waiting calls, also ordered by deadline and by the end of the wait budget.
+/// The table of waiting calls, also ordered by each time at which they stop waiting.
 #[derive(Debug)]
 pub(super) struct Waiters<W> {
     table: Slab<(u64, Waiter<W>)>,
@@ -49,13 +50,21 @@ pub(super) struct Waiters<W> {
     next: u64,
     /// All waiting calls by deadline.
     pub(super) by_deadline: BTreeSet<(Instant, WaiterId)>,
+    /// The waiting calls whose client has a timeout, by [`Ticket::client_timeout`].
+    pub(super) by_client_timeout: BTreeSet<(Instant, WaiterId)>,
     /// The waiting calls with a wait budget, by [`Waiter::budget_ends`].
     pub(super) by_budget: BTreeSet<(Duration, WaiterId)>,
 }
 
 impl<W> Waiters<W> {
     pub(super) fn new() -> Self {
-        Self { table: Slab::new(), next: 0, by_deadline: BTreeSet::new(), by_budget: BTreeSet::new() }
+        Self {
+            table: Slab::new(),
+            next: 0,
+            by_deadline: BTreeSet::new(),
+            by_client_timeout: BTreeSet::new(),
+            by_budget: BTreeSet::new(),
+        }
     }
 
     pub(super) fn len(&self) -> usize {
@@ -66,6 +75,9 @@ impl<W> Waiters<W> {
         let id = WaiterId { number: self.next, place: self.table.vacant_key() };
         self.next += 1;
         self.by_deadline.insert((waiter.ticket.deadline, id));
+        if let Some(at) = waiter.ticket.client_timeout {
+            self.by_client_timeout.insert((at, id));
+        }
         if let Some(ends) = waiter.budget_ends {
             self.by_budget.insert((ends, id));
         }
@@ -88,6 +100,9 @@ impl<W> Waiters<W> {
         self.get(id)?;
         let (_, waiter) = self.table.remove(id.place);
         self.by_deadline.remove(&(waiter.ticket.deadline, id));
+        if let Some(at) = waiter.ticket.client_timeout {
+            self.by_client_timeout.remove(&(at, id));
+        }
         if let Some(ends) = waiter.budget_ends {
             self.by_budget.remove(&(ends, id));
         }

@@ -22,7 +22,7 @@ pub(super) fn rejection_error(target: &Arc<str>, hint: &str, refusal: &Refusal) 
         if let Some(after) = refusal.retry_after {
             let _ = write!(text, "; try again in {:.1} s", after.as_secs_f64());
         }
-        if let Some(rule) = rule.filter(|_| has_advice(refusal.reason)) {
+        if let Some(rule) = rule.filter(|rule| has_advice(refusal.reason, *rule)) {
             let _ = write!(text, " ({})", advice(rule).unwrap_or(hint));
         }
     }
@@ -51,6 +51,7 @@ fn cause(refusal: &Refusal) -> String {
         Reason::NoBudget => format!("this target does not queue calls{because}"),
         Reason::QueueFull => "the queue is full".to_owned(),
         Reason::WaitBudget => format!("no slot was free within the wait budget{because}"),
+        Reason::ClientTimeout => format!("the client's timeout passed before a slot was free{because}"),
         Reason::Deadline => format!("the deadline passed before a slot was free{because}"),
         Reason::CoolDown => {
             "the provider asked callers to wait (Retry-After) until after this call's deadline".to_owned()
@@ -78,19 +79,21 @@ fn cause(refusal: &Refusal) -> String {
     }
 }
 
-/// Returns `true` if advice is appended to the message of a rejection for `reason`. This is the
-/// case for the reasons for which a longer wait or more capacity would have helped.
-fn has_advice(reason: Reason) -> bool {
-    matches!(
-        reason,
-        Reason::NoSlot
-            | Reason::NoBudget
-            | Reason::QueueFull
-            | Reason::WaitBudget
-            | Reason::Deadline
-            | Reason::PredictedWait
-            | Reason::Shed
-    )
+/// Returns `true` if advice is appended to the message of a call that waited because of `rule` and
+/// was rejected for `reason`. This is the case if a longer wait or more capacity would have helped.
+fn has_advice(reason: Reason, rule: Rule) -> bool {
+    !matches!(rule, Rule::CoolDown | Rule::Outage)
+        && matches!(
+            reason,
+            Reason::NoSlot
+                | Reason::NoBudget
+                | Reason::QueueFull
+                | Reason::WaitBudget
+                | Reason::ClientTimeout
+                | Reason::Deadline
+                | Reason::PredictedWait
+                | Reason::Shed
+        )
 }
 
 /// Returns the advice for a rejected call that waited because of `rule`. `None` if the target's own

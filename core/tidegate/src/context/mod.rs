@@ -81,8 +81,10 @@ pub struct Timeouts {
     /// Maximum time without data from the upstream: from sending the request to the response head,
     /// and between two chunks of the body.
     pub read: Option<Duration>,
-    /// Maximum time that the call may wait for a slot. The `wait` setting of the target also
-    /// applies.
+    /// Maximum time that the call may wait for a slot, over all its attempts. The `wait` setting of
+    /// the target also applies. Times in which a provider asked callers to wait do not count. In
+    /// contrast to `wait`, times in which the target is down or no replica of a pool accepts calls
+    /// count.
     pub pool: Option<Duration>,
 }
 

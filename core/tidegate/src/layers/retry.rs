@@ -84,7 +84,10 @@ async fn make_attempts<S: InnerService>(
         if avoids_replica(&outcome) {
             call.avoid(call.placed());
         }
-        let left = call.deadline().saturating_duration_since(clock::now());
+        let mut left = call.deadline().saturating_duration_since(clock::now());
+        if hold == Hold::AllFull {
+            left = call.left_to_wait().map_or(left, |wait| wait.min(left));
+        }
         let failure = FailedAttempt::from_outcome(&outcome, hold, call.facts().repeatable, attempts, left);
         attempts = failure.attempts;
         let Some(again) = spare else { return return_failure(&call, result, GiveUpReason::Unsafe) };
@@ -104,6 +107,9 @@ async fn make_attempts<S: InnerService>(
             NextStep::Backoff(sleep) | NextStep::Pause(sleep) => Some(sleep),
             NextStep::Requeue | NextStep::GiveUp(_) => None,
         };
+        if let NextStep::Pause(sleep) = next {
+            call.update_queue(|queue| queue.waited += sleep);
+        }
         call.update_attempt(|attempt| attempt.backoff = sleep);
         if hold == Hold::RetryOther {
             call.target().metrics().hopped(call.placed().as_ref());

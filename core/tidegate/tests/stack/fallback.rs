@@ -188,7 +188,7 @@ async fn fallback_keeps_age_and_deadline_of_the_call() {
     let mut request = ask(false);
     request.extensions_mut().insert(tidegate::Timeouts { read: None, pool: Some(2 * SECOND) });
     let error = refusal(gate.client().call(request).await);
-    assert_eq!((error.reason(), start.elapsed()), (Some(Reason::WaitBudget), 2 * SECOND));
+    assert_eq!((error.reason(), start.elapsed()), (Some(Reason::ClientTimeout), 2 * SECOND));
     drop(there);
     held.abort();
     let _ = held.await;

@@ -45,7 +45,8 @@ impl Pool {
     fn observe(&mut self, now: Instant, id: ReplicaId, observation: Observation) -> bool {
         self.tick(now);
         let headroom = self.each.kv_headroom;
-        let is_about_models = matches!(observation, Observation::Models(_) | Observation::ModelsUnreadable(_));
+        let is_about_models =
+            matches!(observation, Observation::Models(_) | Observation::ModelsUnreadable(_));
         let lacked_models = is_about_models && self.placement.is_lacking_models(id);
         let replica = self.placement.index_of(id).and_then(|at| self.replica_mut(at));
         let changed = replica.is_some_and(|replica| match &observation {

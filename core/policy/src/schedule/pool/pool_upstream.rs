@@ -202,6 +202,11 @@ impl Upstream for Pool {
         self.cooldown.is_closed() || self.is_empty()
     }
 
+    /// Always `true`: a pool that is closed has no replica that accepts calls.
+    fn is_unavailable(&self) -> bool {
+        true
+    }
+
     fn has_no_replica(&self) -> bool {
         self.is_empty()
     }

@@ -23,6 +23,7 @@ pub(crate) async fn admit(call: &Call) -> Result<Permit, Error> {
     call.update_queue(|queue| {
         queue.charged = permit.charged();
         queue.used_wait += permit.used_wait();
+        queue.waited += permit.admitted_at().saturating_duration_since(queued_at);
     });
     call.update_attempt(|attempt| {
         attempt.admitted_at = Some(permit.admitted_at());

@@ -1,6 +1,7 @@
 //! Tests of pools: what happens to a call when its replica fails. This file contains the scripted
 //! replicas.
 
+mod client_timeouts;
 mod failover;
 mod hedging;
 mod models;
