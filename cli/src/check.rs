@@ -1,13 +1,16 @@
 //! `tidegate check FILE`: validates a configuration, and prints all settings with their defaults.
+//! `--replicas` also asks the replicas of its pools for their health and models.
 
+mod render_replicas;
 mod render_settings;
 
 use std::path::PathBuf;
 
 use clap::Args as ClapArgs;
-use tidegate::config::Matcher;
-use tidegate::config_file;
+use tidegate::config::{Config, Matcher};
+use tidegate::{Gate, config_file};
 
+use self::render_replicas::render_pool;
 use self::render_settings::{OTHERS, render};
 use crate::Failure;
 
@@ -15,8 +18,12 @@ const AFTER_HELP: &str = "\
 Prints each problem with its line; or, if there is none, every setting of each target, budget and tool,
 including defaults.
 
+With --replicas, prints instead for each replica of each pool whether it is healthy and which models it
+serves, adapters included.
+
 Exit codes:
   0  the configuration is valid
+  1  with --replicas: a replica is not healthy, or its models are not known
   2  the configuration or a flag is invalid";
 
 /// Check a configuration file, and print what each setting does
@@ -31,6 +38,9 @@ pub(crate) struct Args {
     /// Model that the request to --url names
     #[arg(long, requires = "url", value_name = "NAME")]
     model: Option<String>,
+    /// Ask each replica of each pool for its health and its models, and print the answers
+    #[arg(long, conflicts_with = "url")]
+    replicas: bool,
 }
 
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
@@ -40,6 +50,9 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         config_file::read(&args.file)
     };
     let config = config.map_err(|e| Failure::usage(e.to_string()))?;
+    if args.replicas {
+        return check_replicas(config);
+    }
     let matcher = Matcher::new(&config.targets).map_err(|e| Failure::usage(e.to_string()))?;
     match &args.url {
         Some(url) => {
@@ -51,4 +64,26 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         None => print!("{}", render(&config)),
     }
     Ok(())
+}
+
+/// Asks each replica of each pool in `config`, and prints the answers.
+fn check_replicas(config: Config) -> Result<(), Failure> {
+    let gate = Gate::new(config).map_err(|error| Failure::usage(error.to_string()))?;
+    let runtime = tokio::runtime::Runtime::new()
+        .map_err(|error| Failure::runtime(format!("cannot start the async runtime: {error}")))?;
+    let pools = runtime.block_on(gate.check_replicas());
+    if pools.is_empty() {
+        return Err(Failure::usage("--replicas: no target of the configuration is a pool"));
+    }
+    let mut failed = 0;
+    for pool in &pools {
+        let (text, problems) = render_pool(pool);
+        print!("{text}");
+        failed += problems;
+    }
+    match failed {
+        0 => Ok(()),
+        1 => Err(Failure::runtime("1 problem was found; see above")),
+        _ => Err(Failure::runtime(format!("{failed} problems were found; see above"))),
+    }
 }

@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used)]
 
 use std::io::{BufRead, BufReader, Read, Write};
-use std::net::TcpStream;
+use std::net::{TcpListener, TcpStream};
 use std::process::{Child, ChildStdout, Command, Output, Stdio};
 
 const TIDEGATE: &str = env!("CARGO_BIN_EXE_tidegate");
@@ -400,4 +400,49 @@ fn check_prints_every_setting_of_a_pool() {
     ] {
         assert!(text.contains(part), "{part}: {text}");
     }
+}
+
+/// Returns the address of a server that answers every request with 401, as vLLM does without its key.
+fn denying_server() -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            let mut stream = stream.unwrap();
+            let _ = stream.read(&mut [0; 4096]);
+            let _ = stream
+                .write_all(b"HTTP/1.1 401 Unauthorized\r\ncontent-length: 0\r\nconnection: close\r\n\r\n");
+        }
+    });
+    address
+}
+
+#[test]
+fn check_asks_replicas_for_their_health_and_models() {
+    let mut sim = Sim::start(&["--json", "--model", "small", "--model", "large"]);
+    let ready: serde_json::Value = serde_json::from_str(&sim.line()).unwrap();
+    let served = ready["address"].as_str().unwrap();
+    let pool = |addresses: &[&str]| {
+        let urls: Vec<_> = addresses.iter().map(|address| format!("\"http://{address}\"")).collect();
+        check_with(&format!("[targets.llama]\npool.replicas = [{}]", urls.join(", ")), &["--replicas"])
+    };
+    let good = pool(&[served]);
+    assert_eq!(good.status.code(), Some(0), "{good:?}");
+    let listed = format!("  http://{served}\n    healthy\n    models: small, large\n");
+    assert_eq!(String::from_utf8(good.stdout).unwrap(), format!("target llama\n{listed}"));
+
+    let denying = denying_server();
+    let closed = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
+    let bad = pool(&[served, &denying, &closed]);
+    assert_eq!(bad.status.code(), Some(1), "{bad:?}");
+    let expected = format!(
+        "target llama\n{listed}  http://{denying}\n    healthy\n    problem: /v1/models is answered with 401: \
+         set the pool's `key_env` to an environment variable with the server's API key\n  http://{closed}\n    \
+         problem: connections are refused\n"
+    );
+    assert_eq!(String::from_utf8(bad.stdout).unwrap(), expected);
+    assert!(String::from_utf8(bad.stderr).unwrap().contains("2 problems were found"));
+
+    let none = check_with("[targets.openai]\ncap = 1", &["--replicas"]);
+    assert_eq!(none.status.code(), Some(2), "{none:?}");
 }
