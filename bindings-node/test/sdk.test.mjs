@@ -229,9 +229,11 @@ test("openai: the timeout of the SDK ends a call", async (t) => {
 test("openai: a wrapped client throws its timeout error if no replica of a pool accepts calls", async () => {
   const gate = new Gate({ targets: { llama: { pool: ["http://127.0.0.1:9"] } } });
   const client = gate.wrap(new OpenAI({ baseURL: "http://llama/v1", apiKey: "k" }));
-  await assert.rejects(ask(client, {}, { timeout: 1000 }), OpenAI.APIConnectionTimeoutError);
+  // The first call also waits between its attempts, until the gate has found the replica down.
+  await assert.rejects(ask(client, {}, { timeout: 2000 }));
+  await assert.rejects(ask(client, {}, { timeout: 2000 }), OpenAI.APIConnectionTimeoutError);
   const { refused } = gate.snapshot().targets.llama.tenants.default;
-  assert.equal(refused.client_timeout, 1, "the gate ended the wait, before the timer of the SDK");
+  assert.ok(refused.client_timeout >= 1, "the gate ended the wait, before the timer of the SDK");
 });
 
 test("openai: a wait ends with a response before the timeout of the SDK, so that the SDK does not retry", async (t) => {
