@@ -89,6 +89,9 @@ async fn replica_that_lacked_a_model_gets_its_calls_after_it_lists_the_model() {
     assert_all_idle(&gate, &log);
 }
 
+/// The replica of each call, and the status of its answer.
+type Answers = Arc<Mutex<Vec<(String, u16)>>>;
+
 /// An environment variable that Cargo sets for tests. Its value is the servers' key.
 const KEY_VARIABLE: &str = "CARGO_PKG_NAME";
 const AUTHORIZED: &str = concat!("Bearer ", env!("CARGO_PKG_NAME"));
@@ -97,7 +100,7 @@ const AUTHORIZED: &str = concat!("Bearer ", env!("CARGO_PKG_NAME"));
 /// model, and `c` the first model without adapters. `a` and `c` require a key for all paths below
 /// `/v1`, as vLLM does with `--api-key`. The second value lists the replica of each call, and the
 /// status of its answer.
-fn engines(pool: impl FnOnce(Pool) -> Pool) -> (Gate, Arc<Mutex<Vec<(String, u16)>>>) {
+fn engines(pool: impl FnOnce(Pool) -> Pool) -> (Gate, Answers) {
     let engine = |model: &str, adapters: &[&str]| {
         let adapters = adapters.iter().map(|name| Adapter { name: (*name).to_owned(), parent: None });
         let (models, adapters) = (vec![model.to_owned()], adapters.collect());
