@@ -6,10 +6,10 @@ use crate::search_result::{Binding, SweepAnswer};
 use crate::sweep_outcome::Provenance;
 
 /// Returns a target table in TOML with the recommended cap, or an empty string if no cap is
-/// recommended. If a rate limit determines the cap, the table also contains the measured `rpm` and
+/// recommended or the cap is not confirmed. If a rate limit determines the cap, the table also contains the measured `rpm` and
 /// `tpm`.
 pub(crate) fn config_snippet(answer: &SweepAnswer, provenance: &Provenance) -> String {
-    let Some(cap) = answer.cap else { return String::new() };
+    let Some(cap) = answer.cap.filter(|_| answer.confirmed) else { return String::new() };
     let mut text = String::new();
     let _ = writeln!(text, "[targets.{}]", quoted(&provenance.target));
     let _ = writeln!(text, "url = {}", quoted(&provenance.url));
@@ -72,6 +72,11 @@ mod tests {
             assert_eq!((&*target.name, target.cap, target.rates.tpm), ("a \"b\".c", 24, tpm));
             assert_eq!(target.limit, tidegate::config::LimitConfig::Fixed);
         }
-        assert_eq!(config_snippet(&SweepAnswer { cap: None, ..answer(Binding::Client) }, &provenance), "");
+        for unusable in [
+            SweepAnswer { cap: None, ..answer(Binding::Client) },
+            SweepAnswer { confirmed: false, ..answer(Binding::Saturation) },
+        ] {
+            assert_eq!(config_snippet(&unusable, &provenance), "");
+        }
     }
 }

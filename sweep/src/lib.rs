@@ -53,7 +53,7 @@ mod wait_until;
 
 #[cfg(unix)]
 pub use cpu::cpu_monitor;
-pub use driver::{CallLine, CpuMonitor};
+pub use driver::{CallLine, CpuMonitor, CpuUsage};
 pub use endpoint::key_variables::key_env;
 pub use endpoint::{Api, Endpoint};
 pub use error::SweepError;

@@ -141,8 +141,13 @@ pub struct LoadSample {
     pub client_cpu: Option<f64>,
     /// Time in seconds by which the sampling timer fired late, or 0 if an event caused the sample.
     pub client_lag: f64,
+    /// Share of the CPU time of this machine that all its programs used since the previous
+    /// measurement, 0 to 1, or `None` if not measured.
+    pub machine_cpu: Option<f64>,
     /// Metrics of the inference engine, or `None` if they are not polled or not available.
     pub engine: Option<EngineObservation>,
+    /// Number of calls that were sent since the sweep began, including the preflight call.
+    pub sent: usize,
 }
 
 /// Why calls wait although slots are free.
@@ -173,4 +178,6 @@ pub struct EngineObservation {
     pub kv_usage: Option<f64>,
     /// Number of requests in the engine's own queue. `None` if the engine does not report it.
     pub waiting: Option<u64>,
+    /// Number of requests that the engine runs. `None` if the engine does not report it.
+    pub running: Option<u64>,
 }

@@ -143,12 +143,34 @@ pub struct StepResult {
     pub tpot: LatencyQuantiles,
     /// Mean number of slots in use after the warm-up.
     pub in_flight: f64,
+    /// Time for which the step was measured, in seconds: from the first full use of the cap to the
+    /// end of the step. Excludes the time in which calls of an earlier, higher cap ended.
+    #[serde(default)]
+    pub measured_seconds: f64,
+    /// Metrics of the inference engine during the step, or `None` if the engine reports none or the
+    /// step was too short.
+    #[serde(default)]
+    pub engine: Option<EngineUse>,
     /// Share of the time after the warm-up, 0 to 1, in which slots were free although nothing
     /// limited the calls.
     pub gap_fraction: f64,
     /// Share of the time after the warm-up, 0 to 1, in which a rate limit, a cool-down or the limit
     /// on KV-cache memory kept slots free.
     pub forbidden: f64,
+}
+
+/// Metrics that the inference engine (vLLM's `/metrics`) reported during a step.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct EngineUse {
+    /// Mean number of requests in the engine's own queue.
+    pub waiting: f64,
+    /// Median number of requests that the engine ran.
+    pub running: f64,
+    /// Mean share of the KV cache in use, 0 to 1, or `None` if not reported.
+    pub kv_usage: Option<f64>,
+    /// Number of sequences that were preempted during the step, or `None` if not reported.
+    pub preemptions: Option<u64>,
 }
 
 /// Quantiles of a duration, in seconds. The 95th and the 99th percentile are `None` if there are

@@ -354,6 +354,7 @@ fn outcome(
     answer.notes.extend(
         rejection.map(|message| format!("the server rejects all further calls with this key: {message}")),
     );
+    answer.notes.extend(session.tally.saturation_note());
     let steps = session.search.steps().to_vec();
     let cached = spend.cached_tokens as f64 / spend.input_tokens.max(1) as f64;
     let checks = session.tally.checks(&answer, &steps, &provenance.settings, cached, user_prompts);

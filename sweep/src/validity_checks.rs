@@ -19,6 +19,9 @@ const MAX_DIFFERENCE: f64 = 0.1;
 /// has affected the measurement.
 const MAX_LAG_S: f64 = 0.5;
 
+/// Mean share of the CPU time of this machine in use from which on its CPU counts as saturated.
+const SATURATED_CPU: f64 = 0.9;
+
 /// Sums over the events of each step of a sweep, from which the checks are computed.
 #[derive(Debug, Default)]
 pub(crate) struct StepTally {
@@ -53,6 +56,8 @@ struct StepSums {
     gap_s: f64,
     /// Integral of the number of slots in use over the time of the step, in slot-seconds.
     slot_s: f64,
+    /// Seconds of CPU time that all programs of this machine used, divided by the number of CPUs.
+    machine_busy_s: f64,
     /// Seconds of CPU time that this process used, divided by the number of CPUs.
     cpu_busy_s: f64,
     /// Seconds in which the CPU usage was measured.
@@ -105,10 +110,16 @@ impl StepTally {
         sums.ended = sample.at;
         sums.lag = sums.lag.max(sample.client_lag);
         let Some(last) = last else { return };
+        // Calls of an earlier, higher cap are still ending.
+        if last.in_flight > last.cap {
+            sums.began = sample.at;
+            return;
+        }
         let time = (sample.at - last.at).max(0.0);
         sums.slot_s += time * last.in_flight as f64;
         if let Some(cpu) = sample.client_cpu {
             sums.cpu_busy_s += cpu * time;
+            sums.machine_busy_s += sample.machine_cpu.unwrap_or(0.0) * time;
             sums.cpu_measured_s += time;
         }
         let free = last.in_flight < last.cap;
@@ -129,6 +140,25 @@ impl StepTally {
     /// of failed attempts.
     pub(crate) fn totals(&self) -> (usize, usize) {
         (self.completed, self.failed)
+    }
+
+    /// Returns the mean shares of the CPU time of this machine that all programs and that this
+    /// process used, 0 to 1. Returns `None` if they were not measured.
+    fn machine_cpu(&self) -> Option<(f64, f64)> {
+        let sum = |of: fn(&StepSums) -> f64| self.steps.values().map(of).sum::<f64>();
+        let (machine, own, time) =
+            (sum(|sums| sums.machine_busy_s), sum(|sums| sums.cpu_busy_s), sum(|sums| sums.cpu_measured_s));
+        (machine > 0.0 && time > 0.0).then(|| (machine / time, own / time))
+    }
+
+    /// Returns a remark that the CPU of this machine was saturated, or `None` if it was not.
+    pub(crate) fn saturation_note(&self) -> Option<String> {
+        let (machine, own) = self.machine_cpu().filter(|(machine, _)| *machine >= SATURATED_CPU)?;
+        Some(format!(
+            "The CPU of this machine was {:.0} % busy, {:.0} % by this client: other programs slow this client, and the server if it runs here.",
+            100.0 * machine,
+            100.0 * own
+        ))
     }
 
     /// Returns the results of all checks for the steps of a finished search. `cached` is the share
@@ -170,8 +200,15 @@ impl StepTally {
             || "CPU usage was not measured".to_owned(),
             |cpu| format!("at most {:.0} % CPU usage in a step", 100.0 * cpu),
         );
+        let machine = self.machine_cpu().map_or_else(String::new, |(machine, own)| {
+            format!(
+                "; this machine's CPU was {:.0} % busy, {:.0} % by this client",
+                100.0 * machine,
+                100.0 * own
+            )
+        });
         let finding = format!(
-            "this client: {cpu}, timers at most {:.0} ms late; in {invalid} of {} steps the cap was not kept busy",
+            "this client: {cpu}{machine}, timers at most {:.0} ms late; in {invalid} of {} steps the cap was not kept busy",
             1e3 * lag,
             steps.len()
         );
@@ -321,115 +358,4 @@ fn mix(steps: &[(&StepResult, &StepSums)], cached: f64, user_prompts: bool) -> C
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::search_result::Purpose;
-
-    /// Returns the sums of a step of 60 s in which calls waited and `in_flight` of ten slots were
-    /// in use. `held_by` is what kept the first waiting call from a free slot, or `None` if nothing
-    /// did.
-    fn held(in_flight: usize, held_by: Option<BlockedBy>) -> StepSums {
-        let mut tally = StepTally::default();
-        tally.on_action(&SearchAction::Hold { step: 0, cap: 10, purpose: Purpose::Ramp }, 0.0);
-        for at in 0..=60 {
-            tally.on_load_sample(&LoadSample {
-                at: f64::from(at),
-                cap: 10,
-                in_flight,
-                waiting: 8,
-                held_by,
-                client_cpu: Some(0.5),
-                client_lag: 0.001,
-                engine: None,
-            });
-        }
-        for work in 0..60 {
-            tally.on_call(&CallObservation {
-                work,
-                step: 0,
-                queued_at: 0.0,
-                admitted_at: 0.0,
-                ended_at: 10.0,
-                slot_seconds: 10.0,
-                attempts: 1,
-                ttft: None,
-                tpot: None,
-                longest_pause: None,
-                input_tokens: 10,
-                output_tokens: 10,
-                counted: true,
-                failure: None,
-            });
-        }
-        tally.steps.remove(&0).unwrap()
-    }
-
-    fn step() -> StepResult {
-        StepResult {
-            step: 0,
-            cap: 10,
-            purpose: Purpose::Ramp,
-            began: 0.0,
-            ended: 60.0,
-            warm_up: 0,
-            calls: 60,
-            attempts: 60,
-            failures: BTreeMap::new(),
-            verdict: StepVerdict::Accepted,
-            throughput: None,
-            goodput: None,
-            latency: Default::default(),
-            ttft: Default::default(),
-            tpot: Default::default(),
-            in_flight: 10.0,
-            gap_fraction: 0.0,
-            forbidden: 0.0,
-        }
-    }
-
-    #[test]
-    fn free_slots_while_calls_wait_fail_the_work_conserving_check() {
-        for (in_flight, held_by, passed) in [
-            (10, None, CheckResult::Yes),
-            (6, Some(BlockedBy::Nothing), CheckResult::No),
-            // A rate limit kept the slots free: this is not a fault, and leaves nothing to check.
-            (6, Some(BlockedBy::Tokens), CheckResult::Unknown),
-        ] {
-            assert_eq!(
-                work_conserving(&[(&step(), &held(in_flight, held_by))]).passed,
-                passed,
-                "{in_flight}"
-            );
-        }
-    }
-
-    #[test]
-    fn work_conserving_check_ignores_steps_rejected_at_once() {
-        let rejected = StepResult { calls: 0, verdict: StepVerdict::Rejected("all".into()), ..step() };
-        assert_eq!(work_conserving(&[(&rejected, &held(6, None))]).passed, CheckResult::Unknown);
-    }
-
-    #[test]
-    fn client_check_fails_after_a_machine_stall() {
-        for (lag, passed) in [(0.02, CheckResult::Yes), (0.9, CheckResult::No)] {
-            let tally =
-                StepTally { steps: [(0, StepSums { lag, ..held(10, None) })].into(), ..StepTally::default() };
-            assert_eq!(tally.client(&[step()]).passed, passed, "{lag}");
-        }
-    }
-
-    #[test]
-    fn littles_law_check_compares_slots_with_rate_times_time() {
-        // 60 calls of 10 s in 60 s are ten in flight.
-        assert_eq!(littles_law(&[(&step(), &held(10, None))]).passed, CheckResult::Yes);
-        assert_eq!(littles_law(&[(&step(), &held(5, None))]).passed, CheckResult::No);
-    }
-
-    #[test]
-    fn mix_check_fails_if_the_server_cached_prompts() {
-        let sums = held(10, None);
-        assert_eq!(mix(&[(&step(), &sums)], 0.0, true).passed, CheckResult::Yes);
-        let check = mix(&[(&step(), &sums)], 0.4, true);
-        assert!(check.passed == CheckResult::No && check.finding.contains("your own prompts"), "{check:?}");
-    }
-}
+mod tests;

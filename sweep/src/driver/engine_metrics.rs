@@ -1,4 +1,4 @@
-//! Polls the `/metrics` of an inference engine once per second.
+//! Polls the `/metrics` of an inference engine twice per second.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,14 +12,19 @@ use tower::ServiceExt;
 use crate::endpoint::Endpoint;
 use crate::observation::EngineObservation;
 
-const POLL_INTERVAL: Duration = Duration::from_secs(1);
-/// Number of consecutive failed polls after which polling ends.
+const POLL_INTERVAL: Duration = Duration::from_millis(500);
+/// Maximum duration of a poll. A longer one counts as failed.
+const POLL_TIMEOUT: Duration = Duration::from_secs(5);
+/// Number of consecutive failed polls after which polling ends. Before the first successful poll,
+/// the server may have no metrics, so three failures suffice.
 const MAX_FAILURES: u32 = 3;
+/// Number of consecutive failed polls after which polling ends if an earlier poll succeeded.
+const MAX_FAILURES_AFTER_SUCCESS: u32 = 20;
 /// Maximum length of a metrics response, in bytes. A longer response counts as a failed poll.
 const MAX_BYTES: usize = 1 << 20;
 
-/// Starts a task that polls the engine's metrics until the receiver is dropped or [`MAX_FAILURES`]
-/// polls in a row fail. The receiver's value is `None` before the first successful poll and after a
+/// Starts a task that polls the engine's metrics until the receiver is dropped or too many polls in
+/// a row fail. The receiver's value is `None` before the first successful poll and after a
 /// failed one.
 pub(crate) fn watch(
     transport: Transport,
@@ -27,13 +32,14 @@ pub(crate) fn watch(
 ) -> watch::Receiver<Option<EngineObservation>> {
     let (sender, receiver) = watch::channel(None);
     tokio::spawn(async move {
-        let mut failures = 0;
-        while failures < MAX_FAILURES {
+        let (mut failures, mut max_failures) = (0, MAX_FAILURES);
+        while failures < max_failures {
             let seen = tokio::select! {
                 () = sender.closed() => return,
-                seen = tokio::time::timeout(POLL_INTERVAL, poll(&transport, &endpoint)) => seen.ok().flatten(),
+                seen = tokio::time::timeout(POLL_TIMEOUT, poll(&transport, &endpoint)) => seen.ok().flatten(),
             };
-            failures = if seen.is_some() { 0 } else { failures + 1 };
+            (failures, max_failures) =
+                if seen.is_some() { (0, MAX_FAILURES_AFTER_SUCCESS) } else { (failures + 1, max_failures) };
             sender.send_replace(seen);
             tokio::select! {
                 () = sender.closed() => return,
@@ -61,6 +67,7 @@ fn parse(text: &[u8]) -> Option<EngineObservation> {
         preemptions: preemptions(text),
         kv_usage: standing.kv_usage,
         waiting: Some(standing.waiting as u64),
+        running: Some(standing.running as u64),
     })
 }
 
@@ -88,7 +95,12 @@ mod tests {
             vllm:num_preemptions_created{engine=\"0\"} 1e9\n";
         assert_eq!(
             parse(text),
-            Some(EngineObservation { preemptions: Some(7), kv_usage: Some(0.5), waiting: Some(2) })
+            Some(EngineObservation {
+                preemptions: Some(7),
+                kv_usage: Some(0.5),
+                waiting: Some(2),
+                running: Some(3)
+            })
         );
         assert_eq!(parse(b"<html>"), None);
     }

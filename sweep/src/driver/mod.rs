@@ -41,8 +41,8 @@ pub(crate) use self::inputs_and_result::{DriverParts, DriverResult};
 pub(crate) use self::metering::MeteringTransport;
 pub(crate) use self::preflight::preflight;
 pub(crate) use self::recorded_search::SearchSession;
-pub use self::resource_monitors::CpuMonitor;
 pub(crate) use self::resource_monitors::Monitors;
+pub use self::resource_monitors::{CpuMonitor, CpuUsage};
 use self::time_series::TimeSeries;
 use crate::error::SweepError;
 use crate::observation::LoadSample;
@@ -228,14 +228,18 @@ impl<'a> Driver<'a> {
     }
 
     /// Starts calls until `cap + max(cap / 4, 8)` calls are active, or until one more call could
-    /// exceed a ceiling.
+    /// exceed a ceiling or the planned number of calls.
     fn start_calls(&mut self) {
         let wanted = self.cap + (self.cap / 4).max(8);
         if self.calls.len() >= wanted {
             return;
         }
         let mut unsent = self.calls.unsent();
-        while self.ceiling.is_none() && self.calls.len() < wanted {
+        let planned = self.parts.session.search.max_calls();
+        while self.ceiling.is_none()
+            && self.calls.len() < wanted
+            && self.parts.hub.tracker.spent().calls + unsent < planned
+        {
             let work = self.parts.mix.work(&self.parts.endpoint, self.step, self.next_work);
             self.ceiling = self
                 .parts
@@ -345,19 +349,22 @@ impl<'a> Driver<'a> {
         if self.search_over || self.samples_paused || !(tick || changed) {
             return Ok(());
         }
+        let cpu = if tick { self.parts.monitors.cpu.as_mut().and_then(|cpu| cpu()) } else { None };
         let sample = LoadSample {
             at: self.now(),
             cap: self.cap,
             in_flight,
             waiting,
             held_by,
-            client_cpu: if tick { self.parts.monitors.cpu.as_mut().and_then(|cpu| cpu()) } else { None },
+            client_cpu: cpu.map(|cpu| cpu.process),
+            machine_cpu: cpu.and_then(|cpu| cpu.machine),
             client_lag: lag,
             engine: if tick {
                 self.parts.monitors.engine.as_ref().and_then(|engine| *engine.borrow())
             } else {
                 None
             },
+            sent: self.parts.hub.tracker.spent().calls,
         };
         self.last = Some(sample);
         self.parts.session.on_load_sample(&sample)?;

@@ -2,9 +2,17 @@
 
 use crate::observation::EngineObservation;
 
-/// Function that returns the share of the available CPU time that this process used since the
-/// previous call, 0 to 1, or `None` if unknown.
-pub type CpuMonitor = Box<dyn FnMut() -> Option<f64> + Send>;
+/// Shares of the CPU time of this machine that were used since the previous measurement, 0 to 1.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct CpuUsage {
+    /// Share that this process used.
+    pub process: f64,
+    /// Share that all programs used together, or `None` if unknown.
+    pub machine: Option<f64>,
+}
+
+/// Function that returns the CPU usage since the previous call, or `None` if unknown.
+pub type CpuMonitor = Box<dyn FnMut() -> Option<CpuUsage> + Send>;
 
 /// The monitors of a sweep. A field that is `None` means that its quantity is not monitored.
 #[derive(Default)]

@@ -56,6 +56,12 @@ fn columns(step: Option<&StepResult>) -> Vec<(String, String)> {
         put(&format!("{name}_p95_s"), known.and_then(|q| q.p95).map(plain));
         put(&format!("{name}_p99_s"), known.and_then(|q| q.p99).map(plain));
     }
+    let engine = step.and_then(|s| s.engine);
+    put("measured_s", real(|s| s.measured_seconds));
+    put("engine_running", engine.map(|e| plain(e.running)));
+    put("engine_waiting_mean", engine.map(|e| plain(e.waiting)));
+    put("engine_kv_usage_mean", engine.and_then(|e| e.kv_usage).map(plain));
+    put("engine_preemptions", engine.and_then(|e| e.preemptions).map(|n| n.to_string()));
     put("in_flight_mean", real(|s| s.in_flight));
     put("gap_fraction", real(|s| s.gap_fraction));
     put("forbidden", real(|s| s.forbidden));

@@ -118,26 +118,9 @@ pub(super) fn binding(binding: Binding) -> &'static str {
         Binding::RequestRate => "request rate",
         Binding::TokenRate => "token rate",
         Binding::Saturation => "saturation",
-        Binding::KvCliff => "KV cliff",
+        Binding::KvCliff => "KV-cache memory",
         Binding::Client => "this client",
         Binding::NotReached => "not reached",
-    }
-}
-
-/// Returns a sentence that explains the limit that determines the cap.
-pub(super) fn binding_description(binding: Binding) -> &'static str {
-    match binding {
-        Binding::ConcurrencyLimit => "The server rejects calls above this number of concurrent calls.",
-        Binding::RequestRate => "The server limits requests per minute, independent of concurrency.",
-        Binding::TokenRate => "The server limits tokens per minute, independent of concurrency.",
-        Binding::Saturation => "More concurrency does not raise the server's throughput.",
-        Binding::KvCliff => {
-            "Above it, the engine's KV cache is full: sequences are preempted and recomputed."
-        }
-        Binding::Client => {
-            "This client could not keep a higher cap busy, so the server's own limit is unknown."
-        }
-        Binding::NotReached => "No limit was reached up to the highest cap tried.",
     }
 }
 

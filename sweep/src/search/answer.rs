@@ -4,6 +4,7 @@ use super::SearchSettings;
 use super::evidence::{RejectedCap, RejectionCause};
 use super::interval;
 use super::next_step::{NoAnswer, Phase, Policy};
+use super::noise::NOTABLE;
 use super::rate_limited::RateLimited;
 use super::service_time::MeanEstimate;
 use crate::normal_distribution;
@@ -33,26 +34,12 @@ pub(super) fn build(policy: &Policy, settings: &SearchSettings) -> SweepAnswer {
     };
     let binding = binding(policy, settings, cap);
     let highest = evidence.points().last().map_or(cap, |point| point.cap);
-    let ceiling = match evidence.bad {
-        Some(bad) => bad.cap.saturating_sub(1).max(cap),
-        None => highest.max(cap),
-    };
-    let (low, high) = interval::knee_interval(&evidence.points(), settings.tolerance, settings.confidence)
-        .unwrap_or((cap, cap));
-    // Between two measured caps below a cliff, throughput may rise in a straight line or bend.
-    let cap_below = evidence.points().iter().map(|point| point.cap).rfind(|&cap| cap < low);
-    let low = cap_below.filter(|_| binding == Binding::KvCliff).unwrap_or(low);
-    let has_hard_limit = matches!(binding, Binding::ConcurrencyLimit | Binding::Client | Binding::KvCliff);
-    let high = if has_hard_limit { ceiling } else { high.clamp(cap, ceiling) };
-    // How many sequences fit into memory depends on their lengths, of which a step saw a sample.
-    let length_error = if binding == Binding::KvCliff { z * evidence.sample_error(cap) } else { 0.0 };
-    let low = (low as f64 / (1.0 + length_error)).round().max(settings.min_cap as f64) as usize;
-    let high = (high as f64 * (1.0 + length_error)).round() as usize;
+    let (low, high) = knee_interval(policy, settings, cap);
     // A client that is too slow does not show how much the server can take.
     let rising = matches!(binding, Binding::NotReached | Binding::Client);
     SweepAnswer {
         cap: Some(cap),
-        interval: Some((low.min(cap), high.max(cap))),
+        interval: Some((low, high)),
         open_above: rising
             || (evidence.bad.is_none() && high >= highest && !evidence.has_stopped_rising(settings)),
         binding: Some(binding),
@@ -64,6 +51,35 @@ pub(super) fn build(policy: &Policy, settings: &SearchSettings) -> SweepAnswer {
         tpm: None,
         notes: notes(policy),
     }
+}
+
+/// Returns the confidence interval of the answer `cap`, which it contains.
+pub(super) fn knee_interval(policy: &Policy, settings: &SearchSettings, cap: usize) -> (usize, usize) {
+    let evidence = &policy.evidence;
+    let binding = binding(policy, settings, cap);
+    let queue = evidence.engine_queue();
+    let points = evidence.curve().map_or_else(Vec::new, |curve| curve.points().to_vec());
+    let highest = match (evidence.bad, queue) {
+        (_, Some(queue)) => queue.highest_knee(),
+        (Some(bad), None) => bad.cap.saturating_sub(1),
+        (None, None) => points.last().map_or(cap, |point| point.cap),
+    };
+    let ceiling = highest.max(cap);
+    let (low, high) =
+        interval::knee_interval(&points, settings.tolerance, settings.confidence).unwrap_or((cap, cap));
+    let at_cliff = binding == Binding::KvCliff && queue.is_none();
+    // Between two measured caps below a cliff, throughput may rise in a straight line or bend.
+    let cap_below = points.iter().map(|point| point.cap).rfind(|&cap| cap < low);
+    let low = cap_below.filter(|_| at_cliff).unwrap_or(low);
+    let has_hard_limit = matches!(binding, Binding::ConcurrencyLimit | Binding::Client) || at_cliff;
+    let is_counted = queue.is_some_and(|queue| !queue.is_kv_full);
+    let high = if has_hard_limit || is_counted { ceiling } else { high.clamp(cap, ceiling) };
+    // How many sequences fit into memory depends on their lengths, of which a step saw a sample.
+    let z = normal_distribution::quantile(0.5 + 0.5 * settings.confidence);
+    let length_error = if at_cliff { z * evidence.sample_error(cap) } else { 0.0 };
+    let low = (low as f64 / (1.0 + length_error)).round().max(settings.min_cap as f64) as usize;
+    let high = (high as f64 * (1.0 + length_error)).round() as usize;
+    (low.min(cap), high.max(cap))
 }
 
 /// Returns the answer of a search whose server has a rate limit. `cap` is the cap that the search
@@ -177,7 +193,28 @@ fn notes(policy: &Policy) -> Vec<String> {
     let max_rise = policy.max_rise.filter(|_| was_hasty).map(|max_rise| {
         format!("The server accepts more only as the load grows, by about {max_rise} concurrent calls at a time: raise the load slowly, or the first calls are rejected.")
     });
-    policy.notes.iter().cloned().chain(max_rise).collect()
+    policy.notes.iter().cloned().chain(max_rise).chain(noise_note(policy)).collect()
+}
+
+/// Returns a remark that names the noise of the measurement, or `None` if it was quiet.
+fn noise_note(policy: &Policy) -> Option<String> {
+    let noise = policy.evidence.noise();
+    let repeated = match policy.outliers {
+        0 => String::new(),
+        1 => " One step disagreed with the others and is not counted.".to_owned(),
+        n => format!(" {n} steps disagreed with the others and are not counted."),
+    };
+    if noise < NOTABLE && policy.outliers < 2 {
+        return None;
+    }
+    let differ = if noise < NOTABLE {
+        String::new()
+    } else {
+        format!(" Steps at the same cap differ by about {:.0} %, which widens the interval.", 100.0 * noise)
+    };
+    Some(format!(
+        "The measurement is noisy: something else slowed the server or this client at times.{differ}{repeated}"
+    ))
 }
 
 fn binding(policy: &Policy, settings: &SearchSettings, cap: usize) -> Binding {
@@ -187,8 +224,8 @@ fn binding(policy: &Policy, settings: &SearchSettings, cap: usize) -> Binding {
     let stalled = evidence.good.is_some_and(|good| good as f64 >= well_above);
     let binding_of = |bad: RejectedCap| match bad.cause {
         RejectionCause::Client => Binding::Client,
-        RejectionCause::Cliff => Binding::KvCliff,
-        RejectionCause::Overload => Binding::Saturation,
+        RejectionCause::Cliff if evidence.is_kv_full_from(cap) != Some(false) => Binding::KvCliff,
+        RejectionCause::Cliff | RejectionCause::Overload => Binding::Saturation,
         RejectionCause::Failures if stalled => Binding::Saturation,
         RejectionCause::Failures => Binding::ConcurrencyLimit,
     };
@@ -200,9 +237,15 @@ fn binding(policy: &Policy, settings: &SearchSettings, cap: usize) -> Binding {
             && evidence
                 .lowest_preempting_cap()
                 .is_some_and(|from| from as f64 <= PREEMPTION_RANGE * cap as f64)
+            && evidence.is_kv_full_from(cap) != Some(false)
     };
     match evidence.bad {
         Some(bad) if fills_kv_cache(&bad) => Binding::KvCliff,
+        Some(bad) if is_near(&bad) && bad.cause == RejectionCause::Failures => binding_of(bad),
+        _ if evidence.engine_queue().is_some() => match evidence.is_kv_full_from(cap) {
+            Some(true) => Binding::KvCliff,
+            _ => Binding::Saturation,
+        },
         Some(bad) if is_near(&bad) => binding_of(bad),
         _ if evidence.has_stopped_rising(settings) => Binding::Saturation,
         Some(bad) => binding_of(bad),
@@ -239,16 +282,39 @@ fn explanation(policy: &Policy, settings: &SearchSettings, cap: usize, binding: 
         Binding::Client => format!(
             "This client kept at most about {cap} calls in flight although nothing limited it; the server may accept more."
         ),
-        Binding::KvCliff => format!(
-            "Above {cap} concurrent calls the engine's KV cache is full: sequences are preempted and recomputed, streams stall, and throughput falls."
-        ),
+        Binding::KvCliff => match evidence.engine_queue() {
+            Some(queue) => {
+                let kv = evidence.engine_from(cap, |engine| engine.kv_usage);
+                let preemptions = evidence.engine_from(cap, |engine| engine.preemptions.map(|n| n as f64));
+                let kv = kv.map_or_else(String::new, |kv| {
+                    format!(", {:.0} % of its KV cache is in use", 100.0 * kv)
+                });
+                let preemptions = preemptions.map_or_else(String::new, |n| {
+                    format!(", and it preempted up to {n:.0} sequences in a step")
+                });
+                format!(
+                    "The engine's KV cache holds about {} calls at once: with {} concurrent calls, {:.0} wait in its queue{kv}{preemptions}.",
+                    queue.running, queue.cap, queue.waiting
+                )
+            }
+            None => format!(
+                "Above {cap} concurrent calls, sequences are preempted and recomputed, streams stall, and throughput falls."
+            ),
+        },
         Binding::Saturation => {
             let best = evidence.knee(settings).map_or(0.0, |knee| knee.best);
             let highest = evidence.points().last().map_or(cap, |point| point.cap);
-            format!(
-                "The server's throughput stops to rise: with up to {highest} concurrent calls it completes at most {best:.2} calls per second, and {cap} are enough for {:.0} % of that.",
-                100.0 * (1.0 - settings.tolerance)
-            )
+            let good = if settings.ttft.or(settings.tpot).is_some() { " within the objective" } else { "" };
+            let enough = 100.0 * (1.0 - settings.tolerance);
+            match evidence.engine_queue() {
+                Some(queue) => format!(
+                    "The engine runs at most {} calls at once: with {} concurrent calls, {:.0} wait in its queue. It completes at most {best:.2} calls per second{good}, and {cap} concurrent calls are enough for {enough:.0} % of that.",
+                    queue.running, queue.cap, queue.waiting
+                ),
+                None => format!(
+                    "The server's throughput stops to rise: with up to {highest} concurrent calls it completes at most {best:.2} calls per second{good}, and {cap} are enough for {enough:.0} % of that."
+                ),
+            }
         }
         Binding::NotReached => {
             format!("No limit was reached up to {cap} concurrent calls, the highest cap tried.")

@@ -4,6 +4,8 @@
 use super::SearchSettings;
 use super::curve::Point;
 use super::evidence::Evidence;
+use super::noise::NOTABLE;
+use super::service_time::MeanEstimate;
 use super::step_summary::StepSummary;
 
 /// A goodput below this share of the best goodput of a lower cap may mean that the server has
@@ -13,7 +15,7 @@ const DROP_SHARE: f64 = 0.85;
 /// median pause at the next lower cap, and longer than `MIN_PAUSE_S`.
 const PAUSE_FACTOR: f64 = 5.0;
 /// Minimum length in seconds of a pause that indicates a preempted sequence.
-const MIN_PAUSE_S: f64 = 0.3;
+const MIN_PAUSE_S: f64 = 0.5;
 /// Preemptions are assumed at a cap only if more than this share of its calls have a pause that
 /// indicates a preempted sequence, or if the engine counted more preemptions per attempt than this.
 const PAUSED_SHARE: f64 = 0.03;
@@ -49,9 +51,11 @@ impl Evidence {
         })
     }
 
-    /// Returns `true` if long stream pauses or preempted sequences are more than three times as
-    /// frequent at `cap` as at the lower cap with the fewest, and exceed [`PAUSED_SHARE`]. Returns
-    /// `false` if no lower cap was measured.
+    /// Returns `true` if preempted sequences are more than three times as frequent at `cap` as at
+    /// the lower cap with the fewest and at each cap up to half of it, and exceed [`PAUSED_SHARE`].
+    /// If the engine does not count
+    /// preemptions, long stream pauses are counted instead, unless repeated steps disagree: then
+    /// something else stops the streams. Returns `false` if no lower cap was measured.
     pub(super) fn has_preemptions(&self, cap: usize) -> bool {
         let Some(at_cap) = self.pooled(cap) else { return false };
         let below: Vec<StepSummary> = self
@@ -68,12 +72,18 @@ impl Evidence {
             long as f64 / summary.pauses.len().max(1) as f64
         };
         let preemption_rate =
-            |summary: &StepSummary| summary.preemptions as f64 / summary.attempts.max(1) as f64;
+            |summary: &StepSummary| summary.preemptions.unwrap_or(0) as f64 / summary.attempts.max(1) as f64;
         let is_higher = |of: &dyn Fn(&StepSummary) -> f64| {
             let least = below.iter().map(of).fold(f64::INFINITY, f64::min);
-            of(&at_cap) > PAUSED_SHARE && of(&at_cap) > 3.0 * least
+            // Far below a full cache, only something else stops the streams.
+            let far_below = below.iter().filter(|summary| 2 * summary.cap <= cap).map(of).fold(0.0, f64::max);
+            of(&at_cap) > PAUSED_SHARE && of(&at_cap) > 3.0 * least.max(far_below)
         };
-        is_higher(&paused) || is_higher(&preemption_rate)
+        match at_cap.preemptions {
+            Some(_) => is_higher(&preemption_rate),
+            None if self.accepted().any(|summary| summary.preemptions.is_some()) => false,
+            None => self.noise() < NOTABLE && is_higher(&paused),
+        }
     }
 
     /// Returns the lowest accepted cap with preemptions, or `None` if there is none.
@@ -90,9 +100,9 @@ impl Evidence {
     /// `cap` is below [`DROP_SHARE`] of that goodput.
     pub(super) fn is_goodput_drop(&self, cap: usize) -> bool {
         let at_cap = self.pooled(cap).and_then(|summary| summary.goodput(self.work()));
-        at_cap
-            .zip(self.best())
-            .is_some_and(|(at_cap, best)| at_cap.value < DROP_SHARE * best.goodput.value && best.cap < cap)
+        at_cap.zip(self.best()).is_some_and(|(at_cap, best)| {
+            at_cap.value * (1.0 + self.noise()) < DROP_SHARE * best.goodput.value && best.cap < cap
+        })
     }
 
     /// Returns the change of the natural logarithm of the service time between the earlier steps at
@@ -104,9 +114,19 @@ impl Evidence {
         let (now, then) =
             (summary.service.at(self.work())?, self.pooled(summary.cap)?.service.at(self.work())?);
         let change = (now.value / then.value).ln();
-        let error = now.relative().hypot(then.relative());
+        let error = now.relative().hypot(then.relative()).hypot(self.noise());
         let (least, threshold) = if suspected { SUSPECT_CHANGE } else { (MIN_CHANGE, EVIDENT_ERRORS) };
         (change.abs() > least && change.abs() > threshold * error).then_some(change)
+    }
+
+    /// Returns `true` if two steps at the same cap have the same service time, within the thresholds
+    /// [`MIN_CHANGE`] and [`EVIDENT_ERRORS`].
+    pub(super) fn agree(&self, one: &StepSummary, other: &StepSummary) -> bool {
+        let times = one.service.at(self.work()).zip(other.service.at(self.work()));
+        times.is_some_and(|(one, other)| {
+            let change = (one.value / other.value).ln().abs();
+            change <= MIN_CHANGE || change <= EVIDENT_ERRORS * one.relative().hypot(other.relative())
+        })
     }
 
     /// Returns a measured cap whose goodput is inconsistent with that of the step `summary`, or
@@ -118,6 +138,7 @@ impl Evidence {
     /// than the cap itself.
     pub(super) fn contradicting_cap(&self, summary: &StepSummary) -> Option<usize> {
         let goodput = summary.goodput(self.work())?;
+        let goodput = MeanEstimate { error: goodput.error.hypot(self.noise() * goodput.value), ..goodput };
         let points = self.points();
         let nearest = points
             .iter()

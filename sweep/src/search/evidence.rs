@@ -5,11 +5,12 @@
 
 use super::SearchSettings;
 use super::curve::{Curve, Knee, Point};
+use super::noise::NOTABLE;
 use super::rate_history::RateHistory;
 use super::service_time::ServiceTime;
 use super::sprt::Sprt;
 use super::step_summary::{StepEnd, StepSummary};
-use crate::observation::CallObservation;
+use crate::observation::{CallObservation, LoadSample};
 
 /// Number of standard errors that are added to the share of failures at low caps. The sum is the
 /// share of failures that [`Evidence::test`] attributes to causes other than the cap.
@@ -67,6 +68,8 @@ pub(super) struct Evidence {
     token_sums: [f64; 3],
     /// Number of calls that have ended since the sweep began.
     pub(super) calls: usize,
+    /// Number of calls that were sent since the sweep began, including the preflight call.
+    pub(super) sent: usize,
     pub(super) rate_history: RateHistory,
 }
 
@@ -80,6 +83,11 @@ impl Evidence {
             self.token_sums =
                 [self.token_sums[0] + 1.0, self.token_sums[1] + size, self.token_sums[2] + size * size];
         }
+    }
+
+    pub(super) fn on_load_sample(&mut self, sample: &LoadSample) {
+        self.sent = self.sent.max(sample.sent);
+        self.rate_history.on_load_sample(sample);
     }
 
     /// Returns the relative standard error of the mean tokens per call in the steps at `cap`. The
@@ -156,9 +164,19 @@ impl Evidence {
         )
     }
 
-    /// Returns one summary that pools all accepted steps at `cap`, or `None` if there is none.
+    /// Returns one summary that pools the accepted steps at `cap`, or `None` if there is none. Pools
+    /// all of them or, if the steps are noisy, the faster half, because other programs only slow a
+    /// server.
     pub(super) fn pooled(&self, cap: usize) -> Option<StepSummary> {
-        let mut steps_at_cap = self.accepted().filter(|summary| summary.cap == cap);
+        let mut steps_at_cap: Vec<&StepSummary> =
+            self.accepted().filter(|summary| summary.cap == cap).collect();
+        if steps_at_cap.len() > 1 && self.noise() >= NOTABLE {
+            let work = self.work();
+            let speed = |summary: &StepSummary| summary.throughput(work).map_or(0.0, |mean| mean.value);
+            steps_at_cap.sort_by(|a, b| speed(b).total_cmp(&speed(a)));
+            steps_at_cap.truncate(steps_at_cap.len().div_ceil(2));
+        }
+        let mut steps_at_cap = steps_at_cap.into_iter();
         let mut sum = steps_at_cap.next()?.clone();
         for summary in steps_at_cap {
             let (n, m) = (sum.service.count() as f64, summary.service.count() as f64);
@@ -170,7 +188,7 @@ impl Evidence {
             sum.failed += summary.failed;
             sum.above_floor =
                 (sum.above_floor.0 + summary.above_floor.0, sum.above_floor.1 + summary.above_floor.1);
-            sum.preemptions += summary.preemptions;
+            sum.preemptions = sum.preemptions.zip(summary.preemptions).map(|(a, b)| a + b);
             sum.pauses.extend_from_slice(&summary.pauses);
         }
         sum.pauses.sort_by(f64::total_cmp);
@@ -185,19 +203,31 @@ impl Evidence {
     }
 
     /// Returns the goodput at each accepted cap up to the highest usable one, in order of the caps.
+    /// The standard errors include the [noise](Evidence::noise).
     pub(super) fn points(&self) -> Vec<Point> {
         let highest = self.good.unwrap_or(0);
         let mut caps: Vec<usize> =
             self.accepted().map(|summary| summary.cap).filter(|&cap| cap <= highest).collect();
         caps.sort_unstable();
         caps.dedup();
-        let work = self.work();
-        let point = |&cap: &usize| Some(Point { cap, goodput: self.pooled(cap)?.goodput(work)? });
+        let (work, noise) = (self.work(), self.noise());
+        let point = |&cap: &usize| {
+            let mut goodput = self.pooled(cap)?.goodput(work)?;
+            let steps = self.accepted().filter(|summary| summary.cap == cap).count();
+            goodput.error = goodput.error.hypot(noise * goodput.value / (steps as f64).sqrt());
+            Some(Point { cap, goodput })
+        };
         caps.iter().filter_map(point).collect()
     }
 
+    /// Fits the curve to the caps that can contain the knee: if the engine has a queue, those up to
+    /// the number of calls that it runs at once, and one eighth more.
     pub(super) fn curve(&self) -> Option<Curve> {
-        Curve::new(self.points())
+        let mut points = self.points();
+        if let Some(queue) = self.engine_queue() {
+            points.retain(|point| point.cap <= queue.highest_knee());
+        }
+        Curve::new(points)
     }
 
     pub(super) fn knee(&self, settings: &SearchSettings) -> Option<Knee> {

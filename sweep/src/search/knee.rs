@@ -18,6 +18,12 @@ const FLAT_GAIN: f64 = 1.15;
 /// The goodput counts as no longer rising if the knee is below this share of the highest measured
 /// cap.
 const BENT_SHARE: f64 = 0.85;
+/// Share of the answer that is measured in the confirmation if a higher cap shows nothing.
+const CONFIRM_BELOW: f64 = 0.8;
+/// The search measures no cap above this multiple of the lowest cap with nearly the best goodput.
+const MAX_KNEE_FACTOR: usize = 4;
+/// Share of the best measured goodput that counts as nearly the best.
+const NEARLY_BEST: f64 = 0.9;
 /// Maximum ratio between the knee and the next lower measured cap for the knee to count as known.
 const MAX_GAP_RATIO: f64 = 1.4;
 
@@ -39,12 +45,15 @@ impl Evidence {
         }
     }
 
-    /// Returns `true` if the goodput no longer rises at the highest measured cap: the curve is
-    /// smooth and its best cap is at most [`PAST_PEAK_SHARE`] of the highest cap, or a cap of at
-    /// most three quarters of the highest has about the same goodput or more.
+    /// Returns `true` if the goodput no longer rises at the highest measured cap: the engine queues
+    /// calls, the curve is smooth and its best cap is at most [`PAST_PEAK_SHARE`] of the highest
+    /// cap, or a cap of at most three quarters of the highest has about the same goodput or more.
     pub(super) fn is_past_peak(&self, settings: &SearchSettings) -> bool {
         let points = self.points();
         let Some((last, below)) = points.split_last() else { return false };
+        if self.engine_queue().is_some() {
+            return true;
+        }
         let is_below = |factor: f64, value: f64, error: f64| last.goodput.value < factor * value - error;
         let knee = self.curve().filter(Curve::is_smooth).and_then(|curve| curve.knee(settings.tolerance));
         if knee.is_some_and(|knee| knee.best_cap as f64 <= PAST_PEAK_SHARE * last.cap as f64) {
@@ -59,13 +68,22 @@ impl Evidence {
         })
     }
 
-    /// Returns `true` if the knee is below [`BENT_SHARE`] of the highest measured cap, so that the
-    /// goodput is known not to rise further.
+    /// Returns `true` if the goodput is known not to rise further: the engine queues calls, or the
+    /// knee is below [`BENT_SHARE`] of the highest measured cap.
     pub(super) fn has_stopped_rising(&self, settings: &SearchSettings) -> bool {
-        self.curve().is_some_and(|curve| {
-            let highest = curve.points().last().map_or(0, |point| point.cap);
-            curve.knee(settings.tolerance).is_some_and(|knee| (knee.cap as f64) < BENT_SHARE * highest as f64)
-        })
+        // A cap without goodput is not part of the curve.
+        let highest = self.points().last().map_or(0, |point| point.cap);
+        self.engine_queue().is_some()
+            || self.knee(settings).is_some_and(|knee| (knee.cap as f64) < BENT_SHARE * highest as f64)
+    }
+
+    /// Returns the highest cap that the search may measure now: [`MAX_KNEE_FACTOR`] times the
+    /// lowest cap that has nearly the best goodput. Returns `None` without measurements.
+    pub(super) fn highest_useful_cap(&self) -> Option<usize> {
+        let points = self.points();
+        let best = points.iter().map(|point| point.goodput.value).fold(0.0, f64::max);
+        let lowest = points.iter().find(|point| point.goodput.value >= NEARLY_BEST * best)?;
+        Some(MAX_KNEE_FACTOR * lowest.cap)
     }
 
     /// Returns a cap between the measured cap with the highest goodput and the next lower one if
@@ -148,9 +166,21 @@ impl Evidence {
         curve.points().iter().map(|point| point.cap).find(|&cap| cap >= knee.cap)
     }
 
-    /// Returns the cap above `answer` whose measurement alternates with that of `answer` in the
-    /// confirmation. Returns `None` if there is no higher cap to measure.
+    /// Returns the cap whose measurement alternates with that of `answer` in the confirmation: a
+    /// higher one, or a lower one if the engine's queue shows that it runs no more calls than
+    /// `answer`. Returns `None` if there is no such cap.
     pub(super) fn confirmation_cap(&self, settings: &SearchSettings, answer: usize) -> Option<usize> {
+        if let Some(queue) = self.engine_queue() {
+            let best = self.knee(settings).map_or(0, |knee| knee.best_cap);
+            let other = if queue.is_kv_full { best } else { queue.running };
+            if answer < other && !is_near(answer, other) {
+                return Some(other);
+            }
+            let below = (CONFIRM_BELOW * answer as f64).round() as usize;
+            let measured = self.points().iter().map(|point| point.cap).rfind(|&cap| cap <= below);
+            let measured = measured.filter(|&cap| cap as f64 >= 0.9 * below as f64);
+            return Some(measured.unwrap_or(below)).filter(|&cap| cap >= settings.min_cap && cap < answer);
+        }
         if let Some(bad) = self.bad
             && bad.cap.saturating_sub(answer) <= ((2.0 * RESOLUTION * answer as f64) as usize).max(1)
         {

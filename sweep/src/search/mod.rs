@@ -20,22 +20,28 @@
 //!   `quantiles`. The result is a `step_summary`.
 //! - `next_step` contains the policy, which decides the next step from the `evidence`: first
 //!   upwards, then between a usable and an unusable cap or at the `knee` of the `curve`, and
-//!   finally the confirmation. `consistency` detects contradictions, and `failing_caps` resolves
-//!   them. If a rate limit applies, `rate_limited` decides instead, from the `rate_history`.
+//!   finally the `confirmation`. `remaining_calls` estimates their calls. `consistency` detects
+//!   contradictions, and `react_to_failures` resolves them. If a rate limit applies, `rate_limited` decides instead, from the `rate_history`.
+//! - `engine_queue` interprets the metrics of the inference engine, and `noise` measures how much
+//!   repeated steps disagree.
 //! - `answer` computes the answer, and `interval` its confidence interval.
 
 mod answer;
+mod confirmation;
 mod consistency;
 mod curve;
+mod engine_queue;
 mod evidence;
 mod failure_positions;
 mod interval;
 mod knee;
 mod next_step;
+mod noise;
 mod quantiles;
 mod rate_history;
 mod rate_limited;
 mod react_to_failures;
+mod remaining_calls;
 mod service_time;
 mod settings;
 mod sprt;
@@ -87,12 +93,15 @@ pub struct Search {
     monitor: Option<StepMonitor>,
     steps: Vec<StepResult>,
     steps_begun: usize,
+    max_calls: usize,
 }
 
 impl Search {
     /// Returns a search without observations.
     pub fn new(settings: SearchSettings) -> Self {
-        Self { settings, policy: Policy::new(), monitor: None, steps: Vec::new(), steps_begun: 0 }
+        let policy = Policy::new();
+        let max_calls = policy.remaining_calls(&settings).2;
+        Self { settings, policy, monitor: None, steps: Vec::new(), steps_begun: 0, max_calls }
     }
 
     /// Ends the current step, if any, and returns the next decision. `now` is the time in seconds
@@ -100,7 +109,7 @@ impl Search {
     /// was cut short is evaluated with its observations so far.
     pub fn next(&mut self, now: f64) -> SearchAction {
         self.conclude_step(now);
-        match self.policy.next(&self.settings) {
+        match self.policy.next(&self.settings, self.max_calls) {
             None => SearchAction::Done,
             Some(NextStep::Rest { seconds }) => SearchAction::Rest { seconds },
             Some(NextStep::Hold { cap, purpose, stopping_rule, mode }) => {
@@ -151,7 +160,7 @@ impl Search {
 
     /// Records a load sample.
     pub fn on_load_sample(&mut self, sample: &LoadSample) {
-        self.policy.evidence.rate_history.on_load_sample(sample);
+        self.policy.evidence.on_load_sample(sample);
         if let Some(monitor) = &mut self.monitor {
             monitor.on_load_sample(sample);
         }
@@ -160,7 +169,14 @@ impl Search {
     /// Returns `true` if the current step has enough observations, or no step is in progress.
     /// Should be checked after each recorded event.
     pub fn is_settled(&self) -> bool {
-        self.monitor.as_ref().is_none_or(|monitor| monitor.is_settled(self.policy.evidence.work()))
+        self.policy.evidence.sent >= self.max_calls
+            || self.monitor.as_ref().is_none_or(|monitor| monitor.is_settled(self.policy.evidence.work()))
+    }
+
+    /// Returns the maximum number of calls that the search sends, including the preflight call. It
+    /// is the upper bound of the plan.
+    pub fn max_calls(&self) -> usize {
+        self.max_calls
     }
 
     /// Returns the results of all completed steps, in order.
@@ -175,9 +191,12 @@ impl Search {
     }
 
     /// Returns the estimated number of calls until the search is done: lower bound, likely value
-    /// and upper bound.
+    /// and upper bound. The search never sends more calls than the upper bound before the first
+    /// decision.
     pub fn remaining_calls(&self) -> (usize, usize, usize) {
-        self.policy.remaining_calls(&self.settings)
+        let left = self.max_calls.saturating_sub(self.policy.evidence.sent);
+        let (least, likely, most) = self.policy.remaining_calls(&self.settings);
+        (least.min(left), likely.min(left), most.min(left))
     }
 
     /// Returns the answer from the observations so far. It is final once [`Search::next`] has

@@ -20,7 +20,7 @@ use super::evidence::{Evidence, RejectedCap, RejectionCause};
 use super::knee::{NEAR, RESOLUTION};
 use super::rate_limited::RateLimited;
 use super::step_monitor::{StepMode, StoppingRule};
-use super::step_stopping_rules::{ACCEPT, CONFIRM_ABOVE, CONFIRM_ANSWER, MEASURE, RAMP, REFERENCE};
+use super::step_stopping_rules::{ACCEPT, CONFIRM_ANSWER, MEASURE, RAMP, REFERENCE};
 use super::step_summary::{StepEnd, StepSummary};
 use crate::observation::LimitHint;
 use crate::search_result::Purpose;
@@ -29,18 +29,20 @@ use crate::search_result::Purpose;
 /// each other.
 const MAX_REFERENCES: usize = 4;
 /// Maximum number of steps that only locate the knee.
-const MAX_KNEE_STEPS: usize = 5;
+pub(super) const MAX_KNEE_STEPS: usize = 5;
 /// Maximum distance, in steps, between two steps that used up the credit of a rate limit for the
 /// search to conclude that a rate limit applies.
 const MAX_EXHAUSTION_DISTANCE: usize = 6;
 /// Number of calls since the sweep began after which no step is made only to locate the knee, and
 /// the search ends even if its confirmation changed the answer.
-const SUFFICIENT_CALLS: usize = 2_000;
+pub(super) const SUFFICIENT_CALLS: usize = 2_000;
 /// Number of calls since the sweep began, plus `MAX_CALLS_PER_SLOT` for each slot of the highest
 /// usable cap, after which the search ends because the server is not stable.
 const MAX_CALLS: usize = 4_000;
 /// Number of calls for each slot of the highest usable cap that is added to `MAX_CALLS`.
 const MAX_CALLS_PER_SLOT: usize = 20;
+/// Number of calls without which no step is started.
+const MIN_STEP_CALLS: usize = 16;
 /// Maximum number of times that the search starts again because a later step contradicts its
 /// result.
 pub(super) const MAX_ROUNDS: usize = 6;
@@ -102,6 +104,11 @@ pub(super) struct Policy {
     /// Cap whose last step contradicted other evidence and which is measured again. `None` if there
     /// is none.
     pub(super) contradicting: Option<usize>,
+    /// Last step at `contradicting` that contradicted earlier steps at the same cap. `None` if there
+    /// is none.
+    pub(super) contradiction: Option<StepSummary>,
+    /// Number of steps that are not counted, because they disagree with repeated steps.
+    pub(super) outliers: usize,
     /// Time in seconds for which the server remains slow or rejects calls after an overload. `None`
     /// if no such effect is known.
     pub(super) overload_seconds: Option<f64>,
@@ -147,6 +154,8 @@ impl Policy {
             overload_effect_measured: false,
             references: 0,
             contradicting: None,
+            contradiction: None,
+            outliers: 0,
             overload_seconds: None,
             knee_steps: 0,
             rounds: 0,
@@ -165,7 +174,26 @@ impl Policy {
     }
 
     /// Returns the next decision, or `None` if the search is done.
-    pub(super) fn next(&mut self, settings: &SearchSettings) -> Option<NextStep> {
+    /// `max_calls` is the maximum number of calls of the whole sweep.
+    pub(super) fn next(&mut self, settings: &SearchSettings, max_calls: usize) -> Option<NextStep> {
+        let next = self.choose(settings)?;
+        // A step needs at least its calls, and refills its slots once.
+        let needed = match next {
+            NextStep::Hold { cap, stopping_rule, .. } => stopping_rule.calls.min(MIN_STEP_CALLS) + cap,
+            NextStep::Rest { .. } => 0,
+        };
+        if self.evidence.sent + needed > max_calls {
+            self.confirmed = false;
+            self.notes.push(format!(
+                "The sweep used the {max_calls} calls that its plan allows before its measurements agreed; the answer is not confirmed."
+            ));
+            self.end();
+            return None;
+        }
+        Some(next)
+    }
+
+    fn choose(&mut self, settings: &SearchSettings) -> Option<NextStep> {
         if self.evidence.calls >= MAX_CALLS + MAX_CALLS_PER_SLOT * self.evidence.good.unwrap_or(0)
             && !self.ended
         {
@@ -255,12 +283,20 @@ impl Policy {
         let stride = self.stride.map_or(good, |stride| (2 * stride).min(good));
         let stride = stride.min(self.max_rise.unwrap_or(stride));
         let next = (good + stride.max(1)).min(settings.max_cap);
+        if self.evidence.highest_useful_cap().is_some_and(|highest| highest < next) {
+            self.phase = Phase::Narrow;
+            return;
+        }
         if self.evidence.bad.is_some_and(|bad| bad.cap <= next) || good >= settings.max_cap {
             self.phase = Phase::Narrow;
             return;
         }
         if self.evidence.is_past_peak(settings) {
-            self.phase = Phase::Narrow;
+            if self.evidence.is_idle_engine_slow(good) {
+                self.push_plain_step(good, Purpose::Reference, RAMP);
+            } else {
+                self.phase = Phase::Narrow;
+            }
             return;
         }
         let next = if self.evidence.is_flattening() { next.min(good + good.div_ceil(2)) } else { next };
@@ -301,14 +337,25 @@ impl Policy {
                 return;
             }
         }
+        let more = good.div_ceil(4).min(self.max_rise.unwrap_or(good));
+        let next = (good + more.max(1)).min(settings.max_cap);
         if self.evidence.bad.is_none()
             && good < settings.max_cap
+            && self.evidence.highest_useful_cap().is_none_or(|highest| next <= highest)
             && self.evidence.calls < SUFFICIENT_CALLS
-            && !self.evidence.has_stopped_rising(settings)
+            && (!self.evidence.has_stopped_rising(settings) || self.evidence.may_hide_a_rise(good))
         {
             // The curve seemed to bend, but with more points it does not.
-            let more = good.div_ceil(4).min(self.max_rise.unwrap_or(good));
-            self.push_plain_step((good + more.max(1)).min(settings.max_cap), Purpose::Ramp, RAMP);
+            self.push_plain_step(next, Purpose::Ramp, RAMP);
+            return;
+        }
+        if let Some(queue) = self.evidence.engine_queue()
+            && self.knee_steps < MAX_KNEE_STEPS
+            && self.evidence.pooled(queue.running).is_none()
+            && queue.running >= settings.min_cap
+        {
+            self.knee_steps += 1;
+            self.push_plain_step(queue.running, Purpose::Narrow, MEASURE);
             return;
         }
         if self.knee_steps < MAX_KNEE_STEPS
@@ -331,35 +378,6 @@ impl Policy {
             .filter(|summary| summary.cap == answer && summary.ended == StepEnd::Accepted);
         let at = usize::from(last.is_some_and(|summary| summary.service.count() >= CONFIRM_ANSWER.calls / 2));
         self.phase = Phase::Confirm { at, answer, above: self.evidence.confirmation_cap(settings, answer) };
-    }
-
-    fn confirm(&mut self, settings: &SearchSettings) {
-        let Phase::Confirm { at, answer, above } = self.phase else { return };
-        if at >= 4 {
-            // Check whether the answer is still the same with the additional points.
-            let again = self.evidence.answer(settings);
-            let same =
-                again.is_some_and(|cap| cap.abs_diff(answer) as f64 <= (NEAR * answer as f64).max(0.5));
-            if same || self.rounds >= MAX_ROUNDS || self.evidence.calls >= SUFFICIENT_CALLS {
-                self.confirmed = same;
-                self.phase = Phase::Done;
-            } else {
-                self.rounds += 1;
-                self.knee_steps = self.knee_steps.min(MAX_KNEE_STEPS - 2);
-                self.phase = Phase::Ramp;
-            }
-            return;
-        }
-        self.phase = Phase::Confirm { at: at + 1, answer, above };
-        match (at % 2, above) {
-            (0, _) => self.push_plain_step(
-                answer,
-                Purpose::Confirm,
-                if at == 0 { CONFIRM_ANSWER } else { StoppingRule { accept: true, ..CONFIRM_ANSWER } },
-            ),
-            (_, Some(above)) => self.push_plain_step(above, Purpose::Confirm, CONFIRM_ABOVE),
-            (_, None) => {}
-        }
     }
 
     /// Updates the evidence and the phase with the summary of a completed step.
@@ -392,7 +410,9 @@ impl Policy {
             self.measure_again(other, REFERENCE);
             return;
         }
-        self.contradicting = self.contradicting.filter(|&odd| odd != cap);
+        if ended != StepEnd::Client {
+            self.contradicting = self.contradicting.filter(|&odd| odd != cap);
+        }
         self.evidence.push_summary(summary);
         if ended == StepEnd::Accepted {
             self.check_goodput_drop(cap);
@@ -416,6 +436,11 @@ impl Policy {
                 }
             }
             StepEnd::Rejected => self.on_rejected(cap, edge),
+            // The slots were in use, but this client was late: it may have been slowed only then.
+            StepEnd::Client if in_flight >= 0.95 * cap as f64 && self.is_first_contradiction(cap) => {
+                self.outliers += 1;
+                self.measure_again(cap, REFERENCE);
+            }
             StepEnd::Client => {
                 let held = in_flight.floor() as usize;
                 let guess = Some(held.clamp(1, cap.saturating_sub(1).max(1)));
@@ -457,37 +482,6 @@ impl Policy {
                 before.credit_exhausted_at
             }
             _ => None,
-        }
-    }
-}
-
-impl Policy {
-    /// Returns the estimated number of calls until the search is done: lower bound, likely value
-    /// and upper bound.
-    pub(super) fn remaining_calls(&self, settings: &SearchSettings) -> (usize, usize, usize) {
-        let confirm = 2 * (CONFIRM_ANSWER.calls + CONFIRM_ABOVE.calls);
-        match self.phase {
-            Phase::Done => (0, 0, 0),
-            Phase::RateLimited(_) => (60, 300, 800),
-            Phase::Confirm { at, .. } => {
-                let left = confirm * (4 - at.min(4)) / 4;
-                (left.min(CONFIRM_ANSWER.calls), left, left + 600)
-            }
-            Phase::Narrow => (confirm, confirm + 2 * ACCEPT.calls, confirm + 1_000),
-            Phase::Ramp => {
-                let from = self.evidence.good.unwrap_or(settings.start).max(1);
-                let doublings = |to: usize| (to.max(from) as f64 / from as f64).log2().ceil() as usize + 1;
-                // A step upwards fills its new slots at once, and is evaluated by the calls after
-                // that.
-                let ramp = |to: usize| doublings(to) * RAMP.calls + to.saturating_sub(from);
-                let highest = settings.max_cap;
-                let likely = highest.min((4 * from).max(128));
-                (
-                    RAMP.calls + confirm,
-                    ramp(likely) + 2 * ACCEPT.most + confirm,
-                    ramp(highest) + 6 * ACCEPT.most + 3 * confirm,
-                )
-            }
         }
     }
 }

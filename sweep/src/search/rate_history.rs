@@ -196,7 +196,9 @@ mod tests {
             held_by: Some(BlockedBy::Tokens),
             client_cpu: None,
             client_lag: 0.0,
+            machine_cpu: None,
             engine: None,
+            sent: 0,
         }
     }
 

@@ -101,6 +101,7 @@ impl Policy {
                 self.drop_was_harmless = true;
             }
             self.dropped_cap = None;
+            self.outliers += usize::from(self.contradiction.take().is_some_and(|odd| odd.cap == summary.cap));
             return true;
         };
         let is_failure_or_overload =
@@ -117,8 +118,18 @@ impl Policy {
             return false;
         }
         if self.is_first_contradiction(summary.cap) {
+            self.contradiction = Some(summary.clone());
             self.measure_again(summary.cap, REFERENCE);
             return false;
+        }
+        let contradiction = self.contradiction.take().filter(|odd| odd.cap == summary.cap);
+        let has_queue = self.evidence.engine_queue().is_some();
+        if let Some(odd) = contradiction.filter(|odd| has_queue || !self.evidence.agree(odd, summary)) {
+            // This is noise, not a change of the server: the steps agree neither with earlier ones
+            // nor with each other, or the engine's queue is known, which no change of speed affects.
+            self.evidence.push_summary(odd);
+            (self.slow_rests, self.dropped_cap) = (0, None);
+            return true;
         }
         self.slow_rests = 0;
         self.dropped_cap = None;
@@ -144,6 +155,7 @@ impl Policy {
         if self.drop_was_harmless
             || known
             || self.dropped_cap.is_some()
+            || self.evidence.engine_queue().is_some()
             || !self.evidence.is_goodput_drop(cap)
         {
             return;

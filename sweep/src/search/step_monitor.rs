@@ -18,12 +18,15 @@ use super::failure_positions::AttemptMark;
 use super::service_time::{Sample, ServiceTime};
 use super::sprt::{ShareVerdict, Sprt};
 use crate::observation::{
-    AttemptFailure, AttemptObservation, BlockedBy, CallObservation, FailureCause, LimitHint, LoadSample,
+    AttemptFailure, AttemptObservation, BlockedBy, CallObservation, EngineObservation, FailureCause,
+    LimitHint, LoadSample,
 };
 use crate::search_result::Purpose;
 
 /// Share of the cap that must be in use for the cap to count as in full use.
 const MIN_HELD_SHARE: f64 = 0.95;
+/// Time in seconds for which the engine's metrics may describe the load before a change of the cap.
+const METRICS_LAG_S: f64 = 1.0;
 /// Mean CPU usage of this process, 0 to 1, above which a step is invalid, because this client may
 /// be too slow for the cap.
 const MAX_CPU: f64 = 0.93;
@@ -161,6 +164,8 @@ pub(super) struct StepMonitor {
     within_objective: usize,
     answered: usize,
     preemptions: (Option<u64>, Option<u64>),
+    /// Engine metrics at each load sample, from [`METRICS_LAG_S`] after `evaluated_from` on.
+    engine: Vec<EngineObservation>,
 }
 
 impl StepMonitor {
@@ -198,6 +203,7 @@ impl StepMonitor {
             within_objective: 0,
             answered: 0,
             preemptions: (None, None),
+            engine: Vec::new(),
         }
     }
 
@@ -298,6 +304,9 @@ impl StepMonitor {
             if let Some(cpu) = sample.client_cpu {
                 self.cpu_samples = (self.cpu_samples.0 + cpu, self.cpu_samples.1 + 1);
             }
+            if sample.at >= evaluated_from + METRICS_LAG_S {
+                self.engine.extend(sample.engine);
+            }
         }
         let fills = sample.in_flight as f64 >= MIN_HELD_SHARE * self.task.cap as f64
             && sample.in_flight <= self.task.cap;
@@ -307,7 +316,10 @@ impl StepMonitor {
         if self.evaluated_from.is_none() && fills {
             self.evaluated_from = Some(sample.at);
         }
-        if let Some(preemptions) = sample.engine.and_then(|engine| engine.preemptions) {
+        // Earlier preemptions belong to the load before the change of the cap.
+        let is_current = self.evaluated_from.is_some_and(|from| sample.at >= from + METRICS_LAG_S);
+        if let Some(preemptions) = sample.engine.and_then(|engine| engine.preemptions).filter(|_| is_current)
+        {
             self.preemptions.0.get_or_insert(preemptions);
             self.preemptions.1 = Some(preemptions);
         }

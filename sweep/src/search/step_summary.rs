@@ -4,6 +4,7 @@ use super::failure_positions::Edge;
 use super::service_time::{MeanEstimate, ServiceTime};
 use super::step_monitor::StepMode;
 use crate::observation::{AttemptFailure, BlockedBy, LimitHint};
+use crate::search_result::EngineUse;
 
 /// What a step has shown about its cap when it ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,7 +47,9 @@ pub(super) struct StepSummary {
     pub(super) failure: Option<AttemptFailure>,
     /// Longest pause of each evaluated call's stream in seconds, in ascending order.
     pub(super) pauses: Vec<f64>,
-    pub(super) preemptions: u64,
+    /// Number of sequences that the engine preempted, or `None` if unknown.
+    pub(super) preemptions: Option<u64>,
+    pub(super) engine: Option<EngineUse>,
 }
 
 impl StepSummary {

@@ -37,6 +37,10 @@ export function findMisplacedMarks() {
 export function findOverflow() {
   const wrong = [];
   const { scrollWidth, clientWidth } = document.documentElement;
+  if (clientWidth >= 1280)
+    for (const box of document.querySelectorAll(".scroll"))
+      if (box.scrollWidth > box.clientWidth)
+        wrong.push(`${box.getAttribute("aria-label")} is ${box.scrollWidth} px wide in ${box.clientWidth} px`);
   if (scrollWidth > clientWidth) wrong.push(`the page is ${scrollWidth} px wide in a window of ${clientWidth} px`);
   for (const panel of document.querySelectorAll(".panel")) {
     const edge = panel.getBoundingClientRect().right;

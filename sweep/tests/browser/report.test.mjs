@@ -27,8 +27,9 @@ const LOOKS = [
 const ANSWERS = {
   limit: "Hold the cap at 24",
   saturation: "Hold the cap at 97",
-  rate: "Hold the cap at 12",
+  rate: "Cap 12 is not confirmed",
   nothing: "No cap can be recommended",
+  engine: "Cap 16 is not confirmed",
   hostile: "Hold the cap at 24",
 };
 

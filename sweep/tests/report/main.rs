@@ -42,9 +42,36 @@ fn outside_text_is_escaped() {
 
 #[test]
 fn quantiles_of_too_few_samples_are_omitted() {
-    let page = html(&samples::limit());
-    assert!(page.contains("n 40 of 299"));
-    assert!(page.contains("cap 8 (64 of 299)"));
+    for (name, outcome) in samples::all() {
+        assert!(!html(&outcome).contains("of 299"), "{name}");
+    }
+}
+
+#[test]
+fn page_explains_the_limit_once() {
+    let outcome = samples::engine();
+    let page = html(&outcome);
+    assert_eq!(page.matches(&outcome.answer.because).count(), 1);
+    assert!(!page.contains("More concurrency does not raise"));
+}
+
+#[test]
+fn wide_interval_has_no_band() {
+    for (interval, bands) in [((14, 18), true), ((2, 64), false)] {
+        let mut outcome = samples::engine();
+        outcome.answer.interval = Some(interval);
+        let plot = figure(&outcome, Figure::Ttft);
+        assert_eq!(plot.contains("<rect class=\"tg-band\""), bands, "{interval:?}");
+    }
+}
+
+#[test]
+fn page_shows_the_metrics_of_the_engine() {
+    let page = html(&samples::engine());
+    for text in ["Engine queue", "KV cache", "empted", "37 %", "16 running"] {
+        assert!(page.contains(text), "{text}");
+    }
+    assert!(!html(&samples::limit()).contains("Engine queue"));
 }
 
 #[test]

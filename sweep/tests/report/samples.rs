@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use tidegate_sweep::observation::FailureCause;
 use tidegate_sweep::search::SearchSettings;
 use tidegate_sweep::search_result::{
-    Binding, Estimate, LatencyQuantiles, Purpose, StepResult, StepVerdict, SweepAnswer,
+    Binding, EngineUse, Estimate, LatencyQuantiles, Purpose, StepResult, StepVerdict, SweepAnswer,
 };
 use tidegate_sweep::spend::{Ceiling, SweepSpend, TokenPrices};
 use tidegate_sweep::sweep_outcome::{
@@ -19,6 +19,7 @@ pub(crate) fn all() -> Vec<(&'static str, SweepOutcome)> {
         ("saturation", saturation()),
         ("rate", rate()),
         ("nothing", nothing()),
+        ("engine", engine()),
         ("hostile", hostile()),
     ]
 }
@@ -114,7 +115,40 @@ fn rate() -> SweepOutcome {
     outcome.answer.because =
         "The server accepts about 240,000 tokens per minute, independent of the cap.".to_owned();
     outcome.ended = SweepEnd::Ceiling(Ceiling::Cost);
-    outcome.lines = "[targets.openai]\nurl = \"https://api.example.com/v1\"\nmodel = \"gpt-4o-mini\"\ncap = 12\ntpm = 240000\nrpm = 240\n".to_owned();
+    outcome.lines = String::new();
+    outcome
+}
+
+/// Returns the outcome for an engine that runs 16 calls at once, measured on a noisy machine. The
+/// interval is wide, and the answer is not confirmed.
+pub(crate) fn engine() -> SweepOutcome {
+    let plan: Vec<_> = [4, 8, 16, 32, 13, 16, 13, 16, 13, 16, 13, 17, 16, 18, 13]
+        .iter()
+        .map(|cap| (*cap, Purpose::Confirm, StepVerdict::Accepted, 41))
+        .collect();
+    let mut steps = played(&plan, |cap| {
+        let running = cap.min(16) as f64;
+        let rate = running / (1.2 + 0.016 * running);
+        (rate, cap as f64 / rate, 0.05 + 0.09 * (cap as f64 - running), 0.0)
+    });
+    for step in &mut steps {
+        let running = step.cap.min(16) as f64;
+        step.engine = Some(EngineUse {
+            waiting: step.cap as f64 - running,
+            running,
+            kv_usage: Some(0.37),
+            preemptions: Some(0),
+        });
+    }
+    let mut outcome = outcome(steps, 16, (4, 32), Binding::Saturation);
+    outcome.answer.confirmed = false;
+    outcome.answer.because =
+        "The engine runs at most 16 calls at once: with 32 concurrent calls, 16 wait in its queue."
+            .to_owned();
+    outcome.answer.notes = vec![
+        "The measurement is noisy: something else slowed the server or this client at times. Steps at the same cap differ by about 18 %, which widens the interval.".to_owned(),
+    ];
+    outcome.lines = String::new();
     outcome
 }
 
@@ -222,6 +256,8 @@ fn played(
             ttft: quantiles(n, ttft),
             tpot: quantiles(n, 0.009 + latency / 900.0),
             in_flight: held,
+            measured_seconds: took,
+            engine: None,
             gap_fraction: 0.002 + 0.0004 * (step % 4) as f64,
             forbidden: 0.0,
         });

@@ -4,9 +4,9 @@
 use maud::{Markup, html};
 
 use crate::report::format::{
-    UNKNOWN, binding, binding_description, count, early_end_text, money, number, or_unknown, seconds, share,
+    UNKNOWN, binding, count, early_end_text, money, number, or_unknown, seconds, share,
 };
-use crate::search_result::{Estimate, StepResult, StepVerdict, SweepAnswer};
+use crate::search_result::{Estimate, LatencyQuantiles, StepResult, StepVerdict, SweepAnswer};
 use crate::sweep_outcome::SweepOutcome;
 
 /// Returns the title of the page in two words: the recommended cap, or that there is none.
@@ -21,12 +21,16 @@ pub(super) fn panel(outcome: &SweepOutcome) -> Markup {
         header class="panel answer" {
             p class="eyebrow" { "Tidegate sweep of " b { (from.model) } " at " (from.url) @if let Some(began) = &from.began { ", " (began) } }
             h1 {
-                @if let Some(cap) = answer.cap { "Hold the cap at " strong { (cap) } } @else { "No cap can be recommended" }
+                @match answer.cap {
+                    Some(cap) if answer.confirmed => { "Hold the cap at " strong { (cap) } }
+                    Some(cap) => { "Cap " strong { (cap) } " is not confirmed" }
+                    None => "No cap can be recommended",
+                }
             }
             p class="sure" { (confidence(outcome)) }
             p class="because" {
                 @if let Some(limit) = answer.binding {
-                    "Limited by: " b { (binding(limit)) } ". " span class="why" { (binding_description(limit)) } " "
+                    "Limited by: " b { (binding(limit)) } ". "
                 }
                 (answer.because)
             }
@@ -69,9 +73,9 @@ fn confidence(outcome: &SweepOutcome) -> Markup {
         }
         @if answer.cap.is_some() {
             @if answer.confirmed {
-                span class="badge good" { "confirmed" } " The cap was accepted again, interleaved with the cap above it."
+                span class="badge good" { "confirmed" } " Repeated steps at this cap and at a neighbouring one led to the same answer."
             } @else {
-                span class="badge bad" { "not confirmed" } " The cap was not yet accepted again, interleaved with the cap above it."
+                span class="badge bad" { "not confirmed" } " Repeated steps did not lead to the same answer, so no configuration is shown."
             }
         }
     }
@@ -89,8 +93,8 @@ fn key_figures(outcome: &SweepOutcome) -> Markup {
             @if answer.rpm.is_some() { (rate("Accepted requests", answer.rpm, "per minute")) }
             @if answer.tpm.is_some() { (rate("Accepted tokens", answer.tpm, "per minute")) }
             @if let Some(step) = at {
-                div { dt { "TTFT at the answer" } dd { (or_unknown(step.ttft.p50, seconds)) small { "p50; " (p99_text(step.ttft.p99, step.ttft.n)) } } }
-                div { dt { "Latency at the answer" } dd { (or_unknown(step.latency.p50, seconds)) small { "p50; " (p99_text(step.latency.p99, step.latency.n)) } } }
+                div { dt { "TTFT at the answer" } dd { (or_unknown(step.ttft.p50, seconds)) small { "p50" (high_quantile(&step.ttft)) } } }
+                div { dt { "Latency at the answer" } dd { (or_unknown(step.latency.p50, seconds)) small { "p50" (high_quantile(&step.latency)) } } }
             }
             div { dt { "Used" } dd {
                 (count(spend.calls as u64)) " calls"
@@ -114,8 +118,13 @@ fn rate(name: &str, known: Option<Estimate>, unit: &str) -> Markup {
     }
 }
 
-fn p99_text(p99: Option<f64>, n: usize) -> String {
-    p99.map_or_else(|| format!("too few samples for p99 ({n} of 299)"), |p99| format!("p99 {}", seconds(p99)))
+/// Returns the highest known percentile as text that follows the median, or an empty text.
+fn high_quantile(of: &LatencyQuantiles) -> String {
+    match (of.p99, of.p95) {
+        (Some(p99), _) => format!("; p99 {}", seconds(p99)),
+        (None, Some(p95)) => format!("; p95 {}", seconds(p95)),
+        (None, None) => String::new(),
+    }
 }
 
 /// Returns the accepted step at the recommended cap that has the most samples, or `None` without

@@ -3,7 +3,7 @@
 use maud::{Markup, html};
 
 use crate::report::format::{UNKNOWN, cause, count, number, or_unknown, purpose, seconds, share, verdict};
-use crate::search_result::{Estimate, LatencyQuantiles, StepResult, StepVerdict};
+use crate::search_result::{EngineUse, Estimate, LatencyQuantiles, StepResult, StepVerdict};
 use crate::sweep_outcome::{CheckResult, SweepOutcome};
 
 /// Renders the checks with their results and figures, or nothing without checks.
@@ -38,49 +38,73 @@ pub(super) fn checks(outcome: &SweepOutcome) -> Markup {
     }
 }
 
-/// Renders the steps in order of time, or nothing without steps.
+/// Renders the steps in order of time, or nothing without steps. Omits the columns of the goodput
+/// and of the engine if no step has them.
 pub(super) fn steps(outcome: &SweepOutcome) -> Markup {
+    let columns = Columns {
+        goodput: outcome.steps.iter().any(|step| step.goodput != step.throughput),
+        engine: outcome.steps.iter().any(|step| step.engine.is_some()),
+    };
     html! {
         @if !outcome.steps.is_empty() { section class="panel long" id="steps" {
             h2 { "Steps" }
             div class="scroll" tabindex="0" role="region" aria-label="Steps" {
                 table {
-                    caption { "In order of time. Intervals are below their values. A quantile is shown only with enough samples: 59 for p95, 299 for p99." }
+                    caption { "In order of time. Intervals and high percentiles are below their values. The duration excludes the time in which calls of an earlier, higher cap ended." }
                     thead {
                         tr {
-                            th scope="col" class="n" { "Step" } th scope="col" class="n" { "Cap" } th scope="col" { "Purpose" } th scope="col" { "Verdict" }
-                            th scope="col" class="n" { "Calls" } th scope="col" class="n" { "Attempts" } th scope="col" { "Failed" }
-                            th scope="col" class="n" { "Throughput, /s" } th scope="col" class="n" { "Goodput, /s" }
-                            th scope="col" class="n" { "TTFT p50, p99" } th scope="col" class="n" { "TPOT p50, p99" } th scope="col" class="n" { "Latency p50, p99" }
-                            th scope="col" class="n" { "In flight" } th scope="col" class="n" { "Gap" } th scope="col" class="n" { "Rate limited" } th scope="col" class="n" { "Duration" }
+                            th scope="col" class="n" { "Step" } th scope="col" class="n" { "Cap" } th scope="col" { "Verdict" }
+                            th scope="col" class="n" { "Calls" } th scope="col" { "Failed attempts" }
+                            th scope="col" class="n" { "Through\u{ad}put, /s" } @if columns.goodput { th scope="col" class="n" { "Goodput, /s" } }
+                            th scope="col" class="n" { "TTFT p50" } th scope="col" class="n" { "TPOT p50" } th scope="col" class="n" { "Latency p50" }
+                            th scope="col" class="n" { "In flight" }
+                            @if columns.engine { th scope="col" class="n" { "Engine queue" } th scope="col" class="n" { "KV cache" } th scope="col" class="n" { "Pre\u{ad}empted" } }
+                            th scope="col" class="n" { "Duration" }
                         }
                     }
-                    tbody { @for step in &outcome.steps { (row(step, outcome.answer.cap == Some(step.cap))) } }
+                    tbody { @for step in &outcome.steps { (row(step, outcome.answer.cap == Some(step.cap), columns)) } }
                 }
             }
         } }
     }
 }
 
-fn row(step: &StepResult, chosen: bool) -> Markup {
+/// The optional columns of the table of steps.
+#[derive(Clone, Copy)]
+struct Columns {
+    goodput: bool,
+    engine: bool,
+}
+
+fn row(step: &StepResult, chosen: bool, columns: Columns) -> Markup {
     html! {
         tr class=[chosen.then_some("chosen")] {
             th scope="row" class="n" { (step.step) }
-            td class="n" { (step.cap) }
-            td class="whole" { (purpose(step.purpose)) }
+            td class="n" { (step.cap) small { (purpose(step.purpose)) } }
             td class="text" { (verdict_badge(&step.verdict)) }
             td class="n" { (count(step.calls as u64)) @if step.warm_up > 0 { small { "+" (step.warm_up) " warm-up" } } }
-            td class="n" { (count(step.attempts as u64)) }
             td {
                 @if step.failures.values().all(|n| *n == 0) { (UNKNOWN) }
-                @for (why, n) in step.failures.iter().filter(|(_, n)| **n > 0) { div class="whole" { (count(*n as u64)) " × " (cause(*why)) } }
+                @for (why, n) in step.failures.iter().filter(|(_, n)| **n > 0) { div { (count(*n as u64)) " × " (cause(*why)) } }
             }
-            (rate(step.throughput)) (rate(step.goodput))
+            (rate(step.throughput)) @if columns.goodput { (rate(step.goodput)) }
             (quantiles(&step.ttft)) (quantiles(&step.tpot)) (quantiles(&step.latency))
             td class="n" { (number(step.in_flight)) small { (share(step.in_flight / step.cap.max(1) as f64)) } }
-            td class="n" { (share(step.gap_fraction)) }
-            td class="n" { (share(step.forbidden)) }
-            td class="n" { (seconds(step.ended - step.began)) }
+            @if columns.engine { (engine(step.engine)) }
+            td class="n" { (seconds(step.measured_seconds)) }
+        }
+    }
+}
+
+fn engine(of: Option<EngineUse>) -> Markup {
+    html! {
+        @match of {
+            Some(engine) => {
+                td class="n" { (number(engine.waiting)) small { (number(engine.running)) " running" } }
+                td class="n" { (or_unknown(engine.kv_usage, share)) }
+                td class="n" { (engine.preemptions.map_or_else(|| UNKNOWN.to_owned(), count)) }
+            }
+            None => { td class="n" { (UNKNOWN) } td class="n" { (UNKNOWN) } td class="n" { (UNKNOWN) } }
         }
     }
 }
@@ -110,7 +134,11 @@ fn quantiles(of: &LatencyQuantiles) -> Markup {
     html! {
         td class="n" {
             (or_unknown(of.p50, seconds))
-            small { @match of.p99 { Some(p99) => (seconds(p99)), None => { "n " (of.n) " of 299" } } }
+            @match (of.p99, of.p95) {
+                (Some(p99), _) => small { "p99 " (seconds(p99)) },
+                (None, Some(p95)) => small { "p95 " (seconds(p95)) },
+                (None, None) => {}
+            }
         }
     }
 }

@@ -7,13 +7,9 @@ use super::scale::Scale;
 use super::step_marks::{mark, side_by_side};
 use super::{Plot, cap_axis};
 use crate::report::format::seconds;
-use crate::report::steps_by_cap::{StepsAtCap, is_valid};
+use crate::report::steps_by_cap::StepsAtCap;
 use crate::search_result::{LatencyQuantiles, StepResult};
 use crate::sweep_outcome::SweepOutcome;
-
-/// Minimum number of samples for a p99: with this number, the maximum exceeds the true 99th
-/// percentile with 95 % probability.
-const MIN_P99_SAMPLES: usize = 299;
 
 pub(super) fn ttft(outcome: &SweepOutcome, caps: &[StepsAtCap<'_>], width: f64) -> Option<Plot> {
     plot(outcome, caps, width, "TTFT", |step| step.ttft, outcome.provenance.settings.ttft)
@@ -74,23 +70,10 @@ fn plot(
         }
     };
     let description = format!("{name} against cap: {}.", spread(&values));
-    Some(Plot { entries: legend, area, marks, description, note: missing_p99_note(caps, of) })
+    Some(Plot { entries: legend, area, marks, description, note: None })
 }
 
 fn spread(values: &[f64]) -> String {
     let (low, high) = values.iter().fold((f64::INFINITY, 0.0_f64), |(l, h), v| (l.min(*v), h.max(*v)));
     format!("from {} to {}", seconds(low), seconds(high))
-}
-
-/// Returns a sentence that lists the caps without a p99 and their numbers of samples. Returns
-/// `None` if all caps have a p99.
-fn missing_p99_note(caps: &[StepsAtCap<'_>], of: fn(&StepResult) -> LatencyQuantiles) -> Option<String> {
-    let short: Vec<String> = caps
-        .iter()
-        .filter_map(|pooled| {
-            let most = pooled.steps.iter().filter(|s| is_valid(s)).map(|s| of(s).n).max()?;
-            (most < MIN_P99_SAMPLES).then(|| format!("cap {} ({most} of {MIN_P99_SAMPLES})", pooled.cap))
-        })
-        .collect();
-    (!short.is_empty()).then(|| format!("No p99 because of too few samples: {}.", short.join(", ")))
 }

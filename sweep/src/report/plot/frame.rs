@@ -175,8 +175,13 @@ pub(super) fn bottom_axis(
     }
 }
 
-/// Renders the recommended cap as a vertical line and its confidence interval as a band. Adds a
-/// label with the cap if `named` is `true`. Renders nothing if no cap is recommended.
+/// Maximum share of the axis that the band of the interval may cover. A wider band would hide that
+/// the plot shows little besides the interval.
+const MAX_BAND_SHARE: f64 = 0.6;
+
+/// Renders the recommended cap as a vertical line and its confidence interval as a band. Omits a
+/// band that would cover more than [`MAX_BAND_SHARE`] of the axis. Adds a label with the cap if
+/// `named` is `true`. Renders nothing if no cap is recommended.
 pub(super) fn answer(area: &Area, caps: &Scale, answer: &SweepAnswer, named: bool) -> Markup {
     let Some(cap) = answer.cap else { return html! {} };
     let x = caps.at(cap as f64);
@@ -188,7 +193,9 @@ pub(super) fn answer(area: &Area, caps: &Scale, answer: &SweepAnswer, named: boo
     html! {
         g class="tg-answer" {
             title { (answer_text(answer)) }
-            rect class="tg-band" x=(px(from)) y=(px(area.top)) width=(px((to - from).max(0.0))) height=(px(area.bottom - area.top)) {}
+            @if to - from <= MAX_BAND_SHARE * (area.right - area.left) {
+                rect class="tg-band" x=(px(from)) y=(px(area.top)) width=(px((to - from).max(0.0))) height=(px(area.bottom - area.top)) {}
+            }
             (line("tg-mark", (x, area.top), (x, area.bottom)))
             @if named {
                 (text("tg-text tg-strong", x.clamp(area.left + half, area.right - half), area.top - 8.0, "middle", &label))

@@ -78,7 +78,7 @@ pub(super) fn entries(outcome: &SweepOutcome, caps: &[StepsAtCap<'_>]) -> Vec<En
         entries.push((Swatch::Hollow, "tg-invalid", "invalid or undecided".to_owned()));
     }
     if outcome.answer.cap.is_some() {
-        entries.push((Swatch::Box, "tg-band", "answer, with its interval".to_owned()));
+        entries.push((Swatch::Box, "tg-band", "answer and its interval".to_owned()));
     }
     entries
 }

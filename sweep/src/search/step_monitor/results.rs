@@ -5,7 +5,7 @@ use crate::search::failure_positions::{self, Edge};
 use crate::search::quantiles;
 use crate::search::service_time::MeanEstimate;
 use crate::search::step_summary::{StepEnd, StepSummary};
-use crate::search_result::{Estimate, StepResult, StepVerdict};
+use crate::search_result::{EngineUse, Estimate, StepResult, StepVerdict};
 
 impl StepMonitor {
     /// Returns the summary of the step, as if it ended at `now`, in seconds since the sweep began.
@@ -49,8 +49,23 @@ impl StepMonitor {
                 .preemptions
                 .1
                 .zip(self.preemptions.0)
-                .map_or(0, |(now, then)| now.saturating_sub(then)),
+                .map(|(now, then)| now.saturating_sub(then)),
+            engine: self.engine_use(),
         }
+    }
+
+    fn engine_use(&self) -> Option<EngineUse> {
+        let n = self.engine.len() as f64;
+        let mut running: Vec<u64> = self.engine.iter().filter_map(|engine| engine.running).collect();
+        running.sort_unstable();
+        let kv: Vec<f64> = self.engine.iter().filter_map(|engine| engine.kv_usage).collect();
+        let counted = self.preemptions.1.zip(self.preemptions.0);
+        Some(EngineUse {
+            running: *running.get(running.len() / 2)? as f64,
+            waiting: self.engine.iter().filter_map(|engine| engine.waiting).sum::<u64>() as f64 / n,
+            kv_usage: (!kv.is_empty()).then(|| kv.iter().sum::<f64>() / kv.len() as f64),
+            preemptions: counted.map(|(now, then)| now.saturating_sub(then)),
+        })
     }
 
     /// Returns the time at which the first attempt that got a 429 was sent, in seconds since the
@@ -98,6 +113,8 @@ impl StepMonitor {
             ttft: quantiles::compute(answered().filter_map(|call| call.ttft)),
             tpot: quantiles::compute(answered().filter_map(|call| call.tpot)),
             in_flight: self.in_flight(),
+            measured_seconds: self.evaluated_seconds,
+            engine: summary.engine,
             gap_fraction: self.share_of(self.gap),
             forbidden: self.share_of(self.forbidden),
         }

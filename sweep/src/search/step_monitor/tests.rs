@@ -20,7 +20,18 @@ fn monitor(cap: usize, floor: usize) -> StepMonitor {
 }
 
 fn sample(at: f64, cap: usize, in_flight: usize, held_by: Option<BlockedBy>) -> LoadSample {
-    LoadSample { at, cap, in_flight, waiting: 8, held_by, client_cpu: None, client_lag: 0.0, engine: None }
+    LoadSample {
+        at,
+        cap,
+        in_flight,
+        waiting: 8,
+        held_by,
+        client_cpu: None,
+        client_lag: 0.0,
+        machine_cpu: None,
+        engine: None,
+        sent: 0,
+    }
 }
 
 fn attempt(sent_at: f64, position: usize, failed: bool) -> AttemptObservation {

@@ -1,5 +1,6 @@
 //! Tests of the search against a model of servers.
 
+mod noise;
 mod scenarios;
 mod server_models;
 mod simulated_sweep;

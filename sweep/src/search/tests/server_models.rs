@@ -26,6 +26,16 @@ pub(crate) struct Bucket {
     pub(crate) by_tokens: bool,
 }
 
+/// Another program that runs in bursts of 0.1 s to `longest` seconds, each of which slows the server
+/// and the client by a factor between 2 and `slowest`.
+#[derive(Clone, Copy)]
+pub(crate) struct Bursts {
+    pub(crate) longest: f64,
+    pub(crate) slowest: f64,
+    /// Shortest and longest pause between two bursts, in seconds.
+    pub(crate) pauses: (f64, f64),
+}
+
 /// A model of a server. Each field that is `None` is a property that the server does not have.
 #[derive(Clone)]
 pub(crate) struct ServerModel {
@@ -56,6 +66,10 @@ pub(crate) struct ServerModel {
     /// Start and end of a slow period in seconds since the sweep began, and the factor on the
     /// duration of calls in it. `None`: there is no such period.
     pub(crate) stumble: Option<(f64, f64, f64)>,
+    /// Another program that slows the server and the client. `None`: the machine is quiet.
+    pub(crate) bursts: Option<Bursts>,
+    /// Whether the server has an inference engine whose metrics can be polled.
+    pub(crate) metrics: bool,
     /// Number of calls after which the server changes, and the changed server. `None`: it never
     /// changes.
     pub(crate) drift: Option<(usize, Box<ServerModel>)>,
@@ -87,6 +101,8 @@ impl ServerModel {
             kv: None,
             hysteresis: None,
             stumble: None,
+            bursts: None,
+            metrics: false,
             drift: None,
             client: None,
             background: 0.0,

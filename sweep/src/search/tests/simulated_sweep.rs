@@ -12,7 +12,9 @@ use fastrand::Rng;
 
 use super::server_models::ServerModel;
 use crate::normal_distribution;
-use crate::observation::{AttemptFailure, AttemptObservation, BlockedBy, CallObservation, LoadSample};
+use crate::observation::{
+    AttemptFailure, AttemptObservation, BlockedBy, CallObservation, EngineObservation, LoadSample,
+};
 use crate::search::{Search, SearchAction};
 
 /// Time to first token of a call that is alone on the server, in seconds.
@@ -87,6 +89,14 @@ pub(crate) struct Play {
     overloaded_until: f64,
     most: VecDeque<(f64, usize)>,
     sent: VecDeque<f64>,
+    /// The current burst of [`ServerModel::bursts`] or the pause before the next one: its end in
+    /// seconds, and the factor on the duration of calls.
+    burst: (f64, f64),
+    burst_rng: Rng,
+    /// Metrics of the engine, and the time at which they were polled.
+    polled: (f64, EngineObservation),
+    preemptions: u64,
+    sent_calls: usize,
     pub(crate) calls: usize,
     pub(crate) attempts: usize,
     pub(crate) trace: bool,
@@ -97,6 +107,8 @@ pub(crate) struct SweepRun {
     pub(crate) search: Search,
     pub(crate) calls: usize,
     pub(crate) attempts: usize,
+    /// Number of calls of which at least one attempt was sent.
+    pub(crate) sent: usize,
     pub(crate) seconds: f64,
 }
 
@@ -130,6 +142,11 @@ impl Play {
             overloaded_until: f64::NEG_INFINITY,
             most: VecDeque::new(),
             sent: VecDeque::new(),
+            burst: (0.0, 1.0),
+            burst_rng: Rng::with_seed(seed ^ 0x51ed_270b),
+            polled: (0.0, EngineObservation::default()),
+            preemptions: 0,
+            sent_calls: 0,
             calls: 0,
             attempts: 0,
             trace: false,
@@ -220,7 +237,13 @@ impl Play {
                 );
             }
         }
-        SweepRun { search: self.search, calls: self.calls, attempts: self.attempts, seconds: self.now }
+        SweepRun {
+            search: self.search,
+            calls: self.calls,
+            attempts: self.attempts,
+            sent: self.sent_calls,
+            seconds: self.now,
+        }
     }
 
     /// Starts and sends as many calls as the backlog and the cap allow, and advances the simulated
@@ -228,7 +251,9 @@ impl Play {
     fn advance(&mut self) {
         if self.sending {
             let total = self.cap + (self.cap / 4).max(8);
-            while self.waiting.len() + self.backing_off.len() + self.in_flight() < total {
+            while self.waiting.len() + self.backing_off.len() + self.in_flight() < total
+                && self.sent_calls + self.waiting.len() < self.search.max_calls()
+            {
                 let call = self.new_call();
                 self.recent_calls.push_back(self.now);
                 self.waiting.push_back(call);
@@ -242,10 +267,13 @@ impl Play {
             waiting: self.waiting.len(),
             held_by,
             client_cpu: None,
-            client_lag: 0.0,
-            engine: None,
+            client_lag: if self.burst.1 > 1.0 { 0.02 * self.burst.1 } else { 0.0 },
+            machine_cpu: None,
+            engine: self.engine(),
+            sent: self.sent_calls,
         };
         self.search.on_load_sample(&sample);
+        self.update_burst();
         let speed = self.model.speed(self.open.len().max(1)) * self.slowness();
         let done = self.open.peek().map(|open| self.now + (open.ends - self.virtual_time).max(0.0) / speed);
         let refused = self.refused.front().map(|refused| refused.0);
@@ -273,10 +301,45 @@ impl Play {
         }
     }
 
+    /// Returns the engine's metrics as of the last poll, or `None` if the server has none.
+    fn engine(&mut self) -> Option<EngineObservation> {
+        if !self.model.metrics {
+            return None;
+        }
+        if self.now >= self.polled.0 + 0.5 {
+            let open = self.open.len();
+            let running = [self.model.running, self.model.kv].into_iter().flatten().fold(open, usize::min);
+            let kv_usage = self.model.kv.map_or(0.3, |kv| (open as f64 / kv as f64).min(0.98));
+            self.polled = (
+                self.now,
+                EngineObservation {
+                    preemptions: Some(self.preemptions),
+                    kv_usage: Some(kv_usage),
+                    waiting: Some((open - running) as u64),
+                    running: Some(running as u64),
+                },
+            );
+        }
+        Some(self.polled.1)
+    }
+
+    /// Begins and ends the bursts of another program, up to the current time.
+    fn update_burst(&mut self) {
+        let Some(bursts) = self.model.bursts else { return };
+        while self.now >= self.burst.0 {
+            let mut between = |low: f64, high: f64| low * (high / low).powf(self.burst_rng.f64());
+            self.burst = if self.burst.1 > 1.0 {
+                (self.burst.0 + between(bursts.pauses.0, bursts.pauses.1), 1.0)
+            } else {
+                (self.burst.0 + between(0.1, bursts.longest), between(2.0, bursts.slowest))
+            };
+        }
+    }
+
     fn slowness(&self) -> f64 {
         let overloaded = self.model.hysteresis.filter(|_| self.now < self.overloaded_until);
         let stumbles = self.model.stumble.filter(|&(from, to, _)| (from..to).contains(&self.now));
-        overloaded.map_or(1.0, |overload| 1.0 / overload.slower)
+        overloaded.map_or(1.0 / self.burst.1, |overload| 1.0 / (overload.slower * self.burst.1))
             * stumbles.map_or(1.0, |(_, _, slower)| 1.0 / slower)
     }
 
@@ -375,7 +438,8 @@ impl Play {
             rates: self.told(),
         };
         self.search.on_attempt(&seen);
-        let pause = open.pause;
+        // A burst also stops the streams for a while.
+        let pause = if self.burst.1 > 1.0 { open.pause.max(0.1 * self.burst.1) } else { open.pause };
         self.ended(open.call, Some(pause), None);
     }
 

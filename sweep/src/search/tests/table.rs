@@ -1,7 +1,7 @@
 //! The scenarios of the search tests, and a test, ignored by default, that prints figures of the
 //! search over many seeds.
 
-use super::server_models::{Bucket, Hysteresis, ServerModel};
+use super::server_models::{Bucket, Bursts, Hysteresis, ServerModel};
 use super::simulated_sweep::Play;
 use crate::search::SearchSettings;
 use crate::search_result::Binding;
@@ -146,6 +146,56 @@ pub(crate) fn others() -> Vec<(&'static str, ServerModel, Binding)> {
     ]
 }
 
+/// Returns scenarios beside another program that runs in bursts, in the same form as
+/// [`scenarios`].
+pub(crate) fn noisy() -> Vec<(&'static str, ServerModel, Binding)> {
+    use Binding::*;
+    let mild = Bursts { longest: 2.0, slowest: 4.0, pauses: (0.5, 6.0) };
+    let strong = Bursts { longest: 4.0, slowest: 10.0, pauses: (0.5, 6.0) };
+    let engine = |running: usize, bursts: Bursts| ServerModel {
+        running: Some(running),
+        metrics: true,
+        bursts: Some(bursts),
+        ..ServerModel::usl(0.005, 0.0)
+    };
+    let objective = |model: ServerModel, ttft: f64| ServerModel {
+        settings: SearchSettings { ttft: Some(ttft), ..SearchSettings::default() },
+        ..model
+    };
+    let kv = |kv: usize, bursts: Bursts| ServerModel {
+        kv: Some(kv),
+        metrics: true,
+        bursts: Some(bursts),
+        ..ServerModel::usl(0.005, 0.0)
+    };
+    let quiet = |model: ServerModel| ServerModel { bursts: None, ..model };
+    vec![
+        ("engine 8, quiet", quiet(engine(8, mild)), Saturation),
+        ("engine 16, quiet", quiet(engine(16, mild)), Saturation),
+        ("engine 24, quiet", quiet(engine(24, mild)), Saturation),
+        ("engine kv 20, quiet", quiet(kv(20, mild)), KvCliff),
+        ("engine 16, objective, quiet", quiet(objective(engine(16, mild), 0.6)), Saturation),
+        ("engine 8, mild", engine(8, mild), Saturation),
+        ("engine 16, mild", engine(16, mild), Saturation),
+        ("engine 24, mild", engine(24, mild), Saturation),
+        ("engine kv 20, mild", kv(20, mild), KvCliff),
+        ("engine 16, objective, mild", objective(engine(16, mild), 0.6), Saturation),
+        ("engine 8, strong", engine(8, strong), Saturation),
+        ("engine 16, strong", engine(16, strong), Saturation),
+        ("engine 24, strong", engine(24, strong), Saturation),
+        ("engine kv 20, strong", kv(20, strong), KvCliff),
+        ("engine 16, objective, strong", objective(engine(16, strong), 1.0), Saturation),
+        ("plateau 16, mild", ServerModel { metrics: false, ..engine(16, mild) }, Saturation),
+        ("plateau 16, strong", ServerModel { metrics: false, ..engine(16, strong) }, Saturation),
+        ("usl 35, mild", ServerModel { bursts: Some(mild), ..ServerModel::peak(35.0) }, Saturation),
+        (
+            "hard 24, mild",
+            ServerModel { limit: Some(24), bursts: Some(mild), ..ServerModel::usl(0.005, 0.0) },
+            ConcurrencyLimit,
+        ),
+    ]
+}
+
 fn of(name: &str, model: &ServerModel, class: Binding, seeds: std::ops::Range<u64>) {
     let (truth, throughput, highest) = model.truth();
     let best = (1..=highest).map(&throughput).fold(0.0, f64::max);
@@ -210,7 +260,11 @@ fn table() {
     };
     let (from, n) = (number("SEED", 1_001), number("SEEDS", 100));
     let only = std::env::var("ONLY").unwrap_or_default();
-    let all = if std::env::var("OTHERS").is_ok() { others() } else { scenarios() };
+    let all = match std::env::var("TABLE").as_deref() {
+        Ok("others") => others(),
+        Ok("noisy") => noisy(),
+        _ => scenarios(),
+    };
     for (name, model, class) in all {
         if !name.contains(&only) {
             continue;

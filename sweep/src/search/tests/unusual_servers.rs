@@ -170,7 +170,9 @@ fn see(search: &mut Search, rng: &mut fastrand::Rng, now: f64, step: usize, cap:
         held_by: holds[rng.usize(0..holds.len())],
         client_cpu: rng.bool().then(|| rng.f64()),
         client_lag: 0.2 * rng.f64(),
+        machine_cpu: None,
         engine: None,
+        sent: 0,
     });
     search.on_attempt(&AttemptObservation {
         sent_at: now - seconds,

@@ -38,6 +38,7 @@ impl Play {
     pub(super) fn send(&mut self, mut call: Call) {
         self.attempts += 1;
         call.attempts += 1;
+        self.sent_calls += usize::from(call.attempts == 1);
         call.admitted.get_or_insert(self.now);
         let position = self.in_flight() + 1;
         let running = self.open.len() + 1;
@@ -48,13 +49,13 @@ impl Play {
         self.refill();
         let failure = self.judge(running, call.tokens as f64);
         let mut pause = 0.05;
-        let mut seconds = call.seconds;
+        let seconds = call.seconds;
         if let Some(kv) = self.model.kv
             && running > kv
             && self.rng.f64() < (4.0 * (running - kv) as f64 / running as f64).min(0.6)
         {
             pause = 1.0 + 2.0 * self.rng.f64();
-            seconds *= 1.0;
+            self.preemptions += 1;
         }
         let open = Open { ends: self.virtual_time + seconds, sent: self.now, position, call, pause };
         match failure {

@@ -1,0 +1,73 @@
+//! Confirms the answer: measures it and another cap in turn, twice each. If the interval is then too
+//! wide because of noise, measures them again.
+
+use super::SearchSettings;
+use super::answer;
+use super::evidence::RejectionCause;
+use super::knee::NEAR;
+use super::next_step::{MAX_KNEE_STEPS, MAX_ROUNDS, Phase, Policy, SUFFICIENT_CALLS};
+use super::noise::NOTABLE;
+use super::step_monitor::StoppingRule;
+use super::step_stopping_rules::{CONFIRM_ABOVE, CONFIRM_ANSWER};
+use crate::search_result::Purpose;
+
+/// Maximum width of the interval on each side of a confirmed answer, as a share of the answer, if
+/// the measurement is noisy.
+const MAX_WIDTH: f64 = 0.25;
+
+impl Policy {
+    /// Queues the next step of the confirmation. After the last one, ends the search, or continues
+    /// it if the answer has changed or its interval is too wide.
+    pub(super) fn confirm(&mut self, settings: &SearchSettings) {
+        let Phase::Confirm { at, answer, above } = self.phase else { return };
+        if at >= 4 {
+            // Check whether the answer is still the same with the additional points.
+            let Some(again) = self.evidence.answer(settings) else {
+                self.phase = Phase::Done;
+                return;
+            };
+            let (low, high) = answer::knee_interval(self, settings, again);
+            let same = again.abs_diff(answer) as f64 <= (NEAR * answer as f64).max(0.5)
+                || (self.evidence.engine_queue().is_some() && (low..=high).contains(&answer));
+            let sure = same && self.is_narrow(settings, again);
+            if sure || self.rounds >= MAX_ROUNDS || self.evidence.calls >= SUFFICIENT_CALLS {
+                self.confirmed = sure;
+                self.phase = Phase::Done;
+            } else if same {
+                // More steps at the same caps make the interval narrower.
+                self.rounds += 1;
+                let above = self.evidence.confirmation_cap(settings, again);
+                self.phase = Phase::Confirm { at: 0, answer: again, above };
+            } else {
+                self.rounds += 1;
+                self.knee_steps = self.knee_steps.min(MAX_KNEE_STEPS - 2);
+                self.phase = Phase::Ramp;
+            }
+            return;
+        }
+        self.phase = Phase::Confirm { at: at + 1, answer, above };
+        match (at % 2, above) {
+            (0, _) => self.push_plain_step(
+                answer,
+                Purpose::Confirm,
+                if at == 0 { CONFIRM_ANSWER } else { StoppingRule { accept: true, ..CONFIRM_ANSWER } },
+            ),
+            (_, Some(above)) => self.push_plain_step(above, Purpose::Confirm, CONFIRM_ABOVE),
+            (_, None) => {}
+        }
+    }
+
+    /// Returns `true` if the interval of the answer `cap` extends at most [`MAX_WIDTH`] of the cap
+    /// to either side. Returns `true` also if the interval does not depend on noise: failures
+    /// determine it, or the steps agree and no metrics of an engine determine it.
+    fn is_narrow(&self, settings: &SearchSettings, cap: usize) -> bool {
+        let by_failures = self.evidence.bad.is_some_and(|bad| bad.cause == RejectionCause::Failures);
+        let is_noisy = self.evidence.noise() >= NOTABLE;
+        if by_failures || !(is_noisy || self.evidence.engine_queue().is_some()) {
+            return true;
+        }
+        let (low, high) = answer::knee_interval(self, settings, cap);
+        let width = (MAX_WIDTH * cap as f64).max(1.0);
+        (cap - low) as f64 <= width && (high - cap) as f64 <= width
+    }
+}
