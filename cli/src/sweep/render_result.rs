@@ -101,6 +101,8 @@ pub(super) fn outcome(outcome: &SweepOutcome) -> String {
     let _ = writeln!(text, "used {}", spend(&outcome.spend));
     if !outcome.lines.is_empty() {
         let _ = write!(text, "\n{}", outcome.lines);
+    } else if answer.cap.is_some() {
+        text.push_str("\nno configuration lines, because the cap is not confirmed\n");
     }
     text
 }
@@ -140,8 +142,15 @@ pub(super) fn step(step: &StepResult) -> String {
     };
     let rate =
         step.throughput.as_ref().map_or_else(String::new, |rate| format!(", {:.2} calls/s", rate.value));
-    let time = (step.ended - step.began).max(0.0);
-    format!("cap {:>4}  {:>4} calls in {time:.1} s{rate}  {what}", step.cap, step.calls)
+    let engine = step.engine.as_ref().map_or_else(String::new, |engine| {
+        let kv = engine.kv_usage.map_or_else(String::new, |kv| format!(", KV {:.0} %", 100.0 * kv));
+        let preempted = engine.preemptions.map_or_else(String::new, |n| format!(", {n} preempted"));
+        format!(", engine: {:.0} running, {:.0} waiting{kv}{preempted}", engine.running, engine.waiting)
+    });
+    format!(
+        "cap {:>4}  {:>4} calls in {:.1} s{rate}{engine}  {what}",
+        step.cap, step.calls, step.measured_seconds
+    )
 }
 
 pub(super) fn spend(spend: &SweepSpend) -> String {
