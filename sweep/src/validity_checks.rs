@@ -88,6 +88,7 @@ impl StepTally {
 
     pub(crate) fn on_call(&mut self, seen: &CallObservation) {
         self.completed += usize::from(seen.failure.is_none());
+        self.add_slot_seconds(seen);
         let Some(sums) = self.steps.get_mut(&seen.step) else { return };
         sums.calls += 1;
         sums.completed += usize::from(seen.failure.is_none());
@@ -96,11 +97,20 @@ impl StepTally {
             None => sums.outcomes.first_try += 1,
             Some(failure) => *sums.outcomes.failed.entry(failure.cause).or_default() += 1,
         }
-        sums.slot_seconds += seen.slot_seconds;
         if seen.counted && seen.failure.is_none() {
             sums.counted += 1;
             sums.input += seen.input_tokens;
             sums.output += seen.output_tokens;
+        }
+    }
+
+    /// Divides the slot time of a call among the steps during which the call was in flight.
+    fn add_slot_seconds(&mut self, seen: &CallObservation) {
+        let duration = (seen.ended_at - seen.admitted_at).max(f64::MIN_POSITIVE);
+        for (step, sums) in &mut self.steps {
+            let ended = if self.current_step == Some(*step) { f64::INFINITY } else { sums.ended };
+            let overlap = seen.ended_at.min(ended) - seen.admitted_at.max(sums.began);
+            sums.slot_seconds += seen.slot_seconds * overlap.max(0.0) / duration;
         }
     }
 

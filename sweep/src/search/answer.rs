@@ -60,7 +60,7 @@ pub(super) fn knee_interval(policy: &Policy, settings: &SearchSettings, cap: usi
     let queue = evidence.engine_queue();
     let points = evidence.curve().map_or_else(Vec::new, |curve| curve.points().to_vec());
     let highest = match (evidence.bad, queue) {
-        (_, Some(queue)) => queue.highest_knee(),
+        (_, Some(queue)) => queue.highest_knee,
         (Some(bad), None) => bad.cap.saturating_sub(1),
         (None, None) => points.last().map_or(cap, |point| point.cap),
     };
@@ -79,7 +79,11 @@ pub(super) fn knee_interval(policy: &Policy, settings: &SearchSettings, cap: usi
     let length_error = if at_cliff { z * evidence.sample_error(cap) } else { 0.0 };
     let low = (low as f64 / (1.0 + length_error)).round().max(settings.min_cap as f64) as usize;
     let high = (high as f64 * (1.0 + length_error)).round() as usize;
-    (low.min(cap), high.max(cap))
+    let Some(queue) = queue.filter(|queue| queue.is_kv_full) else { return (low.min(cap), high.max(cap)) };
+    // A full KV cache holds a number of calls that varies with their progress.
+    let varies = (cap / 8).max(1);
+    let low = low.min(queue.running).min(cap.saturating_sub(varies)).max(settings.min_cap);
+    (low.min(cap), high.max(cap + varies))
 }
 
 /// Returns the answer of a search whose server has a rate limit. `cap` is the cap that the search

@@ -36,7 +36,13 @@ impl Policy {
             } else if same {
                 // More steps at the same caps make the interval narrower.
                 self.rounds += 1;
-                let above = self.evidence.confirmation_cap(settings, again);
+                let is_wider_above = high.saturating_sub(again) > again.saturating_sub(low);
+                let is_kv_full = self.evidence.engine_queue().is_some_and(|queue| queue.is_kv_full);
+                let above = if is_wider_above && is_kv_full {
+                    Some(high.min(settings.max_cap))
+                } else {
+                    self.evidence.confirmation_cap(settings, again)
+                };
                 self.phase = Phase::Confirm { at: 0, answer: again, above };
             } else {
                 self.rounds += 1;

@@ -26,15 +26,11 @@ pub(super) struct EngineQueue {
     pub(super) waiting: f64,
     /// Whether the KV cache is full at `cap`.
     pub(super) is_kv_full: bool,
-}
-
-impl EngineQueue {
-    /// Returns the highest cap that can be the knee. A few more calls than the engine runs keep its
-    /// slots in use while a call is replaced by the next one. If the KV cache is full, the number of
-    /// calls that the engine runs varies, so that only a cap with a queue bounds the knee.
-    pub(super) fn highest_knee(&self) -> usize {
-        if self.is_kv_full { self.cap } else { self.running + (self.running / 8).max(1) }
-    }
+    /// Highest cap that can be the knee. A few more calls than the engine runs keep its slots in use
+    /// while a call is replaced by the next one. If the KV cache is full, the number of calls that
+    /// the engine runs varies, so that only `cap` bounds the knee, unless noise hides the differences
+    /// between the caps.
+    pub(super) highest_knee: usize,
 }
 
 fn has_queue(cap: usize, engine: &EngineUse) -> bool {
@@ -55,7 +51,12 @@ impl Evidence {
         running.sort_by(f64::total_cmp);
         let running = running.get(running.len() / 2)?.round().max(1.0) as usize;
         let is_kv_full = self.is_kv_full_from(cap) == Some(true);
-        Some(EngineQueue { cap, running, waiting: lowest.waiting, is_kv_full })
+        let highest_knee = match (is_kv_full, self.noise() >= NOTABLE) {
+            (false, _) => running + (running / 8).max(1),
+            (true, true) => cap.min(running + (running / 4).max(1)),
+            (true, false) => cap,
+        };
+        Some(EngineQueue { cap, running, waiting: lowest.waiting, is_kv_full, highest_knee })
     }
 
     /// Returns `true` if the only step at `cap` had no call waiting in the engine. A throughput that

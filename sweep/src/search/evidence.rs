@@ -225,7 +225,7 @@ impl Evidence {
     pub(super) fn curve(&self) -> Option<Curve> {
         let mut points = self.points();
         if let Some(queue) = self.engine_queue() {
-            points.retain(|point| point.cap <= queue.highest_knee());
+            points.retain(|point| point.cap <= queue.highest_knee);
         }
         Curve::new(points)
     }

@@ -309,6 +309,7 @@ impl Policy {
     fn narrow(&mut self, settings: &SearchSettings) {
         let Some(good) = self.evidence.good else { return self.lower_cap(settings) };
         if self.knee_steps < MAX_KNEE_STEPS
+            && self.evidence.engine_queue().is_none()
             && let Some(cap) = self.evidence.below_cliff()
         {
             self.knee_steps += 1;

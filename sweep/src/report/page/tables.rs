@@ -2,7 +2,9 @@
 
 use maud::{Markup, html};
 
-use crate::report::format::{UNKNOWN, cause, count, number, or_unknown, purpose, seconds, share, verdict};
+use crate::report::format::{
+    UNKNOWN, cause, count, number, or_unknown, purpose, seconds, share, short, verdict,
+};
 use crate::search_result::{EngineUse, Estimate, LatencyQuantiles, StepResult, StepVerdict};
 use crate::sweep_outcome::{CheckResult, SweepOutcome};
 
@@ -123,7 +125,7 @@ fn rate(known: Option<Estimate>) -> Markup {
     html! {
         td class="n" {
             @match known {
-                Some(known) => { (number(known.value)) small { (number(known.low)) " to " (number(known.high)) } }
+                Some(known) => { (short(known.value)) small { (short(known.low)) " to " (short(known.high)) } }
                 None => (UNKNOWN),
             }
         }

@@ -68,6 +68,9 @@ pub(crate) struct ServerModel {
     pub(crate) stumble: Option<(f64, f64, f64)>,
     /// Another program that slows the server and the client. `None`: the machine is quiet.
     pub(crate) bursts: Option<Bursts>,
+    /// Whether the calls that run concurrently ([`ServerModel::running`]) fill the KV cache, so that
+    /// sequences are preempted if more calls are sent.
+    pub(crate) is_kv_bound: bool,
     /// Whether the server has an inference engine whose metrics can be polled.
     pub(crate) metrics: bool,
     /// Number of calls after which the server changes, and the changed server. `None`: it never
@@ -102,6 +105,7 @@ impl ServerModel {
             hysteresis: None,
             stumble: None,
             bursts: None,
+            is_kv_bound: false,
             metrics: false,
             drift: None,
             client: None,

@@ -309,7 +309,8 @@ impl Play {
         if self.now >= self.polled.0 + 0.5 {
             let open = self.open.len();
             let running = [self.model.running, self.model.kv].into_iter().flatten().fold(open, usize::min);
-            let kv_usage = self.model.kv.map_or(0.3, |kv| (open as f64 / kv as f64).min(0.98));
+            let kv = self.model.kv.or(self.model.running.filter(|_| self.model.is_kv_bound));
+            let kv_usage = kv.map_or(0.3, |kv| (open as f64 / kv as f64).min(0.98));
             self.polled = (
                 self.now,
                 EngineObservation {

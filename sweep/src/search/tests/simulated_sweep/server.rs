@@ -57,6 +57,9 @@ impl Play {
             pause = 1.0 + 2.0 * self.rng.f64();
             self.preemptions += 1;
         }
+        if self.model.is_kv_bound && self.model.running.is_some_and(|most| running > most) {
+            self.preemptions += u64::from(self.rng.f64() < 0.3);
+        }
         let open = Open { ends: self.virtual_time + seconds, sent: self.now, position, call, pause };
         match failure {
             Some(failure) => self.refused.push_back((self.now + self.model.round_trip, open, failure)),
