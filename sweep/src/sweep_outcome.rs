@@ -27,7 +27,7 @@ pub struct SweepOutcome {
     /// Checks of whether the measurement is valid.
     pub checks: Vec<Check>,
     /// Target configuration in TOML with the recommended cap, to be pasted. Empty if no cap is
-    /// recommended.
+    /// recommended or the cap is not confirmed.
     pub lines: String,
     /// Whether the search finished, and otherwise what ended the sweep early.
     pub ended: SweepEnd,

@@ -38,10 +38,10 @@ impl Policy {
                 self.rounds += 1;
                 let is_wider_above = high.saturating_sub(again) > again.saturating_sub(low);
                 let is_kv_full = self.evidence.engine_queue().is_some_and(|queue| queue.is_kv_full);
-                let above = if is_wider_above && is_kv_full {
-                    Some(high.min(settings.max_cap))
-                } else {
-                    self.evidence.confirmation_cap(settings, again)
+                let above = match (is_kv_full, is_wider_above) {
+                    (true, true) => Some(high.min(settings.max_cap)),
+                    (true, false) => self.evidence.confirmation_cap_below(settings, again),
+                    (false, _) => self.evidence.confirmation_cap(settings, again),
                 };
                 self.phase = Phase::Confirm { at: 0, answer: again, above };
             } else {

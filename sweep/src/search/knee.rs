@@ -176,10 +176,7 @@ impl Evidence {
             if answer < other && !is_near(answer, other) {
                 return Some(other);
             }
-            let below = (CONFIRM_BELOW * answer as f64).round() as usize;
-            let measured = self.points().iter().map(|point| point.cap).rfind(|&cap| cap <= below);
-            let measured = measured.filter(|&cap| cap as f64 >= 0.9 * below as f64);
-            return Some(measured.unwrap_or(below)).filter(|&cap| cap >= settings.min_cap && cap < answer);
+            return self.confirmation_cap_below(settings, answer);
         }
         if let Some(bad) = self.bad
             && bad.cap.saturating_sub(answer) <= ((2.0 * RESOLUTION * answer as f64) as usize).max(1)
@@ -190,5 +187,14 @@ impl Evidence {
         let above = knee.best_cap.max(answer + answer.div_ceil(8));
         let highest = self.bad.map_or(settings.max_cap, |bad| bad.cap - 1);
         (answer < highest).then(|| above.min(highest))
+    }
+
+    /// Returns a cap below `answer` whose measurement alternates with that of `answer`: a measured
+    /// one near [`CONFIRM_BELOW`] of the answer, if any. Returns `None` if there is no such cap.
+    pub(super) fn confirmation_cap_below(&self, settings: &SearchSettings, answer: usize) -> Option<usize> {
+        let below = (CONFIRM_BELOW * answer as f64).round() as usize;
+        let measured = self.points().iter().map(|point| point.cap).rfind(|&cap| cap <= below);
+        let cap = measured.filter(|&cap| cap as f64 >= 0.9 * below as f64).unwrap_or(below);
+        (cap >= settings.min_cap && cap < answer).then_some(cap)
     }
 }

@@ -7,7 +7,7 @@
 //!    clearly below the highest usable cap, measure at the knee of the curve instead.
 //! 3. **Confirm**: measure the answer and a cap above it, twice each, alternating. If the cap above
 //!    is accepted and better, the search continues upwards. If the answer is rejected, the search
-//!    continues downwards.
+//!    continues downwards. If the engine has a queue, a cap below is measured instead.
 //!
 //! After a rejection, a rest or a reference step shows whether the overload affects later caps. If
 //! caps fail that were usable before, the rests become longer. If the caps still fail, the server
