@@ -185,7 +185,7 @@ class SweepResult:
     because: str
     """Explanation of the result in one or two sentences."""
     confirmed: bool
-    """Whether the cap was accepted a second time, in alternation with the next higher one."""
+    """Whether repeated steps at the cap and at a neighbouring one led to the same cap."""
     throughput: SweepEstimate | None
     """Completed calls per second at the cap."""
     goodput: SweepEstimate | None
@@ -197,7 +197,7 @@ class SweepResult:
     notes: list[str]
     """Further remarks."""
     lines: str
-    """Configuration of the target in TOML, or an empty text if there is no result."""
+    """Configuration of the target in TOML, or an empty text if the cap is not confirmed."""
     ended: str
     """Why the sweep ended.
 
