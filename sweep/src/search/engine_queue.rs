@@ -28,8 +28,7 @@ pub(super) struct EngineQueue {
     pub(super) is_kv_full: bool,
     /// Highest cap that can be the knee. A few more calls than the engine runs keep its slots in use
     /// while a call is replaced by the next one. If the KV cache is full, the number of calls that
-    /// the engine runs varies, so that only `cap` bounds the knee, unless noise hides the differences
-    /// between the caps.
+    /// the engine runs varies, so that the knee may be higher.
     pub(super) highest_knee: usize,
 }
 
@@ -51,11 +50,8 @@ impl Evidence {
         running.sort_by(f64::total_cmp);
         let running = running.get(running.len() / 2)?.round().max(1.0) as usize;
         let is_kv_full = self.is_kv_full_from(cap) == Some(true);
-        let highest_knee = match (is_kv_full, self.noise() >= NOTABLE) {
-            (false, _) => running + (running / 8).max(1),
-            (true, true) => cap.min(running + (running / 4).max(1)),
-            (true, false) => cap,
-        };
+        let highest_knee =
+            if is_kv_full { cap.min(running + (running / 4).max(1)) } else { running + (running / 8).max(1) };
         Some(EngineQueue { cap, running, waiting: lowest.waiting, is_kv_full, highest_knee })
     }
 
