@@ -61,7 +61,7 @@ pub(crate) fn measure_yield(
 ) -> Fallible<Yield> {
     virtual_time::run(1, async {
         let Running { simulator, transport, mut cpu } = server.start()?;
-        let mut busy = || cpu.as_mut().and_then(|cpu| cpu()).unwrap_or(0.0);
+        let mut busy = || cpu.as_mut().and_then(|cpu| cpu()).map_or(0.0, |usage| usage.process);
         let gate = Gate::over(Config::from_toml(lines)?, transport)?;
         let (next, done) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
         // Events are costly only for a client that is slow to read them.

@@ -15,7 +15,7 @@ use futures_util::future::BoxFuture;
 use http::{Request, Response};
 use http_body::{Body, Frame};
 use tidegate::{Error, RequestBody, ResponseBody, Transport};
-use tidegate_sweep::CpuMonitor;
+use tidegate_sweep::{CpuMonitor, CpuUsage};
 use tokio::time::Instant;
 use tower::{Service, ServiceExt};
 
@@ -42,7 +42,10 @@ impl SlowReader {
             let (now, so_far) = (Instant::now(), worked.load(Ordering::Relaxed));
             let (passed, did) = (now - last.0, Duration::from_nanos(so_far - last.1));
             last = (now, so_far);
-            (!passed.is_zero()).then(|| (did.as_secs_f64() / passed.as_secs_f64()).min(1.0))
+            (!passed.is_zero()).then(|| CpuUsage {
+                process: (did.as_secs_f64() / passed.as_secs_f64()).min(1.0),
+                machine: None,
+            })
         })
     }
 }
