@@ -9,10 +9,10 @@
 /// [`MAX_WAIT`], because a failed trial makes one or two calls late.
 const FIRST_WAIT: u32 = 64;
 /// Maximum number of calls that are not late from a failed trial to the next one.
-const MAX_WAIT: u32 = 128;
+const MAX_WAIT: u32 = 100;
 /// Upper limit of the number of calls that are not late before a trial, as a multiple of the slots,
 /// because few slots produce few calls.
-const MAX_WAIT_ROUNDS: f64 = 6.0;
+const MAX_WAIT_ROUNDS: f64 = 4.0;
 /// Minimum number of calls that are not late after which a trial has succeeded.
 const MIN_PROOF: u32 = 8;
 /// Number of calls that are not late after which a trial has succeeded, as a share of the slots, if
@@ -152,6 +152,6 @@ mod tests {
     #[test]
     fn trial_wait_is_limited_for_few_slots() {
         let mut growth = Growth::SlowStart.on_overload();
-        assert!(next(&mut growth, 1.0).0 <= 7);
+        assert!(next(&mut growth, 1.0).0 <= 5);
     }
 }

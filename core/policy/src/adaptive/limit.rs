@@ -372,8 +372,13 @@ impl Limit {
         if is_breach || trial_failed {
             self.on_late(now, class);
         } else if !is_late && self.pace_evidence.fraction() < 0.5 {
+            let in_slow_start = streams && matches!(self.growth, Growth::SlowStart);
             if has_headroom {
                 self.on_in_time(now, sent.at, streams, since_raise);
+            } else if in_slow_start && self.load.were_slots_full_since(sent.at) {
+                // The first-token limit delays new calls. The new slot replaces that of the call
+                // that no longer awaits its first token.
+                self.slots.raise(now, 1.0, DecisionCause::SlowStart, self.first_token_limit());
             }
         }
     }
