@@ -192,6 +192,41 @@ def test_wrapping_again_keeps_the_custom_transport(name: str, upstream: Upstream
 
 
 @pytest.mark.parametrize("name", INSTALLED)
+async def test_exception_without_retries_is_raised_under_an_unwrapped_sdk(name: str, gate: tidegate.Gate) -> None:
+    """An exception after which the gate does not retry is raised as it is, also while a stream begins.
+
+    Examples are a failed assertion of a mock, or a ValueError of a transport that checks requests.
+    """
+    httpx, error = module(name), ValueError("this host is not allowed")
+
+    class Failing(httpx.SyncByteStream, httpx.AsyncByteStream):  # type: ignore[misc,name-defined]
+        def __iter__(self) -> Any:
+            raise error
+
+        __aiter__ = __iter__
+
+    def fail_at_once(_: Any) -> Any:
+        raise error
+
+    def fail_later(_: Any) -> Any:
+        return httpx.Response(200, headers={"content-type": "text/event-stream"}, stream=Failing())
+
+    for fail in (fail_at_once, fail_later):
+        sent = {"url": "http://llm/v1/chat/completions", "json": {"model": "m", "stream": True}}
+        headers = {"x-stainless-retry-count": "0"}
+        with gate.httpx_client(family=name, transport=httpx.MockTransport(fail)) as http:
+            with pytest.raises(ValueError, match="this host") as raised:
+                http.post(**sent, headers=headers)
+            assert raised.value is error
+        async with gate.httpx_async_client(family=name, transport=httpx.MockTransport(fail)) as ahttp:
+            with pytest.raises(ValueError, match="this host") as raised:
+                await ahttp.post(**sent, headers=headers)
+            assert raised.value is error
+    snapshot = gate.snapshot()
+    assert (snapshot["active"], [target["attempts"] for target in snapshot["targets"].values()]) == (0, [4])
+
+
+@pytest.mark.parametrize("name", INSTALLED)
 def test_failures_are_responses_under_an_unwrapped_sdk(name: str, gate: tidegate.Gate) -> None:
     """Below an SDK with retries of its own, a failure becomes a response that forbids retries.
 

@@ -171,9 +171,10 @@ class Gate:
         Pass the client to any library that accepts an httpx client. Rejected calls and passed
         deadlines become responses (429, 503 or 504) with a JSON body that explains them. Below an
         SDK that retries by itself (openai, anthropic), every other failure also becomes a response,
-        with the header `x-should-retry: false`, because the SDK would retry an exception. In mode
-        `observe`, failures remain exceptions and the SDK keeps its retries. In mode `off`, the
-        client does not use the gate.
+        with the header `x-should-retry: false`, because the SDK would retry an exception. Only an
+        exception of `transport` after which the gate does not retry, such as a `ValueError`, is
+        raised as it is. In mode `observe`, failures remain exceptions and the SDK keeps its
+        retries. In mode `off`, the client does not use the gate.
 
         Connections are opened by httpx's own transport, below the gate, if `transport`, `mounts`,
         `proxy`, `verify` or `cert` is given, if `trust_env=False` is given while the environment

@@ -13,7 +13,13 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from tidegate._event_loop import run_native, running_loop
 from tidegate._native import Reply
-from tidegate._transport.custom_transport import ExchangeResponse, UploadStreamBase, attempt_request
+from tidegate._transport.custom_transport import (
+    NOT_RETRIED,
+    ExchangeResponse,
+    UploadStreamBase,
+    attempt_request,
+    raise_unretried,
+)
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
@@ -64,7 +70,8 @@ def exchange_task_factory(
 
     The task runs on the current event loop and in the caller's contextvars context, which tracing
     libraries need. If the transport raises a fatal exception, such as `KeyboardInterrupt`, or is
-    cancelled by itself, the task appends the exception to `fatal`, and the caller raises it.
+    cancelled by itself, the task appends the exception to `fatal`, and the caller raises it. The
+    task also appends an exception after which the gate does not retry.
     """
     loop, context = running_loop(), contextvars.copy_context()
 
@@ -96,7 +103,10 @@ async def _run_exchange(sender: AsyncSender, exchange: Exchange, fatal: list[Bas
                 raise
             # Raised here, it would end the event loop before the caller could handle it.
             fatal.append(error)
-        exchange.fail(sender.error_kind(error, begun=begun), error)
+        kind = sender.error_kind(error, begun=begun)
+        if isinstance(error, Exception) and kind == NOT_RETRIED:
+            fatal.append(error)
+        exchange.fail(kind, error)
         return
     # The end releases the slot, so the transport must have finished.
     if whole:
@@ -116,12 +126,16 @@ def _is_cancellation(error: BaseException) -> bool:
 def raise_fatal(fatal: list[BaseException], reply: Any) -> None:
     """Raises the fatal exception of an exchange, if there is one, instead of returning its reply.
 
-    Below an SDK, the gate turns failures into responses, which would hide the exception.
+    Below an SDK, the gate turns failures into responses, which would hide the exception. For an
+    exception after which the gate does not retry, see `raise_unretried`.
     """
-    if fatal:
+    for error in fatal:
+        if isinstance(error, Exception):
+            raise_unretried(error, reply)
+            continue
         if isinstance(reply, Reply):
             reply.close()
-        raise fatal[0]
+        raise error
 
 
 async def _forward_response(response: ExchangeResponse, exchange: Exchange) -> bool:

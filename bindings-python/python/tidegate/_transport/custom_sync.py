@@ -10,7 +10,14 @@ import contextlib
 from typing import TYPE_CHECKING, Any, Protocol
 
 from tidegate._native import Exchange
-from tidegate._transport.custom_transport import ExchangeResponse, UploadStreamBase, attempt_request, cap_timeouts
+from tidegate._transport.custom_transport import (
+    NOT_RETRIED,
+    ExchangeResponse,
+    UploadStreamBase,
+    attempt_request,
+    cap_timeouts,
+    raise_unretried,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -74,6 +81,7 @@ def run_call(call: CustomCall, sender: Sender) -> tuple[Any, ExchangeRunner | No
                 runner = ExchangeRunner(event, sender)
                 runner.send(call)
             elif event is not None or runner is None:
+                raise_unretried(runner.unretried if runner else None, event)
                 return event, runner
             else:
                 runner.forward_chunk()
@@ -94,6 +102,8 @@ class ExchangeRunner:
         """Takes ownership of the exchange. Dropping the runner ends the exchange."""
         self.exchange = exchange
         self._sender = sender
+        #: The exception after which the gate does not retry, or None.
+        self.unretried: Exception | None = None
         self._stream: Any = None
         self._chunks: Iterator[bytes] | None = None
 
@@ -107,8 +117,7 @@ class ExchangeRunner:
             else:
                 self.close()
         except Exception as error:  # noqa: BLE001 - the caller gets any exception of its transport
-            self._close_quietly()
-            call.fail(self.exchange, self._sender.error_kind(error, begun=False), error)
+            call.fail(self.exchange, self._failed(error, begun=False), error)
 
     def forward_chunk(self) -> bool:
         """Reads the next chunk of the response, and passes it to the gate.
@@ -129,9 +138,16 @@ class ExchangeRunner:
             elif self.exchange.chunk(chunk) is None:
                 self.close()
         except Exception as error:  # noqa: BLE001
-            self._close_quietly()
-            self.exchange.fail(self._sender.error_kind(error, begun=True), error)
+            self.exchange.fail(self._failed(error, begun=True), error)
         return True
+
+    def _failed(self, error: Exception, *, begun: bool) -> str:
+        """Closes the response after an exception of the transport, and returns its failure kind."""
+        self._close_quietly()
+        kind = self._sender.error_kind(error, begun=begun)
+        if kind == NOT_RETRIED:
+            self.unretried = error
+        return kind
 
     def close(self) -> None:
         """Closes the response in the client's own transport, then ends the exchange. Idempotent."""

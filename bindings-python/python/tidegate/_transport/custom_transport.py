@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from tidegate._native import Reply
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -136,6 +138,27 @@ class UploadStreamBase:
         self._stream = request.stream
         self._declared_length = DeclaredLength(request, family)
         self._exchange = exchange
+
+
+#: The failure kind of exceptions after which the gate does not retry: they are no failures of the network.
+NOT_RETRIED = "request"
+
+
+def raise_unretried(error: Exception | None, reply: Any) -> None:
+    """Raises the exception of a client's own transport after which the gate does not retry.
+
+    Below an SDK, the gate turns failures into responses, so that the SDK does not retry what the
+    gate has retried. Such a response would only hide an exception that the gate has not retried.
+
+    Args:
+        error: The exception. None does nothing.
+        reply: The result of the call. An error of the gate is not hidden: it has `error` as its
+            cause. A response that the transport returned is one of another attempt.
+
+    """
+    if error is not None and isinstance(reply, Reply) and reply.extensions is None:
+        reply.close()
+        raise error
 
 
 def total_timeout(limits: Mapping[str, float | None], phases: tuple[str, ...] = _PHASES) -> float | None:
