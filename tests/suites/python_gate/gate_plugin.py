@@ -152,15 +152,16 @@ def _replace(cls: Any, *, asynchronous: bool) -> None:
 def _keep(cls: Any, *, asynchronous: bool) -> None:
     """Changes a client class so that a gate is above the transport of each client.
 
-    The mounts of the client stay as they are, above the gate: tests look at them.
+    The mounts of the client stay as they are, above the gate: tests look at them. A client that an
+    SDK makes for itself, and whose transport sends through the user's client, gets no second gate.
     """
     stock = cls.__init__
 
     @functools.wraps(stock)
     def init(self: Any, *args: Any, **kwargs: Any) -> None:
         stock(self, *args, **kwargs)
-        family = family_of(self)
-        if family is not None:
+        family, below_it = family_of(self), getattr(self._transport, "__dict__", {}).values()
+        if family is not None and not any(isinstance(part, (_HTTPX.Client, _HTTPX.AsyncClient)) for part in below_it):
             below = copy.copy(self)
             below._mounts = {}
             custom = ClientTransports(below, owned=True)
