@@ -22,6 +22,24 @@ _IN_MEMORY = (
 )
 _AHEAD = "it asks how far the mock has sent; an exchange with a server is ahead of its reader"
 
+_EARLY = "the gate reads the first event before it returns a stream, because it retries streams that fail before that"
+_INCOMPLETE = (
+    "the mock's stream ends before its last event, or fails before its first one; the gate retries the latter, and "
+    "reports both as errors"
+)
+_UNKNOWN_PATH = (
+    "the gate repeats a POST after a failure only if its path is one of a known API, and tells the caller not to repeat "
+    "it either; this path is none"
+)
+_NO_RETRIES = (
+    "the SDK sets `max_retries=0`, for the client or for calls that may have effects; the gate retries nevertheless, "
+    "because no request of an SDK that was not wrapped says so"
+)
+_OUTAGE = (
+    "a target that has answered before, and now refuses connections or answers 503, is down: the gate holds its calls "
+    "until it answers, at most until their deadline of 600 s"
+)
+
 _LONG_WAIT = "the gate waits as long as Retry-After says, also longer than the SDK's maximum of 120 s"
 
 _ENFORCED = {
@@ -50,7 +68,41 @@ _KEPT = {
     ),
 }
 
-_OPENAI = {"observe": {}, "keep-observe": _KEPT, "enforce": _ENFORCED, "keep-enforce": _KEPT | _ENFORCED}
+# Tests whose clients were given a transport: in the run `enforce`, these have no gate.
+_KEPT_ENFORCED = {
+    r"::test_retry_limits_and_backoff\[": _RETRIES,
+    r"::test_\w*(refresh|resigns?)\w*(retry|retries|before|copy|async|sync|credentials|routes)": _RETRIES,
+    r"^tests\.lib\.test_bedrock_auth_conformance::test_(retry_signing|body_replay)_fixture": _RETRIES,
+    r"::test_failure_and_retry_metadata\[.*-status\]$": _RETRIES,
+    r"::test_a?sync_x509_\w*honors_\w*(delay|without_blocking)$": _RETRIES,
+    r"::test_sync_x509_retries_transient_exchange_and_honors_retry_after\[(429|503)\]": _RETRIES,
+    r"::test_x509_(connection|exchange)_retries_are_bounded": _RETRIES,
+    r"::test_sync_x509_retries_transient_exchange_and_honors_retry_after\[": _UNKNOWN_PATH,
+    r"::test_a?sync_x509_honors_explicit_server_retry_requests\[": _UNKNOWN_PATH,
+    r"^tests\.lib\.test_runner_idempotency::test_runner_rotates_keys_between_turns_not_retries\[decisions": _UNKNOWN_PATH,
+    r"^tests\.lib\.test_runner_server_tools::test_(lost_mcp_response_cannot_resume|nonledger_mcp_requests)": _NO_RETRIES,
+    r"^tests\.lib\.test_runner_typed_tools::test_failed_request_has_one_content_free_diagnostic\[": _NO_RETRIES,
+    r"^tests\.lib\.test_responses_tool_runner::test_ledger_admission_failure_prevents_http_and_retry_": _NO_RETRIES,
+    r"::test_binary_content_retry_re(uses_known_repeatable_iterable|winds_seekable_stream)": _UNKNOWN_PATH,
+    r"::test_a?sync_x509_uses_unexpired_token_\w*_transient_status\[4": _UNKNOWN_PATH,
+    r"::test_a?sync_x509_(uses_unexpired_token|shares_failed_proactive_refresh)": _OUTAGE,
+    r"::test_binary_content_retry_does_not_reuse_one_shot": _RAISED,
+    r"::test_application_exceptions_are_not_retried\[error1": _RAISED,
+    r"::test_failure_and_retry_metadata\[.*-(connection|timeout)\]$": _RAISED,
+    r"^tests\.test_httpx2::test_\w*(failure_families|preserve_httpx2_family)\[": _RAISED,
+    r"^tests\.test_stream_mode::test_events_preserve_failures\[": _RAISED,
+    r"^tests\.test_tls_hostname::test_a?sync_tls_verifies_configured_hostname\[": _RAISED,
+    r"::test_ambiguous_post_delivery_preserves_idempotency\[": _RAISED,
+    r"^tests\.lib\.streaming\.agents\.test_streams::test_input_failure_closes_stream\[": _EARLY,
+    r"^tests\.lib\.test_bedrock::test_allows_sse_and_response_wrappers$": _INCOMPLETE,
+}
+
+_OPENAI = {
+    "observe": {},
+    "keep-observe": _KEPT,
+    "enforce": _ENFORCED,
+    "keep-enforce": _KEPT | _ENFORCED | _KEPT_ENFORCED,
+}
 
 _READ_AHEAD = {
     r"^tests\.lib\.tools\.test_runner_eager_tools::test_(does_not_wait_for_the_reply_to_end|runs_no_call_once)": _AHEAD,
@@ -69,10 +121,6 @@ _KEPT_OF_ANTHROPIC = _READ_AHEAD | {
     r"^tests\.lib\.test_platform_resources::test_beta_messages_raw_response\[": _IDENTITY,
 }
 
-_INCOMPLETE = (
-    "the mock's stream ends before its last event, or fails before its first one; the gate retries the latter, and "
-    "reports both as errors"
-)
 _ENFORCED_OF_ANTHROPIC = {
     r"::test_(retries_taken|omit_retry_count_header|overwrite_retry_count_header)\[": _RETRIES,
     r"::test_(every_attempt_has_the_qualifiers|retrying_timeout_errors_doesnt_leak)$": _RETRIES,
@@ -86,9 +134,7 @@ _ENFORCED_OF_ANTHROPIC = {
     r"^tests\.lib\.threads\.\w+\.\w+::test_unrelated_errors_raise_and_the_same_call_again_sends_the_turn_once\[": _RETRIES,
     r"^tests\.lib\.threads\.\w+\.\w+::test_a_(stream_that_ends|stream_whose_events|turn_that_no_reply)": _INCOMPLETE,
     r"^tests\.lib\.threads\.\w+\.\w+::test_runner_compacts_a_thread_that_ends_in_a_partial_reply_": _INCOMPLETE,
-    r"^tests\.test_prepare\.TestClient::test_generator_body_survives_retries\[": (
-        "the gate repeats a POST after a 500 only if its path is one of a known API, and `/foo` is none"
-    ),
+    r"^tests\.test_prepare\.TestClient::test_generator_body_survives_retries\[": _UNKNOWN_PATH,
     r"^tests\.test_open_telemetry\.TestHttpAttributes::test_a_\w*(retried|retries)": _RETRIES,
     r"^tests\.test_open_telemetry\.\w+::test_(time_to_first_chunk_counts|false_sends_no_trace|the_call_raises_the_error)": _RETRIES,
     r"^tests\.test_open_telemetry\.TestCallSpans::test_(connection_error|timeout)$": _RAISED,
@@ -96,11 +142,17 @@ _ENFORCED_OF_ANTHROPIC = {
     r"^tests\.test_open_telemetry\.\w+::test_(async_)?(raw_response_whose_events|partial_output)": _INCOMPLETE,
 }
 
+_KEPT_ENFORCED_OF_ANTHROPIC = {
+    r"^tests\.lib\.test_client_copy::test_streams_without_a_stream_class\[": _INCOMPLETE,
+    r"^tests\.lib\.tools\.test_runners::test_failed_compaction_request_is_not_retried": _NO_RETRIES,
+    r"^tests\.test_client\.\w+::test_aiohttp_refused_connection_is_not_a_timeout$": _RAISED,
+}
+
 _ANTHROPIC: dict[str, dict[str, str]] = {
     "observe": _BRIDGED,
     "keep-observe": _KEPT_OF_ANTHROPIC,
     "enforce": _BRIDGED | _ENFORCED_OF_ANTHROPIC,
-    "keep-enforce": _KEPT_OF_ANTHROPIC | _ENFORCED_OF_ANTHROPIC,
+    "keep-enforce": _KEPT_OF_ANTHROPIC | _ENFORCED_OF_ANTHROPIC | _KEPT_ENFORCED_OF_ANTHROPIC,
 }
 
 REASONS = {"openai": _OPENAI, "anthropic": _ANTHROPIC}
