@@ -50,6 +50,7 @@ _ANTHROPIC_KEPT = {
     r"^tests/api-resources/(Beta)?MessageStream\.test\.ts::.* (parses tool input lazily|still emits per-delta)": _MOCKS,
     r"^tests/middleware\.test\.ts::.* timeout applies to the underlying fetch": _REALM,
     r"^tests/middleware\.test\.ts::.* timeout does not cover backend middleware": _TURNS,
+    r"^tests/index\.test\.ts::retries retry on timeout$": _TURNS,
 }
 _ANTHROPIC_RETRIED = {
     r"MessageStream\.test\.ts::.* (handles network errors|does not throw unhandled rejection)": _RAISED,
