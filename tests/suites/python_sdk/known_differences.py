@@ -62,10 +62,6 @@ _KEPT = {
         "it asks where the file stands when the transport is called: a body of moderate length has been read into memory by "
         "then. What is sent is the same"
     ),
-    r"::test_sync_x509_rewinds_seekable_request_stream_to_its_original_position$": (
-        "httpx declares the length of the whole file, and the body begins in its middle; the gate reports that, as httpx's "
-        "own transport does, and the mock does not"
-    ),
 }
 
 # Tests whose clients were given a transport: in the run `enforce`, these have no gate.
