@@ -34,6 +34,8 @@ impl<J> LimitState<J> {
     /// stream: `None` uses the objective of the first token, `Some(None)` sets no objective.
     pub(super) fn new(config: &TargetConfig, latency: Option<Option<Duration>>, judge: J) -> Arc<Self> {
         let mut settings = SchedulerSettings::from(config);
+        // The documented bounds of the wait are the wait budget and the deadline only.
+        settings.wait_objectives = [None; 3];
         if let Some(adaptive) = &mut settings.adaptive {
             adaptive.latency = latency.unwrap_or(adaptive.objective);
         }
