@@ -31,6 +31,10 @@ const PREFILL_TOKENS: f64 = 32.0;
 /// it is compared with other calls.
 const REFERENCE_OUTPUT: f64 = 128.0;
 
+/// Maximum number of calls in flight at which the first calls of a class count as uncongested, also
+/// if the configured initial slots are more.
+const MAX_YOUNG_CALLS: usize = 8;
+
 /// Settings of an adaptive limit.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LimitSettings {
@@ -302,7 +306,7 @@ impl Limit {
         let latencies = &mut self.classes[class];
         let met_no_congestion = self.load.is_uncongested(sample.sent);
         // What grew beyond the initial slots may itself congest the upstream.
-        let below_start = sample.sent.in_flight <= self.settings.adaptive.start;
+        let below_start = sample.sent.in_flight <= self.settings.adaptive.start.min(MAX_YOUNG_CALLS);
         let is_uncongested = met_no_congestion || below_start && latencies.lacks_baseline();
         let shows_late_share = met_no_congestion || below_start && latencies.lacks_late_share();
         let normalized_latency = latencies.normalized_latency(took);
