@@ -106,7 +106,7 @@ fn one_by_one() -> (tidegate::Transport, Arc<Seen>) {
 #[tokio::test(start_paused = true)]
 async fn late_first_tokens_cut_the_limit_and_cancel_no_call() {
     let (transport, _) = one_by_one();
-    let gate = gate(transport, |t| t.ttft(2 * SECOND).limit(adaptive(24)));
+    let gate = gate(transport, |t| t.ttft(2 * SECOND).wait(300 * SECOND).limit(adaptive(24)));
     // The latency without load is learned first.
     load(&gate, 2, 5 * SECOND).await;
     load(&gate, 24, 60 * SECOND).await;
@@ -125,7 +125,7 @@ async fn demand_after_a_cut_reports_saturation() {
     let (transport, _) = upstream(|n, _, exchange| async move {
         Ok(answer(exchange, if n < 20 { 100 * MS } else { 5 * SECOND }, 2 * SECOND))
     });
-    let gate = gate(transport, |t| t.ttft(2 * SECOND).limit(adaptive(16)));
+    let gate = gate(transport, |t| t.ttft(2 * SECOND).wait(300 * SECOND).limit(adaptive(16)));
     load(&gate, 1, 60 * SECOND).await;
     let calls: Vec<_> = (0..100).map(|_| start(&gate, true)).collect();
     sleep(30 * SECOND).await;
@@ -364,7 +364,7 @@ async fn observe_mode_adapts_and_counts_its_decisions() {
 #[tokio::test(start_paused = true)]
 async fn acquired_slots_are_no_samples() {
     let (transport, _) = upstream(|_, _, exchange| async move { Ok(json(exchange, ANSWER)) });
-    let gate = gate(transport, |t| t.ttft(2 * SECOND).limit(adaptive(4)));
+    let gate = gate(transport, |t| t.ttft(2 * SECOND).wait(600 * SECOND).limit(adaptive(4)));
     let slots =
         join_all((0..4).map(|_| async { gate.acquire_slot("llm", &Context::default()).await.unwrap() }))
             .await;
