@@ -276,8 +276,10 @@ export interface TargetSettings extends RateConfig {
   backlog?: number;
   /**
    * The maximum time of a call in the queue, over all its attempts (the wait budget). Times in
-   * which the target is closed do not count. At most `deadline`. Range: 1ms to 30d. Default: none
-   * but the deadline.
+   * which the target is closed do not count. At most `deadline`. Without it, a call with an
+   * objective (`ttft`) waits only as long as it can still meet the objective. Calls of the lane
+   * `batch` do so only if the lane has a `ttft` of its own. Range: 1ms to 30d. Default: what `ttft`
+   * leaves, otherwise the deadline.
    */
   wait?: Duration | Off;
   /**
@@ -332,8 +334,8 @@ export interface TargetSettings extends RateConfig {
   /**
    * When a call is rejected at once because of its predicted wait. `"deadline"`: Rejects calls
    * whose slot is predicted after their deadline or the end of their wait budget. `"objective"`: As
-   * `deadline`. Also rejects calls whose slot is predicted after the TTFT objective of their lane.
-   * `"off"`: Rejects no call because of a prediction. Default: deadline.
+   * `deadline`. Also rejects calls whose slot is predicted too late for the TTFT objective of their
+   * lane. `"off"`: Rejects no call because of a prediction. Default: deadline.
    */
   predict?: "deadline" | "objective" | "off";
   /**
