@@ -3,8 +3,9 @@ import OpenAI from "openai";
 import { Gate } from "tidegate";
 
 // Half of the objective is for the queue and half for the model. The simulated model is
-// twenty times as fast as a real one, for which the objective would be 2 s.
-const gate = new Gate({ defaults: { ttft: "100ms" } });
+// twenty times as fast as a real one, for which the objective would be 2 s. Without `wait`, calls
+// that can no longer meet the objective are rejected.
+const gate = new Gate({ defaults: { ttft: "100ms", wait: "60s" } });
 const client = gate.wrap(new OpenAI());
 
 /** Makes one call, and reads its stream to the end. */

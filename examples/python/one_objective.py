@@ -8,8 +8,9 @@ from openai import AsyncOpenAI
 import tidegate
 
 # Half of the objective is for the queue and half for the model. The simulated model is twenty times
-# as fast as a real one, for which the objective would be 2 s.
-gate = tidegate.Gate(defaults={"ttft": "100ms"})
+# as fast as a real one, for which the objective would be 2 s. Without `wait`, calls that can no
+# longer meet the objective are rejected.
+gate = tidegate.Gate(defaults={"ttft": "100ms", "wait": "60s"})
 client = gate.wrap(AsyncOpenAI())
 
 
