@@ -40,11 +40,16 @@ const MAX_NORMALIZED_LATENCY: f64 = 2.0;
 pub(super) struct UsualLatency {
     /// Share of late calls, from 0 to 1.
     pub(super) late_share: f64,
-    /// Mean normalized latency, if calls faster than the baseline count as 0. It is calculated from
-    /// the usual deviation from the baseline.
-    pub(super) normalized_latency: f64,
-    /// Usual mean absolute deviation of the normalized latency.
+    /// Mean absolute deviation of the normalized latency.
     pub(super) deviation: f64,
+}
+
+impl UsualLatency {
+    /// Returns the mean normalized latency, if calls faster than the baseline count as 0: only half
+    /// of the deviation is above the baseline.
+    fn mean(self) -> f64 {
+        0.5 * self.deviation
+    }
 }
 
 /// Evidence for cutting or raising the limit, from the calls sent since the limit last changed.
@@ -85,7 +90,7 @@ impl Evidence {
         let breach = tolerated + BREACH_MARGIN;
         let ratio = if latency > 1.0 { breach / tolerated } else { (1.0 - breach) / (1.0 - tolerated) };
         self.log_likelihood = (self.log_likelihood + ratio.ln()).max(0.0);
-        let excess = latency.clamp(0.0, MAX_NORMALIZED_LATENCY) - usual.normalized_latency;
+        let excess = latency.clamp(0.0, MAX_NORMALIZED_LATENCY) - usual.mean();
         if self.judged == 0 {
             self.mean = excess;
         }
@@ -125,7 +130,7 @@ mod tests {
         (1..=most).find(|n| {
             evidence.observe(
                 if n % of == 0 { 1.5 } else { 0.1 },
-                UsualLatency { late_share: usual, normalized_latency: 0.0, deviation: 0.0 },
+                UsualLatency { late_share: usual, deviation: 0.0 },
             )
         })
     }

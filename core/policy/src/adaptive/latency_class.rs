@@ -27,7 +27,7 @@ pub(super) const CLASSES: usize = PROMPT_CLASSES + OUTPUT_CLASSES;
 /// late.
 const MIN_SAMPLES: u32 = 8;
 /// Number of first calls of a class that count as uncongested if at most the initial number of slots
-/// was in use when they were sent. The first answers are few and come from the fastest calls, so
+/// was in use when they were sent, and at most eight. The first answers are few and come from the fastest calls, so
 /// what is learned from them alone would be too low. With an objective, the baseline needs only the
 /// first [`MIN_SAMPLES`].
 const WARMUP_SAMPLES: u32 = 48;
@@ -167,13 +167,13 @@ impl LatencyClass {
         self.threshold().map(|threshold| (took - baseline) / (threshold - baseline).max(1e-6))
     }
 
-    /// Returns the share of late calls and the mean normalized latency that the class has on an
-    /// uncongested upstream.
+    /// Returns the share of late calls and the deviation of the normalized latency that the class
+    /// has on an uncongested upstream.
     pub(super) fn usual(&self) -> UsualLatency {
         let baseline = self.baseline();
         let normalize = |threshold: f64| self.deviation / (threshold - baseline).max(1e-6);
         let deviation = self.threshold().map_or(0.0, normalize);
-        UsualLatency { late_share: self.usual_late_share, normalized_latency: 0.5 * deviation, deviation }
+        UsualLatency { late_share: self.usual_late_share, deviation }
     }
 
     /// Updates whether the class is slow, and returns `true` only if it was not slow before and is
