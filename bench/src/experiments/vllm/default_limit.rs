@@ -1,11 +1,9 @@
 //! `vllm-default`: a gate without any setting, in a closed loop, beside the best cap.
 
-use std::time::Duration;
-
 use super::Options;
 use super::contender::Contender;
 use super::engines::Profile;
-use super::load::{Lengths, Load, Plan};
+use super::load::{Lengths, Plan};
 use super::runner::Runner;
 use crate::Fallible;
 use crate::report::{Op, Report};
@@ -33,13 +31,7 @@ pub(crate) fn measure(options: &Options) -> Fallible<Report> {
         if !options.includes(&scenario) {
             continue;
         }
-        let plan = Plan {
-            load: Load::Closed(callers),
-            lengths: LENGTHS,
-            lasts: options.lasts(),
-            tail: Duration::ZERO,
-            seed: SEED,
-        };
+        let plan = Plan::closed(callers, LENGTHS, options.lasts(), SEED);
         let ours = runner.play(&scenario, Contender::DEFAULT, &plan)?;
         for (what, value) in ours.figures() {
             report.figure(format!("{scenario}: {what}"), value);

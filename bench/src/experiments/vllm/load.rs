@@ -67,6 +67,13 @@ pub(super) struct Plan {
     pub(super) seed: u64,
 }
 
+impl Plan {
+    /// Returns a plan in which each of the `callers` makes its next call when its last one ends.
+    pub(super) fn closed(callers: usize, lengths: Lengths, lasts: Duration, seed: u64) -> Self {
+        Self { load: Load::Closed(callers), lengths, lasts, tail: Duration::ZERO, seed }
+    }
+}
+
 /// The result of one call.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Call {

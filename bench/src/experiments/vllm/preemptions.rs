@@ -1,11 +1,9 @@
 //! `vllm-kv`: a gate without any setting, in front of a server whose KV cache is small.
 
-use std::time::Duration;
-
 use super::Options;
 use super::contender::Contender;
 use super::engines::Profile;
-use super::load::{Lengths, Load, Plan};
+use super::load::{Lengths, Plan};
 use super::runner::Runner;
 use crate::Fallible;
 use crate::report::{Op, Report};
@@ -27,13 +25,7 @@ pub(crate) fn measure(options: &Options) -> Fallible<Report> {
     let mut runner = Runner::new(options, Profile::Kv, 0)?;
     let mut report = options.report("vllm-kv", SEED);
     let scenario = format!("{CALLERS} callers");
-    let plan = Plan {
-        load: Load::Closed(CALLERS),
-        lengths: LENGTHS,
-        lasts: options.lasts(),
-        tail: Duration::ZERO,
-        seed: SEED,
-    };
+    let plan = Plan::closed(CALLERS, LENGTHS, options.lasts(), SEED);
     let ours = runner.play(&scenario, Contender::DEFAULT, &plan)?;
     for (what, value) in ours.figures() {
         report.figure(format!("{scenario}: {what}"), value);
