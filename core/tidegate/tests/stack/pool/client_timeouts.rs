@@ -80,8 +80,9 @@ async fn client_timeout_limits_the_pauses_while_all_replicas_are_full() {
         Ok(response) => assert_eq!(response.status(), 503),
         Err(error) => assert_eq!(error.reason(), Some(Reason::ClientTimeout), "{error}"),
     }
+    // Tokio rounds the end of each pause up to a millisecond.
     let took = start.elapsed();
-    assert!((4 * SECOND..=5 * SECOND).contains(&took), "{took:?}");
+    assert!((4 * SECOND..=5 * SECOND + SECOND / 20).contains(&took), "{took:?}");
     assert_all_idle(&gate, &log);
 }
 
@@ -125,7 +126,7 @@ async fn wait_for_a_busy_pool_is_limited_by_the_pool_timeout_and_not_by_the_read
     drop(log);
 }
 
-/// As with the SDK's own retries, whose delays do not count.
+/// The delays of the SDK's own retries do not count towards its timeout either.
 #[tokio::test(start_paused = true)]
 async fn client_timeout_does_not_run_while_a_provider_asks_callers_to_wait() {
     let (transport, _) = upstream(|n, _, exchange| async move {
