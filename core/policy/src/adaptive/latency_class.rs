@@ -133,6 +133,11 @@ impl LatencyClass {
         self.samples < WARMUP_SAMPLES
     }
 
+    /// Returns `true` if an objective is configured for the class.
+    pub(super) fn has_objective(&self) -> bool {
+        self.objective.is_some()
+    }
+
     /// Returns the latency in seconds beyond which a call is late, or `None` if the class has
     /// neither an objective nor a baseline yet.
     pub(super) fn threshold(&self) -> Option<f64> {

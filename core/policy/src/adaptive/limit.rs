@@ -12,7 +12,8 @@ use super::latency_class::{CLASSES, LatencyClass, class_of, is_streaming};
 use super::load_tracker::{FEW_CALLS, LoadTracker};
 use super::{CallKind, Decision, DecisionCause, Ended, LimitView, Sample, call_sample::Sent};
 use super::{
-    first_token_limit::FirstTokenLimit, growth::Growth, percentile::Percentile, slot_limit::SlotLimit,
+    engine_queue::EngineQueue, first_token_limit::FirstTokenLimit, growth::Growth, percentile::Percentile,
+    slot_limit::SlotLimit,
 };
 
 /// Normalized latency that is assumed for an overdue call, whose latency is not known yet. Calls
@@ -65,6 +66,8 @@ pub struct Limit {
     growth: Growth,
     /// Evidence from the calls sent since the last raise. Used during trials only.
     trial_evidence: Evidence,
+    /// The queue of the engine behind the upstream, as far as the engine reports it.
+    engine_queue: EngineQueue,
     load: LoadTracker,
     classes: [LatencyClass; CLASSES],
     /// Evidence from the times to first token of the streaming calls sent since the last cut.
@@ -117,6 +120,7 @@ impl Limit {
             first_token_limit,
             growth: Growth::SlowStart,
             trial_evidence: Evidence::new(now),
+            engine_queue: EngineQueue::default(),
             load: LoadTracker::default(),
             classes: std::array::from_fn(|class| LatencyClass::new(objective(class))),
             first_tokens: Evidence::new(now),
@@ -356,6 +360,10 @@ impl Limit {
         let is_late = normalized_latency > 1.0;
         let share = self.late_share.unwrap_or(0.0);
         self.late_share = Some(share + LATE_SHARE_WEIGHT * (f64::from(is_late) - share));
+        if !self.classes[class].has_objective() && self.engine_queue.is_known(now) {
+            let since_raise = self.trial_evidence.applies_to(sent.at);
+            return self.on_in_time(now, sent.at, is_streaming(class), since_raise);
+        }
         let streams = is_streaming(class);
         let usual = self.classes[class].usual();
         let evidence = if streams { &mut self.first_tokens } else { &mut self.answers };
@@ -402,6 +410,7 @@ impl Limit {
         };
         let was_full = self.load.were_slots_full_since(sent_at);
         let by = self.growth.on_in_time(self.slots.value, was_full, since_raise);
+        let by = by.min(self.engine_queue.room(now));
         if by > 0.0 {
             self.trial_evidence = Evidence::new(now);
             self.slots.raise(now, by, cause, self.first_token_limit());

@@ -93,6 +93,7 @@
 
 mod awaiting_calls;
 mod call_sample;
+mod engine_queue;
 mod evidence;
 mod first_token_limit;
 mod growth;
@@ -108,5 +109,6 @@ mod view;
 pub(crate) use latency_class::{PROMPT_CLASSES, prompt_class};
 
 pub use call_sample::{CallKind, Ended, Sample};
+pub use engine_queue::EngineLoad;
 pub use limit::{Limit, LimitSettings};
 pub use view::{AdaptiveView, Decision, DecisionCause, LimitView};

@@ -113,7 +113,7 @@ mod tests {
                 (2, 2, 2, DecisionCause::Late)
             ]
         );
-        assert_eq!(slots.counts, [3, 0, 2, 0, 0, 0, 0], "half a slot is not counted");
+        assert_eq!(slots.counts, [3, 0, 2, 0, 0, 0, 0, 0], "half a slot is not counted");
     }
 
     #[test]

@@ -19,6 +19,8 @@ labelled! {
         /// The mean time between tokens exceeded its objective,
         /// [`LimitSettings::tpot`](super::LimitSettings::tpot).
         Slow = "slow",
+        /// The engine reported that calls wait in its queue.
+        Queued = "queued",
         /// The upstream rejected calls with a 429 for too many concurrent calls.
         Refused = "refused",
         /// The upstream rejected calls for lack of capacity (503 or 529).

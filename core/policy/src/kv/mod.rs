@@ -77,6 +77,8 @@ const CAUTION: f64 = 1.25;
 /// block.
 const MAX_UNSURVEYED: u64 = 8;
 
+/// Weight of a new report in the moving average of the tokens that predictions leave out.
+const CALIBRATION_WEIGHT: f64 = 0.5;
 /// Tolerance for rounding errors of sums, in tokens.
 const ROUNDING: f64 = 1e-6;
 
@@ -94,6 +96,10 @@ pub struct KvReservation(usize);
 pub struct Kv {
     capacity: u64,
     usable: u64,
+    /// Tokens that the engine holds in addition to those of the calls in flight: those of other
+    /// clients, and errors of the estimates. Negative if the engine holds fewer, because calls share
+    /// prefixes. See [`Kv::calibrate`].
+    unaccounted: f64,
     calls: Slab<Call>,
     /// The prefixes of the prompts of all calls in flight, by hash.
     prefixes: HashMap<u64, HeldPrefix>,
@@ -188,7 +194,7 @@ impl Kv {
             self.survey();
         }
         // Each call in flight, and the new one, produces at least one more token.
-        let (usable, horizon) = (self.usable as f64, &self.horizon);
+        let (usable, horizon) = (self.usable as f64 - self.unaccounted, &self.horizon);
         let free = || usable - horizon.next_step(CAUTION) - BLOCK / 2.0 - 1.0;
         *self.max_available.get_or_insert_with(|| saturate((free() + ROUNDING).max(0.0) as u64))
     }
@@ -207,7 +213,8 @@ impl Kv {
             return if demand.input <= self.capacity { self.usable as f64 } else { f64::NEG_INFINITY };
         }
         let admission = self.preview(demand, forecast.clone(), prefix.clone(), Progress::default());
-        self.usable as f64 - self.horizon.peak_with(&admission.horizon, CAUTION) + ROUNDING
+        let usable = self.usable as f64 - self.unaccounted;
+        usable - self.horizon.peak_with(&admission.horizon, CAUTION) + ROUNDING
     }
 
     /// Returns an upper bound on the prompt tokens of one more call: [`Kv::available`], or the
@@ -223,6 +230,18 @@ impl Kv {
         self.capacity = capacity;
         self.usable = (capacity as f64 * (1.0 - headroom)) as u64;
         self.survey();
+    }
+
+    /// Corrects the predictions by what the engine reports: it holds `held` tokens for the calls of
+    /// all clients. `is_short` is `true` if calls wait in the engine: then it may hold less than its
+    /// calls need, and the report corrects the predictions only upwards.
+    pub fn calibrate(&mut self, held: u64, is_short: bool) {
+        let error = held as f64 - self.view().held as f64;
+        let more = CALIBRATION_WEIGHT * (error - self.unaccounted);
+        if more > 0.0 || !is_short {
+            self.unaccounted += more;
+            self.max_available = None;
+        }
     }
 
     /// Returns the number of tokens that the engine can hold, which is also the maximum for one

@@ -20,6 +20,7 @@ use super::{
 use crate::budget::{AvailableBudget, Charge, Need, RateBudgets};
 use crate::{Lane, adaptive::Ended, kv::Kv, placement::ReplicaSet};
 use tidegate_config::TenantConfig;
+use tidegate_protocol::vllm::EngineMetrics;
 use tidegate_tokens::Demand;
 
 /// The slots, rate budgets and memory of a target, and the number of calls that use them. See [the
@@ -223,6 +224,15 @@ impl Capacity {
         let have_changed = self.upstream.release(now, id, slot);
         self.refresh_and_record(now);
         have_changed
+    }
+
+    /// Applies the metrics of the engine of a single server. Returns `true` if they limit the calls'
+    /// memory for the first time, so that calls can differ in what they need.
+    pub(super) fn on_engine_metrics(&mut self, now: Instant, metrics: &EngineMetrics) -> bool {
+        self.upstream.on_engine_metrics(now, metrics);
+        let is_newly_sized = !self.is_sized && self.upstream.is_sized();
+        self.is_sized |= is_newly_sized;
+        is_newly_sized
     }
 
     /// Runs `operation` on the pool, updates `limits`, and returns the result of `operation`.

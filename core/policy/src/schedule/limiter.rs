@@ -9,7 +9,10 @@
 use std::time::{Duration, Instant};
 
 use super::{Rule, Ticket};
-use crate::adaptive::{AdaptiveView, CallKind, Decision, Ended, Limit, LimitSettings, LimitView, Sample};
+use crate::adaptive::{
+    AdaptiveView, CallKind, Decision, Ended, EngineLoad, Limit, LimitSettings, LimitView, Sample,
+};
+use tidegate_protocol::vllm::EngineMetrics;
 
 /// The maximum number of limit changes that are kept for the driver. Later ones are dropped.
 const MAX_CHANGES: usize = 64;
@@ -112,6 +115,12 @@ impl Limiter {
     pub(super) fn on_end(&mut self, now: Instant, mut tracked: Tracked, how: Ended) {
         self.stop_awaiting(&mut tracked);
         self.update(|limit| limit.on_ended(now, tracked.sample, how));
+    }
+
+    /// Reports to the adaptive limit what the engine reports about its calls.
+    pub(super) fn on_engine_metrics(&mut self, now: Instant, metrics: &EngineMetrics) {
+        let load = EngineLoad { running: metrics.running, waiting: metrics.waiting };
+        self.update(|limit| limit.on_engine_load(now, load));
     }
 
     /// Stops counting the call among those that await their first token, if it is counted.

@@ -4,11 +4,12 @@ use std::time::Instant;
 
 use super::{
     Admitted, Assignment, Available, Candidate, Failed, GrantId, LimitChange, Limiter, Limits, MemoryUse,
-    Rule, SchedulerSettings, Span, Ticket, Upstream, UpstreamSlot,
+    Rule, Scheduler, SchedulerSettings, Span, Ticket, Upstream, UpstreamSlot,
 };
 use crate::cooldown::{Cooldown, Hold};
 use crate::kv::{Kv, KvView, Prefix};
 use crate::{adaptive::AdaptiveView, budget::AvailableBudget};
+use tidegate_protocol::vllm::EngineMetrics;
 use tidegate_tokens::Demand;
 
 /// A single server as the upstream. See [the module](self).
@@ -17,6 +18,9 @@ pub(super) struct SingleUpstream {
     limiter: Limiter,
     /// The KV-cache memory of the engine, or `None` if its size is not known.
     memory: Option<Kv>,
+    /// The share of the memory to keep free (0 to 1) if the engine reports its size. `None` if the
+    /// size is configured, so that reports are ignored.
+    reported_headroom: Option<f64>,
     cooldown: Cooldown,
     /// The latest span of time in which the server was closed (cooling down or being probed), as of
     /// the last event.
@@ -27,6 +31,7 @@ impl SingleUpstream {
     pub(super) fn new(settings: &SchedulerSettings, memory: Option<Kv>, now: Instant) -> Self {
         Self {
             limiter: Limiter::new(settings.limit, settings.adaptive.as_ref(), now),
+            reported_headroom: memory.is_none().then_some(settings.kv_headroom),
             memory,
             cooldown: Cooldown::default(),
             closed: Span::default(),
@@ -66,6 +71,18 @@ impl Upstream for SingleUpstream {
 
     fn memory(&self) -> Option<KvView> {
         self.memory.as_ref().map(Kv::view)
+    }
+
+    fn on_engine_metrics(&mut self, now: Instant, metrics: &EngineMetrics) {
+        self.limiter.on_engine_metrics(now, metrics);
+        let (Some(headroom), Some(tokens)) = (self.reported_headroom, metrics.kv_tokens) else { return };
+        let memory = self.memory.get_or_insert_with(|| Kv::new(tokens, headroom));
+        if memory.capacity() != tokens {
+            memory.resize(tokens, headroom);
+        }
+        if let Some(usage) = metrics.kv_usage {
+            memory.calibrate((usage * tokens as f64) as u64, metrics.waiting >= 1.0);
+        }
     }
 
     fn limiter_of(&mut self, _: Option<&Assignment>) -> Option<&mut Limiter> {
@@ -153,5 +170,24 @@ impl Upstream for SingleUpstream {
             memory.release(taken.place);
         }
         false
+    }
+}
+
+impl<W> Scheduler<W> {
+    /// Applies the metrics that the engine of a single server reports. They bound the adaptive limit
+    /// and, unless its size is configured, the KV-cache memory. Call [`Scheduler::next`] afterwards.
+    ///
+    /// Does nothing if the target is a pool: see [`Scheduler::observe`].
+    pub fn on_engine_metrics(&mut self, now: Instant, metrics: &EngineMetrics) {
+        let Self { queue, capacity, .. } = self;
+        if capacity.on_engine_metrics(now, metrics) {
+            // The memory was not known when these calls arrived.
+            queue.update_requirements(|ticket, needs| {
+                *needs = capacity.needs(ticket);
+                true
+            });
+        }
+        capacity.refresh_and_record(now);
+        self.watch_gap(now);
     }
 }

@@ -18,6 +18,7 @@ use crate::adaptive::{AdaptiveView, Decision};
 use crate::cooldown::{Attempt, Cooldown, CooldownState, Failure, Hold};
 use crate::kv::{Kv, KvReservation, KvView, Prefix, Progress};
 use crate::{budget::AvailableBudget, placement::ReplicaSet};
+use tidegate_protocol::vllm::EngineMetrics;
 use tidegate_tokens::Demand;
 
 /// A change of an adaptive limit. If the upstream is a pool, the first part is the URL of the
@@ -118,6 +119,10 @@ pub(super) trait Upstream: fmt::Debug + Send {
     /// Returns the limiter that counts the attempt with this assignment. Returns `None` if the
     /// replica of the attempt has left the pool. For a single server, the assignment is ignored.
     fn limiter_of(&mut self, assignment: Option<&Assignment>) -> Option<&mut Limiter>;
+
+    /// Applies the metrics of the engine of a single server. Does nothing for a pool, whose
+    /// replicas are observed with [`Scheduler::observe`](super::Scheduler::observe).
+    fn on_engine_metrics(&mut self, _: Instant, _: &EngineMetrics) {}
 
     // What calls require, and what is available.
 

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use super::super::percentile::PercentileVerdict;
+use super::super::{EngineLoad, percentile::PercentileVerdict};
 use super::{DecisionCause, Decrease, Evidence, FEW_CALLS, Growth, Limit, Sample, is_streaming};
 
 /// Share of the time between baseline and threshold of a latency class that calls may spend in the
@@ -24,6 +24,21 @@ const MAX_RATE_WINDOW: Duration = Duration::from_secs(60);
 const REFUSED_SHARE: f64 = 0.8;
 
 impl Limit {
+    /// Applies a report of the engine behind the upstream, and cuts the slots if too many calls wait
+    /// in the engine's queue. Without an objective, this queue alone decides while it is reported:
+    /// latencies also vary for other reasons. Has no effect with the percentile detector.
+    pub fn on_engine_load(&mut self, now: Instant, engine: EngineLoad) {
+        if self.percentile.is_some() {
+            return;
+        }
+        self.update_full(now);
+        let to = self.engine_queue.observe(now, self.load.in_flight, engine);
+        if let Some(to) = to.filter(|to| *to < self.slots.value) {
+            self.on_limit_found();
+            self.cut(now, to, DecisionCause::Queued);
+        }
+    }
+
     /// Cuts the slots, and the first-token limit if it is learned, because calls of a latency class
     /// were late. During a trial, only takes back the raise of the trial.
     pub(super) fn on_late(&mut self, now: Instant, class: usize) {

@@ -53,6 +53,7 @@ impl Pool {
             Observation::Metrics(metrics) => {
                 metrics.kv_tokens.into_iter().for_each(|tokens| replica.set_memory(tokens, headroom, false));
                 replica.shares_prefixes = metrics.shares_prefixes;
+                replica.limiter.on_engine_metrics(now, metrics);
                 false
             }
             Observation::Models(models) => replica.models.replace(models.clone()).as_ref() != Some(models),

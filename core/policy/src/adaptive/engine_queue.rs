@@ -1,0 +1,122 @@
+//! The queue of the engine behind an upstream, from the running and waiting calls that the engine
+//! reports.
+//!
+//! # Algorithm
+//!
+//! A call that arrives between two steps of an engine waits for the next one, so a report may count
+//! waiting calls although the batch has room. As in CoDel, the minimum over several reports is the
+//! *standing queue*. While there is one, the engine's batch is full, and the number of running calls
+//! is its size. More slots would only move calls from the local queue, which is ordered by priority
+//! and tenant, to the engine's, which is not.
+//!
+//! The clients of one engine see the same queue, and each cuts its own calls by the same factor, so
+//! that together they fit.
+//!
+//! Reports that count fewer calls than this client has in flight are ignored: they come from one of
+//! several engines behind the same address.
+//!
+//! # Source
+//!
+//! K. Nichols, V. Jacobson, *Controlling queue delay* (2012), for the minimum over an interval.
+
+use std::collections::VecDeque;
+use std::time::{Duration, Instant};
+
+use crate::push_bounded;
+
+/// Number of consecutive reports with waiting calls that show a standing queue.
+const REPORTS: usize = 3;
+/// Age beyond which a report is not used.
+const STALE_AFTER: Duration = Duration::from_secs(5);
+/// Time for which the size of the batch limits growth after a standing queue was last seen. The
+/// size can grow, for example when memory becomes free.
+const BATCH_KNOWN_FOR: Duration = Duration::from_secs(30);
+/// Length of the standing queue that is permitted, as a share of the batch. With a few waiting calls
+/// the batch stays full in the time from the end of a call until the next one arrives.
+const QUEUE_SHARE: f64 = 1.0 / 16.0;
+/// Minimum share of this client's calls in flight that an engine must report to be the only one.
+const MIN_REPORTED_SHARE: f64 = 0.75;
+/// Number of calls by which a report may fall short in any case, because they are on their way.
+const UNDERWAY: f64 = 2.0;
+
+/// What an engine reports about the calls of all of its clients.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct EngineLoad {
+    /// Number of calls in the engine's batch.
+    pub running: f64,
+    /// Number of calls in the engine's queue.
+    pub waiting: f64,
+}
+
+impl EngineLoad {
+    fn calls(self) -> f64 {
+        self.running + self.waiting
+    }
+}
+
+/// The latest reports of the engine, and the size of its batch if that is known.
+#[derive(Debug, Default)]
+pub(super) struct EngineQueue {
+    /// The last reports with the time of their arrival, at most [`REPORTS`], the newest last.
+    reports: VecDeque<(Instant, EngineLoad)>,
+    /// The size of the batch, and when it was last seen to be full. `None` before that.
+    batch: Option<(Instant, f64)>,
+}
+
+impl EngineQueue {
+    /// Adds a report that has just arrived, while `in_flight` calls of this client are in flight.
+    ///
+    /// Returns the number of calls that this client may have in flight if the standing queue is
+    /// longer than permitted, otherwise `None`.
+    pub(super) fn observe(&mut self, now: Instant, in_flight: usize, engine: EngineLoad) -> Option<f64> {
+        self.reports.retain(|(at, _)| !is_stale(now, *at));
+        if engine.calls() + UNDERWAY < MIN_REPORTED_SHARE * in_flight as f64 {
+            self.reports.clear();
+            return None;
+        }
+        push_bounded(&mut self.reports, REPORTS, (now, engine));
+        let standing = self.standing().filter(|standing| *standing >= 1.0)?;
+        let batch = self.highest(|engine| engine.running);
+        self.batch = Some((now, batch));
+        let permitted = permitted(batch);
+        let excess = standing >= permitted + 1.0;
+        excess.then(|| in_flight as f64 * (batch + permitted) / (batch + standing))
+    }
+
+    /// Returns `true` if enough recent reports show how long the engine's queue is.
+    pub(super) fn is_known(&self, now: Instant) -> bool {
+        self.reports.len() == REPORTS && self.reports.iter().all(|(at, _)| !is_stale(now, *at))
+    }
+
+    /// Returns the number of slots by which the limit may grow. Infinite if the size of the batch is
+    /// not known.
+    pub(super) fn room(&self, now: Instant) -> f64 {
+        let batch = self.batch.filter(|(at, _)| now.saturating_duration_since(*at) <= BATCH_KNOWN_FOR);
+        match batch {
+            Some((_, batch)) if self.is_known(now) => {
+                (batch + permitted(batch) - self.highest(EngineLoad::calls)).max(0.0)
+            }
+            _ => f64::INFINITY,
+        }
+    }
+
+    /// Returns the minimum queue of the last reports, or `None` if they are too few.
+    fn standing(&self) -> Option<f64> {
+        let waiting = self.reports.iter().map(|(_, engine)| engine.waiting);
+        (self.reports.len() == REPORTS).then(|| waiting.fold(f64::INFINITY, f64::min))
+    }
+
+    /// Returns the maximum of a number over the last reports, at least 1.
+    fn highest(&self, of: fn(EngineLoad) -> f64) -> f64 {
+        self.reports.iter().map(|(_, engine)| of(*engine)).fold(1.0, f64::max)
+    }
+}
+
+/// Returns the permitted length of the standing queue of an engine with a batch of this size.
+fn permitted(batch: f64) -> f64 {
+    (QUEUE_SHARE * batch).max(1.0)
+}
+
+fn is_stale(now: Instant, at: Instant) -> bool {
+    now.saturating_duration_since(at) > STALE_AFTER
+}
