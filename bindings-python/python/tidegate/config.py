@@ -449,14 +449,24 @@ class TargetSettings(RateConfig, total=False):
     """The size of the engine's KV memory in tokens; in a pool, that of each replica.
 
     A prefix that several calls share is counted once at replicas that report prefix caching, and
-    once per call at other targets. Without this key, memory limits only replicas that report their
-    size. Range: 1 to 1000000000000. Default: not known.
+    once per call at other targets. Without this key, the memory limits calls only if the engine
+    reports its size. That of a single server is then also corrected by its reported use, which
+    includes other clients and shared prefixes. Range: 1 to 1000000000000. Default: not known.
     """
 
     kv_headroom: float
     """The share of the KV memory that admitted calls must leave free.
 
     Range: 0 to 0.9. Default: 0.1.
+    """
+
+    metrics: Literal["auto", "off"]
+    """Whether the gate reads the metrics of the engine behind a single endpoint.
+
+    Its queue then bounds an adaptive limit, and the size of its KV memory is known without
+    `kv_tokens`. `"auto"`: Read `/metrics` while calls are made: of a `url` on this machine or in a
+    private network, and of other servers whose answers are those of vLLM, if they are in a private
+    network or named by `url`. No credentials are sent. `"off"`: Never. Default: auto.
     """
 
     tokenizer: Literal["learned", "bpe", "vllm"]

@@ -41,8 +41,8 @@ pub use matching::Matcher;
 pub use parse::{replicas_from_json, replicas_in_file};
 pub use schema::{
     AdaptiveConfig, Budget, Config, ConfigBuilder, CostRule, Counting, DEFAULT_DEADLINE, Decrease, Detector,
-    HeaderPolicy, LaneConfig, LaneSettings, LimitConfig, LimitSettings, MAX_REPLICAS, Mode, OnFull,
-    Percentile, Pool, PoolConfig, Predict, RateConfig, Replica, ReplicaConfig, ReplicaSource, Retry,
-    RetryConfig, Target, TargetConfig, TargetMatch, Tenant, TenantConfig, Tokenizer, Tool, ToolConfig,
+    EngineMetricsPolicy, HeaderPolicy, LaneConfig, LaneSettings, LimitConfig, LimitSettings, MAX_REPLICAS,
+    Mode, OnFull, Percentile, Pool, PoolConfig, Predict, RateConfig, Replica, ReplicaConfig, ReplicaSource,
+    Retry, RetryConfig, Target, TargetConfig, TargetMatch, Tenant, TenantConfig, Tokenizer, Tool, ToolConfig,
     Transport, TransportConfig, describe_text,
 };

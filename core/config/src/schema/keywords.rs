@@ -140,6 +140,16 @@ keywords! {
         Input = "input",
     }
 
+    /// Whether the gate reads the metrics of a self-hosted engine behind a target.
+    EngineMetricsPolicy {
+        /// Read `/metrics` while calls are made: of a `url` on this machine or in a private network,
+        /// and of other servers whose answers are those of vLLM, if they are in a private network or
+        /// named by `url`. No credentials are sent.
+        Auto = "auto",
+        /// Never.
+        Off = "off",
+    }
+
     /// What a provider's rate headers may change.
     HeaderPolicy {
         /// The headers increase and decrease the rates.

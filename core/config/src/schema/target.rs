@@ -9,9 +9,9 @@ use http::HeaderName;
 #[cfg(test)]
 use super::Kind;
 use super::{
-    AdaptiveConfig, BUDGET_NAME, CAP_RANGE, CostRule, Counting, Given, HeaderPolicy, LimitConfig, Lines,
-    OnFull, PoolConfig, Predict, QUEUE_RANGE, REQUEST_RANGE, Setting, TARGET_NAME, TIME_RANGE, TOKEN_RANGE,
-    Table, Text, Tokenizer, join, millis, secs,
+    AdaptiveConfig, BUDGET_NAME, CAP_RANGE, CostRule, Counting, EngineMetricsPolicy, Given, HeaderPolicy,
+    LimitConfig, Lines, OnFull, PoolConfig, Predict, QUEUE_RANGE, REQUEST_RANGE, Setting, TARGET_NAME,
+    TIME_RANGE, TOKEN_RANGE, Table, Text, Tokenizer, join, millis, secs,
 };
 use crate::Lane;
 
@@ -227,11 +227,15 @@ settings! {
         reclaim: bool = false, ();
         /// The size of the engine's KV memory in tokens; in a pool, that of each replica. A prefix
         /// that several calls share is counted once at replicas that report prefix caching, and
-        /// once per call at other targets. Without this key, memory limits only replicas that report their
-        /// size.
+        /// once per call at other targets. Without this key, the memory limits calls only if the
+        /// engine reports its size. That of a single server is then also corrected by its reported
+        /// use, which includes other clients and shared prefixes.
         kv_tokens: Option<u64> "tokens" = None, TOKEN_RANGE => "not known";
         /// The share of the KV memory that admitted calls must leave free.
         kv_headroom: f64 = 0.1, 0.0..=0.9;
+        /// Whether the gate reads the metrics of the engine behind a single endpoint. Its queue then
+        /// bounds an adaptive limit, and the size of its KV memory is known without `kv_tokens`.
+        metrics: EngineMetricsPolicy = EngineMetricsPolicy::Auto, ();
         /// How the tokens of a prompt are counted before the call is sent.
         tokenizer: Tokenizer = Tokenizer::Learned, ();
         /// Whether the gate requests the token usage of streams if the caller does not, and then
