@@ -1,4 +1,5 @@
-//! Replaces the module `pool` in a build without the feature `pool`: no target is a pool.
+//! Replaces the module `pool` in a build without the feature `pool`: no target is a pool, and no
+//! metrics are read.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,6 +10,7 @@ use crate::admission::Admission;
 use crate::body::RequestBody;
 use crate::config::{PoolConfig, TargetConfig};
 use crate::error::Error;
+use crate::target::Expected;
 use crate::transport::Transport;
 
 /// The pool of a target. This type has no values, because the configuration rejects pools in this
@@ -45,6 +47,27 @@ impl TargetPool {
     }
 
     pub(crate) async fn route_in_turn(&self, _: &mut Request<RequestBody>, _: Duration) -> Result<(), Error> {
+        match *self {}
+    }
+}
+
+/// The monitor of an engine. This type has no values, because this build reads no metrics.
+pub(crate) enum EngineMonitor {}
+
+impl EngineMonitor {
+    pub(crate) fn new(_: &TargetConfig, _: &Arc<Admission>, _: &Arc<Expected>) -> Option<Self> {
+        None
+    }
+
+    pub(crate) fn start(&self, _: &Transport) {
+        match *self {}
+    }
+
+    pub(crate) fn on_attempt(&self, _: &Uri) -> bool {
+        match *self {}
+    }
+
+    pub(crate) fn on_vllm_answer(&self) {
         match *self {}
     }
 }

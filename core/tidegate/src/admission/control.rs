@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use super::Admission;
 use crate::clock::now;
-use crate::placement::{Observation, Placed, PollRequests, ReplicaId, ReplicaView};
+use crate::placement::{EngineMetrics, Observation, Placed, PollRequests, ReplicaId, ReplicaView};
 use crate::schedule::{SchedulerView, WaitExplanation, WaiterId};
 
 impl Admission {
@@ -48,6 +48,12 @@ impl Admission {
     /// waiting calls that can be admitted.
     pub(crate) fn observe(self: &Arc<Self>, id: ReplicaId, observation: Observation) {
         self.update(|scheduler, now| scheduler.observe(now, id, observation));
+    }
+
+    /// Passes the metrics of the engine of a single server to the scheduler, and then admits the
+    /// waiting calls that can be admitted.
+    pub(crate) fn on_engine_metrics(self: &Arc<Self>, metrics: &EngineMetrics) {
+        self.update(|scheduler, now| scheduler.on_engine_metrics(now, metrics));
     }
 
     /// Returns the polls of replicas that are due now, and when the next polls are due.

@@ -98,10 +98,7 @@ impl Gate {
         // Before the targets, because each target creates its series with each tool.
         let tools = Arc::new(Tools::new(&config.tools, &metrics));
         let task_slots = tools.task_slots().cloned();
-        let identify = Arc::new(Identify::new(mode, &config, metrics.clone(), task_slots)?);
-        for target in identify.targets() {
-            target.start_pool(&transport, mode == Mode::Enforce)?;
-        }
+        let identify = Arc::new(Identify::new(mode, &config, metrics.clone(), task_slots, &transport)?);
         let routes = Arc::new(FallbackRoutes::new(&config, &identify)?);
         let client = Client::new(identify.clone(), routes, transport, log.clone(), active.clone());
         Ok(Self(Arc::new(Inner { identify, client, tools, metrics, log, active })))

@@ -19,6 +19,7 @@ use crate::error::{Error, ErrorKind, Reason};
 use crate::metrics::{DEFAULT_TENANT, Metrics};
 use crate::placement::Affinity;
 use crate::target::Target;
+use crate::transport::Transport;
 use tidegate_protocol::request::{RequestFacts, affinity};
 
 /// Finds the targets of requests and creates the calls to them, for all requests of one gate.
@@ -34,15 +35,21 @@ pub(crate) struct Identify {
 }
 
 impl Identify {
+    /// Creates the targets of `config`, whose own requests are sent over `transport`.
+    ///
+    /// # Errors
+    /// `Config` if the URLs of the targets conflict, if a `key_env` has no usable key, or if this
+    /// build has no pools.
     pub(crate) fn new(
         mode: Mode,
         config: &Config,
         metrics: Arc<Metrics>,
         task_slots: Option<Arc<TaskSlots>>,
+        transport: &Transport,
     ) -> Result<Self, Error> {
         Ok(Self {
             mode,
-            registry: Registry::new(config, metrics)?,
+            registry: Registry::new(config, metrics, transport, mode == Mode::Enforce)?,
             default_tenant: DEFAULT_TENANT.into(),
             draining: AtomicBool::new(false),
             task_slots,

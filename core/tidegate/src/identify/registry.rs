@@ -17,6 +17,7 @@ use crate::config::{Config, Matcher, TargetConfig};
 use crate::error::Error;
 use crate::metrics::{Metrics, TargetMetrics};
 use crate::target::Target;
+use crate::transport::Transport;
 use crate::unknown_name::unknown_name;
 
 /// Maximum number of targets that are created for requests without a configured target, in addition
@@ -57,6 +58,10 @@ pub(super) struct Registry {
     began: Instant,
     hasher: RandomState,
     metrics: Arc<Metrics>,
+    /// The transport of the targets' own requests.
+    transport: Transport,
+    /// Whether the mode is `enforce`.
+    acting: bool,
 }
 
 /// A target that was created for requests that no configured target matches.
@@ -97,7 +102,16 @@ fn budget_set(
 }
 
 impl Registry {
-    pub(super) fn new(config: &Config, metrics: Arc<Metrics>) -> Result<Self, Error> {
+    /// Creates the targets of `config`. `transport` and `acting` are those of [`Target::start`].
+    ///
+    /// # Errors
+    /// Those of [`Matcher::new`] and [`Target::start`].
+    pub(super) fn new(
+        config: &Config,
+        metrics: Arc<Metrics>,
+        transport: &Transport,
+        acting: bool,
+    ) -> Result<Self, Error> {
         let now = clock::now();
         let budget_sets =
             config.budgets.iter().map(|(name, rates)| (name.clone(), BudgetSet::new(rates, now))).collect();
@@ -105,6 +119,9 @@ impl Registry {
             Target::new(target.clone(), budget_set(&budget_sets, target, now), metrics.target(target), now)
         };
         let configured: Vec<Arc<Target>> = config.targets.iter().map(make).collect();
+        for target in &configured {
+            target.start(transport, acting)?;
+        }
         let names = configured.iter().enumerate().map(|(at, target)| (target.name().clone(), at)).collect();
         Ok(Self {
             matcher: Matcher::new(&config.targets)?,
@@ -116,6 +133,8 @@ impl Registry {
             began: now,
             hasher: RandomState::new(),
             metrics,
+            transport: transport.clone(),
+            acting,
         })
     }
 
@@ -182,7 +201,10 @@ impl Registry {
         let config = TargetConfig { name: self.unused(name, found).into(), ..self.default.clone() };
         let (metrics, now) = (self.metrics.target(&config), clock::now());
         let budgets = budget_set(&self.budget_sets, &config, now);
-        new(config, budgets, metrics, now)
+        let target = new(config, budgets, metrics, now);
+        // Fails only for pools, which are configured.
+        let _ = target.start(&self.transport, self.acting);
+        target
     }
 
     /// Returns the name or, if another target has it, the name with `#2`, `#3` and so on appended.

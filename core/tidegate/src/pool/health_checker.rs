@@ -1,18 +1,16 @@
 //! The background task that discovers a pool's replicas and polls their health, load and models.
 
-use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use http::header::HeaderValue;
-use parking_lot::Mutex;
-use tokio::runtime::Handle;
 use tokio::sync::watch;
 use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::{sleep_until, timeout};
 
 use super::check::{self, ReplicaCheck};
 use super::dns::{Resolve, System};
+use super::poll_task::{Activity, PollTask};
 use super::poller::Poller;
 use super::source::{Lookup, Source};
 use crate::admission::Admission;
@@ -24,28 +22,14 @@ use crate::error::Error;
 use crate::placement::{Observation, ReplicaId};
 use crate::transport::Transport;
 
-/// Time without new calls and without calls in progress after which the task ends: 10 s.
-const IDLE_TIMEOUT: Duration = Duration::from_secs(10);
 /// Maximum time between two checks whether polls are due: 100 ms. The task must check regularly,
 /// because a call can make a poll due without waking the task.
 const MAX_CHECK_INTERVAL: Duration = Duration::from_millis(100);
 
-/// Value of [`Shared::state`]: no task is running.
-const STOPPED: u8 = 0;
-/// Value of [`Shared::state`]: the task is running, and no call has arrived since its last
-/// iteration.
-const IDLE: u8 = 1;
-/// Value of [`Shared::state`]: the task is running, and a call has arrived since its last
-/// iteration.
-const CALLED: u8 = 2;
-
-/// Discovers and polls the replicas of one pool in a background task. The task starts with a call.
-/// It ends when no call has arrived or been in progress for [`IDLE_TIMEOUT`]. Dropping the checker
-/// aborts the task.
+/// Discovers and polls the replicas of one pool in a background task, while calls are made.
 pub(super) struct HealthChecker {
     shared: Arc<Shared>,
-    /// The handle of the latest task, which may have ended. `None` before the first call.
-    task: Mutex<Option<AbortHandle>>,
+    task: PollTask,
 }
 
 /// The state that the checker shares with its task.
@@ -57,8 +41,6 @@ struct Shared {
     /// Where the replicas are looked up (DNS or a file). `None` if they are listed in the
     /// configuration or set by the program.
     source: Option<Arc<Source>>,
-    /// Whether the task is running: [`STOPPED`], [`IDLE`] or [`CALLED`].
-    state: AtomicU8,
     /// `true` once the first DNS lookup has finished, successfully or not. Always `true` if the
     /// replicas are not discovered by DNS.
     first_lookup_done: watch::Sender<bool>,
@@ -109,27 +91,15 @@ impl HealthChecker {
             poller: Arc::new(Poller { transport, health: pool.health.clone(), key }),
             has_probes: pool.health.is_some(),
             source,
-            state: AtomicU8::new(STOPPED),
             first_lookup_done: watch::Sender::new(!matches!(pool.source, config::ReplicaSource::Dns { .. })),
         };
-        Self { shared: Arc::new(shared), task: Mutex::default() }
+        Self { shared: Arc::new(shared), task: PollTask::default() }
     }
 
-    /// Records that a call has arrived, and starts the task if it is not running. Costs one atomic
-    /// load if another call has just arrived. Outside a tokio runtime, does not start the task.
+    /// Records that a call has arrived, and starts the task if it is not running. See
+    /// [`PollTask::on_call`].
     pub(super) fn on_call(&self) {
-        let state = &self.shared.state;
-        let set_called =
-            |from| state.compare_exchange(from, CALLED, Ordering::AcqRel, Ordering::Acquire).is_ok();
-        if state.load(Ordering::Acquire) == CALLED || set_called(IDLE) {
-            return;
-        }
-        if let Ok(runtime) = Handle::try_current()
-            && set_called(STOPPED)
-        {
-            let task = runtime.spawn(run(Running(Some(self.shared.clone()))));
-            *self.task.lock() = Some(task.abort_handle());
-        }
+        self.task.on_call(|activity| run(self.shared.clone(), activity));
     }
 
     /// Waits until the first DNS lookup of the replicas has finished, at most `max_wait`. Returns
@@ -162,27 +132,6 @@ impl HealthChecker {
     }
 }
 
-impl Drop for HealthChecker {
-    fn drop(&mut self) {
-        if let Some(task) = self.task.get_mut() {
-            task.abort();
-        }
-    }
-}
-
-/// The guard of the running task. If a runtime shuts down and drops the task, sets the state to
-/// [`STOPPED`], so that the next call starts a task on its own runtime. `None` once the task has
-/// set the state itself.
-struct Running(Option<Arc<Shared>>);
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        if let Some(shared) = &self.0 {
-            shared.state.store(STOPPED, Ordering::Release);
-        }
-    }
-}
-
 /// The result of one unit of work: a poll of a replica, or a lookup of the replicas.
 enum TaskResult {
     Polled(ReplicaId, Option<Observation>),
@@ -190,23 +139,16 @@ enum TaskResult {
 }
 
 /// Runs the task: starts the polls and lookups that are due, and applies their results. Returns
-/// when no call has arrived or been in progress for [`IDLE_TIMEOUT`], or when the gate is dropped.
-async fn run(mut running: Running) {
-    let Some(shared) = running.0.clone() else { return };
+/// when no calls are made any more, or when the gate is dropped.
+async fn run(shared: Arc<Shared>, mut activity: Activity) {
     let mut in_progress: JoinSet<TaskResult> = JoinSet::new();
     let mut next_lookup = shared.source.is_some().then(now);
     let mut lookup: Option<AbortHandle> = None;
-    let mut last_busy = now();
     loop {
         let Some(admission) = shared.admission.upgrade() else { return };
         let now = now();
-        if shared.state.swap(IDLE, Ordering::AcqRel) == CALLED || admission.is_busy() {
-            last_busy = now;
-        } else if now >= last_busy + IDLE_TIMEOUT
-            && shared.state.compare_exchange(IDLE, STOPPED, Ordering::AcqRel, Ordering::Acquire).is_ok()
-        {
-            // From here on, the next call starts another task. Polls in flight are dropped.
-            running.0 = None;
+        if !activity.continues(admission.is_busy()) {
+            // Polls in flight are dropped.
             return;
         }
         let poll_requests = admission.poll_requests();

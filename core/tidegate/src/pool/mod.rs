@@ -11,8 +11,10 @@
 mod address;
 mod check;
 mod dns;
+mod engine_monitor;
 mod file;
 mod health_checker;
+mod poll_task;
 mod poller;
 mod source;
 #[cfg(test)]
@@ -23,6 +25,7 @@ use std::time::Duration;
 
 use address::Addresses;
 pub use check::{PoolCheck, ReplicaCheck};
+pub(crate) use engine_monitor::EngineMonitor;
 use health_checker::HealthChecker;
 use http::header::HOST;
 use http::{Request, Uri};

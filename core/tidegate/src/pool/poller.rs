@@ -1,4 +1,4 @@
-//! Polls one replica for its health, its load or its models.
+//! Polls one server for its health, its load or its models.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,7 +14,7 @@ use crate::body::{RequestBody, ResponseBody};
 use crate::error::{Error, ErrorKind};
 use crate::placement::{Observation, PollKind, PollRequest};
 use crate::transport::Transport;
-use tidegate_protocol::vllm;
+use tidegate_protocol::vllm::{self, EngineMetrics};
 
 /// Timeout of a health probe: 500 ms.
 const HEALTH_TIMEOUT: Duration = Duration::from_millis(500);
@@ -59,12 +59,8 @@ impl Poller {
         match poll_request.kind {
             PollKind::Health => self.health(&poll_request.url).await,
             PollKind::Load => {
-                let answer = self.read(&poll_request.url, "/metrics", None).await;
-                let text = answer.filter(|(status, _)| *status == StatusCode::OK);
-                Some(
-                    text.and_then(|(_, text)| vllm::parse_metrics(&text))
-                        .map_or(Observation::MetricsUnreadable, Observation::Metrics),
-                )
+                let metrics = self.metrics(&poll_request.url).await;
+                Some(metrics.map_or(Observation::MetricsUnreadable, Observation::Metrics))
             }
             PollKind::Models => {
                 let (status, body) = self.read(&poll_request.url, "/v1/models", self.key.as_ref()).await?;
@@ -72,6 +68,13 @@ impl Poller {
                 Some(models.map_or(Observation::ModelsUnreadable(status.as_u16()), Observation::Models))
             }
         }
+    }
+
+    /// Returns the metrics of the engine at the base URL `server`, or `None` if they cannot be read.
+    /// Sends no credentials.
+    pub(super) async fn metrics(&self, server: &str) -> Option<EngineMetrics> {
+        let (status, text) = self.read(server, "/metrics", None).await?;
+        vllm::parse_metrics(&text).filter(|_| status == StatusCode::OK)
     }
 
     /// Probes the health of the replica with the base URL `replica`. Returns `None` after a failure

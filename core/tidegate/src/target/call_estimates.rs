@@ -2,6 +2,7 @@
 //! the calls before it.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -24,7 +25,7 @@ pub(crate) struct Expected {
     /// The rule by which costs are computed. Never `Auto`, which is resolved at creation.
     rule: CostRule,
     /// `true` if KV-cache memory is accounted for, even if its size is not known yet.
-    has_memory: bool,
+    tracks_memory: AtomicBool,
     estimator: Mutex<Estimator>,
     speed: Mutex<Speed>,
 }
@@ -49,10 +50,21 @@ impl Expected {
         };
         Self {
             rule,
-            has_memory,
+            tracks_memory: AtomicBool::new(has_memory),
             estimator: Mutex::new(Estimator::new()),
             speed: Mutex::new(Speed { ttft: TTFT, tpot: TPOT }),
         }
+    }
+
+    /// Returns `true` if KV-cache memory is accounted for.
+    pub(crate) fn tracks_memory(&self) -> bool {
+        self.tracks_memory.load(Ordering::Relaxed)
+    }
+
+    /// Accounts for KV-cache memory from now on, because the engine has reported its size. The unit
+    /// of costs does not change. Returns `true` if it was not accounted for before.
+    pub(crate) fn track_memory(&self) -> bool {
+        !self.tracks_memory.swap(true, Ordering::Relaxed)
     }
 
     /// Returns the numbers of input and output tokens that a call is expected to take.
@@ -69,7 +81,7 @@ impl Expected {
         tenant: &Arc<str>,
         exact: Option<u64>,
     ) -> Forecast {
-        if !self.has_memory {
+        if !self.tracks_memory() {
             return Forecast::default();
         }
         let (expected, facts, tenant) = (self.clone(), facts.clone(), tenant.clone());

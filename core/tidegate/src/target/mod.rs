@@ -14,7 +14,7 @@ use crate::config::TargetConfig;
 use crate::error::Error;
 use crate::kv::Kv;
 use crate::metrics::TargetMetrics;
-use crate::pool::TargetPool;
+use crate::pool::{EngineMonitor, TargetPool};
 use crate::schedule::SchedulerSettings;
 use crate::transport::Transport;
 
@@ -39,6 +39,8 @@ pub(crate) struct Target {
     expected: Arc<Expected>,
     /// The replicas. `None` if the target is not a pool.
     pool: Option<TargetPool>,
+    /// Reads the metrics of the engine. `None` if the target is a pool, or if they are not read.
+    engine: Option<EngineMonitor>,
     metrics: TargetMetrics,
     /// The cool-downs of each credential and model. `None` if the target is not shared by several
     /// of them.
@@ -87,7 +89,8 @@ impl Target {
         let retries = Mutex::new(RetryBudget::new(config.retry.ratio, config.retry.reserve, now));
         let expected = Arc::new(Expected::new(&config));
         let pool = TargetPool::new(&config, &admission);
-        Self { config, admission, retries, expected, pool, metrics, shared: None }
+        let engine = EngineMonitor::new(&config, &admission, &expected);
+        Self { config, admission, retries, expected, pool, engine, metrics, shared: None }
     }
 
     /// Returns the pool of the target, with its replicas. `None` if the target is not a pool.
@@ -95,13 +98,17 @@ impl Target {
         self.pool.as_ref()
     }
 
-    /// Enables the discovery and polling of the replicas over `transport` if the target is a pool.
-    /// `acting` is `true` in mode `enforce`. See [`TargetPool::start`].
+    /// Enables the requests of the target's own, which it sends over `transport`: the discovery and
+    /// polling of a pool's replicas, and in mode `enforce` (`acting`) the polling of a single
+    /// server's metrics.
     ///
     /// # Errors
     /// `Config` if the environment variable of the pool's `key_env` has no usable key, or if the
     /// crate was built without the feature `pool`.
-    pub(crate) fn start_pool(&self, transport: &Transport, acting: bool) -> Result<(), Error> {
+    pub(crate) fn start(&self, transport: &Transport, acting: bool) -> Result<(), Error> {
+        if let Some(engine) = self.engine.as_ref().filter(|_| acting) {
+            engine.start(transport);
+        }
         match (&self.pool, &self.config.pool) {
             (Some(pool), Some(config)) => pool.start(config, transport, acting),
             (None, Some(_)) => Err(Error::config(format!(
@@ -117,6 +124,12 @@ impl Target {
         if let Some(pool) = &self.pool {
             pool.on_call();
         }
+    }
+
+    /// Returns the monitor of the engine's metrics. `None` if the target is a pool, or if they are not
+    /// read.
+    pub(crate) fn engine(&self) -> Option<&EngineMonitor> {
+        self.engine.as_ref()
     }
 
     /// Waits until the first DNS lookup of the pool's replicas has finished, at most `timeout`.

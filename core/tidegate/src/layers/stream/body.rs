@@ -17,6 +17,8 @@ use crate::clock;
 use crate::duration;
 use crate::error::{Error, ErrorKind};
 use crate::placement::Placed;
+use crate::pool::EngineMonitor;
+use tidegate_protocol::vllm::identifies_vllm;
 use tidegate_protocol::{Dialect, End, Observer, Signal, Verdict};
 
 /// A response body that passes its frames on unchanged and records what they contain. It fails if
@@ -27,6 +29,8 @@ pub(super) struct ObservedBody {
     body: ResponseBody,
     observer: Observer,
     exchange: ExchangeRecord,
+    /// `true` while the answer is searched for the marks of vLLM.
+    identifies: bool,
     /// The time by which the first token must have arrived. `None` if unlimited.
     first_token_by: Option<Instant>,
     /// The classification of an error event in the body. `None` if there was none so far.
@@ -56,6 +60,7 @@ impl ObservedBody {
         body: ResponseBody,
         observer: Observer,
         exchange: ExchangeRecord,
+        identifies: bool,
     ) -> Self {
         let first_token_by = if call.is_enforced() && observer.is_stream() {
             call.target().config().first_token.map(|limit| duration::after(exchange.sent_at(), limit))
@@ -68,6 +73,7 @@ impl ObservedBody {
             body,
             observer,
             exchange,
+            identifies,
             first_token_by,
             failure: None,
             silence,
@@ -103,6 +109,10 @@ impl ObservedBody {
             Signal::Terminal => exchange.update(|seen| seen.is_complete = true),
             Signal::Error(verdict) => *failure = Some(verdict),
         };
+        if self.identifies && chunk.is_some_and(identifies_vllm) {
+            self.identifies = false;
+            self.call.target().engine().into_iter().for_each(EngineMonitor::on_vllm_answer);
+        }
         match chunk {
             Some(chunk) => self.observer.push(chunk, on),
             None => self.observer.finish(on),

@@ -51,7 +51,8 @@ impl<S: InnerService> Middleware<S> for StreamLayer {
         }
         let upload = request.body().upload_progress();
         let placed = request.extensions().get::<Placed>().cloned();
-        Box::pin(observe(call, placed, upload, inner.call(request)))
+        let identifies = call.target().engine().is_some_and(|engine| engine.on_attempt(request.uri()));
+        Box::pin(observe(call, placed, upload, identifies, inner.call(request)))
     }
 }
 
@@ -63,11 +64,13 @@ fn is_observed(call: &Call) -> bool {
 
 /// Waits for the response of an attempt, and returns it with the outcome of the attempt attached.
 /// `placed` is the replica of the attempt, or `None` if the target is not a pool. `upload` tracks a
-/// streamed request body, or is `None` if there is none.
+/// streamed request body, or is `None` if there is none. `identifies` is `true` if the answer is
+/// needed to identify the engine.
 async fn observe(
     call: Call,
     placed: Option<Placed>,
     upload: Option<UploadProgress>,
+    identifies: bool,
     response: impl Future<Output = Result<Response<ResponseBody>, Error>>,
 ) -> Result<Response<ResponseBody>, Error> {
     let sent_at = clock::now();
@@ -91,7 +94,7 @@ async fn observe(
     let observer = Observer::new(call.facts().dialect, &parts.headers, call.facts().stream);
     let streams = observer.is_stream();
     let hold_head = streams && call.is_enforced();
-    let observed = ObservedBody::new(call, placed, body, observer, exchange);
+    let observed = ObservedBody::new(call, placed, body, observer, exchange, identifies);
     if !hold_head {
         parts.extensions.insert(AttemptOutcome::Accepted { streams });
         return Ok(Response::from_parts(parts, ResponseBody::new(observed)));
