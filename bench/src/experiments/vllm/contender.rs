@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tidegate::config::{Config, Target, TransportConfig};
+use tidegate::config::{Config, EngineMetricsPolicy, Target, TransportConfig};
 use tidegate::transport::Http;
 use tidegate::{Gate, Transport};
 
@@ -22,6 +22,8 @@ pub(super) enum Contender {
     Stock,
     /// A gate with the settings that are not `None`.
     Gate { cap: Option<usize>, ttft: Option<Duration>, wait: Option<Duration> },
+    /// A gate without any setting that does not read the metrics of the engine.
+    WithoutMetrics,
 }
 
 impl Contender {
@@ -42,7 +44,11 @@ impl Contender {
 
     /// Returns the name in figures and tables.
     pub(super) fn name(&self) -> String {
-        let Self::Gate { cap, ttft, wait } = self else { return "no gate, openai's rule".to_owned() };
+        let (cap, ttft, wait) = match self {
+            Self::Stock => return "no gate, openai's rule".to_owned(),
+            Self::WithoutMetrics => return "metrics off".to_owned(),
+            Self::Gate { cap, ttft, wait } => (cap, ttft, wait),
+        };
         let settings: Vec<String> = [
             cap.map(|cap| format!("cap {cap}")),
             ttft.map(|ttft| format!("ttft {} s", ttft.as_secs_f64())),
@@ -57,11 +63,18 @@ impl Contender {
     /// Returns the client of the server at the URL `base`, and its gate, if any. Calls are sent
     /// through `wire`, or, without one, through the built-in HTTP client.
     pub(super) fn client(self, base: &str, wire: Option<Transport>) -> Fallible<(Transport, Option<Gate>)> {
-        let Self::Gate { cap, ttft, wait } = self else {
-            let wire = wire.map_or_else(http, Ok)?;
-            return Ok((Rule::openai(STOCK_TIMEOUT).over(wire), None));
-        };
         let mut target = Target::new(TARGET).url(base);
+        let (cap, ttft, wait) = match self {
+            Self::Stock => {
+                let wire = wire.map_or_else(http, Ok)?;
+                return Ok((Rule::openai(STOCK_TIMEOUT).over(wire), None));
+            }
+            Self::WithoutMetrics => {
+                target = target.metrics(EngineMetricsPolicy::Off);
+                (None, None, None)
+            }
+            Self::Gate { cap, ttft, wait } => (cap, ttft, wait),
+        };
         if let Some(cap) = cap {
             target = target.cap(cap);
         }

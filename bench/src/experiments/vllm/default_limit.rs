@@ -37,11 +37,11 @@ pub(crate) fn measure(options: &Options) -> Fallible<Report> {
             report.figure(format!("{scenario}: {what}"), value);
         }
         let mut best = 0.0f64;
-        for cap in CAPS.map(Contender::cap) {
-            let run = runner.play(&scenario, cap, &plan)?;
+        for peer in CAPS.map(Contender::cap).into_iter().chain([Contender::WithoutMetrics]) {
+            let run = runner.play(&scenario, peer, &plan)?;
             best = best.max(run.tokens_per_second());
             for (what, value) in run.figures() {
-                report.peer(&cap.name(), format!("{scenario}: {what}"), value);
+                report.peer(&peer.name(), format!("{scenario}: {what}"), value);
             }
         }
         let throughput = ours.tokens_per_second() / best;

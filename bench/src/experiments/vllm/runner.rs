@@ -19,7 +19,6 @@ use super::engines::{Profile, engine};
 use super::load::{Call, Plan, generate, request};
 use super::run::Run;
 use super::server_metrics::{Sample, poll, sample};
-use crate::client_call::URL;
 use crate::report::Report;
 use crate::{Fallible, virtual_time};
 
@@ -29,6 +28,8 @@ const SLOWNESS: f64 = 1.1;
 const TRIES: usize = 3;
 /// Time in which the server must finish the cancelled calls of the last run.
 const SETTLES: Duration = Duration::from_secs(60);
+/// The address of the simulator. As with vLLM on this machine, the gate reads its metrics.
+const SIMULATOR: &str = "http://localhost";
 /// Prompt and output of a lone call, in tokens.
 pub(super) const LONE: (u32, u32) = (100, 21);
 /// Number of lone calls of which [`Runner::lone_ttft_ms`] takes the median. The first call of a server is
@@ -140,8 +141,8 @@ pub(super) fn simulate(
         };
         let simulator = Simulator::new(config)?;
         let wire = simulator_transport(&simulator, round_trip);
-        let (client, gate) = contender.client(URL, Some(wire.clone()))?;
-        let (calls, samples) = play(&client, gate.as_ref(), &wire, URL, plan).await;
+        let (client, gate) = contender.client(SIMULATOR, Some(wire.clone()))?;
+        let (calls, samples) = play(&client, gate.as_ref(), &wire, SIMULATOR, plan).await;
         Ok(Run { calls, samples, lasts: plan.lasts.as_secs_f64(), slowness: 1.0 })
     })
 }
