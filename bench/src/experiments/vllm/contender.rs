@@ -20,35 +20,34 @@ const STOCK_TIMEOUT: Duration = Duration::from_secs(600);
 pub(super) enum Contender {
     /// No gate: the official client's rule for retries.
     Stock,
-    /// A gate with the settings that are not `None`.
-    Gate { cap: Option<usize>, ttft: Option<Duration>, wait: Option<Duration> },
-    /// A gate without any setting that does not read the metrics of the engine.
-    WithoutMetrics,
+    /// A gate with the settings that are not `None`, which reads the metrics of the engine or not.
+    Gate { cap: Option<usize>, ttft: Option<Duration>, wait: Option<Duration>, metrics: EngineMetricsPolicy },
 }
 
 impl Contender {
     /// A gate without any setting, and so with an adaptive limit.
-    pub(super) const DEFAULT: Self = Self::Gate { cap: None, ttft: None, wait: None };
+    pub(super) const DEFAULT: Self =
+        Self::Gate { cap: None, ttft: None, wait: None, metrics: EngineMetricsPolicy::Auto };
+    /// A gate that reads no metrics.
+    pub(super) const WITHOUT_METRICS: Self =
+        Self::Gate { cap: None, ttft: None, wait: None, metrics: EngineMetricsPolicy::Off };
 
     pub(super) const fn ttft(ttft: Duration) -> Self {
-        Self::Gate { cap: None, ttft: Some(ttft), wait: None }
+        Self::Gate { cap: None, ttft: Some(ttft), wait: None, metrics: EngineMetricsPolicy::Auto }
     }
 
+    /// A fixed cap, which nothing else bounds.
     pub(super) const fn cap(cap: usize) -> Self {
-        Self::Gate { cap: Some(cap), ttft: None, wait: None }
+        Self::Gate { cap: Some(cap), ttft: None, wait: None, metrics: EngineMetricsPolicy::Off }
     }
 
     pub(super) const fn fixed(cap: usize, wait: Duration) -> Self {
-        Self::Gate { cap: Some(cap), ttft: None, wait: Some(wait) }
+        Self::Gate { cap: Some(cap), ttft: None, wait: Some(wait), metrics: EngineMetricsPolicy::Off }
     }
 
     /// Returns the name in figures and tables.
     pub(super) fn name(&self) -> String {
-        let (cap, ttft, wait) = match self {
-            Self::Stock => return "no gate, openai's rule".to_owned(),
-            Self::WithoutMetrics => return "metrics off".to_owned(),
-            Self::Gate { cap, ttft, wait } => (cap, ttft, wait),
-        };
+        let Self::Gate { cap, ttft, wait, .. } = self else { return "no gate, openai's rule".to_owned() };
         let settings: Vec<String> = [
             cap.map(|cap| format!("cap {cap}")),
             ttft.map(|ttft| format!("ttft {} s", ttft.as_secs_f64())),
@@ -57,24 +56,21 @@ impl Contender {
         .into_iter()
         .flatten()
         .collect();
-        if settings.is_empty() { "nothing set".to_owned() } else { settings.join(", ") }
+        match settings.is_empty() {
+            true if *self == Self::WITHOUT_METRICS => "metrics off".to_owned(),
+            true => "nothing set".to_owned(),
+            false => settings.join(", "),
+        }
     }
 
     /// Returns the client of the server at the URL `base`, and its gate, if any. Calls are sent
     /// through `wire`, or, without one, through the built-in HTTP client.
     pub(super) fn client(self, base: &str, wire: Option<Transport>) -> Fallible<(Transport, Option<Gate>)> {
-        let mut target = Target::new(TARGET).url(base);
-        let (cap, ttft, wait) = match self {
-            Self::Stock => {
-                let wire = wire.map_or_else(http, Ok)?;
-                return Ok((Rule::openai(STOCK_TIMEOUT).over(wire), None));
-            }
-            Self::WithoutMetrics => {
-                target = target.metrics(EngineMetricsPolicy::Off);
-                (None, None, None)
-            }
-            Self::Gate { cap, ttft, wait } => (cap, ttft, wait),
+        let Self::Gate { cap, ttft, wait, metrics } = self else {
+            let wire = wire.map_or_else(http, Ok)?;
+            return Ok((Rule::openai(STOCK_TIMEOUT).over(wire), None));
         };
+        let mut target = Target::new(TARGET).url(base).metrics(metrics);
         if let Some(cap) = cap {
             target = target.cap(cap);
         }

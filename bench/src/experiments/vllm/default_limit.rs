@@ -37,7 +37,7 @@ pub(crate) fn measure(options: &Options) -> Fallible<Report> {
             report.figure(format!("{scenario}: {what}"), value);
         }
         let mut best = 0.0f64;
-        for peer in CAPS.map(Contender::cap).into_iter().chain([Contender::WithoutMetrics]) {
+        for peer in CAPS.map(Contender::cap).into_iter().chain([Contender::WITHOUT_METRICS]) {
             let run = runner.play(&scenario, peer, &plan)?;
             best = best.max(run.tokens_per_second());
             for (what, value) in run.figures() {

@@ -32,7 +32,7 @@ pub(crate) fn measure(options: &Options) -> Fallible<Report> {
     }
     // NaN, which meets no bar, if no cap has few preemptions.
     let mut best = f64::NAN;
-    for peer in CAPS.map(Contender::cap).into_iter().chain([Contender::WithoutMetrics, Contender::Stock]) {
+    for peer in CAPS.map(Contender::cap).into_iter().chain([Contender::WITHOUT_METRICS, Contender::Stock]) {
         let run = runner.play(&scenario, peer, &plan)?;
         if run.preemptions_per_call() <= PREEMPTIONS_PER_CALL {
             best = best.max(run.tokens_per_second());
