@@ -417,6 +417,15 @@ impl Placement {
         self.known().filter_map(|(_, replica)| replica.health.next_wake(now)).min()
     }
 
+    /// Returns when the first replica that accepts no calls now is expected to accept calls again,
+    /// if it is healthy by then: after its next health poll is answered, or when time alone ends
+    /// its ejection or its busy period. Returns `None` if the time is not known.
+    pub fn returns_at(&self, now: Instant) -> Option<Instant> {
+        let members = self.known().map(|(_, replica)| replica).filter(|replica| !replica.draining);
+        let returns = |replica: &Replica| replica.health.returns_at(now, self.polls.next_probe(now, replica));
+        members.filter_map(returns).min()
+    }
+
     /// Returns the index of a replica, or `None` if the replica has left.
     pub fn index_of(&self, id: ReplicaId) -> Option<usize> {
         self.known().find(|(_, replica)| replica.placed.id == id).map(|(at, _)| at)

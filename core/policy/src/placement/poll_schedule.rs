@@ -129,6 +129,13 @@ impl PollSchedule {
         requests
     }
 
+    /// Returns when the health of a replica is polled next while the pool is used: now if a poll is
+    /// pending. Returns `None` if health polls are disabled.
+    pub(super) fn next_probe(&self, now: Instant, replica: &Replica) -> Option<Instant> {
+        let is_pending = replica.polled.slots[PollKind::Health as usize].is_pending;
+        self.next(now, replica, PollKind::Health).map(|at| if is_pending { now } else { at.max(now) })
+    }
+
     /// Returns when a replica is to be polled next, or `None` if polls of that kind are disabled or
     /// the replica's state does not permit them.
     fn next(&self, now: Instant, replica: &Replica, kind: PollKind) -> Option<Instant> {

@@ -96,7 +96,8 @@ pub struct Refusal {
     /// waiting calls of the same tenant.
     pub position: usize,
     /// The estimated time from the refusal until the call may be admitted, or `None` if it is not
-    /// known or if trying again at this target is of no use.
+    /// known or if trying again at this target is of no use. For a pool in which no replica accepts
+    /// calls: until the next health probe is answered or a replica's Retry-After is over.
     pub retry_after: Option<Duration>,
     /// The rule that kept the call from being admitted, with details, or `None` if it was not
     /// determined.

@@ -136,14 +136,18 @@ impl<W> Scheduler<W> {
     }
 
     /// Returns the cause of a refusal by a pool in which no replica accepts calls. Returns `None`
-    /// if a replica accepts calls, or if the target is not a pool.
+    /// if a replica accepts calls, or if the target is not a pool. Such a refusal keeps the pool
+    /// polled, because otherwise nothing would show when a replica is back.
     ///
     /// The deadline of the call is not considered, because a replica may return earlier or later
     /// than expected.
-    fn no_replica(&self, now: Instant) -> Option<RefusalCause> {
-        let upstream = &self.capacity.upstream;
-        let until = || upstream.closed_until(now).unwrap_or(now + Duration::from_secs(1));
-        upstream.has_no_replica().then(|| RefusalCause::new(self.closed_reason(), Retry::At(until())))
+    fn no_replica(&mut self, now: Instant) -> Option<RefusalCause> {
+        if !self.capacity.upstream.has_no_replica() {
+            return None;
+        }
+        self.capacity.with_pool(|pool| pool.keep_polled(now));
+        let until = self.capacity.upstream.closed_until(now).unwrap_or(now + Duration::from_secs(1));
+        Some(RefusalCause::new(self.closed_reason(), Retry::At(until)))
     }
 
     /// Returns the cause of a refusal by a target that does not queue calls: [`Reason::NoBudget`]

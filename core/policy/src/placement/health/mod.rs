@@ -60,6 +60,9 @@ const FIRST_PAUSE: Duration = Duration::from_secs(1);
 const MAX_PAUSE: Duration = Duration::from_secs(30);
 /// Delay before a replica with new evidence against it is probed again.
 const PROBE_DELAY: Duration = Duration::from_millis(50);
+/// Assumed time from sending a health probe until its answer is known. It is longer than the timeout
+/// of a probe.
+const PROBE_ANSWER: Duration = Duration::from_secs(1);
 /// Share of its weight and slots that a replica has during a trial and at the start of slow start.
 const MIN_SHARE: f64 = 0.1;
 
@@ -250,6 +253,28 @@ impl Health {
         }
     }
 
+    /// Returns when the replica is expected to accept calls again, if it is healthy by then.
+    /// `probe` is when the next probe is sent, or `None` if probes are off. Returns `None` if the
+    /// replica accepts calls now, or if the end of its trial call decides.
+    pub(super) fn returns_at(&self, now: Instant, probe: Option<Instant>) -> Option<Instant> {
+        let busy = self.busy.until(now);
+        if self.is_eligible() {
+            return busy;
+        }
+        let by_probe =
+            probe.map(|at| self.probes_count_from().map_or(at, |from| at.max(from)) + PROBE_ANSWER);
+        let reopens = [by_probe, self.reopens_at()].into_iter().flatten().min()?;
+        Some(busy.map_or(reopens, |busy| busy.max(reopens)))
+    }
+
+    /// Returns the time before which a successful probe does not end the ejection, or `None` if
+    /// there is no such time. There is one if calls failed in the last trial although probes
+    /// succeeded.
+    fn probes_count_from(&self) -> Option<Instant> {
+        let calls_failed = self.failed_trials > 0 && self.causes.get(Cause::CallsFail).is_some();
+        self.last_evidence.filter(|_| calls_failed).map(|last| last + self.pause())
+    }
+
     /// Returns the time from an ejection to a trial, which doubles with each failed trial.
     fn pause(&self) -> Duration {
         (FIRST_PAUSE * (1 << self.failed_trials.min(5))).min(MAX_PAUSE)
@@ -283,9 +308,7 @@ impl Health {
             return;
         }
         self.cure(&[Cause::Refused, Cause::ProbesFail, Cause::Silent]);
-        // If calls failed in the last trial although probes succeeded, this probe may be too early.
-        let pause = if self.failed_trials == 0 { Duration::ZERO } else { self.pause() };
-        if self.is_ejected() && self.last_evidence.is_none_or(|last| now >= last + pause) {
+        if self.is_ejected() && self.probes_count_from().is_none_or(|from| now >= from) {
             self.recover();
         }
     }

@@ -420,6 +420,42 @@ fn refused_probes_that_never_succeeded_need_a_refused_call() {
 }
 
 #[test]
+fn return_of_a_replica_is_expected_after_its_next_probe() {
+    let (mut pool, now) = pool(1);
+    pool.wake(now);
+    pool.poll_requests(now);
+    pool.probe_all_ok(now);
+    assert_eq!(pool.returns_at(now), None, "it accepts calls");
+    pool.take_down(now, 0);
+    assert_eq!(pool.returns_at(now), Some(now + ms(50) + S), "new evidence is checked soon");
+    assert_eq!(pool.poll_requests(now + ms(50)).due.len(), 1);
+    assert_eq!(pool.returns_at(now + ms(60)), Some(now + ms(60) + S), "the probe is not answered yet");
+    pool.observe_at(now + ms(70), 0, Observation::ConnectRefused);
+    let next = pool.returns_at(now + ms(70)).unwrap() - (now + ms(50) + S);
+    assert!((ms(800)..=S).contains(&next), "{next:?}");
+    pool.set_members(now + S, &[]);
+    assert_eq!(pool.returns_at(now + S), None);
+}
+
+#[test]
+fn return_of_a_replica_whose_trial_failed_is_expected_after_its_pause() {
+    let (mut pool, now) = pool(4);
+    pool.probe_all_ok(now);
+    (0..5).for_each(|_| pool.fault(now, 0, Fault::Broke));
+    assert_eq!(pool.returns_at(now), Some(now + S));
+    pool.observe_at(now, 0, Observation::ProbeOk);
+    pool.fault(now, 0, Fault::Broke);
+    assert_eq!(pool.returns_at(now), Some(now + 3 * S), "a probe counts after 2 s");
+    pool.observe_at(now + ms(1_900), 0, Observation::ProbeOk);
+    assert!(!pool.eligible(now + ms(1_900)).contains(0));
+    pool.observe_at(now + 2 * S, 0, Observation::ProbeOk);
+    assert!(pool.eligible(now + 2 * S).contains(0));
+    let (mut pool, now) = with(4, no_probes());
+    pool.fault(now, 0, Fault::ConnectRefused);
+    assert_eq!(pool.returns_at(now), Some(now + S), "time alone opens a trial");
+}
+
+#[test]
 fn replica_that_is_down_or_has_left_counts_as_down() {
     let (mut pool, now) = pool(2);
     pool.probe_all_ok(now);

@@ -40,6 +40,11 @@ impl Pool {
         self.refresh(now);
     }
 
+    /// Keeps the replicas polled for the next 10 s, although no call may wait.
+    pub(in crate::schedule) fn keep_polled(&mut self, now: Instant) {
+        self.placement.wake(now);
+    }
+
     /// Applies an observation of a replica. Returns `true` if the models of the replica have
     /// changed, so that it may take other calls than before.
     fn observe(&mut self, now: Instant, id: ReplicaId, observation: Observation) -> bool {

@@ -220,7 +220,7 @@ impl Upstream for Pool {
     }
 
     fn closed_until(&self, now: Instant) -> Option<Instant> {
-        self.placement.next_wake(now).filter(|_| self.is_empty())
+        self.placement.returns_at(now).filter(|_| self.is_empty())
     }
 
     /// Returns `true` if no replica counts as full. Returns `false` if the last known answer of a

@@ -43,6 +43,9 @@ async fn client_timeout_ends_the_wait_for_a_pool_that_is_down_and_names_the_repl
         assert_eq!((error.reason(), start.elapsed()), (Some(Reason::ClientTimeout), 5 * SECOND), "{error}");
         assert_eq!(error.status(), 504);
         assert!(error.message().contains(REFUSED), "{error}");
+        // The replicas are probed each second, and a probe takes less than a second.
+        let retry_after = error.retry_after().expect("replicas are probed");
+        assert!((SECOND..=2 * SECOND).contains(&retry_after), "{retry_after:?}");
     }
     assert!(replicas_of(&gate).iter().all(|replica| replica["problem"] == "connections are refused"));
     assert_all_idle(&gate, &log);
@@ -126,7 +129,8 @@ async fn wait_for_a_busy_pool_is_limited_by_the_pool_timeout_and_not_by_the_read
     drop(log);
 }
 
-/// The delays of the SDK's own retries do not count towards its timeout either.
+/// An SDK's timeout does not include the delays of its own retries. The gate makes these retries, so
+/// the timeout does not run while the gate observes a Retry-After.
 #[tokio::test(start_paused = true)]
 async fn client_timeout_does_not_run_while_a_provider_asks_callers_to_wait() {
     let (transport, _) = upstream(|n, _, exchange| async move {

@@ -1,6 +1,6 @@
 use super::*;
 use crate::cooldown::Hold;
-use crate::placement::{EngineMetrics, Fault, Observation};
+use crate::placement::{EngineMetrics, Fault, Observation, PollKind};
 use tidegate_config::OnFull;
 
 #[test]
@@ -248,6 +248,44 @@ fn refusal_says_when_the_first_rate_limited_replica_returns() {
     assert_eq!(refused.reason, Reason::CoolDown);
     assert!(refused.retry_after.is_some_and(|after| (ms(3_050)..=ms(3_100)).contains(&after)));
     assert_eq!(refused.why.map(|why| why.rule), Some(Rule::CoolDown));
+}
+
+/// Takes the replicas down for 40 s. Callers call again when their refusal says, for 30 s, and then
+/// not for 10 s.
+#[test]
+fn refusal_by_a_pool_that_is_down_says_when_the_next_probe_is_answered() {
+    let mut now = epoch();
+    let settings = SchedulerSettings { on_full: OnFull::Refuse, ..of_slots(4) };
+    let mut scheduler: Scheduler<()> = in_front_of(&settings, &members(0..2), now);
+    let ids = [0, 1].map(|name| id_of(&scheduler, name, now));
+    for observation in [Observation::ProbeOk, Observation::ConnectRefused, Observation::ConnectRefused] {
+        ids.into_iter().for_each(|id| scheduler.observe(now, id, observation.clone()));
+    }
+    let poll = |scheduler: &mut Scheduler<()>, now, observation: Observation| {
+        let due = scheduler.poll_requests(now).due.into_iter();
+        let due: Vec<_> = due.filter(|poll| poll.kind == PollKind::Health).collect();
+        due.iter().for_each(|poll| scheduler.observe(now, poll.to, observation.clone()));
+        due.len()
+    };
+    let (down, mut call_again) = (now, now);
+    while now < down + ms(30_000) {
+        if now >= call_again {
+            let refused = scheduler.try_admit(now, &call("a", now)).expect_err("no replica");
+            assert_eq!(refused.reason, Reason::Outage);
+            let after = refused.retry_after.expect("probes are sent");
+            assert!((ms(1_000)..=ms(2_000)).contains(&after), "{after:?} at {:?}", now - down);
+            call_again = now + after;
+        }
+        poll(&mut scheduler, now, Observation::ConnectRefused);
+        now += ms(100);
+    }
+    now += ms(10_000);
+    assert_eq!(poll(&mut scheduler, now, Observation::ProbeOk), 0, "an unused pool is not polled");
+    let refused = scheduler.try_admit(now, &call("a", now)).expect_err("no replica");
+    assert_eq!(refused.retry_after, Some(ms(1_000)));
+    assert_eq!(poll(&mut scheduler, now, Observation::ProbeOk), 2, "the refused call needs a replica");
+    let grant = admit(&mut scheduler, now + ms(1_000), &call("a", now));
+    scheduler.release(now, grant);
 }
 
 #[test]
