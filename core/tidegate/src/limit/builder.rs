@@ -35,7 +35,8 @@ impl<J: Judge> AdaptiveLimitBuilder<J> {
     }
 
     /// Sets the objective: the maximum time from the request to the first token, including the wait
-    /// for a slot (1 ms to 10 minutes; see [`AdaptiveLimitLayer::new`]).
+    /// for a slot (1 ms to 10 minutes; see [`AdaptiveLimitLayer::new`]). Unless [`wait`](Self::wait)
+    /// is set, it also bounds the wait of each call, whether or not the call streams.
     ///
     /// `None` (default) sets no objective: a response is then late if it takes three times as long
     /// as comparable calls take without load.
@@ -73,8 +74,10 @@ impl<J: Judge> AdaptiveLimitBuilder<J> {
     }
 
     /// Sets the wait budget: the maximum time that a call may wait for its slot (1 ms to 10
-    /// minutes). A call whose predicted wait is longer is rejected immediately. With `None`
-    /// (default), a call waits for at most 10 minutes.
+    /// minutes). A call whose predicted wait is longer is rejected immediately.
+    ///
+    /// With `None` (default), a call waits only as long as it can still meet the
+    /// [`objective`](Self::objective), or for at most 10 minutes if there is no objective.
     pub fn wait(self, longest: impl Into<Option<Duration>>) -> Self {
         self.map(|target| target.wait(longest))
     }

@@ -17,7 +17,8 @@ use crate::config::TargetConfig;
 /// its queue. Use a separate layer for each upstream.
 ///
 /// With the default settings, the limit starts at 8 slots and adapts between 1 and 256. Up to
-/// 10,000 calls wait, for at most 10 minutes each. Further calls are rejected.
+/// 10,000 calls wait, each as long as it can still meet the objective, or for at most 10 minutes if
+/// there is no objective. Further calls are rejected.
 pub struct AdaptiveLimitLayer<J = HttpJudge> {
     pub(super) state: Arc<LimitState<J>>,
 }
@@ -30,6 +31,11 @@ impl AdaptiveLimitLayer {
     /// time from getting the slot to the first token, or to the end of a response that does not
     /// stream. If there is a wait budget ([`AdaptiveLimitBuilder::wait`]) and it leaves more than
     /// half, the upstream's share is the rest.
+    ///
+    /// Without a wait budget, a call waits for at most the part of the objective that the upstream
+    /// does not need: the objective minus a time within which nearly all recent first tokens
+    /// arrived, and half of the objective before the first one. A call that is still waiting then,
+    /// or whose predicted wait is longer, is rejected.
     ///
     /// ```
     /// use std::time::Duration;

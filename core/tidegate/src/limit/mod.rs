@@ -1,7 +1,7 @@
 //! The adaptive concurrency limit alone, as a tower layer for any HTTP service.
 //!
 //! The layer admits as many concurrent exchanges as the service currently handles within the
-//! objective, and queues the rest. It has no targets, tenants, lanes, budgets, retries or
+//! objective, and queues the rest for as long as they can still meet it. It has no targets, tenants, lanes, budgets, retries or
 //! cool-downs. Use it in stacks in which other layers provide these functions, and for upstreams
 //! that are not models. The queue, its order and the limit's algorithm are those of the gate
 //! ([`crate::schedule`], [`crate::adaptive`]).
@@ -48,7 +48,8 @@
 //!   be late by the objective. The layer cannot recognize them in advance, so put an
 //!   [`adaptive::CallKind`](crate::adaptive::CallKind) with `streams: false` into the request's
 //!   extensions. Such calls have a [`latency`](AdaptiveLimitBuilder::latency) objective of their
-//!   own, and do not count as awaiting their first token.
+//!   own, and do not count as awaiting their first token. Their wait is bounded like that of
+//!   streams.
 //!
 //! These rules are those of [`HttpJudge`]. Implement [`Judge`] to change them.
 //!
@@ -57,6 +58,10 @@
 //! Place retries above this layer, so that each attempt queues for its own slot and no slot is held
 //! during a backoff. Timeouts above it include the wait; timeouts below it cover only the exchange.
 //! The layer does not act on `Retry-After`, which is the task of the retry layer.
+//!
+//! A call that the layer rejects fails with an [`Error`](crate::Error) of the kind
+//! [`Refused`](crate::ErrorKind::Refused), often immediately. A retry layer must wait for its
+//! [`retry_after`](crate::Error::retry_after) before the next attempt.
 //!
 //! # Guarantees
 //!

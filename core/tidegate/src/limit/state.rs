@@ -14,7 +14,11 @@ use crate::error::Error;
 use crate::schedule::{SchedulerSettings, Ticket};
 use tidegate_tokens::Demand;
 
+/// Advice to users if a limit has too few slots. Appended to the error messages of rejected calls for
+/// which a free slot was missing.
 const HINT: &str = "the adaptive limit is what the upstream serves in time; raise `wait` or `queue`, or `cap` if the limit has reached it";
+/// The same advice for a limit whose objective bounds the wait.
+const OBJECTIVE_HINT: &str = "the call could not meet the objective any more: add capacity, send fewer calls, or set `wait` to let calls wait longer than the objective";
 
 /// The limit and queue of one layer, and its judge.
 pub(super) struct LimitState<J> {
@@ -22,7 +26,7 @@ pub(super) struct LimitState<J> {
     /// Name of the only tenant, which all calls of the limit have.
     tenant: Arc<str>,
     /// The wait budget, from [`AdaptiveLimitBuilder::wait`](super::AdaptiveLimitBuilder::wait).
-    /// `None` if only `longest` limits the wait.
+    /// `None` if only the objective and `longest` limit the wait.
     wait: Option<Duration>,
     /// The maximum time that a call waits, whatever the wait budget is.
     longest: Duration,
@@ -34,15 +38,15 @@ impl<J> LimitState<J> {
     /// stream: `None` uses the objective of the first token, `Some(None)` sets no objective.
     pub(super) fn new(config: &TargetConfig, latency: Option<Option<Duration>>, judge: J) -> Arc<Self> {
         let mut settings = SchedulerSettings::from(config);
-        // The documented bounds of the wait are the wait budget and the deadline only.
-        settings.wait_objectives = [None; 3];
         if let Some(adaptive) = &mut settings.adaptive {
             adaptive.latency = latency.unwrap_or(adaptive.objective);
         }
+        let has_wait_objective = settings.wait_objectives.iter().any(Option::is_some);
+        let hint = if has_wait_objective { OBJECTIVE_HINT } else { HINT };
         // A limit has no rate budgets. Only a gate does.
         let budgets = BudgetSet::from_budgets(RateBudgets::default());
         Arc::new(Self {
-            admission: Admission::new(config.name.clone(), &settings, budgets, None, HINT),
+            admission: Admission::new(config.name.clone(), &settings, budgets, None, hint),
             tenant: "".into(),
             wait: config.wait,
             longest: config.deadline,

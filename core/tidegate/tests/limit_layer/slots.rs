@@ -12,6 +12,7 @@ use parking_lot::Mutex;
 use tidegate::Reason;
 use tidegate::config::LimitSettings;
 use tidegate::limit::{AdaptiveLimitBuilder, AdaptiveLimitLayer};
+use tidegate::policy::adaptive::CallKind;
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep, timeout};
 use tower::{BoxError, Layer, ServiceExt, service_fn};
@@ -120,6 +121,49 @@ async fn queue_length_and_wait_are_limited() {
     assert_eq!(ends, [(None, 10), late, late, (Some(Reason::QueueFull), 0)]);
     assert_eq!(seen.calls(), 1);
     assert_idle(&layer, &seen);
+}
+
+#[tokio::test(start_paused = true)]
+async fn objective_bounds_the_wait_unless_a_wait_is_set() {
+    let with_objective = || one().objective(2 * SECOND);
+    let kinds = [true, false].map(|streams| CallKind { input: 10, output: 500, streams });
+    for (builder, longest) in [(with_objective(), SECOND), (with_objective().wait(5 * SECOND), 5 * SECOND)] {
+        let (upstream, seen) = upstream(|_, _| Script::whole(20 * SECOND));
+        let layer = builder.build().unwrap();
+        let service = layer.layer(upstream);
+        let first = tokio::spawn(service.clone().oneshot(ask()));
+        settle().await;
+        for kind in kinds {
+            let mut request = ask();
+            request.extensions_mut().insert(kind);
+            let began = Instant::now();
+            let error = service.clone().oneshot(request).await.expect_err("no slot");
+            assert_eq!(reason(&error), Some(Reason::WaitBudget), "{error}");
+            assert_eq!((began.elapsed(), retry_after(&error)), (longest, Some(SECOND)));
+            assert_eq!(error.to_string().contains("set `wait`"), longest == SECOND, "{error}");
+        }
+        drop(first.await.unwrap().unwrap());
+        assert_idle(&layer, &seen);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn objective_leaves_the_wait_what_the_upstream_does_not_need() {
+    let (upstream, _) = upstream(|nth, _| match nth {
+        0..50 => Script::stream(100 * MS, MS),
+        _ => Script::stream(100 * MS, 20 * SECOND),
+    });
+    let service = one().objective(2 * SECOND).build().unwrap().layer(upstream);
+    for _ in 0..50 {
+        call(&service).await.unwrap();
+    }
+    let first = send(&service).await.unwrap();
+    let began = Instant::now();
+    let error = call(&service).await.expect_err("no slot");
+    assert_eq!(reason(&error), Some(Reason::WaitBudget), "{error}");
+    let waited = began.elapsed();
+    assert!((1_880 * MS..=1_900 * MS).contains(&waited), "{waited:?}");
+    drop(first);
 }
 
 #[tokio::test(start_paused = true)]

@@ -168,14 +168,18 @@ pub async fn call<J: Judge>(service: &Limited<J>) -> Result<Bytes, BoxError> {
 }
 
 /// Keeps `callers` concurrent callers busy for `time`: each makes its next call as soon as its
-/// previous response has ended.
+/// previous response has ended or, if the layer rejected the call, after the delay that the error
+/// names.
 pub async fn load<J: Judge>(service: &Limited<J>, callers: usize, time: Duration) {
     let end = Instant::now() + time;
     let caller = || {
         let service = service.clone();
         async move {
             while Instant::now() < end {
-                let _ = call(&service).await;
+                let result = call(&service).await;
+                if let Some(delay) = result.err().as_ref().and_then(retry_after) {
+                    sleep(delay).await;
+                }
             }
         }
     };
@@ -199,6 +203,12 @@ pub fn assert_idle<J: Judge>(layer: &AdaptiveLimitLayer<J>, seen: &Seen) {
     let AdaptiveLimitSnapshot { in_flight, queue_depth, adaptive, .. } = layer.snapshot();
     assert_eq!((in_flight, queue_depth, seen.busy()), (0, 0, 0));
     assert_eq!(adaptive.expect("it is found").awaiting, 0);
+}
+
+/// Returns the delay after which a call that the layer rejected may be made again. `None` if the
+/// layer did not reject the call.
+pub fn retry_after(error: &BoxError) -> Option<Duration> {
+    error.downcast_ref::<tidegate::Error>()?.retry_after()
 }
 
 pub fn reason(error: &BoxError) -> Option<tidegate::Reason> {
