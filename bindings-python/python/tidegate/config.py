@@ -388,8 +388,9 @@ class TargetSettings(RateConfig, total=False):
     ttft: Duration | Off
     """The objective for the time to first token, including the time in the queue.
 
-    With it, the limit is adaptive by default. At most `deadline`. Without it, there is no
-    objective. Range: 1ms to 30d. Default: none.
+    With it, the limit is adaptive by default. For calls that do not stream, the objective bounds
+    only the time in the queue: the limit is not decreased because a whole answer takes longer. At
+    most `deadline`. Without it, there is no objective. Range: 1ms to 30d. Default: none.
     """
 
     tpot: Duration | Off

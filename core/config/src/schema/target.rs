@@ -202,7 +202,9 @@ settings! {
         /// time the slot of the call is released. Switched off, the time is not limited.
         stall: Option<Duration> = Some(secs(300)), TIME_RANGE;
         /// The objective for the time to first token, including the time in the queue. With it, the
-        /// limit is adaptive by default. At most `deadline`. Without it, there is no objective.
+        /// limit is adaptive by default. For calls that do not stream, the objective bounds only the
+        /// time in the queue: the limit is not decreased because a whole answer takes longer. At
+        /// most `deadline`. Without it, there is no objective.
         ttft: Option<Duration> = None, TIME_RANGE;
         /// The objective for the time per output token, as the average of a call. Requires an
         /// adaptive limit. At most `deadline`. Without it, there is no objective.

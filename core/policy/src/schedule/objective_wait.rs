@@ -13,6 +13,11 @@
 //! objective remains for the wait. An estimate that exceeds half of the objective only because of
 //! its deviation counts as half: the adaptive limit keeps the upstream below that.
 //!
+//! Calls that do not stream may wait as long as streams of their class. Their own latencies are not
+//! used: a model produces their first token as early as that of a stream, but it arrives with the
+//! end of the answer. An objective for the first token therefore neither makes a whole answer late
+//! nor shortens the wait of later calls because of it.
+//!
 //! # Sources
 //!
 //! - V. Jacobson, M. Karels, *Congestion avoidance and control* (1988), and RFC 6298, for the

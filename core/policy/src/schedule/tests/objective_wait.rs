@@ -1,8 +1,9 @@
 //! Tests of the wait budgets that follow from a TTFT objective.
 
 use super::*;
+use crate::adaptive::Ended;
 use crate::testing::epoch;
-use tidegate_config::{LaneConfig, LimitConfig, TargetConfig};
+use tidegate_config::{AdaptiveConfig, LaneConfig, LimitConfig, TargetConfig};
 
 /// Returns a target with one slot and an objective of one second.
 fn target() -> TargetConfig {
@@ -58,6 +59,35 @@ fn configured_wait_and_batch_lane_are_not_bounded() {
     let mut of_lane = target();
     of_lane.lanes[Lane::Batch as usize] = LaneConfig { ttft: Some(ms(4_000)), ..LaneConfig::default() };
     assert_eq!(wait_in_vain(&of_lane, &[], Lane::Batch), Some(ms(2_000)));
+}
+
+/// Each answer ends after 10 s, and that of a stream has its first token then. The objective is 1 s.
+#[test]
+fn objective_bounds_the_wait_but_not_the_answer_of_calls_that_do_not_stream() {
+    for streams in [false, true] {
+        let limit = LimitConfig::Adaptive(AdaptiveConfig::default());
+        let target = TargetConfig { cap: 64, limit, ..target() };
+        let mut now = epoch();
+        let mut scheduler = Scheduler::new(&SchedulerSettings::from(&target), now);
+        let call = |now| Ticket { streams, ..ticket("tenant", Lane::Standard, now) };
+        for _ in 0..20 {
+            let grants: Vec<_> =
+                std::iter::from_fn(|| scheduler.try_admit(now, &call(now)).expect("it may wait")).collect();
+            queue(&mut scheduler, now, call(now), ());
+            assert!(scheduler.expired(now + ms(499)).is_empty());
+            assert_eq!(scheduler.expired(now + ms(500))[0].1.reason, Reason::WaitBudget);
+            now += ms(10_000);
+            for mut grant in grants {
+                if streams {
+                    scheduler.on_first_token(now, &mut grant);
+                }
+                grant.outcome = Ended::Completed { output: 0 };
+                scheduler.release(now, grant);
+            }
+        }
+        let limit = scheduler.view(now).adaptive.expect("it adapts").limit;
+        assert_eq!(limit.cuts > 0, streams, "{limit:?}");
+    }
 }
 
 #[test]
