@@ -63,7 +63,7 @@ impl EngineMonitor {
         match *self {}
     }
 
-    pub(crate) fn on_attempt(&self, _: &Uri) -> bool {
+    pub(crate) fn on_attempt(&self, _: &Uri, _: bool) -> bool {
         match *self {}
     }
 

@@ -2,7 +2,7 @@
 //!
 //! Nobody configures this, so it happens only where it can do no harm: at servers in a private
 //! network, or named by the target's `url`, and then without credentials. Unless a server is both,
-//! its answers must be those of vLLM first.
+//! and calls are sent to it over the gate's own transport, its answers must be those of vLLM first.
 
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
@@ -84,13 +84,13 @@ impl EngineMonitor {
         let _ = self.transport.set(transport.clone());
     }
 
-    /// Records that a call is sent to `uri`, and reads the metrics if that is permitted. Returns
-    /// `true` if the answer is needed to identify the server: pass it to
-    /// [`EngineMonitor::on_vllm_answer`] if it is vLLM's.
-    pub(crate) fn on_attempt(&self, uri: &Uri) -> bool {
+    /// Records that a call is sent to `uri`, over a transport of its own or that of the gate, and
+    /// reads the metrics if that is permitted. Returns `true` if the answer is needed to identify
+    /// the server: call [`EngineMonitor::on_vllm_answer`] if it is vLLM's.
+    pub(crate) fn on_attempt(&self, uri: &Uri, has_own_transport: bool) -> bool {
         let phase = match self.shared.phase.load(Ordering::Acquire) {
             OFF => return false,
-            NEW => self.first_phase(uri),
+            NEW => self.first_phase(uri, has_own_transport),
             phase => phase,
         };
         if self.server.get().is_none_or(|server| !same_server(server, uri)) {
@@ -112,11 +112,12 @@ impl EngineMonitor {
         }
     }
 
-    fn first_phase(&self, uri: &Uri) -> u8 {
-        let phase = match (self.transport.get().is_some(), self.is_named, is_private_host(uri)) {
-            (false, ..) | (_, false, false) => OFF,
-            (true, true, true) => READING,
-            (true, ..) => UNIDENTIFIED,
+    fn first_phase(&self, uri: &Uri, has_own_transport: bool) -> u8 {
+        let phase = match (self.is_named, is_private_host(uri)) {
+            _ if self.transport.get().is_none() => OFF,
+            (false, false) => OFF,
+            (true, true) if !has_own_transport => READING,
+            _ => UNIDENTIFIED,
         };
         let _ = self.server.set(uri.clone());
         self.shared.set_phase(phase);
@@ -146,7 +147,7 @@ async fn run(shared: Arc<Shared>, poller: Poller, server: String, mut activity: 
     loop {
         let metrics = poller.metrics(&server).await;
         let Some(admission) = shared.admission.upgrade() else { return };
-        if !activity.continues(admission.is_busy()) {
+        if !activity.continues(admission.is_busy()) || shared.phase.load(Ordering::Acquire) == OFF {
             return;
         }
         match metrics {

@@ -59,8 +59,9 @@ pub struct DecisionSnapshot {
     /// Maximum number of calls awaiting their first token, after the change.
     pub awaiting: usize,
     /// What caused the change. For an increase: `slow_start` or `headroom`. For a decrease: `late`
-    /// (calls missed the objective), `slow` (tokens were slower than the TPOT objective), `refused`
-    /// (status 429), `overloaded` (503 or 529) or `timed_out`.
+    /// (calls missed the objective), `slow` (tokens were slower than the TPOT objective), `queued`
+    /// (the engine reported that calls wait in its queue), `refused` (status 429), `overloaded` (503
+    /// or 529) or `timed_out`.
     pub cause: &'static str,
 }
 

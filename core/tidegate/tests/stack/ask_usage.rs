@@ -19,7 +19,7 @@ const USAGE: &str =
     "data: {\"choices\":[],\"usage\":{\"prompt_tokens\":3,\"completion_tokens\":1,\"total_tokens\":4}}\n\n";
 
 fn over(transport: Transport, more: &str) -> Gate {
-    let targets = format!("{more}\n[targets.llm]\nurl = 'http://llm'\nask_usage = true");
+    let targets = format!("{more}\n[targets.llm]\nurl = 'http://llm'\nmetrics = 'off'\nask_usage = true");
     Gate::over(Config::from_toml(&targets).expect("a configuration"), transport).expect("a gate")
 }
 
@@ -184,7 +184,7 @@ async fn caller_reads_the_response_without_requested_usage() {
             let body = format!(r#"{{"model": "sim", "stream": {stream}, "max_tokens": 5, {prompt}}}"#);
             let mut answers: Vec<Bytes> = Vec::new();
             for mode in [Mode::Enforce, Mode::Off] {
-                let targets = "[targets.llm]\nurl = 'http://llm'\nask_usage = true";
+                let targets = "[targets.llm]\nurl = 'http://llm'\nmetrics = 'off'\nask_usage = true";
                 let config = Config { mode, ..Config::from_toml(targets).unwrap() };
                 let gate = Gate::over(config, simulated()).unwrap();
                 let request =

@@ -60,9 +60,15 @@ fn upstream_of_anything() -> (Transport, Arc<Mutex<Vec<Sent>>>) {
     (transport, sent)
 }
 
+/// Returns a gate with `targets`. Unless they have defaults, no metrics are read, so that the servers
+/// get calls only.
 fn over(transport: Transport, targets: &str) -> Gate {
-    Gate::over(Config::from_toml(targets).expect("a configuration"), transport).expect("a gate")
+    let defaults = if targets.contains("[defaults]") { "" } else { NO_METRICS };
+    let config = format!("{defaults}{targets}");
+    Gate::over(Config::from_toml(&config).expect("a configuration"), transport).expect("a gate")
 }
+
+const NO_METRICS: &str = "[defaults]\nmetrics = \"off\"\n";
 
 const PAIR: &str = r#"
 [targets.first]
@@ -546,7 +552,7 @@ async fn fallback_receives(vectors: &Vectors, spare_target: &str, same_server: b
     let first = crate::sockets::serve(answer.clone()).await;
     let spare = if same_server { first } else { crate::sockets::serve(answer).await };
     let config = format!(
-        "[transport]\nproxy_from_env = false\n[targets.first]\nurl = \"http://{first}/v1\"\ncap = 1\non_full = \"refuse\"\n\
+        "{NO_METRICS}[transport]\nproxy_from_env = false\n[targets.first]\nurl = \"http://{first}/v1\"\ncap = 1\non_full = \"refuse\"\n\
          fallback = \"spare\"\n[targets.spare]\nurl = \"http://{spare}/other/v1\"\nmodel = \"small\"\n{spare_target}\n"
     );
     let gate = Gate::new(Config::from_toml(&config).unwrap()).unwrap();

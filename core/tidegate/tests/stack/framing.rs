@@ -8,7 +8,7 @@ use bytes::Bytes;
 use http::{Request, Response};
 use http_body::Frame;
 use http_body_util::{BodyExt, Full, StreamBody};
-use tidegate::config::{Retry, Target};
+use tidegate::config::{EngineMetricsPolicy, Retry, Target};
 use tidegate::{Context, ErrorKind, Gate, RequestBody};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
@@ -53,6 +53,7 @@ fn is_whole(request: &[u8]) -> bool {
 fn gate(address: SocketAddr, http2: bool) -> Gate {
     let target = Target::new("llm")
         .url(format!("http://{address}"))
+        .metrics(EngineMetricsPolicy::Off)
         .cap(1)
         .on_full(tidegate::config::OnFull::Refuse)
         .retry(Retry::new().attempts(1));

@@ -9,6 +9,7 @@ mod caps;
 mod custom_transports;
 mod deadlines;
 mod durations;
+mod engine_metrics;
 mod explanations;
 mod fallback;
 mod framing;

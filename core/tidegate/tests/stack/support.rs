@@ -8,7 +8,7 @@ use bytes::Bytes;
 use http::{Request, Response};
 use http_body::Frame;
 use http_body_util::{BodyExt, StreamBody};
-use tidegate::config::Target;
+use tidegate::config::{EngineMetricsPolicy, Target};
 use tidegate::{Context, Error, ErrorKind, Gate, RequestBody, ResponseBody, Transport};
 
 pub const SECOND: Duration = Duration::from_secs(1);
@@ -61,9 +61,10 @@ where
 }
 
 /// Returns a gate over `transport` with the target `llm` for `http://llm`. `shape` changes the
-/// settings of the target.
+/// settings of the target. The upstream gets calls only: no metrics are read.
 pub fn gate(transport: Transport, shape: impl FnOnce(Target) -> Target) -> Gate {
-    Gate::builder().target(shape(Target::new("llm").url("http://llm"))).build_over(transport).expect("a gate")
+    let target = Target::new("llm").url("http://llm").metrics(EngineMetricsPolicy::Off);
+    Gate::builder().target(shape(target)).build_over(transport).expect("a gate")
 }
 
 pub fn chat(stream: bool) -> Request<RequestBody> {

@@ -7,7 +7,7 @@ use std::time::Duration;
 use futures_util::FutureExt;
 use http::Response;
 use http_body_util::BodyExt;
-use tidegate::config::{Target, Tool};
+use tidegate::config::{EngineMetricsPolicy, Target, Tool};
 use tidegate::{Context, ErrorKind, Gate, Reason, ResponseBody, TaskId, Transport};
 use tokio::time::{Instant, sleep};
 
@@ -25,7 +25,7 @@ const SECOND_LONG: [&str; 5] = [ROLE, TOKEN, TOKEN, STOP, DONE];
 /// Returns a gate over `transport` with one slot of the target `llm` and one slot of the tool `db`.
 /// It also has the target `bedrock`, which is used through `Gate::acquire_slot` only.
 fn narrow(transport: Transport) -> Gate {
-    let target = Target::new("llm").url("http://llm").cap(1);
+    let target = Target::new("llm").url("http://llm").metrics(EngineMetricsPolicy::Off).cap(1);
     let slots = Target::new("bedrock").slots_only();
     Gate::builder().target(target).target(slots).tool("db", 1).build_over(transport).expect("a gate")
 }

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 
 use http::{Request, Uri};
 use serde_json::Value;
-use tidegate::config::{Pool, Target};
+use tidegate::config::{EngineMetricsPolicy, Pool, Target};
 use tidegate::{ErrorKind, Gate, RequestBody};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
@@ -36,7 +36,9 @@ async fn server() -> (SocketAddr, mpsc::UnboundedReceiver<String>) {
 }
 
 fn gate(address: SocketAddr) -> Gate {
-    let target = |name: &str, path: &str| Target::new(name).url(format!("http://{address}{path}"));
+    let target = |name: &str, path: &str| {
+        Target::new(name).url(format!("http://{address}{path}")).metrics(EngineMetricsPolicy::Off)
+    };
     Gate::builder()
         .target(target("v1", "/v1"))
         .target(target("admin", "/admin"))

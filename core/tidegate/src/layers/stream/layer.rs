@@ -16,6 +16,7 @@ use crate::clock;
 use crate::error::{Error, ErrorKind};
 use crate::layers::middleware::{InnerService, Middleware, ResponseFuture, tower_layer};
 use crate::placement::Placed;
+use crate::transport::Foreign;
 use tidegate_policy::outcome::AttemptOutcome;
 use tidegate_protocol::signed_or_compressed::is_signed;
 use tidegate_protocol::{Dialect, Observer, classify};
@@ -51,7 +52,9 @@ impl<S: InnerService> Middleware<S> for StreamLayer {
         }
         let upload = request.body().upload_progress();
         let placed = request.extensions().get::<Placed>().cloned();
-        let identifies = call.target().engine().is_some_and(|engine| engine.on_attempt(request.uri()));
+        let has_own_transport = request.extensions().get::<Foreign>().is_some();
+        let engine = call.target().engine();
+        let identifies = engine.is_some_and(|engine| engine.on_attempt(request.uri(), has_own_transport));
         Box::pin(observe(call, placed, upload, identifies, inner.call(request)))
     }
 }
