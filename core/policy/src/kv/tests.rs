@@ -411,3 +411,19 @@ fn forecast_is_taken_at_admission() {
     );
     reservations.into_iter().for_each(|reservation| kv.release(reservation));
 }
+
+#[test]
+fn reported_use_corrects_what_fits() {
+    let (mut kv, _calls) = kv_with(1_000, &[(300, 100, vec![100])]);
+    let fits = |kv: &mut Kv, input| {
+        kv.available();
+        kv.fits(&demand(input, 1), &Forecast::exact(1), &Prefix::default())
+    };
+    assert!(fits(&mut kv, 500) && !fits(&mut kv, 700));
+    (0..9).for_each(|_| kv.calibrate(700, false));
+    assert!(fits(&mut kv, 200) && !fits(&mut kv, 400), "others hold 300");
+    (0..9).for_each(|_| kv.calibrate(200, true));
+    assert!(!fits(&mut kv, 400), "calls that wait in the engine hold nothing yet");
+    (0..9).for_each(|_| kv.calibrate(200, false));
+    assert!(fits(&mut kv, 700), "calls share 200");
+}

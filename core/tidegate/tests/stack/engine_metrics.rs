@@ -166,9 +166,9 @@ async fn target_with_several_servers_is_not_polled() {
 async fn queue_of_the_engine_bounds_the_limit() {
     let (transport, _) = engine(ANSWER);
     let gate = over(transport, named("http://llm").kv_tokens(1_000_000));
-    let calls = (0..200).map(|_| call(&gate, "http://llm"));
+    let calls = (0..600).map(|_| call(&gate, "http://llm"));
     let limits = async {
-        tokio::time::sleep(12 * SECOND).await;
+        tokio::time::sleep(30 * SECOND).await;
         gate.snapshot().targets["llm"].adaptive.clone().expect("a limit")
     };
     let (_, limit) = tokio::join!(futures_util::future::join_all(calls), limits);

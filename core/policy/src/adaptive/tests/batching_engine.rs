@@ -4,6 +4,7 @@
 use std::collections::VecDeque;
 
 use super::*;
+use crate::adaptive::EngineLoad;
 
 /// An engine that runs up to `places` calls at once, first come first served. Each of its steps
 /// takes 30 ms, 0.5 ms per running call and 0.1 ms per prompt token, as a small GPU does.
@@ -16,6 +17,10 @@ struct BatchingEngine {
     waited: usize,
     /// Sum over the steps of the second half of the run of the calls that run.
     ran: usize,
+    /// When the engine next reports its calls, or `None` if it does not.
+    report_at: Option<Instant>,
+    /// The factors by which steps take longer, at random.
+    noise: Option<fastrand::Rng>,
 }
 
 /// A call in the engine.
@@ -33,7 +38,28 @@ const MAX_STEP_TOKENS: u64 = 1_024;
 impl BatchingEngine {
     fn new(settings: &LimitSettings, places: usize) -> Self {
         let run = Run::new(settings);
-        Self { run, places, waiting: VecDeque::new(), running: Vec::new(), waited: 0, ran: 0 }
+        let (waiting, running) = (VecDeque::new(), Vec::new());
+        Self { run, places, waiting, running, waited: 0, ran: 0, report_at: None, noise: None }
+    }
+
+    /// Lets the engine report its calls each second.
+    fn reporting(self) -> Self {
+        Self { report_at: Some(self.run.now), ..self }
+    }
+
+    /// Lets steps take up to 20 times as long, in phases of some steps, as on a busy machine.
+    fn noisy(self, seed: u64) -> Self {
+        Self { noise: Some(fastrand::Rng::with_seed(seed)), ..self }
+    }
+
+    /// Passes the calls of the engine to the limit if a report is due.
+    fn report(&mut self) {
+        let Run { limit, now } = &mut self.run;
+        if let Some(at) = self.report_at.filter(|at| at <= now) {
+            self.report_at = Some(at + Duration::from_secs(1));
+            let (running, waiting) = (self.running.len() as f64, self.waiting.len() as f64);
+            limit.on_engine_load(*now, EngineLoad { running, waiting });
+        }
     }
 
     /// Sends calls until the limit is full, then makes one step.
@@ -55,7 +81,9 @@ impl BatchingEngine {
             self.running.push(call);
         }
         let micros = 30_000 + 500 * self.running.len() as u64 + 100 * (MAX_STEP_TOKENS - budget);
-        self.run.pass(micros.div_ceil(1_000));
+        let slower = self.noise.as_mut().map_or(1.0, |rng| 19.0f64.mul_add(rng.f64().powi(12), 1.0));
+        self.run.pass(((micros as f64 * slower) as u64).div_ceil(1_000));
+        self.report();
         let Run { limit, now } = &mut self.run;
         for call in self.running.iter_mut().filter(|call| call.prompt == 0) {
             limit.on_first_token(*now, &mut call.sample);
@@ -98,4 +126,58 @@ fn equal_calls_do_not_keep_the_limit_above_the_capacity() {
             assert!(4 * engine.waited <= engine.ran, "{name}: {} wait, {} run", engine.waited, engine.ran);
         }
     }
+}
+
+/// Without an objective, latencies that vary for other reasons would raise the limit or cut it. The
+/// queue that the engine reports does neither.
+#[test]
+fn reports_of_the_engine_keep_the_limit_at_the_capacity_despite_noise() {
+    for places in [4, 8, 16, 64] {
+        for (prompt, seed) in [(20, 1), (300, 2), (100, 3)] {
+            let settings = LimitSettings { max: 256, ..settings(None) };
+            let mut engine = BatchingEngine::new(&settings, places).noisy(seed).reporting();
+            let cuts = engine.cuts(CallKind { input: prompt, output: 50, streams: true }, 120);
+            let slots = engine.run.limit.slots();
+            let name = format!("{prompt} tokens, {places} places: {slots} slots, {cuts} cuts");
+            assert!(cuts <= 4, "{name}");
+            assert!((places..=places + 2 + places / 8).contains(&slots), "{name}");
+            assert!(
+                5 * engine.waited <= 2 * engine.ran,
+                "{name}: {} wait, {} run",
+                engine.waited,
+                engine.ran
+            );
+        }
+    }
+}
+
+/// Other clients fill the engine, and leave it again.
+#[test]
+fn reports_make_room_for_other_clients() {
+    let mut limit = Run::new(&LimitSettings { max: 256, ..settings(None) });
+    let kind = CallKind { input: 100, output: 50, streams: true };
+    let report = |run: &mut Run, running: f64, waiting: f64| {
+        for _ in 0..4 {
+            run.pass(1_000);
+            run.limit.on_engine_load(run.now, EngineLoad { running, waiting });
+        }
+    };
+    let calls = limit.fill(kind, 8);
+    report(&mut limit, 16.0, 16.0);
+    assert_eq!(limit.limit.slots(), 4, "the batch of 16, and 1 in the queue, are shared by 32");
+    report(&mut limit, 16.0, 16.0);
+    assert_eq!(limit.limit.slots(), 4, "calls in flight are not counted twice");
+    drop(calls);
+}
+
+/// An address with several engines reports those of one of them.
+#[test]
+fn reports_of_one_of_several_engines_are_ignored() {
+    let mut run = Run::new(&LimitSettings { max: 256, ..settings(None) });
+    let calls = run.fill(CallKind { input: 100, output: 50, streams: true }, 8);
+    for _ in 0..10 {
+        run.pass(1_000);
+        run.limit.on_engine_load(run.now, EngineLoad { running: 2.0, waiting: 1.0 });
+    }
+    assert_eq!((run.limit.slots(), calls.len()), (8, 8));
 }
