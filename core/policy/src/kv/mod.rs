@@ -39,8 +39,8 @@
 //!
 //! # Limitations
 //!
-//! - Calls of other clients of the same engine are not known. Give each client its share of
-//!   `kv_tokens`.
+//! - Calls of other clients of the same engine are known only as far as the engine reports its use
+//!   ([`Kv::calibrate`]). Otherwise, give each client its share of `kv_tokens`.
 //! - The progress of an answer that arrives in one piece is not known: its whole expected length
 //!   counts from the start.
 //!
