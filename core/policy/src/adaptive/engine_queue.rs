@@ -31,9 +31,13 @@ const STALE_AFTER: Duration = Duration::from_secs(5);
 /// Time for which the size of the batch limits growth after a standing queue was last seen. The
 /// size can grow, for example when memory becomes free.
 const BATCH_KNOWN_FOR: Duration = Duration::from_secs(30);
-/// Length of the standing queue that is permitted, as a share of the batch. With a few waiting calls
-/// the batch stays full in the time from the end of a call until the next one arrives.
+/// Length of the standing queue that is permitted without an objective, as a share of the batch. With
+/// a few waiting calls the batch stays full in the time from the end of a call until the next one
+/// arrives.
 const QUEUE_SHARE: f64 = 1.0 / 16.0;
+/// The same share with an objective, which decides how long calls may wait in the engine. This is
+/// only a bound.
+const QUEUE_SHARE_WITH_OBJECTIVE: f64 = 0.25;
 /// Minimum share of this client's calls in flight that an engine must report to be the only one.
 const MIN_REPORTED_SHARE: f64 = 0.75;
 /// Number of calls by which a report may fall short in any case, because they are on their way.
@@ -55,8 +59,10 @@ impl EngineLoad {
 }
 
 /// The latest reports of the engine, and the size of its batch if that is known.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct EngineQueue {
+    /// The permitted length of the standing queue, as a share of the batch.
+    share: f64,
     /// The last reports with the time of their arrival, at most [`REPORTS`], the newest last.
     reports: VecDeque<(Instant, EngineLoad)>,
     /// The size of the batch, and when it was last seen to be full. `None` before that.
@@ -64,6 +70,13 @@ pub(super) struct EngineQueue {
 }
 
 impl EngineQueue {
+    /// Creates a queue that is not known yet. `has_objective` is `true` if latencies have an
+    /// objective.
+    pub(super) fn new(has_objective: bool) -> Self {
+        let share = if has_objective { QUEUE_SHARE_WITH_OBJECTIVE } else { QUEUE_SHARE };
+        Self { share, reports: VecDeque::new(), batch: None }
+    }
+
     /// Adds a report that has just arrived, while `in_flight` calls of this client are in flight.
     ///
     /// Returns the number of calls that this client may have in flight if the standing queue is
@@ -78,7 +91,7 @@ impl EngineQueue {
         let standing = self.standing().filter(|standing| *standing >= 1.0)?;
         let batch = self.highest(|engine| engine.running);
         self.batch = Some((now, batch));
-        let permitted = permitted(batch);
+        let permitted = self.permitted(batch);
         let excess = standing >= permitted + 1.0;
         excess.then(|| in_flight as f64 * (batch + permitted) / (batch + standing))
     }
@@ -94,7 +107,7 @@ impl EngineQueue {
         let batch = self.batch.filter(|(at, _)| now.saturating_duration_since(*at) <= BATCH_KNOWN_FOR);
         match batch {
             Some((_, batch)) if self.is_known(now) => {
-                (batch + permitted(batch) - self.highest(EngineLoad::calls)).max(0.0)
+                (batch + self.permitted(batch) - self.highest(EngineLoad::calls)).max(0.0)
             }
             _ => f64::INFINITY,
         }
@@ -106,15 +119,15 @@ impl EngineQueue {
         (self.reports.len() == REPORTS).then(|| waiting.fold(f64::INFINITY, f64::min))
     }
 
+    /// Returns the permitted length of the standing queue of an engine with a batch of this size.
+    fn permitted(&self, batch: f64) -> f64 {
+        (self.share * batch).max(1.0)
+    }
+
     /// Returns the maximum of a number over the last reports, at least 1.
     fn highest(&self, of: fn(EngineLoad) -> f64) -> f64 {
         self.reports.iter().map(|(_, engine)| of(*engine)).fold(1.0, f64::max)
     }
-}
-
-/// Returns the permitted length of the standing queue of an engine with a batch of this size.
-fn permitted(batch: f64) -> f64 {
-    (QUEUE_SHARE * batch).max(1.0)
 }
 
 fn is_stale(now: Instant, at: Instant) -> bool {

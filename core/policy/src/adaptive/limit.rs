@@ -120,7 +120,7 @@ impl Limit {
             first_token_limit,
             growth: Growth::SlowStart,
             trial_evidence: Evidence::new(now),
-            engine_queue: EngineQueue::default(),
+            engine_queue: EngineQueue::new(settings.objective.or(settings.latency).is_some()),
             load: LoadTracker::default(),
             classes: std::array::from_fn(|class| LatencyClass::new(objective(class))),
             first_tokens: Evidence::new(now),
