@@ -4,16 +4,19 @@ mod failure_streak;
 mod progress;
 mod send_line;
 mod spend;
+mod streamed_answer;
 mod waiting_calls;
 
 use std::collections::HashSet;
 use std::hash::{BuildHasher, RandomState};
 use std::io;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use http::{HeaderMap, Uri};
-use tidegate::config::{OnFull, Predict, TargetConfig};
-use tidegate::{Config, Gate, Transport};
+use tidegate::config::{LimitConfig, OnFull, Predict, TargetConfig};
+use tidegate::{Config, Gate, Lane, Transport};
 use tokio::sync::{mpsc, watch};
 use tokio::task::{JoinError, JoinSet};
 use tokio::time::{Instant, MissedTickBehavior, interval};
@@ -132,6 +135,8 @@ pub enum RunError {
 pub struct Batch {
     gate: Gate,
     meter: QueueMeter,
+    /// Whether answers are streamed, because a target has an objective that only streams show.
+    streams: bool,
 }
 
 impl Batch {
@@ -140,13 +145,21 @@ impl Batch {
     /// because of its predicted wait, queues have at least their default length, and calls have at
     /// least 8 attempts.
     ///
+    /// If a target has an adaptive limit and an objective for the time to first token (`ttft`), of
+    /// its own or of the lane `batch`, chat completions and completions are requested as streams,
+    /// because only a stream shows this time. The records contain the same answers as without
+    /// streaming. Requests with keys whose answers could differ are not streamed, and none are
+    /// after the provider has rejected a stream.
+    ///
     /// # Errors
     ///
     /// Returns an error if [`Gate::over`] does.
     pub fn over(mut config: Config, transport: Transport) -> Result<Self, tidegate::Error> {
         config.targets.iter_mut().chain([&mut config.default_target]).for_each(configure_for_batch);
+        let streams =
+            config.targets.iter().chain([&config.default_target]).any(|target| target.ttft.is_some());
         let meter = QueueMeter::default();
-        Ok(Self { gate: Gate::over(config, meter.over(transport))?, meter })
+        Ok(Self { gate: Gate::over(config, meter.over(transport))?, meter, streams })
     }
 
     /// Returns the gate through which all runs of this batch send.
@@ -228,8 +241,12 @@ fn configure_for_batch(target: &mut TargetConfig) {
     for tenant in target.tenants.values_mut().chain([&mut target.default_tenant]) {
         tenant.queue = None;
     }
+    // The limit keeps to the objective of the lane, but the objective must not bound the wait of
+    // the lane's calls.
+    let is_adaptive = matches!(target.limit, LimitConfig::Adaptive(_));
+    target.ttft = target.lanes[Lane::Batch as usize].ttft.or(target.ttft).filter(|_| is_adaptive);
     for lane in &mut target.lanes {
-        (lane.wait, lane.queue) = (None, None);
+        (lane.wait, lane.queue, lane.ttft) = (None, None, None);
     }
     target.retry.attempts = target.retry.attempts.max(MIN_ATTEMPTS);
     target.retry.ratio = target.retry.ratio.max(MIN_RETRY_BUDGET.0);
@@ -274,6 +291,7 @@ struct RunState<'a> {
     held: Option<HeldRequest>,
     ids: HashSet<u64>,
     hasher: RandomState,
+    streams: Arc<AtomicBool>,
     progress: BatchProgress,
     started: Instant,
 }
@@ -298,6 +316,7 @@ impl<'a> RunState<'a> {
             held: None,
             ids: HashSet::new(),
             hasher: RandomState::new(),
+            streams: Arc::new(AtomicBool::new(batch.streams)),
             progress: BatchProgress::default(),
             started: Instant::now(),
             options,
@@ -353,7 +372,9 @@ impl<'a> RunState<'a> {
             Ok(Request { custom_id, path, body }) if is_new => {
                 let base = &self.options.base;
                 let uri = request_url(base, &path).ok_or_else(|| RunError::InvalidBase(base.clone()))?;
-                let ready = PreparedRequest::new(uri, &self.options.headers, body, self.options.read_timeout);
+                let timeout = self.options.read_timeout;
+                let ready =
+                    PreparedRequest::new(uri, &self.options.headers, body, timeout, self.streams.clone());
                 let max_spend = self.tracker.max_spend(&ready.facts);
                 self.held =
                     Some(HeldRequest { number, line: (line.number, line.sum), custom_id, ready, max_spend });

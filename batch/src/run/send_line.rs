@@ -1,14 +1,17 @@
 //! Sends the request of one line, and reads the response.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
 use http::header::CONTENT_TYPE;
 use http::{HeaderMap, HeaderValue, Method, Request as HttpRequest, Uri};
-use http_body_util::BodyExt;
+use http_body_util::{BodyExt, Collected};
 use tidegate::protocol::{Observer, RequestFacts, Usage};
-use tidegate::{Client, Context, Error, ErrorKind, Lane, RequestBody, Timeouts};
+use tidegate::{Client, Context, Error, ErrorKind, Lane, RequestBody, ResponseBody, Timeouts};
 
+use super::streamed_answer::{StreamedAnswer, streamed_request};
 use super::waiting_calls::QueuedCall;
 use crate::line_error::LineError;
 use crate::output::{LineOutcome, ProviderResponse};
@@ -16,6 +19,8 @@ use crate::output::{LineOutcome, ProviderResponse};
 /// Maximum number of times a request is sent if its response breaks off. The gate retries a call
 /// only until its response begins.
 const MAX_READ_ATTEMPTS: u32 = 3;
+/// Statuses with which servers reject a request that they would accept without streaming.
+const STREAM_REJECTED: [u16; 4] = [400, 405, 422, 501];
 
 /// Response headers that may contain the provider's identifier of the request, in order of
 /// preference.
@@ -27,9 +32,13 @@ pub(super) struct PreparedRequest {
     pub(super) uri: Uri,
     pub(super) headers: HeaderMap,
     pub(super) body: Bytes,
+    /// The body that requests the same answer as a stream. `None` if the answer is not streamed.
+    pub(super) streamed_body: Option<Bytes>,
     pub(super) facts: RequestFacts,
     /// Time without data from the provider after which the call fails.
     pub(super) read_timeout: Duration,
+    /// Whether the run streams answers. Set to `false` if the provider turns out not to stream.
+    pub(super) streams: Arc<AtomicBool>,
 }
 
 /// The outcome of a call, and the tokens that it used.
@@ -42,15 +51,25 @@ pub(super) struct CallResult {
 }
 
 impl PreparedRequest {
-    pub(super) fn new(uri: Uri, credentials: &HeaderMap, body: Bytes, read_timeout: Duration) -> Self {
+    /// Creates the request. `streams` is shared by the requests of a run: while it is `true`,
+    /// answers are streamed where that is possible.
+    pub(super) fn new(
+        uri: Uri,
+        credentials: &HeaderMap,
+        body: Bytes,
+        read_timeout: Duration,
+        streams: Arc<AtomicBool>,
+    ) -> Self {
         let mut headers = credentials.clone();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
         let facts = RequestFacts::read(&Method::POST, &uri, &headers, Some(&body));
-        Self { uri, headers, body, facts, read_timeout }
+        let streamed_body =
+            streams.load(Ordering::Relaxed).then(|| streamed_request(facts.dialect, &body)).flatten();
+        Self { uri, headers, body, streamed_body, facts, read_timeout, streams }
     }
 
-    fn request(&self, queued: Option<QueuedCall>) -> HttpRequest<RequestBody> {
-        let mut request = HttpRequest::new(RequestBody::from(self.body.clone()));
+    fn request(&self, body: Bytes, queued: Option<QueuedCall>) -> HttpRequest<RequestBody> {
+        let mut request = HttpRequest::new(RequestBody::from(body));
         *request.method_mut() = Method::POST;
         *request.uri_mut() = self.uri.clone();
         *request.headers_mut() = self.headers.clone();
@@ -64,14 +83,30 @@ impl PreparedRequest {
     }
 
     /// Sends the request and reads the whole response. Sends it again if the response breaks off,
-    /// up to [`MAX_READ_ATTEMPTS`] times in total. `queued` counts the call as waiting until the
-    /// first request is sent.
-    pub(super) async fn send_until_read(self, client: Client, queued: QueuedCall) -> CallResult {
+    /// up to [`MAX_READ_ATTEMPTS`] times in total, and without streaming if the provider rejects
+    /// it or the stream cannot be read. `queued` counts the call as waiting until the first request
+    /// is sent.
+    pub(super) async fn send_until_read(mut self, client: Client, queued: QueuedCall) -> CallResult {
         let mut queued = Some(queued);
         let mut attempts = 1;
+        let mut rejected_stream = false;
         loop {
-            match self.attempt(&client, queued.take()).await {
-                Ok((outcome, usage)) => return CallResult { outcome, usage, usage_unknown: false },
+            let streamed = self.streamed_body.take().filter(|_| self.streams.load(Ordering::Relaxed));
+            let is_streamed = streamed.is_some();
+            match self.attempt(&client, streamed, queued.take()).await {
+                Ok((LineOutcome::Answered(answer), _))
+                    if is_streamed && STREAM_REJECTED.contains(&answer.status) =>
+                {
+                    rejected_stream = true;
+                }
+                Ok((outcome, usage)) => {
+                    if rejected_stream && outcome.is_good() {
+                        self.streams.store(false, Ordering::Relaxed);
+                    }
+                    // A stream may end without the usage of its tokens.
+                    let usage_unknown = is_streamed && usage.is_none() && outcome.is_good();
+                    return CallResult { outcome, usage, usage_unknown };
+                }
                 Err((_, true)) if attempts < MAX_READ_ATTEMPTS => attempts += 1,
                 Err((error, _)) => {
                     // A request that was never sent has used nothing.
@@ -92,16 +127,31 @@ impl PreparedRequest {
         }
     }
 
-    /// Sends the request once and reads the whole response. The flag in the error is `true` if the
-    /// error occurred after the response began.
+    /// Sends the request once, with the body `streamed` if there is one, and reads the whole
+    /// response. The flag in the error is `true` if the error occurred after the response began.
     async fn attempt(
         &self,
         client: &Client,
+        streamed: Option<Bytes>,
         queued: Option<QueuedCall>,
     ) -> Result<(LineOutcome, Option<Usage>), (Error, bool)> {
-        let response = client.call(self.request(queued)).await.map_err(|error| (error, false))?;
-        let (head, body) = response.into_parts();
-        let body = body.collect().await.map_err(|error| (error, true))?.to_bytes();
+        let is_streamed = streamed.is_some();
+        let request = self.request(streamed.unwrap_or_else(|| self.body.clone()), queued);
+        let response = client.call(request).await.map_err(|error| (error, false))?;
+        let (mut head, body) = response.into_parts();
+        // Errors have JSON bodies, and some servers answer without streaming.
+        let json = HeaderValue::from_static("application/json");
+        let is_json = |kind: &HeaderValue| kind.as_bytes().starts_with(json.as_bytes());
+        let body = if is_streamed
+            && head.status.is_success()
+            && !head.headers.get(CONTENT_TYPE).is_some_and(is_json)
+        {
+            head.headers.insert(CONTENT_TYPE, json);
+            read_stream(body).await
+        } else {
+            body.collect().await.map(Collected::to_bytes)
+        };
+        let body = body.map_err(|error| (error, true))?;
         let id = REQUEST_ID_HEADERS
             .iter()
             .find_map(|name| head.headers.get(*name)?.to_str().ok())
@@ -112,6 +162,17 @@ impl PreparedRequest {
         let response_record = ProviderResponse::new(head.status.as_u16(), id, &body);
         Ok((LineOutcome::Answered(response_record), observer.usage()))
     }
+}
+
+/// Reads a stream to its end, and returns its answer in the form that it has without streaming.
+async fn read_stream(mut body: ResponseBody) -> Result<Bytes, Error> {
+    let mut answer = StreamedAnswer::new();
+    while let Some(frame) = body.frame().await {
+        if let Ok(chunk) = frame?.into_data() {
+            answer.push(&chunk);
+        }
+    }
+    answer.finish().map_err(|problem| Error::new(ErrorKind::Transport, problem))
 }
 
 fn line_error(error: &Error) -> LineError {
