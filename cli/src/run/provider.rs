@@ -1,15 +1,25 @@
 //! The provider that requests are sent to, with its credential and its configuration.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::Args as ClapArgs;
 use http::header::AUTHORIZATION;
 use http::{HeaderMap, HeaderName, HeaderValue, Uri};
-use tidegate::config::{Config, Target, TargetConfig};
+use tidegate::config::{Config, LimitConfig, LimitSettings, Target, TargetConfig};
 use tidegate::config_file;
 
 use crate::Failure;
 use crate::find_target::find_target;
+
+/// Objective for the time to first token at a server that is not a well-known provider's. Half of it
+/// may be spent in the queue of the server, where calls of other clients wait too.
+const DEFAULT_TTFT: Duration = Duration::from_millis(500);
+/// Maximum objective: the deadline of a target by default, which an objective cannot exceed.
+const MAX_TTFT: Duration = Duration::from_secs(600);
+/// Initial number of concurrent calls if the flags define the target. The adaptive limit doubles it
+/// in each round of calls until they become slower.
+const START: usize = 2;
 
 #[derive(ClapArgs)]
 pub(super) struct ProviderArgs {
@@ -26,15 +36,27 @@ pub(super) struct ProviderArgs {
     /// provider, such as OPENAI_API_KEY]
     #[arg(long, value_name = "VARIABLE")]
     key_env: Option<String>,
-    /// Maximum number of concurrent calls [default: adaptive, up to 256]
+    /// Maximum number of concurrent calls [default: adaptive, up to 256]; without --ttft, the number
+    /// is fixed
     #[arg(long, value_name = "N", conflicts_with = "config")]
     cap: Option<usize>,
+    /// Objective for the time to first token (300ms, 2s): fewer calls are concurrent if first tokens
+    /// take longer. A lower value leaves more room for other users of the server [default: 500ms;
+    /// none with --cap and for well-known providers]
+    #[arg(long, value_name = "TIME", value_parser = objective, conflicts_with = "config")]
+    ttft: Option<Duration>,
     /// Request rate limit per minute [default: from the provider's headers]
     #[arg(long, value_name = "N", conflicts_with = "config")]
     rpm: Option<u64>,
     /// Token rate limit per minute [default: from the provider's headers]
     #[arg(long, value_name = "N", conflicts_with = "config")]
     tpm: Option<u64>,
+}
+
+fn objective(text: &str) -> Result<Duration, String> {
+    let objective = super::duration(text)?;
+    let is_valid = (Duration::from_millis(1)..=MAX_TTFT).contains(&objective);
+    is_valid.then_some(objective).ok_or_else(|| "must be from 1ms to 10m".to_owned())
 }
 
 /// The provider that the flags and the configuration file define, with its credential.
@@ -53,8 +75,11 @@ impl Provider {
     pub(super) fn new(args: &ProviderArgs) -> Result<Self, Failure> {
         let (config, target) = match &args.config {
             Some(path) => {
-                let config = config_file::read(path).map_err(|e| Failure::usage(e.to_string()))?;
-                let target = find_target(&config, args.target.as_deref())?.clone();
+                let mut config = config_file::read(path).map_err(|e| Failure::usage(e.to_string()))?;
+                let mut target = find_target(&config, args.target.as_deref())?.clone();
+                set_default_objective(&mut target, args.url.as_ref());
+                let named = config.targets.iter_mut().find(|other| other.name == target.name);
+                named.into_iter().for_each(|other| *other = target.clone());
                 (config, Some(target))
             }
             None => (Config::default(), None),
@@ -81,6 +106,26 @@ impl Provider {
     }
 }
 
+/// Returns `true` if a host is that of a well-known provider. Other hosts may be servers with few
+/// slots, which other clients share.
+fn is_well_known(host: &str) -> bool {
+    tidegate_sweep::key_env(host).is_some()
+}
+
+/// Gives a target of a configuration the default objective if its limit is adaptive, it has no
+/// objective, and requests do not go to a well-known provider. `url` is the base URL that overrides
+/// that of the target.
+fn set_default_objective(target: &mut TargetConfig, url: Option<&Uri>) {
+    let own = || target.matches.urls.first().and_then(|url| url.parse().ok());
+    let base: Option<Uri> = url.cloned().or_else(own);
+    let is_provider = base.as_ref().and_then(Uri::host).is_some_and(is_well_known);
+    let has_objective =
+        target.ttft.is_some() || target.tpot.is_some() || target.lanes.iter().any(|lane| lane.ttft.is_some());
+    if matches!(target.limit, LimitConfig::Adaptive(_)) && !has_objective && !is_provider {
+        target.ttft = Some(DEFAULT_TTFT);
+    }
+}
+
 /// Returns the base URL of a target: its first URL, or `http://NAME` for a pool without one.
 fn base_url(target: &TargetConfig) -> Result<Uri, Failure> {
     let url = match target.matches.urls.first() {
@@ -101,9 +146,15 @@ fn config_from_flags(args: &ProviderArgs, base: &Uri) -> Result<Config, Failure>
         base.scheme_str().unwrap_or_default(),
         base.authority().map(|authority| authority.as_str()).unwrap_or_default()
     );
-    let mut target = Target::new(base.host().unwrap_or("provider")).url(origin).rpm(args.rpm).tpm(args.tpm);
+    let host = base.host().unwrap_or("provider");
+    let mut target = Target::new(host).url(origin).rpm(args.rpm).tpm(args.tpm);
     if let Some(cap) = args.cap {
         target = target.cap(cap);
+    }
+    let default = (args.cap.is_none() && !is_well_known(host)).then_some(DEFAULT_TTFT);
+    if let Some(ttft) = args.ttft.or(default) {
+        let start = args.cap.map_or(START, |cap| START.min(cap.max(1)));
+        target = target.ttft(ttft).limit(LimitSettings::new().start(start));
     }
     let config = Config::builder().target(target).build();
     config.map_err(|error| {
@@ -145,4 +196,73 @@ fn credential(host: &str, variable: &str) -> Result<HeaderMap, Failure> {
         put(AUTHORIZATION, &format!("Bearer {key}"))?;
     }
     Ok(headers)
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Cli {
+        #[command(flatten)]
+        provider: ProviderArgs,
+    }
+
+    fn parse(flags: &str) -> Result<ProviderArgs, String> {
+        let cli = Cli::try_parse_from(["run"].into_iter().chain(flags.split_whitespace()));
+        cli.map(|cli| cli.provider).map_err(|error| error.to_string())
+    }
+
+    /// Returns the objective of the target that flags define, and the initial number of slots of
+    /// its adaptive limit.
+    fn limit(flags: &str) -> (Option<Duration>, Option<usize>) {
+        let args = parse(flags).unwrap();
+        let base = args.url.clone().unwrap();
+        let config = config_from_flags(&args, &base).ok().unwrap();
+        let target = &config.targets[0];
+        let start = match &target.limit {
+            LimitConfig::Adaptive(adaptive) => Some(adaptive.start),
+            LimitConfig::Fixed => None,
+        };
+        (target.ttft, start)
+    }
+
+    #[test]
+    fn own_server_has_an_objective_unless_flags_say_otherwise() {
+        let own = "--url http://gpu.example:8000/v1";
+        assert_eq!(limit(own), (Some(DEFAULT_TTFT), Some(2)));
+        assert_eq!(limit(&format!("{own} --ttft 2s")), (Some(Duration::from_secs(2)), Some(2)));
+        assert_eq!(limit(&format!("{own} --cap 4")), (None, None), "a cap alone is a fixed limit");
+        assert_eq!(limit(&format!("{own} --cap 1 --ttft 2s")), (Some(Duration::from_secs(2)), Some(1)));
+        assert_eq!(limit("--url https://api.openai.com/v1"), (None, Some(8)));
+    }
+
+    #[test]
+    fn target_of_a_configuration_has_an_objective_unless_it_says_otherwise() {
+        let own = || Target::new("own").url("http://gpu.example:8000");
+        let ttft = |target: Target, url: Option<&str>| {
+            let mut config = Config::builder().target(target).build().unwrap();
+            set_default_objective(&mut config.targets[0], url.map(|url| url.parse().unwrap()).as_ref());
+            config.targets[0].ttft
+        };
+        assert_eq!(ttft(own(), None), Some(DEFAULT_TTFT));
+        assert_eq!(ttft(own().ttft(Duration::from_secs(3)), None), Some(Duration::from_secs(3)));
+        assert_eq!(ttft(own().cap(64), None), None);
+        assert_eq!(ttft(own().tpot(Duration::from_secs(3)), None), None);
+        assert_eq!(ttft(own(), Some("https://api.openai.com/v1")), None);
+    }
+
+    #[test]
+    fn bad_objective_is_rejected_with_its_range() {
+        for bad in ["0s", "11m"] {
+            let error = parse(&format!("--ttft {bad}")).err().unwrap();
+            assert!(error.contains("--ttft") && error.contains("from 1ms to 10m"), "{error}");
+        }
+        assert!(parse("--ttft soon").err().unwrap().contains("examples are 90s and 10m"));
+        let both = parse("--config tidegate.toml --ttft 2s").err().unwrap();
+        assert!(both.contains("--ttft") && both.contains("--config"), "{both}");
+    }
 }
