@@ -14,6 +14,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import capacity
 import load_plan as plans
 import page
 import server as servers
@@ -38,13 +39,16 @@ def main() -> int:
     """
     args = arguments()
     named = servers.server_from_environment()
-    plan = plans.real(args.load) if named else plans.simulated(args.time_scale)
     if named:
-        describe_real_run(plan, named)
+        announce_real_run(args.load, named)
         if not confirmed(yes=args.yes):
             return 2
+        found = asyncio.run(capacity.measure(named))
+        plan = plans.real(found, args.load)
+        describe_real_run(plan, found)
         where: contextlib.AbstractContextManager[Server] = contextlib.nullcontext(named)
     else:
+        plan = plans.simulated(args.time_scale)
         describe_simulated_run(plan)
         where = servers.simulator(args.tidegate, plan, workers=1)
     with where as server:
@@ -80,19 +84,31 @@ post's, so that TTFT and decode compare as they are; calls and peaks are half. A
 """)
 
 
-def describe_real_run(plan: Plan, server: Server) -> None:
-    """Prints how many calls and tokens the run on a real server uses."""
-    calls = 2 * plan.calls + 2
-    tokens = calls * (plan.prompt_tokens + plan.output_tokens)
-    seconds = 2 * max(tenant.end for tenant in plan.tenants)
-    a, b, c = plan.tenants
+def announce_real_run(load: float, server: Server) -> None:
+    """Prints how many calls and tokens the run on a real server uses at most."""
+    calls = 2 * plans.max_real_calls(load) + capacity.BURST + 3
+    tokens = calls * (plans.REAL_PROMPT_TOKENS + plans.REAL_OUTPUT_TOKENS)
     print(f"""\
 This calls the model {server.model} at {server.base_url}:
-  {calls} calls ({plan.calls} by the client as it is, {plan.calls} through Tidegate, 2 to warm up), over about
-  {seconds:.0f} s and what the answers take; each a prompt of about {plan.prompt_tokens} tokens and an answer of at most
-  {plan.output_tokens}: {tokens:,} tokens in all at most.
+  first {capacity.BURST} calls at once, to measure how many the server serves at the same time; then the same calls
+  twice, by the client as it is and through Tidegate. The more the server serves, the more calls.
+  At most {calls} calls, each a prompt of about {plans.REAL_PROMPT_TOKENS} tokens and an answer of at most
+  {plans.REAL_OUTPUT_TOKENS}: {tokens:,} tokens in all at most. --load scales the calls.
   Failed calls may be tried again, up to 2 times by the client, up to 3 times by Tidegate.
-  At once: whatever {b.calls} calls at {b.per_second:g} a second come to, off; {a.cap}/{b.cap}/{c.cap} a tenant, on.
+""")
+
+
+def describe_real_run(plan: Plan, found: capacity.Capacity) -> None:
+    """Prints what was measured, and the load and the caps that follow from it."""
+    a, b, c = plan.tenants
+    more = " or more" if found.slots >= capacity.BURST else ""
+    print(f"""\
+The server serves {found.slots} calls at once{more}, and each takes {found.seconds:.1f} s.
+  A and C send {a.calls} and {c.calls} calls, {a.per_second:.2g} and {c.per_second:.2g} a second.
+  B bursts: {b.calls} calls at {b.per_second:.2g} a second, from {b.start:.0f} s on.
+  off: the client as it is.
+  on:  gate.wrap(client), caps {a.cap}/{b.cap}/{c.cap}, {plan.cap} in all;
+       a call waits up to {plan.wait:g} s and then fails with 504.
 """)
 
 
@@ -126,7 +142,8 @@ def report(plan: Plan, off: Phase, on: Phase, out: Path, *, simulated: bool) -> 
     """Prints the table of figures. Writes `demo.html`, `demo.json` and `demo.svg` into `out`."""
     here = {"off": rows(off), "on": rows(on)}
     title = f"here, {plan.load:g} x load" if simulated else "here"
-    print("\n" + table.text([(title, here), ("the post", POST)]) + "\n")
+    groups = [(title, here), ("the post", POST)] if simulated else [(title, here)]
+    print("\n" + table.text(groups) + "\n")
     for phase in (off, on):
         if phase.cpu.loop > BUSY:
             print(f"The client itself was busy ({phase.name}: {phase.cpu}); slow down: --time-scale, --load.")
@@ -135,7 +152,7 @@ def report(plan: Plan, off: Phase, on: Phase, out: Path, *, simulated: bool) -> 
     figures = {name: {tenant: row.json() for tenant, row in of.items()} for name, of in here.items()}
     (out / "demo.json").write_text(json.dumps({"figures": figures, "cpu": cpu}, indent=1) + "\n")
     html = out / "demo.html"
-    html.write_text(page.render(plan, off, on, here, simulated=simulated), encoding="utf-8")
+    html.write_text(page.render(plan, off, on, groups), encoding="utf-8")
     (out / "demo.svg").write_text(standalone_svg.render(plan, off, on), encoding="utf-8")
     print(f"{html}: every call's time to first token, off and on (the chart alone: {out / 'demo.svg'})")
 

@@ -1,12 +1,29 @@
 """The load of the demo: the three tenants of the noisy-neighbour blog post, scaled down.
 
-Times are in seconds of the blog post's clock, which runs `time_scale` times as fast as real time.
+For a real server, the load and the caps are scaled to what the server serves at once. Times are in
+seconds of the blog post's clock, which runs `time_scale` times as fast as real time.
 """
 
 from __future__ import annotations
 
+import math
 import random
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from capacity import Capacity
+
+#: Tokens of each prompt and of each answer on a real server.
+REAL_PROMPT_TOKENS, REAL_OUTPUT_TOKENS = 128, 32
+#: Calls of B per slot of a real server, and the minimum and maximum of all its calls.
+B_CALLS_PER_SLOT, MIN_B_CALLS, MAX_B_CALLS = 8, 40, 200
+#: Duration of B's burst on a real server, in seconds.
+BURST_S = 5
+#: Calls of A and C on a real server. A sends at most one a second, and C half as many.
+A_CALLS, C_CALLS = 30, 15
+#: Minimum and maximum time that a call waits at its cap on a real server, in seconds.
+MIN_WAIT_S, MAX_WAIT_S = 10, 300
 
 
 @dataclass(frozen=True)
@@ -33,6 +50,8 @@ class Plan:
     """The load of the demo: the calls of each tenant, their lengths, and the time scale."""
 
     tenants: tuple[Tenant, ...]
+    #: Maximum number of concurrent calls of all tenants in the phase with Tidegate.
+    cap: int
     prompt_tokens: int
     output_tokens: int
     #: Seconds that a call waits at its cap before it fails with 504.
@@ -65,11 +84,6 @@ class Plan:
             times += [(tenant.start + (n + phase) / tenant.per_second, tenant) for n in range(tenant.calls)]
         return sorted(times, key=lambda pair: pair[0])
 
-    def prompt(self, number: int) -> str:
-        """Returns a prompt of `prompt_tokens` tokens of four bytes each, with a unique prefix."""
-        text = f"Call {number}. " + "The tide comes in, the tide goes out, and the gate follows. " * self.prompt_tokens
-        return text[: 4 * self.prompt_tokens]
-
 
 def simulated(time_scale: float) -> Plan:
     """Returns the load for the simulator: half of the blog post's.
@@ -82,6 +96,7 @@ def simulated(time_scale: float) -> Plan:
             Tenant("B", per_second=15.0, calls=225, start=30, cap=4),
             Tenant("C", per_second=0.5, calls=60, start=0, cap=32),
         ),
+        cap=68,
         prompt_tokens=512,
         output_tokens=128,
         wait=30,
@@ -90,21 +105,50 @@ def simulated(time_scale: float) -> Plan:
     )
 
 
-def real(load: float) -> Plan:
-    """Returns a small load for a real server. `load` multiplies the calls and their rates."""
+def real(capacity: Capacity, load: float) -> Plan:
+    """Returns a load for a real server that its tenant B overloads for a short time.
 
-    def times(calls: int) -> int:
-        return max(1, round(calls * load))
-
+    The caps together are what the server serves at once, and B may use three quarters of it. A call may wait
+    twice as long as the server needs for all calls of B at their cap, so that no call fails. `load`
+    multiplies the calls and their rates.
+    """
+    slots, seconds = capacity.slots, capacity.seconds
+    # A and C together use at most a fifth of the slots.
+    rate = min(1.0, slots / (8 * seconds)) * load
+    burst = real_b_calls(slots, load)
+    cap = max(1, 3 * slots // 4)
+    wait = math.ceil(2 * burst * seconds / cap)
     return Plan(
         tenants=(
-            Tenant("A", per_second=1.0 * load, calls=times(30), start=0, cap=16),
-            Tenant("B", per_second=8.0 * load, calls=times(40), start=10, cap=2),
-            Tenant("C", per_second=0.5 * load, calls=times(15), start=0, cap=16),
+            Tenant("A", per_second=rate, calls=times(A_CALLS, load), start=0, cap=slots),
+            Tenant("B", per_second=burst / BURST_S, calls=burst, start=10, cap=cap),
+            Tenant("C", per_second=rate / 2, calls=times(C_CALLS, load), start=0, cap=slots),
         ),
-        prompt_tokens=128,
-        output_tokens=32,
-        wait=10,
+        cap=slots,
+        prompt_tokens=REAL_PROMPT_TOKENS,
+        output_tokens=REAL_OUTPUT_TOKENS,
+        wait=min(max(wait, MIN_WAIT_S), MAX_WAIT_S),
         time_scale=1,
         load=load,
     )
+
+
+def times(calls: int, load: float) -> int:
+    """Returns a number of calls times the load, at least 1."""
+    return max(1, round(calls * load))
+
+
+def real_b_calls(slots: int, load: float) -> int:
+    """Returns the number of calls of tenant B on a real server that serves `slots` calls at once."""
+    return times(min(max(B_CALLS_PER_SLOT * slots, MIN_B_CALLS), MAX_B_CALLS), load)
+
+
+def max_real_calls(load: float) -> int:
+    """Returns the maximum number of calls of one phase on any real server."""
+    return times(A_CALLS, load) + times(MAX_B_CALLS, load) + times(C_CALLS, load)
+
+
+def prompt(number: int, tokens: int) -> str:
+    """Returns a prompt of `tokens` tokens of four bytes each, with a unique prefix."""
+    text = f"Call {number}. " + "The tide comes in, the tide goes out, and the gate follows. " * tokens
+    return text[: 4 * tokens]

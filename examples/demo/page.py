@@ -9,30 +9,38 @@ from typing import TYPE_CHECKING
 
 import plot
 import table
-from figures import POST
 
 if TYPE_CHECKING:
     from load_plan import Plan
     from traffic import Phase
 
 TEMPLATE = Path(__file__).with_name("page.html")
+SOURCE = (
+    "The post: “Per-Tenant Concurrency Caps: Protecting Well-Behaved Tenants from a Bursty Neighbor”, runs 2 and 3."
+)
 
 
-def render(plan: Plan, off: Phase, on: Phase, here: table.Rows, *, simulated: bool) -> str:
+def render(plan: Plan, off: Phase, on: Phase, groups: list[tuple[str, table.Rows]]) -> str:
     """Returns the HTML page of the report.
 
-    `off` is the phase without Tidegate and `on` the phase with it. `here` has their figures.
+    `off` is the phase without Tidegate and `on` the phase with it. `groups` has pairs of a title
+    and figures: those of both phases, and for the simulator those of the blog post.
     """
-    title = f"here, {plan.load:g} × load" if simulated else "here"
+    simulated = len(groups) > 1
+    _, here = groups[0]
     return Template(TEMPLATE.read_text(encoding="utf-8")).substitute(
         calls=plan.calls,
         introduction=introduction(plan, simulated=simulated),
         headlines=headlines(here),
         plot=plot.svg(plan, off, on),
-        here=title,
-        body=body([here, POST]),
-        scaled=scaled(plan) if simulated else "Measured against your server, at a small load.",
+        table_title="Beside the post" if simulated else "Figures of each tenant",
+        columns='<col class="group">' * 2 * len(groups),
+        titles="".join(f'<th colspan="2">{title}</th>' for title, _ in groups),
+        phases="<th>off</th><th>on</th>" * len(groups),
+        body=body([rows for _, rows in groups]),
+        scaled=scaled(plan) if simulated else measured(plan),
         cpu=escape(f"off {off.cpu}; on {on.cpu}"),
+        source=SOURCE if simulated else "",
     )
 
 
@@ -44,8 +52,8 @@ def introduction(plan: Plan, *, simulated: bool) -> str:
     return (
         f"Three tenants share {where}. A and C send at a steady rate; B sends {b.calls} calls in "
         f"{b.end - b.start:.0f} s. Every call goes through the official openai client: first as it is (off), then "
-        f"wrapped by <code>gate.wrap(client)</code> with caps of {caps}, where a call waits {plan.wait:g} s and then "
-        "fails with 504 (on)."
+        f"wrapped by <code>gate.wrap(client)</code> with caps of {caps}, where a call waits up to {plan.wait:g} s and "
+        "then fails with 504 (on)."
     )
 
 
@@ -86,6 +94,16 @@ def body(groups: list[table.Rows]) -> str:
         lines.append(f'{opening}{head}<th scope="row">{figure}</th>{columns}</tr>')
         last = tenant
     return "\n".join(lines)
+
+
+def measured(plan: Plan) -> str:
+    """Returns a text that says how the caps follow from the capacity of the real server."""
+    _, b, _ = plan.tenants
+    return (
+        f"Before the run, the server was measured to serve {plan.cap} calls at once. Through Tidegate, all tenants "
+        f"together have that many, and B has {b.cap} of them. Prompts of about {plan.prompt_tokens} tokens, answers of "
+        f"at most {plan.output_tokens}."
+    )
 
 
 def scaled(plan: Plan) -> str:

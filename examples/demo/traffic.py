@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import openai
 from cpu_usage import Usage
+from load_plan import prompt
 
 import tidegate
 
@@ -73,7 +74,7 @@ def gate(plan: Plan, server: Server) -> tidegate.Gate:
     tenants = {tenant.name: {"cap": tenant.cap} for tenant in plan.tenants}
     target = {
         "url": server.base_url,
-        "cap": sum(tenant.cap for tenant in plan.tenants),
+        "cap": plan.cap,
         "wait": plan.wait / plan.time_scale,
         "tenants": tenants,
     }
@@ -98,7 +99,8 @@ async def play(plan: Plan, server: Server, name: str, tick: Callable[[Phase, flo
     on = gate(plan, server) if name == "on" else None
     of = clients(plan, server, on)
     # The first call imports modules, so it is sent before the measurement.
-    await send(of["A"], server, plan, Call("A", 0.0), -1, time.perf_counter)
+    size = (plan.prompt_tokens, plan.output_tokens)
+    await send(of["A"], server, size, Call("A", 0.0), -1, time.perf_counter)
     if server.simulated:
         server.reset()
     phase = Phase(name)
@@ -113,7 +115,7 @@ async def play(plan: Plan, server: Server, name: str, tick: Callable[[Phase, flo
         await asyncio.sleep((at - clock()) / plan.time_scale)
         call = Call(tenant.name, clock())
         phase.calls.append(call)
-        tasks.append(asyncio.create_task(make_call(of[tenant.name], server, plan, call, number, clock, tenant)))
+        tasks.append(asyncio.create_task(make_call(of[tenant.name], server, size, call, number, clock, tenant)))
     await asyncio.gather(*tasks)
     ticker.cancel()
     phase.cpu.sample()
@@ -127,7 +129,7 @@ async def play(plan: Plan, server: Server, name: str, tick: Callable[[Phase, flo
 async def make_call(
     client: openai.AsyncOpenAI,
     server: Server,
-    plan: Plan,
+    size: tuple[int, int],
     call: Call,
     number: int,
     clock: Callable[[], float],
@@ -136,7 +138,7 @@ async def make_call(
     """Makes a call for its tenant. Records a failure in `call` instead of raising an exception."""
     try:
         with tidegate.context(tenant=tenant.name):
-            await send(client, server, plan, call, number, clock)
+            await send(client, server, size, call, number, clock)
     except openai.APIStatusError as error:
         call.failure = str(error.status_code)
     except openai.OpenAIError as error:
@@ -147,20 +149,22 @@ async def make_call(
 async def send(
     client: openai.AsyncOpenAI,
     server: Server,
-    plan: Plan,
+    size: tuple[int, int],
     call: Call,
     number: int,
     clock: Callable[[], float],
 ) -> None:
     """Streams the answer to one call, and records the number and the times of its tokens in `call`.
 
-    A stream that ends without a finish reason is recorded as a failure. `number` makes the prompt
-    unique. `clock` returns the time since the start of the phase.
+    `size` has the tokens of the prompt and the maximum tokens of the answer. A stream that ends
+    without a finish reason is recorded as a failure. `number` makes the prompt unique. `clock`
+    returns the time since the start of the phase.
     """
+    prompt_tokens, output_tokens = size
     stream = await client.chat.completions.create(
         model=server.model,
-        messages=[{"role": "user", "content": plan.prompt(number)}],
-        max_completion_tokens=plan.output_tokens,
+        messages=[{"role": "user", "content": prompt(number, prompt_tokens)}],
+        max_completion_tokens=output_tokens,
         stream=True,
         stream_options={"include_usage": True},
     )
