@@ -64,6 +64,7 @@ BENCH := $(BENCH_RUST) $(BENCH_PYTHON) $(BENCH_NODE)
 
 help:
 	@echo 'make demo        runs the official client without and with Tidegate while one of three tenants bursts (2 min)'
+	@echo '                 TIDEGATE_BASE_URL=URL TIDEGATE_MODEL=NAME uses a server of yours, scaled to what it serves'
 	@echo 'make test        runs all tests: $(filter-out --,$(TEST))'
 	@echo 'make test-frameworks  runs the examples of more clients and frameworks, which take 2 GB (not in make test)'
 	@echo 'make lint        runs all checks: $(filter-out --,$(LINT))'
@@ -87,8 +88,8 @@ help:
 
 # ---- demo
 
-# To use a real server: TIDEGATE_BASE_URL, TIDEGATE_MODEL, OPENAI_API_KEY. YES=1 sends without
-# asking. ARGS are options of the demo.
+# To use a real server: TIDEGATE_BASE_URL, TIDEGATE_MODEL, OPENAI_API_KEY. The load and the caps are
+# scaled to what the server serves at once. YES=1 sends without asking. ARGS are options of the demo.
 demo: $(VENV)/.wheel cli
 	@$(VENV)/bin/python examples/demo --tidegate $(call built,wheel)/tidegate --out $(OUT) $(ARGS)
 
