@@ -32,7 +32,8 @@ pub(super) fn page(layout: &Layout, results: &Results, shortfalls: &str) -> Fall
         if rows.is_empty() {
             continue;
         }
-        writeln!(out, "\n## {}\n", table.claim)?;
+        // Without a blank line below, so that the page stays within its lines.
+        writeln!(out, "\n## {}", table.claim)?;
         for chart in &table.charts {
             writeln!(out, "![{}]({})\n", chart.shows, chart.file)?;
         }
