@@ -5,8 +5,8 @@ run.py NAME [OPTION...]   starts the servers of the experiment, runs it, and sto
 run.py serve PROFILE      serves a profile of engines.json in the foreground
 run.py install            only installs
 
-NAME is objective, default, kv or truth. Options are those of `tidegate-bench vllm-NAME`. The
-environment variable TIDEGATE_BENCH is the path of tidegate-bench (default:
+NAME is objective, default, kv, truth, sweep or pool. Options are those of `tidegate-bench
+vllm-NAME`. The environment variable TIDEGATE_BENCH is the path of tidegate-bench (default:
 target/release/tidegate-bench), and VLLM_VENV that of an environment to use instead of installing.
 """
 
@@ -32,12 +32,22 @@ MODEL = OUT / "model"
 BENCH = os.environ.get("TIDEGATE_BENCH", str(REPOSITORY / "target" / "release" / "tidegate-bench"))
 ENGINES = json.loads((HERE / "engines.json").read_text())
 
-# The profiles that each experiment needs, in the order of its `--server` options.
-EXPERIMENTS = {"objective": ["queue"], "default": ["queue"], "kv": ["kv"], "truth": ["queue", "kv"]}
+# The profiles that each experiment needs, in the order of its `--server` options. Those without
+# profiles request servers while they run; `Managed` describes the requests.
+EXPERIMENTS: dict[str, list[str]] = {
+    "objective": ["queue"],
+    "default": ["queue"],
+    "kv": ["kv"],
+    "truth": ["queue", "kv"],
+    "sweep": [],
+    "pool": [],
+}
 PORTS = range(8461, 8470)
 # vLLM imports its modules and compiles nothing, which takes 16 s on two idle cores.
 STARTS_WITHIN_S = 300
 STOPS_WITHIN_S = 20
+# Time from SIGTERM to SIGKILL, as by default in Kubernetes.
+ENDS_WITHIN_S = 30
 
 
 def install() -> None:
@@ -58,6 +68,8 @@ def install() -> None:
 def command(profile: str, port: int) -> list[str]:
     """Returns the command that serves a profile."""
     engine = ENGINES[profile]
+    # vLLM caches prefixes by default.
+    cache = [] if engine.get("prefix_cache", True) else ["--no-enable-prefix-caching"]
     # vLLM keeps one block for itself.
     blocks = engine["num_blocks"] + 1
     return [
@@ -67,7 +79,7 @@ def command(profile: str, port: int) -> list[str]:
         *("--kv-cache-memory-bytes", str(1 << 30), "--num-gpu-blocks-override", str(blocks)),
         *("--block-size", str(engine["block_size"]), "--max-num-seqs", str(engine["max_num_seqs"])),
         *("--max-num-batched-tokens", str(engine["max_num_batched_tokens"])),
-        *("--max-model-len", str(engine["max_model_len"])),
+        *("--max-model-len", str(engine["max_model_len"]), *cache),
     ]
 
 
@@ -92,13 +104,10 @@ def environment(profile: str) -> dict[str, str]:
     }
 
 
-@contextlib.contextmanager
-def served(profile: str) -> Iterator[str]:
-    """Starts a server on a free port, and yields its URL. Stops the server in any case."""
-    port = next(port for port in PORTS if is_free(port))
-    log = OUT / f"{profile}.log"
-    with log.open("wb") as output:
-        server = subprocess.Popen(
+def launch(profile: str, port: int) -> subprocess.Popen[bytes]:
+    """Starts the server of a profile, and does not wait for it."""
+    with log_of(port).open("ab") as output:
+        return subprocess.Popen(
             command(profile, port),
             env=environment(profile),
             stdin=subprocess.DEVNULL,
@@ -106,13 +115,31 @@ def served(profile: str) -> Iterator[str]:
             stderr=subprocess.STDOUT,
             start_new_session=True,
         )
+
+
+def log_of(port: int) -> Path:
+    """Returns the file with the output of the server at a port."""
+    return OUT / f"{port}.log"
+
+
+@contextlib.contextmanager
+def served(profile: str) -> Iterator[str]:
+    """Starts a server on a free port, and yields its URL. Stops the server in any case."""
+    port = next(port for port in PORTS if is_free(port))
+    log_of(port).unlink(missing_ok=True)
+    server = launch(profile, port)
     try:
-        url = f"http://127.0.0.1:{port}"
-        wait_for(url, server, log)
-        print(f"vLLM serves the profile {profile} at {url}", file=sys.stderr)
-        yield url
+        yield ready(profile, port, server)
     finally:
         stop(server)
+
+
+def ready(profile: str, port: int, server: subprocess.Popen[bytes]) -> str:
+    """Waits until a server answers, and returns its URL."""
+    url = f"http://127.0.0.1:{port}"
+    wait_for(url, server, log_of(port))
+    print(f"vLLM serves the profile {profile} at {url}", file=sys.stderr)
+    return url
 
 
 def is_free(port: int) -> bool:
@@ -146,12 +173,69 @@ def wait_for(url: str, server: subprocess.Popen[bytes], log: Path) -> None:
 def stop(server: subprocess.Popen[bytes]) -> None:
     """Interrupts a server, and kills its process group if it does not end in time."""
     with contextlib.suppress(ProcessLookupError):
+        # A stopped process would not end.
+        os.killpg(server.pid, signal.SIGCONT)
         server.send_signal(signal.SIGINT)
         with contextlib.suppress(subprocess.TimeoutExpired):
             server.wait(STOPS_WITHIN_S)
-        # Also ends children that have outlived the server.
+    kill(server)
+
+
+def kill(server: subprocess.Popen[bytes]) -> None:
+    """Kills the process group of a server, with children that have outlived it."""
+    with contextlib.suppress(ProcessLookupError):
         os.killpg(server.pid, signal.SIGKILL)
     server.wait()
+
+
+class Managed:
+    """Servers that an experiment requests, by their URLs, with their profiles and ports.
+
+    Each request is one line, and so is its answer:
+        start PROFILE: Starts a server, and answers its URL.
+        signal NAME URL: Sends the signal `kill`, `term`, `stop` or `cont` to a server. After `kill`
+            and `term`, the server is started again.
+        stop URL: Ends a server.
+    """
+
+    def __init__(self) -> None:
+        """Starts no server."""
+        self.servers: dict[str, tuple[str, int, subprocess.Popen[bytes]]] = {}
+
+    def start(self, profile: str) -> str:
+        """Starts a server on a free port, and returns its URL."""
+        port = next(port for port in PORTS if is_free(port))
+        log_of(port).unlink(missing_ok=True)
+        server = launch(profile, port)
+        # Before the server is ready, so that it is also stopped if it never is.
+        self.servers[f"http://127.0.0.1:{port}"] = (profile, port, server)
+        return ready(profile, port, server)
+
+    def signal(self, name: str, url: str) -> None:
+        """Sends a signal to a server. SIGTERM goes to its main process only, as from Kubernetes."""
+        _, _, server = self.servers[url]
+        if name == "term":
+            server.terminate()
+        else:
+            os.killpg(server.pid, {"kill": signal.SIGKILL, "stop": signal.SIGSTOP, "cont": signal.SIGCONT}[name])
+
+    def restart(self, url: str) -> None:
+        """Waits until a server has ended, and starts it again."""
+        profile, port, server = self.servers[url]
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            server.wait(ENDS_WITHIN_S)
+        kill(server)
+        self.servers[url] = (profile, port, launch(profile, port))
+
+    def stop(self, url: str) -> None:
+        """Ends a server."""
+        _, _, server = self.servers.pop(url)
+        stop(server)
+
+    def stop_all(self) -> None:
+        """Ends all servers."""
+        for url in list(self.servers):
+            self.stop(url)
 
 
 def measure(name: str, options: list[str]) -> int:
@@ -160,6 +244,42 @@ def measure(name: str, options: list[str]) -> int:
         urls = [servers.enter_context(served(profile)) for profile in EXPERIMENTS[name]]
         arguments = [part for url in urls for part in ("--server", url)]
         return subprocess.run([BENCH, f"vllm-{name}", *arguments, *options], check=False).returncode
+
+
+def measure_managed(name: str, options: list[str]) -> int:
+    """Runs an experiment that requests servers, and returns its exit code."""
+    managed = Managed()
+    bench = subprocess.Popen(
+        [BENCH, f"vllm-{name}", "--managed", *options], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    assert bench.stdin
+    assert bench.stdout
+
+    def answer(text: str) -> None:
+        with contextlib.suppress(BrokenPipeError):
+            print(text, file=bench.stdin, flush=True)
+
+    try:
+        for line in bench.stdout:
+            match line.split():
+                case ["start", profile]:
+                    answer(managed.start(profile))
+                case ["signal", signal_name, url]:
+                    managed.signal(signal_name, url)
+                    # The experiment goes on meanwhile.
+                    answer("sent")
+                    if signal_name in ("kill", "term"):
+                        managed.restart(url)
+                case ["stop", url]:
+                    managed.stop(url)
+                    answer("stopped")
+                case _:
+                    print(line, end="", flush=True)
+        return bench.wait()
+    finally:
+        bench.kill()
+        bench.wait()
+        managed.stop_all()
 
 
 def main() -> int:
@@ -177,7 +297,7 @@ def main() -> int:
         os.execve(serve[0], serve, environment(options[0]))
     elif name in EXPERIMENTS:
         install()
-        return measure(name, options)
+        return measure(name, options) if EXPERIMENTS[name] else measure_managed(name, options)
     else:
         print(__doc__, file=sys.stderr)
         return 2
