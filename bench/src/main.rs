@@ -94,6 +94,13 @@ enum Command {
     VllmKv(run::vllm::Options),
     /// Compares the simulator's figures with vLLM's.
     VllmTruth(run::vllm::Options),
+    /// Runs `tidegate sweep` against vLLM servers whose knee is known.
+    VllmSweep(run::vllm::SweepArgs),
+    /// Compares a pool of two vLLM replicas with other placements, and faults of one of them.
+    VllmPool(run::vllm::PoolArgs),
+    /// Uses one core in bursts. `vllm-sweep --busy` starts this command as a process of its own.
+    #[command(hide = true)]
+    VllmBusy,
     /// Measures the memory of an open stream, over real sockets.
     Memory,
     /// Serves the upstream of `memory`. `memory` starts this command as a process of its own.
@@ -141,6 +148,7 @@ fn execute(command: Command) -> Fallible<String> {
             return results::record(line).map_err(|error| format!("{}: {error}", output.display()).into());
         }
         Command::Render => return results::render(),
+        Command::VllmBusy => return run::vllm::compute_in_bursts(),
         Command::MemoryServer => return run::memory::serve(),
         Command::MemoryClient { client, url, streams } => return run::memory::hold(client, &url, streams),
         Command::ScaleMemory { held } => return run::scale::hold(held),
@@ -163,6 +171,8 @@ fn execute(command: Command) -> Fallible<String> {
         Command::VllmDefault(options) => run::vllm::measure_default(&options)?,
         Command::VllmKv(options) => run::vllm::measure_kv(&options)?,
         Command::VllmTruth(options) => run::vllm::measure_truth(&options)?,
+        Command::VllmSweep(args) => run::vllm::measure_sweep(&args)?,
+        Command::VllmPool(args) => run::vllm::measure_pool(&args)?,
         Command::Memory => run::memory::measure()?,
         Command::NoisyNeighbour => run::noisy_neighbour::measure(run::noisy_neighbour::SEEDS)?,
         Command::Outage => run::outage::measure(run::outage::SEEDS)?,

@@ -17,16 +17,33 @@ pub(super) enum Profile {
     Queue,
     /// The KV cache is too small for the calls in the batch, so sequences are preempted.
     Kv,
+    /// Like `Queue` with at most 8, 16 or 24 sequences, and without a prefix cache. To the server's
+    /// tokenizer, all words of a sweep's prompts are the same, unknown word.
+    Sweep8,
+    Sweep16,
+    Sweep24,
+    /// Like `Kv`, without a prefix cache.
+    SweepKv,
+}
+
+impl Profile {
+    /// Returns the name in `bench/vllm/engines.json`.
+    pub(super) const fn name(self) -> &'static str {
+        match self {
+            Profile::Queue => "queue",
+            Profile::Kv => "kv",
+            Profile::Sweep8 => "sweep-8",
+            Profile::Sweep16 => "sweep-16",
+            Profile::Sweep24 => "sweep-24",
+            Profile::SweepKv => "sweep-kv",
+        }
+    }
 }
 
 /// Returns the engine of `profile`.
 pub(super) fn engine(profile: Profile) -> Fallible<EngineConfig> {
-    let name = match profile {
-        Profile::Queue => "queue",
-        Profile::Kv => "kv",
-    };
     let mut engines: BTreeMap<String, EngineConfig> = serde_json::from_str(ENGINES)?;
-    Ok(engines.remove(name).ok_or("bench/vllm/engines.json lacks a profile")?)
+    Ok(engines.remove(profile.name()).ok_or("bench/vllm/engines.json lacks a profile")?)
 }
 
 /// Returns the number of calls of the given mean lengths that `engine` completes per second while

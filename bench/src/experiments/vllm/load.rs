@@ -7,7 +7,7 @@ use fastrand::Rng;
 use http::{HeaderValue, Method, Request};
 use http_body_util::BodyExt;
 use parking_lot::Mutex;
-use serde_json::json;
+use serde_json::{Value, json};
 use tidegate::{RequestBody, Transport};
 use tidegate_sim::scenario::Arrivals;
 use tokio::task::JoinSet;
@@ -15,7 +15,7 @@ use tokio::time::{Instant, sleep, sleep_until, timeout_at};
 use tower::ServiceExt;
 
 /// The name under which `bench/vllm/run.py` serves the model.
-const MODEL: &str = "tiny";
+pub(super) const MODEL: &str = "tiny";
 /// The number of distinct words of the prompts. The model's vocabulary has the words `w0` to `w1999`,
 /// and each word is one token.
 const WORDS: u32 = 2_000;
@@ -40,7 +40,7 @@ impl Lengths {
         f64::from(self.output.0 + self.output.1) / 2.0
     }
 
-    fn draw(self, rng: &mut Rng) -> (u32, u32) {
+    pub(super) fn draw(self, rng: &mut Rng) -> (u32, u32) {
         (rng.u32(self.prompt.0..=self.prompt.1), rng.u32(self.output.0..=self.output.1))
     }
 }
@@ -144,13 +144,19 @@ pub(super) async fn generate(client: &Transport, base: &str, plan: &Plan) -> Vec
 }
 
 /// Returns a request with a prompt of random words that are not in the server's prefix cache. Its
-/// answer has exactly the given length. The header tells the simulator the length of the prompt.
+/// answer has exactly the given length.
 pub(super) fn request(base: &str, (prompt, output): (u32, u32), rng: &mut Rng) -> Request<RequestBody> {
     let words: Vec<String> =
         (0..prompt.saturating_sub(TEMPLATE_TOKENS)).map(|_| format!("w{}", rng.u32(..WORDS))).collect();
+    chat_request(base, &[json!({"role": "user", "content": words.join(" ")})], prompt, output)
+}
+
+/// Returns a request for a streamed answer of exactly `output` tokens. The header tells the simulator
+/// the length of the prompt in tokens.
+pub(super) fn chat_request(base: &str, messages: &[Value], prompt: u32, output: u32) -> Request<RequestBody> {
     let body = json!({
         "model": MODEL,
-        "messages": [{"role": "user", "content": words.join(" ")}],
+        "messages": messages,
         "max_tokens": output,
         "ignore_eos": true,
         "stream": true,
@@ -165,7 +171,12 @@ pub(super) fn request(base: &str, (prompt, output): (u32, u32), rng: &mut Rng) -
 }
 
 /// Makes one call. Cancels it at `end`.
-async fn ask(client: Transport, request: Request<RequestBody>, start: Instant, end: Instant) -> Call {
+pub(super) async fn ask(
+    client: Transport,
+    request: Request<RequestBody>,
+    start: Instant,
+    end: Instant,
+) -> Call {
     let began = Instant::now();
     let mut call = Call { at: began - start, ttft: None, end: End::Cancelled };
     let _ = timeout_at(end, async { call.end = stream(client, request, began, &mut call.ttft).await }).await;

@@ -5,15 +5,21 @@
 //! `--server`, an experiment runs in virtual time over the simulator with the same configuration
 //! ([`engines`]), which takes seconds.
 
+mod busy;
+mod conditions;
 mod contender;
 mod default_limit;
 mod engines;
+mod knee;
 mod load;
+mod managed_servers;
 mod objective;
+mod pool;
 mod preemptions;
 mod run;
 mod runner;
 mod server_metrics;
+mod sweeps;
 #[cfg(test)]
 mod tests;
 mod truth;
@@ -24,9 +30,12 @@ use clap::Args;
 
 use crate::report::Report;
 
+pub(crate) use self::busy::compute_in_bursts;
 pub(crate) use self::default_limit::measure as measure_default;
 pub(crate) use self::objective::measure as measure_objective;
+pub(crate) use self::pool::{PoolArgs, measure as measure_pool};
 pub(crate) use self::preemptions::measure as measure_kv;
+pub(crate) use self::sweeps::{SweepArgs, measure as measure_sweep};
 pub(crate) use self::truth::measure as measure_truth;
 
 /// Options of the experiments on vLLM.

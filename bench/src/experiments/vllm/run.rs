@@ -115,7 +115,8 @@ impl Run {
         let busy: Vec<f64> =
             self.samples.iter().map(|sample| sample.running).filter(|running| *running > 0.0).collect();
         let running = busy.iter().sum::<f64>() / busy.len().max(1) as f64;
-        let prompt_tokens_per_ms = (last.prompt_tokens - first.prompt_tokens) / ((last.at - first.at) * 1e3);
+        let computed = |sample: &Sample| sample.prompt_tokens - sample.prefix_hits;
+        let prompt_tokens_per_ms = (computed(last) - computed(first)) / ((last.at - first.at) * 1e3);
         let decode_ms = step.base_ms + step.per_sequence_ms * running;
         // Steps of `decode_ms + per_prompt_token_ms * tokens`, with `prompt_tokens_per_ms * step` tokens.
         let expected_ms = decode_ms / (1.0 - step.per_prompt_token_ms * prompt_tokens_per_ms);

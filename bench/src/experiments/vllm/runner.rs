@@ -14,6 +14,7 @@ use tokio::time::{Instant, sleep};
 use tower::ServiceExt;
 
 use super::Options;
+use super::conditions::Conditions;
 use super::contender::{Contender, http};
 use super::engines::{Profile, engine};
 use super::load::{Call, Plan, generate, request};
@@ -22,18 +23,13 @@ use super::server_metrics::{Sample, poll, sample};
 use crate::report::Report;
 use crate::{Fallible, virtual_time};
 
-/// The bound on [`Run::slowness`]. Slower runs do not count.
-const SLOWNESS: f64 = 1.1;
-/// Number of times that a run is repeated, if its steps were too slow, until it counts as invalid.
-const TRIES: usize = 3;
 /// Time in which the server must finish the cancelled calls of the last run.
 const SETTLES: Duration = Duration::from_secs(60);
 /// The address of the simulator. As with vLLM on this machine, the gate reads its metrics.
 const SIMULATOR: &str = "http://localhost";
 /// Prompt and output of a lone call, in tokens.
-pub(super) const LONE: (u32, u32) = (100, 21);
-/// Number of lone calls of which [`Runner::lone_ttft_ms`] takes the median. The first call of a server is
-/// slow.
+const LONE: (u32, u32) = (100, 21);
+/// Number of lone calls of which [`front_end`] takes the median. The first call of a server is slow.
 const LONE_CALLS: usize = 9;
 
 /// A call that the server computed alone.
@@ -49,10 +45,7 @@ pub(super) struct Runner {
     /// URL of the vLLM server, or `None` for the simulator.
     url: Option<String>,
     runtime: Runtime,
-    runs: usize,
-    slow: usize,
-    slowness: f64,
-    load_average: f64,
+    conditions: Conditions,
 }
 
 impl Runner {
@@ -65,33 +58,25 @@ impl Runner {
         // One thread, because the cores are shared with the server.
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let engine = engine(profile)?;
-        Ok(Self { engine, url, runtime, runs: 0, slow: 0, slowness: 1.0, load_average: 0.0 })
+        Ok(Self { engine, url, runtime, conditions: Conditions::default() })
     }
 
     /// Makes the calls of `plan`, and prints the figures. Repeats the run if the steps of the server
     /// were too slow.
     pub(super) fn play(&mut self, scenario: &str, contender: Contender, plan: &Plan) -> Fallible<Run> {
-        let mut tries = 1;
-        loop {
+        let Self { engine, url, runtime, conditions } = self;
+        let play = || {
             eprintln!("{scenario}: {}", contender.name());
-            let run = match &self.url {
-                None => simulate(&self.engine, Duration::ZERO, contender, plan)?,
-                Some(url) => self.runtime.block_on(play_vllm(url, &self.engine.step, contender, plan))?,
+            let run = match url {
+                None => simulate(engine, Duration::ZERO, contender, plan)?,
+                Some(url) => runtime.block_on(play_vllm(url, &engine.step, contender, plan))?,
             };
-            let load_average = load_average();
             for (what, value) in run.figures() {
                 eprintln!("    {what}: {value:.3}");
             }
-            eprintln!("    step / configured step: {:.3}, load average {load_average}", run.slowness);
-            if run.slowness <= SLOWNESS || tries == TRIES {
-                self.runs += 1;
-                self.slow += usize::from(run.slowness > SLOWNESS);
-                self.slowness = self.slowness.max(run.slowness);
-                self.load_average = self.load_average.max(load_average);
-                return Ok(run);
-            }
-            tries += 1;
-        }
+            Ok(run)
+        };
+        conditions.repeat_slow(play, |run| run.slowness)
     }
 
     /// Records the conditions of the runs in `report`.
@@ -100,27 +85,26 @@ impl Runner {
     ///
     /// Returns an error if a run remained too slow, because the figures are then not valid.
     pub(super) fn finish(&self, report: &mut Report, prefix: &str) -> Fallible<()> {
-        if self.slow > 0 {
-            let (slow, runs) = (self.slow, self.runs);
-            let problem = format!("{slow} of {runs} runs are invalid: steps took more than {SLOWNESS} times");
-            return Err(format!("{problem} as long as configured; leave the machine alone").into());
-        }
-        report.figure(format!("{prefix}runs"), self.runs);
-        if self.url.is_some() {
-            report.figure(format!("{prefix}longest step / configured step"), self.slowness);
-            report.figure(format!("{prefix}highest load average"), self.load_average);
-        }
-        Ok(())
+        self.conditions.finish(report, prefix, self.url.is_some())
     }
 
-    /// Returns the median time to the first token of calls that the server computes alone, in
-    /// milliseconds. Their lengths are [`LONE`]. Returns `None` for the simulator.
-    pub(super) fn lone_ttft_ms(&self) -> Fallible<Option<f64>> {
-        let Some(url) = &self.url else { return Ok(None) };
-        let wire = http()?;
-        let calls = (0..LONE_CALLS).map(|_| Ok(self.runtime.block_on(lone_call(&wire, url))?.ttft_ms));
-        Ok(Some(quantile(&mut calls.collect::<Fallible<Vec<f64>>>()?, 0.5)))
+    /// Returns the latency of the server's HTTP front end. Zero for the simulator.
+    pub(super) fn front_end(&self) -> Fallible<Duration> {
+        let Some(url) = &self.url else { return Ok(Duration::ZERO) };
+        self.runtime.block_on(front_end(url, &self.engine.step))
     }
+}
+
+/// Returns the latency of the HTTP front end of the server at `url`: the median time to the first
+/// token of calls that the server computes alone, less the time of a step.
+pub(super) async fn front_end(url: &str, step: &StepCost) -> Fallible<Duration> {
+    let wire = http()?;
+    let mut times = Vec::new();
+    for _ in 0..LONE_CALLS {
+        times.push(lone_call(&wire, url).await?.ttft_ms);
+    }
+    let step_ms = step.base_ms + step.per_sequence_ms + step.per_prompt_token_ms * f64::from(LONE.0);
+    Ok(Duration::from_secs_f64((quantile(&mut times, 0.5) - step_ms).max(0.0) / 1e3))
 }
 
 /// Makes the calls of `plan` in virtual time, over a simulator of `engine`. Each call and each
@@ -132,14 +116,7 @@ pub(super) fn simulate(
     plan: &Plan,
 ) -> Fallible<Run> {
     virtual_time::run(plan.seed, async {
-        let config = SimConfig {
-            workers: 1,
-            engine: engine.clone(),
-            models: Vec::new(),
-            attempt_log: 0,
-            ..SimConfig::calibrated()
-        };
-        let simulator = Simulator::new(config)?;
+        let simulator = simulator(engine)?;
         let wire = simulator_transport(&simulator, round_trip);
         let (client, gate) = contender.client(SIMULATOR, Some(wire.clone()))?;
         let (calls, samples) = play(&client, gate.as_ref(), &wire, SIMULATOR, plan).await;
@@ -147,15 +124,24 @@ pub(super) fn simulate(
     })
 }
 
+/// Starts a simulator of one `engine` in the current runtime.
+pub(super) fn simulator(engine: &EngineConfig) -> Fallible<Simulator> {
+    let config = SimConfig {
+        workers: 1,
+        engine: engine.clone(),
+        models: Vec::new(),
+        attempt_log: 0,
+        ..SimConfig::calibrated()
+    };
+    Ok(Simulator::new(config)?)
+}
+
 async fn play_vllm(url: &str, step: &StepCost, contender: Contender, plan: &Plan) -> Fallible<Run> {
     let wire = http()?;
-    let lone_step = step.base_ms + step.per_sequence_ms;
-    settle(&wire, url).await?;
-    let before = lone_call(&wire, url).await?.step_ms / lone_step;
+    let before = lone_slowness(&wire, url, step).await?;
     let (client, gate) = contender.client(url, None)?;
     let (calls, samples) = play(&client, gate.as_ref(), &wire, url, plan).await;
-    settle(&wire, url).await?;
-    let after = lone_call(&wire, url).await?.step_ms / lone_step;
+    let after = lone_slowness(&wire, url, step).await?;
     let mut run = Run { calls, samples, lasts: plan.lasts.as_secs_f64(), slowness: before.max(after) };
     run.slowness = run.slowness.max(run.gap_ratio(step).unwrap_or_default());
     Ok(run)
@@ -174,6 +160,13 @@ async fn play(
         () = poll(wire, base, gate, &mut samples) => Vec::new(),
     };
     (calls, samples)
+}
+
+/// Waits until the server has no calls, and makes a lone call. Returns the time of its steps, divided
+/// by the configured time.
+pub(super) async fn lone_slowness(wire: &Transport, url: &str, step: &StepCost) -> Fallible<f64> {
+    settle(wire, url).await?;
+    Ok(lone_call(wire, url).await?.step_ms / (step.base_ms + step.per_sequence_ms))
 }
 
 /// Waits until the server has no calls.
@@ -209,10 +202,4 @@ async fn lone_call(wire: &Transport, url: &str) -> Fallible<LoneCall> {
     let mut gaps: Vec<f64> = gaps.filter(|gap| *gap > 1.0).collect();
     let ttft_ms = times.first().copied().unwrap_or(f64::NAN);
     Ok(LoneCall { step_ms: quantile(&mut gaps, 0.5), ttft_ms })
-}
-
-/// Returns the mean number of runnable tasks of the machine in the last minute, or NaN if unknown.
-fn load_average() -> f64 {
-    let text = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
-    text.split(' ').next().and_then(|value| value.parse().ok()).unwrap_or(f64::NAN)
 }

@@ -25,6 +25,9 @@ pub(super) struct Sample {
     pub(super) preemptions: f64,
     pub(super) prompt_tokens: f64,
     pub(super) output_tokens: f64,
+    /// Number of prompt tokens that were looked up in the prefix cache, and of those found there.
+    pub(super) prefix_queries: f64,
+    pub(super) prefix_hits: f64,
     /// Number of times between tokens, and their sum in seconds.
     pub(super) gaps: f64,
     pub(super) gap_seconds: f64,
@@ -65,6 +68,8 @@ pub(super) async fn sample(wire: &Transport, base: &str) -> Fallible<Sample> {
         preemptions: get("vllm:num_preemptions_total"),
         prompt_tokens: get("vllm:prompt_tokens_total"),
         output_tokens: get("vllm:generation_tokens_total"),
+        prefix_queries: get("vllm:prefix_cache_queries_total"),
+        prefix_hits: get("vllm:prefix_cache_hits_total"),
         gaps: get("vllm:inter_token_latency_seconds_count"),
         gap_seconds: get("vllm:inter_token_latency_seconds_sum"),
         cuts: 0.0,

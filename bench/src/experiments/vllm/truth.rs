@@ -9,7 +9,7 @@ use super::contender::Contender;
 use super::engines::{Profile, capacity};
 use super::load::{Lengths, Load, Plan};
 use super::run::Run;
-use super::runner::{LONE, Runner, simulate};
+use super::runner::{Runner, simulate};
 use crate::Fallible;
 use crate::report::{Op, Report};
 
@@ -71,9 +71,7 @@ fn compare(
     scenarios: &[Scenario],
 ) -> Fallible<()> {
     let step = runner.engine.step;
-    let lone_step_ms = step.base_ms + step.per_sequence_ms + step.per_prompt_token_ms * f64::from(LONE.0);
-    let lone_ttft_ms = runner.lone_ttft_ms()?.unwrap_or(lone_step_ms);
-    let front_end = Duration::from_secs_f64((lone_ttft_ms - lone_step_ms).max(0.0) / 1e3);
+    let front_end = runner.front_end()?;
     for (scenario, contender, load, lengths) in scenarios {
         if !options.includes(scenario) {
             continue;
