@@ -38,7 +38,7 @@ const FULL = `{
       "interactive": { "floor": 0.5 }, "standard": { "queue": "none" },
       "batch": { "floor": 0.1, "queue": 100, "wait": "2m", "ttft": "none" }
     },
-    "cost": "kv", "short_bias": "100ms", "reclaim": true, "predict": "objective", "max_prompt": "128k", "kv_tokens": 400000, "kv_headroom": 0.2,
+    "cost": "kv", "short_bias": "100ms", "reclaim": true, "predict": "objective", "max_prompt": "128k", "kv_tokens": 400000, "kv_headroom": 0.2, "metrics": "off",
     "tokenizer": "vllm", "ask_usage": true, "fallback": "mine", "budget": "none",
     "rpm": 500, "rpd": 10000, "tpm": "2M", "tpd": "1.5M", "itpm": 450000, "otpm": false, "burst": "2s", "counting": "sum", "headers": "lower"
   },

@@ -13,7 +13,7 @@ for (const [name, options] of Object.entries({ native: {}, "a fetch of one's own
     async ({ url, target }, up) => {
       up.handler = json({});
       const targets = { v1: { url: `${up.url}/v1` }, admin: { url: `${up.url}/admin` }, root: { url: up.url } };
-      const gate = new Gate({ targets, ...options });
+      const gate = new Gate({ defaults: { metrics: "off" }, targets, ...options });
       const from = up.exchanges.length;
       for (const send of [globalThis.fetch, gate.fetch]) {
         await (await send(up.url + url, { method: "POST", body: "{}" })).text();

@@ -26,7 +26,7 @@ def openais(*lines: Any) -> list[Any]:
 
 
 def gate_for(upstream: Upstream) -> tidegate.Gate:
-    return tidegate.Gate(targets={"llm": {"url": f"{upstream.url}/v1", "ask_usage": True}})
+    return tidegate.Gate(targets={"llm": {"url": f"{upstream.url}/v1", "ask_usage": True, "metrics": "off"}})
 
 
 def token_counts(gate: tidegate.Gate) -> tuple[int, int]:

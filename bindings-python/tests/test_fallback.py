@@ -29,7 +29,7 @@ def gate(upstream: Upstream, spare: Upstream, monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setenv("SPARE_API_KEY", SPARE_KEY)
     first = {"url": f"{upstream.url}/v1", "cap": 1, "on_full": "refuse", "fallback": "spare"}
     second = {"url": f"{spare.url}/other/v1", "model": "tiny", "key_env": "SPARE_API_KEY"}
-    return tidegate.Gate(targets={"first": first, "spare": second})
+    return tidegate.Gate(defaults={"metrics": "off"}, targets={"first": first, "spare": second})
 
 
 def check(gate: tidegate.Gate, spare: Upstream, *, stream: bool) -> None:
@@ -78,6 +78,7 @@ def test_fallback_target_streams_the_answer(upstream: Upstream, spare: Upstream,
 async def test_rejection_by_all_targets_names_the_first(upstream: Upstream, spare: Upstream) -> None:
     upstream.handler = spare.handler = stall_after(CHAT_STREAM[0])
     gate = tidegate.Gate(
+        defaults={"metrics": "off"},
         targets={
             "first": {"url": f"{upstream.url}/v1", "cap": 1, "on_full": "refuse", "fallback": "spare"},
             "spare": {"url": f"{spare.url}/v1", "cap": 1, "on_full": "refuse", "model": "tiny"},
@@ -106,7 +107,7 @@ def request_to_fallback(case: Case, upstream: Upstream, spare: Upstream, **targe
     """
     first: Any = {"url": f"{upstream.url}/v1", "cap": 1, "on_full": "refuse", "fallback": "spare"}
     second: Any = {"url": f"{spare.url}/other/v1", "model": "tiny", **target}
-    gate = tidegate.Gate(targets={"first": first, "spare": second})
+    gate = tidegate.Gate(defaults={"metrics": "off"}, targets={"first": first, "spare": second})
     headers = {row["name"]: secret(row["name"]) for row in case["headers"]}
     query = {row["name"]: secret(row["name"]) for row in case["query"]}
     headers |= {name: f"value-of-{name}" for name in case["kept_headers"] if name != "content-type"}

@@ -51,7 +51,7 @@ LENGTHS = ["1", "3", "-2", "+2", "2.0", "0x2", "two", "", "2, 2"]
 async def test_wrong_content_length_is_rejected_before_a_slot_is_taken(
     name: str, transport: Any, upstream: Upstream
 ) -> None:
-    gate = tidegate.Gate(targets={"llm": {"url": upstream.url, "cap": 1, "on_full": "refuse"}})
+    gate = tidegate.Gate(targets={"llm": {"url": upstream.url, "cap": 1, "on_full": "refuse", "metrics": "off"}})
     wrong = [[("content-length", length)] for length in LENGTHS]
     wrong += [[("content-length", "2"), ("content-length", "2")], [("content-length", "2"), *TE]]
     async with gate.slot("llm"):
@@ -90,7 +90,7 @@ def produced_async(size: int) -> Callable[[], AsyncIterator[bytes]]:
 async def test_upload_of_another_length_fails_and_releases_its_slot(
     size: int, name: str, transport: Any, upstream: Upstream
 ) -> None:
-    gate = tidegate.Gate(targets={"llm": {"url": upstream.url, "cap": 1}})
+    gate = tidegate.Gate(targets={"llm": {"url": upstream.url, "cap": 1, "metrics": "off"}})
     headers = {"content-length": str(LARGE)}
     (_, sync), (_, asynchronous) = clients(name, gate, transport)
     for client, body in [(sync, produced(size)()), (asynchronous, produced_async(size)())]:
