@@ -16,6 +16,7 @@ use crate::clock;
 use crate::config::{Config, Matcher, TargetConfig};
 use crate::error::Error;
 use crate::metrics::{Metrics, TargetMetrics};
+use crate::pool::Engines;
 use crate::target::Target;
 use crate::transport::Transport;
 use crate::unknown_name::unknown_name;
@@ -60,6 +61,8 @@ pub(super) struct Registry {
     metrics: Arc<Metrics>,
     /// The transport of the targets' own requests.
     transport: Transport,
+    /// The servers of the targets.
+    engines: Arc<Engines>,
     /// Whether the mode is `enforce`.
     acting: bool,
 }
@@ -119,8 +122,9 @@ impl Registry {
             Target::new(target.clone(), budget_set(&budget_sets, target, now), metrics.target(target), now)
         };
         let configured: Vec<Arc<Target>> = config.targets.iter().map(make).collect();
+        let engines = Engines::new(transport.clone());
         for target in &configured {
-            target.start(transport, acting)?;
+            target.start(transport, &engines, acting)?;
         }
         let names = configured.iter().enumerate().map(|(at, target)| (target.name().clone(), at)).collect();
         Ok(Self {
@@ -134,6 +138,7 @@ impl Registry {
             hasher: RandomState::new(),
             metrics,
             transport: transport.clone(),
+            engines,
             acting,
         })
     }
@@ -203,7 +208,7 @@ impl Registry {
         let budgets = budget_set(&self.budget_sets, &config, now);
         let target = new(config, budgets, metrics, now);
         // Fails only for pools, which are configured.
-        let _ = target.start(&self.transport, self.acting);
+        let _ = target.start(&self.transport, &self.engines, self.acting);
         target
     }
 

@@ -1,20 +1,25 @@
-//! Reads the metrics of the engine behind a target that is a single server, while calls are made.
+//! Reads the metrics of the engines behind targets that are single servers, while calls are made.
 //!
 //! Nobody configures this, so it happens only where it can do no harm: at servers in a private
 //! network, or named by the target's `url`, and then without credentials. Unless a server is both,
 //! and calls are sent to it over the gate's own transport, its answers must be those of vLLM first.
+//!
+//! A target has an [`EngineMonitor`]. Targets with the same server, such as those of several models or
+//! credentials, share one [`Engine`], which is polled once for all of them.
 
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
 use http::Uri;
+use parking_lot::Mutex;
 
 use super::poll_task::{Activity, PollTask};
 use super::poller::Poller;
 use crate::admission::Admission;
 use crate::config::{EngineMetricsPolicy, TargetConfig};
-use crate::credential::same_server;
+use crate::placement::EngineMetrics;
 use crate::target::Expected;
 use crate::transport::Transport;
 use tidegate_protocol::is_private_host;
@@ -24,33 +29,74 @@ const INTERVAL: Duration = Duration::from_secs(1);
 /// Number of polls without metrics, at the beginning, after which the server is not asked again.
 const MAX_FAILURES: u32 = 3;
 
-/// Value of [`EngineMonitor::phase`]: no call was made yet.
-const NEW: u8 = 0;
-/// Value of [`EngineMonitor::phase`]: an answer must show whether the server is vLLM.
-const UNIDENTIFIED: u8 = 1;
-/// Value of [`EngineMonitor::phase`]: the metrics are read while calls are made.
-const READING: u8 = 2;
-/// Value of [`EngineMonitor::phase`]: the server is not asked.
-const OFF: u8 = 3;
+/// Value of [`Engine::phase`]: an answer must show whether the server is vLLM.
+const UNIDENTIFIED: u8 = 0;
+/// Value of [`Engine::phase`]: the metrics are read while calls are made.
+const READING: u8 = 1;
+/// Value of [`Engine::phase`]: the server has no metrics.
+const OFF: u8 = 2;
 
-/// Reads the metrics of one engine, and passes them to the admission control of its target.
-pub(crate) struct EngineMonitor {
-    shared: Arc<Shared>,
-    /// Whether the target's `url` names the server.
-    is_named: bool,
-    /// The transport of the gate. Empty until [`EngineMonitor::start`].
-    transport: OnceLock<Transport>,
-    /// The server of the first call. Empty before that.
-    server: OnceLock<Uri>,
+/// The engines of a gate.
+pub(crate) struct Engines {
+    transport: Transport,
+    /// The engines by their base URL.
+    known: Mutex<HashMap<String, Weak<Engine>>>,
+}
+
+impl Engines {
+    /// Creates a set without engines, whose metrics are requested over `transport`.
+    pub(crate) fn new(transport: Transport) -> Arc<Self> {
+        Arc::new(Self { transport, known: Mutex::default() })
+    }
+
+    /// Returns the engine that answers requests to `uri`.
+    fn at(&self, uri: &Uri) -> Arc<Engine> {
+        let url = base_url(uri);
+        let mut known = self.known.lock();
+        if let Some(engine) = known.get(&url).and_then(Weak::upgrade) {
+            return engine;
+        }
+        known.retain(|_, engine| engine.strong_count() > 0);
+        let engine = Arc::new(Engine {
+            server: uri.clone(),
+            poller: Poller { transport: self.transport.clone(), health: None, key: None },
+            phase: AtomicU8::new(UNIDENTIFIED),
+            targets: Mutex::default(),
+            task: PollTask::default(),
+        });
+        known.insert(url, Arc::downgrade(&engine));
+        engine
+    }
+}
+
+/// One server, and the targets whose calls it answers.
+struct Engine {
+    /// A URL of the server.
+    server: Uri,
+    poller: Poller,
+    /// [`UNIDENTIFIED`], [`READING`] or [`OFF`].
+    phase: AtomicU8,
+    targets: Mutex<Vec<Weak<MonitoredTarget>>>,
     task: PollTask,
 }
 
-/// The state that the monitor shares with its task.
-struct Shared {
-    /// [`NEW`], [`UNIDENTIFIED`], [`READING`] or [`OFF`].
-    phase: AtomicU8,
+/// What a monitor does for its target.
+struct MonitoredTarget {
     admission: Weak<Admission>,
     expected: Arc<Expected>,
+}
+
+/// Reads the metrics of the server of one target.
+pub(crate) struct EngineMonitor {
+    target: Arc<MonitoredTarget>,
+    /// Whether the target's `url` names the server.
+    is_named: bool,
+    /// The engines of the gate. Empty until [`EngineMonitor::start`].
+    engines: OnceLock<Arc<Engines>>,
+    /// The engine of the first call. Empty before that.
+    engine: OnceLock<Arc<Engine>>,
+    /// `true` if the metrics must not be read, or are of no use.
+    is_off: AtomicBool,
 }
 
 impl EngineMonitor {
@@ -65,106 +111,132 @@ impl EngineMonitor {
         if is_off || config.pool.is_some() || config.matches.slots_only {
             return None;
         }
+        let target = MonitoredTarget { admission: Arc::downgrade(admission), expected: expected.clone() };
         Some(Self {
-            shared: Arc::new(Shared {
-                phase: AtomicU8::new(NEW),
-                admission: Arc::downgrade(admission),
-                expected: expected.clone(),
-            }),
+            target: Arc::new(target),
             is_named: !config.matches.urls.is_empty(),
-            transport: OnceLock::new(),
-            server: OnceLock::new(),
-            task: PollTask::default(),
+            engines: OnceLock::new(),
+            engine: OnceLock::new(),
+            is_off: AtomicBool::new(false),
         })
     }
 
-    /// Enables the monitor, which sends its requests over `transport`.
-    pub(crate) fn start(&self, transport: &Transport) {
-        // A gate starts its targets once, so this never replaces a transport.
-        let _ = self.transport.set(transport.clone());
+    /// Enables the monitor. `engines` are those of the gate.
+    pub(crate) fn start(&self, engines: &Arc<Engines>) {
+        // A gate starts its targets once, so this never replaces the engines.
+        let _ = self.engines.set(engines.clone());
     }
 
     /// Records that a call is sent to `uri`, over a transport of its own or that of the gate, and
     /// reads the metrics if that is permitted. Returns `true` if the answer is needed to identify
     /// the server: call [`EngineMonitor::on_vllm_answer`] if it is vLLM's.
     pub(crate) fn on_attempt(&self, uri: &Uri, has_own_transport: bool) -> bool {
-        let phase = match self.shared.phase.load(Ordering::Acquire) {
-            OFF => return false,
-            NEW => self.first_phase(uri, has_own_transport),
-            phase => phase,
-        };
-        if self.server.get().is_none_or(|server| !same_server(server, uri)) {
-            // Metrics of one server say little about several.
-            self.shared.set_phase(OFF);
+        if self.is_off.load(Ordering::Relaxed) {
             return false;
         }
+        let engine = self.engine.get().or_else(|| self.first_engine(uri, has_own_transport));
+        // Metrics of one server say little about several.
+        let Some(engine) = engine.filter(|engine| engine.serves(uri)) else {
+            self.is_off.store(true, Ordering::Relaxed);
+            return false;
+        };
+        let phase = engine.phase.load(Ordering::Acquire);
         if phase == READING {
-            self.poll();
+            engine.poll();
         }
         phase == UNIDENTIFIED
     }
 
     /// Records that an answer has shown that the server is vLLM.
     pub(crate) fn on_vllm_answer(&self) {
-        let phase = &self.shared.phase;
-        if phase.compare_exchange(UNIDENTIFIED, READING, Ordering::AcqRel, Ordering::Acquire).is_ok() {
-            self.poll();
+        if let Some(engine) = self.engine.get() {
+            engine.read();
+            engine.poll();
         }
     }
 
-    fn first_phase(&self, uri: &Uri, has_own_transport: bool) -> u8 {
-        let phase = match (self.is_named, is_private_host(uri)) {
-            _ if self.transport.get().is_none() => OFF,
-            (false, false) => OFF,
-            (true, true) if !has_own_transport => READING,
-            _ => UNIDENTIFIED,
-        };
-        let _ = self.server.set(uri.clone());
-        self.shared.set_phase(phase);
-        phase
-    }
-
-    /// Starts to read the metrics, unless they are being read.
-    fn poll(&self) {
-        let (Some(transport), Some(server)) = (self.transport.get(), self.server.get()) else { return };
-        self.task.on_call(|activity| {
-            let poller = Poller { transport: transport.clone(), health: None, key: None };
-            run(self.shared.clone(), poller, base_url(server), activity)
+    /// Returns the engine of the first call. Returns `None` if it must not be asked.
+    fn first_engine(&self, uri: &Uri, has_own_transport: bool) -> Option<&Arc<Engine>> {
+        let engines = self.engines.get()?;
+        let is_private = is_private_host(uri);
+        if !self.is_named && !is_private {
+            return None;
+        }
+        let engine = self.engine.get_or_init(|| {
+            let engine = engines.at(uri);
+            engine.targets.lock().push(Arc::downgrade(&self.target));
+            engine
         });
+        if self.is_named && is_private && !has_own_transport {
+            engine.read();
+        }
+        Some(engine)
     }
 }
 
-impl Shared {
-    fn set_phase(&self, phase: u8) {
-        self.phase.store(phase, Ordering::Release);
+impl Engine {
+    fn serves(&self, uri: &Uri) -> bool {
+        self.server.scheme() == uri.scheme() && self.server.authority() == uri.authority()
+    }
+
+    /// Permits to read the metrics, unless the server is known to have none.
+    fn read(&self) {
+        let _ = self.phase.compare_exchange(UNIDENTIFIED, READING, Ordering::AcqRel, Ordering::Acquire);
+    }
+
+    /// Starts to read the metrics, unless they are being read.
+    fn poll(self: &Arc<Self>) {
+        self.task.on_call(|activity| run(self.clone(), activity));
+    }
+
+    /// Returns the targets that still exist, with their admission control.
+    fn targets(&self) -> Vec<(Arc<MonitoredTarget>, Arc<Admission>)> {
+        let mut targets = self.targets.lock();
+        targets.retain(|target| target.strong_count() > 0);
+        let existing = |target: &Weak<MonitoredTarget>| {
+            let target = target.upgrade()?;
+            let admission = target.admission.upgrade()?;
+            Some((target, admission))
+        };
+        targets.iter().filter_map(existing).collect()
+    }
+}
+
+impl MonitoredTarget {
+    fn on_metrics(&self, admission: &Arc<Admission>, server: &str, metrics: &EngineMetrics) {
+        if self.expected.track_memory() {
+            let target = admission.name();
+            tracing::info!(%target, %server, "reads the engine's /metrics; set metrics = \"off\" to stop it");
+        }
+        admission.on_engine_metrics(metrics);
     }
 }
 
 /// Reads the metrics at regular intervals, until no calls are made any more. Gives up if the server
 /// never returns any.
-async fn run(shared: Arc<Shared>, poller: Poller, server: String, mut activity: Activity) {
+async fn run(engine: Arc<Engine>, mut activity: Activity) {
+    let server = base_url(&engine.server);
     let mut failures = 0;
     loop {
-        let metrics = poller.metrics(&server).await;
-        let Some(admission) = shared.admission.upgrade() else { return };
-        if !activity.continues(admission.is_busy()) || shared.phase.load(Ordering::Acquire) == OFF {
+        let metrics = engine.poller.metrics(&server).await;
+        let targets = engine.targets();
+        let is_busy = targets.iter().any(|(_, admission)| admission.is_busy());
+        if targets.is_empty() || !activity.continues(is_busy) {
             return;
         }
         match metrics {
             Some(metrics) => {
-                if shared.expected.track_memory() {
-                    let target = admission.name();
-                    tracing::info!(%target, %server, "reads the engine's /metrics; set metrics = \"off\" to stop it");
+                for (target, admission) in &targets {
+                    target.on_metrics(admission, &server, &metrics);
                 }
-                admission.on_engine_metrics(&metrics);
             }
-            None if shared.expected.tracks_memory() => {}
+            None if targets.iter().any(|(target, _)| target.expected.tracks_memory()) => {}
             None => failures += 1,
         }
         if failures >= MAX_FAILURES {
-            return shared.set_phase(OFF);
+            return engine.phase.store(OFF, Ordering::Release);
         }
-        drop(admission);
+        drop(targets);
         tokio::time::sleep(INTERVAL.mul_f64(0.8 + 0.4 * fastrand::f64())).await;
     }
 }

@@ -25,7 +25,7 @@ use std::time::Duration;
 
 use address::Addresses;
 pub use check::{PoolCheck, ReplicaCheck};
-pub(crate) use engine_monitor::EngineMonitor;
+pub(crate) use engine_monitor::{EngineMonitor, Engines};
 use health_checker::HealthChecker;
 use http::header::HOST;
 use http::{Request, Uri};

@@ -14,7 +14,7 @@ use crate::config::TargetConfig;
 use crate::error::Error;
 use crate::kv::Kv;
 use crate::metrics::TargetMetrics;
-use crate::pool::{EngineMonitor, TargetPool};
+use crate::pool::{EngineMonitor, Engines, TargetPool};
 use crate::schedule::SchedulerSettings;
 use crate::transport::Transport;
 
@@ -98,16 +98,21 @@ impl Target {
         self.pool.as_ref()
     }
 
-    /// Enables the requests of the target's own, which it sends over `transport`: the discovery and
-    /// polling of a pool's replicas, and in mode `enforce` (`acting`) the polling of a single
-    /// server's metrics.
+    /// Enables the requests of the target's own: the discovery and polling of a pool's replicas over
+    /// `transport`, and in mode `enforce` (`acting`) the polling of a single server's metrics as one
+    /// of `engines`.
     ///
     /// # Errors
     /// `Config` if the environment variable of the pool's `key_env` has no usable key, or if the
     /// crate was built without the feature `pool`.
-    pub(crate) fn start(&self, transport: &Transport, acting: bool) -> Result<(), Error> {
+    pub(crate) fn start(
+        &self,
+        transport: &Transport,
+        engines: &Arc<Engines>,
+        acting: bool,
+    ) -> Result<(), Error> {
         if let Some(engine) = self.engine.as_ref().filter(|_| acting) {
-            engine.start(transport);
+            engine.start(engines);
         }
         match (&self.pool, &self.config.pool) {
             (Some(pool), Some(config)) => pool.start(config, transport, acting),

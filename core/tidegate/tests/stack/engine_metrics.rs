@@ -163,6 +163,20 @@ async fn target_with_several_servers_is_not_polled() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn targets_with_the_same_server_share_its_polls() {
+    let (transport, engine) = engine(ANSWER);
+    let target = |name: &str| Target::new(name).url(format!("http://llm/{name}"));
+    let gate = Gate::builder().target(target("a")).target(target("b")).build_over(transport).unwrap();
+    for _ in 0..10 {
+        call(&gate, "http://llm/a").await;
+        call(&gate, "http://llm/b").await;
+    }
+    assert!((10..=30).contains(&engine.polls()), "{} polls in 20 s", engine.polls());
+    let snapshot = gate.snapshot();
+    assert!(["a", "b"].iter().all(|name| snapshot.targets[*name].kv.is_some()));
+}
+
+#[tokio::test(start_paused = true)]
 async fn queue_of_the_engine_bounds_the_limit() {
     let (transport, _) = engine(ANSWER);
     let gate = over(transport, named("http://llm").kv_tokens(1_000_000));
