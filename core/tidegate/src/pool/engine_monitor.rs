@@ -80,10 +80,12 @@ struct Engine {
     task: PollTask,
 }
 
-/// What a monitor does for its target.
+/// A target that gets the metrics of its server.
 struct MonitoredTarget {
     admission: Weak<Admission>,
     expected: Arc<Expected>,
+    /// `true` if the metrics must not be read for this target, or are of no use to it.
+    is_off: AtomicBool,
 }
 
 /// Reads the metrics of the server of one target.
@@ -95,8 +97,6 @@ pub(crate) struct EngineMonitor {
     engines: OnceLock<Arc<Engines>>,
     /// The engine of the first call. Empty before that.
     engine: OnceLock<Arc<Engine>>,
-    /// `true` if the metrics must not be read, or are of no use.
-    is_off: AtomicBool,
 }
 
 impl EngineMonitor {
@@ -111,13 +111,15 @@ impl EngineMonitor {
         if is_off || config.pool.is_some() || config.matches.slots_only {
             return None;
         }
-        let target = MonitoredTarget { admission: Arc::downgrade(admission), expected: expected.clone() };
         Some(Self {
-            target: Arc::new(target),
+            target: Arc::new(MonitoredTarget {
+                admission: Arc::downgrade(admission),
+                expected: expected.clone(),
+                is_off: AtomicBool::new(false),
+            }),
             is_named: !config.matches.urls.is_empty(),
             engines: OnceLock::new(),
             engine: OnceLock::new(),
-            is_off: AtomicBool::new(false),
         })
     }
 
@@ -131,13 +133,13 @@ impl EngineMonitor {
     /// reads the metrics if that is permitted. Returns `true` if the answer is needed to identify
     /// the server: call [`EngineMonitor::on_vllm_answer`] if it is vLLM's.
     pub(crate) fn on_attempt(&self, uri: &Uri, has_own_transport: bool) -> bool {
-        if self.is_off.load(Ordering::Relaxed) {
+        if self.target.is_off.load(Ordering::Relaxed) {
             return false;
         }
         let engine = self.engine.get().or_else(|| self.first_engine(uri, has_own_transport));
         // Metrics of one server say little about several.
         let Some(engine) = engine.filter(|engine| engine.serves(uri)) else {
-            self.is_off.store(true, Ordering::Relaxed);
+            self.target.is_off.store(true, Ordering::Relaxed);
             return false;
         };
         let phase = engine.phase.load(Ordering::Acquire);
@@ -189,12 +191,12 @@ impl Engine {
         self.task.on_call(|activity| run(self.clone(), activity));
     }
 
-    /// Returns the targets that still exist, with their admission control.
+    /// Returns the targets that still exist and have no other server, with their admission control.
     fn targets(&self) -> Vec<(Arc<MonitoredTarget>, Arc<Admission>)> {
         let mut targets = self.targets.lock();
         targets.retain(|target| target.strong_count() > 0);
         let existing = |target: &Weak<MonitoredTarget>| {
-            let target = target.upgrade()?;
+            let target = target.upgrade().filter(|target| !target.is_off.load(Ordering::Relaxed))?;
             let admission = target.admission.upgrade()?;
             Some((target, admission))
         };
