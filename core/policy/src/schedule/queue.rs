@@ -203,7 +203,9 @@ impl<W> Queue<W> {
     ) {
         let mut moved = Vec::new();
         for (call, waiter) in self.waiters.iter_mut() {
+            let before = waiter.needs.need;
             if reclassify(&waiter.ticket, &mut waiter.needs) {
+                self.load.on_changed_need(waiter.ticket.lane, &before, &waiter.needs.need);
                 moved.push((waiter.tenant, waiter.ticket.lane, (waiter.order, call), waiter.needs));
             }
         }
@@ -332,6 +334,12 @@ impl Load {
             load.weight = if load.waiting == 0 { 0.0 } else { load.weight - weight };
         }
         load.need.iter_mut().zip(parts(need)).for_each(|(sum, part)| *sum -= u64::from(part));
+    }
+
+    /// Replaces the need of a waiting call.
+    fn on_changed_need(&mut self, lane: Lane, before: &Need, now: &Need) {
+        let sums = self.0[lane as usize].need.iter_mut().zip(parts(before).into_iter().zip(parts(now)));
+        sums.for_each(|(sum, (before, now))| *sum = *sum - u64::from(before) + u64::from(now));
     }
 
     pub(super) fn waiting(&self, lane: Lane) -> usize {

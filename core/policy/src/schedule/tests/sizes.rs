@@ -1,6 +1,7 @@
 //! Tests of calls that differ in what they require: overtaking, reservations, and tenants' own
 //! tokens.
 
+use std::collections::VecDeque;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
@@ -11,6 +12,7 @@ use crate::kv::{Forecast, Kv};
 use crate::testing::epoch;
 use tidegate_config::{Counting, RateConfig, TenantConfig};
 use tidegate_protocol::Usage;
+use tidegate_protocol::vllm::EngineMetrics;
 
 /// Creates a scheduler with more slots than needed, an ageing time of ten seconds, and a rate
 /// budget of 600 tokens per minute that holds at most 60 tokens. `change` may change the settings
@@ -354,5 +356,51 @@ fn number_of_calls_looked_at_is_bounded_whatever_their_prompts_are() {
         let looks = looks.load(Ordering::Relaxed);
         assert!(looks <= 40, "{looks} looks at prompts of {input}");
         scheduler.release(now, long);
+    }
+}
+
+/// The calls are dispatched as if the memory had been known from the start.
+#[test]
+fn memory_that_is_reported_while_calls_wait_applies_to_them() {
+    for seed in 0..50 {
+        let mut rng = fastrand::Rng::with_seed(seed);
+        let now = epoch();
+        let configured = SchedulerSettings { kv_headroom: 0.0, aging: secs(3600.0), ..settings(1) };
+        let known = Resources { budgets: Arc::default(), kv: Some(Kv::new(1_000, 0.0)) };
+        let mut schedulers = [
+            Scheduler::with(&configured, known, now),
+            Scheduler::with(&configured, Resources { budgets: Arc::default(), kv: None }, now),
+        ];
+        let calls: Vec<Ticket> = (0..20)
+            .map(|_| Ticket {
+                lane: Lane::ALL[rng.usize(..3)],
+                ..sized(["a", "b"][rng.usize(..2)], rng.u64(1..900), now)
+            })
+            .collect();
+        let orders = schedulers.each_mut().map(|scheduler| {
+            let first = admit(scheduler, now, &ticket("a", Lane::Standard, now));
+            for (nth, call) in calls.iter().enumerate() {
+                scheduler.enqueue(now, call.clone(), nth);
+            }
+            let metrics = EngineMetrics { kv_tokens: Some(1_000), ..EngineMetrics::default() };
+            scheduler.on_engine_metrics(now, &metrics);
+            scheduler.set_limit(100);
+            scheduler.release(now, first);
+            let mut order = Vec::new();
+            let mut running = VecDeque::new();
+            while order.len() < calls.len() {
+                match scheduler.next(now) {
+                    Some((nth, grant)) => {
+                        order.push(nth);
+                        running.push_back(grant);
+                    }
+                    None => scheduler.release(now, running.pop_front().expect("a call runs")),
+                }
+            }
+            running.into_iter().for_each(|grant| scheduler.release(now, grant));
+            order
+        });
+        let [known, reported] = orders;
+        assert_eq!(reported, known, "seed {seed}");
     }
 }
