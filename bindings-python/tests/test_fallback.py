@@ -82,7 +82,7 @@ async def test_rejection_by_all_targets_names_the_first(upstream: Upstream, spar
         targets={
             "first": {"url": f"{upstream.url}/v1", "cap": 1, "on_full": "refuse", "fallback": "spare"},
             "spare": {"url": f"{spare.url}/v1", "cap": 1, "on_full": "refuse", "model": "tiny"},
-        }
+        },
     )
     sdk = gate.wrap(openai.AsyncOpenAI(base_url=f"{upstream.url}/v1", api_key="sk-first"))
     held = [await sdk.chat.completions.create(model="small", messages=MESSAGES, stream=True) for _ in range(2)]

@@ -14,7 +14,6 @@ pub mod duration;
 pub mod json_edit;
 mod lenient_json;
 pub mod observe;
-mod private_host;
 pub mod prompt;
 pub mod rate;
 pub mod request;
@@ -29,7 +28,6 @@ pub mod vllm;
 
 pub use classify::{Class, Verdict, classify, classify_event};
 pub use observe::{End, Observer, Signal, Usage};
-pub use private_host::is_private_host;
 pub use rate::RateHeaders;
 pub use request::{Dialect, RequestFacts, Route};
 pub use sse::{Event, Scanner};

@@ -2,6 +2,7 @@
 //! metrics are read.
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use http::{Request, Uri};
@@ -10,7 +11,6 @@ use crate::admission::Admission;
 use crate::body::RequestBody;
 use crate::config::{PoolConfig, TargetConfig};
 use crate::error::Error;
-use crate::target::Expected;
 use crate::transport::Transport;
 
 /// The pool of a target. This type has no values, because the configuration rejects pools in this
@@ -64,7 +64,7 @@ impl Engines {
 pub(crate) enum EngineMonitor {}
 
 impl EngineMonitor {
-    pub(crate) fn new(_: &TargetConfig, _: &Arc<Admission>, _: &Arc<Expected>) -> Option<Self> {
+    pub(crate) fn new(_: &TargetConfig, _: &Arc<Admission>, _: Arc<AtomicBool>) -> Option<Self> {
         None
     }
 

@@ -17,12 +17,10 @@ use parking_lot::Mutex;
 
 use super::poll_task::{Activity, PollTask};
 use super::poller::Poller;
+use super::private_host::is_private_host;
 use crate::admission::Admission;
 use crate::config::{EngineMetricsPolicy, TargetConfig};
-use crate::placement::EngineMetrics;
-use crate::target::Expected;
 use crate::transport::Transport;
-use tidegate_protocol::is_private_host;
 
 /// Mean time from a poll to the next one: 1 s, with a jitter of a fifth.
 const INTERVAL: Duration = Duration::from_secs(1);
@@ -61,6 +59,7 @@ impl Engines {
             server: uri.clone(),
             poller: Poller { transport: self.transport.clone(), health: None, key: None },
             phase: AtomicU8::new(UNIDENTIFIED),
+            has_reported: AtomicBool::new(false),
             targets: Mutex::default(),
             task: PollTask::default(),
         });
@@ -76,6 +75,8 @@ struct Engine {
     poller: Poller,
     /// [`UNIDENTIFIED`], [`READING`] or [`OFF`].
     phase: AtomicU8,
+    /// Whether the server has reported its metrics.
+    has_reported: AtomicBool,
     targets: Mutex<Vec<Weak<MonitoredTarget>>>,
     task: PollTask,
 }
@@ -83,7 +84,9 @@ struct Engine {
 /// A target that gets the metrics of its server.
 struct MonitoredTarget {
     admission: Weak<Admission>,
-    expected: Arc<Expected>,
+    /// Set to `true` when the engine first reports its metrics, so that the target accounts for its
+    /// memory.
+    tracks_memory: Arc<AtomicBool>,
     /// `true` if the metrics must not be read for this target, or are of no use to it.
     is_off: AtomicBool,
 }
@@ -101,11 +104,12 @@ pub(crate) struct EngineMonitor {
 
 impl EngineMonitor {
     /// Creates the monitor of a target. Returns `None` if the target is a pool, which reads the
-    /// metrics of its replicas, takes no requests, or must not be asked.
+    /// metrics of its replicas, takes no requests, or must not be asked. `tracks_memory` becomes
+    /// `true` when the engine reports its metrics.
     pub(crate) fn new(
         config: &TargetConfig,
         admission: &Arc<Admission>,
-        expected: &Arc<Expected>,
+        tracks_memory: Arc<AtomicBool>,
     ) -> Option<Self> {
         let is_off = config.metrics == EngineMetricsPolicy::Off;
         if is_off || config.pool.is_some() || config.matches.slots_only {
@@ -114,7 +118,7 @@ impl EngineMonitor {
         Some(Self {
             target: Arc::new(MonitoredTarget {
                 admission: Arc::downgrade(admission),
-                expected: expected.clone(),
+                tracks_memory,
                 is_off: AtomicBool::new(false),
             }),
             is_named: !config.matches.urls.is_empty(),
@@ -204,16 +208,6 @@ impl Engine {
     }
 }
 
-impl MonitoredTarget {
-    fn on_metrics(&self, admission: &Arc<Admission>, server: &str, metrics: &EngineMetrics) {
-        if self.expected.track_memory() {
-            let target = admission.name();
-            tracing::info!(%target, %server, "reads the engine's /metrics; set metrics = \"off\" to stop it");
-        }
-        admission.on_engine_metrics(metrics);
-    }
-}
-
 /// Reads the metrics at regular intervals, until no calls are made any more. Gives up if the server
 /// never returns any.
 async fn run(engine: Arc<Engine>, mut activity: Activity) {
@@ -228,11 +222,15 @@ async fn run(engine: Arc<Engine>, mut activity: Activity) {
         }
         match metrics {
             Some(metrics) => {
+                if !engine.has_reported.swap(true, Ordering::Relaxed) {
+                    tracing::info!(%server, "reads the engine's /metrics; set metrics = \"off\" to stop it");
+                }
                 for (target, admission) in &targets {
-                    target.on_metrics(admission, &server, &metrics);
+                    target.tracks_memory.store(true, Ordering::Relaxed);
+                    admission.on_engine_metrics(&metrics);
                 }
             }
-            None if targets.iter().any(|(target, _)| target.expected.tracks_memory()) => {}
+            None if engine.has_reported.load(Ordering::Relaxed) => {}
             None => failures += 1,
         }
         if failures >= MAX_FAILURES {

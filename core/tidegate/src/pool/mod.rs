@@ -16,6 +16,7 @@ mod file;
 mod health_checker;
 mod poll_task;
 mod poller;
+mod private_host;
 mod source;
 #[cfg(test)]
 mod tests;

@@ -25,7 +25,7 @@ pub(crate) struct Expected {
     /// The rule by which costs are computed. Never `Auto`, which is resolved at creation.
     rule: CostRule,
     /// `true` if KV-cache memory is accounted for, even if its size is not known yet.
-    tracks_memory: AtomicBool,
+    tracks_memory: Arc<AtomicBool>,
     estimator: Mutex<Estimator>,
     speed: Mutex<Speed>,
 }
@@ -50,21 +50,16 @@ impl Expected {
         };
         Self {
             rule,
-            tracks_memory: AtomicBool::new(has_memory),
+            tracks_memory: Arc::new(AtomicBool::new(has_memory)),
             estimator: Mutex::new(Estimator::new()),
             speed: Mutex::new(Speed { ttft: TTFT, tpot: TPOT }),
         }
     }
 
-    /// Returns `true` if KV-cache memory is accounted for.
-    pub(crate) fn tracks_memory(&self) -> bool {
-        self.tracks_memory.load(Ordering::Relaxed)
-    }
-
-    /// Accounts for KV-cache memory from now on, because the engine has reported its size. The unit
-    /// of costs does not change. Returns `true` if it was not accounted for before.
-    pub(crate) fn track_memory(&self) -> bool {
-        !self.tracks_memory.swap(true, Ordering::Relaxed)
+    /// Returns whether KV-cache memory is accounted for. May be set to `true` later, when the engine
+    /// has reported its size; the unit of costs does not change then.
+    pub(super) fn tracks_memory(&self) -> Arc<AtomicBool> {
+        self.tracks_memory.clone()
     }
 
     /// Returns the numbers of input and output tokens that a call is expected to take.
@@ -81,7 +76,7 @@ impl Expected {
         tenant: &Arc<str>,
         exact: Option<u64>,
     ) -> Forecast {
-        if !self.tracks_memory() {
+        if !self.tracks_memory.load(Ordering::Relaxed) {
             return Forecast::default();
         }
         let (expected, facts, tenant) = (self.clone(), facts.clone(), tenant.clone());

@@ -89,7 +89,7 @@ impl Target {
         let retries = Mutex::new(RetryBudget::new(config.retry.ratio, config.retry.reserve, now));
         let expected = Arc::new(Expected::new(&config));
         let pool = TargetPool::new(&config, &admission);
-        let engine = EngineMonitor::new(&config, &admission, &expected);
+        let engine = EngineMonitor::new(&config, &admission, expected.tracks_memory());
         Self { config, admission, retries, expected, pool, engine, metrics, shared: None }
     }
 

@@ -1,10 +1,11 @@
 //! Tests of the metrics that the gate reads from the engine behind a single target.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
 
 use http::header::AUTHORIZATION;
 use http::{Request, Response};
+use parking_lot::Mutex;
 use tidegate::config::{EngineMetricsPolicy, Target};
 use tidegate::{Gate, ResponseBody, Transport};
 
@@ -27,7 +28,7 @@ struct Engine {
 
 impl Engine {
     fn polls(&self) -> usize {
-        self.polls.lock().unwrap().len()
+        self.polls.lock().len()
     }
 
     fn metrics(&self) -> String {
@@ -61,7 +62,7 @@ fn engine(answer: &'static str) -> (Transport, Arc<Engine>) {
                 );
             }
             let has_key = request.headers().contains_key(AUTHORIZATION);
-            engine.polls.lock().unwrap().push((request.uri().to_string(), has_key));
+            engine.polls.lock().push((request.uri().to_string(), has_key));
             match engine.has_metrics.load(Ordering::SeqCst) {
                 true => Ok(Response::new(ResponseBody::full(engine.metrics()))),
                 false => Ok(status(404, &[], "{}")),
@@ -93,7 +94,7 @@ async fn private_server_named_by_url_is_polled_without_credentials_while_calls_a
     assert_eq!(engine.polls(), 0);
     call(&gate, "http://10.0.0.7:8000").await;
     assert!(engine.polls() >= 1);
-    assert_eq!(engine.polls.lock().unwrap()[0], ("http://10.0.0.7:8000/metrics".to_owned(), false));
+    assert_eq!(engine.polls.lock()[0], ("http://10.0.0.7:8000/metrics".to_owned(), false));
     let kv = gate.snapshot().targets["llm"].kv.clone().expect("a size");
     assert_eq!(kv.capacity, 1_600);
     tokio::time::sleep(30 * SECOND).await;

@@ -11,17 +11,7 @@ const PRIVATE_DOMAINS: [&str; 5] = [".localhost", ".local", ".internal", ".lan",
 /// Returns `true` if the host of `uri` is on this machine or in a private network: a loopback,
 /// private or link-local address, a name without a dot, or a name below a private domain such as
 /// `.local` or `.internal`. Names are not looked up.
-///
-/// # Examples
-///
-/// ```
-/// use tidegate_protocol::is_private_host;
-///
-/// assert!(is_private_host(&"http://10.0.3.7:8000/v1".parse().unwrap()));
-/// assert!(is_private_host(&"http://vllm:8000/v1".parse().unwrap()));
-/// assert!(!is_private_host(&"https://api.openai.com/v1".parse().unwrap()));
-/// ```
-pub fn is_private_host(uri: &Uri) -> bool {
+pub(super) fn is_private_host(uri: &Uri) -> bool {
     let Some(host) = uri.host() else { return false };
     let host = host.trim_end_matches('.').to_ascii_lowercase();
     let address = host.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>();
