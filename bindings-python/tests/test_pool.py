@@ -154,6 +154,7 @@ async def test_first_calls_reach_the_replica_that_serves_the_model(servers: list
     gate = tidegate.Gate({"llama": {"pool": [server.url for server in servers]}})
     sdk = client(gate)
     await asyncio.gather(*(ask(sdk) for _ in range(10)))
+    servers[2].handler = replica("small", answer({"error": missing}, status=404))
     with pytest.raises(openai.NotFoundError):
         await sdk.chat.completions.create(model="other", messages=MESSAGES)
 
