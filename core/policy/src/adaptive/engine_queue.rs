@@ -26,6 +26,9 @@ use crate::push_bounded;
 
 /// Number of consecutive reports with waiting calls that show a standing queue.
 const REPORTS: usize = 3;
+/// Number of reports that are remembered. Their maxima are the size of the batch, and the calls that
+/// the engine has at the same time: when several calls end together, a single report counts fewer.
+const REMEMBERED: usize = 10;
 /// Age beyond which a report is not used.
 const STALE_AFTER: Duration = Duration::from_secs(5);
 /// Time for which the size of the batch limits growth after a standing queue was last seen. The
@@ -63,7 +66,7 @@ impl EngineLoad {
 pub(super) struct EngineQueue {
     /// The permitted length of the standing queue, as a share of the batch.
     share: f64,
-    /// The last reports with the time of their arrival, at most [`REPORTS`], the newest last.
+    /// The last reports with the time of their arrival, at most [`REMEMBERED`], the newest last.
     reports: VecDeque<(Instant, EngineLoad)>,
     /// The size of the batch, and when it was last seen to be full. `None` before that.
     batch: Option<(Instant, f64)>,
@@ -82,12 +85,14 @@ impl EngineQueue {
     /// Returns the number of calls that this client may have in flight if the standing queue is
     /// longer than permitted, otherwise `None`.
     pub(super) fn observe(&mut self, now: Instant, in_flight: usize, engine: EngineLoad) -> Option<f64> {
-        self.reports.retain(|(at, _)| !is_stale(now, *at));
+        if self.reports.back().is_some_and(|(at, _)| is_stale(now, *at)) {
+            self.reports.clear();
+        }
         if engine.calls() + UNDERWAY < MIN_REPORTED_SHARE * in_flight as f64 {
             self.reports.clear();
             return None;
         }
-        push_bounded(&mut self.reports, REPORTS, (now, engine));
+        push_bounded(&mut self.reports, REMEMBERED, (now, engine));
         let standing = self.standing().filter(|standing| *standing >= 1.0)?;
         let batch = self.highest(|engine| engine.running);
         self.batch = Some((now, batch));
@@ -98,7 +103,7 @@ impl EngineQueue {
 
     /// Returns `true` if enough recent reports show how long the engine's queue is.
     pub(super) fn is_known(&self, now: Instant) -> bool {
-        self.reports.len() == REPORTS && self.reports.iter().all(|(at, _)| !is_stale(now, *at))
+        self.reports.len() >= REPORTS && self.reports.back().is_some_and(|(at, _)| !is_stale(now, *at))
     }
 
     /// Returns the number of slots by which the limit may grow. Infinite if the size of the batch is
@@ -113,10 +118,10 @@ impl EngineQueue {
         }
     }
 
-    /// Returns the minimum queue of the last reports, or `None` if they are too few.
+    /// Returns the minimum queue of the last [`REPORTS`] reports, or `None` if they are too few.
     fn standing(&self) -> Option<f64> {
-        let waiting = self.reports.iter().map(|(_, engine)| engine.waiting);
-        (self.reports.len() == REPORTS).then(|| waiting.fold(f64::INFINITY, f64::min))
+        let waiting = self.reports.iter().rev().take(REPORTS).map(|(_, engine)| engine.waiting);
+        (self.reports.len() >= REPORTS).then(|| waiting.fold(f64::INFINITY, f64::min))
     }
 
     /// Returns the permitted length of the standing queue of an engine with a batch of this size.
@@ -124,7 +129,7 @@ impl EngineQueue {
         (self.share * batch).max(1.0)
     }
 
-    /// Returns the maximum of a number over the last reports, at least 1.
+    /// Returns the maximum of a number over the remembered reports, at least 1.
     fn highest(&self, of: fn(EngineLoad) -> f64) -> f64 {
         self.reports.iter().map(|(_, engine)| of(*engine)).fold(1.0, f64::max)
     }
