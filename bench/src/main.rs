@@ -5,6 +5,7 @@
 //! `bench/README.md` describes each experiment.
 
 mod chart_colours;
+mod chosen_replica;
 mod client_call;
 mod experiments;
 mod freeze;

@@ -3,7 +3,6 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use http::{Method, Request};
@@ -15,6 +14,7 @@ use tokio::time::Instant;
 use tower::ServiceExt;
 
 use crate::Fallible;
+use crate::chosen_replica::to_chosen;
 use crate::retrying_clients::Rule;
 
 /// The URL of the pool.
@@ -81,16 +81,8 @@ impl Caller {
 
 /// Returns a transport that sends the requests to the `replicas` in turn.
 fn in_turn(wire: Transport, replicas: &[String]) -> Transport {
-    let replicas: Arc<[String]> = replicas.into();
-    let turn = Arc::new(AtomicUsize::new(0));
-    Transport::new(tower::service_fn(move |mut request: Request<RequestBody>| {
-        let turn = turn.fetch_add(1, Ordering::Relaxed) % replicas.len();
-        let path = request.uri().path();
-        if let Some(uri) = replicas.get(turn).and_then(|replica| format!("{replica}{path}").parse().ok()) {
-            *request.uri_mut() = uri;
-        }
-        wire.clone().oneshot(request)
-    }))
+    let mut turns = (0..replicas.len()).cycle();
+    to_chosen(wire, replicas, move || turns.next().unwrap_or_default())
 }
 
 /// The times at which calls were sent to each replica, by its address. Health checks are not

@@ -1,15 +1,11 @@
 //! The compared placements: the pool's own, and two that know nothing of the replicas.
 
-use std::sync::Arc;
-
 use fastrand::Rng;
-use http::Request;
-use parking_lot::Mutex;
 use tidegate::config::{Config, Pool, Replica, Target};
-use tidegate::{Gate, RequestBody, Transport};
-use tower::ServiceExt;
+use tidegate::{Gate, Transport};
 
 use crate::Fallible;
+use crate::chosen_replica::to_chosen;
 
 /// The base URL of the calls. The placement replaces its host.
 pub(super) const BASE: &str = "http://vllm";
@@ -69,21 +65,4 @@ impl Placement {
         let client = if self == Placement::Pool { client } else { to_chosen(client, replicas, choose) };
         Ok((client, gate))
     }
-}
-
-/// Returns a transport that sends each request to the replica whose index `choose` returns.
-fn to_chosen(
-    client: Transport,
-    replicas: &[String],
-    choose: impl FnMut() -> usize + Send + 'static,
-) -> Transport {
-    let (replicas, choose): (Arc<[String]>, _) = (replicas.into(), Arc::new(Mutex::new(choose)));
-    Transport::new(tower::service_fn(move |mut request: Request<RequestBody>| {
-        let chosen = choose.lock()();
-        let path = request.uri().path();
-        if let Some(uri) = replicas.get(chosen).and_then(|replica| format!("{replica}{path}").parse().ok()) {
-            *request.uri_mut() = uri;
-        }
-        client.clone().oneshot(request)
-    }))
 }
