@@ -236,7 +236,7 @@ impl Kv {
     /// all clients. `is_short` is `true` if calls wait in the engine: then it may hold less than its
     /// calls need, and the report corrects the predictions only upwards.
     pub fn calibrate(&mut self, held: u64, is_short: bool) {
-        let error = held as f64 - self.view().held as f64;
+        let error = held as f64 - self.held() as f64;
         let more = CALIBRATION_WEIGHT * (error - self.unaccounted);
         if more > 0.0 || !is_short {
             self.unaccounted += more;
@@ -309,11 +309,16 @@ impl Kv {
             capacity: self.capacity,
             usable: self.usable,
             calls: now.calls.len(),
-            held: now.calls.iter().fold(self.shared, |held, (_, call)| {
-                held.saturating_add(call.input).saturating_add(call.produced)
-            }),
+            held: self.held(),
             peak: now.peak().ceil() as u64,
         }
+    }
+
+    /// Returns the memory in use now, in tokens, as far as is observed. Shared prefixes count once.
+    fn held(&self) -> u64 {
+        self.calls.iter().fold(self.shared, |held, (_, call)| {
+            held.saturating_add(call.input).saturating_add(call.latest_output())
+        })
     }
 
     /// Returns the changes that the admission of this call would make.
@@ -365,8 +370,7 @@ impl Kv {
         self.horizon.change_constant(1.0, self.shared as f64, 0.0);
         self.surveyed = 0;
         for (_, call) in &mut self.calls {
-            // An answer never shrinks, whatever its observer reports.
-            call.produced = call.produced.max(call.progress.tokens());
+            call.produced = call.latest_output();
             self.surveyed = self.surveyed.saturating_add(call.produced);
             call.change(&mut self.horizon, 1.0);
         }
@@ -375,6 +379,11 @@ impl Kv {
 }
 
 impl Call {
+    /// Returns the output tokens so far. An answer never shrinks, whatever its observer reports.
+    fn latest_output(&self) -> u64 {
+        self.produced.max(self.progress.tokens())
+    }
+
     /// Adds the memory use of the call to `horizon` (`sign` 1), or subtracts it (-1).
     fn change(&self, horizon: &mut Horizon, sign: f64) {
         self.change_by(horizon, sign, self.input);
