@@ -59,12 +59,8 @@ pub(super) struct Registry {
     began: Instant,
     hasher: RandomState,
     metrics: Arc<Metrics>,
-    /// The transport of the targets' own requests.
-    transport: Transport,
-    /// The servers of the targets.
-    engines: Arc<Engines>,
-    /// Whether the mode is `enforce`.
-    acting: bool,
+    /// The engines whose metrics are read. `None` unless the mode is `enforce`.
+    engines: Option<Arc<Engines>>,
 }
 
 /// A target that was created for requests that no configured target matches.
@@ -105,10 +101,11 @@ fn budget_set(
 }
 
 impl Registry {
-    /// Creates the targets of `config`. `transport` and `acting` are those of [`Target::start`].
+    /// Creates the targets of `config`, and enables their own requests, which are sent over
+    /// `transport`. `acting` is `true` in mode `enforce`.
     ///
     /// # Errors
-    /// Those of [`Matcher::new`] and [`Target::start`].
+    /// The errors of [`Matcher::new`] and [`Target::start_pool`].
     pub(super) fn new(
         config: &Config,
         metrics: Arc<Metrics>,
@@ -122,9 +119,10 @@ impl Registry {
             Target::new(target.clone(), budget_set(&budget_sets, target, now), metrics.target(target), now)
         };
         let configured: Vec<Arc<Target>> = config.targets.iter().map(make).collect();
-        let engines = Engines::new(transport.clone());
+        let engines = acting.then(|| Engines::new(transport.clone()));
         for target in &configured {
-            target.start(transport, &engines, acting)?;
+            target.start_pool(transport, acting)?;
+            engines.iter().for_each(|engines| target.start_engine(engines));
         }
         let names = configured.iter().enumerate().map(|(at, target)| (target.name().clone(), at)).collect();
         Ok(Self {
@@ -137,9 +135,7 @@ impl Registry {
             began: now,
             hasher: RandomState::new(),
             metrics,
-            transport: transport.clone(),
             engines,
-            acting,
         })
     }
 
@@ -207,8 +203,7 @@ impl Registry {
         let (metrics, now) = (self.metrics.target(&config), clock::now());
         let budgets = budget_set(&self.budget_sets, &config, now);
         let target = new(config, budgets, metrics, now);
-        // Fails only for pools, which are configured.
-        let _ = target.start(&self.transport, &self.engines, self.acting);
+        self.engines.iter().for_each(|engines| target.start_engine(engines));
         target
     }
 

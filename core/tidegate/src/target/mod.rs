@@ -98,22 +98,13 @@ impl Target {
         self.pool.as_ref()
     }
 
-    /// Enables the requests of the target's own: the discovery and polling of a pool's replicas over
-    /// `transport`, and in mode `enforce` (`acting`) the polling of a single server's metrics as one
-    /// of `engines`.
+    /// Enables the discovery and polling of the replicas over `transport` if the target is a pool.
+    /// `acting` is `true` in mode `enforce`. See [`TargetPool::start`].
     ///
     /// # Errors
     /// `Config` if the environment variable of the pool's `key_env` has no usable key, or if the
     /// crate was built without the feature `pool`.
-    pub(crate) fn start(
-        &self,
-        transport: &Transport,
-        engines: &Arc<Engines>,
-        acting: bool,
-    ) -> Result<(), Error> {
-        if let Some(engine) = self.engine.as_ref().filter(|_| acting) {
-            engine.start(engines);
-        }
+    pub(crate) fn start_pool(&self, transport: &Transport, acting: bool) -> Result<(), Error> {
         match (&self.pool, &self.config.pool) {
             (Some(pool), Some(config)) => pool.start(config, transport, acting),
             (None, Some(_)) => Err(Error::config(format!(
@@ -121,6 +112,14 @@ impl Target {
                 self.config.name
             ))),
             (_, None) => Ok(()),
+        }
+    }
+
+    /// Enables the polling of the engine's metrics. `engines` are those of the gate. Does nothing if
+    /// they are not read.
+    pub(crate) fn start_engine(&self, engines: &Arc<Engines>) {
+        if let Some(engine) = &self.engine {
+            engine.start(engines);
         }
     }
 
