@@ -22,6 +22,8 @@
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
+use tidegate_protocol::vllm::EngineMetrics;
+
 use crate::push_bounded;
 
 /// Number of consecutive reports with waiting calls that show a standing queue.
@@ -46,28 +48,13 @@ const MIN_REPORTED_SHARE: f64 = 0.75;
 /// Number of calls by which a report may fall short in any case, because they are on their way.
 const UNDERWAY: f64 = 2.0;
 
-/// What an engine reports about the calls of all of its clients.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct EngineLoad {
-    /// Number of calls in the engine's batch.
-    pub running: f64,
-    /// Number of calls in the engine's queue.
-    pub waiting: f64,
-}
-
-impl EngineLoad {
-    fn calls(self) -> f64 {
-        self.running + self.waiting
-    }
-}
-
 /// The latest reports of the engine, and the size of its batch if that is known.
 #[derive(Debug)]
 pub(super) struct EngineQueue {
     /// The permitted length of the standing queue, as a share of the batch.
     share: f64,
     /// The last reports with the time of their arrival, at most [`REMEMBERED`], the newest last.
-    reports: VecDeque<(Instant, EngineLoad)>,
+    reports: VecDeque<(Instant, EngineMetrics)>,
     /// The size of the batch, and when it was last seen to be full. `None` before that.
     batch: Option<(Instant, f64)>,
 }
@@ -84,15 +71,15 @@ impl EngineQueue {
     ///
     /// Returns the number of calls that this client may have in flight if the standing queue is
     /// longer than permitted, otherwise `None`.
-    pub(super) fn observe(&mut self, now: Instant, in_flight: usize, engine: EngineLoad) -> Option<f64> {
+    pub(super) fn observe(&mut self, now: Instant, in_flight: usize, engine: &EngineMetrics) -> Option<f64> {
         if self.reports.back().is_some_and(|(at, _)| is_stale(now, *at)) {
             self.reports.clear();
         }
-        if engine.calls() + UNDERWAY < MIN_REPORTED_SHARE * in_flight as f64 {
+        if calls(engine) + UNDERWAY < MIN_REPORTED_SHARE * in_flight as f64 {
             self.reports.clear();
             return None;
         }
-        push_bounded(&mut self.reports, REMEMBERED, (now, engine));
+        push_bounded(&mut self.reports, REMEMBERED, (now, *engine));
         let standing = self.standing().filter(|standing| *standing >= 1.0)?;
         let batch = self.highest(|engine| engine.running);
         self.batch = Some((now, batch));
@@ -112,7 +99,7 @@ impl EngineQueue {
         let batch = self.batch.filter(|(at, _)| now.saturating_duration_since(*at) <= BATCH_KNOWN_FOR);
         match batch {
             Some((_, batch)) if self.is_known(now) => {
-                (batch + self.permitted(batch) - self.highest(EngineLoad::calls)).max(0.0)
+                (batch + self.permitted(batch) - self.highest(calls)).max(0.0)
             }
             _ => f64::INFINITY,
         }
@@ -130,9 +117,14 @@ impl EngineQueue {
     }
 
     /// Returns the maximum of a number over the remembered reports, at least 1.
-    fn highest(&self, of: fn(EngineLoad) -> f64) -> f64 {
-        self.reports.iter().map(|(_, engine)| of(*engine)).fold(1.0, f64::max)
+    fn highest(&self, of: fn(&EngineMetrics) -> f64) -> f64 {
+        self.reports.iter().map(|(_, engine)| of(engine)).fold(1.0, f64::max)
     }
+}
+
+/// Returns the number of calls of all clients that the engine has.
+fn calls(engine: &EngineMetrics) -> f64 {
+    engine.running + engine.waiting
 }
 
 fn is_stale(now: Instant, at: Instant) -> bool {

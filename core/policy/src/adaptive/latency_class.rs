@@ -27,9 +27,9 @@ pub(super) const CLASSES: usize = PROMPT_CLASSES + OUTPUT_CLASSES;
 /// late.
 const MIN_SAMPLES: u32 = 8;
 /// Number of first calls of a class that count as uncongested if at most the initial number of slots
-/// was in use when they were sent, and at most eight. The first answers are few and come from the fastest calls, so
-/// what is learned from them alone would be too low. With an objective, the baseline needs only the
-/// first [`MIN_SAMPLES`].
+/// was in use when they were sent, and at most eight. The first answers are few and come from the
+/// fastest calls, so what is learned from them alone would be too low. With an objective, the
+/// baseline needs only the first [`MIN_SAMPLES`].
 const WARMUP_SAMPLES: u32 = 48;
 /// Weight with which a call that is faster than the baseline enters the baseline, an exponentially
 /// decaying mean. Also the weight of each call in the deviation.

@@ -109,6 +109,5 @@ mod view;
 pub(crate) use latency_class::{PROMPT_CLASSES, prompt_class};
 
 pub use call_sample::{CallKind, Ended, Sample};
-pub use engine_queue::EngineLoad;
 pub use limit::{Limit, LimitSettings};
 pub use view::{AdaptiveView, Decision, DecisionCause, LimitView};

@@ -9,9 +9,7 @@
 use std::time::{Duration, Instant};
 
 use super::{Rule, Ticket};
-use crate::adaptive::{
-    AdaptiveView, CallKind, Decision, Ended, EngineLoad, Limit, LimitSettings, LimitView, Sample,
-};
+use crate::adaptive::{AdaptiveView, CallKind, Decision, Ended, Limit, LimitSettings, LimitView, Sample};
 use tidegate_protocol::vllm::EngineMetrics;
 
 /// The maximum number of limit changes that are kept for the driver. Later ones are dropped.
@@ -119,8 +117,7 @@ impl Limiter {
 
     /// Reports to the adaptive limit what the engine reports about its calls.
     pub(super) fn on_engine_metrics(&mut self, now: Instant, metrics: &EngineMetrics) {
-        let load = EngineLoad { running: metrics.running, waiting: metrics.waiting };
-        self.update(|limit| limit.on_engine_load(now, load));
+        self.update(|limit| limit.on_engine_metrics(now, metrics));
     }
 
     /// Stops counting the call among those that await their first token, if it is counted.

@@ -2,7 +2,9 @@
 
 use std::time::{Duration, Instant};
 
-use super::super::{EngineLoad, percentile::PercentileVerdict};
+use tidegate_protocol::vllm::EngineMetrics;
+
+use super::super::percentile::PercentileVerdict;
 use super::{DecisionCause, Decrease, Evidence, FEW_CALLS, Growth, Limit, Sample, is_streaming};
 
 /// Share of the time between baseline and threshold of a latency class that calls may spend in the
@@ -27,7 +29,7 @@ impl Limit {
     /// Applies a report of the engine behind the upstream, and cuts the slots if too many calls wait
     /// in the engine's queue. Without an objective, this queue alone decides while it is reported:
     /// latencies also vary for other reasons. Has no effect with the percentile detector.
-    pub fn on_engine_load(&mut self, now: Instant, engine: EngineLoad) {
+    pub fn on_engine_metrics(&mut self, now: Instant, engine: &EngineMetrics) {
         if self.percentile.is_some() {
             return;
         }

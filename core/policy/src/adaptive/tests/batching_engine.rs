@@ -4,7 +4,7 @@
 use std::collections::VecDeque;
 
 use super::*;
-use crate::adaptive::EngineLoad;
+use tidegate_protocol::vllm::EngineMetrics;
 
 /// An engine that runs up to `places` calls at once, first come first served. Each of its steps
 /// takes 30 ms, 0.5 ms per running call and 0.1 ms per prompt token, as a small GPU does.
@@ -58,7 +58,7 @@ impl BatchingEngine {
         if let Some(at) = self.report_at.filter(|at| at <= now) {
             self.report_at = Some(at + Duration::from_secs(1));
             let (running, waiting) = (self.running.len() as f64, self.waiting.len() as f64);
-            limit.on_engine_load(*now, EngineLoad { running, waiting });
+            limit.on_engine_metrics(*now, &EngineMetrics { running, waiting, ..EngineMetrics::default() });
         }
     }
 
@@ -159,7 +159,8 @@ fn reports_make_room_for_other_clients() {
     let report = |run: &mut Run, running: f64, waiting: f64| {
         for _ in 0..4 {
             run.pass(1_000);
-            run.limit.on_engine_load(run.now, EngineLoad { running, waiting });
+            let metrics = EngineMetrics { running, waiting, ..EngineMetrics::default() };
+            run.limit.on_engine_metrics(run.now, &metrics);
         }
     };
     let calls = limit.fill(kind, 8);
@@ -177,7 +178,8 @@ fn reports_of_one_of_several_engines_are_ignored() {
     let calls = run.fill(CallKind { input: 100, output: 50, streams: true }, 8);
     for _ in 0..10 {
         run.pass(1_000);
-        run.limit.on_engine_load(run.now, EngineLoad { running: 2.0, waiting: 1.0 });
+        let metrics = EngineMetrics { running: 2.0, waiting: 1.0, ..EngineMetrics::default() };
+        run.limit.on_engine_metrics(run.now, &metrics);
     }
     assert_eq!((run.limit.slots(), calls.len()), (8, 8));
 }
