@@ -66,6 +66,15 @@ pub(crate) struct Seen {
 
 /// Sends `request` through `through`, reads the answer to its end, and returns the call's result.
 pub(crate) async fn call(through: Transport, request: Request<RequestBody>) -> Seen {
+    call_with(through, request, || {}).await
+}
+
+/// Like [`call`], and calls `on_first` at the first bytes of the body.
+pub(crate) async fn call_with(
+    through: Transport,
+    request: Request<RequestBody>,
+    mut on_first: impl FnMut(),
+) -> Seen {
     let sent = Instant::now();
     let mut seen = Seen { first: None, took: Duration::ZERO, status: None, ok: false, failure: None };
     match through.oneshot(request).await {
@@ -81,7 +90,10 @@ pub(crate) async fn call(through: Transport, request: Request<RequestBody>) -> S
             while let Some(frame) = body.frame().await {
                 match frame {
                     Ok(frame) => {
-                        seen.first.get_or_insert(sent.elapsed());
+                        if seen.first.is_none() {
+                            seen.first = Some(sent.elapsed());
+                            on_first();
+                        }
                         terminal |= frame.data_ref().is_some_and(|data| data.ends_with(b"data: [DONE]\n\n"));
                     }
                     Err(error) => {

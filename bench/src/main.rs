@@ -27,6 +27,7 @@ use std::process::ExitCode;
 
 use clap::Parser;
 use experiments as run;
+use seeds::Seeds;
 
 /// The result of a measurement. An error means that the figures could not be measured. A figure
 /// that misses its bar (the threshold that it is compared with) is not an error.
@@ -69,6 +70,20 @@ enum Command {
     AimdHistory,
     /// Simulates ten minutes at three times the normal call rate, in virtual time.
     Burst,
+    /// Simulates the burst of one tenant beside two others with nothing configured but the tenants'
+    /// names, and searches the best fixed bounds, in virtual time.
+    BurstDefault {
+        /// A range such as `1-4`, or a single seed.
+        #[arg(long)]
+        seeds: Option<Seeds>,
+    },
+    /// Like `burst-default`, with prompts of different lengths, with ten other tenants, and with two
+    /// that burst.
+    BurstMixed {
+        /// A range such as `1-4`, or a single seed.
+        #[arg(long)]
+        seeds: Option<Seeds>,
+    },
     /// Compares admission by the KV-cache memory that calls are expected to use with slots alone,
     /// with reservation of `max_tokens`, and with an oracle, in virtual time.
     Kv,
@@ -175,6 +190,12 @@ fn execute(command: Command) -> Fallible<String> {
         Command::VllmSweep(args) => run::vllm::measure_sweep(&args)?,
         Command::VllmPool(args) => run::vllm::measure_pool(&args)?,
         Command::Memory => run::memory::measure()?,
+        Command::BurstDefault { seeds } => {
+            run::tenant_bursts::measure_default(seeds.unwrap_or(run::tenant_bursts::SEEDS))?
+        }
+        Command::BurstMixed { seeds } => {
+            run::tenant_bursts::measure_mixed(seeds.unwrap_or(run::tenant_bursts::SEEDS))?
+        }
         Command::NoisyNeighbour => run::noisy_neighbour::measure(run::noisy_neighbour::SEEDS)?,
         Command::Outage => run::outage::measure(run::outage::SEEDS)?,
         Command::Cancel => run::cancel::measure()?,

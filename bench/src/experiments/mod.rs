@@ -19,6 +19,7 @@ pub(crate) mod pool;
 pub(crate) mod scale;
 pub(crate) mod starvation;
 pub(crate) mod sweep;
+pub(crate) mod tenant_bursts;
 pub(crate) mod tokens;
 pub(crate) mod vllm;
 pub(crate) mod work_conserving;

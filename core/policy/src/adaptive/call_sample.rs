@@ -43,6 +43,11 @@ pub struct Sample {
     /// Whether the call was already counted as evidence.
     pub(super) judged: bool,
     pub(super) sent: Sent,
+    /// Work before the first token, in tokens of prefill. Zero if the call does not stream.
+    pub(super) work: u64,
+    /// Sum of that work over all calls that awaited their first token when this one was sent,
+    /// itself included.
+    pub(super) awaiting_work: u64,
     /// Time of the first token, or `None` if none was observed.
     pub(super) first_token_at: Option<Instant>,
 }

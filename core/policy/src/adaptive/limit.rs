@@ -8,12 +8,13 @@ use std::time::{Duration, Instant};
 use tidegate_config::{AdaptiveConfig, Decrease, Detector};
 
 use super::evidence::{Evidence, UsualLatency};
+use super::first_token_capacity::first_token_work;
 use super::latency_class::{CLASSES, LatencyClass, class_of, is_streaming};
 use super::load_tracker::{FEW_CALLS, LoadTracker};
 use super::{CallKind, Decision, DecisionCause, Ended, LimitView, Sample, call_sample::Sent};
 use super::{
-    engine_queue::EngineQueue, first_token_limit::FirstTokenLimit, growth::Growth, percentile::Percentile,
-    slot_limit::SlotLimit,
+    engine_queue::EngineQueue, first_token_capacity::FirstTokenCapacity, first_token_limit::FirstTokenLimit,
+    growth::Growth, percentile::Percentile, slot_limit::SlotLimit,
 };
 
 /// Normalized latency that is assumed for an overdue call, whose latency is not known yet. Calls
@@ -62,7 +63,10 @@ pub struct LimitSettings {
 pub struct Limit {
     settings: LimitSettings,
     slots: SlotLimit,
+    /// See [`Limit::set_spare`].
+    spare: usize,
     first_token_limit: FirstTokenLimit,
+    first_token_capacity: FirstTokenCapacity,
     growth: Growth,
     /// Evidence from the calls sent since the last raise. Used during trials only.
     trial_evidence: Evidence,
@@ -117,7 +121,9 @@ impl Limit {
         Self {
             slots_before_refusals: slots.value,
             slots,
+            spare: 0,
             first_token_limit,
+            first_token_capacity: FirstTokenCapacity::new(),
             growth: Growth::SlowStart,
             trial_evidence: Evidence::new(now),
             engine_queue: EngineQueue::new(settings.objective.or(settings.latency).is_some()),
@@ -147,6 +153,45 @@ impl Limit {
         self.first_token_limit.limit().min(self.settings.max)
     }
 
+    /// Returns the work, in tokens of prefill, at which calls that await their first token begin to
+    /// queue at the upstream. Infinite if it is not known yet.
+    pub fn first_token_capacity(&self) -> f64 {
+        self.first_token_capacity.work()
+    }
+
+    /// Returns the number of slots that the limit may have soon: the maximum while it grows freely,
+    /// and the current number once an overload has shown that it is about what the upstream serves.
+    pub fn reachable_slots(&self) -> usize {
+        if matches!(self.growth, Growth::SlowStart) { self.settings.max } else { self.slots() }
+    }
+
+    /// Sets the number of slots that are kept free for other tenants. The slots count as full if only
+    /// these are free.
+    pub fn set_spare(&mut self, spare: usize) {
+        self.spare = spare;
+    }
+
+    /// Returns `true` if another call can await its first token without exceeding the capacity.
+    pub fn has_first_token_room(&self) -> bool {
+        self.first_token_capacity.has_room(self.load.awaiting_work)
+    }
+
+    /// Returns the work of a call before its first token, multiplied by the seconds that it takes on
+    /// an uncongested upstream: what the call contributes to the mean work in the upstream if nothing
+    /// is queued. Zero if the call does not stream or the time is not known.
+    pub fn first_token_work_seconds(&self, sample: &Sample) -> f64 {
+        sample.work as f64 * self.quiet_first_token(sample.class).unwrap_or(0.0)
+    }
+
+    /// Returns the seconds that a first token of the class takes on an uncongested upstream, or
+    /// `None` if that is not known.
+    fn quiet_first_token(&self, class: usize) -> Option<f64> {
+        let latencies = &self.classes[class];
+        // The mean of uncongested calls includes what they queue behind each other.
+        let quiet = latencies.baseline() - latencies.deviation();
+        Some(quiet).filter(|quiet| is_streaming(class) && *quiet > 0.0)
+    }
+
     /// Returns `true` if another call may be sent: a slot is free, and fewer calls than permitted
     /// await their first token.
     pub fn has_room(&self) -> bool {
@@ -159,7 +204,8 @@ impl Limit {
     /// A call that exceeds the limit is counted too.
     pub fn on_sent(&mut self, now: Instant, kind: CallKind) -> Sample {
         let class = class_of(kind);
-        self.load.on_sent(now, kind.streams);
+        let work = if kind.streams { first_token_work(kind.input) } else { 0 };
+        self.load.on_sent(now, kind.streams, work);
         self.update_full(now);
         let sent = Sent { at: now, in_flight: self.load.in_flight };
         // Without an objective, calls that do not stream are compared by their output length, which
@@ -169,7 +215,17 @@ impl Limit {
             self.awaiting_classes |= 1 << class;
             self.classes[class].awaiting.push(sent)
         });
-        Sample { class, output: kind.output, queue_number, judged: false, sent, first_token_at: None }
+        let awaiting_work = self.load.awaiting_work;
+        Sample {
+            class,
+            output: kind.output,
+            queue_number,
+            judged: false,
+            sent,
+            work,
+            awaiting_work,
+            first_token_at: None,
+        }
     }
 
     /// Records that the first token of a call has arrived at `now`, and raises or cuts the limit if
@@ -181,8 +237,12 @@ impl Limit {
         }
         self.update_full(now);
         sample.first_token_at = Some(now);
-        self.load.on_first_token(now);
+        self.load.on_first_token(now, sample.work);
         self.load.recent_accepted.observe(now, sample.sent.in_flight);
+        if let Some(quiet) = self.quiet_first_token(sample.class) {
+            let slowdown = sample.seconds_until(now) / quiet;
+            self.first_token_capacity.observe(sample.work, sample.awaiting_work, slowdown);
+        }
         self.on_answer(now, sample, sample.class, sample.seconds_until(now));
     }
 
@@ -191,7 +251,7 @@ impl Limit {
     pub fn mark_unobservable(&mut self, now: Instant, sample: &mut Sample, output: u64) {
         self.update_full(now);
         if sample.awaits_first_token() {
-            self.load.on_awaiting_ended();
+            self.load.on_awaiting_ended(sample.work);
         }
         self.stop_awaiting(sample);
         sample.class = class_of(CallKind { output, ..CallKind::default() });
@@ -207,7 +267,7 @@ impl Limit {
             self.on_completed(now, &mut sample, output);
         }
         if sample.awaits_first_token() {
-            self.load.on_awaiting_ended();
+            self.load.on_awaiting_ended(sample.work);
         }
         self.stop_awaiting(&mut sample);
         self.load.on_ended(sample.first_token_at.is_some());
@@ -420,7 +480,8 @@ impl Limit {
     /// If all slots are used, records `now` as the last time at which all slots were used. Does the
     /// same if the first-token limit is reached.
     fn update_full(&mut self, now: Instant) {
-        self.load.update_full(now, self.slots(), self.first_token_limit.limit());
+        let slots = self.slots().saturating_sub(self.spare);
+        self.load.update_full(now, slots, self.first_token_limit.limit());
     }
 
     /// Removes a call from the awaiting calls of its class. Returns `true` if the call was among

@@ -29,6 +29,8 @@ pub(super) struct LoadTracker {
     pub(super) in_flight: usize,
     /// Number of streaming calls without a first token.
     pub(super) awaiting: usize,
+    /// Work before the first token of the calls that await it, in tokens of prefill.
+    pub(super) awaiting_work: u64,
     /// Number of streaming calls after their first token.
     decoding: usize,
     /// Time since which at least one call has been awaiting its first token, or `None` if no call
@@ -51,27 +53,30 @@ pub(super) struct LoadTracker {
 
 impl LoadTracker {
     /// Counts a call that is sent as in flight, and as awaiting its first token if it `streams`.
-    pub(super) fn on_sent(&mut self, now: Instant, streams: bool) {
+    /// `work` is its work before the first token.
+    pub(super) fn on_sent(&mut self, now: Instant, streams: bool, work: u64) {
         self.in_flight += 1;
         self.recent_in_flight.observe(now, self.in_flight);
         if streams {
             self.awaiting += 1;
+            self.awaiting_work += work;
             self.awaiting_since.get_or_insert(now);
         }
         self.peak = (self.peak * PEAK_DECAY).max(self.in_flight as f64);
     }
 
-    /// Removes a call from the count of calls that await their first token.
-    pub(super) fn on_awaiting_ended(&mut self) {
+    /// Removes a call with this `work` from the calls that await their first token.
+    pub(super) fn on_awaiting_ended(&mut self, work: u64) {
         self.awaiting -= 1;
+        self.awaiting_work -= work;
         self.awaiting_since = self.awaiting_since.filter(|_| self.awaiting > 0);
     }
 
-    /// Moves a call from those that await their first token to those that have received it, and
-    /// records `now` in the rate of first tokens.
-    pub(super) fn on_first_token(&mut self, now: Instant) {
+    /// Moves a call with this `work` from those that await their first token to those that have
+    /// received it, and records `now` in the rate of first tokens.
+    pub(super) fn on_first_token(&mut self, now: Instant, work: u64) {
         self.first_token_rate.on_first_token(now);
-        self.on_awaiting_ended();
+        self.on_awaiting_ended(work);
         self.decoding += 1;
         self.recent_served.observe(now, self.served_now().unwrap_or(0));
     }

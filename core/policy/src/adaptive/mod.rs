@@ -95,6 +95,7 @@ mod awaiting_calls;
 mod call_sample;
 mod engine_queue;
 mod evidence;
+mod first_token_capacity;
 mod first_token_limit;
 mod growth;
 mod latency_class;
@@ -106,6 +107,7 @@ mod slot_limit;
 mod tests;
 mod view;
 
+pub(crate) use first_token_capacity::first_token_work;
 pub(crate) use latency_class::{PROMPT_CLASSES, prompt_class};
 
 pub use call_sample::{CallKind, Ended, Sample};

@@ -177,6 +177,7 @@ impl Capacity {
         now: Instant,
         call: &Candidate<'_>,
         reserved: ReplicaSet,
+        exceeds_share: bool,
     ) -> (GrantId, UpstreamSlot, Option<Box<Charge>>) {
         self.in_flight += 1;
         self.by_lane[call.ticket.lane as usize] += 1;
@@ -184,7 +185,9 @@ impl Capacity {
         self.grants += 1;
         self.last_grant = Some(now);
         let id = GrantId(self.grants);
-        let slot = self.upstream.admit(now, Admitted { id, call, in_flight: self.in_flight, reserved });
+        let slot = self
+            .upstream
+            .admit(now, Admitted { id, call, in_flight: self.in_flight, reserved, exceeds_share });
         self.refresh_and_record(now);
         let charge = self.budgets.lock().map(|mut budgets| budgets.charge(now, &call.ticket.demand));
         (id, slot, charge.map(Box::new))

@@ -29,6 +29,9 @@ impl<W> Selector<'_, W> {
         if tenant.is_capped() {
             return Some((Rule::TenantCap, None));
         }
+        if tenant.is_held() {
+            return Some((Rule::TenantShare, None));
+        }
         if let Some(tokens) = tenant.tokens.as_ref().filter(|tokens| needs.tenant_tokens > tokens.room(now)) {
             return Some((Rule::TenantTokens, Some(tokens.ready_at(now, needs.tenant_tokens))));
         }
@@ -50,6 +53,7 @@ impl<W> Selector<'_, W> {
         let since = match rule {
             Rule::Turn => Some(call.ticket.queued_at),
             Rule::TenantCap => tenant.and_then(|tenant| tenant.capped.since()),
+            Rule::TenantShare => tenant.and_then(|tenant| tenant.held.since()),
             Rule::TenantTokens => tenant.and_then(|tenant| tenant.out_of_tokens.since()),
             Rule::CoolDown | Rule::Outage => self.capacity.upstream.closed_since(),
             rule => self.capacity.blocked[rule as usize].since(),

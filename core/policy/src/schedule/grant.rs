@@ -4,7 +4,7 @@
 use std::time::{Duration, Instant};
 
 use super::{
-    AwaitedFirstToken, Candidate, Failed, Limiter, Rule, Scheduler, Settled, TenantCharge, Tracked,
+    AwaitedFirstToken, Candidate, Failed, Limiter, Rule, Scheduler, Settled, TenantCharge, TenantId, Tracked,
     UpstreamSlot,
 };
 use crate::cooldown::{Failure, Hold};
@@ -145,6 +145,7 @@ impl<W> Scheduler<W> {
         }
         self.tick(now);
         self.on_freed(now, Rule::FirstTokens);
+        self.stop_awaiting(grant.tenant.tenant, &grant.slot);
         self.capacity.report(now, &mut grant.slot, |limiter, tracked| limiter.on_first_token(now, tracked));
         self.watch_gap(now);
     }
@@ -173,11 +174,19 @@ impl<W> Scheduler<W> {
     fn stop_observing(&mut self, now: Instant, grant: &mut Grant, output: u64) {
         if grant.slot.tracked.is_some() {
             self.tick(now);
+            self.stop_awaiting(grant.tenant.tenant, &grant.slot);
             let unobservable = |limiter: &mut Limiter, tracked: &mut Tracked| {
                 limiter.on_unobservable(now, tracked, output);
             };
             self.capacity.report(now, &mut grant.slot, unobservable);
             self.watch_gap(now);
+        }
+    }
+
+    /// Stops counting an attempt among those of its tenant that await their first token, if it is one.
+    fn stop_awaiting(&mut self, tenant: TenantId, slot: &UpstreamSlot) {
+        if let Some(tracked) = slot.awaiting() {
+            self.queue.stop_awaiting(tenant, tracked.work);
         }
     }
 
@@ -233,6 +242,7 @@ impl<W> Scheduler<W> {
         }
         if grant.slot.awaits_first_token() {
             self.on_freed(now, Rule::FirstTokens);
+            self.stop_awaiting(grant.tenant.tenant, &grant.slot);
         }
         self.capacity.end(now, grant.tenant.lane, &mut grant.slot, grant.outcome);
         self.on_freed(now, Rule::Slots);
@@ -244,6 +254,7 @@ impl<W> Scheduler<W> {
             self.queue.correct(&mut grant.tenant, 0.0);
         }
         let all = self.queue.release(now, grant.id, &grant.tenant, self.capacity.limits.slots, grant.sent);
+        self.queue.on_active(now, grant.tenant.tenant, self.capacity.limits.slots);
         let replicas_changed = self.capacity.release(now, grant.id, grant.slot);
         if !grant.sent
             && let Some((mut budgets, charge)) = self.capacity.budgets.lock().zip(grant.budget)
@@ -276,8 +287,13 @@ impl<W> Scheduler<W> {
         let has_ready_line = !self.queue.lanes.is_empty();
         let held = self.order.reservation.filter(|_| has_ready_line).and_then(|held| held.resources.at);
         let reserved = held.into_iter().chain(kept).collect();
-        let (id, slot, budget) = self.capacity.admit(now, call, reserved);
+        let exceeds_share = self.queue.exceeds_share(now, call.tenant, self.capacity.upstream.load());
+        let (id, slot, budget) = self.capacity.admit(now, call, reserved, exceeds_share);
+        if let Some(tracked) = slot.awaiting() {
+            self.queue.start_awaiting(now, call.tenant, tracked.work, tracked.work_seconds);
+        }
         let tenant = self.queue.charge(now, call, out_of_turn);
+        self.queue.on_active(now, call.tenant, self.capacity.limits.slots);
         if let Some(borrowed) = &mut self.borrowed {
             borrowed.unanswered.insert(id, (call.tenant, call.ticket.lane));
         }

@@ -8,7 +8,8 @@
 
 use std::time::{Duration, Instant};
 
-use super::{Rule, Ticket};
+use super::{Rule, Ticket, UpstreamLoad};
+use crate::adaptive::first_token_work;
 use crate::adaptive::{AdaptiveView, CallKind, Decision, Ended, Limit, LimitSettings, LimitView, Sample};
 use tidegate_protocol::vllm::EngineMetrics;
 
@@ -59,6 +60,10 @@ pub(super) struct Tracked {
     pub(super) output: u64,
     /// Whether the call is counted among those that await their first token.
     pub(super) awaits: bool,
+    /// The work before the first token, in tokens of prefill.
+    pub(super) work: u64,
+    /// See [`Limit::first_token_work_seconds`].
+    pub(super) work_seconds: f64,
 }
 
 impl Limiter {
@@ -86,14 +91,38 @@ impl Limiter {
         if in_flight >= self.slots { Some(Rule::Slots) } else { first_tokens }
     }
 
+    /// See [`Upstream::load`](super::Upstream::load).
+    pub(super) fn load(&self) -> UpstreamLoad {
+        let Some(AdaptiveLimit { limit, .. }) = self.adaptive.as_deref() else {
+            return UpstreamLoad::UNSHARED;
+        };
+        UpstreamLoad {
+            first_tokens: limit.first_token_capacity(),
+            has_first_token_room: limit.has_first_token_room(),
+            reachable_slots: limit.reachable_slots(),
+        }
+    }
+
+    /// See [`Limit::set_spare`].
+    pub(super) fn set_spare(&mut self, spare: usize) {
+        if let Some(adaptive) = self.adaptive.as_deref_mut() {
+            adaptive.limit.set_spare(spare);
+        }
+    }
+
     /// Reports to the adaptive limit that a call got a slot. Returns the call's tracking state for
     /// later reports, or `None` if the limit is fixed.
     pub(super) fn on_sent(&mut self, now: Instant, ticket: &Ticket) -> Option<Tracked> {
         let demand = &ticket.demand;
         let kind = CallKind { input: demand.input, output: demand.output, streams: ticket.streams };
-        let sample = self.update(|limit| limit.on_sent(now, kind))?;
+        let (sample, work_seconds) = self.update(|limit| {
+            let sample = limit.on_sent(now, kind);
+            let work_seconds = limit.first_token_work_seconds(&sample);
+            (sample, work_seconds)
+        })?;
         self.awaiting += usize::from(kind.streams);
-        Some(Tracked { sample, output: kind.output, awaits: kind.streams })
+        let work = first_token_work(kind.input);
+        Some(Tracked { sample, output: kind.output, awaits: kind.streams, work, work_seconds })
     }
 
     /// Reports the first token of a call to the adaptive limit.

@@ -82,6 +82,7 @@ mod select;
 mod settings;
 mod single_upstream;
 mod tenant_charges;
+mod tenant_shares;
 mod tenants;
 #[cfg(test)]
 mod tests;
@@ -119,6 +120,7 @@ use requirements::{CallClass, Candidate, Requirements, ReservedResources, from_p
 use select::{HeadReservation, Order, Pick, Selector};
 use single_upstream::SingleUpstream;
 use tenant_charges::TenantCharge;
+use tenant_shares::{TenantShares, TenantUse, UpstreamLoad};
 use tenants::{Line, Tenant, TenantId, Tenants};
 use timing::{Gap, Span};
 use upstream_trait::{Admitted, Failed, Limits, MemoryUse, Upstream, UpstreamSlot};

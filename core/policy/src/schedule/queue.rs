@@ -19,8 +19,8 @@
 use std::time::{Duration, Instant};
 
 use super::{
-    Head, Lanes, LazyOrder, Line, Requirements, SchedulerSettings, Tenant, TenantId, Tenants, Ticket, Waiter,
-    WaiterId, Waiters, from_parts, parts,
+    Head, Lanes, LazyOrder, Line, Requirements, SchedulerSettings, Tenant, TenantId, TenantShares, Tenants,
+    Ticket, Waiter, WaiterId, Waiters, from_parts, parts,
 };
 use crate::{Lane, budget::Need};
 
@@ -36,6 +36,7 @@ pub(super) struct Queue<W> {
     pub(super) lanes: Lanes,
     pub(super) waiters: Waiters<W>,
     pub(super) load: Load,
+    pub(super) shares: TenantShares,
     /// For each lane, the tenants whose waiting calls may be shed, ordered by the number of these
     /// calls. Retries are not counted.
     shed_candidates: [LazyOrder<usize>; 3],
@@ -56,6 +57,7 @@ impl<W> Queue<W> {
             lanes: Lanes::default(),
             waiters: Waiters::new(),
             load: Load::default(),
+            shares: TenantShares::new(now),
             shed_candidates: Default::default(),
             backlog: settings.backlog,
             most: Lane::ALL.map(|lane| settings.lanes[lane as usize].queue),
@@ -141,8 +143,8 @@ impl<W> Queue<W> {
     /// the line was dispatched. If the tenant has reached its slot cap, updates its lines in all
     /// lanes, because none of them is ready then.
     pub(super) fn place_after(&mut self, id: TenantId, lane: Lane) {
-        let capped = self.tenants.get(id).is_some_and(Tenant::is_capped);
-        self.place_some(id, lane, capped);
+        let barred = self.tenants.get(id).is_some_and(Tenant::is_barred);
+        self.place_some(id, lane, barred);
     }
 
     /// Updates the position of a tenant's [`Line`] among the ready lines of `lane`. If `all` is
@@ -160,7 +162,7 @@ impl<W> Queue<W> {
     /// from them if it has no calls or its tenant is at its slot cap.
     pub(super) fn place(&mut self, id: TenantId, lane: Lane) {
         let Some(tenant) = self.tenants.get_mut(id) else { return };
-        let may_go = !tenant.is_capped();
+        let may_go = !tenant.is_barred();
         let line = &mut tenant.lines[lane as usize];
         let head = line.calls.first().filter(|_| may_go).and_then(|((_, call), needs)| {
             let least = line.calls.least()?;

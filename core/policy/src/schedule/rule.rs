@@ -13,6 +13,9 @@ pub enum Rule {
     Slots,
     /// The number of calls that await their first token is at its adaptive limit.
     FirstTokens,
+    /// The tenant uses its share of the upstream, and the rest is kept for the first tokens of other
+    /// tenants.
+    TenantShare,
     /// The tenant has as many calls in flight as its `cap` permits.
     TenantCap,
     /// The provider's requests per minute are used up.
@@ -47,7 +50,7 @@ pub enum Rule {
 
 impl Rule {
     /// The number of rules.
-    pub(super) const COUNT: usize = 16;
+    pub(super) const COUNT: usize = 17;
     /// The rules that depend on what a call requires of the rate budgets, the memory and the
     /// replicas.
     pub(super) const SIZES: [Self; 8] = [
@@ -86,6 +89,10 @@ impl Rule {
         match self {
             Rule::Slots => ("slots", "all slots are in use"),
             Rule::FirstTokens => ("first_tokens", "the maximum number of calls await their first token"),
+            Rule::TenantShare => (
+                "first_token_share",
+                "its tenant's share of the calls that await their first token is used up",
+            ),
             Rule::TenantCap => ("tenant_cap", "its tenant has as many calls in flight as its cap permits"),
             Rule::Requests => ("requests", "the provider's requests per minute are used up"),
             Rule::Tokens => ("tokens", "the provider's tokens per minute have no room for it"),

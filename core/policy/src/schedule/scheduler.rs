@@ -348,10 +348,19 @@ impl<W> Scheduler<W> {
     pub(super) fn tick(&mut self, now: Instant) {
         self.queue.end_busy_periods(self.capacity.by_lane);
         self.capacity.tick(now);
+        self.update_held(now);
+    }
+
+    /// Updates which tenants are held because of their share of the capacity.
+    fn update_held(&mut self, now: Instant) {
+        let Capacity { upstream, limits, in_flight, .. } = &self.capacity;
+        let spare = self.queue.update_held(now, upstream.load(), limits.slots, *in_flight);
+        self.capacity.upstream.set_spare(spare);
     }
 
     /// Starts to measure a [`Gap`] if a waiting call could be dispatched now and was not.
     pub(super) fn watch_gap(&mut self, now: Instant) {
+        self.update_held(now);
         let could_go = self.capacity.has_slot() && !self.queue.lanes.is_empty() && self.is_open();
         let could_go = could_go && (!self.capacity.is_sized() || self.selector(now).pick().is_some());
         self.gap.watch(now, could_go);

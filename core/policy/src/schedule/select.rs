@@ -396,7 +396,7 @@ impl<W> Selector<'_, W> {
         let Candidate { tenant: id, ticket, needs } = *call;
         let tenant = self.queue.tenants.get(id)?;
         let tenant_tokens = tenant.token_room(self.now);
-        let free = self.capacity.has_slot() && !tenant.is_capped();
+        let free = self.capacity.has_slot() && !tenant.is_barred();
         let line = &tenant.lines[ticket.lane as usize];
         let first = line.calls.is_empty();
         // A probe does not queue behind calls that have failed here.

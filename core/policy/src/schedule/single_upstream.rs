@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use super::{
     Admitted, Assignment, Available, Candidate, Failed, GrantId, LimitChange, Limiter, Limits, MemoryUse,
-    Rule, Scheduler, SchedulerSettings, Span, Ticket, Upstream, UpstreamSlot,
+    Rule, Scheduler, SchedulerSettings, Span, Ticket, Upstream, UpstreamLoad, UpstreamSlot,
 };
 use crate::cooldown::{Cooldown, Hold};
 use crate::kv::{Kv, KvView, Prefix};
@@ -47,6 +47,14 @@ impl SingleUpstream {
 impl Upstream for SingleUpstream {
     fn limits(&self, in_flight: usize) -> Limits {
         Limits { slots: self.limiter.slots, shortage: self.limiter.shortage(in_flight) }
+    }
+
+    fn load(&self) -> UpstreamLoad {
+        self.limiter.load()
+    }
+
+    fn set_spare(&mut self, spare: usize) {
+        self.limiter.set_spare(spare);
     }
 
     fn set_limit(&mut self, limit: usize) {

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use slab::Slab;
 
-use super::{FitSet, Lanes, LinePosition, Requirements, SchedulerSettings, Span, WaiterId};
+use super::{FitSet, Lanes, LinePosition, Requirements, SchedulerSettings, Span, TenantUse, WaiterId};
 use crate::{Lane, budget::TokenBucket, fairness::Account};
 use tidegate_config::TenantConfig;
 
@@ -81,12 +81,22 @@ pub(super) struct Tenant {
     /// The latest period in which the tenant had too few tokens of its own for its waiting calls:
     /// when it began and, if it is over, when it ended.
     pub(super) out_of_tokens: Span,
+    /// The latest period in which the tenant was held: when it began and, if it is over, when it
+    /// ended.
+    pub(super) held: Span,
+    pub(super) usage: TenantUse,
     pub(super) lines: [Line; 3],
     /// Whether the settings name the tenant. Other tenants are removed when they are idle.
     configured: bool,
 }
 
 impl Tenant {
+    /// Returns `true` if no call of the tenant may be dispatched, because the tenant is at its slot cap
+    /// or held.
+    pub(super) fn is_barred(&self) -> bool {
+        self.is_capped() || self.is_held()
+    }
+
     pub(super) fn is_capped(&self) -> bool {
         self.in_flight >= self.cap
     }

@@ -19,6 +19,7 @@ mod outages;
 mod rules;
 mod shares;
 mod sizes;
+mod tenant_shares;
 mod unconfigured_tenants;
 
 /// Returns settings with `limit` slots and no other limit: no configured tenants, queues for a

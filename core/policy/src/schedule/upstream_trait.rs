@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use super::{
     Assignment, Available, CallClass, Candidate, GrantId, Limiter, Pool, ReplicaAvailability, Requirements,
-    Rule, Ticket, Tracked,
+    Rule, Ticket, Tracked, UpstreamLoad,
 };
 use crate::adaptive::{AdaptiveView, Decision};
 use crate::cooldown::{Attempt, Cooldown, CooldownState, Failure, Hold};
@@ -43,7 +43,13 @@ impl UpstreamSlot {
     /// Returns `true` if an adaptive limit counts the attempt among those that await their first
     /// token.
     pub(super) fn awaits_first_token(&self) -> bool {
-        self.tracked.as_ref().is_some_and(|tracked| tracked.awaits)
+        self.awaiting().is_some()
+    }
+
+    /// Returns what the adaptive limit tracks about the attempt if the attempt awaits its first
+    /// token.
+    pub(super) fn awaiting(&self) -> Option<&Tracked> {
+        self.tracked.as_ref().filter(|tracked| tracked.awaits)
     }
 }
 
@@ -74,6 +80,9 @@ pub(super) struct Admitted<'a> {
     pub(super) in_flight: usize,
     /// The replicas whose memory is reserved for other calls.
     pub(super) reserved: ReplicaSet,
+    /// Whether the call should go to a replica whose first-token capacity is not used up, because its
+    /// tenant uses its share of it.
+    pub(super) exceeds_share: bool,
 }
 
 /// The number of slots of an upstream, and the rule that keeps further calls from being sent.
@@ -93,6 +102,13 @@ pub(super) trait Upstream: fmt::Debug + Send {
     /// Returns the current number of slots, and the rule that keeps a further call from being sent
     /// while `in_flight` slots are in use.
     fn limits(&self, in_flight: usize) -> Limits;
+
+    /// Returns what the upstream can take, as far as tenants share it.
+    fn load(&self) -> UpstreamLoad;
+
+    /// Sets the number of slots that are kept free for some tenants. An adaptive limit counts as full
+    /// if only these are free.
+    fn set_spare(&mut self, spare: usize);
 
     /// Sets a fixed number of slots, which replaces the configured or adaptive limit. For a pool,
     /// the number applies to all replicas together.

@@ -78,13 +78,17 @@ impl Pool {
     /// 5. Replicas in `may`.
     /// 6. All replicas.
     fn best_replicas(&self, admitted: &Admitted<'_>, may: ReplicaSet, tried: ReplicaSet) -> ReplicaSet {
-        let Admitted { call: Candidate { ticket, .. }, in_flight, reserved, .. } = *admitted;
+        let Admitted { call: Candidate { ticket, .. }, in_flight, reserved, exceeds_share, .. } = *admitted;
         let need = u32::try_from(ticket.demand.input).unwrap_or(u32::MAX);
         let among = may.and(self.eligible);
         let forecast = self.forecast(ticket);
         let fits = |at: &usize| self.replica(*at).is_some_and(|replica| replica.fits(ticket, &forecast));
         // `in_flight` includes this call.
         let with_slot = among.and(self.with_free_slot(in_flight.saturating_sub(1)));
+        let has_room =
+            |at: &usize| self.replica(*at).is_some_and(|at| at.limiter.load().has_first_token_room);
+        let with_room: ReplicaSet = with_slot.iter().filter(|at| !exceeds_share || has_room(at)).collect();
+        let with_slot = if with_room.is_empty() { with_slot } else { with_room };
         let open: ReplicaSet = with_slot.iter().filter(fits).collect();
         let free = if need > 0 { open.less(reserved) } else { open };
         let present = || (0..self.replicas.len()).filter(|at| self.replica(*at).is_some()).collect();

@@ -8,7 +8,7 @@ use crate::cooldown::{Cooldown, CooldownState, Failure, Hold};
 use crate::placement::{Fault, ReplicaSet};
 use crate::schedule::{
     Admitted, Available, CallClass, Candidate, Failed, GrantId, LimitChange, Limiter, Limits, LongestPrompt,
-    ReplicaAvailability, Requirements, Rule, Ticket, Upstream, UpstreamSlot,
+    ReplicaAvailability, Requirements, Rule, Ticket, Upstream, UpstreamLoad, UpstreamSlot,
 };
 use crate::{adaptive::AdaptiveView, budget::AvailableBudget, kv::KvView};
 use tidegate_tokens::Demand;
@@ -39,6 +39,23 @@ impl Upstream for Pool {
         let slots = self.eligible_replicas().map(|(_, replica)| replica.slots());
         let slots = slots.fold(0, usize::saturating_add).min(self.cap);
         Limits { slots, shortage: self.shortage(in_flight) }
+    }
+
+    fn load(&self) -> UpstreamLoad {
+        let none = UpstreamLoad { first_tokens: 0.0, has_first_token_room: false, reachable_slots: 0 };
+        self.eligible_replicas().fold(none, |sum, (_, replica)| {
+            let one = replica.limiter.load();
+            UpstreamLoad {
+                first_tokens: sum.first_tokens + one.first_tokens,
+                has_first_token_room: sum.has_first_token_room || one.has_first_token_room,
+                reachable_slots: sum.reachable_slots.saturating_add(one.reachable_slots).min(self.cap),
+            }
+        })
+    }
+
+    fn set_spare(&mut self, spare: usize) {
+        let replicas = self.eligible.iter().count().max(1);
+        self.replicas.iter_mut().flatten().for_each(|replica| replica.limiter.set_spare(spare / replicas));
     }
 
     fn set_limit(&mut self, limit: usize) {

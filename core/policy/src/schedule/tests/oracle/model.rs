@@ -432,7 +432,7 @@ impl Model {
             Rule::InputTokens => input,
             Rule::OutputTokens => output,
             Rule::Kv => kv,
-            Rule::Replicas => false,
+            Rule::Replicas | Rule::TenantShare => false,
             Rule::Reserved | Rule::Turn => self.admits(now, call) && (excused || closed),
         }
     }

@@ -1,0 +1,309 @@
+//! The division of an adaptive upstream among tenants, so that a tenant that bursts delays the first
+//! tokens of the others as little as possible.
+//!
+//! What delays them is how much prefill work of the burst the upstream has, not how many of its calls
+//! are in flight. A tenant is *held*, that is, none of its calls is dispatched, in two cases:
+//!
+//! - **First tokens.** The calls that await their first token use up the capacity of the upstream
+//!   ([`UpstreamLoad::first_tokens`]), and the tenant has such a call. In addition, it either uses up
+//!   the capacity alone, or demands more than its max-min fair share: what is left for each tenant
+//!   that demands more than an equal share if the others get all that they demand. The demand is the
+//!   mean use over about ten seconds, with that of the waiting calls.
+//! - **Slots.** The tenant has at least its weighted share of the slots, and only *spare* slots are
+//!   left: those that the other tenants used at most in the last half minute, a quarter more, and do
+//!   not use now. The spare slots of a tenant are at most its share.
+//!
+//! The first-token capacity is what keeps the upstream busy, so a held tenant loses hardly any
+//! throughput.
+//!
+//! # Guarantees
+//!
+//! - A tenant that has no call awaiting its first token and fewer slots than its share is never
+//!   held. A tenant that was idle does not wait for the first token of another one.
+//! - For first tokens, a tenant is held only while calls await theirs, so it waits for the next of
+//!   them at most.
+//! - If only one tenant had calls in the last half minute, nothing is held. The same applies while the
+//!   first-token capacity is not known, and to fixed limits.
+//!
+//! # Interaction with other rules
+//!
+//! A held tenant is treated like one at its slot cap: its lines are not ready. Meanwhile lanes,
+//! reserved slots (floors) and ageing order only the calls of the other tenants, and nothing is
+//! reserved for its calls. The scheduler is work-conserving apart from the spare slots and from the
+//! first-token capacity.
+
+use std::time::{Duration, Instant};
+
+use super::{Queue, Tenant, TenantId};
+use crate::Lane;
+
+/// Time constant of the mean use of the capacity.
+const MEAN_OVER: Duration = Duration::from_secs(10);
+/// Weight of a call in the exponentially decaying mean of [`TenantShares::call`].
+const CALL_WEIGHT: f64 = 1.0 / 16.0;
+/// A tenant counts as active for this time, or up to twice as long, after its last call.
+const ACTIVE_FOR: Duration = Duration::from_secs(30);
+/// A tenant that used `n` slots at most has spare slots for `n / SPARE_DIVISOR` more.
+const SPARE_DIVISOR: usize = 4;
+
+/// What an upstream can take, as far as tenants share it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct UpstreamLoad {
+    /// The work of the calls awaiting their first token that keeps the upstream busy without a queue,
+    /// in tokens of prefill. Infinite if it is not known.
+    pub(super) first_tokens: f64,
+    /// Whether another call can await its first token without exceeding that capacity. For a pool,
+    /// whether one can at an eligible replica.
+    pub(super) has_first_token_room: bool,
+    /// See [`Limit::reachable_slots`](crate::adaptive::Limit::reachable_slots).
+    pub(super) reachable_slots: usize,
+}
+
+impl UpstreamLoad {
+    /// The load of an upstream with a fixed limit, which tenants do not share.
+    pub(super) const UNSHARED: Self =
+        Self { first_tokens: f64::INFINITY, has_first_token_room: true, reachable_slots: usize::MAX };
+}
+
+/// What one tenant uses of an upstream.
+#[derive(Debug, Default)]
+pub(super) struct TenantUse {
+    /// The number of calls that await their first token.
+    awaiting: usize,
+    /// Their work, in tokens of prefill.
+    work: u64,
+    /// The mean of that work, without the time in which it is queued at the upstream.
+    mean: DecayingMean,
+    /// The last period in which the tenant was active. See [`ActiveTenants::period`].
+    active_in: u64,
+    /// The maximum of the tenant's slots in that period, and in the one before.
+    peaks: [usize; 2],
+    /// What the tenant contributes to [`ActiveSums::spare`].
+    spare: usize,
+}
+
+/// The tenants that may be held, and sums over all active tenants.
+#[derive(Debug)]
+pub(super) struct TenantShares {
+    /// The tenants with calls that await their first token, and those with at least their share of
+    /// the slots. All held tenants are among them.
+    candidates: Vec<TenantId>,
+    active: ActiveTenants,
+    /// The mean use of the first-token capacity by all tenants.
+    mean: DecayingMean,
+    /// The work of a call multiplied by the seconds that it takes on a quiet upstream: a mean over
+    /// recent calls.
+    call: f64,
+}
+
+impl TenantShares {
+    pub(super) fn new(now: Instant) -> Self {
+        let active = ActiveTenants { began: now, period: 2, sums: Default::default() };
+        Self { candidates: Vec::new(), active, mean: DecayingMean::default(), call: 0.0 }
+    }
+}
+
+/// A mean over about the last [`MEAN_OVER`], whose values decay exponentially.
+#[derive(Clone, Copy, Debug, Default)]
+struct DecayingMean {
+    value: f64,
+    /// The time of `value`, or `None` before the first one.
+    at: Option<Instant>,
+}
+
+impl DecayingMean {
+    /// Adds a value that lasts for a time. `seconds` is the product of both.
+    fn add(&mut self, now: Instant, seconds: f64) {
+        self.value = self.get(now) + seconds / MEAN_OVER.as_secs_f64();
+        self.at = Some(now);
+    }
+
+    fn get(&self, now: Instant) -> f64 {
+        let age = self.at.map_or(Duration::ZERO, |at| now.saturating_duration_since(at));
+        self.value * (-age.as_secs_f64() / MEAN_OVER.as_secs_f64()).exp()
+    }
+}
+
+/// The tenants that had a call in flight or a new one in the current period of [`ACTIVE_FOR`] or in
+/// the one before.
+#[derive(Debug)]
+struct ActiveTenants {
+    began: Instant,
+    /// The number of the current period, from 2 on.
+    period: u64,
+    /// The sums of the tenants that were last active in the current period, and in the one before.
+    sums: [ActiveSums; 2],
+}
+
+/// Sums over active tenants.
+#[derive(Clone, Copy, Debug, Default)]
+struct ActiveSums {
+    tenants: usize,
+    weight: f64,
+    /// The spare slots.
+    spare: usize,
+}
+
+impl ActiveTenants {
+    /// Counts the tenant as active, and updates its spare slots. `slots` is the current number of
+    /// slots of the upstream.
+    fn update(&mut self, now: Instant, tenant: &mut Tenant, slots: usize) {
+        self.advance(now);
+        let Tenant { usage, weight, in_flight, .. } = tenant;
+        let age = self.period - usage.active_in;
+        if let Some(sums) = self.sums.get_mut(age as usize) {
+            sums.tenants -= 1;
+            sums.weight -= *weight;
+            sums.spare -= usage.spare;
+        }
+        usage.peaks = match (age, usage.peaks) {
+            (0, [last, before]) => [last.max(*in_flight), before],
+            (1, [last, _]) => [*in_flight, last],
+            _ => [*in_flight; 2],
+        };
+        usage.active_in = self.period;
+        self.sums[0].tenants += 1;
+        self.sums[0].weight += *weight;
+        let share = *weight / self.weight() * slots as f64;
+        let peak = usage.peaks[0].max(usage.peaks[1]);
+        usage.spare = (peak + peak / SPARE_DIVISOR).min(share as usize).saturating_sub(*in_flight);
+        self.sums[0].spare += usage.spare;
+    }
+
+    fn advance(&mut self, now: Instant) {
+        let age = now.saturating_duration_since(self.began);
+        if age >= ACTIVE_FOR {
+            let [last, _] = std::mem::take(&mut self.sums);
+            let is_next = age < 2 * ACTIVE_FOR;
+            self.sums[1] = if is_next { last } else { ActiveSums::default() };
+            self.period += if is_next { 1 } else { 2 };
+            self.began = now;
+        }
+    }
+
+    fn tenants(&self) -> usize {
+        self.sums[0].tenants + self.sums[1].tenants
+    }
+
+    fn weight(&self) -> f64 {
+        self.sums[0].weight + self.sums[1].weight
+    }
+
+    fn spare(&self) -> usize {
+        self.sums[0].spare + self.sums[1].spare
+    }
+}
+
+impl<W> Queue<W> {
+    /// Counts the tenant as active, and updates its spare slots. `slots` is the current number of
+    /// slots of the upstream. Call this after a new call of the tenant, and after each change of the
+    /// tenant's slots.
+    pub(super) fn on_active(&mut self, now: Instant, id: TenantId, slots: usize) {
+        if let Some(tenant) = self.tenants.get_mut(id) {
+            self.shares.active.update(now, tenant, slots);
+        }
+    }
+
+    /// Counts a call that was sent among those that await their first token. `work` is its work in
+    /// tokens of prefill, and `work_seconds` that work multiplied by the seconds that it takes on a
+    /// quiet upstream.
+    pub(super) fn start_awaiting(&mut self, now: Instant, id: TenantId, work: u64, work_seconds: f64) {
+        let Some(Tenant { usage, .. }) = self.tenants.get_mut(id) else { return };
+        usage.awaiting += 1;
+        usage.work += work;
+        usage.mean.add(now, work_seconds);
+        let TenantShares { candidates, mean, call, .. } = &mut self.shares;
+        mean.add(now, work_seconds);
+        *call += CALL_WEIGHT * (work_seconds - *call);
+        if !candidates.contains(&id) {
+            candidates.push(id);
+        }
+    }
+
+    /// Stops counting a call among those that await their first token.
+    pub(super) fn stop_awaiting(&mut self, id: TenantId, work: u64) {
+        if let Some(Tenant { usage, .. }) = self.tenants.get_mut(id) {
+            usage.awaiting -= 1;
+            usage.work -= work;
+        }
+    }
+
+    /// Updates which tenants are held, and returns the number of spare slots. `slots` is the current
+    /// number of slots of the upstream, of which `in_flight` are in use.
+    pub(super) fn update_held(
+        &mut self,
+        now: Instant,
+        load: UpstreamLoad,
+        slots: usize,
+        in_flight: usize,
+    ) -> usize {
+        let is_shared = self.shares.active.tenants() > 1 && load.first_tokens.is_finite();
+        if !is_shared && self.shares.candidates.len() < 2 && !self.has_held() {
+            return 0;
+        }
+        let mut candidates = std::mem::take(&mut self.shares.candidates);
+        let TenantShares { active, call, .. } = &self.shares;
+        let (weight, call) = (active.weight(), *call);
+        let spare = if is_shared { active.spare() } else { 0 };
+        let lacks_spare = spare > 0 && load.reachable_slots.saturating_sub(in_flight) <= spare;
+        let is_used_up = is_shared && !load.has_first_token_room;
+        let level = if is_used_up { self.level(now, &candidates, load.first_tokens) } else { f64::INFINITY };
+        candidates.retain(|id| {
+            let Some(tenant) = self.tenants.get_mut(*id) else { return false };
+            let awaits = tenant.usage.awaiting > 0;
+            let has_share =
+                tenant.in_flight > 0 && tenant.in_flight as f64 >= tenant.weight / weight * slots as f64;
+            let exceeds = |tenant: &Tenant| {
+                tenant.usage.work as f64 >= load.first_tokens
+                    || tenant.demand(now, call) >= tenant.weight * level
+            };
+            let is_held = has_share && lacks_spare || awaits && is_used_up && exceeds(tenant);
+            if is_held != tenant.is_held() {
+                tenant.held.set(now, is_held);
+                Lane::ALL.into_iter().for_each(|lane| self.place(*id, lane));
+            }
+            awaits || has_share
+        });
+        self.shares.candidates = candidates;
+        spare
+    }
+
+    fn has_held(&self) -> bool {
+        let mut candidates = self.shares.candidates.iter().filter_map(|id| self.tenants.get(*id));
+        candidates.any(Tenant::is_held)
+    }
+
+    /// Returns the max-min fair use of the first-token `capacity` per weight.
+    fn level(&self, now: Instant, candidates: &[TenantId], capacity: f64) -> f64 {
+        let TenantShares { active, mean, call, .. } = &self.shares;
+        let equal = capacity / active.weight();
+        let heavy = candidates.iter().filter_map(|id| self.tenants.get(*id));
+        let heavy = heavy.filter(|tenant| tenant.demand(now, *call) >= tenant.weight * equal);
+        let (weight, used) = heavy.fold((0.0, 0.0), |(weight, used), tenant| {
+            (weight + tenant.weight, used + tenant.usage.mean.get(now))
+        });
+        if weight > 0.0 { ((capacity - (mean.get(now) - used)) / weight).max(equal) } else { equal }
+    }
+
+    /// Returns `true` if a call of the tenant should go to a replica with room for another first
+    /// token: the tenant demands at least its share, and another tenant is active.
+    pub(super) fn exceeds_share(&self, now: Instant, id: TenantId, load: UpstreamLoad) -> bool {
+        let TenantShares { active, call, .. } = &self.shares;
+        let share = load.first_tokens / active.weight();
+        let exceeds = |tenant: &Tenant| tenant.demand(now, *call) >= tenant.weight * share;
+        active.tenants() > 1 && self.tenants.get(id).is_some_and(exceeds)
+    }
+}
+
+impl Tenant {
+    /// Returns `true` if no call of the tenant may be dispatched now. See [the module](self).
+    pub(super) fn is_held(&self) -> bool {
+        self.held.since().is_some()
+    }
+
+    /// Returns the tenant's mean use of the first-token capacity, with that of its waiting calls.
+    /// `call` is that of one call, multiplied by its seconds.
+    fn demand(&self, now: Instant, call: f64) -> f64 {
+        self.usage.mean.get(now) + self.waiting as f64 * call / MEAN_OVER.as_secs_f64()
+    }
+}
