@@ -10,6 +10,8 @@ import type { Lane } from "./types.js";
  *
  * - `slots`: all slots of the target are in use.
  * - `first_tokens`: the limit of calls that await their first token is reached.
+ * - `tenant_share`: the tenant uses its share, and the rest is kept for the first tokens of other
+ *   tenants.
  * - `tenant_cap`: the tenant holds its maximum number of slots.
  * - `requests`, `tokens`, `input_tokens`, `output_tokens`, `requests_per_day`, `tokens_per_day`:
  *   this rate of the provider is used up.
@@ -24,6 +26,7 @@ import type { Lane } from "./types.js";
 export type Rule =
   | "slots"
   | "first_tokens"
+  | "tenant_share"
   | "tenant_cap"
   | "requests"
   | "tokens"

@@ -9,6 +9,10 @@
 //! delay to `s`, so the capacity follows `w / s²`, which also counts what the queue costs. Like the
 //! window of TCP Vegas, it exceeds this by about a call, so that it can grow.
 //!
+//! The quiet time is learned per class of prompt length, from calls that were sent while others used
+//! less than half of the capacity. It is the mean minus the mean deviation, because even few calls
+//! sometimes queue behind each other.
+//!
 //! The capacity is updated only by calls that were sent when it was used up, because other calls
 //! show nothing about a higher one. It starts with two calls and, as in slow start, grows by each
 //! call that meets no queue until one does.
@@ -18,6 +22,8 @@
 //! - L. Kleinrock, *Power and deterministic rules of thumb for probabilistic problems in computer
 //!   communications* (1979), for throughput divided by delay.
 //! - L. Brakmo, L. Peterson, *TCP Vegas* (1995), for the estimate of what is queued.
+
+use super::latency_class::PROMPT_CLASSES;
 
 /// Work of a prompt without tokens. A step of an engine takes as long as some hundred tokens of
 /// prefill, however short the prompts are.
@@ -30,6 +36,10 @@ const EXTRA_CALLS: f64 = 1.0;
 const FIRST_CALLS: f64 = 2.0;
 /// Weight of a new value in the exponentially decaying means.
 const WEIGHT: f64 = 1.0 / 8.0;
+/// Share of the capacity below which the other calls do not slow down a call.
+const QUIET_SHARE: f64 = 0.5;
+/// Number of calls from which the quiet time of a class is known.
+const MIN_SAMPLES: u32 = 4;
 
 /// Returns the work that the upstream does before the first token of a call with a prompt of `input`
 /// tokens, in tokens of prefill.
@@ -47,11 +57,31 @@ pub(super) struct FirstTokenCapacity {
     /// Mean time of the first tokens that used up the capacity, divided by their quiet time.
     slowdown: f64,
     is_slow_start: bool,
+    /// The quiet times, by class of prompt length.
+    quiet: [QuietTime; PROMPT_CLASSES],
+}
+
+/// Statistics of the times to first token of one class on a quiet upstream, in seconds.
+#[derive(Clone, Copy, Debug, Default)]
+struct QuietTime {
+    samples: u32,
+    mean: f64,
+    /// Mean absolute deviation from the mean.
+    deviation: f64,
+}
+
+impl QuietTime {
+    fn observe(&mut self, took: f64) {
+        self.samples = self.samples.saturating_add(1);
+        let weight = WEIGHT.max(1.0 / f64::from(self.samples));
+        self.mean += weight * (took - self.mean);
+        self.deviation += weight * ((took - self.mean).abs() - self.deviation);
+    }
 }
 
 impl FirstTokenCapacity {
     pub(super) fn new() -> Self {
-        Self { work: None, call: 0.0, slowdown: 1.0, is_slow_start: true }
+        Self { work: None, call: 0.0, slowdown: 1.0, is_slow_start: true, quiet: Default::default() }
     }
 
     /// Returns the capacity. Infinite before the first measurement.
@@ -65,11 +95,23 @@ impl FirstTokenCapacity {
         awaiting == 0 || awaiting as f64 + self.call <= self.work()
     }
 
-    /// Records a first token that took `slowdown` times its quiet time. `work` is that of the call,
-    /// and `awaiting` that of all calls that awaited their first token when the call was sent,
-    /// including its own.
-    pub(super) fn observe(&mut self, work: u64, awaiting: u64, slowdown: f64) {
+    /// Returns the quiet time of a class in seconds, or `None` if it is not known.
+    pub(super) fn quiet(&self, class: usize) -> Option<f64> {
+        let quiet = self.quiet.get(class).filter(|quiet| quiet.samples >= MIN_SAMPLES)?;
+        Some((quiet.mean - quiet.deviation).max(f64::MIN_POSITIVE))
+    }
+
+    /// Records a first token that took `seconds`. `work` is that of the call, and `awaiting` that of
+    /// all calls that awaited their first token when the call was sent, including its own.
+    pub(super) fn observe(&mut self, class: usize, work: u64, awaiting: u64, seconds: f64) {
         let (work, awaiting) = (work as f64, awaiting as f64);
+        let others = awaiting - work;
+        let is_quiet = self.work.map_or(others <= 0.0, |capacity| others < QUIET_SHARE * capacity);
+        if let Some(quiet) = self.quiet.get_mut(class).filter(|_| is_quiet) {
+            quiet.observe(seconds);
+        }
+        let Some(quiet) = self.quiet(class) else { return };
+        let slowdown = seconds / quiet;
         let Some(capacity) = &mut self.work else {
             self.call = work;
             self.work = Some(FIRST_CALLS * work);
@@ -98,16 +140,23 @@ impl FirstTokenCapacity {
 mod tests {
     use super::*;
 
+    /// Returns a capacity that knows that a first token takes 1 s on a quiet upstream.
+    fn quiet() -> FirstTokenCapacity {
+        let mut capacity = FirstTokenCapacity::new();
+        (0..8).for_each(|_| capacity.observe(0, 512, 512, 1.0));
+        capacity
+    }
+
     /// Returns the capacity in calls after `tokens` first tokens of equal calls, where `slowdown`
-    /// returns the slowdown by the number of calls that await their first token.
+    /// returns the time of a first token in seconds by the number of calls that await theirs.
     fn learned(tokens: usize, slowdown: impl Fn(u64) -> f64) -> f64 {
-        let (mut capacity, call) = (FirstTokenCapacity::new(), 512);
+        let (mut capacity, call) = (quiet(), 512);
         for _ in 0..tokens {
             let mut awaiting = 0;
             while capacity.has_room(awaiting * call) && awaiting < 1_000 {
                 awaiting += 1;
             }
-            capacity.observe(call, awaiting * call, slowdown(awaiting));
+            capacity.observe(0, call, awaiting * call, slowdown(awaiting));
         }
         capacity.work() / call as f64
     }
@@ -128,25 +177,25 @@ mod tests {
 
     #[test]
     fn capacity_grows_again_after_congestion() {
-        let (mut capacity, call) = (FirstTokenCapacity::new(), 512);
+        let (mut capacity, call) = (quiet(), 512);
         for _ in 0..200 {
             let awaiting = (capacity.work() / call as f64).min(100.0) as u64;
-            capacity.observe(call, awaiting.max(1) * call, 3.0);
+            capacity.observe(0, call, awaiting.max(2) * call, 3.0);
         }
         let before = capacity.work();
         for _ in 0..400 {
             let awaiting = (capacity.work() / call as f64).min(100.0) as u64;
-            capacity.observe(call, awaiting * call, 1.0);
+            capacity.observe(0, call, awaiting.max(1) * call, 1.0);
         }
         assert!(capacity.work() > 5.0 * before, "{before}, then {}", capacity.work());
     }
 
     #[test]
     fn calls_below_the_capacity_show_nothing() {
-        let mut capacity = FirstTokenCapacity::new();
-        (0..50).for_each(|_| capacity.observe(512, 10_000, 1.0));
+        let mut capacity = quiet();
+        (0..50).for_each(|_| capacity.observe(0, 512, 10_000, 1.0));
         let before = capacity.work();
-        (0..50).for_each(|_| capacity.observe(512, 512, 4.0));
+        (0..50).for_each(|_| capacity.observe(0, 512, 2_048, 4.0));
         assert!((capacity.work() - before).abs() < 1e-9);
     }
 }

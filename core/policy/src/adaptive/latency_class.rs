@@ -165,11 +165,6 @@ impl LatencyClass {
         }
     }
 
-    /// Returns the mean absolute deviation from the baseline, in seconds.
-    pub(super) fn deviation(&self) -> f64 {
-        self.deviation
-    }
-
     /// Returns a latency of `took` seconds on the scale from the baseline (0.0) to the threshold
     /// (1.0). Above 1.0, the call is late. Returns `None` if the threshold is not known.
     pub(super) fn normalized_latency(&self, took: f64) -> Option<f64> {

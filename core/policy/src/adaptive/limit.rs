@@ -180,16 +180,7 @@ impl Limit {
     /// an uncongested upstream: what the call contributes to the mean work in the upstream if nothing
     /// is queued. Zero if the call does not stream or the time is not known.
     pub fn first_token_work_seconds(&self, sample: &Sample) -> f64 {
-        sample.work as f64 * self.quiet_first_token(sample.class).unwrap_or(0.0)
-    }
-
-    /// Returns the seconds that a first token of the class takes on an uncongested upstream, or
-    /// `None` if that is not known.
-    fn quiet_first_token(&self, class: usize) -> Option<f64> {
-        let latencies = &self.classes[class];
-        // The mean of uncongested calls includes what they queue behind each other.
-        let quiet = latencies.baseline() - latencies.deviation();
-        Some(quiet).filter(|quiet| is_streaming(class) && *quiet > 0.0)
+        sample.work as f64 * self.first_token_capacity.quiet(sample.class).unwrap_or(0.0)
     }
 
     /// Returns `true` if another call may be sent: a slot is free, and fewer calls than permitted
@@ -239,10 +230,12 @@ impl Limit {
         sample.first_token_at = Some(now);
         self.load.on_first_token(now, sample.work);
         self.load.recent_accepted.observe(now, sample.sent.in_flight);
-        if let Some(quiet) = self.quiet_first_token(sample.class) {
-            let slowdown = sample.seconds_until(now) / quiet;
-            self.first_token_capacity.observe(sample.work, sample.awaiting_work, slowdown);
-        }
+        self.first_token_capacity.observe(
+            sample.class,
+            sample.work,
+            sample.awaiting_work,
+            sample.seconds_until(now),
+        );
         self.on_answer(now, sample, sample.class, sample.seconds_until(now));
     }
 

@@ -142,7 +142,6 @@ fn burst_delays_first_tokens_of_others_by_few_prompts() {
         engine.call("light");
     }
     engine.run_for(Duration::from_secs(30));
-    eprintln!("{:?} cap {:?}", engine.first_tokens.iter().take(60).map(|(t,d)| format!("{t}{}", d.as_millis())).collect::<Vec<_>>(), engine.scheduler.capacity.upstream.load());
     assert!(engine.slowest("light") <= 4 * PREFILL, "{:?}", engine.slowest("light"));
     // The burst still keeps the engine busy.
     let served = engine.first_tokens.iter().filter(|(tenant, _)| *tenant == "burst").count();
