@@ -110,7 +110,7 @@ fn best_bounds(workload: &Workload) -> Fallible<Contender> {
 fn record(report: &mut Report, who: &str, workload: &Workload, runs: &[RunResult]) {
     let mut figures =
         vec![("burst: served".to_owned(), Spread::of(runs.iter().map(|run| run.served(workload))))];
-    for (tenant, load) in workload.tenants.iter().enumerate() {
+    for (tenant, load) in workload.tenants.iter().enumerate().filter(|(_, load)| !load.bursts) {
         let p99 = Spread::of(runs.iter().map(|run| run.p99_ms(tenant)));
         figures.push((format!("{}: p99 TTFT, ms", load.name), p99));
     }
