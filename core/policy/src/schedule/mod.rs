@@ -6,7 +6,8 @@
 //! A call is *admissible* if all of these hold:
 //!
 //! - the upstream has a free slot, and fewer calls await their first token than the limit allows;
-//! - the tenant is below its own cap and has enough of its own tokens;
+//! - the tenant is below its own cap, has enough of its own tokens, and does not use its share of an
+//!   adaptive upstream while the rest is kept for others (`tenant_shares`);
 //! - the rate budgets and the engine's memory have enough left for the call;
 //! - no cool-down is in force.
 //!
@@ -39,6 +40,7 @@
 //! - `select::Order`: the floors (slots reserved for tenants or lanes), and the reservation for an
 //!   aged head. `select::Selector` applies the order to the queue and the capacity.
 //! - `preempt::Borrowed`: the calls in flight that may be cancelled to free a slot for a floor.
+//! - `tenant_shares::TenantShares`: the tenants that are held because they use their share.
 //! - `predict::Paces`: the pace at which slots are released, from which waits are predicted.
 //!
 //! # Invariants
