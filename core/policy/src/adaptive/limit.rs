@@ -63,7 +63,7 @@ pub struct LimitSettings {
 pub struct Limit {
     settings: LimitSettings,
     slots: SlotLimit,
-    /// See [`Limit::set_spare`].
+    /// See [`Limit::keep_free`].
     spare: usize,
     first_token_limit: FirstTokenLimit,
     first_token_capacity: FirstTokenCapacity,
@@ -167,7 +167,7 @@ impl Limit {
 
     /// Sets the number of slots that are kept free for other tenants. The slots count as full if only
     /// these are free.
-    pub fn set_spare(&mut self, spare: usize) {
+    pub fn keep_free(&mut self, spare: usize) {
         self.spare = spare;
     }
 

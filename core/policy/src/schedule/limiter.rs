@@ -103,10 +103,10 @@ impl Limiter {
         }
     }
 
-    /// See [`Limit::set_spare`].
-    pub(super) fn set_spare(&mut self, spare: usize) {
+    /// See [`Limit::keep_free`].
+    pub(super) fn keep_free(&mut self, spare: usize) {
         if let Some(adaptive) = self.adaptive.as_deref_mut() {
-            adaptive.limit.set_spare(spare);
+            adaptive.limit.keep_free(spare);
         }
     }
 

@@ -355,7 +355,7 @@ impl<W> Scheduler<W> {
     fn update_held(&mut self, now: Instant) {
         let Capacity { upstream, limits, in_flight, .. } = &self.capacity;
         let spare = self.queue.update_held(now, upstream.load(), limits.slots, *in_flight);
-        self.capacity.upstream.set_spare(spare);
+        self.capacity.upstream.keep_free(spare);
     }
 
     /// Starts to measure a [`Gap`] if a waiting call could be dispatched now and was not.

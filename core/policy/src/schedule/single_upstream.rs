@@ -53,8 +53,8 @@ impl Upstream for SingleUpstream {
         self.limiter.load()
     }
 
-    fn set_spare(&mut self, spare: usize) {
-        self.limiter.set_spare(spare);
+    fn keep_free(&mut self, spare: usize) {
+        self.limiter.keep_free(spare);
     }
 
     fn set_limit(&mut self, limit: usize) {

@@ -108,7 +108,7 @@ pub(super) trait Upstream: fmt::Debug + Send {
 
     /// Sets the number of slots that are kept free for some tenants. An adaptive limit counts as full
     /// if only these are free.
-    fn set_spare(&mut self, spare: usize);
+    fn keep_free(&mut self, spare: usize);
 
     /// Sets a fixed number of slots, which replaces the configured or adaptive limit. For a pool,
     /// the number applies to all replicas together.

@@ -53,9 +53,9 @@ impl Upstream for Pool {
         })
     }
 
-    fn set_spare(&mut self, spare: usize) {
+    fn keep_free(&mut self, spare: usize) {
         let replicas = self.eligible.iter().count().max(1);
-        self.replicas.iter_mut().flatten().for_each(|replica| replica.limiter.set_spare(spare / replicas));
+        self.replicas.iter_mut().flatten().for_each(|replica| replica.limiter.keep_free(spare / replicas));
     }
 
     fn set_limit(&mut self, limit: usize) {
