@@ -27,8 +27,8 @@ async function requestToFallback(t, one, target, sameServer = false) {
   const spare = sameServer ? first : await upstream(t, json(CHAT));
   const gate = new Gate({
     targets: {
-      first: { url: `${first.url}/v1`, cap: 1, on_full: "refuse", fallback: "spare" },
-      spare: { url: `${spare.url}/other/v1`, model: "small", ...target },
+      first: { url: `${first.url}/v1`, cap: 1, on_full: "refuse", fallback: "spare", metrics: "off" },
+      spare: { url: `${spare.url}/other/v1`, model: "small", metrics: "off", ...target },
     },
   });
   const pairs = (kept, rows) => [
