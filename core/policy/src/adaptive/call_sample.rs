@@ -53,6 +53,11 @@ pub struct Sample {
 }
 
 impl Sample {
+    /// Returns the work before the first token, in tokens of prefill. Zero if the call does not stream.
+    pub fn first_token_work(&self) -> u64 {
+        self.work
+    }
+
     /// Returns `true` if the call streams and its first token has not arrived.
     pub(super) fn awaits_first_token(&self) -> bool {
         is_streaming(self.class) && self.first_token_at.is_none()

@@ -43,7 +43,7 @@ const MIN_SAMPLES: u32 = 4;
 
 /// Returns the work that the upstream does before the first token of a call with a prompt of `input`
 /// tokens, in tokens of prefill.
-pub(crate) fn first_token_work(input: u64) -> u64 {
+pub(super) fn first_token_work(input: u64) -> u64 {
     input.saturating_add(FIXED_WORK)
 }
 

@@ -107,7 +107,6 @@ mod slot_limit;
 mod tests;
 mod view;
 
-pub(crate) use first_token_capacity::first_token_work;
 pub(crate) use latency_class::{PROMPT_CLASSES, prompt_class};
 
 pub use call_sample::{CallKind, Ended, Sample};

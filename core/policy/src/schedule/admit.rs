@@ -50,7 +50,7 @@ impl<W> Scheduler<W> {
     pub fn try_admit(&mut self, now: Instant, ticket: &Ticket) -> Result<Option<Grant>, Refusal> {
         self.tick(now);
         let tenant = self.queue.tenant(&ticket.tenant, now);
-        self.queue.on_active(now, tenant, self.capacity.limits.slots);
+        self.on_active(now, tenant);
         // If nothing depends on requirements, they need not be computed.
         let needs =
             if self.capacity.is_sized() { self.capacity.needs(ticket) } else { Requirements::default() };

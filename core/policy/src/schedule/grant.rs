@@ -186,7 +186,7 @@ impl<W> Scheduler<W> {
     /// Stops counting an attempt among those of its tenant that await their first token, if it is one.
     fn stop_awaiting(&mut self, tenant: TenantId, slot: &UpstreamSlot) {
         if let Some(tracked) = slot.awaiting() {
-            self.queue.stop_awaiting(tenant, tracked.work);
+            self.queue.stop_awaiting(tenant, tracked.work());
         }
     }
 
@@ -254,7 +254,7 @@ impl<W> Scheduler<W> {
             self.queue.correct(&mut grant.tenant, 0.0);
         }
         let all = self.queue.release(now, grant.id, &grant.tenant, self.capacity.limits.slots, grant.sent);
-        self.queue.on_active(now, grant.tenant.tenant, self.capacity.limits.slots);
+        self.on_active(now, grant.tenant.tenant);
         let replicas_changed = self.capacity.release(now, grant.id, grant.slot);
         if !grant.sent
             && let Some((mut budgets, charge)) = self.capacity.budgets.lock().zip(grant.budget)
@@ -287,13 +287,15 @@ impl<W> Scheduler<W> {
         let has_ready_line = !self.queue.lanes.is_empty();
         let held = self.order.reservation.filter(|_| has_ready_line).and_then(|held| held.resources.at);
         let reserved = held.into_iter().chain(kept).collect();
-        let exceeds_share = self.queue.exceeds_share(now, call.tenant, self.capacity.upstream.load());
+        let upstream = &self.capacity.upstream;
+        let exceeds_share =
+            upstream.as_pool().is_some() && self.queue.exceeds_share(now, call.tenant, upstream.load());
         let (id, slot, budget) = self.capacity.admit(now, call, reserved, exceeds_share);
         if let Some(tracked) = slot.awaiting() {
-            self.queue.start_awaiting(now, call.tenant, tracked.work, tracked.work_seconds);
+            self.queue.start_awaiting(now, call.tenant, tracked.work(), tracked.work_seconds);
         }
         let tenant = self.queue.charge(now, call, out_of_turn);
-        self.queue.on_active(now, call.tenant, self.capacity.limits.slots);
+        self.on_active(now, call.tenant);
         if let Some(borrowed) = &mut self.borrowed {
             borrowed.unanswered.insert(id, (call.tenant, call.ticket.lane));
         }

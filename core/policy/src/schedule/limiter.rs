@@ -9,7 +9,6 @@
 use std::time::{Duration, Instant};
 
 use super::{Rule, Ticket, UpstreamLoad};
-use crate::adaptive::first_token_work;
 use crate::adaptive::{AdaptiveView, CallKind, Decision, Ended, Limit, LimitSettings, LimitView, Sample};
 use tidegate_protocol::vllm::EngineMetrics;
 
@@ -60,10 +59,15 @@ pub(super) struct Tracked {
     pub(super) output: u64,
     /// Whether the call is counted among those that await their first token.
     pub(super) awaits: bool,
-    /// The work before the first token, in tokens of prefill.
-    pub(super) work: u64,
     /// See [`Limit::first_token_work_seconds`].
     pub(super) work_seconds: f64,
+}
+
+impl Tracked {
+    /// See [`Sample::first_token_work`].
+    pub(super) fn work(&self) -> u64 {
+        self.sample.first_token_work()
+    }
 }
 
 impl Limiter {
@@ -121,8 +125,7 @@ impl Limiter {
             (sample, work_seconds)
         })?;
         self.awaiting += usize::from(kind.streams);
-        let work = first_token_work(kind.input);
-        Some(Tracked { sample, output: kind.output, awaits: kind.streams, work, work_seconds })
+        Some(Tracked { sample, output: kind.output, awaits: kind.streams, work_seconds })
     }
 
     /// Reports the first token of a call to the adaptive limit.

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use super::{
     Borrowed, Candidate, Capacity, Floors, ForcedDecision, Gap, Grant, GrantId, LimitChange, MAX_POSITION,
     ObjectiveWait, Order, Paces, Pick, Queue, QueueSpace, Refusal, Requirements, Resources, Retry, Rule,
-    SchedulerSettings, Selector, Ticket, Turn, Waiter, WaiterId, earlier,
+    SchedulerSettings, Selector, TenantId, Ticket, Turn, Waiter, WaiterId, earlier,
 };
 use crate::Reason;
 
@@ -351,8 +351,25 @@ impl<W> Scheduler<W> {
         self.update_held(now);
     }
 
+    /// Returns `true` if tenants share the upstream, because its limit is adaptive. See
+    /// [`tenant_shares`](super::tenant_shares).
+    fn is_shared(&self) -> bool {
+        self.settings.adaptive.is_some()
+    }
+
+    /// Counts the tenant as active. Call this after a new call of the tenant, and after each change of
+    /// the tenant's slots.
+    pub(super) fn on_active(&mut self, now: Instant, tenant: TenantId) {
+        if self.is_shared() {
+            self.queue.on_active(now, tenant, self.capacity.limits.slots);
+        }
+    }
+
     /// Updates which tenants are held because of their share of the capacity.
     fn update_held(&mut self, now: Instant) {
+        if !self.is_shared() {
+            return;
+        }
         let Capacity { upstream, limits, in_flight, .. } = &self.capacity;
         let spare = self.queue.update_held(now, upstream.load(), limits.slots, *in_flight);
         self.capacity.upstream.keep_free(spare);

@@ -69,7 +69,7 @@ impl UpstreamLoad {
 #[derive(Debug, Default)]
 pub(super) struct TenantUse {
     /// The number of calls that await their first token.
-    awaiting: usize,
+    pub(super) awaiting: usize,
     /// Their work, in tokens of prefill.
     work: u64,
     /// The mean of that work, without the time in which it is queued at the upstream.
@@ -196,8 +196,7 @@ impl ActiveTenants {
 
 impl<W> Queue<W> {
     /// Counts the tenant as active, and updates its spare slots. `slots` is the current number of
-    /// slots of the upstream. Call this after a new call of the tenant, and after each change of the
-    /// tenant's slots.
+    /// slots of the upstream.
     pub(super) fn on_active(&mut self, now: Instant, id: TenantId, slots: usize) {
         if let Some(tenant) = self.tenants.get_mut(id) {
             self.shares.active.update(now, tenant, slots);

@@ -81,7 +81,7 @@ pub(super) struct Admitted<'a> {
     /// The replicas whose memory is reserved for other calls.
     pub(super) reserved: ReplicaSet,
     /// Whether the call should go to a replica whose first-token capacity is not used up, because its
-    /// tenant uses its share of it.
+    /// tenant uses its share of it. Always `false` for a single server.
     pub(super) exceeds_share: bool,
 }
 

@@ -21,7 +21,7 @@ fn adaptive(max: usize) -> SchedulerSettings {
     SchedulerSettings { adaptive: Some(adaptive), ..settings(max) }
 }
 
-/// A scheduler in front of the engine. The calls of each tenant are told apart by its name.
+/// A scheduler in front of the engine.
 struct Engine {
     now: Instant,
     scheduler: Scheduler<(&'static str, Instant)>,
@@ -116,7 +116,8 @@ impl Engine {
         for (_, tenant) in queue.tenants.iter() {
             let name = &*tenant.name;
             let awaiting = self.prefilling.iter().filter(|(of, ..)| *of == name).count();
-            let has_no_share = tenant.in_flight == 0 && awaiting == 0;
+            assert_eq!(tenant.usage.awaiting, awaiting, "calls of {name} that await their first token");
+            let has_no_share = tenant.in_flight == 0;
             assert!(!(has_no_share && tenant.is_held()), "{name} has no call and is held");
             let could_go = has_no_share && tenant.waiting > 0 && capacity.has_slot();
             assert!(!could_go, "{name} has no call, waits, and {slots} slots are not in use");
