@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tidegate::config::{Config, Mode, Target, Tenant};
+use tidegate::config::{Config, Target};
 use tidegate::{Gate, Lane, Transport};
 use tidegate_sim::scenario::quantile;
 use tidegate_sim::{SimConfig, Simulator};
@@ -14,6 +14,7 @@ use tokio::time::{Instant, sleep_until, timeout_at};
 use super::workload::{Arrival, Workload};
 use crate::Fallible;
 use crate::client_call::{URL, call_with};
+use crate::experiments::noisy_neighbour;
 use crate::virtual_time;
 
 /// The `max_tokens` of each call.
@@ -26,8 +27,7 @@ pub(super) enum Contender {
     Gate,
     /// No bound.
     Off,
-    /// A gate with the caps of the post: 8 calls in flight of each tenant that bursts, and 64 of the
-    /// others.
+    /// A gate with the caps and the wait of the post.
     PostCaps,
     /// Bounds on each tenant that bursts: on its calls in flight, and on those of them that await
     /// their first token. No gate has them; they are the best that fixed numbers can do.
@@ -44,17 +44,13 @@ impl Contender {
         }
     }
 
-    fn config(self, workload: &Workload, wait: Duration) -> Fallible<Config> {
-        let mut target = Target::new("sim").url(URL).wait(wait);
-        if self == Self::PostCaps {
-            let bursts = |bursts: bool| if bursts { 8 } else { 64 };
-            for tenant in workload.tenants {
-                target = target.tenant(tenant.name, Tenant::new().cap(bursts(tenant.bursts)));
-            }
-            target = target.cap(workload.tenants.iter().map(|tenant| bursts(tenant.bursts)).sum());
+    /// Returns the configuration of the gate. `wait` is the wait of [`Contender::Gate`].
+    fn config(self, wait: Duration) -> Fallible<Config> {
+        match self {
+            Self::Gate => Ok(Config::builder().target(Target::new("sim").url(URL).wait(wait)).build()?),
+            Self::PostCaps => noisy_neighbour::config(true),
+            Self::Off | Self::Bounds { .. } => noisy_neighbour::config(false),
         }
-        let mode = if matches!(self, Self::Gate | Self::PostCaps) { Mode::Enforce } else { Mode::Off };
-        Ok(Config::builder().mode(mode).target(target).build()?)
     }
 }
 
@@ -104,8 +100,7 @@ pub(super) fn play(
 ) -> Fallible<RunResult> {
     virtual_time::run(seed, async {
         let simulator = Simulator::new(SimConfig { attempt_log: 0, ..SimConfig::calibrated() })?;
-        let gate =
-            Gate::over(contender.config(workload, wait)?, simulator_transport(&simulator, Duration::ZERO))?;
+        let gate = Gate::over(contender.config(wait)?, simulator_transport(&simulator, Duration::ZERO))?;
         let bounds: Vec<Option<Arc<Bounds>>> =
             workload.tenants.iter().map(|load| Bounds::of(contender).filter(|_| load.bursts)).collect();
         let start = Instant::now();
