@@ -227,6 +227,13 @@ export interface LimitSnapshot {
   awaiting: number;
   /** Maximum number of calls that may await their first token at the same time. */
   awaiting_limit: number;
+  /** Prompt tokens of the calls that await their first token now, plus 256 for each of them. */
+  awaiting_tokens: number;
+  /**
+   * Value of `awaiting_tokens` that keeps the upstream busy without a queue, or `null` until it is
+   * known. When it is reached, no call of a tenant that uses its share of it is sent.
+   */
+  first_token_capacity: number | null;
   /**
    * `true` while the limit has never been decreased. During this time, each call that meets the
    * objective increases it by one. Always false with a percentile detector.
@@ -338,6 +345,11 @@ export interface TenantSnapshot {
    * until the debt is repaid over time. 0 if `tpm` is not set.
    */
   debt: number;
+  /**
+   * For how long, in seconds, no call of the tenant has been sent because the tenant uses its share
+   * of an adaptive limit or of its first-token capacity. `null` if its calls may be sent.
+   */
+  held_for: number | null;
   /** Total number of attempts that got a slot. */
   admitted: number;
   /**

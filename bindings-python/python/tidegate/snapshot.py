@@ -82,6 +82,10 @@ class LimitSnapshot(TypedDict):
         ceiling: The configured cap, which the limit never exceeds.
         awaiting: Number of calls in flight that await their first token now.
         awaiting_limit: Maximum number of calls that may await their first token at the same time.
+        awaiting_tokens: Prompt tokens of these calls now, plus 256 for each of them.
+        first_token_capacity: Value of `awaiting_tokens` that keeps the upstream busy without a
+            queue; None until it is known. When it is reached, no call of a tenant that uses its
+            share of it is sent.
         slow_start: Whether the limit has never been decreased. Each call that meets the objective
             then increases the limit by one slot. Always False with a percentile detector.
         objective: Objective, in seconds, for the time from sending to the first token (targets) or
@@ -103,6 +107,8 @@ class LimitSnapshot(TypedDict):
     ceiling: int
     awaiting: int
     awaiting_limit: int
+    awaiting_tokens: int
+    first_token_capacity: int | None
     slow_start: bool
     objective: float | None
     late: float | None
@@ -184,6 +190,8 @@ class TenantSnapshot(TypedDict):
         floor: Number of slots of the limit that are reserved for the tenant now; 0 if none are.
         debt: Tokens now by which calls of the tenant have exceeded its own `tpm`. Its calls wait
             until the rate has made up for them. 0 if the tenant has no `tpm`.
+        held_for: Seconds since when no call of the tenant has been sent because the tenant uses its
+            share of an adaptive limit or of its first-token capacity; None if its calls may be sent.
         admitted: Number of attempts that got a slot.
         objective_met: Number of completed calls that met the objective for the time to first token;
             0 without an objective.
@@ -202,6 +210,7 @@ class TenantSnapshot(TypedDict):
     queue_depth: int
     floor: int
     debt: int
+    held_for: float | None
     admitted: int
     objective_met: int
     outcomes: dict[str, int]

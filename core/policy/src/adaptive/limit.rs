@@ -327,6 +327,10 @@ impl Limit {
             limit: self.slots(),
             awaiting_limit: self.first_token_limit(),
             awaiting: self.load.awaiting,
+            awaiting_work: self.load.awaiting_work,
+            first_token_capacity: Some(self.first_token_capacity())
+                .filter(|work| work.is_finite())
+                .map(|work| work as u64),
             slow_start: self.percentile.is_none() && matches!(self.growth, Growth::SlowStart),
             objective: self.settings.objective,
             late: self.late_share,

@@ -89,10 +89,9 @@ impl Rule {
         match self {
             Rule::Slots => ("slots", "all slots are in use"),
             Rule::FirstTokens => ("first_tokens", "the maximum number of calls await their first token"),
-            Rule::TenantShare => (
-                "first_token_share",
-                "its tenant's share of the calls that await their first token is used up",
-            ),
+            Rule::TenantShare => {
+                ("tenant_share", "its tenant uses its share of the target, and other tenants need the rest")
+            }
             Rule::TenantCap => ("tenant_cap", "its tenant has as many calls in flight as its cap permits"),
             Rule::Requests => ("requests", "the provider's requests per minute are used up"),
             Rule::Tokens => ("tokens", "the provider's tokens per minute have no room for it"),

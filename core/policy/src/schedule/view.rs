@@ -71,6 +71,9 @@ pub struct TenantView {
     pub floor: usize,
     /// The tokens by which the tenant has overdrawn its own tokens per minute, or 0 if it has not.
     pub debt: u64,
+    /// For how long the tenant has been held because it uses its share of the upstream, or `None` if
+    /// it is not held. See [`Rule::TenantShare`].
+    pub held_for: Option<Duration>,
 }
 
 impl<W> Scheduler<W> {
@@ -106,6 +109,7 @@ impl<W> Scheduler<W> {
                     waiting: t.waiting,
                     floor: floor_slots(t.floor, limit),
                     debt: t.tokens.as_ref().map_or(0, |tenant_tokens| tenant_tokens.bucket.debt(now)),
+                    held_for: t.held.since().map(|since| now.saturating_duration_since(since)),
                 })
                 .collect(),
         }

@@ -100,6 +100,12 @@ families! {
         "Calls in flight that await their first token. Only for adaptive limits.", ["target"]);
     awaiting_limit: GaugeVec = opts("awaiting_first_token_limit",
         "Maximum number of calls that may await their first token. Only for adaptive limits.", ["target"]);
+    awaiting_work: GaugeVec = opts("awaiting_first_token_tokens",
+        "Prompt tokens of the calls in flight that await their first token, plus 256 for each. Only for adaptive limits.", ["target"]);
+    first_token_capacity: GaugeVec = opts("first_token_capacity_tokens",
+        "Value of tidegate_awaiting_first_token_tokens that keeps the upstream busy without a queue. No sample until it is known.", ["target"]);
+    tenants_held: GaugeVec = opts("tenants_held",
+        "1 if no call of the tenant is sent because it uses its share of the target, otherwise 0. For the tenant `other`: the number of such tenants.", ["target", "tenant"]);
     waiting: GaugeVec = opts("queue_depth", "Calls that wait for a slot.", ["target", "tenant"]);
     cooling: GaugeVec = opts("cooling_seconds",
         "Seconds until the cool-down ends. 0 if there is none.", ["target"]);

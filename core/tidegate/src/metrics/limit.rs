@@ -11,14 +11,14 @@ pub(super) struct LimitMetrics {
     /// Number of changes of the limit, by cause, in the order of [`DecisionCause::ALL`].
     moves: [IntCounter; DecisionCause::ALL.len()],
     saturated: Gauge,
-    /// The number of calls that await their first token, and the maximum of that number. `None` for
-    /// tools, whose requests have no first token.
-    first_tokens: Option<[Gauge; 2]>,
+    /// The number of calls that await their first token, the maximum of that number, and the work of
+    /// these calls. `None` for tools, whose requests have no first token.
+    first_tokens: Option<[Gauge; 3]>,
 }
 
 impl LimitMetrics {
     pub(super) fn for_target(families: &Families, name: &str) -> Self {
-        let gauges = [&families.awaiting, &families.awaiting_limit];
+        let gauges = [&families.awaiting, &families.awaiting_limit, &families.awaiting_work];
         let limit = Self::new(name, &families.limit_moves, &families.limit_saturated);
         Self { first_tokens: Some(gauges.map(|family| family.with_label_values(&[name]))), ..limit }
     }
@@ -41,9 +41,10 @@ impl LimitMetrics {
             counter.inc_by(total.saturating_sub(counter.get()));
         }
         self.saturated.set(f64::from(u8::from(view.saturated)));
-        if let Some([awaiting, awaiting_limit]) = &self.first_tokens {
+        if let Some([awaiting, awaiting_limit, work]) = &self.first_tokens {
             awaiting.set(view.limit.awaiting as f64);
             awaiting_limit.set(view.limit.awaiting_limit as f64);
+            work.set(view.limit.awaiting_work as f64);
         }
     }
 }

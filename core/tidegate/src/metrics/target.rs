@@ -240,6 +240,9 @@ impl TargetMetrics {
         families.limit.with_label_values(&[name]).set(view.limit as f64);
         if let (Some(limit), Some(adaptive)) = (&self.adaptive, &view.adaptive) {
             limit.set(adaptive);
+            if let Some(capacity) = adaptive.limit.first_token_capacity {
+                families.first_token_capacity.with_label_values(&[name]).set(capacity as f64);
+            }
         }
         families.cooling.with_label_values(&[name]).set(view.cool_for.unwrap_or_default().as_secs_f64());
         let gap = families.gap.with_label_values(&[name]);
@@ -254,17 +257,19 @@ impl TargetMetrics {
                 families.kv.with_label_values(&[name, what]).set(tokens as f64);
             }
         }
-        let mut sums: HashMap<&str, (usize, usize)> = HashMap::new();
+        let mut sums: HashMap<&str, [usize; 3]> = HashMap::new();
         for tenant in &view.tenants {
             let label = if self.tenants.contains_key(&tenant.name) { &tenant.name } else { OTHER };
-            let (in_flight, waiting) = sums.entry(label).or_default();
+            let [in_flight, waiting, held] = sums.entry(label).or_default();
             *in_flight += tenant.in_flight;
             *waiting += tenant.waiting;
+            *held += usize::from(tenant.held_for.is_some());
         }
         for (label, tenant) in self.all_tenants() {
-            let (in_flight, waiting) = sums.get(label).copied().unwrap_or_default();
+            let [in_flight, waiting, held] = sums.get(label).copied().unwrap_or_default();
             tenant.in_flight.set(in_flight as f64);
             tenant.waiting.set(waiting as f64);
+            tenant.held.set(held as f64);
         }
     }
 

@@ -22,6 +22,7 @@ pub(crate) struct TenantMetrics {
     pub(crate) output_tokens: IntCounter,
     pub(super) in_flight: Gauge,
     pub(super) waiting: Gauge,
+    pub(super) held: Gauge,
 }
 
 impl TenantMetrics {
@@ -44,6 +45,7 @@ impl TenantMetrics {
             output_tokens: families.tokens.with_label_values(&[target, tenant, "output"]),
             in_flight: families.in_flight.with_label_values(&pair),
             waiting: families.waiting.with_label_values(&pair),
+            held: families.tenants_held.with_label_values(&pair),
         }
     }
 

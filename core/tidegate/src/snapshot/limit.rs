@@ -18,6 +18,13 @@ pub struct LimitSnapshot {
     pub awaiting: usize,
     /// Maximum number of calls that may await their first token at the same time.
     pub awaiting_limit: usize,
+    /// Prompt tokens of the calls in flight that await their first token, plus 256 for each of these
+    /// calls.
+    pub awaiting_tokens: u64,
+    /// First-token capacity: the value of `awaiting_tokens` that keeps the upstream busy without a
+    /// queue, as far as times to first token have shown. When it is reached, no call of a tenant
+    /// that uses its share of it is sent. `None` until it is known.
+    pub first_token_capacity: Option<u64>,
     /// `true` while the limit is in slow start: it has never been decreased, and each call that
     /// meets the objective increases it by one. Always `false` with a percentile objective.
     pub slow_start: bool,
@@ -80,6 +87,8 @@ impl LimitSnapshot {
             ceiling: view.ceiling,
             awaiting: limit.awaiting,
             awaiting_limit: limit.awaiting_limit,
+            awaiting_tokens: limit.awaiting_work,
+            first_token_capacity: limit.first_token_capacity,
             slow_start: limit.slow_start,
             objective: limit.objective.as_ref().map(Duration::as_secs_f64),
             late: limit.late,

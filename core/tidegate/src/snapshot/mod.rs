@@ -193,6 +193,9 @@ pub struct TenantSnapshot {
     /// Number of tokens by which calls of the tenant exceeded the token limit of the tenant. 0 if
     /// there is no such limit.
     pub debt: u64,
+    /// For how long no call of the tenant has been sent because the tenant uses its share of an
+    /// adaptive limit or of its first-token capacity. `None` if its calls may be sent.
+    pub held_for: Option<f64>,
     /// Number of attempts that were granted a slot.
     pub admitted: u64,
     /// Number of completed calls that met the target's objective for the time to the first token
@@ -304,6 +307,7 @@ fn tenants(metrics: &TargetMetrics, view: &SchedulerView) -> BTreeMap<String, Te
             tenant.queue_depth = current.waiting;
             tenant.floor = current.floor;
             tenant.debt = current.debt;
+            tenant.held_for = current.held_for.map(|held| held.as_secs_f64());
         }
     }
     tenants

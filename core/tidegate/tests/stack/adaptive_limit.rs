@@ -8,7 +8,7 @@ use bytes::Bytes;
 use futures_util::future::join_all;
 use http::Response;
 use http_body_util::BodyExt;
-use tidegate::config::{LimitSettings, Mode, Target, Tool};
+use tidegate::config::{LimitSettings, Mode, Target, Tenant, Tool};
 use tidegate::snapshot::{LimitSnapshot, TargetSnapshot};
 use tidegate::{CallStatus, Context, Gate, ResponseBody};
 use tokio::task::JoinHandle;
@@ -134,6 +134,43 @@ async fn demand_after_a_cut_reports_saturation() {
     calls.iter().for_each(JoinHandle::abort);
     sleep(SECOND).await;
     assert!(!limit(&gate).saturated, "nobody presses on it");
+    assert_idle(&gate);
+}
+
+#[tokio::test(start_paused = true)]
+async fn tenant_above_its_share_is_reported_as_held() {
+    let (transport, _) = one_by_one();
+    let gate =
+        gate(transport, |t| t.wait(300 * SECOND).tenant("a", Tenant::new()).tenant("b", Tenant::new()));
+    let call = |tenant: &str| {
+        let client = gate.client();
+        let mut request = chat(true);
+        request.extensions_mut().insert(Context { tenant: Some(tenant.into()), ..Context::default() });
+        tokio::spawn(async move { read(client.call(request).await?).await })
+    };
+    assert_eq!(limit(&gate).first_token_capacity, None);
+    for tenant in ["a", "b"].into_iter().cycle().take(12) {
+        call(tenant).await.unwrap().unwrap();
+    }
+    let burst: Vec<_> = (0..20).map(|_| call("b")).collect();
+    sleep(1200 * MS).await;
+    let found = target(&gate);
+    let capacity = limit(&gate).first_token_capacity.expect("first tokens were queued");
+    assert!(found.tenants["b"].held_for.is_some() && found.tenants["a"].held_for.is_none(), "{found:?}");
+    assert!(limit(&gate).awaiting_tokens >= 256 && limit(&gate).awaiting_tokens <= 2 * capacity, "{found:?}");
+    let text = gate.prometheus();
+    for (tenant, held) in [("a", 0), ("b", 1)] {
+        let line = format!(r#"tidegate_tenants_held{{target="llm",tenant="{tenant}"}} {held}"#);
+        assert!(text.contains(&line), "{line}: {text}");
+    }
+    assert!(
+        text.contains(&format!(r#"tidegate_first_token_capacity_tokens{{target="llm"}} {capacity}"#)),
+        "{text}"
+    );
+    assert_eq!(gate.explain_all(1).pop().unwrap().rule, Some("tenant_share"));
+    burst.iter().for_each(JoinHandle::abort);
+    sleep(SECOND).await;
+    assert_eq!(target(&gate).tenants["b"].held_for, None);
     assert_idle(&gate);
 }
 

@@ -170,6 +170,12 @@ fn held_call_is_explained() {
     let waits = queue(&mut engine.scheduler, engine.now, ticket, ("burst", engine.now));
     let why = engine.scheduler.explain(engine.now, waits).expect("it waits");
     assert_eq!(why.rule, Rule::TenantShare);
+    let view = engine.scheduler.view(engine.now);
+    let limit = view.adaptive.expect("an adaptive limit").limit;
+    let capacity = limit.first_token_capacity.expect("the capacity is known");
+    assert!(limit.awaiting_work > capacity / 2, "{} of {capacity} are used", limit.awaiting_work);
+    let held: Vec<_> = view.tenants.iter().filter(|tenant| tenant.held_for.is_some()).collect();
+    assert_eq!(held.iter().map(|tenant| &*tenant.name).collect::<Vec<_>>(), ["burst"]);
 }
 
 #[test]
