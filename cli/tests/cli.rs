@@ -200,6 +200,8 @@ fn check_prints_each_setting_with_its_default() {
         "tenants.acme weight 1, cap 3 slots",
         "limit fixed",
         "tool db\ncap 8 slots\nlimit fixed\nlatency none\nqueue 10,000 calls per tenant\n",
+        "tenants share queue (also slots and first-token capacity if the limit is adaptive)",
+        "tenants share queue, slots and first-token capacity",
         "limit adaptive, objective: three times the latency of calls of the same kind at low load\n\
          limit.start 8 slots\nlimit.min 1 slots\n\
          limit.awaiting limited adaptively if decrease is \"served\", otherwise not limited\n\

@@ -64,7 +64,13 @@ fn target_lines(target: &TargetConfig) -> Vec<(String, String)> {
             format!("first token within {} of sending the request", humantime::format_duration(upstream))
         },
     );
-    with_objective(target.settings(), &target.limit, objective)
+    let mut lines = with_objective(target.settings(), &target.limit, objective);
+    let shared = match target.limit {
+        LimitConfig::Adaptive(_) => "queue, slots and first-token capacity",
+        LimitConfig::Fixed => "queue (also slots and first-token capacity if the limit is adaptive)",
+    };
+    lines.push(("tenants share".to_owned(), shared.to_owned()));
+    lines
 }
 
 fn tool_lines(tool: &ToolConfig) -> Vec<(String, String)> {
