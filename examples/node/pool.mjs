@@ -5,7 +5,7 @@ import { Gate } from "tidegate";
 // Instead of a list: dns: "http://vllm.svc:8000", file: "replicas.toml", or gate.setReplicas(...).
 const up = process.env.OPENAI_BASE_URL ?? "http://127.0.0.1:8000/v1";
 const down = "http://127.0.0.1:9";
-const gate = new Gate({ targets: { llama: { ttft: "2s", pool: { replicas: [up, down] } } } });
+const gate = new Gate({ targets: { llama: { ttft: "2s", wait: "30s", pool: { replicas: [up, down] } } } });
 // The name of the pool is its address, which need not exist in DNS.
 const client = gate.wrap(new OpenAI({ baseURL: "http://llama/v1" }));
 

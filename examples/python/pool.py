@@ -9,7 +9,7 @@ import tidegate
 
 # Instead of a list: dns="http://vllm.svc:8000", file="replicas.toml", or gate.set_replicas(...).
 up, down = os.environ.get("OPENAI_BASE_URL", "http://127.0.0.1:8000/v1"), "http://127.0.0.1:9"
-gate = tidegate.Gate(targets={"llama": {"ttft": "2s", "pool": {"replicas": [up, down]}}})
+gate = tidegate.Gate(targets={"llama": {"ttft": "2s", "wait": "30s", "pool": {"replicas": [up, down]}}})
 # The name of the pool is its address, which need not exist in DNS.
 client = gate.wrap(AsyncOpenAI(base_url="http://llama/v1"))
 
