@@ -6,12 +6,14 @@
 //!
 //! - **First tokens.** The calls that await their first token use up the capacity of the upstream
 //!   ([`UpstreamLoad::first_tokens`]), and the tenant has such a call. In addition, it either uses up
-//!   the capacity alone, or demands more than its max-min fair share: what is left for each tenant
-//!   that demands more than an equal share if the others get all that they demand. The demand is the
-//!   mean use over about ten seconds, with that of the waiting calls.
+//!   the capacity alone, or demands more than its max-min fair share: what is left for the tenants
+//!   with calls in flight that demand more than an equal share if the others continue with what they
+//!   use. The demand is the mean use over about ten seconds, with that of the waiting calls.
 //! - **Slots.** The tenant has at least its weighted share of the slots, and only *spare* slots are
-//!   left: those that the other tenants used at most in the last half minute, a quarter more, and do
-//!   not use now. The spare slots of a tenant are at most its share.
+//!   left: those that the active tenants used at most lately, a quarter more, and do not use now. The
+//!   spare slots of a tenant are at most its share. Calls that do not stream count, too.
+//!
+//! A tenant is *active* for half a minute to a minute after its last call arrived, was sent or ended.
 //!
 //! The first-token capacity is what keeps the upstream busy, so a held tenant loses hardly any
 //! throughput.
@@ -22,15 +24,21 @@
 //!   held. A tenant that was idle does not wait for the first token of another one.
 //! - For first tokens, a tenant is held only while calls await theirs, so it waits for the next of
 //!   them at most.
-//! - If only one tenant had calls in the last half minute, nothing is held. The same applies while the
+//! - If only one tenant was active in the last minute, nothing is held. The same applies while the
 //!   first-token capacity is not known, and to fixed limits.
 //!
 //! # Interaction with other rules
 //!
-//! A held tenant is treated like one at its slot cap: its lines are not ready. Meanwhile lanes,
-//! reserved slots (floors) and ageing order only the calls of the other tenants, and nothing is
-//! reserved for its calls. The scheduler is work-conserving apart from the spare slots and from the
-//! first-token capacity.
+//! A held tenant is treated like one at its slot cap: its lines are not ready.
+//!
+//! - **Lanes and ageing.** Only calls of the other tenants raise their lane and are ordered. The calls
+//!   of the held tenant keep their age, so they count with it as soon as the tenant is released.
+//! - **Reserved slots and resources.** A held tenant below its floor is not served first, and no call
+//!   is preempted for it. Nothing is reserved for its aged calls.
+//! - **Work conservation.** Calls of a held tenant are not admissible. The scheduler is
+//!   work-conserving apart from the spare slots and from the first-token capacity.
+//!
+//! Which tenants are held is updated with each event, but no wake-up is scheduled for it.
 
 use std::time::{Duration, Instant};
 
@@ -85,8 +93,7 @@ pub(super) struct TenantUse {
 /// The tenants that may be held, and sums over all active tenants.
 #[derive(Debug)]
 pub(super) struct TenantShares {
-    /// The tenants with calls that await their first token, and those with at least their share of
-    /// the slots. All held tenants are among them.
+    /// The tenants with calls in flight. All held tenants are among them.
     candidates: Vec<TenantId>,
     active: ActiveTenants,
     /// The mean use of the first-token capacity by all tenants.
@@ -124,8 +131,8 @@ impl DecayingMean {
     }
 }
 
-/// The tenants that had a call in flight or a new one in the current period of [`ACTIVE_FOR`] or in
-/// the one before.
+/// The tenants of which a call arrived, was sent or ended in the current period of [`ACTIVE_FOR`] or
+/// in the one before. A period ends with the first such event after it.
 #[derive(Debug)]
 struct ActiveTenants {
     began: Instant,
@@ -199,7 +206,11 @@ impl<W> Queue<W> {
     /// slots of the upstream.
     pub(super) fn on_active(&mut self, now: Instant, id: TenantId, slots: usize) {
         if let Some(tenant) = self.tenants.get_mut(id) {
-            self.shares.active.update(now, tenant, slots);
+            let TenantShares { candidates, active, .. } = &mut self.shares;
+            active.update(now, tenant, slots);
+            if tenant.in_flight > 0 && !candidates.contains(&id) {
+                candidates.push(id);
+            }
         }
     }
 
@@ -211,12 +222,9 @@ impl<W> Queue<W> {
         usage.awaiting += 1;
         usage.work += work;
         usage.mean.add(now, work_seconds);
-        let TenantShares { candidates, mean, call, .. } = &mut self.shares;
+        let TenantShares { mean, call, .. } = &mut self.shares;
         mean.add(now, work_seconds);
         *call += CALL_WEIGHT * (work_seconds - *call);
-        if !candidates.contains(&id) {
-            candidates.push(id);
-        }
     }
 
     /// Stops counting a call among those that await their first token.
@@ -250,18 +258,18 @@ impl<W> Queue<W> {
         candidates.retain(|id| {
             let Some(tenant) = self.tenants.get_mut(*id) else { return false };
             let awaits = tenant.usage.awaiting > 0;
-            let has_share =
-                tenant.in_flight > 0 && tenant.in_flight as f64 >= tenant.weight / weight * slots as f64;
+            let has_share = tenant.in_flight as f64 >= tenant.weight / weight * slots as f64;
             let exceeds = |tenant: &Tenant| {
                 tenant.usage.work as f64 >= load.first_tokens
                     || tenant.demand(now, call) >= tenant.weight * level
             };
-            let is_held = has_share && lacks_spare || awaits && is_used_up && exceeds(tenant);
+            let has_calls = tenant.in_flight > 0;
+            let is_held = has_calls && has_share && lacks_spare || awaits && is_used_up && exceeds(tenant);
             if is_held != tenant.is_held() {
                 tenant.held.set(now, is_held);
                 Lane::ALL.into_iter().for_each(|lane| self.place(*id, lane));
             }
-            awaits || has_share
+            has_calls
         });
         self.shares.candidates = candidates;
         spare

@@ -192,6 +192,19 @@ fn spare_slots_are_kept_for_active_tenants() {
 }
 
 #[test]
+fn calls_that_do_not_stream_leave_spare_slots() {
+    let mut engine = Engine::new(16);
+    engine.warm_up(&["light", "burst"]);
+    engine.run_for(Duration::from_secs(5));
+    let ticket = ticket("burst", Lane::Standard, engine.now);
+    let grants: Vec<_> = (0..20)
+        .map_while(|_| engine.scheduler.try_admit(engine.now, &ticket).expect("not refused"))
+        .collect();
+    // The light tenant used two slots, and uses none now.
+    assert_eq!(grants.len(), 14);
+}
+
+#[test]
 fn counters_match_calls_after_random_events() {
     for seed in 0..20 {
         let mut rng = Rng::with_seed(seed);
