@@ -1,5 +1,5 @@
 //! Tests of the oracle itself: it reports a call as stuck if the driver does not dispatch all
-//! admissible calls.
+//! admissible calls, and it reports a tenant that is not held as expected.
 
 use super::*;
 
@@ -71,4 +71,45 @@ fn lazy_driver_leaves_calls_stuck() {
     oracle.patience = usize::MAX;
     assert_eq!(oracle.settle(), 1);
     assert_eq!(oracle.stuck(), None);
+}
+
+/// Returns a server that tenants share, after it has learned that the first token of a prompt of 600
+/// tokens takes 5 s.
+fn shared_oracle() -> Oracle {
+    let mut oracle = Oracle::new(TargetConfig::of_tokens(1_000_000).shared());
+    warm_up(30, 5_000, 600).for_each(|event| oracle.apply(event));
+    oracle
+}
+
+/// Lets tenant d use up the first-token capacity, and tenant c fill the slots and its queue. One call of
+/// tenant c awaits its first token, so that only its waiting calls exceed its share.
+fn exceed_share(oracle: &mut Oracle) {
+    let streamed = [(2, true), (3, true), (3, true)];
+    for (tenant, streams) in streamed.into_iter().chain([(2, false); 11]) {
+        let (deadline, wait, tokens) = (60_000, None, 600);
+        oracle.apply(Event::Arrive { tenant, lane: 1, deadline, wait, tokens, streams });
+    }
+    assert!(oracle.model.is_held(2), "c demands more than its share");
+}
+
+#[test]
+fn scheduler_that_holds_tenants_is_accepted() {
+    exceed_share(&mut shared_oracle());
+}
+
+#[test]
+#[should_panic(expected = "held tenants")]
+fn scheduler_that_holds_no_tenant_is_reported() {
+    let mut oracle = shared_oracle();
+    // A scheduler with a fixed limit holds no tenant.
+    oracle.scheduler.settings.adaptive = None;
+    exceed_share(&mut oracle);
+}
+
+#[test]
+#[should_panic(expected = "held tenants")]
+fn scheduler_that_counts_waiting_calls_differs_from_rule_without_them() {
+    let mut oracle = shared_oracle();
+    oracle.model.shares.as_mut().expect("adaptive").counts_waiting = false;
+    exceed_share(&mut oracle);
 }

@@ -8,6 +8,7 @@ use proptest::prelude::*;
 
 use super::super::*;
 use super::Call;
+use super::tenant_shares::{TenantShares, TenantUse};
 use crate::adaptive::{AdaptiveView, CallKind, Ended, Limit, LimitView, Sample};
 use crate::budget::{BudgetKind, Charge, Need, RateBudgets, TokenBucket};
 use crate::kv::{Forecast, Kv, KvReservation, Prefix, Progress};
@@ -106,6 +107,13 @@ impl TargetConfig {
         }
     }
 
+    /// Returns this target with an adaptive limit and with calls that wait if it is full, so that
+    /// tenants share it.
+    pub(super) fn shared(self) -> Self {
+        let adaptive = Adaptive { max: 9, min: 3, awaiting: None, objective: None };
+        Self { refuses: false, adaptive: self.adaptive.or(Some(adaptive)), ..self }
+    }
+
     /// Returns `true` if only lanes and fair queueing decide the dispatch order, because there are
     /// neither floors nor tenants' own tokens.
     pub(super) fn is_plain(&self) -> bool {
@@ -178,6 +186,8 @@ impl TargetConfig {
             kv: std::cell::RefCell::new(kv()),
             own,
             running: BTreeMap::new(),
+            shares: settings.adaptive.is_some().then(|| TenantShares::new(now)),
+            held: BTreeSet::new(),
         };
         (scheduler, model)
     }
@@ -216,6 +226,10 @@ pub(super) struct Model {
     kv: std::cell::RefCell<Option<Kv>>,
     own: [Option<TokenBucket>; 4],
     running: BTreeMap<u64, Running>,
+    /// What the division among tenants depends on, or `None` if the configured limit is fixed.
+    pub(super) shares: Option<TenantShares>,
+    /// The tenants that are held, as of the last [`Model::update_held`].
+    pub(super) held: BTreeSet<usize>,
 }
 
 /// A tenant or lane for which slots are reserved (its floor).
@@ -255,6 +269,11 @@ impl Model {
         }
         let kind = CallKind { input: demand.input, output: demand.output, streams: call.ticket.streams };
         let sample = self.found.as_mut().map(|limit| limit.on_sent(now, kind));
+        if let (Some(shares), Some(limit), Some(sample)) = (&mut self.shares, &self.found, &sample)
+            && kind.streams
+        {
+            shares.on_sent(now, call.tenant, limit.first_token_work_seconds(sample));
+        }
         let running = Running {
             tenant: call.tenant,
             lane: call.ticket.lane,
@@ -265,6 +284,50 @@ impl Model {
             sample,
         };
         self.running.insert(call.number, running);
+        self.on_active(now, call.tenant);
+    }
+
+    /// Records that a call of the tenant arrived, was sent or ended.
+    pub(super) fn on_active(&mut self, now: Instant, tenant: usize) {
+        let (in_flight, slots) = (self.in_flight(tenant), self.slots());
+        if let Some(shares) = &mut self.shares {
+            shares.on_active(now, tenant, in_flight, slots);
+        }
+    }
+
+    /// Updates which tenants are held, as the scheduler does after each event. `waiting` is the number
+    /// of waiting calls of each tenant.
+    pub(super) fn update_held(&mut self, now: Instant, waiting: [usize; TENANTS.len()]) {
+        let uses = std::array::from_fn(|tenant| {
+            let of_tenant = || self.running.values().filter(|running| running.tenant == tenant);
+            let awaiting = of_tenant().filter(|running| running.awaits);
+            let works = awaiting.filter_map(|running| Some(running.sample.as_ref()?.first_token_work()));
+            let (in_flight, waiting) = (of_tenant().count(), waiting[tenant]);
+            TenantUse { in_flight, waiting, awaiting: works.reduce(|sum, work| sum + work) }
+        });
+        let (Some(shares), Some(limit)) = (&self.shares, &mut self.found) else {
+            return self.held.clear();
+        };
+        let spare;
+        (self.held, spare) = shares.held(now, limit, &uses);
+        limit.keep_free(spare);
+    }
+
+    pub(super) fn is_held(&self, tenant: usize) -> bool {
+        self.held.contains(&tenant)
+    }
+
+    /// Checks that the scheduler holds exactly the tenants that it must hold.
+    pub(super) fn check_held(&self, scheduler: &Scheduler<u64>) {
+        let held = scheduler.queue.tenants.iter().filter(|(_, tenant)| tenant.is_held());
+        let held: BTreeSet<_> = held.map(|(_, tenant)| tenant.name.to_string()).collect();
+        let expected: BTreeSet<_> = self.held.iter().map(|tenant| TENANTS[*tenant].0.to_owned()).collect();
+        assert_eq!(held, expected, "held tenants");
+    }
+
+    /// Returns `true` if no call of the tenant may be dispatched, because it is at its cap or held.
+    pub(super) fn is_barred(&self, tenant: usize) -> bool {
+        self.in_flight(tenant) >= TENANTS[tenant].1 || self.is_held(tenant)
     }
 
     pub(super) fn settle(&mut self, now: Instant, number: u64, usage: &Usage) {
@@ -335,6 +398,7 @@ impl Model {
                 own.refund(now, running.own);
             }
         }
+        self.on_active(now, call.tenant);
     }
 
     /// Checks that the tokens left and the debts in the budgets of tokens per minute equal the
@@ -354,9 +418,7 @@ impl Model {
     }
 
     pub(super) fn has_slot(&self, tenant: usize) -> bool {
-        self.running.len() < self.slots()
-            && self.awaiting() < self.most_awaiting()
-            && self.in_flight(tenant) < TENANTS[tenant].1
+        self.running.len() < self.slots() && self.awaiting() < self.most_awaiting() && !self.is_barred(tenant)
     }
 
     /// Returns `true` if the tenant certainly has enough tokens of its own for the call. The
@@ -421,6 +483,12 @@ impl Model {
     /// call may have to wait for a call that has waited for the ageing time.
     pub(super) fn is_so(&self, now: Instant, call: &Call, rule: Rule, closed: bool, excused: bool) -> bool {
         let (no_request, [tokens, input, output, kv]) = self.lacking(now, call);
+        // The tenant's own limits are reported first, except those that depend on the call.
+        let is_held = self.is_held(call.tenant);
+        let is_first = closed || self.in_flight(call.tenant) >= TENANTS[call.tenant].1;
+        if is_held && !is_first {
+            return rule == Rule::TenantShare;
+        }
         match rule {
             Rule::CoolDown | Rule::Outage => closed,
             Rule::TenantCap => self.in_flight(call.tenant) >= TENANTS[call.tenant].1,
@@ -432,7 +500,8 @@ impl Model {
             Rule::InputTokens => input,
             Rule::OutputTokens => output,
             Rule::Kv => kv,
-            Rule::Replicas | Rule::TenantShare => false,
+            Rule::TenantShare => is_held,
+            Rule::Replicas => false,
             Rule::Reserved | Rule::Turn => self.admits(now, call) && (excused || closed),
         }
     }
@@ -459,9 +528,12 @@ impl Model {
     }
 
     /// Returns `true` if the rate budgets, the tenant's own tokens and the memory have enough left
-    /// for the call. A slot may still be missing, of the target or within the tenant's cap.
+    /// for the call, and its tenant is not held. A slot may still be missing, of the target or within
+    /// the tenant's cap.
     pub(super) fn fits(&self, now: Instant, call: &Call) -> bool {
-        self.own_fits(now, call) && self.lacking(now, call) == (false, [false; 4])
+        !self.is_held(call.tenant)
+            && self.own_fits(now, call)
+            && self.lacking(now, call) == (false, [false; 4])
     }
 
     /// Returns `true` if preemption is configured, all slots are in use, and calls can lack only

@@ -1,0 +1,150 @@
+//! The expected division of an adaptive upstream among tenants, computed anew at each query from all
+//! earlier events.
+
+use std::collections::BTreeSet;
+
+use super::super::*;
+use super::model::{TENANTS, weight};
+use crate::adaptive::Limit;
+
+/// Time constant of the mean use of the first-token capacity, in seconds.
+const MEAN_OVER: f64 = 10.0;
+/// A tenant is active in the period of its last call and in the next one.
+const PERIOD: Duration = Duration::from_secs(30);
+
+/// A streamed call that was sent. `work_seconds` is its work, in tokens of prefill, multiplied by the
+/// seconds that it takes on a quiet upstream.
+#[derive(Clone, Copy)]
+struct Sent {
+    tenant: usize,
+    at: Instant,
+    work_seconds: f64,
+}
+
+/// The slots of a tenant and of the upstream after a call of the tenant arrived, was sent or ended.
+struct Activity {
+    tenant: usize,
+    period: u64,
+    in_flight: usize,
+    slots: usize,
+}
+
+/// What a tenant uses now.
+#[derive(Clone, Copy, Default)]
+pub(super) struct TenantUse {
+    pub(super) in_flight: usize,
+    pub(super) waiting: usize,
+    /// The work of the calls that await their first token, or `None` if there are none.
+    pub(super) awaiting: Option<u64>,
+}
+
+/// All earlier events that the division depends on. See [the module](self).
+pub(super) struct TenantShares {
+    began: Instant,
+    period: u64,
+    sent: Vec<Sent>,
+    activity: Vec<Activity>,
+    /// Whether waiting calls count as demand. `false` for a wrong rule. See `faulty_schedulers`.
+    pub(super) counts_waiting: bool,
+}
+
+impl TenantShares {
+    pub(super) fn new(now: Instant) -> Self {
+        Self { began: now, period: 2, sent: Vec::new(), activity: Vec::new(), counts_waiting: true }
+    }
+
+    /// Records that a streamed call was sent.
+    pub(super) fn on_sent(&mut self, now: Instant, tenant: usize, work_seconds: f64) {
+        self.sent.push(Sent { tenant, at: now, work_seconds });
+    }
+
+    /// Records that a call arrived, was sent or ended. `in_flight` is the number of slots of its tenant
+    /// afterwards, and `slots` that of the upstream.
+    pub(super) fn on_active(&mut self, now: Instant, tenant: usize, in_flight: usize, slots: usize) {
+        let age = now - self.began;
+        if age >= PERIOD {
+            self.period += if age < 2 * PERIOD { 1 } else { 2 };
+            self.began = now;
+        }
+        self.activity.push(Activity { tenant, period: self.period, in_flight, slots });
+    }
+
+    /// Returns the tenants that are held, and the number of slots that are kept free. `limit` is that
+    /// of the upstream, and `uses` is what each tenant uses.
+    pub(super) fn held(
+        &self,
+        now: Instant,
+        limit: &Limit,
+        uses: &[TenantUse; TENANTS.len()],
+    ) -> (BTreeSet<usize>, usize) {
+        let (capacity, active) = (limit.first_token_capacity(), active(&self.activity));
+        if active.len() < 2 || capacity.is_infinite() {
+            return Default::default();
+        }
+        let spare: usize = active.iter().map(|tenant| self.spare(*tenant)).sum();
+        let in_flight: usize = uses.iter().map(|of| of.in_flight).sum();
+        let only_spare_left = spare > 0 && in_flight + spare >= limit.reachable_slots();
+        let level = self.level(now, capacity, uses);
+        let is_held = |tenant: &usize| {
+            let TenantUse { in_flight, awaiting, .. } = uses[*tenant];
+            // Multiplied out, so that nothing is rounded.
+            let has_share =
+                in_flight > 0 && in_flight * weight_of(&active) >= weight_of(&[*tenant]) * limit.slots();
+            let exceeds = |work: u64| {
+                work as f64 >= capacity || self.demand(now, *tenant, uses) >= weight(*tenant) * level
+            };
+            only_spare_left && has_share || !limit.has_first_token_room() && awaiting.is_some_and(exceeds)
+        };
+        ((0..TENANTS.len()).filter(is_held).collect(), spare)
+    }
+
+    /// Returns the spare slots of a tenant: a quarter more than it used at most in the period of its
+    /// last event and the one before, at most its share, minus what it uses.
+    fn spare(&self, tenant: usize) -> usize {
+        let Some(last) = self.activity.iter().rposition(|of| of.tenant == tenant) else { return 0 };
+        let (so_far, last) = (&self.activity[..=last], &self.activity[last]);
+        let lately = so_far.iter().filter(|of| of.tenant == tenant && of.period + 1 >= last.period);
+        let peak = lately.map(|of| of.in_flight).max().unwrap_or(0);
+        let share = weight_of(&[tenant]) * last.slots / weight_of(&active(so_far));
+        (peak * 5 / 4).min(share).saturating_sub(last.in_flight)
+    }
+
+    /// Returns the tenant's mean use of the first-token capacity.
+    fn mean(&self, now: Instant, tenant: usize) -> f64 {
+        let of_tenant = self.sent.iter().filter(|sent| sent.tenant == tenant);
+        let left =
+            |sent: &Sent| sent.work_seconds / MEAN_OVER * (-(now - sent.at).as_secs_f64() / MEAN_OVER).exp();
+        of_tenant.map(left).sum()
+    }
+
+    /// Returns the mean use of a tenant with that of its waiting calls, each of which counts as a mean
+    /// call.
+    fn demand(&self, now: Instant, tenant: usize, uses: &[TenantUse]) -> f64 {
+        let call = self.sent.iter().fold(0.0, |mean, sent| mean * 15.0 / 16.0 + sent.work_seconds / 16.0);
+        let waiting = if self.counts_waiting { uses[tenant].waiting } else { 0 };
+        self.mean(now, tenant) + waiting as f64 * call / MEAN_OVER
+    }
+
+    /// Returns the max-min fair use of the capacity per weight: what is left for the tenants with calls
+    /// in flight that demand more than an equal share, if the others go on with what they use.
+    fn level(&self, now: Instant, capacity: f64, uses: &[TenantUse]) -> f64 {
+        let equal = capacity / weight_of(&active(&self.activity)) as f64;
+        let (heavy, others): (Vec<usize>, Vec<usize>) = (0..TENANTS.len()).partition(|tenant| {
+            uses[*tenant].in_flight > 0 && self.demand(now, *tenant, uses) >= weight(*tenant) * equal
+        });
+        let left = capacity - others.iter().map(|tenant| self.mean(now, *tenant)).sum::<f64>();
+        if heavy.is_empty() { equal } else { equal.max(left / weight_of(&heavy) as f64) }
+    }
+}
+
+/// Returns the tenants with an event in the period of the last event or in the one before.
+fn active(activity: &[Activity]) -> Vec<usize> {
+    let period = activity.last().map_or(0, |last| last.period);
+    let lately = activity.iter().filter(|of| of.period + 1 >= period).map(|of| of.tenant);
+    lately.collect::<BTreeSet<_>>().into_iter().collect()
+}
+
+/// Returns the sum of the weights of tenants, which are whole numbers.
+fn weight_of(tenants: &[usize]) -> usize {
+    tenants.iter().map(|tenant| weight(*tenant) as usize).sum()
+}
