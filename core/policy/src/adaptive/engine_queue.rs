@@ -5,9 +5,12 @@
 //!
 //! A call that arrives between two steps of an engine waits for the next one, so a report may count
 //! waiting calls although the batch has room. As in CoDel, the minimum over several reports is the
-//! *standing queue*. While there is one, the engine's batch is full, and the number of running calls
-//! is its size. More slots would only move calls from the local queue, which is ordered by priority
-//! and tenant, to the engine's, which is not.
+//! *standing queue*. While there is one and the number of running calls does not grow, the engine's
+//! batch is full, and that number is its size. More slots would only move calls from the local queue,
+//! which is ordered by priority and tenant, to the engine's, which is not.
+//!
+//! If the number of running calls grows, the waiting calls are a burst of prompts that the engine has
+//! not read yet. They say nothing about how many answers it can write at the same time.
 //!
 //! The clients of one engine see the same queue, and each cuts its own calls by the same factor, so
 //! that together they fit.
@@ -80,7 +83,7 @@ impl EngineQueue {
             return None;
         }
         push_bounded(&mut self.reports, REMEMBERED, (now, *engine));
-        let standing = self.standing().filter(|standing| *standing >= 1.0)?;
+        let standing = self.standing().filter(|standing| *standing >= 1.0 && !self.is_growing())?;
         let batch = self.highest(|engine| engine.running);
         self.batch = Some((now, batch));
         let permitted = self.permitted(batch);
@@ -91,6 +94,13 @@ impl EngineQueue {
     /// Returns `true` if enough recent reports show how long the engine's queue is.
     pub(super) fn is_known(&self, now: Instant) -> bool {
         self.reports.len() >= REPORTS && self.reports.back().is_some_and(|(at, _)| !is_stale(now, *at))
+    }
+
+    /// Returns `true` if more calls run now than in the oldest of the last [`REPORTS`] reports.
+    fn is_growing(&self) -> bool {
+        let mut latest = self.reports.iter().rev().map(|(_, engine)| engine.running);
+        let now = latest.next().unwrap_or(0.0);
+        latest.nth(REPORTS - 2).is_some_and(|before| now > before)
     }
 
     /// Returns the number of slots by which the limit may grow. Infinite if the size of the batch is

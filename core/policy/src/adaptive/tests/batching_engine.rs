@@ -171,6 +171,22 @@ fn reports_make_room_for_other_clients() {
     drop(calls);
 }
 
+/// A burst of prompts waits to be read, while the batch has room for their answers.
+#[test]
+fn waiting_calls_are_no_queue_while_the_batch_grows() {
+    let mut run = Run::new(&LimitSettings { max: 256, ..settings(None) });
+    let calls = run.fill(CallKind { input: 100, output: 50, streams: true }, 8);
+    let mut slots_after = |running: f64| {
+        run.pass(1_000);
+        let metrics = EngineMetrics { running, waiting: 8.0 - running, ..EngineMetrics::default() };
+        run.limit.on_engine_metrics(run.now, &metrics);
+        run.limit.slots()
+    };
+    assert_eq!([3.0, 4.0, 5.0, 6.0].map(&mut slots_after), [8; 4]);
+    assert_eq!([6.0, 6.0].map(&mut slots_after), [8, 7], "6 run and 2 wait; 1 may");
+    drop(calls);
+}
+
 /// An address with several engines reports those of one of them.
 #[test]
 fn reports_of_one_of_several_engines_are_ignored() {
