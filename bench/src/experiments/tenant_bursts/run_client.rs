@@ -19,6 +19,8 @@ use crate::virtual_time;
 
 /// The `max_tokens` of each call.
 const MAX_TOKENS: u32 = 256;
+/// The URL of a single engine, whose metrics a gate reads because the host is private.
+const LOCAL_URL: &str = "http://localhost";
 
 /// What stands between the callers and the engines.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -45,9 +47,9 @@ impl Contender {
     }
 
     /// Returns the configuration of the gate. `wait` is the wait of [`Contender::Gate`].
-    fn config(self, wait: Duration) -> Fallible<Config> {
+    fn config(self, url: &str, wait: Duration) -> Fallible<Config> {
         match self {
-            Self::Gate => Ok(Config::builder().target(Target::new("sim").url(URL).wait(wait)).build()?),
+            Self::Gate => Ok(Config::builder().target(Target::new("sim").url(url).wait(wait)).build()?),
             Self::PostCaps => noisy_neighbour::config(true),
             Self::Off | Self::Bounds { .. } => noisy_neighbour::config(false),
         }
@@ -99,8 +101,11 @@ pub(super) fn play(
     seed: u64,
 ) -> Fallible<RunResult> {
     virtual_time::run(seed, async {
-        let simulator = Simulator::new(SimConfig { attempt_log: 0, ..SimConfig::calibrated() })?;
-        let gate = Gate::over(contender.config(wait)?, simulator_transport(&simulator, Duration::ZERO))?;
+        let config = SimConfig { attempt_log: 0, workers: workload.engines, ..SimConfig::calibrated() };
+        let simulator = Simulator::new(config)?;
+        let is_local = contender == Contender::Gate && workload.engines == 1;
+        let url = if is_local { LOCAL_URL } else { URL };
+        let gate = Gate::over(contender.config(url, wait)?, simulator_transport(&simulator, Duration::ZERO))?;
         let bounds: Vec<Option<Arc<Bounds>>> =
             workload.tenants.iter().map(|load| Bounds::of(contender).filter(|_| load.bursts)).collect();
         let start = Instant::now();
@@ -111,7 +116,7 @@ pub(super) fn play(
             let name = workload.tenants.get(arrival.tenant).map_or("", |load| load.name);
             tasks.spawn(async move {
                 sleep_until(start + arrival.at).await;
-                Outcome { tenant: arrival.tenant, ttft: ask(client, name, arrival, bounds, wait).await }
+                Outcome { tenant: arrival.tenant, ttft: ask(client, url, name, arrival, bounds, wait).await }
             });
         }
         Ok(RunResult(tasks.join_all().await))
@@ -121,13 +126,15 @@ pub(super) fn play(
 /// Makes a call, and returns the seconds to its first token. Returns `None` if the call failed.
 async fn ask(
     client: Transport,
+    url: &'static str,
     tenant: &str,
     arrival: Arrival,
     bounds: Option<Arc<Bounds>>,
     wait: Duration,
 ) -> Option<f64> {
     let arrived = Instant::now();
-    let request = arrival.work.request(tenant, Lane::Standard, MAX_TOKENS);
+    let mut request = arrival.work.request(tenant, Lane::Standard, MAX_TOKENS);
+    *request.uri_mut() = format!("{url}{}", request.uri().path()).parse().ok()?;
     let mut permits = match bounds {
         Some(bounds) => Some(timeout_at(arrived + wait, bounds.acquire()).await.ok()?),
         None => None,
