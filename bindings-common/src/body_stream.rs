@@ -115,17 +115,25 @@ impl BodyStream {
     ///
     /// Returns the stream unchanged if a part of the body is unread or the body has failed.
     pub fn into_whole(self) -> Result<Bytes, Self> {
-        let mut state = self.0.into_inner();
+        self.take_whole().ok_or(self)
+    }
+
+    /// Removes and returns all chunks as one, if the body was read ahead to its end without an
+    /// error. Chunks that were read before are not included. Otherwise returns `None`, and removes
+    /// nothing.
+    pub fn take_whole(&self) -> Option<Bytes> {
+        let mut state = self.0.lock();
         if state.body.is_some() || state.error.is_some() {
-            return Err(Self(Mutex::new(state)));
+            return None;
         }
-        if state.read_ahead.len() < 2 {
-            return Ok(state.read_ahead.pop_front().unwrap_or_default());
+        let chunks = std::mem::take(&mut state.read_ahead);
+        drop(state);
+        if chunks.len() < 2 {
+            return Some(chunks.into_iter().next().unwrap_or_default());
         }
-        let size = state.read_ahead.iter().map(Bytes::len).sum();
-        let mut whole = BytesMut::with_capacity(size);
-        state.read_ahead.iter().for_each(|chunk| whole.extend_from_slice(chunk));
-        Ok(whole.freeze())
+        let mut whole = BytesMut::with_capacity(chunks.iter().map(Bytes::len).sum());
+        chunks.iter().for_each(|chunk| whole.extend_from_slice(chunk));
+        Some(whole.freeze())
     }
 
     /// Ends the exchange now, and releases its slot. The next read returns an error, unless all
