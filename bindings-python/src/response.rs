@@ -155,6 +155,12 @@ impl Reply {
         }
     }
 
+    /// Returns the unread rest of the body as bytes if it has arrived completely, and marks it as
+    /// read. Otherwise returns None, and reads nothing.
+    fn take_whole<'py>(&self, py: Python<'py>) -> Option<Bound<'py, PyBytes>> {
+        self.stream.take_whole().map(|body| PyBytes::new(py, &body))
+    }
+
     /// Ends the exchange now, and releases its slot. If `port` is given, also ends a pending read
     /// on that event loop. Idempotent.
     #[pyo3(signature = (port=None))]
