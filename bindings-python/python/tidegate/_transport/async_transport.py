@@ -13,6 +13,7 @@ from tidegate._event_loop import cancel_call, current_port, running_loop, wait_f
 from tidegate._native import Reply, Upload
 from tidegate._transport.base import TransportBase
 from tidegate._transport.custom_async import AsyncHttpxSender, exchange_task_factory, raise_fatal
+from tidegate._transport.response import AsyncGateResponse
 from tidegate._transport.uploads import await_response, feed, fits_in_memory
 
 if TYPE_CHECKING:
@@ -66,7 +67,10 @@ class AsyncGateTransport(TransportBase):
                 feeding.cancel()
             raise family.exception(reply, request)
         byte_stream = family.derive(AsyncByteStream, "AsyncByteStream")
-        return self._response(reply, byte_stream(reply, port, request, family, feeding, tasks))
+        stream = byte_stream(reply, port, request, family, feeding, tasks)
+        response = self._response(reply, stream, family.derive(AsyncGateResponse, "Response"))
+        response.gate_stream = stream
+        return response
 
     async def __aenter__(self) -> AsyncGateTransport:
         """Opens the httpx client whose transports open the connections, if this object owns it.
@@ -145,6 +149,10 @@ class AsyncByteStream:
             if pulled is None:
                 raise StopAsyncIteration
         raise self._family.exception(pulled, self._request)
+
+    def take_whole(self) -> bytes | None:
+        """Returns the unread rest of the body if it has arrived completely, otherwise None."""
+        return self._reply.take_whole()
 
     async def aclose(self) -> None:
         """Ends the exchange with the server and the upload of the request body at once.

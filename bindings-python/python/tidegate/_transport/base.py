@@ -112,9 +112,12 @@ class TransportBase:
             proxies=self.proxies,
         )
 
-    def _response(self, reply: _native.Reply, stream: Any) -> Any:
-        """Returns the httpx response with the head of `reply` and the body `stream`."""
-        return self._family.response(
+    def _response(self, reply: _native.Reply, stream: Any, kind: Any) -> Any:
+        """Returns the httpx response with the head of `reply` and the body `stream`.
+
+        `kind` is the class of the response: that of httpx, or one derived from it.
+        """
+        return kind(
             status_code=reply.status,
             headers=reply.headers(),
             stream=stream,

@@ -78,6 +78,10 @@ class HttpxFamily:
         self.module: Any = importlib.import_module(name)
         self.response: Any = self.module.Response
         self.request_not_read: type[Exception] = self.module.RequestNotRead
+        # The streams that a client puts around those of a transport. None if they have other names.
+        client: Any = importlib.import_module(f"{name}._client")
+        self.bound_stream: type | None = getattr(client, "BoundSyncStream", None)
+        self.async_bound_stream: type | None = getattr(client, "BoundAsyncStream", None)
         # The environment, and the settings of the default context in it.
         self._default_tls: tuple[list[str | None], dict[str, Any]] | None = None
         # The class of the default network backend for each class of transport.
@@ -92,7 +96,7 @@ class HttpxFamily:
         """
         key = implementation, base
         if key not in self._derived:
-            attributes = {"__module__": implementation.__module__, "__doc__": implementation.__doc__}
+            attributes = {"__module__": implementation.__module__, "__doc__": implementation.__doc__, "_family": self}
             bases = implementation, getattr(self.module, base)
             self._derived[key] = type(implementation.__name__, bases, attributes)
         return self._derived[key]

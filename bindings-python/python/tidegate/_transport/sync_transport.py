@@ -11,6 +11,7 @@ from tidegate._errors import Error
 from tidegate._native import Reply, Upload
 from tidegate._transport.base import TransportBase
 from tidegate._transport.custom_sync import CustomByteStream, HttpxSender, run_call
+from tidegate._transport.response import GateResponse
 from tidegate._transport.uploads import fits_in_memory, send_upload
 
 if TYPE_CHECKING:
@@ -45,7 +46,10 @@ class GateTransport(TransportBase):
         if type(reply) is not Reply:
             raise family.exception(reply, request)
         byte_stream = family.derive(ByteStream, "SyncByteStream")
-        return self._response(reply, byte_stream(reply, request, family, upload))
+        stream = byte_stream(reply, request, family, upload)
+        response = self._response(reply, stream, family.derive(GateResponse, "Response"))
+        response.gate_stream = stream
+        return response
 
     def _send_by_custom_transport(self, custom: ClientTransports, request: Any) -> Any:
         """Sends a request through the httpx client's own transports, in the calling thread.
@@ -62,7 +66,8 @@ class GateTransport(TransportBase):
         if type(reply) is not Reply:
             raise family.exception(reply, request)
         byte_stream = family.derive(CustomByteStream, "SyncByteStream")
-        return self._response(reply, byte_stream(reply, runner, lambda error: family.exception(error, request)))
+        stream = byte_stream(reply, runner, lambda error: family.exception(error, request))
+        return self._response(reply, stream, family.response)
 
     def __enter__(self) -> GateTransport:
         """Opens the httpx client whose transports open the connections, if this object owns it.
@@ -119,6 +124,10 @@ class ByteStream:
         if pulled is None:
             raise StopIteration
         raise self._family.exception(pulled, self._request)
+
+    def take_whole(self) -> bytes | None:
+        """Returns the unread rest of the body if it has arrived completely, otherwise None."""
+        return self._reply.take_whole()
 
     def close(self) -> None:
         """Ends the exchange of this response at once, and releases its slot."""
