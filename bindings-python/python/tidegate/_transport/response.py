@@ -10,7 +10,6 @@ not arrived completely, bodies with a content encoding, and bodies whose stream 
 
 from __future__ import annotations
 
-import copyreg
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -45,7 +44,7 @@ class _ResponseBase:
 
     def __reduce_ex__(self: Any, _protocol: Any) -> tuple[Any, ...]:
         """Returns the parts of a copy, which is a plain response of httpx without a stream."""
-        return copyreg.__newobj__, (self._family.response,), self.__getstate__()  # type: ignore[attr-defined]
+        return object.__new__, (self._family.response,), self.__getstate__()
 
 
 class GateResponse(_ResponseBase):
