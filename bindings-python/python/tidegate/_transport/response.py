@@ -47,7 +47,7 @@ class _ResponseBase:
         return object.__new__, (self._family.response,), self.__getstate__()
 
 
-class GateResponse(_ResponseBase):
+class SyncGateResponse(_ResponseBase):
     """A response of a synchronous transport."""
 
     __slots__ = ()

@@ -11,7 +11,7 @@ from tidegate._errors import Error
 from tidegate._native import Reply, Upload
 from tidegate._transport.base import TransportBase
 from tidegate._transport.custom_sync import CustomByteStream, HttpxSender, run_call
-from tidegate._transport.response import GateResponse
+from tidegate._transport.response import SyncGateResponse
 from tidegate._transport.uploads import fits_in_memory, send_upload
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ class GateTransport(TransportBase):
             raise family.exception(reply, request)
         byte_stream = family.derive(ByteStream, "SyncByteStream")
         stream = byte_stream(reply, request, family, upload)
-        response = self._response(reply, stream, family.derive(GateResponse, "Response"))
+        response = self._response(reply, stream, family.derive(SyncGateResponse, "Response"))
         response.gate_stream = stream
         return response
 
