@@ -141,8 +141,19 @@ async def test_replaced_stream_is_read(name: str, upstream: Upstream, gate: tide
 async def test_copies_are_plain_responses(name: str, upstream: Upstream, gate: tidegate.Gate) -> None:
     upstream.handler = in_one_write
     response = await gate.httpx_async_client(family=name).get(upstream.url)
-    for made in (pickle.loads(pickle.dumps(response)), copy.copy(response)):
+    pickled = [pickle.loads(pickle.dumps(response, protocol)) for protocol in range(pickle.HIGHEST_PROTOCOL + 1)]
+    for made in (*pickled, copy.copy(response), copy.deepcopy(response)):
         assert (type(made), made.content, made.is_closed) == (module(name).Response, BODY, True)
+
+
+async def test_class_of_a_response_creates_responses(name: str, upstream: Upstream, gate: tidegate.Gate) -> None:
+    upstream.handler = in_one_write
+    stream = module(name).ByteStream(b"y")
+    with gate.httpx_client(family=name) as sync:
+        kind = type(await asyncio.to_thread(sync.get, upstream.url))
+    assert (kind(200, content=b"x").content, kind(200, stream=stream).read()) == (b"x", b"y")
+    kind = type(await gate.httpx_async_client(family=name).get(upstream.url))
+    assert (kind(200, content=b"x").content, await kind(200, stream=stream).aread()) == (b"x", b"y")
 
 
 async def test_truncated_small_body_raises(name: str, upstream: Upstream, gate: tidegate.Gate) -> None:

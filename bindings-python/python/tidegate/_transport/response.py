@@ -29,14 +29,15 @@ class _ResponseBase:
 
         `bound` is the class of the stream that httpx's client puts around that of the transport.
         """
-        stream = self.stream
-        if stream is not self.gate_stream and (
-            type(stream) is not bound or getattr(stream, "_stream", None) is not self.gate_stream
-        ):
+        # Absent if the caller has created the response from the class of another one.
+        gate_stream, stream = getattr(self, "gate_stream", None), self.stream
+        if type(stream) is bound:
+            stream = getattr(stream, "_stream", None)
+        if gate_stream is None or stream is not gate_stream:
             return None
         if self.is_stream_consumed or self.is_closed or "content-encoding" in self.headers:
             return None
-        whole: bytes | None = self.gate_stream.take_whole()
+        whole: bytes | None = gate_stream.take_whole()
         if whole is not None:
             self.is_stream_consumed = True
             self._num_bytes_downloaded = len(whole)
