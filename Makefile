@@ -5,7 +5,9 @@ PYTHON ?= python3
 CARGO ?= cargo
 export PYTHON CARGO
 SHELL := bash
-# Python environments. Each one contains exactly what its lock file lists.
+# Python environments. Each one contains exactly what its lock file lists: the lock files are
+# complete, so pip resolves nothing (a requirement with extras, such as `google-auth[requests]`,
+# would make it look at releases newer than the locked one).
 VENV := .venv
 VENV2 := .venv-openai2
 BENCH_VENV := .venv-bench
@@ -303,7 +305,7 @@ $(1)/.ready: $(2) | need-python
 	@echo 'Installing the packages of $(2) in $(1).'
 	@rm -rf $(1)
 	@$$(PYTHON) -m venv $(1)
-	@$(1)/bin/python $$(PIP) --require-hashes -r $(2)
+	@$(1)/bin/python $$(PIP) --no-deps --require-hashes -r $(2)
 	@touch $$@
 
 $(1)/.dev $(1)/.wheel: $(1)/.%: $(OUT)/%/.built $(1)/.ready
