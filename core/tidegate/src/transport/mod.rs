@@ -3,7 +3,6 @@
 //! [`Http`] is built in. Any tower service with the same request, response and error types can
 //! replace it, including a transport that is implemented in another language ([`foreign`]).
 
-mod connection_shards;
 pub mod foreign;
 mod http;
 pub mod proxy;

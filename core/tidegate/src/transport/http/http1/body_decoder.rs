@@ -1,0 +1,189 @@
+//! Decodes the bodies of HTTP/1.1 responses: of a known length, chunked, or up to the end of the
+//! connection (RFC 9112, sections 6.3 and 7.1).
+
+use bytes::{Buf, Bytes, BytesMut};
+use http::HeaderMap;
+use http::header::{HeaderName, HeaderValue};
+use httparse::Status;
+
+use super::super::errors;
+use crate::error::Error;
+
+/// The maximum length in bytes of a line with the size of a chunk, and of the trailers.
+const MAX_CHUNK_LINE: usize = 16 * 1024;
+
+/// The maximum number of trailer fields.
+const MAX_TRAILERS: usize = 64;
+
+/// Decodes a body from the bytes of its connection.
+#[derive(Debug)]
+pub(super) struct BodyDecoder(State);
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum State {
+    /// This many bytes are left.
+    Length(u64),
+    /// The body ends with the connection.
+    UntilClose,
+    /// The size of a chunk follows.
+    ChunkSize,
+    /// This many bytes of a chunk are left.
+    ChunkData(u64),
+    /// The line break after a chunk follows.
+    ChunkEnd,
+    /// The trailers follow, which an empty line ends.
+    Trailers,
+    /// The body has ended.
+    Ended,
+}
+
+/// What the next bytes of a body are.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Decoded {
+    /// Bytes of the body.
+    Data(Bytes),
+    /// The trailers, after which the body has ended. Not empty.
+    Trailers(HeaderMap),
+    /// The body has ended.
+    End,
+    /// More bytes have to be received.
+    Incomplete,
+}
+
+impl BodyDecoder {
+    /// Creates a decoder of a body without bytes.
+    pub(super) fn empty() -> Self {
+        Self(State::Ended)
+    }
+
+    /// Creates a decoder of a body of `length` bytes.
+    pub(super) fn of_length(length: u64) -> Self {
+        Self(if length == 0 { State::Ended } else { State::Length(length) })
+    }
+
+    /// Creates a decoder of a chunked body.
+    pub(super) fn chunked() -> Self {
+        Self(State::ChunkSize)
+    }
+
+    /// Creates a decoder of a body that ends with the connection.
+    pub(super) fn until_close() -> Self {
+        Self(State::UntilClose)
+    }
+
+    /// Returns whether the body has ended.
+    pub(super) fn has_ended(&self) -> bool {
+        self.0 == State::Ended
+    }
+
+    /// Returns whether the end of the connection ends the body too.
+    pub(super) fn ends_with_connection(&self) -> bool {
+        self.0 == State::UntilClose
+    }
+
+    /// Returns the number of bytes left, if it is known.
+    pub(super) fn remaining(&self) -> Option<u64> {
+        match self.0 {
+            State::Length(length) => Some(length),
+            State::Ended => Some(0),
+            _ => None,
+        }
+    }
+
+    /// Takes the next part of the body from the front of `input`. If the end follows the data in
+    /// `input`, the decoder has ended afterwards.
+    ///
+    /// # Errors
+    /// `Transport` if the chunks are malformed.
+    pub(super) fn decode(&mut self, input: &mut BytesMut) -> Result<Decoded, Error> {
+        let decoded = self.step(input)?;
+        if matches!(decoded, Decoded::Data(_)) && self.0 == State::ChunkEnd {
+            self.skip_end_of_chunks(input);
+        }
+        Ok(decoded)
+    }
+
+    fn step(&mut self, input: &mut BytesMut) -> Result<Decoded, Error> {
+        loop {
+            self.0 = match self.0 {
+                State::Ended => return Ok(Decoded::End),
+                _ if input.is_empty() => return Ok(Decoded::Incomplete),
+                State::UntilClose => return Ok(Decoded::Data(input.split().freeze())),
+                State::Length(left) => {
+                    let (data, left) = take_up_to(input, left);
+                    self.0 = if left == 0 { State::Ended } else { State::Length(left) };
+                    return Ok(Decoded::Data(data));
+                }
+                State::ChunkData(left) => {
+                    let (data, left) = take_up_to(input, left);
+                    self.0 = if left == 0 { State::ChunkEnd } else { State::ChunkData(left) };
+                    return Ok(Decoded::Data(data));
+                }
+                State::ChunkSize => match take_chunk_size(input)? {
+                    None => return Ok(Decoded::Incomplete),
+                    Some(0) => State::Trailers,
+                    Some(size) => State::ChunkData(size),
+                },
+                State::ChunkEnd => match input.get(..2) {
+                    None => return Ok(Decoded::Incomplete),
+                    Some(b"\r\n") => {
+                        input.advance(2);
+                        State::ChunkSize
+                    }
+                    Some(_) => return Err(errors::malformed("a chunk is longer than its size")),
+                },
+                State::Trailers => {
+                    let Some(trailers) = take_trailers(input)? else { return Ok(Decoded::Incomplete) };
+                    self.0 = State::Ended;
+                    return Ok(if trailers.is_empty() { Decoded::End } else { Decoded::Trailers(trailers) });
+                }
+            };
+        }
+    }
+
+    /// Ends the body if only the last chunk, without trailers, is left and received. So the reader
+    /// of a complete answer learns with the data that nothing follows.
+    fn skip_end_of_chunks(&mut self, input: &mut BytesMut) {
+        if input.starts_with(b"\r\n0\r\n\r\n") {
+            input.advance(b"\r\n0\r\n\r\n".len());
+            self.0 = State::Ended;
+        }
+    }
+}
+
+/// Takes at most `most` bytes from the front of `input`. Returns them, and how many are missing.
+fn take_up_to(input: &mut BytesMut, most: u64) -> (Bytes, u64) {
+    let taken = usize::try_from(most).unwrap_or(usize::MAX).min(input.len());
+    (input.split_to(taken).freeze(), most - taken as u64)
+}
+
+/// Takes the line with the size of a chunk. Returns `None` if it is not complete.
+fn take_chunk_size(input: &mut BytesMut) -> Result<Option<u64>, Error> {
+    match httparse::parse_chunk_size(input) {
+        Ok(Status::Complete((length, size))) => {
+            input.advance(length);
+            Ok(Some(size))
+        }
+        Ok(Status::Partial) if input.len() < MAX_CHUNK_LINE => Ok(None),
+        _ => Err(errors::malformed("a chunk has no valid size")),
+    }
+}
+
+/// Takes the trailers with the empty line after them. Returns `None` if they are not complete.
+fn take_trailers(input: &mut BytesMut) -> Result<Option<HeaderMap>, Error> {
+    let malformed = || errors::malformed("the trailers of the response are malformed");
+    let mut fields = [httparse::EMPTY_HEADER; MAX_TRAILERS];
+    let (length, fields) = match httparse::parse_headers(input, &mut fields) {
+        Ok(Status::Complete(parsed)) => parsed,
+        Ok(Status::Partial) if input.len() < MAX_CHUNK_LINE => return Ok(None),
+        _ => return Err(malformed()),
+    };
+    let mut trailers = HeaderMap::with_capacity(fields.len());
+    for field in fields {
+        let name = HeaderName::from_bytes(field.name.as_bytes()).map_err(|_| malformed())?;
+        let value = HeaderValue::from_bytes(field.value).map_err(|_| malformed())?;
+        trailers.append(name, value);
+    }
+    input.advance(length);
+    Ok(Some(trailers))
+}

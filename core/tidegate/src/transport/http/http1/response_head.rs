@@ -1,0 +1,157 @@
+//! Parses the heads of HTTP/1.1 responses, and decides how their bodies end (RFC 9112, section 6).
+
+use bytes::{Bytes, BytesMut};
+use http::header::{CONNECTION, CONTENT_LENGTH, HeaderName, HeaderValue, TRANSFER_ENCODING};
+use http::{HeaderMap, Method, Response, StatusCode, Version};
+use httparse::Status;
+
+use super::super::errors;
+use super::body_decoder::BodyDecoder;
+use crate::error::Error;
+
+/// The maximum length of a head in bytes. Providers send up to 64 KiB.
+const MAX_HEAD: usize = 256 * 1024;
+
+/// The maximum number of header fields of a response.
+const MAX_FIELDS: usize = 256;
+
+/// The head of a response.
+#[derive(Debug)]
+pub(super) struct ResponseHead {
+    pub(super) response: Response<()>,
+    /// Decodes the body that follows.
+    pub(super) body: BodyDecoder,
+    /// Whether the connection may be used again after the body.
+    pub(super) is_persistent: bool,
+}
+
+/// Takes the head of the final response to a request with `method` from the front of `input`.
+/// Interim responses (1xx) before it are dropped. Returns `None` if more bytes are needed.
+///
+/// # Errors
+/// `Transport` if the head is malformed, too long, or leaves open where the body ends.
+pub(super) fn take(input: &mut BytesMut, method: &Method) -> Result<Option<ResponseHead>, Error> {
+    loop {
+        let Some(response) = parse(input)? else { return Ok(None) };
+        if response.status().is_informational() {
+            if response.status() == StatusCode::SWITCHING_PROTOCOLS {
+                return Err(errors::malformed("the server changed the protocol without being asked"));
+            }
+            continue;
+        }
+        return frame(response, method).map(Some);
+    }
+}
+
+/// Takes one head from the front of `input`. Returns `None` if more bytes are needed.
+fn parse(input: &mut BytesMut) -> Result<Option<Response<()>>, Error> {
+    if input.is_empty() {
+        return Ok(None);
+    }
+    let mut fields = [const { std::mem::MaybeUninit::uninit() }; MAX_FIELDS];
+    let mut parsed = httparse::Response::new(&mut []);
+    let config = httparse::ParserConfig::default();
+    let length = match config.parse_response_with_uninit_headers(&mut parsed, input, &mut fields) {
+        Ok(Status::Complete(length)) => length,
+        Ok(Status::Partial) if input.len() < MAX_HEAD => return Ok(None),
+        Ok(Status::Partial) => return Err(errors::malformed("the response head is longer than 256 KiB")),
+        Err(error) => return Err(errors::malformed(&format!("the response is not HTTP/1.1 ({error})"))),
+    };
+    let status = StatusCode::from_u16(parsed.code.unwrap_or_default())
+        .map_err(|_| errors::malformed("the response has no valid status"))?;
+    let version = if parsed.version == Some(0) { Version::HTTP_10 } else { Version::HTTP_11 };
+    // The values refer to the bytes of the head, whose positions outlive the borrow of `input`.
+    let start = input.as_ptr() as usize;
+    let position = |value: &[u8]| (value.as_ptr() as usize - start, value.len());
+    let fields: Vec<(HeaderName, (usize, usize))> = parsed
+        .headers
+        .iter()
+        .map(|field| {
+            let name = HeaderName::from_bytes(field.name.as_bytes());
+            name.map(|name| (name, position(field.value)))
+        })
+        .collect::<Result<_, _>>()
+        .map_err(|_| errors::malformed("a header field of the response has no valid name"))?;
+    let head = input.split_to(length).freeze();
+    let mut response = Response::new(());
+    *response.status_mut() = status;
+    *response.version_mut() = version;
+    *response.headers_mut() = headers(&head, fields)?;
+    Ok(Some(response))
+}
+
+/// Returns header fields whose values are at these positions (start and length) of `head`.
+fn headers(head: &Bytes, fields: Vec<(HeaderName, (usize, usize))>) -> Result<HeaderMap, Error> {
+    let mut headers = HeaderMap::with_capacity(fields.len());
+    for (name, (start, length)) in fields {
+        let value = HeaderValue::from_maybe_shared(head.slice(start..start + length))
+            .map_err(|_| errors::malformed("a header field of the response has no valid value"))?;
+        headers.append(name, value);
+    }
+    Ok(headers)
+}
+
+/// Decides how the body of a response ends, and whether the connection persists.
+fn frame(mut response: Response<()>, method: &Method) -> Result<ResponseHead, Error> {
+    let is_http11 = response.version() == Version::HTTP_11;
+    let headers = response.headers_mut();
+    let mut is_persistent = match is_http11 {
+        true => !has_token(headers, "close"),
+        false => has_token(headers, "keep-alive"),
+    };
+    let length = content_length(headers)?;
+    let is_coded = headers.contains_key(TRANSFER_ENCODING);
+    if is_coded && (!is_http11 || length.is_some()) {
+        // RFC 9112, section 6.1: perhaps an attempt at response splitting.
+        headers.remove(CONTENT_LENGTH);
+        is_persistent = false;
+    }
+    let has_no_body = *method == Method::HEAD
+        || matches!(response.status(), StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED);
+    let body = if has_no_body {
+        BodyDecoder::empty()
+    } else if is_coded && is_chunked(response.headers()) {
+        BodyDecoder::chunked()
+    } else if let (Some(length), false) = (length, is_coded) {
+        BodyDecoder::of_length(length)
+    } else {
+        is_persistent = false;
+        BodyDecoder::until_close()
+    };
+    Ok(ResponseHead { response, body, is_persistent })
+}
+
+/// Returns whether the header `connection` contains a token.
+fn has_token(headers: &HeaderMap, token: &str) -> bool {
+    let values = headers.get_all(CONNECTION).iter();
+    let mut tokens = values.flat_map(|value| value.as_bytes().split(|&byte| byte == b','));
+    tokens.any(|one| one.trim_ascii().eq_ignore_ascii_case(token.as_bytes()))
+}
+
+/// Returns whether `chunked` is the last transfer coding, so that the chunks show the end.
+fn is_chunked(headers: &HeaderMap) -> bool {
+    let last = headers.get_all(TRANSFER_ENCODING).iter().next_back();
+    let coding = last.and_then(|value| value.as_bytes().rsplit(|&byte| byte == b',').next());
+    coding.is_some_and(|coding| coding.trim_ascii().eq_ignore_ascii_case(b"chunked"))
+}
+
+/// Returns the value of `content-length`, or `None` if the header is missing. Equal values may be
+/// repeated.
+///
+/// # Errors
+/// `Transport` if a value is no number, or values differ.
+fn content_length(headers: &HeaderMap) -> Result<Option<u64>, Error> {
+    let mut length = None;
+    for value in headers.get_all(CONTENT_LENGTH) {
+        for number in value.as_bytes().split(|&byte| byte == b',') {
+            let number = number.trim_ascii();
+            let digits = std::str::from_utf8(number).ok().filter(|_| number.iter().all(u8::is_ascii_digit));
+            let parsed = digits.and_then(|digits| digits.parse::<u64>().ok());
+            if parsed.is_none() || length.is_some_and(|length| Some(length) != parsed) {
+                return Err(errors::malformed("the response has no valid content-length"));
+            }
+            length = parsed;
+        }
+    }
+    Ok(length)
+}

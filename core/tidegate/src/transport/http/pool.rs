@@ -1,0 +1,206 @@
+//! The open connections by route: idle HTTP/1.1 connections, and HTTP/2 connections.
+//!
+//! A server that may speak HTTP/2 is connected to once before others wait for it, because one
+//! connection may carry them all. If that fails, each connects on its own, so that no call waits for
+//! more than one other attempt. HTTP/2 gets another connection before the limit of streams is
+//! reached: a call that waits for a stream inside a connection would wait where the gate does not
+//! see it.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use parking_lot::{Mutex, RwLock};
+use tokio::time::Instant;
+
+use super::connector::Connector;
+use super::route::Route;
+use super::{http1, http2};
+use crate::config::TransportConfig;
+use crate::error::Error;
+
+/// The connections of a transport.
+pub(super) struct Pool {
+    connector: Connector,
+    hosts: RwLock<HashMap<Route, Arc<Host>>>,
+    max_idle: usize,
+    idle_timeout: Duration,
+    max_streams: usize,
+    /// Whether a task closes connections that were idle for too long.
+    has_reaper: AtomicBool,
+}
+
+/// The connections of a route.
+#[derive(Default)]
+pub(super) struct Host {
+    /// HTTP/1.1 connections with the time since when they are idle, longest first.
+    idle: Mutex<Vec<(Instant, http1::Connection)>>,
+    /// HTTP/2 connections with the time of the last exchange's begin.
+    multiplexed: Mutex<Vec<(Instant, http2::Connection)>>,
+    /// Whether the server has chosen HTTP/1.1.
+    speaks_http1: AtomicBool,
+    /// Held while the first connection is opened to a server that may speak HTTP/2.
+    opening: tokio::sync::Mutex<()>,
+    /// The number of connections that could not be opened.
+    failures: AtomicU64,
+}
+
+/// A connection for one exchange.
+pub(super) enum Leased {
+    Http1 {
+        connection: http1::Connection,
+        /// Whether exchanges came before, so that the server may be closing it.
+        is_reused: bool,
+    },
+    Http2 {
+        connection: http2::Connection,
+        /// As for HTTP/1.1.
+        is_reused: bool,
+    },
+}
+
+impl Pool {
+    /// Creates a pool without connections.
+    ///
+    /// # Errors
+    /// `Config` if the certificate authorities cannot be read.
+    pub(super) fn new(config: &TransportConfig) -> Result<Arc<Self>, Error> {
+        Ok(Arc::new(Self {
+            connector: Connector::new(config)?,
+            hosts: RwLock::default(),
+            max_idle: config.pool_idle,
+            idle_timeout: config.pool_idle_timeout,
+            max_streams: config.http2_streams,
+            has_reaper: AtomicBool::new(false),
+        }))
+    }
+
+    /// Returns the connections of a route.
+    ///
+    /// # Errors
+    /// As for [`Route::check`].
+    pub(super) fn host(&self, route: &Route) -> Result<Arc<Host>, Error> {
+        if let Some(host) = self.hosts.read().get(route) {
+            return Ok(host.clone());
+        }
+        route.check()?;
+        Ok(self.hosts.write().entry(route.clone()).or_default().clone())
+    }
+
+    /// Returns an open connection of a route, or opens one.
+    ///
+    /// # Errors
+    /// `Connect` or `ConnectTimeout`.
+    ///
+    /// # Cancel safety
+    /// Dropping the future closes a connection that is being opened.
+    pub(super) async fn lease(&self, route: &Route, host: &Host) -> Result<Leased, Error> {
+        if let Some(leased) = self.reuse(host) {
+            return Ok(leased);
+        }
+        if !self.connector.may_speak_http2(route) || host.speaks_http1.load(Ordering::Relaxed) {
+            return self.open(route, host).await;
+        }
+        let failures = host.failures.load(Ordering::Relaxed);
+        let opening = host.opening.lock().await;
+        if let Some(leased) = self.reuse(host) {
+            return Ok(leased);
+        }
+        let waits_no_longer =
+            host.failures.load(Ordering::Relaxed) > failures || host.speaks_http1.load(Ordering::Relaxed);
+        if waits_no_longer {
+            drop(opening);
+        }
+        self.open(route, host).await
+    }
+
+    /// Returns an open connection with room for an exchange, or `None`.
+    fn reuse(&self, host: &Host) -> Option<Leased> {
+        let now = Instant::now();
+        let mut idle = host.idle.lock();
+        while let Some((since, mut connection)) = idle.pop() {
+            if now.duration_since(since) >= self.idle_timeout {
+                idle.clear();
+            } else if connection.is_usable() {
+                return Some(Leased::Http1 { connection, is_reused: true });
+            }
+        }
+        drop(idle);
+        let mut multiplexed = host.multiplexed.lock();
+        multiplexed.retain(|(_, connection)| !connection.is_closed());
+        let (used, connection) =
+            multiplexed.iter_mut().find(|(_, connection)| connection.in_flight() < self.max_streams)?;
+        *used = now;
+        Some(Leased::Http2 { connection: connection.clone(), is_reused: true })
+    }
+
+    /// Opens a connection.
+    async fn open(&self, route: &Route, host: &Host) -> Result<Leased, Error> {
+        let opened = self.connector.open(route).await.inspect_err(|_| {
+            host.failures.fetch_add(1, Ordering::Relaxed);
+        })?;
+        host.speaks_http1.store(!opened.is_http2, Ordering::Relaxed);
+        if !opened.is_http2 {
+            return Ok(Leased::Http1 {
+                connection: http1::Connection::new(opened.stream),
+                is_reused: false,
+            });
+        }
+        let connection = http2::Connection::start(opened.stream).await?;
+        host.multiplexed.lock().push((Instant::now(), connection.clone()));
+        Ok(Leased::Http2 { connection, is_reused: false })
+    }
+
+    /// Keeps a connection for later exchanges, unless enough are kept.
+    pub(super) fn keep(self: &Arc<Self>, host: &Host, connection: http1::Connection) {
+        let mut idle = host.idle.lock();
+        if idle.len() >= self.max_idle {
+            return;
+        }
+        idle.push((Instant::now(), connection));
+        drop(idle);
+        self.start_reaper();
+    }
+
+    /// Starts the task that closes idle connections, unless it runs. It ends when none is left.
+    pub(super) fn start_reaper(self: &Arc<Self>) {
+        if self.has_reaper.load(Ordering::Relaxed) || self.has_reaper.swap(true, Ordering::Relaxed) {
+            return;
+        }
+        let pool = Arc::downgrade(self);
+        let interval = (self.idle_timeout / 2).clamp(Duration::from_secs(1), Duration::from_secs(30));
+        tokio::spawn(async move {
+            loop {
+                tokio::time::sleep(interval).await;
+                let Some(pool) = pool.upgrade() else { return };
+                if pool.close_idle() {
+                    return;
+                }
+            }
+        });
+    }
+
+    /// Closes connections that were idle for too long or that the server has closed, and forgets
+    /// hosts without connections. Returns whether none are left, so that the reaper may end.
+    fn close_idle(&self) -> bool {
+        let now = Instant::now();
+        let is_recent = |since: &Instant| now.duration_since(*since) < self.idle_timeout;
+        let mut hosts = self.hosts.write();
+        hosts.retain(|_, host| {
+            let mut idle = host.idle.lock();
+            idle.retain_mut(|(since, connection)| is_recent(since) && connection.is_usable());
+            let mut multiplexed = host.multiplexed.lock();
+            multiplexed.retain(|(used, connection)| {
+                !connection.is_closed() && (connection.in_flight() > 0 || is_recent(used))
+            });
+            !idle.is_empty() || !multiplexed.is_empty() || Arc::strong_count(host) > 1
+        });
+        // Before the lock is released: a connection that is kept later starts another reaper.
+        let is_empty = hosts.is_empty();
+        if is_empty {
+            self.has_reaper.store(false, Ordering::Relaxed);
+        }
+        is_empty
+    }
+}
