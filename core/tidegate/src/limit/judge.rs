@@ -66,9 +66,9 @@ pub trait Judge: Send + Sync + 'static {
     /// Classifies an error that was returned instead of a response. Not called for bodies that
     /// break off.
     ///
-    /// *Default*: [`Ended::TimedOut`] for timeouts of tower, tokio, reqwest and Tidegate, except
-    /// for connection timeouts. [`Ended::Failed`] for all other errors, which do not affect the
-    /// limit.
+    /// *Default*: [`Ended::TimedOut`] for timeouts of tower, tokio, Tidegate and, with the feature
+    /// `reqwest`, of reqwest, except for connection timeouts. [`Ended::Failed`] for all other
+    /// errors, which do not affect the limit.
     fn failed(&self, error: &(dyn StdError + 'static)) -> Ended {
         let mut causes =
             std::iter::successors(Some(error), |error: &&(dyn StdError + 'static)| (*error).source());
@@ -124,6 +124,7 @@ fn is_timeout(error: &(dyn StdError + 'static)) -> Option<bool> {
     if let Some(error) = error.downcast_ref::<Error>() {
         return Some(matches!(error.kind(), ErrorKind::FirstTokenTimeout | ErrorKind::IdleTimeout));
     }
+    #[cfg(feature = "reqwest")]
     if let Some(error) = error.downcast_ref::<reqwest::Error>() {
         return Some(error.is_timeout() && !error.is_connect());
     }

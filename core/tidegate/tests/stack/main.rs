@@ -6,6 +6,7 @@ mod admission;
 mod ask_usage;
 mod budgets;
 mod caps;
+mod connections;
 mod custom_transports;
 mod deadlines;
 mod durations;

@@ -90,7 +90,8 @@ impl Connector {
 
     /// Opens a socket to the first address of `host` that answers.
     async fn tcp(&self, host: &str, port: u16) -> Result<Stream, Error> {
-        let stream = self.tcp.clone().call(url_of(host, port)?).await.map_err(|error| errors::connect(&error))?;
+        let stream =
+            self.tcp.clone().call(url_of(host, port)?).await.map_err(|error| errors::connect(&error))?;
         Ok(Stream::Tcp(stream.into_inner()))
     }
 

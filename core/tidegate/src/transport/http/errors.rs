@@ -35,8 +35,7 @@ pub(super) fn exchange(error: &(dyn StdError + 'static)) -> Error {
     if let Some(own) = chain(error).find_map(|error| error.downcast_ref::<Error>()) {
         return own.clone();
     }
-    let kind =
-        if chain(error).any(is_unexpected_end) { ErrorKind::Truncated } else { ErrorKind::Transport };
+    let kind = if chain(error).any(is_unexpected_end) { ErrorKind::Truncated } else { ErrorKind::Transport };
     Error::new(kind, describe("the exchange failed", error))
 }
 
@@ -52,7 +51,10 @@ pub(super) fn closed() -> Error {
 
 /// Returns the error for a body that ended before its length.
 pub(super) fn truncated() -> Error {
-    Error::new(ErrorKind::Truncated, "the exchange failed: the connection was closed before the end of the body")
+    Error::new(
+        ErrorKind::Truncated,
+        "the exchange failed: the connection was closed before the end of the body",
+    )
 }
 
 /// Returns an error and its causes, outermost first.

@@ -142,10 +142,7 @@ impl Pool {
         })?;
         host.speaks_http1.store(!opened.is_http2, Ordering::Relaxed);
         if !opened.is_http2 {
-            return Ok(Leased::Http1 {
-                connection: http1::Connection::new(opened.stream),
-                is_reused: false,
-            });
+            return Ok(Leased::Http1 { connection: http1::Connection::new(opened.stream), is_reused: false });
         }
         let connection = http2::Connection::start(opened.stream).await?;
         host.multiplexed.lock().push((Instant::now(), connection.clone()));

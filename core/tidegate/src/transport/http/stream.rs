@@ -1,9 +1,11 @@
 //! The byte stream under a connection: a socket, or TLS over a stream.
 
 use std::io;
+use std::mem::MaybeUninit;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
+use socket2::SockRef;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio_rustls::client::TlsStream;
@@ -17,8 +19,43 @@ pub(super) enum Stream {
     Tls(Box<TlsStream<Stream>>),
 }
 
+impl Stream {
+    /// Returns whether the server has closed the stream, or has sent something unasked.
+    ///
+    /// Asks the socket itself: the runtime learns of a close only when it next polls for events.
+    /// Over TLS, session tickets may arrive at any time, so bytes decide nothing there.
+    pub(super) fn has_ended(&self) -> bool {
+        match self {
+            Self::Tcp(socket) => {
+                !matches!(peek(socket), Err(error) if error.kind() == io::ErrorKind::WouldBlock)
+            }
+            Self::Tls(stream) => stream.get_ref().0.is_closed(),
+        }
+    }
+
+    /// Returns whether the server has closed the socket under this stream.
+    fn is_closed(&self) -> bool {
+        match self {
+            Self::Tcp(socket) => match peek(socket) {
+                Ok(received) => received == 0,
+                Err(error) => error.kind() != io::ErrorKind::WouldBlock,
+            },
+            Self::Tls(stream) => stream.get_ref().0.is_closed(),
+        }
+    }
+}
+
+/// Returns the number of bytes, at most 1, that a read would return now, and leaves them there.
+fn peek(socket: &TcpStream) -> io::Result<usize> {
+    SockRef::from(socket).peek(&mut [MaybeUninit::uninit()])
+}
+
 impl AsyncRead for Stream {
-    fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
         match self.get_mut() {
             Self::Tcp(stream) => Pin::new(stream).poll_read(cx, buffer),
             Self::Tls(stream) => Pin::new(&mut **stream).poll_read(cx, buffer),

@@ -64,7 +64,12 @@ impl Tls {
     ///
     /// # Errors
     /// `Connect` if the handshake fails or the certificate is not trusted.
-    pub(super) async fn start(&self, stream: Stream, host: &str, peer: Peer) -> Result<(Stream, bool), Error> {
+    pub(super) async fn start(
+        &self,
+        stream: Stream,
+        host: &str,
+        peer: Peer,
+    ) -> Result<(Stream, bool), Error> {
         let name = ServerName::try_from(host.to_owned()).map_err(|error| errors::connect(&error))?;
         let connector = match peer {
             Peer::Server => &self.to_servers,

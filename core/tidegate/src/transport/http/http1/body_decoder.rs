@@ -159,6 +159,10 @@ fn take_up_to(input: &mut BytesMut, most: u64) -> (Bytes, u64) {
 
 /// Takes the line with the size of a chunk. Returns `None` if it is not complete.
 fn take_chunk_size(input: &mut BytesMut) -> Result<Option<u64>, Error> {
+    // httparse reads an empty line as the size 0.
+    if !input.first().is_some_and(u8::is_ascii_hexdigit) {
+        return Err(errors::malformed("a chunk has no valid size"));
+    }
     match httparse::parse_chunk_size(input) {
         Ok(Status::Complete((length, size))) => {
             input.advance(length);
@@ -186,4 +190,90 @@ fn take_trailers(input: &mut BytesMut) -> Result<Option<HeaderMap>, Error> {
     }
     input.advance(length);
     Ok(Some(trailers))
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// Decodes a body that arrives in these pieces. Returns its bytes and trailers, or `None` if it
+    /// did not end.
+    fn decode(mut decoder: BodyDecoder, pieces: &[&[u8]]) -> Result<Option<(Vec<u8>, HeaderMap)>, Error> {
+        let (mut input, mut body, mut trailers) = (BytesMut::new(), Vec::new(), HeaderMap::new());
+        for piece in pieces {
+            input.extend_from_slice(piece);
+            loop {
+                match decoder.decode(&mut input)? {
+                    Decoded::Data(data) => body.extend_from_slice(&data),
+                    Decoded::Trailers(received) => trailers = received,
+                    Decoded::End => return Ok(Some((body, trailers))),
+                    Decoded::Incomplete => break,
+                }
+            }
+        }
+        Ok(None)
+    }
+
+    proptest! {
+        #[test]
+        fn chunks_are_joined_however_they_arrive(
+            chunks in proptest::collection::vec(proptest::collection::vec(any::<u8>(), 1..40), 0..6),
+            has_trailers: bool,
+            cuts in proptest::collection::vec(any::<proptest::sample::Index>(), 0..12),
+        ) {
+            let mut sent = Vec::new();
+            for chunk in &chunks {
+                sent.extend_from_slice(format!("{:X};name=\"value\"\r\n", chunk.len()).as_bytes());
+                sent.extend_from_slice(chunk);
+                sent.extend_from_slice(b"\r\n");
+            }
+            sent.extend_from_slice(if has_trailers { b"0\r\nusage: 7\r\n\r\n" } else { b"0\r\n\r\n" });
+            let mut cuts: Vec<usize> = cuts.iter().map(|cut| cut.index(sent.len() + 1)).collect();
+            cuts.extend([0, sent.len()]);
+            cuts.sort_unstable();
+            let pieces: Vec<&[u8]> = cuts.windows(2).map(|cut| &sent[cut[0]..cut[1]]).collect();
+            let (body, trailers) = decode(BodyDecoder::chunked(), &pieces).unwrap().expect("an end");
+            prop_assert_eq!(body, chunks.concat());
+            prop_assert_eq!(trailers.len(), usize::from(has_trailers));
+            // Without the last byte there is no end.
+            let cut_off = &sent[..sent.len() - 1];
+            prop_assert!(decode(BodyDecoder::chunked(), &[cut_off]).unwrap().is_none());
+        }
+
+        #[test]
+        fn any_bytes_end_in_a_body_or_an_error(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+            let _ = decode(BodyDecoder::chunked(), &[&bytes]);
+        }
+    }
+
+    #[test]
+    fn malformed_chunks_are_errors() {
+        for body in [
+            "x\r\n",
+            "-1\r\n",
+            "+1\r\na\r\n",
+            "0x1\r\na\r\n",
+            "1\r\nab\r\n",
+            "10000000000000000\r\n",
+            "1 1\r\na\r\n",
+            "\r\n",
+            "0\r\nno colon\r\n\r\n",
+        ] {
+            assert!(decode(BodyDecoder::chunked(), &[body.as_bytes()]).is_err(), "{body:?}");
+        }
+        assert!(decode(BodyDecoder::chunked(), &[&[b'1'; MAX_CHUNK_LINE]]).is_err(), "a size without an end");
+    }
+
+    #[test]
+    fn end_is_known_with_the_last_data() {
+        for (mut decoder, received) in
+            [(BodyDecoder::of_length(2), "ok"), (BodyDecoder::chunked(), "2\r\nok\r\n0\r\n\r\n")]
+        {
+            let mut input = BytesMut::from(received);
+            assert_eq!(decoder.decode(&mut input).unwrap(), Decoded::Data(Bytes::from("ok")));
+            assert!(decoder.has_ended() && input.is_empty(), "{received:?}");
+        }
+    }
 }

@@ -43,6 +43,9 @@ impl Connection {
 
     /// Returns whether the connection is still open, and the server has sent nothing unasked.
     pub(super) fn is_usable(&mut self) -> bool {
+        if self.0.has_ended() {
+            return false;
+        }
         let mut byte = [0; 1];
         let mut unasked = ReadBuf::new(&mut byte);
         let mut cx = Context::from_waker(Waker::noop());

@@ -155,3 +155,86 @@ fn content_length(headers: &HeaderMap) -> Result<Option<u64>, Error> {
     }
     Ok(length)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parsed(head: &str) -> Result<Option<ResponseHead>, Error> {
+        take(&mut BytesMut::from(head), &Method::POST)
+    }
+
+    /// Returns how the body is framed, and whether the connection persists.
+    fn framing(head: &str) -> Result<(Option<u64>, bool, bool), Error> {
+        let head = parsed(&format!("{head}\r\n\r\n"))?.expect("a whole head");
+        Ok((head.body.remaining(), head.body.ends_with_connection(), head.is_persistent))
+    }
+
+    #[test]
+    fn body_is_framed_by_the_head() {
+        let (chunked, until_close) = ((None, false), (None, true));
+        for (head, (length, ends_with_connection), is_persistent) in [
+            ("HTTP/1.1 200 OK\r\ncontent-length: 5", (Some(5), false), true),
+            ("HTTP/1.1 200 OK\r\ncontent-length: 5, 5\r\nContent-Length: 5", (Some(5), false), true),
+            (
+                "HTTP/1.1 200 OK\r\ncontent-length: 5\r\nconnection: keep-alive, Close",
+                (Some(5), false),
+                false,
+            ),
+            ("HTTP/1.0 200 OK\r\ncontent-length: 5", (Some(5), false), false),
+            ("HTTP/1.0 200 OK\r\ncontent-length: 5\r\nconnection: Keep-Alive", (Some(5), false), true),
+            ("HTTP/1.1 200 OK\r\ntransfer-encoding: Chunked", chunked, true),
+            ("HTTP/1.1 200 OK\r\ntransfer-encoding: gzip, chunked", chunked, true),
+            ("HTTP/1.1 200 OK\r\ntransfer-encoding: chunked, gzip", until_close, false),
+            ("HTTP/1.1 200 OK\r\ntransfer-encoding: gzip\r\ncontent-length: 5", until_close, false),
+            ("HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\ncontent-length: 5", chunked, false),
+            ("HTTP/1.0 200 OK\r\ntransfer-encoding: chunked\r\nconnection: keep-alive", chunked, false),
+            ("HTTP/1.1 200 OK", until_close, false),
+            ("HTTP/1.1 204 No Content\r\ncontent-length: 5", (Some(0), false), true),
+            ("HTTP/1.1 304 Not Modified\r\ntransfer-encoding: chunked", (Some(0), false), true),
+        ] {
+            assert_eq!(framing(head).unwrap(), (length, ends_with_connection, is_persistent), "{head}");
+        }
+        let mut to_head = BytesMut::from("HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\n");
+        let head = take(&mut to_head, &Method::HEAD).unwrap().expect("a whole head");
+        assert_eq!(head.body.remaining(), Some(0), "the answer to HEAD has no body");
+    }
+
+    #[test]
+    fn malformed_heads_are_errors() {
+        for head in [
+            "HTTP/1.1 200 OK\r\ncontent-length: 5\r\ncontent-length: 6",
+            "HTTP/1.1 200 OK\r\ncontent-length: 5, 6",
+            "HTTP/1.1 200 OK\r\ncontent-length: +5",
+            "HTTP/1.1 200 OK\r\ncontent-length: ",
+            "HTTP/1.1 200 OK\r\ncontent-length: 99999999999999999999",
+            "HTTP/1.1 200 OK\r\ncontent-length : 5",
+            "HTTP/1.1 200 OK\r\n folded: 5",
+            "HTTP/1.1 200 OK\r\na: b\r\n c",
+            "HTTP/1.1 099 No",
+            "HTTP/1.1 101 Switching Protocols\r\nupgrade: websocket",
+            "HTTP/2.0 200 OK",
+            "ICY 200 OK",
+            "SSH-2.0-OpenSSH_9.6",
+        ] {
+            assert!(framing(head).is_err(), "{head}");
+        }
+    }
+
+    #[test]
+    fn head_may_be_long_but_not_endless() {
+        let of = |length: usize| format!("HTTP/1.1 200 OK\r\nx-long: {}\r\n\r\n", "a".repeat(length));
+        assert!(parsed(&of(200 * 1024)).unwrap().is_some());
+        assert!(parsed(&of(MAX_HEAD)[..MAX_HEAD]).is_err());
+    }
+
+    #[test]
+    fn interim_responses_are_dropped_and_the_body_stays() {
+        let mut input = BytesMut::from(
+            "HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nlink: x\r\n\r\nHTTP/1.1 200 OK\r\n\r\nok",
+        );
+        let head = take(&mut input, &Method::POST).unwrap().expect("a whole head");
+        assert_eq!((head.response.status(), head.response.headers().len()), (StatusCode::OK, 0));
+        assert_eq!(input, "ok");
+    }
+}

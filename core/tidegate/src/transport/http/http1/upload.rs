@@ -100,7 +100,11 @@ impl Upload {
     }
 
     /// Writes what is available. Ready when the whole request is written.
-    pub(super) fn poll(&mut self, stream: &mut Stream, cx: &mut Context<'_>) -> Poll<Result<(), UploadFailure>> {
+    pub(super) fn poll(
+        &mut self,
+        stream: &mut Stream,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<(), UploadFailure>> {
         loop {
             ready!(self.poll_parts(stream, cx)).map_err(UploadFailure::Connection)?;
             let Some(framing) = self.framing else {
@@ -187,5 +191,6 @@ fn framing_of_stream(headers: &HeaderMap, exact: Option<u64>) -> Framing {
 
 /// Returns whether a request without a body states this by a length of 0.
 fn is_with_body(head: &RequestHead<'_>) -> bool {
-    matches!(*head.method, Method::POST | Method::PUT | Method::PATCH) || head.headers.contains_key(CONTENT_LENGTH)
+    matches!(*head.method, Method::POST | Method::PUT | Method::PATCH)
+        || head.headers.contains_key(CONTENT_LENGTH)
 }
