@@ -1,8 +1,8 @@
 //! Checks that a URL reaches the server exactly as it is written.
 //!
 //! Targets are matched by the URL of a request, so the server must receive exactly that URL. Two
-//! things can change it: servers and proxies resolve `.` and `..` segments, and the URL parser of
-//! the built-in transport normalizes some characters. A URL that either would change is rejected.
+//! things can change it: servers and proxies resolve `.` and `..` segments, and the URL parsers in them
+//! rewrite some characters. A URL that either would change is rejected.
 
 use http::{Uri, uri::PathAndQuery};
 use percent_encoding::percent_decode_str;
@@ -24,12 +24,12 @@ pub fn check(uri: &Uri) -> Result<(), &'static str> {
     Ok(())
 }
 
-/// Checks that the built-in transport also sends the path and the query as they are written.
+/// Checks that URL parsers also read the path and the query as they are written.
 ///
 /// # Errors
 ///
-/// Returns a description of the problem as in [`check`], and if the transport would change the path
-/// or the query.
+/// Returns a description of the problem as in [`check`], and if a parser that follows the URL
+/// standard would change the path or the query.
 pub fn check_unchanged(uri: &Uri) -> Result<(), &'static str> {
     check(uri)?;
     // The host is left out, because it may be a name that only a pool resolves.
@@ -47,8 +47,8 @@ pub fn check_unchanged(uri: &Uri) -> Result<(), &'static str> {
     Ok(())
 }
 
-/// Checks that the transport connects to the host that the URL names. `sent` is the URL as parsed
-/// by the transport. The letter case is ignored.
+/// Checks that a connection leads to the host that the URL names. `sent` is the URL as read by a
+/// parser that follows the URL standard. The letter case is ignored.
 ///
 /// # Errors
 ///

@@ -2,8 +2,7 @@
 //!
 //! [`ProxyRules`] is a value: it is built once from a snapshot of environment variables, and does
 //! not read them again. The transport looks up the final URL of each attempt, because a fallback or
-//! a replica can change the URL of a call. The built-in transport disables the proxy selection of
-//! its HTTP library.
+//! a replica can change the URL of a call.
 //!
 //! # Dialects
 //!
