@@ -5,6 +5,7 @@
 //! service is [`Layered`]. A request that carries no [`Call`], or to whose call the layer does not
 //! apply, is passed to the inner service unchanged.
 
+use std::any::Any;
 use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -77,7 +78,7 @@ impl<M: Middleware<S>, S: InnerService> Service<CallRequest> for Layered<M, S> {
         let call = request.extensions().get::<Call>().filter(|call| self.middleware.applies_to(call));
         match call.cloned() {
             Some(call) => self.middleware.call(call, &mut self.inner, request),
-            None => Box::pin(self.inner.call(request)),
+            None => boxed(self.inner.call(request)),
         }
     }
 }
@@ -96,6 +97,20 @@ macro_rules! tower_layer {
     };
 }
 pub(crate) use tower_layer;
+
+/// Boxes a future, unless it is boxed already, as those of the layers are.
+pub(crate) fn boxed<F>(future: F) -> ResponseFuture
+where
+    F: Future<Output = Result<Answer, Error>> + Send + 'static,
+{
+    let mut future = Some(future);
+    let is_boxed = (&mut future as &mut dyn Any).downcast_mut::<Option<ResponseFuture>>();
+    match (is_boxed.and_then(Option::take), future) {
+        (Some(boxed), _) => boxed,
+        (None, Some(future)) => Box::pin(future),
+        (None, None) => Box::pin(std::future::pending()),
+    }
+}
 
 /// Returns `inner`, which is ready for one request, and replaces it with a clone, which may not be
 /// ready.

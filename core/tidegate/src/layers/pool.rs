@@ -5,7 +5,7 @@ use http::Request;
 use crate::body::RequestBody;
 use crate::call::Call;
 use crate::error::Error;
-use crate::layers::middleware::{InnerService, Middleware, ResponseFuture, take_ready, tower_layer};
+use crate::layers::middleware::{InnerService, Middleware, ResponseFuture, boxed, take_ready, tower_layer};
 use crate::placement::Placed;
 
 /// Replaces the address in a request to a pool with the address of the replica that serves the
@@ -32,7 +32,7 @@ impl<S: InnerService> Middleware<S> for PoolLayer {
         if call.is_inference() {
             let placed = request.extensions().get::<Placed>().cloned();
             return match route(&call, placed, &mut request) {
-                Ok(()) => Box::pin(inner.call(request)),
+                Ok(()) => boxed(inner.call(request)),
                 Err(error) => Box::pin(async move { Err(error) }),
             };
         }

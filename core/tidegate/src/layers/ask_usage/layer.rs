@@ -9,7 +9,7 @@ use super::ask::with_usage;
 use super::body::FilteredBody;
 use crate::body::{RequestBody, ResponseBody};
 use crate::call::Call;
-use crate::layers::middleware::{InnerService, Middleware, ResponseFuture, tower_layer};
+use crate::layers::middleware::{InnerService, Middleware, ResponseFuture, boxed, tower_layer};
 use crate::transport::Foreign;
 use tidegate_protocol::Dialect;
 use tidegate_protocol::signed_or_compressed::{is_compressed, is_signed};
@@ -35,7 +35,7 @@ impl<S: InnerService> Middleware<S> for AskUsageLayer {
 
     fn call(&self, _: Call, inner: &mut S, mut request: Request<RequestBody>) -> ResponseFuture {
         let body = is_editable(&request).then(|| request.body().bytes().and_then(|body| with_usage(body)));
-        let Some(body) = body.flatten() else { return Box::pin(inner.call(request)) };
+        let Some(body) = body.flatten() else { return boxed(inner.call(request)) };
         if request.headers().contains_key(CONTENT_LENGTH) {
             request.headers_mut().insert(CONTENT_LENGTH, body.len().into());
         }

@@ -16,7 +16,7 @@ use crate::body::RequestBody;
 use crate::call::Call;
 use crate::clock;
 use crate::config::Tokenizer;
-use crate::layers::middleware::{InnerService, Middleware, ResponseFuture, take_ready, tower_layer};
+use crate::layers::middleware::{InnerService, Middleware, ResponseFuture, boxed, take_ready, tower_layer};
 use crate::transport::{Foreign, ProxyRules, Transport};
 
 /// Counts the prompt tokens of calls to targets whose `tokenizer` is not `learned`. Stores each
@@ -65,7 +65,7 @@ impl<S: InnerService> Middleware<S> for CountLayer {
 
     fn call(&self, call: Call, inner: &mut S, request: Request<RequestBody>) -> ResponseFuture {
         let body = request.body().bytes().filter(|body| body.len() <= MAX_BODY_BYTES).cloned();
-        let Some(body) = body else { return Box::pin(inner.call(request)) };
+        let Some(body) = body else { return boxed(inner.call(request)) };
         let (shared, mut inner) = (self.0.clone(), take_ready(inner));
         Box::pin(async move {
             if let Some(tokens) = shared.count(&call, &request, body).await {

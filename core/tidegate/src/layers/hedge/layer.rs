@@ -1,7 +1,5 @@
 //! The hedging layer: sends a late stream to a second replica as well.
 
-use std::future::Future;
-use std::pin::Pin;
 use std::time::Duration;
 
 use http::header::CONTENT_LENGTH;
@@ -13,7 +11,7 @@ use crate::body::{RequestBody, ResponseBody};
 use crate::call::{AttemptResult, Call, RetryCharge, outcome_of};
 use crate::clock;
 use crate::duration;
-use crate::layers::middleware::{InnerService, Middleware, ResponseFuture, tower_layer};
+use crate::layers::middleware::{InnerService, Middleware, ResponseFuture, boxed, tower_layer};
 use crate::metrics::HedgeOutcome;
 use crate::transport::Foreign;
 use tidegate_policy::outcome::AttemptOutcome;
@@ -46,10 +44,10 @@ impl<S: InnerService> Middleware<S> for HedgeLayer {
     fn call(&self, call: Call, inner: &mut S, request: Request<RequestBody>) -> ResponseFuture {
         let (parts, body) = request.into_parts();
         let hedge = Hedge::new(call, &parts, &body);
-        let first = inner.call(Request::from_parts(parts, body));
+        let first = boxed(inner.call(Request::from_parts(parts, body)));
         match hedge {
-            Some(hedge) => Box::pin(hedge.race(Box::pin(first), inner.clone())),
-            None => Box::pin(first),
+            Some(hedge) => Box::pin(hedge.race(first, inner.clone())),
+            None => first,
         }
     }
 }
@@ -81,11 +79,7 @@ impl Hedge {
     /// request over `inner`. Returns the result of the attempt that is accepted first. If both
     /// fail, or if the first fails in a way that allows no retry, returns the result of the first
     /// attempt.
-    async fn race<S, F>(self, mut first: Pin<Box<F>>, mut inner: S) -> AttemptResult
-    where
-        S: InnerService,
-        F: Future<Output = AttemptResult>,
-    {
+    async fn race<S: InnerService>(self, mut first: ResponseFuture, mut inner: S) -> AttemptResult {
         let Self { call, after, mut request } = self;
         tokio::select! {
             biased;
