@@ -15,6 +15,11 @@ Example:
 
 """
 
+import atexit
+import os
+from typing import TYPE_CHECKING
+
+from tidegate import _native
 from tidegate._context import context
 from tidegate._errors import (
     ConfigError,
@@ -28,25 +33,27 @@ from tidegate._errors import (
     Truncated,
     UnknownNameError,
 )
-from tidegate._explain import Explanation, Why
 from tidegate._gate import Gate
-from tidegate._map import Map, Result
 from tidegate._native import Slot
-from tidegate._sweep import (
-    SweepCheck,
-    SweepEstimate,
-    SweepFigure,
-    SweepOptions,
-    SweepProgress,
-    SweepQuantiles,
-    SweepResult,
-    SweepSpend,
-    SweepStep,
-    sweep,
-    sweep_async,
-    sweep_plan,
-)
 from tidegate._warnings import SlotHeldWarning
+
+if TYPE_CHECKING:
+    from tidegate._explain import Explanation, Why
+    from tidegate._map import Map, Result
+    from tidegate._sweep import (
+        SweepCheck,
+        SweepEstimate,
+        SweepFigure,
+        SweepOptions,
+        SweepProgress,
+        SweepQuantiles,
+        SweepResult,
+        SweepSpend,
+        SweepStep,
+        sweep,
+        sweep_async,
+        sweep_plan,
+    )
 
 __all__ = [
     "ConfigError",
@@ -80,3 +87,46 @@ __all__ = [
     "sweep_async",
     "sweep_plan",
 ]
+
+# Names that few programs need, by the module that defines them. A module is imported when one of its
+# names is first used, so that `import tidegate` is quick.
+_DEFERRED = {
+    "_explain": ("Explanation", "Why"),
+    "_map": ("Map", "Result"),
+    "_sweep": (
+        "SweepCheck",
+        "SweepEstimate",
+        "SweepFigure",
+        "SweepOptions",
+        "SweepProgress",
+        "SweepQuantiles",
+        "SweepResult",
+        "SweepSpend",
+        "SweepStep",
+        "sweep",
+        "sweep_async",
+        "sweep_plan",
+    ),
+}
+
+# Hidden from type checkers, which would accept any name of the module otherwise.
+if not TYPE_CHECKING:
+
+    def __getattr__(name: str) -> object:
+        """Returns a deferred name, after importing the module that defines it."""
+        from importlib import import_module  # noqa: PLC0415 - not needed by `import tidegate`
+
+        for module, names in _DEFERRED.items():
+            if name in names:
+                value = globals()[name] = getattr(import_module(f"tidegate.{module}"), name)
+                return value
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+    def __dir__() -> list[str]:
+        """Returns the names of the module, with those that are not imported yet."""
+        return sorted({*globals(), *__all__})
+
+
+atexit.register(_native.stop)
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_native.after_fork_in_child)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Literal, cast
+from typing import TYPE_CHECKING, Literal, cast
 
-from tidegate._explain import Rule, Why
+if TYPE_CHECKING:
+    from tidegate._explain import Rule, Why
 
 Reason = Literal[
     "no_slot",
@@ -180,6 +181,8 @@ def from_native(  # noqa: PLR0913, PLR0917 - one argument a field, called by the
     Only the native module calls this function. `kind` selects the class. `retry_after` and the
     times in `why` are in seconds. `why` has the arguments of `Why` in order.
     """
+    if why is not None:
+        from tidegate._explain import Why  # noqa: PLC0415 - imports dataclasses, which is slow
     return _CLASSES.get(kind, Error)(
         message,
         kind=kind,

@@ -1,16 +1,13 @@
 """Runs native work on the event loops of asyncio and trio.
 
 Native work is a call that the Rust core carries out in its own threads. Each event loop has one
-native port, which carries the results of native work to the loop. The module also registers the
-native cleanup for interpreter exit and for forked children.
+native port, which carries the results of native work to the loop.
 """
 
 from __future__ import annotations
 
 import asyncio
-import atexit
 import contextlib
-import os
 import threading
 import weakref
 from types import SimpleNamespace
@@ -212,8 +209,3 @@ async def wait_for_all(tasks: Collection[asyncio.Task[Any]]) -> None:
         await asyncio.wait(tasks)
     else:
         await loop.wait(tasks)
-
-
-atexit.register(_native.stop)
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_native.after_fork_in_child)

@@ -1,26 +1,26 @@
-"""The gate: the object through which a process makes its calls."""
+"""The gate: the object through which a process makes its calls.
+
+Methods import what only they need, so that `import tidegate` is quick.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterable, Awaitable, Callable, Iterable, Mapping
-from datetime import timedelta
-from pathlib import Path
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 
 from tidegate import _native
-from tidegate._event_loop import run_native
-from tidegate._explain import Explanation
-from tidegate._litellm import LiteLLMRoute, route_litellm
-from tidegate._map import Map
-from tidegate._target_slot import TargetSlot
-from tidegate._tool import Tool
-from tidegate._transport import FamilyName, TransportName, family_or_default, new_client, new_transport
-from tidegate._wrap import wrap
 
 if TYPE_CHECKING:
     import os
+    from collections.abc import AsyncIterable, Awaitable, Callable, Iterable
 
+    from tidegate._explain import Explanation
+    from tidegate._litellm import LiteLLMRoute
+    from tidegate._map import Map
+    from tidegate._target_slot import TargetSlot
+    from tidegate._tool import Tool
+    from tidegate._transport import FamilyName, TransportName
     from tidegate._types import Lane
     from tidegate.config import ReplicaConfig
     from tidegate.snapshot import CallRecord, Snapshot
@@ -163,6 +163,8 @@ class Gate:
             ```
 
         """
+        from tidegate._wrap import wrap
+
         return wrap(self._native, client, transport)
 
     def httpx_client(self, *, family: FamilyName | None = None, **kwargs: Any) -> Any:
@@ -211,6 +213,8 @@ class Gate:
             ```
 
         """
+        from tidegate._transport import family_or_default, new_client
+
         return new_client(self._native, family_or_default(family), kwargs, asynchronous=False)
 
     def httpx_async_client(self, *, family: FamilyName | None = None, **kwargs: Any) -> Any:
@@ -239,6 +243,8 @@ class Gate:
             ```
 
         """
+        from tidegate._transport import family_or_default, new_client
+
         return new_client(self._native, family_or_default(family), kwargs, asynchronous=True)
 
     def httpx_transport(self, *, family: FamilyName | None = None) -> Any:
@@ -271,6 +277,8 @@ class Gate:
             ```
 
         """
+        from tidegate._transport import family_or_default, new_transport
+
         return new_transport(self._native, family_or_default(family), asynchronous=False)
 
     def httpx_async_transport(self, *, family: FamilyName | None = None) -> Any:
@@ -294,6 +302,8 @@ class Gate:
             ```
 
         """
+        from tidegate._transport import family_or_default, new_transport
+
         return new_transport(self._native, family_or_default(family), asynchronous=True)
 
     def litellm(self) -> LiteLLMRoute:
@@ -335,6 +345,8 @@ class Gate:
             ```
 
         """
+        from tidegate._litellm import route_litellm
+
         return route_litellm(self._native)
 
     def requests_adapter(self, *, adapter: Any = None) -> Any:
@@ -373,7 +385,7 @@ class Gate:
             ```
 
         """
-        from tidegate._adapters.requests_adapter import new_adapter  # noqa: PLC0415 - requests is optional
+        from tidegate._adapters.requests_adapter import new_adapter
 
         return new_adapter(self._native, adapter)
 
@@ -409,7 +421,7 @@ class Gate:
             ```
 
         """
-        from tidegate._adapters.aiohttp_middleware import GateMiddleware  # noqa: PLC0415 - aiohttp is optional
+        from tidegate._adapters.aiohttp_middleware import GateMiddleware
 
         return GateMiddleware(self._native)
 
@@ -438,7 +450,7 @@ class Gate:
             ```
 
         """
-        from tidegate._adapters.aiohttp_middleware import new_session  # noqa: PLC0415 - aiohttp is optional
+        from tidegate._adapters.aiohttp_middleware import new_session
 
         return new_session(self._native, kwargs)
 
@@ -479,7 +491,7 @@ class Gate:
             ```
 
         """
-        from tidegate._adapters.botocore_client import attach_client  # noqa: PLC0415 - botocore is optional
+        from tidegate._adapters.botocore_client import attach_client
 
         attached: Client = attach_client(self._native, client)
         return attached
@@ -538,6 +550,8 @@ class Gate:
             ```
 
         """
+        from tidegate._tool import Tool
+
         return Tool(self._native, name, (tenant, lane, deadline), yield_slot)
 
     def slot(
@@ -590,6 +604,8 @@ class Gate:
             ```
 
         """
+        from tidegate._target_slot import TargetSlot
+
         return TargetSlot(self._native, target, (tenant, lane, deadline))
 
     @overload
@@ -679,6 +695,8 @@ class Gate:
             ```
 
         """
+        from tidegate._map import Map
+
         return Map(function, items, ordered, ahead, lane, tenant)
 
     def target_for(self, url: str, model: str | None = None) -> str | None:
@@ -817,6 +835,8 @@ class Gate:
             ```
 
         """
+        from tidegate._explain import Explanation
+
         if call is None:
             return [Explanation(**explanation) for explanation in json.loads(self._native.explain_all(limit))]
         explanation = self._native.explain(call)
@@ -864,6 +884,8 @@ class Gate:
             ```
 
         """
+        from tidegate._event_loop import run_native
+
         left: int = await run_native(lambda port: self._native.drain(port, patience))
         return left
 
@@ -879,6 +901,9 @@ def _to_json(value: object) -> Any:
         TypeError: If the value is not a timedelta, mapping, set or path.
 
     """
+    from datetime import timedelta
+    from pathlib import Path
+
     if isinstance(value, timedelta):
         return value.total_seconds()
     if isinstance(value, Mapping):
