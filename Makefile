@@ -24,8 +24,7 @@ PIP := -m pip install --quiet --disable-pip-version-check
 LOCKS := bindings-python/requirements
 
 # Tests use the cargo profile `dev`, because `cargo test` builds all crates with it anyway. The
-# demo and the measurements use `wheel`: optimised, without the link-time optimisation of a
-# release.
+# demo and the measurements of the packages use `wheel`, which is what users install.
 # $(call built,PROFILE): the directory in which cargo puts the results of a profile.
 built = target/$(if $(filter dev,$(1)),debug,$(1))
 # The command that serves as the provider in tests and measurements.
@@ -324,11 +323,15 @@ $(eval $(call environment,$(MORE2),$(LOCKS)/frameworks-more-openai2.txt))
 $(eval $(call environment,$(AIPERF),$(LOCKS)/aiperf.txt))
 $(eval $(call environment,$(DOCS),$(LOCKS)/docs.txt))
 
+# Bytes of the wheel that users install.
+WHEEL_LIMIT := 6000000
+
 $(OUT)/dev/.built $(OUT)/wheel/.built: $(OUT)/%/.built: $(WHEEL_SOURCES) $(VENV)/.ready | need-cargo
 	@echo 'Building the Python package with the profile $* (minutes the first time).'
 	@rm -rf $(@D)
 	@$(VENV)/bin/maturin build --locked --profile $* --interpreter $(VENV)/bin/python \
 	    --manifest-path bindings-python/Cargo.toml --out $(@D)
+	@$(if $(filter wheel,$*),.ci/at-most $(WHEEL_LIMIT) $(@D)/*.whl)
 	@touch $@
 
 # Installs exactly what the lock file lists, and runs no script of a package.
