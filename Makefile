@@ -52,7 +52,7 @@ TEST := test-build -- test-rust -- test-python -- test-openai2 -- test-node -- t
 BENCH_RUST := noisy-neighbour burst-default burst-mixed cap cooldown outage cancel hot-path memory fairness \
     work-conserving starvation scale tokens kv burst aimd-history adaptive adaptive-gate pool herd failover sweep
 BENCH_NODE := node node-abort node-memory
-BENCH_PYTHON := python python-cap python-cooldown python-cancel frameworks python-memory sweep-peer run
+BENCH_PYTHON := python python-cap python-cooldown python-cancel frameworks python-memory install sweep-peer run
 # Experiments on a real vLLM. They are no part of `make bench`, because they install 6 GB and take
 # hours of an otherwise idle machine.
 VLLM := objective default kv truth sweep pool
@@ -248,6 +248,9 @@ bench-node-abort bench-node-memory: bench-node-%: $(OUT)/node/.wheel
 
 bench-python-cooldown bench-python-cancel bench-python-memory: bench-python-%: $(BENCH_VENV)/.wheel
 	@$(call MEASURE,$(BENCH_VENV)/bin/python bench/python/$*.py,python-$*)
+
+bench-install: $(BENCH_VENV)/.wheel
+	@$(call MEASURE,$(BENCH_VENV)/bin/python bench/python/install.py $(OUT)/wheel/*.whl,install)
 
 bench-run: $(BENCH_VENV)/.ready cli
 	@$(call MEASURE,$(BENCH_VENV)/bin/python bench/python/run.py,run)
