@@ -11,6 +11,7 @@ import openai
 import pytest
 
 import tidegate
+from custom_transports import in_flight, until
 from httpx_packages import INSTALLED
 from provider_payloads import CHAT, CHAT_STREAM, MESSAGES
 from upstream import WAIT, Upstream, answer, never, stall_after
@@ -22,10 +23,6 @@ def client(upstream: Upstream, gate: tidegate.Gate) -> openai.AsyncOpenAI:
 
 def ask(sdk: openai.AsyncOpenAI, **more: Any) -> Any:
     return sdk.chat.completions.create(model="small", messages=MESSAGES, **more)
-
-
-def in_flight(gate: tidegate.Gate) -> int:
-    return sum(target["in_flight"] for target in gate.snapshot()["targets"].values())
 
 
 async def wait_for_requests(upstream: Upstream, count: int = 1) -> Any:
@@ -46,7 +43,7 @@ async def test_cancelled_task_before_the_response_head_releases_its_slot(
     with pytest.raises(asyncio.CancelledError):
         await task
     await closed(exchange)
-    assert in_flight(gate) == 0
+    await until(lambda: in_flight(gate) == 0)
 
 
 async def test_wait_for_timeout_releases_the_slot(upstream: Upstream, gate: tidegate.Gate) -> None:
@@ -87,7 +84,7 @@ async def test_cancelled_task_in_a_stream_releases_its_slot(upstream: Upstream, 
     with pytest.raises(asyncio.CancelledError):
         await task
     await closed(upstream.exchanges[0])
-    assert in_flight(gate) == 0
+    await until(lambda: in_flight(gate) == 0)
 
 
 async def test_closed_stream_releases_its_slot(upstream: Upstream, gate: tidegate.Gate) -> None:
@@ -97,7 +94,7 @@ async def test_closed_stream_releases_its_slot(upstream: Upstream, gate: tidegat
         break
     await stream.close()
     await closed(upstream.exchanges[0])
-    assert in_flight(gate) == 0
+    await until(lambda: in_flight(gate) == 0)
 
 
 async def test_stream_closed_by_another_task_releases_its_slot(upstream: Upstream, gate: tidegate.Gate) -> None:
@@ -129,7 +126,7 @@ async def test_collected_stream_releases_its_slot(upstream: Upstream, gate: tide
         await asyncio.sleep(0)
     gc.collect()
     await closed(upstream.exchanges[0])
-    assert in_flight(gate) == 0
+    await until(lambda: in_flight(gate) == 0)
 
 
 def test_collected_sync_stream_releases_its_slot(upstream: Upstream, gate: tidegate.Gate) -> None:
@@ -152,7 +149,7 @@ async def test_response_closed_unread_releases_its_slot(name: str, upstream: Ups
     ):
         assert response.status_code == 200
     await closed(upstream.exchanges[0])
-    assert in_flight(gate) == 0
+    await until(lambda: in_flight(gate) == 0)
 
 
 async def test_call_cancelled_in_the_queue_is_never_sent(upstream: Upstream) -> None:
@@ -186,5 +183,5 @@ async def test_cancellations_at_every_stage_leave_no_slot_in_use(upstream: Upstr
         await asyncio.gather(*tasks, return_exceptions=True)
     while gate.snapshot()["active"]:
         await asyncio.sleep(0)
-    assert in_flight(gate) == 0
+    await until(lambda: in_flight(gate) == 0)
     assert (await ask(sdk)).id == "chatcmpl-1"

@@ -4,6 +4,7 @@ use bytes::{Bytes, BytesMut};
 use http::header::{CONNECTION, CONTENT_LENGTH, HeaderName, HeaderValue, TRANSFER_ENCODING};
 use http::{HeaderMap, Method, Response, StatusCode, Version};
 use httparse::Status;
+use hyper::ext::ReasonPhrase;
 
 use super::super::errors;
 use super::body_decoder::BodyDecoder;
@@ -59,6 +60,8 @@ fn parse(input: &mut BytesMut) -> Result<Option<Response<()>>, Error> {
     };
     let status = StatusCode::from_u16(parsed.code.unwrap_or_default())
         .map_err(|_| errors::malformed("the response has no valid status"))?;
+    let reason = parsed.reason.filter(|&reason| Some(reason) != status.canonical_reason());
+    let reason = reason.and_then(|reason| ReasonPhrase::try_from(reason.as_bytes()).ok());
     let version = if parsed.version == Some(0) { Version::HTTP_10 } else { Version::HTTP_11 };
     // The values refer to the bytes of the head, whose positions outlive the borrow of `input`.
     let start = input.as_ptr() as usize;
@@ -77,6 +80,9 @@ fn parse(input: &mut BytesMut) -> Result<Option<Response<()>>, Error> {
     *response.status_mut() = status;
     *response.version_mut() = version;
     *response.headers_mut() = headers(&head, fields)?;
+    if let Some(reason) = reason {
+        response.extensions_mut().insert(reason);
+    }
     Ok(Some(response))
 }
 
@@ -198,6 +204,17 @@ mod tests {
         let mut to_head = BytesMut::from("HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\n");
         let head = take(&mut to_head, &Method::HEAD).unwrap().expect("a whole head");
         assert_eq!(head.body.remaining(), Some(0), "the answer to HEAD has no body");
+    }
+
+    #[test]
+    fn unusual_reason_is_kept() {
+        let reason = |head: &str| {
+            let head = parsed(head).unwrap().expect("a whole head").response;
+            head.extensions().get::<ReasonPhrase>().map(|reason| reason.as_bytes().to_vec())
+        };
+        assert_eq!(reason("HTTP/1.1 999 Odd\r\n\r\n"), Some(b"Odd".to_vec()));
+        assert_eq!(reason("HTTP/1.1 200 \r\n\r\n"), Some(Vec::new()));
+        assert_eq!(reason("HTTP/1.1 404 Not Found\r\n\r\n"), None);
     }
 
     #[test]
