@@ -65,7 +65,8 @@ def test_both_clients_of_a_chat_model_are_wrapped(upstream: Upstream, gate: tide
     wrapped.client.create(model="small", messages=MESSAGES)
     wrapped.root_client.chat.completions.create(model="small", messages=MESSAGES)
     asyncio.run(ask())
-    original.client.create(model="small", messages=MESSAGES)
+    with original.root_client:
+        original.client.create(model="small", messages=MESSAGES)
     targets = gate.snapshot()["targets"].values()
     assert sum(target["attempts"] for target in targets) == 4
 
