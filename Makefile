@@ -48,11 +48,11 @@ BROWSER := sweep/tests/browser
 # Parts of `lint` and `test`. Those before `--` end before those behind it begin. Suites that talk to
 # real sockets run alone: two of them at once on two cores run into the time limits of their clients.
 LINT := lint-deny -- lint-clippy lint-python lint-node lint-docs lint-structure lint-advisories lint-format
-TEST := test-build -- test-rust -- test-python -- test-openai2 -- test-node -- test-examples test-report test-docs
+TEST := test-build test-environments -- test-rust -- test-python -- test-openai2 -- test-node -- test-examples test-report test-docs
 BENCH_RUST := noisy-neighbour burst-default burst-mixed cap cooldown outage cancel hot-path memory fairness \
     work-conserving starvation scale tokens kv burst aimd-history adaptive adaptive-gate pool herd failover sweep
 BENCH_NODE := node node-abort node-memory
-BENCH_PYTHON := python python-cap python-cooldown python-cancel frameworks python-memory install sweep-peer run
+BENCH_PYTHON := python python-cap python-cooldown python-cancel frameworks python-memory install demo sweep-peer run
 # Experiments on a real vLLM. They are no part of `make bench`, because they install 6 GB and take
 # hours of an otherwise idle machine.
 VLLM := objective default kv truth sweep pool
@@ -64,7 +64,7 @@ BENCH := $(BENCH_RUST) $(BENCH_PYTHON) $(BENCH_NODE)
     need-cargo need-python need-node cli $(addprefix bench-,$(BENCH)) vllm $(addprefix vllm-,$(VLLM))
 
 help:
-	@echo 'make demo        runs the official client without and with Tidegate while one of three tenants bursts (2 min)'
+	@echo 'make demo        runs the official client without and with Tidegate while one of three tenants bursts (3 min)'
 	@echo '                 TIDEGATE_BASE_URL=URL TIDEGATE_MODEL=NAME uses a server of yours, scaled to what it serves'
 	@echo 'make test        runs all tests: $(filter-out --,$(TEST))'
 	@echo 'make test-frameworks  runs the examples of more clients and frameworks, which take 2 GB (not in make test)'
@@ -105,11 +105,14 @@ test:
 parts:
 	@echo $(LINT) -- $(TEST)
 
-# Builds everything that the tests run.
-test-build: need-cargo $(addsuffix /.dev,$(VENV) $(VENV2) $(FRAMEWORKS) $(FRAMEWORKS2) $(DOCS)) $(OUT)/node/.dev \
-    $(NODE_EXAMPLES) $(BROWSER)/node_modules/.ready
+# Builds everything that the tests run. `test-environments` runs beside it, because installing packages
+# waits for the network; it makes nothing that `test-build` makes too.
+test-build: need-cargo $(VENV)/.dev $(OUT)/node/.dev
 	$(CARGO) test --workspace --locked --no-run
 	$(BUILD_DEV)
+
+test-environments: $(addsuffix /.ready,$(VENV2) $(FRAMEWORKS) $(FRAMEWORKS2) $(DOCS)) $(NODE_EXAMPLES) \
+    $(BROWSER)/node_modules/.ready
 
 # Builds the command line, the libraries and the examples. Although tests need few crates of the
 # workspace, all of them are named, because cargo then builds each dependency with the features that
@@ -236,8 +239,36 @@ MEASURE = mkdir -p $(OUT)/bench && set -o pipefail && { $(1); } | tee $(OUT)/ben
 $(addprefix bench-,$(BENCH_RUST)): bench-%: need-cargo
 	@$(call MEASURE,$(CARGO) run --quiet --release --locked -p tidegate-bench -- $*,$*)
 
-bench-python: $(BENCH_VENV)/.wheel
-	@$(call MEASURE,$(BENCH_VENV)/bin/python bench/python/bench_python.py,python)
+# The earlier version that `bench-python` and `bench-hot-path` compare with: the last one with reqwest as
+# transport. Its sources, its programs and an environment with its wheel are in $(EARLIER).
+EARLIER_COMMIT := 685ff8d0
+EARLIER := $(OUT)/earlier-$(EARLIER_COMMIT)
+
+$(EARLIER)/.source: | need-cargo
+	@rm -rf $(@D)
+	@mkdir -p $(@D)
+	@git archive $(EARLIER_COMMIT) | tar -x -C $(@D)
+	@touch $@
+
+$(EARLIER)/.bench: $(EARLIER)/.source
+	@echo 'Building the experiments of $(EARLIER_COMMIT), for comparison.'
+	@cd $(@D) && $(CARGO) build --quiet --release --locked -p tidegate-bench
+	@touch $@
+
+$(EARLIER)/.wheel: $(EARLIER)/.source $(VENV)/.ready | need-python
+	@echo 'Building the Python package of $(EARLIER_COMMIT), for comparison.'
+	@$(VENV)/bin/maturin build --locked --profile wheel --interpreter $(VENV)/bin/python \
+	    --manifest-path $(@D)/bindings-python/Cargo.toml --out $(@D)/wheel
+	@$(PYTHON) -m venv $(@D)/venv
+	@$(@D)/venv/bin/python $(PIP) --no-deps --require-hashes -r $(LOCKS)/bench.txt
+	@$(@D)/venv/bin/python $(PIP) --no-deps --no-index $(@D)/wheel/*.whl
+	@touch $@
+
+bench-hot-path: export TIDEGATE_BENCH_EARLIER = $(CURDIR)/$(EARLIER)/target/release/tidegate-bench
+bench-hot-path: $(EARLIER)/.bench
+
+bench-python: $(BENCH_VENV)/.wheel $(EARLIER)/.wheel
+	@$(call MEASURE,$(BENCH_VENV)/bin/python bench/python/bench_python.py --before $(EARLIER)/venv/bin/python,python)
 
 bench-node: $(OUT)/node/.wheel
 	@$(call MEASURE,node --expose-gc bench/node/bench_node.mjs,node)
@@ -251,6 +282,9 @@ bench-python-cooldown bench-python-cancel bench-python-memory: bench-python-%: $
 
 bench-install: $(BENCH_VENV)/.wheel
 	@$(call MEASURE,$(BENCH_VENV)/bin/python bench/python/install.py $(OUT)/wheel/*.whl,install)
+
+bench-demo: $(VENV)/.wheel cli
+	@$(call MEASURE,$(VENV)/bin/python bench/python/demo.py --tidegate $(TIDEGATE_CLI) --out $(OUT)/demo,demo)
 
 bench-run: $(BENCH_VENV)/.ready cli
 	@$(call MEASURE,$(BENCH_VENV)/bin/python bench/python/run.py,run)

@@ -1,11 +1,14 @@
 """Experiment `python`: the CPU cost of the package, compared with the clients that it replaces.
 
-Each figure is a median over interleaved rounds against one upstream in a process of its own. CPU is
-that of this process, including its threads (`getrusage`). "In memory" is a transport that answers
-without a network, which shows the cost of the SDK's objects or of httpx's own objects. Prints
-progress to stderr and, as its last line, one JSON object. Exits with 0 if it could measure.
+Variants take turns against one upstream in a process of its own. CPU times are the least of the
+rounds, and rates and latencies their medians. CPU is that of this process, including its threads
+(`getrusage`), or that of the event loop's thread alone. "In memory" is a transport that answers
+without a network, which shows the cost of the SDK's objects or of httpx's own objects. It suspends
+each call once, as any network transport must, or never. Calls of a synchronous client run in
+processes of their own, with this version of the package and with an earlier one. Prints progress to
+stderr and, as its last line, one JSON object. Exits with 0 if it could measure.
 
-    python bench_python.py [--rounds 5] [--calls 4000] [--quick]
+    python bench_python.py --before PYTHON [--rounds 9] [--calls 4000] [--quick]
 """
 
 from __future__ import annotations
@@ -13,7 +16,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import gc
-import json
 import statistics
 import subprocess
 import sys
@@ -21,7 +23,7 @@ import time
 from collections import defaultdict
 from pathlib import Path
 from resource import RUSAGE_SELF, getrusage
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import aiohttp
 import httpx
@@ -30,20 +32,22 @@ import openai
 
 import fast_upstream
 import tidegate
+from experiment_support import MESSAGES, bar, note, report
+from sync_calls import BODY, HEADERS
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
 
-BODY = json.dumps({"model": "small", "messages": [{"role": "user", "content": "x" * 220}]}).encode()
-HEADERS = {"content-type": "application/json"}
-MESSAGES: Any = [{"role": "user", "content": "x" * 220}]
 STREAMS, EVENTS, GAP_MS = 200, 100, 20
 UNBOUNDED = {"timeout": None}
 
-
-def note(text: str) -> None:
-    """Prints `text`, which reports progress, to stderr. Standard output is for the result."""
-    print(text, file=sys.stderr, flush=True)  # noqa: T201
+# The most CPU time above the HTTP client's own objects, as a share of aiohttp's whole time, by
+# package and unit.
+MOST_ABOVE = {
+    ("httpx2", "call"): 0.4,
+    ("httpx2", "chunk"): 0.75,
+    ("httpx", "call"): 0.6,
+}
 
 
 def cpu() -> float:
@@ -52,10 +56,11 @@ def cpu() -> float:
     return used.ru_utime + used.ru_stime
 
 
-def in_memory(family: Any) -> Any:
+def in_memory(family: Any, *, suspends: bool) -> Any:
     """Returns an httpx transport that answers like the upstream, without a network.
 
-    `family` is the package whose classes it uses: `httpx` or `httpx2`.
+    `family` is the package whose classes it uses: `httpx` or `httpx2`. If `suspends`, each call
+    yields to the event loop once.
     """
 
     class Stream(family.AsyncByteStream):  # type: ignore[misc]
@@ -74,6 +79,8 @@ def in_memory(family: Any) -> Any:
 
     class Transport(family.AsyncBaseTransport):  # type: ignore[misc]
         async def handle_async_request(self, request: Any) -> Any:
+            if suspends:
+                await asyncio.sleep(0)
             path = request.url.path.split("/")
             if path[1] == "sse":
                 chunks = [fast_upstream.EVENT] * (int(path[2]) - 1) + [fast_upstream.EVENT + fast_upstream.LAST]
@@ -83,20 +90,36 @@ def in_memory(family: Any) -> Any:
     return Transport()
 
 
-async def flood(calls: int, in_flight: int, call: Callable[[], Awaitable[object]]) -> tuple[float, float]:
-    """Makes `calls` calls with the function `call`, at most `in_flight` at a time.
+class Flood(NamedTuple):
+    """The cost of many calls of one variant."""
 
-    Returns calls per second and CPU microseconds per call.
-    """
+    rate: float
+    """Calls per second."""
+
+    cost: float
+    """CPU microseconds of the process per call."""
+
+    loop_cost: float
+    """CPU microseconds of the event loop's thread per call."""
+
+
+async def flood(calls: int, in_flight: int, call: Callable[[], Awaitable[object]]) -> Flood:
+    """Makes `calls` calls with the function `call`, at most `in_flight` at a time."""
     left = iter(range(calls))
 
     async def work() -> None:
         for _ in left:
             await call()
 
-    used, began = cpu(), time.perf_counter()
+    gc.collect()
+    used, used_by_loop, began = cpu(), time.thread_time(), time.perf_counter()
     await asyncio.gather(*(work() for _ in range(in_flight)))
-    return calls / (time.perf_counter() - began), (cpu() - used) / calls * 1e6
+    seconds = time.perf_counter() - began
+    return Flood(
+        calls / seconds,
+        (cpu() - used) / calls * 1e6,
+        (time.thread_time() - used_by_loop) / calls * 1e6,
+    )
 
 
 async def streams(one: Callable[[], AsyncIterator[bytes]]) -> tuple[float, list[float]]:
@@ -124,49 +147,58 @@ async def streams(one: Callable[[], AsyncIterator[bytes]]) -> tuple[float, list[
 class Bench:
     """The measurements of this experiment. Their samples are collected in `samples` by name."""
 
-    def __init__(self, url: str, rounds: int, calls: int) -> None:
+    def __init__(self, url: str, before: Path, rounds: int, calls: int) -> None:
         """Creates a benchmark without samples.
 
-        `url` is the base URL of the upstream. `rounds` is how often each variant is measured, and
-        `calls` the number of calls in each round.
+        `url` is the base URL of the upstream. `before` is the Python of an environment with the
+        earlier version. `rounds` is how often each variant is measured, and `calls` the number of
+        calls in each round.
         """
-        self.url, self.rounds, self.calls = url, rounds, calls
+        self.url, self.before, self.rounds, self.calls = url, before, rounds, calls
         self.samples: dict[str, list[float]] = defaultdict(list)
         self.gate = tidegate.Gate(defaults={"cap": 1024})
 
+    def least(self, name: str) -> float:
+        """Returns the least of the samples with the given name."""
+        return min(self.samples[name])
+
     def median(self, name: str) -> float:
         """Returns the median of the samples with the given name."""
-        return round(statistics.median(self.samples[name]), 2)
+        return statistics.median(self.samples[name])
 
     async def sdk(self) -> None:
         """Measures calls through the openai client, and stores their rates and CPU times.
 
-        The variants are a wrapped client, a stock client, and a client that is answered in memory.
+        The variants are a wrapped client, a stock client, and clients that are answered in memory.
         """
 
         def client(**kwargs: Any) -> openai.AsyncOpenAI:
             return openai.AsyncOpenAI(base_url=f"{self.url}/v1", api_key="k", max_retries=0, timeout=120, **kwargs)
 
-        floor = httpx2.AsyncClient(transport=in_memory(httpx2), timeout=120)
+        def floor(*, suspends: bool) -> openai.AsyncOpenAI:
+            return client(http_client=httpx2.AsyncClient(transport=in_memory(httpx2, suspends=suspends), timeout=120))
+
         variants = {
             "wrapped": (self.gate.wrap(client()), self.calls),
-            "floor": (client(http_client=floor), self.calls),
+            "in memory": (floor(suspends=True), self.calls),
+            "in memory, never suspended": (floor(suspends=False), self.calls),
             # Slow enough that a tenth of the calls suffices.
             "stock": (client(), max(self.calls // 8, 600)),
         }
         for turn in range(self.rounds):
             for in_flight in (64, 512):
                 for name, (sdk, calls) in variants.items():
-                    rate, cost = await flood(
+                    flooded = await flood(
                         calls,
                         in_flight,
                         lambda sdk=sdk: sdk.chat.completions.create(model="small", messages=MESSAGES),  # type: ignore[misc]
                     )
-                    self.samples[f"sdk {name} {in_flight}: calls/s"].append(rate)
-                    self.samples[f"sdk {name} {in_flight}: us/call"].append(cost)
-            note(f"sdk round {turn + 1}/{self.rounds}")
+                    self.samples[f"openai {name} {in_flight}: calls/s"].append(flooded.rate)
+                    self.samples[f"openai {name} {in_flight}: us/call"].append(flooded.cost)
+                    self.samples[f"openai {name} {in_flight}: us of the event loop/call"].append(flooded.loop_cost)
+            note(f"openai: round {turn + 1}/{self.rounds}")
 
-    async def transport(self) -> None:  # noqa: C901 - one measurement after the other
+    async def transport(self) -> None:
         """Measures calls and streams without an SDK, and stores their CPU times and latencies.
 
         The variants are `httpx`, `httpx2` and aiohttp, and for both httpx packages also the gate's
@@ -179,8 +211,8 @@ class Bench:
         clients: dict[str, Any] = {
             "tidegate httpx2": self.gate.httpx_async_client(family="httpx2", **UNBOUNDED),
             "tidegate httpx": self.gate.httpx_async_client(family="httpx", **UNBOUNDED),
-            "memory httpx2": httpx2.AsyncClient(transport=in_memory(httpx2), **UNBOUNDED),
-            "memory httpx": httpx.AsyncClient(transport=in_memory(httpx), **UNBOUNDED),
+            "memory httpx2": httpx2.AsyncClient(transport=in_memory(httpx2, suspends=False), **UNBOUNDED),
+            "memory httpx": httpx.AsyncClient(transport=in_memory(httpx, suspends=False), **UNBOUNDED),
             "httpx2": httpx2.AsyncClient(**limits2),
             "httpx": httpx.AsyncClient(**limits),
         }
@@ -213,55 +245,76 @@ class Bench:
                 names = list(variants)
                 shift = turn % len(names)
                 for name in names[shift:] + names[:shift]:
-                    call, stream = variants[name]
-                    gc.collect()
-                    slow = name in ("httpx", "httpx2")
-                    _, cost = await flood(self.calls // 8 if slow else self.calls, 64, call)
-                    self.samples[f"{name}: us/call"].append(cost)
-                    if slow and turn >= 2:  # noqa: PLR2004 - they take half a minute each, and are not close
-                        continue
-                    cost, firsts = await streams(stream)
-                    self.samples[f"{name}: us/chunk"].append(cost)
-                    centiles = statistics.quantiles(firsts, n=100)
-                    self.samples[f"{name}: first chunk p50 ms"].append(centiles[49])
-                    self.samples[f"{name}: first chunk p99 ms"].append(centiles[98])
-                note(f"transport round {turn + 1}/{self.rounds}")
+                    await self.transport_variant(name, *variants[name], turn)
+                note(f"transport: round {turn + 1}/{self.rounds}")
 
-    def report(self) -> dict[str, Any]:
-        """Returns the result of the experiment as JSON data.
+    async def transport_variant(self, name: str, call: Any, stream: Any, turn: int) -> None:
+        """Measures one variant of `transport` in one round."""
+        slow = name in {"httpx", "httpx2"}
+        flooded = await flood(self.calls // 8 if slow else self.calls, 64, call)
+        self.samples[f"{name}: us/call"].append(flooded.cost)
+        if slow and turn >= 2:  # noqa: PLR2004 - they take half a minute each, and are not close
+            return
+        gc.collect()
+        cost, firsts = await streams(stream)
+        self.samples[f"{name}: us/chunk"].append(cost)
+        centiles = statistics.quantiles(firsts, n=100)
+        self.samples[f"{name}: first chunk p50 ms"].append(centiles[49])
+        self.samples[f"{name}: first chunk p99 ms"].append(centiles[98])
 
-        The result has the medians of all samples (`figures`), and comparisons of some of them with
-        the limits that they must keep (`bars`).
+    def sync(self) -> None:
+        """Measures calls of a synchronous client, and stores their CPU times.
+
+        The variants are this version of the package and the earlier one.
         """
-        figures = {name: self.median(name) for name in sorted(self.samples)}
+        script = Path(__file__).with_name("sync_calls.py")
+        for _ in range(self.rounds):
+            for name, python in (("tidegate", sys.executable), ("earlier version", self.before)):
+                command = [python, script, self.url, str(self.calls // 2)]
+                run = subprocess.run(command, check=True, capture_output=True, text=True)
+                self.samples[f"{name}, synchronous httpx2: us/call"].append(float(run.stdout))
+        note("synchronous calls: done")
+
+    def report(self) -> None:
+        """Prints the result of the experiment: the figures, and their comparisons with the bars."""
+
+        def is_cpu_time(name: str) -> bool:
+            return name.rsplit(": ", 1)[-1].startswith("us")
+
+        figures = {
+            name: round(self.least(name) if is_cpu_time(name) else self.median(name), 2)
+            for name in sorted(self.samples)
+        }
         bars = []
-
-        def bar(what: str, value: float, op: str, limit: float) -> None:
-            ok = value >= limit if op == ">=" else value <= limit
-            bars.append({"what": what, "value": round(value, 3), "op": op, "bar": limit, "ok": ok})
-
         for in_flight, times in ((64, 3), (512, 4.5)):
             wrapped, floor, stock = (
-                self.median(f"sdk {name} {in_flight}: calls/s") for name in ("wrapped", "floor", "stock")
+                self.median(f"openai {name} {in_flight}: calls/s")
+                for name in ("wrapped", "in memory, never suspended", "stock")
             )
-            bar(f"wrapped / in-memory throughput at {in_flight}", wrapped / floor, ">=", 0.85)
-            bar(f"wrapped / stock throughput at {in_flight}", wrapped / stock, ">=", times)
-        for family in ("httpx2", "httpx"):
-            for unit, limit in (("call", 30), ("chunk", 15)):
-                over = self.median(f"tidegate {family}: us/{unit}") - self.median(f"memory {family}: us/{unit}")
-                bar(f"us CPU a {unit} above {family}'s own objects", over, "<=", limit)
-            for centile in ("p50", "p99"):
-                ratio = self.median(f"tidegate {family}: first chunk {centile} ms") / self.median(
-                    f"aiohttp: first chunk {centile} ms"
-                )
-                bar(f"first SSE chunk {centile} over {family} / aiohttp", ratio, "<=", 1)
-        return {"name": "python", "seeds": [], "figures": figures, "peers": {}, "bars": bars}
+            bars.append(bar(f"wrapped / in-memory throughput at {in_flight}", wrapped / floor, ">=", 0.85))
+            bars.append(bar(f"wrapped / stock throughput at {in_flight}", wrapped / stock, ">=", times))
+        for (family, unit), most in MOST_ABOVE.items():
+            above = self.least(f"tidegate {family}: us/{unit}") - self.least(f"memory {family}: us/{unit}")
+            share = above / self.least(f"aiohttp: us/{unit}")
+            bars.append(bar(f"CPU a {unit} above {family}'s own objects / aiohttp's whole {unit}", share, "<=", most))
+        for in_flight in (64, 512):
+            ours, floor = (
+                self.least(f"openai {name} {in_flight}: us of the event loop/call") for name in ("wrapped", "in memory")
+            )
+            bars.append(bar(f"CPU of the event loop in memory / wrapped at {in_flight}", floor / ours, ">=", 0.97))
+        for centile in ("p50", "p99"):
+            first, peer = (self.median(f"{name}: first chunk {centile} ms") for name in ("tidegate httpx2", "aiohttp"))
+            bars.append(bar(f"first SSE chunk {centile} / aiohttp's", first / peer, "<=", 1))
+        ours, before = (self.least(f"{name}, synchronous httpx2: us/call") for name in ("tidegate", "earlier version"))
+        bars.append(bar("CPU a synchronous call / the earlier version's", ours / before, "<=", 0.7))
+        report("python", figures, {}, bars)
 
 
 async def main() -> None:
     """Reads the command line, starts the upstream, measures, and prints the result."""
     arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    arguments.add_argument("--rounds", type=int, default=5)
+    arguments.add_argument("--before", type=Path, required=True, help="the Python of the earlier version's environment")
+    arguments.add_argument("--rounds", type=int, default=9)
     arguments.add_argument("--calls", type=int, default=4000)
     arguments.add_argument("--quick", action="store_true", help="one short round, to see that it works")
     given = arguments.parse_args()
@@ -274,10 +327,11 @@ async def main() -> None:
     assert server.stdin is not None
     assert server.stdout is not None
     try:
-        bench = Bench(f"http://127.0.0.1:{int(server.stdout.readline())}", rounds, calls)
+        bench = Bench(f"http://127.0.0.1:{int(server.stdout.readline())}", given.before, rounds, calls)
         await bench.sdk()
         await bench.transport()
-        print(json.dumps(bench.report()))  # noqa: T201
+        bench.sync()
+        bench.report()
     finally:
         server.stdin.close()
         server.wait()

@@ -19,7 +19,7 @@ from typing import Any
 import httpx2
 
 import tidegate
-from experiment_support import note, report, scripted
+from experiment_support import bar, note, report, scripted
 
 WARM_UP, AT_ONCE, SETTLE = 16, 64, 1.0
 MOST = 5_000
@@ -106,7 +106,9 @@ def main() -> None:
             figures[who][f"{streams} streams, KiB each"] = round(kib, 1)
             note(f"{who}, {streams} streams: {kib:.1f} KiB each")
     ours = figures.pop("tidegate")
-    report("python-memory", ours, figures, [])
+    common = "1000 streams, KiB each"
+    bars = [bar("memory of a stream / httpx2's", ours[common] / figures["httpx2"][common], "<=", 1)]
+    report("python-memory", ours, figures, bars)
 
 
 if __name__ == "__main__":
