@@ -1,4 +1,4 @@
-"""Three tenants share one model, and one of them bursts: without Tidegate, then with it.
+"""Three tenants share one model, and one of them bursts: without Tidegate, then twice with it.
 
 `make demo` sets everything up and runs the demo.
 """
@@ -22,7 +22,7 @@ import standalone_svg
 import table
 from figures import POST, rows
 from progress import Progress
-from traffic import Phase, play
+from traffic import PHASES, Phase, play
 
 if TYPE_CHECKING:
     from load_plan import Plan
@@ -52,8 +52,8 @@ def main() -> int:
         describe_simulated_run(plan)
         where = servers.simulator(args.tidegate, plan, workers=1)
     with where as server:
-        off, on = asyncio.run(run_phases(plan, server))
-    report(plan, off, on, Path(args.out), simulated=named is None)
+        phases = asyncio.run(run_phases(plan, server))
+    report(plan, phases, Path(args.out), simulated=named is None)
     return 0
 
 
@@ -76,8 +76,9 @@ def describe_simulated_run(plan: Plan) -> None:
 Three tenants share one vLLM, simulated behind a real HTTP server, called by the official openai client.
   A and C send {a.per_second:g} and {c.per_second:g} calls a second for {a.end:.0f} s.
   B bursts: {b.calls} calls at {b.per_second:g} a second, from {b.start:.0f} s on.
-  off: the client as it is.
-  on:  gate.wrap(client), caps {caps}, {plan.wait:g} s at the cap and then 504.
+  off:   the client as it is.
+  caps:  gate.wrap(client), caps {caps}; a call waits up to {plan.wait:g} s and then fails with 504.
+  names: the same wait, and nothing else is configured but the tenants' names.
 Scaled against the post: half of its load (calls, rates and caps) on one of its two workers, {plan.time_scale:g} times
 as fast. Prompts ({plan.prompt_tokens} tokens), answers ({plan.output_tokens}), the engine and its step times are the
 post's, so that TTFT and decode compare as they are; calls and peaks are half. All times below are on the post's clock.
@@ -86,12 +87,12 @@ post's, so that TTFT and decode compare as they are; calls and peaks are half. A
 
 def announce_real_run(load: float, server: Server) -> None:
     """Prints how many calls and tokens the run on a real server uses at most."""
-    calls = 2 * plans.max_real_calls(load) + capacity.BURST + 3
+    calls = len(PHASES) * plans.max_real_calls(load) + capacity.BURST + 3
     tokens = calls * (plans.REAL_PROMPT_TOKENS + plans.REAL_OUTPUT_TOKENS)
     print(f"""\
 This calls the model {server.model} at {server.base_url}:
   first {capacity.BURST} calls at once, to measure how many the server serves at the same time; then the same calls
-  twice, by the client as it is and through Tidegate. The more the server serves, the more calls.
+  three times, by the client as it is and twice through Tidegate. The more the server serves, the more calls.
   At most {calls} calls, each a prompt of about {plans.REAL_PROMPT_TOKENS} tokens and an answer of at most
   {plans.REAL_OUTPUT_TOKENS}: {tokens:,} tokens in all at most. --load scales the calls.
   Failed calls may be tried again, up to 2 times by the client, up to 3 times by Tidegate.
@@ -106,9 +107,10 @@ def describe_real_run(plan: Plan, found: capacity.Capacity) -> None:
 The server serves {found.slots} calls at once{more}, and each takes {found.seconds:.1f} s.
   A and C send {a.calls} and {c.calls} calls, {a.per_second:.2g} and {c.per_second:.2g} a second.
   B bursts: {b.calls} calls at {b.per_second:.2g} a second, from {b.start:.0f} s on.
-  off: the client as it is.
-  on:  gate.wrap(client), caps {a.cap}/{b.cap}/{c.cap}, {plan.cap} in all;
-       a call waits up to {plan.wait:g} s and then fails with 504.
+  off:   the client as it is.
+  caps:  gate.wrap(client), caps {a.cap}/{b.cap}/{c.cap}, {plan.cap} in all;
+         a call waits up to {plan.wait:g} s and then fails with 504.
+  names: the same wait, and nothing else is configured but the tenants' names.
 """)
 
 
@@ -125,36 +127,36 @@ def confirmed(*, yes: bool) -> bool:
     return input("Send them? [y/N] ").strip().lower() in {"y", "yes"}
 
 
-async def run_phases(plan: Plan, server: Server) -> tuple[Phase, Phase]:
-    """Runs the phase `off` (without Tidegate), then the phase `on` (with it). Returns both."""
+async def run_phases(plan: Plan, server: Server) -> list[Phase]:
+    """Runs the phases one after the other, and returns them."""
     progress = Progress(plan)
     progress.legend()
     phases = []
-    for name in ("off", "on"):
+    for name in PHASES:
         phase = await play(plan, server, name, progress)
         progress.done()
-        print(f"  {name:3} took {phase.seconds:.0f} s; the client used {phase.cpu}", flush=True)
+        print(f"  {name:5} took {phase.seconds:.0f} s; the client used {phase.cpu}", flush=True)
         phases.append(phase)
-    return phases[0], phases[1]
+    return phases
 
 
-def report(plan: Plan, off: Phase, on: Phase, out: Path, *, simulated: bool) -> None:
+def report(plan: Plan, phases: list[Phase], out: Path, *, simulated: bool) -> None:
     """Prints the table of figures. Writes `demo.html`, `demo.json` and `demo.svg` into `out`."""
-    here = {"off": rows(off), "on": rows(on)}
+    here = {phase.name: rows(phase) for phase in phases}
     title = f"here, {plan.load:g} x load" if simulated else "here"
     groups = [(title, here), ("the post", POST)] if simulated else [(title, here)]
     print("\n" + table.text(groups) + "\n")
-    for phase in (off, on):
+    for phase in phases:
         if phase.cpu.loop > BUSY:
             print(f"The client itself was busy ({phase.name}: {phase.cpu}); slow down: --time-scale, --load.")
     out.mkdir(parents=True, exist_ok=True)
-    cpu = {phase.name: {"mean": phase.cpu.mean, "busiest": phase.cpu.busiest} for phase in (off, on)}
+    cpu = {phase.name: {"mean": phase.cpu.mean, "busiest": phase.cpu.busiest} for phase in phases}
     figures = {name: {tenant: row.json() for tenant, row in of.items()} for name, of in here.items()}
     (out / "demo.json").write_text(json.dumps({"figures": figures, "cpu": cpu}, indent=1) + "\n")
     html = out / "demo.html"
-    html.write_text(page.render(plan, off, on, groups), encoding="utf-8")
-    (out / "demo.svg").write_text(standalone_svg.render(plan, off, on), encoding="utf-8")
-    print(f"{html}: every call's time to first token, off and on (the chart alone: {out / 'demo.svg'})")
+    html.write_text(page.render(plan, phases, groups), encoding="utf-8")
+    (out / "demo.svg").write_text(standalone_svg.render(plan, phases), encoding="utf-8")
+    print(f"{html}: every call's time to first token in each phase (the chart alone: {out / 'demo.svg'})")
 
 
 if __name__ == "__main__":

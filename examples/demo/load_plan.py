@@ -30,7 +30,7 @@ MIN_WAIT_S, MAX_WAIT_S = 10, 300
 class Tenant:
     """The traffic of one tenant: `calls` calls, `per_second` of them a second, from `start` on.
 
-    `cap` is the maximum number of its concurrent calls in the phase with Tidegate.
+    `cap` is the maximum number of its concurrent calls in the phase with caps.
     """
 
     name: str
@@ -50,7 +50,7 @@ class Plan:
     """The load of the demo: the calls of each tenant, their lengths, and the time scale."""
 
     tenants: tuple[Tenant, ...]
-    #: Maximum number of concurrent calls of all tenants in the phase with Tidegate.
+    #: Maximum number of concurrent calls of all tenants in the phase with caps.
     cap: int
     prompt_tokens: int
     output_tokens: int
@@ -75,7 +75,7 @@ class Plan:
     def arrivals(self) -> list[tuple[float, Tenant]]:
         """Returns the time of each call, in seconds since the start of the phase, and its tenant.
 
-        The times come from a seeded generator, so they are the same in both phases.
+        The times come from a seeded generator, so they are the same in each phase.
         """
         rng = random.Random(1)
         times = []

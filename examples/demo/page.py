@@ -20,11 +20,11 @@ SOURCE = (
 )
 
 
-def render(plan: Plan, off: Phase, on: Phase, groups: list[tuple[str, table.Rows]]) -> str:
+def render(plan: Plan, phases: list[Phase], groups: list[tuple[str, table.Rows]]) -> str:
     """Returns the HTML page of the report.
 
-    `off` is the phase without Tidegate and `on` the phase with it. `groups` has pairs of a title
-    and figures: those of both phases, and for the simulator those of the blog post.
+    `groups` has pairs of a title and figures: those of the phases, and for the simulator those of
+    the blog post.
     """
     simulated = len(groups) > 1
     _, here = groups[0]
@@ -32,43 +32,44 @@ def render(plan: Plan, off: Phase, on: Phase, groups: list[tuple[str, table.Rows
         calls=plan.calls,
         introduction=introduction(plan, simulated=simulated),
         headlines=headlines(here),
-        plot=plot.svg(plan, off, on),
+        plot=plot.svg(plan, phases),
         table_title="Beside the post" if simulated else "Figures of each tenant",
-        columns='<col class="group">' * 2 * len(groups),
-        titles="".join(f'<th colspan="2">{title}</th>' for title, _ in groups),
-        phases="<th>off</th><th>on</th>" * len(groups),
+        columns='<col class="group">' * sum(len(rows) for _, rows in groups),
+        titles="".join(f'<th colspan="{len(rows)}">{title}</th>' for title, rows in groups),
+        phases="".join(f"<th>{phase}</th>" for _, rows in groups for phase in rows),
         body=body([rows for _, rows in groups]),
         scaled=scaled(plan) if simulated else measured(plan),
-        cpu=escape(f"off {off.cpu}; on {on.cpu}"),
+        cpu=escape("; ".join(f"{phase.name} {phase.cpu}" for phase in phases)),
         source=SOURCE if simulated else "",
     )
 
 
 def introduction(plan: Plan, *, simulated: bool) -> str:
-    """Returns the introduction in HTML, which describes the load and the two phases."""
+    """Returns the introduction in HTML, which describes the load and the phases."""
     _, b, _ = plan.tenants
     caps = "/".join(str(tenant.cap) for tenant in plan.tenants)
     where = "one simulated vLLM worker" if simulated else "one server"
     return (
         f"Three tenants share {where}. A and C send at a steady rate; B sends {b.calls} calls in "
         f"{b.end - b.start:.0f} s. Every call goes through the official openai client: first as it is (off), then "
-        f"wrapped by <code>gate.wrap(client)</code> with caps of {caps}, where a call waits up to {plan.wait:g} s and "
-        "then fails with 504 (on)."
+        f"wrapped by <code>gate.wrap(client)</code> with caps of {caps} (caps), then with nothing configured but the "
+        f"tenants’ names (names). Through Tidegate, a call waits up to {plan.wait:g} s and then fails with 504."
     )
 
 
 def headlines(here: table.Rows) -> str:
-    """Returns the figures at the top of the page as HTML: p99 TTFT of A and C, failures of B."""
-    off, on = here["off"], here["on"]
-    shown = [
-        ("A, p99 TTFT", format_time(off["A"].p99_ttft), format_time(on["A"].p99_ttft)),
-        ("C, p99 TTFT", format_time(off["C"].p99_ttft), format_time(on["C"].p99_ttft)),
-        ("B, failed calls", f"{off['B'].failures} of {off['B'].calls}", f"{on['B'].failures} of {on['B'].calls}"),
-    ]
-    return "".join(
-        f'<div><dt>{name}</dt><dd><span class="off">{before}</span> <i>→</i> <span class="on">{after}</span></dd></div>'
-        for name, before, after in shown
-    )
+    """Returns the figures at the top of the page as HTML: p99 TTFT of A and C, served calls of B."""
+    shown = {
+        "A, p99 TTFT": {phase: format_time(rows["A"].p99_ttft) for phase, rows in here.items()},
+        "C, p99 TTFT": {phase: format_time(rows["C"].p99_ttft) for phase, rows in here.items()},
+        "B, served calls": {phase: str(rows["B"].calls - rows["B"].failures) for phase, rows in here.items()},
+    }
+    return "".join(f"<div><dt>{name}</dt><dd>{headline(values)}</dd></div>" for name, values in shown.items())
+
+
+def headline(values: dict[str, str]) -> str:
+    """Returns one figure in each phase as HTML, in the colors of the phases."""
+    return " <i>→</i> ".join(f'<span class="{phase}">{value}</span>' for phase, value in values.items())
 
 
 def format_time(seconds: float | None) -> str:
@@ -79,17 +80,16 @@ def format_time(seconds: float | None) -> str:
 def body(groups: list[table.Rows]) -> str:
     """Returns the rows of the table of figures as HTML.
 
-    A group is one source of figures: this run, or the blog post. Each has two columns: off and on.
+    A group is one source of figures: this run, or the blog post. It has one column for each phase.
     """
+    phases = [phase for group in groups for phase in group]
     lines = []
     last = ""
     for tenant, figure, shown in table.table_rows(groups):
         head = ""
         if tenant != last:
             head = f'<th scope="rowgroup" rowspan="{len(table.FIGURES)}">{tenant}</th>'
-        columns = "".join(
-            f'<td class="{phase}">{cell}</td>' for phase, cell in zip(("off", "on") * len(groups), shown, strict=True)
-        )
+        columns = "".join(f'<td class="{phase}">{cell}</td>' for phase, cell in zip(phases, shown, strict=True))
         opening = '<tr class="first">' if head else "<tr>"
         lines.append(f'{opening}{head}<th scope="row">{figure}</th>{columns}</tr>')
         last = tenant
@@ -100,7 +100,7 @@ def measured(plan: Plan) -> str:
     """Returns a text that says how the caps follow from the capacity of the real server."""
     _, b, _ = plan.tenants
     return (
-        f"Before the run, the server was measured to serve {plan.cap} calls at once. Through Tidegate, all tenants "
+        f"Before the run, the server was measured to serve {plan.cap} calls at once. With caps, all tenants "
         f"together have that many, and B has {b.cap} of them. Prompts of about {plan.prompt_tokens} tokens, answers of "
         f"at most {plan.output_tokens}."
     )

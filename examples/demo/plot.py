@@ -29,7 +29,7 @@ class Axes:
     high: float
 
     @classmethod
-    def fit(cls, phases: tuple[Phase, ...]) -> Axes:
+    def fit(cls, phases: list[Phase]) -> Axes:
         """Returns the axes that show all calls of the phases."""
         calls = [call for phase in phases for call in phase.calls]
         last = max(call.sent for call in calls)
@@ -68,17 +68,17 @@ def shown_time(call: Call) -> float | None:
     return call.ttft
 
 
-def svg(plan: Plan, off: Phase, on: Phase) -> str:
-    """Returns the plot of both phases as an SVG element."""
-    axes = Axes.fit((off, on))
+def svg(plan: Plan, phases: list[Phase]) -> str:
+    """Returns the plot of the phases as an SVG element."""
+    axes = Axes.fit(phases)
     height = TOP + len(plan.tenants) * (PANEL + GAP) - GAP + BOTTOM
-    about = "Time to first token of every call, by the time it was sent, one panel a tenant, off and on"
+    about = "Time to first token of every call, by the time it was sent, one panel a tenant, in each phase"
     parts = [f'<svg viewBox="0 0 {WIDTH} {height}" role="img" aria-label="{about}">']
     for index, tenant in enumerate(plan.tenants):
         top = TOP + index * (PANEL + GAP)
         note = f"{tenant.calls} calls, {tenant.per_second:.3g} a second; cap {tenant.cap}"
         parts += panel(plan, top, axes, f"Tenant {tenant.name}", note)
-        for phase in (off, on):
+        for phase in phases:
             calls = [call for call in phase.calls if call.tenant == tenant.name]
             parts += failure_note(calls, axes, top)
             parts += series(phase.name, calls, axes, top)

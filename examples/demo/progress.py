@@ -51,7 +51,7 @@ class Progress:
         start, end = self._plan.burst
         burst = "burst" if start <= now < end else "     "
         parts = [self._tenant(tenant.name, phase.calls, now) for tenant in self._plan.tenants]
-        return f"  {phase.name:3} {now:4.0f} s {burst}  " + "   ".join(parts)
+        return f"  {phase.name:5} {now:4.0f} s {burst}  " + "   ".join(parts)
 
     def _tenant(self, tenant: str, calls: list[Call], now: float) -> str:
         own = [call for call in calls if call.tenant == tenant]

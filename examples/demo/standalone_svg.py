@@ -12,29 +12,36 @@ if TYPE_CHECKING:
     from load_plan import Plan
     from traffic import Phase
 
-LEGEND = 34
+#: The color of each phase, the position of its text in pixels, and the text.
+LEGEND = (
+    ("off", 0, "without Tidegate"),
+    ("caps", 150, "Tidegate, caps"),
+    ("names", 285, "Tidegate, only the tenants’ names"),
+)
+LEGEND_HEIGHT = 34
 FONT = 'system-ui, -apple-system, "Segoe UI", Roboto, "Helvetica Neue", sans-serif'
 
 
-def render(plan: Plan, off: Phase, on: Phase) -> str:
+def render(plan: Plan, phases: list[Phase]) -> str:
     """Returns the plot as an SVG document that follows the viewer's light or dark color scheme."""
-    chart = plot.svg(plan, off, on)
+    chart = plot.svg(plan, phases)
     box = re.search(r'viewBox="0 0 (\d+) (\d+)"', chart)
     width, height = (int(size) for size in box.groups()) if box else (plot.WIDTH, plot.WIDTH)
     inner = chart[chart.index(">") + 1 : chart.rindex("</svg>")]
-    legend = (
-        f'<circle cx="{plot.LEFT + 5}" cy="17" r="4" fill="var(--off)"/>'
-        f'<text class="off" x="{plot.LEFT + 16}" y="22">without Tidegate</text>'
-        f'<circle cx="{plot.LEFT + 165}" cy="17" r="4" fill="var(--on)"/>'
-        f'<text class="on" x="{plot.LEFT + 176}" y="22">with Tidegate</text>'
-        f'<text class="note" x="{plot.LEFT + 310}" y="22">× failed</text>'
+    legend = "".join(
+        f'<circle cx="{plot.LEFT + x + 5}" cy="17" r="4" fill="var(--{phase})"/>'
+        f'<text class="{phase}" x="{plot.LEFT + x + 16}" y="22">{text}</text>'
+        for phase, x, text in LEGEND
+    ) + (
+        f'<text class="note" x="{plot.LEFT + 640}" y="22">× failed</text>'
         f'<text class="note" x="{width - plot.RIGHT}" y="22" text-anchor="end">time to first token</text>'
     )
+    height += LEGEND_HEIGHT
     return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height + LEGEND}" font-family=\'{FONT}\'>'
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" font-family=\'{FONT}\'>'
         f"<style>{styles()}</style>"
-        f'<rect width="{width}" height="{height + LEGEND}" fill="var(--paper)"/>{legend}'
-        f'<g transform="translate(0 {LEGEND})">{inner}</g></svg>\n'
+        f'<rect width="{width}" height="{height}" fill="var(--paper)"/>{legend}'
+        f'<g transform="translate(0 {LEGEND_HEIGHT})">{inner}</g></svg>\n'
     )
 
 
@@ -43,4 +50,5 @@ def styles() -> str:
     page = TEMPLATE.read_text(encoding="utf-8")
     colors = page[page.index("  :root {") : page.index("  * { box-sizing")]
     rules = "\n".join(re.findall(r"^  svg .*$", page, re.MULTILINE))
-    return f"{colors}{rules}\n  svg text.off {{ fill: var(--off); }} svg text.on {{ fill: var(--on); }}"
+    texts = " ".join(f"svg text.{phase} {{ fill: var(--{phase}); }}" for phase, _, _ in LEGEND)
+    return f"{colors}{rules}\n  {texts}"

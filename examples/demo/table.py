@@ -1,6 +1,6 @@
 """The table of figures: its rows, and the table as text.
 
-A group is one source of figures, this run or the blog post, with the phases `off` and `on`.
+A group is one source of figures, this run or the blog post. It has one column for each phase.
 """
 
 from __future__ import annotations
@@ -32,25 +32,24 @@ FIGURES: tuple[tuple[str, Callable[[Row], str]], ...] = (
 def table_rows(groups: list[Rows]) -> list[tuple[str, str, list[str]]]:
     """Returns one row per tenant and figure: tenant, name of the figure, and values as text.
 
-    The values are those of the first group in the phases `off` and `on`, then those of the next
-    group.
+    The values are those of the first group in each of its phases, then those of the next group.
     """
     lines = []
     for tenant in groups[0]["off"]:
         for name, show in FIGURES:
-            shown = [show(group[phase][tenant]) for group in groups for phase in ("off", "on")]
+            shown = [show(row[tenant]) for group in groups for row in group.values()]
             lines.append((tenant, name, shown))
     return lines
 
 
 def text(groups: list[tuple[str, Rows]]) -> str:
-    """Returns the table of figures as text, with the columns `off` and `on` for each group.
+    """Returns the table of figures as text, with one column for each phase of each group.
 
     `groups` has pairs of a title and the figures.
     """
     width = 12
-    head = " " * 28 + "".join(f"{title:^{2 * width}}" for title, _ in groups)
-    phases = " " * 28 + "".join(f"{phase:>{width}}" for _ in groups for phase in ("off", "on"))
+    head = " " * 28 + "".join(f"{title:^{len(rows) * width}}" for title, rows in groups)
+    phases = " " * 28 + "".join(f"{phase:>{width}}" for _, rows in groups for phase in rows)
     lines = [head.rstrip(), phases]
     last = ""
     for tenant, name, shown in table_rows([rows for _, rows in groups]):

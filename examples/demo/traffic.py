@@ -53,9 +53,14 @@ class Call:
         return (self.last - self.first) / (self.tokens - 1)
 
 
+#: The phases of the demo, in order: the client as it is; through Tidegate, with caps of the tenants; and
+#: through Tidegate, with nothing configured but the tenants' names.
+PHASES = ("off", "caps", "names")
+
+
 @dataclass
 class Phase:
-    """The calls and measurements of one phase: `off` (without Tidegate) or `on`."""
+    """The calls and measurements of one of the `PHASES`."""
 
     name: str
     calls: list[Call] = field(default_factory=list)
@@ -65,39 +70,36 @@ class Phase:
     seconds: float = 0.0
 
 
-def gate(plan: Plan, server: Server) -> tidegate.Gate:
-    """Returns the gate of the phase with Tidegate.
+def gate_of(plan: Plan, server: Server, phase: str) -> tidegate.Gate | None:
+    """Returns the gate of a phase, or None for the phase without Tidegate.
 
-    The gate has the caps per tenant of the plan. Its maximum wait is that of the plan, converted to
-    real time.
+    With `caps`, the gate has the caps of the plan. With `names`, it only knows the names of the
+    tenants. Its maximum wait is that of the plan, converted to real time.
     """
-    tenants = {tenant.name: {"cap": tenant.cap} for tenant in plan.tenants}
-    target = {
-        "url": server.base_url,
-        "cap": plan.cap,
-        "wait": plan.wait / plan.time_scale,
-        "tenants": tenants,
-    }
+    if phase == "off":
+        return None
+    target: dict[str, object] = {"url": server.base_url, "wait": plan.wait / plan.time_scale}
+    if phase == "caps":
+        target |= {"cap": plan.cap, "tenants": {tenant.name: {"cap": tenant.cap} for tenant in plan.tenants}}
+    else:
+        target |= {"tenants": {tenant.name: {} for tenant in plan.tenants}}
     return tidegate.Gate(targets={"demo": target})
 
 
-def clients(plan: Plan, server: Server, on: tidegate.Gate | None) -> dict[str, openai.AsyncOpenAI]:
-    """Returns the client of each tenant by name.
-
-    The gate `on` wraps the clients, unless it is None.
-    """
+def clients(plan: Plan, server: Server, gate: tidegate.Gate | None) -> dict[str, openai.AsyncOpenAI]:
+    """Returns the client of each tenant by name, wrapped by the gate unless that is None."""
     stock = {t.name: openai.AsyncOpenAI(base_url=server.base_url, api_key=server.key(t.name)) for t in plan.tenants}
-    return {name: on.wrap(client) for name, client in stock.items()} if on else stock
+    return {name: gate.wrap(client) for name, client in stock.items()} if gate else stock
 
 
 async def play(plan: Plan, server: Server, name: str, tick: Callable[[Phase, float], None]) -> Phase:
     """Sends all calls of a phase, waits until they have ended, and returns the phase.
 
-    `name` is `off` or `on`. `tick` is called about every second with the phase and the time since
+    `name` is one of the `PHASES`. `tick` is called about every second with the phase and the time since
     its start, in seconds of the blog post's clock.
     """
-    on = gate(plan, server) if name == "on" else None
-    of = clients(plan, server, on)
+    gate = gate_of(plan, server, name)
+    of = clients(plan, server, gate)
     # The first call imports modules, so it is sent before the measurement.
     size = (plan.prompt_tokens, plan.output_tokens)
     await send(of["A"], server, size, Call("A", 0.0), -1, time.perf_counter)
@@ -120,7 +122,7 @@ async def play(plan: Plan, server: Server, name: str, tick: Callable[[Phase, flo
     ticker.cancel()
     phase.cpu.sample()
     phase.seconds = time.perf_counter() - start
-    phase.peaks = peaks(phase, server, on)
+    phase.peaks = peaks(phase, server, gate)
     for client in of.values():
         await client.close()
     return phase
@@ -191,16 +193,16 @@ async def tick_every_second(phase: Phase, clock: Callable[[], float], tick: Call
         tick(phase, clock())
 
 
-def peaks(phase: Phase, server: Server, on: tidegate.Gate | None) -> dict[str, int]:
+def peaks(phase: Phase, server: Server, gate: tidegate.Gate | None) -> dict[str, int]:
     """Returns the maximum number of concurrent calls of each tenant.
 
-    The number comes from the simulator's statistics. For a real server, it comes from the gate `on`
-    or, if that is None, from the start and end times of the calls.
+    The number comes from the simulator's statistics. For a real server, it comes from the gate or,
+    if that is None, from the start and end times of the calls.
     """
     if server.simulated:
         return server.peaks()
-    if on:
-        tenants = on.snapshot()["targets"]["demo"]["tenants"]
+    if gate:
+        tenants = gate.snapshot()["targets"]["demo"]["tenants"]
         return {name: seen["peak_in_flight"] for name, seen in tenants.items()}
     names = {call.tenant for call in phase.calls}
     return {name: max_concurrent([call for call in phase.calls if call.tenant == name]) for name in names}
