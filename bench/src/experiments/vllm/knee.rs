@@ -12,6 +12,9 @@ use crate::{Fallible, virtual_time};
 
 /// The duration of each simulated run, its seed, and the highest concurrency that is simulated.
 const LASTS: Duration = Duration::from_secs(300);
+/// The duration of the simulated runs near the knee. In a shorter run, the number of calls in time
+/// varies by more than neighbouring concurrencies differ.
+const LASTS_LONG: Duration = Duration::from_secs(6_000);
 const SEED: u64 = 9_999;
 const HIGHEST: u64 = 48;
 
@@ -19,6 +22,9 @@ const HIGHEST: u64 = 48;
 const QUANTILE: f64 = 0.95;
 /// The share of the best goodput that is enough, as in the sweep's own search.
 const ENOUGH: f64 = 0.98;
+
+/// The share of the best goodput of a run of [`LASTS`] from which on a concurrency may be the knee.
+const NEARLY_ENOUGH: f64 = 0.93;
 
 /// What the knee of a server is.
 #[derive(Clone, Copy, Debug)]
@@ -54,9 +60,9 @@ impl Knee {
         lengths: Lengths,
         front_end: Duration,
     ) -> Fallible<usize> {
-        let runs = || {
-            virtual_time::each(1..=HIGHEST, |concurrency| {
-                let plan = Plan::closed(concurrency as usize, lengths, LASTS, SEED);
+        let runs = |from: u64, to: u64, lasts: Duration| {
+            virtual_time::each(from..=to, |concurrency| {
+                let plan = Plan::closed(concurrency as usize, lengths, lasts, SEED);
                 simulate(engine, front_end, Contender::Stock, &plan)
             })
         };
@@ -64,13 +70,21 @@ impl Knee {
             Knee::Sequences => Ok(engine.max_num_seqs as usize),
             Knee::InTime(ttft) => {
                 let limit = ttft.as_secs_f64() * 1e3;
-                Ok(runs()?.iter().take_while(|run| run.ttft_ms(QUANTILE) <= limit).count())
+                Ok(runs(1, HIGHEST, LASTS)?.iter().take_while(|run| run.ttft_ms(QUANTILE) <= limit).count())
             }
             Knee::Goodput(ttft) => {
                 let goodput = |run: &Run| run.goodput(ttft.unwrap_or(Duration::MAX));
-                let rates: Vec<f64> = runs()?.iter().map(goodput).collect();
-                let best = rates.iter().fold(0.0f64, |best, rate| best.max(*rate));
-                Ok(1 + rates.iter().take_while(|rate| **rate < ENOUGH * best).count())
+                let rates = |runs: Vec<Run>| runs.iter().map(goodput).collect::<Vec<f64>>();
+                let best = |rates: &[f64]| rates.iter().fold(0.0f64, |best, rate| best.max(*rate));
+                let rough = rates(runs(1, HIGHEST, LASTS)?);
+                let is_near = |rate: &f64| *rate >= NEARLY_ENOUGH * best(&rough);
+                let (Some(first), Some(last)) =
+                    (rough.iter().position(is_near), rough.iter().rposition(is_near))
+                else {
+                    return Err("no call meets the objective".into());
+                };
+                let exact = rates(runs(1 + first as u64, 1 + last as u64, LASTS_LONG)?);
+                Ok(1 + first + exact.iter().take_while(|rate| **rate < ENOUGH * best(&exact)).count())
             }
         }
     }

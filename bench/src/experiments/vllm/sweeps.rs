@@ -8,7 +8,7 @@ use fastrand::Rng;
 use tidegate::Transport;
 use tidegate::config::TransportConfig;
 use tidegate::transport::Http;
-use tidegate_sim::engine::EngineConfig;
+use tidegate_sim::engine::{EngineConfig, StepCost};
 use tidegate_sweep::{
     Binding, MixOptions, SearchSettings, Sweep, SweepEnd, SweepOptions, SweepOutcome, cpu_monitor,
 };
@@ -57,8 +57,15 @@ pub(crate) struct SweepArgs {
     #[arg(long, default_value = "")]
     scenario: String,
     /// Number of sweeps of each scenario.
-    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u64).range(1..=100))]
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u64).range(1..=1_000))]
     runs: u64,
+    /// Seed of the first sweep of each scenario.
+    #[arg(long, default_value_t = SEED)]
+    seed: u64,
+    /// Step times of the simulator in milliseconds, instead of the configured ones: of a step, and
+    /// per sequence and per prompt token in it.
+    #[arg(long, value_names = ["STEP", "SEQUENCE", "TOKEN"], num_args = 3, conflicts_with = "managed")]
+    step: Vec<f64>,
     /// Let another program use one core in bursts of 4 s, with pauses of 6 s. Sweeps then count even
     /// if the steps of the server are slow.
     #[arg(long, requires = "managed")]
@@ -127,13 +134,16 @@ pub(crate) fn measure(args: &SweepArgs) -> Fallible<Report> {
         SweepArgs { busy: true, .. } => "vllm-sweep-busy",
         SweepArgs { .. } => "vllm-sweep",
     };
-    let seeds = SEED..SEED + args.runs;
+    let seeds = args.seed..args.seed + args.runs;
     let mut report = Report::new(name, seeds.clone());
     let mut conditions = Conditions::default();
     let runtime = Runtime::new()?;
     let mut server: Option<(Profile, ManagedServer)> = None;
     for scenario in Scenario::all().into_iter().filter(|scenario| scenario.name.contains(&args.scenario)) {
-        let engine = engine(scenario.profile)?;
+        let mut engine = engine(scenario.profile)?;
+        if let [base_ms, per_sequence_ms, per_prompt_token_ms] = *args.step {
+            engine.step = StepCost { base_ms, per_sequence_ms, per_prompt_token_ms, ..engine.step };
+        }
         if args.managed && server.as_ref().is_none_or(|(profile, _)| *profile != scenario.profile) {
             // The last server is stopped first, because servers share the cores.
             drop(server.take());
@@ -143,23 +153,22 @@ pub(crate) fn measure(args: &SweepArgs) -> Fallible<Report> {
         let latency = url.map(|url| runtime.block_on(front_end(url, &engine.step))).transpose()?;
         let knee = scenario.knee.find(&engine, scenario.lengths, latency.unwrap_or_default())?;
         eprintln!("{}: the true knee is {knee}", scenario.name);
-        let mut sweeps = Vec::new();
-        for seed in seeds.clone() {
-            let play = || {
-                let played = match url {
-                    None => simulate(&engine, &scenario, seed)?,
-                    Some(url) => {
+        let sweeps = match url {
+            None => virtual_time::each(seeds.clone(), |seed| simulate(&engine, &scenario, seed))?,
+            Some(url) => {
+                let play = |seed| {
+                    let play = || {
                         let busy = args.busy.then(BusyProcess::start).transpose()?;
-                        runtime.block_on(play_vllm(url, &engine, &scenario, seed, busy))?
-                    }
+                        let played = runtime.block_on(play_vllm(url, &engine, &scenario, seed, busy))?;
+                        print(&scenario, seed, &played);
+                        Ok(played)
+                    };
+                    // The busy process is meant to slow the steps down.
+                    conditions.repeat_slow(play, |played| if args.busy { 1.0 } else { played.slowness })
                 };
-                print(&scenario, seed, &played);
-                Ok(played)
-            };
-            // The busy process is meant to slow the steps down.
-            sweeps
-                .push(conditions.repeat_slow(play, |played| if args.busy { 1.0 } else { played.slowness })?);
-        }
+                seeds.clone().map(play).collect::<Fallible<Vec<Played>>>()?
+            }
+        };
         record(&mut report, &scenario, knee as f64, &sweeps);
     }
     conditions.finish(&mut report, "", args.managed)?;
@@ -169,7 +178,9 @@ pub(crate) fn measure(args: &SweepArgs) -> Fallible<Report> {
 fn simulate(engine: &EngineConfig, scenario: &Scenario, seed: u64) -> Fallible<Played> {
     virtual_time::run(seed, async {
         let wire = simulator_transport(&simulator(engine)?, Duration::ZERO);
-        play(scenario, seed, URL, wire, 1.0, |sweep| sweep).await
+        let played = play(scenario, seed, URL, wire, 1.0, |sweep| sweep).await?;
+        print(scenario, seed, &played);
+        Ok(played)
     })
 }
 
