@@ -27,23 +27,28 @@ impl Policy {
                 return;
             };
             let (low, high) = answer::knee_interval(self, settings, again);
+            let is_late = self.evidence.has_late_calls();
             let same = again.abs_diff(answer) as f64 <= (NEAR * answer as f64).max(0.5)
-                || (self.evidence.engine_queue().is_some() && (low..=high).contains(&answer));
+                || ((is_late || self.evidence.engine_queue().is_some()) && (low..=high).contains(&answer));
             let sure = same && self.is_narrow(settings, again);
-            if sure || self.rounds >= MAX_ROUNDS || self.evidence.calls >= SUFFICIENT_CALLS {
+            let max_rounds = if is_late { 2 * MAX_ROUNDS } else { MAX_ROUNDS };
+            if sure || self.rounds >= max_rounds || self.evidence.calls >= SUFFICIENT_CALLS {
                 self.confirmed = sure;
                 self.phase = Phase::Done;
             } else if same {
-                // More steps at the same caps make the interval narrower.
+                // More steps at the same caps make the interval narrower. If an objective sets the
+                // knee, the curve knows it better than the nearest measured cap.
                 self.rounds += 1;
+                let knee = self.evidence.knee(settings).filter(|_| is_late);
+                let answer = knee.map_or(again, |knee| knee.cap);
                 let is_wider_above = high.saturating_sub(again) > again.saturating_sub(low);
                 let is_kv_full = self.evidence.engine_queue().is_some_and(|queue| queue.is_kv_full);
                 let above = match (is_kv_full, is_wider_above) {
                     (true, true) => Some(high.min(settings.max_cap)),
                     (true, false) => self.evidence.confirmation_cap_below(settings, again),
-                    (false, _) => self.evidence.confirmation_cap(settings, again),
+                    (false, _) => self.evidence.confirmation_cap(settings, answer),
                 };
-                self.phase = Phase::Confirm { at: 0, answer: again, above };
+                self.phase = Phase::Confirm { at: 0, answer, above };
             } else {
                 self.rounds += 1;
                 self.knee_steps = self.knee_steps.min(MAX_KNEE_STEPS - 2);
@@ -69,7 +74,9 @@ impl Policy {
     fn is_narrow(&self, settings: &SearchSettings, cap: usize) -> bool {
         let by_failures = self.evidence.bad.is_some_and(|bad| bad.cause == RejectionCause::Failures);
         let is_noisy = self.evidence.noise() >= NOTABLE;
-        if by_failures || !(is_noisy || self.evidence.engine_queue().is_some()) {
+        let depends_on_noise =
+            is_noisy || self.evidence.has_late_calls() || self.evidence.engine_queue().is_some();
+        if by_failures || !depends_on_noise {
             return true;
         }
         let (low, high) = answer::knee_interval(self, settings, cap);

@@ -11,12 +11,25 @@
 //! not show where it is.
 
 use super::service_time::MeanEstimate;
+use super::share_in_time::ShareInTime;
 
-/// A measured cap with its goodput in calls per second.
+/// A measured cap with its throughput and goodput in calls per second.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Point {
     pub(super) cap: usize,
+    pub(super) throughput: MeanEstimate,
     pub(super) goodput: MeanEstimate,
+    /// Number of answered calls that met the latency objectives.
+    pub(super) met: usize,
+    pub(super) answered: usize,
+}
+
+#[cfg(test)]
+impl Point {
+    /// Returns a point whose calls all met the objectives.
+    pub(super) fn in_time(cap: usize, throughput: MeanEstimate) -> Self {
+        Self { cap, throughput, goodput: throughput, met: 100, answered: 100 }
+    }
 }
 
 /// Share of the highest measured goodput that defines the best cap: the lowest cap that reaches it.
@@ -36,6 +49,9 @@ const MAX_RESIDUAL_SHARE: f64 = 0.02;
 pub(super) struct Curve {
     points: Vec<Point>,
     shape: Option<Shape>,
+    /// Share of the calls that meet the latency objectives. If it is known, `shape` is that of the
+    /// throughput, otherwise that of the goodput.
+    share: Option<ShareInTime>,
 }
 
 /// Knee of a curve: `cap` is the smallest cap whose goodput is within the tolerance of `best`.
@@ -52,7 +68,9 @@ impl Curve {
     /// Fits a curve to points in any order, at most one per cap. Ignores points whose cap, goodput
     /// or standard error is not positive. Returns `None` if no point is left.
     pub(super) fn new(mut points: Vec<Point>) -> Option<Self> {
-        points.retain(|point| point.cap > 0 && point.goodput.value > 0.0 && point.goodput.error > 0.0);
+        let share = ShareInTime::fit(&points);
+        let is_positive = |mean: MeanEstimate| mean.value > 0.0 && mean.error > 0.0;
+        points.retain(|point| point.cap > 0 && is_positive(fitted(point, share).goodput));
         points.sort_by_key(|point| point.cap);
         let max_goodput = points.iter().map(|point| point.goodput.value).max_by(f64::total_cmp)?;
         let best = points.iter().find(|point| point.goodput.value >= NEAR_BEST * max_goodput)?.cap as f64;
@@ -60,12 +78,19 @@ impl Curve {
             let cap = point.cap as f64;
             cap >= best / SHAPE_RANGE_BELOW && cap <= best * SHAPE_RANGE_ABOVE
         };
-        let shaping: Vec<Point> = points.iter().filter(shapes_curve).copied().collect();
+        let shaping: Vec<Point> =
+            points.iter().filter(shapes_curve).map(|point| fitted(point, share)).collect();
         let shapes = Shape::parabola(&shaping).into_iter().chain(Shape::elbows(&shaping));
         let shape = shapes
             .filter(|shape| shape.fits(&shaping))
             .min_by(|a, b| a.misfit(&shaping).total_cmp(&b.misfit(&shaping)));
-        Some(Self { points, shape })
+        Some(Self { points, shape, share })
+    }
+
+    /// Returns the share of the calls that meet the latency objectives, or `None` if all calls do, or
+    /// if their shares do not lie on a smooth curve.
+    pub(super) fn share_in_time(&self) -> Option<ShareInTime> {
+        self.share
     }
 
     pub(super) fn points(&self) -> &[Point] {
@@ -80,19 +105,24 @@ impl Curve {
     /// Returns the goodput at a cap, in calls per second. Outside the measured caps, returns the
     /// value at the nearest one.
     pub(super) fn at(&self, cap: usize) -> f64 {
-        if let Some(value) = self.shape.as_ref().and_then(|shape| shape.at(cap)) {
-            return value;
-        }
+        let share = self.share.map_or(1.0, |share| share.at(cap));
+        share * self.shape.as_ref().and_then(|shape| shape.at(cap)).unwrap_or_else(|| self.between(cap))
+    }
+
+    /// Returns the value at a cap on the straight line, in log-log scale, between the points next to
+    /// it: the throughput if the share of the calls in time is known, otherwise the goodput.
+    fn between(&self, cap: usize) -> f64 {
+        let value = |point: &Point| fitted(point, self.share).goodput.value;
         let above = self.points.iter().position(|point| point.cap >= cap);
         let (Some(right), Some(above)) = (above.and_then(|at| self.points.get(at)), above) else {
-            return self.points.last().map_or(0.0, |point| point.goodput.value);
+            return self.points.last().map_or(0.0, value);
         };
         let Some(left) = above.checked_sub(1).and_then(|at| self.points.get(at)) else {
-            return right.goodput.value;
+            return value(right);
         };
         let (a, b) = ((left.cap as f64).ln(), (right.cap as f64).ln());
         let share = ((cap as f64).ln() - a) / (b - a);
-        ((1.0 - share) * left.goodput.value.ln() + share * right.goodput.value.ln()).exp()
+        ((1.0 - share) * value(left).ln() + share * value(right).ln()).exp()
     }
 
     /// Returns the knee: the smallest cap whose goodput is at least `1 - tolerance` of the highest
@@ -105,6 +135,12 @@ impl Curve {
         let cap = (low..=best_cap).find(|&cap| self.at(cap) >= (1.0 - tolerance) * best)?;
         Some(Knee { cap, best_cap, best })
     }
+}
+
+/// Returns `point` with the value to which the shape is fitted as its goodput: the throughput if the
+/// share of the calls in time is known separately, otherwise the goodput.
+fn fitted(point: &Point, share: Option<ShareInTime>) -> Point {
+    Point { goodput: if share.is_some() { point.throughput } else { point.goodput }, ..*point }
 }
 
 /// A shape of the curve between the caps `low` and `high`: the mean time of a call is `a + b cap +
@@ -236,7 +272,7 @@ mod tests {
     fn curve(caps: &[usize], throughput: impl Fn(usize) -> f64) -> Curve {
         let point = |&cap: &usize| {
             let value = throughput(cap);
-            Point { cap, goodput: MeanEstimate { value, error: 0.005 * value } }
+            Point::in_time(cap, MeanEstimate { value, error: 0.005 * value })
         };
         Curve::new(caps.iter().map(point).collect()).expect("points")
     }

@@ -7,7 +7,7 @@ use super::SearchSettings;
 use super::curve::{Curve, Knee, Point};
 use super::noise::NOTABLE;
 use super::rate_history::RateHistory;
-use super::service_time::ServiceTime;
+use super::service_time::{MeanEstimate, ServiceTime};
 use super::sprt::Sprt;
 use super::step_summary::{StepEnd, StepSummary};
 use crate::observation::{CallObservation, LoadSample};
@@ -212,22 +212,37 @@ impl Evidence {
         caps.dedup();
         let (work, noise) = (self.work(), self.noise());
         let point = |&cap: &usize| {
-            let mut goodput = self.pooled(cap)?.goodput(work)?;
+            let pooled = self.pooled(cap)?;
             let steps = self.accepted().filter(|summary| summary.cap == cap).count();
-            goodput.error = goodput.error.hypot(noise * goodput.value / (steps as f64).sqrt());
-            Some(Point { cap, goodput })
+            let with_noise = |mean: MeanEstimate| MeanEstimate {
+                error: mean.error.hypot(noise * mean.value / (steps as f64).sqrt()),
+                ..mean
+            };
+            let (throughput, goodput) =
+                (with_noise(pooled.throughput(work)?), with_noise(pooled.goodput(work)?));
+            Some(Point { cap, throughput, goodput, met: pooled.met, answered: pooled.answered })
         };
         caps.iter().filter_map(point).collect()
     }
 
     /// Fits the curve to the caps that can contain the knee: if the engine has a queue, those up to
-    /// the number of calls that it runs at once, and one eighth more.
+    /// the number of calls that it runs at once, and one eighth more. Above that number, calls also
+    /// miss an objective because they wait, so those caps are left out if calls miss it below.
     pub(super) fn curve(&self) -> Option<Curve> {
         let mut points = self.points();
         if let Some(queue) = self.engine_queue() {
-            points.retain(|point| point.cap <= queue.highest_knee);
+            let is_late = |point: &Point| point.cap <= queue.running && point.met < point.answered;
+            let is_missed = !queue.is_kv_full && points.iter().any(is_late);
+            let highest = if is_missed { queue.running } else { queue.highest_knee };
+            points.retain(|point| point.cap <= highest);
         }
         Curve::new(points)
+    }
+
+    /// Returns `true` if calls miss the objectives at a cap that can contain the knee.
+    pub(super) fn has_late_calls(&self) -> bool {
+        let is_late = |point: &Point| point.met < point.answered;
+        self.curve().is_some_and(|curve| curve.points().iter().any(is_late))
     }
 
     pub(super) fn knee(&self, settings: &SearchSettings) -> Option<Knee> {

@@ -20,6 +20,9 @@ const FLAT_GAIN: f64 = 1.15;
 const BENT_SHARE: f64 = 0.85;
 /// Share of the answer that is measured in the confirmation if a higher cap shows nothing.
 const CONFIRM_BELOW: f64 = 0.8;
+/// If an objective sets the knee, the cap that is measured in the confirmation, divided by the answer.
+/// The shares of late calls at both caps determine the knee with the fewest calls.
+const LATE_CALLS_FACTOR: f64 = 1.6;
 /// The search measures no cap above this multiple of the lowest cap with nearly the best goodput.
 const MAX_KNEE_FACTOR: usize = 4;
 /// Share of the best measured goodput that counts as nearly the best.
@@ -170,6 +173,9 @@ impl Evidence {
     /// higher one, or a lower one if the engine's queue shows that it runs no more calls than
     /// `answer`. Returns `None` if there is no such cap.
     pub(super) fn confirmation_cap(&self, settings: &SearchSettings, answer: usize) -> Option<usize> {
+        if let Some(above) = self.cap_with_late_calls(settings, answer) {
+            return Some(above);
+        }
         if let Some(queue) = self.engine_queue() {
             let best = self.knee(settings).map_or(0, |knee| knee.best_cap);
             let other = if queue.is_kv_full { best } else { queue.running };
@@ -187,6 +193,18 @@ impl Evidence {
         let above = knee.best_cap.max(answer + answer.div_ceil(8));
         let highest = self.bad.map_or(settings.max_cap, |bad| bad.cap - 1);
         (answer < highest).then(|| above.min(highest))
+    }
+
+    /// Returns a cap well above `answer`, whose measurement shows how quickly the share of the calls in
+    /// time falls, if an objective sets the knee. Returns `None` otherwise.
+    fn cap_with_late_calls(&self, settings: &SearchSettings, answer: usize) -> Option<usize> {
+        let curve = self.curve()?;
+        let share = curve.share_in_time()?;
+        let highest = self.engine_queue().map_or(settings.max_cap, |queue| queue.running);
+        let highest = self.bad.map_or(highest, |bad| highest.min(bad.cap.saturating_sub(1)));
+        let above = ((LATE_CALLS_FACTOR * answer as f64).round() as usize).min(highest);
+        let falls = share.at(above) < (1.0 - 2.0 * settings.tolerance) * share.at(answer.div_ceil(2));
+        (falls && above > answer && !is_near(above, answer)).then_some(above)
     }
 
     /// Returns a cap below `answer` whose measurement alternates with that of `answer`: a measured

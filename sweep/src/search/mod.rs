@@ -44,6 +44,7 @@ mod react_to_failures;
 mod remaining_calls;
 mod service_time;
 mod settings;
+mod share_in_time;
 mod sprt;
 mod step_monitor;
 mod step_stopping_rules;
