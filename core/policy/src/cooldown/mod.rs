@@ -42,6 +42,10 @@
 //!   sent all at once. If the rate is unknown, the ramp starts at a share of the limit. A ramp with
 //!   a known rate admits each attempt at most one second later than a ramp with an unknown rate.
 //!   The ramp ends after ten seconds, or when an attempt takes the last slot (*slots bind*).
+//! - **Accepted slots**: a 429 without Retry-After during a ramp shows that the upstream takes fewer
+//!   calls than there are slots. Only as many slots are then used as were accepted. Each round of
+//!   accepted calls adds one, and each further 429 takes the excess back. All slots are used again
+//!   when the calls have left some of these free for ten seconds.
 //! - **Epoch**: each cool-down and each successful probe starts a new epoch. Only attempts of the
 //!   current epoch change the state, so late failures of earlier attempts neither prolong nor start
 //!   a cool-down. A late Retry-After prolongs a running cool-down. After the cool-down, the
@@ -52,6 +56,7 @@
 //!
 //! See `docs/design/cool-down.md`.
 
+mod accepted_slots;
 mod by_key;
 mod failure_from_outcome;
 mod recovery_ramp;
@@ -59,6 +64,7 @@ mod recovery_ramp;
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
+use accepted_slots::AcceptedSlots;
 pub use by_key::KeyedCooldowns;
 use recovery_ramp::{Ramp, Throughput};
 
@@ -140,6 +146,10 @@ pub struct Attempt {
     /// Whether an earlier attempt of the same call failed in a way that the request itself may have
     /// caused.
     pub has_failed: bool,
+    /// The number of attempts in flight when the attempt was admitted, including itself.
+    in_flight: usize,
+    /// Whether the attempt was admitted during a ramp.
+    is_in_ramp: bool,
 }
 
 labelled! {
@@ -203,7 +213,7 @@ pub enum Failure {
 ///
 /// let now = Instant::now();
 /// let mut target = Cooldown::default();
-/// let attempt = target.admit(now, false, false);
+/// let attempt = target.admit(now, false, 1, false);
 /// let retry_after = Some(Duration::from_secs(3));
 /// target.on_failure(now, 1, Failure::Limited, attempt, retry_after, 0.0);
 /// assert_eq!(target.state_at(now), CooldownState::Cooling);
@@ -229,6 +239,9 @@ pub struct Cooldown {
     closed_for: Duration,
     /// Start of the current closed period. `None` if the target is not closed.
     closed_since: Option<Instant>,
+    /// The slots while the upstream takes fewer calls than are configured. `None` if it is not known
+    /// to do so.
+    accepted: Option<AcceptedSlots>,
 }
 
 /// The evidence for an outage: the failures since the last success.
@@ -322,9 +335,20 @@ impl Cooldown {
         if due <= now { Ok(()) } else { Err(due) }
     }
 
-    /// Admits an attempt at `now` and returns its record. `slots_bind` is `true` if the attempt
-    /// took the last slot. Then a ramp ends, because the slots limit the rate.
-    pub fn admit(&mut self, now: Instant, has_failed: bool, slots_bind: bool) -> Attempt {
+    /// Returns the number of slots of a target with `limit` slots: fewer while the upstream rejects
+    /// calls after a cool-down, because it takes fewer at the same time.
+    pub fn slots(&self, limit: usize) -> usize {
+        self.accepted.map_or(limit, |accepted| limit.min(accepted.slots()))
+    }
+
+    /// Admits an attempt at `now` and returns its record. `in_flight` attempts are then in flight.
+    /// `slots_bind` is `true` if the attempt took the last slot. Then a ramp ends, because the slots
+    /// limit the rate.
+    pub fn admit(&mut self, now: Instant, has_failed: bool, in_flight: usize, slots_bind: bool) -> Attempt {
+        let is_in_ramp = matches!(self.phase, Phase::Ramping { .. });
+        if self.accepted.as_mut().is_some_and(|accepted| !accepted.on_sent(now, in_flight, MAX_RAMP)) {
+            self.accepted = None;
+        }
         match &mut self.phase {
             Phase::Open | Phase::Cooling { .. } => {}
             Phase::Probing { in_flight } => {
@@ -338,7 +362,7 @@ impl Cooldown {
                 *admitted = admitted.saturating_add(1).max(ramp.earned(elapsed) as u32);
             }
         }
-        Attempt { epoch: self.epoch, sent: now, has_failed }
+        Attempt { epoch: self.epoch, sent: now, has_failed, in_flight, is_in_ramp }
     }
 
     /// Records that the target accepted an attempt, which ends an outage or a probe. `limit` is the
@@ -355,6 +379,9 @@ impl Cooldown {
             if evidence.is_confirmed { self.start_ramp(now, limit) } else { self.reopen(now, Phase::Open) }
         }
         self.successes.count(now);
+        if let Some(accepted) = &mut self.accepted {
+            accepted.on_accepted(attempt.in_flight);
+        }
     }
 
     /// Records that an attempt was cancelled. If it was the most recent probe, another probe may be
@@ -394,6 +421,10 @@ impl Cooldown {
                 self.cool(now, ends + retry_after_jitter(delay, jitter), false);
             }
             return Hold::No;
+        }
+        let knows_slots = attempt.is_in_ramp || self.accepted.is_some();
+        if is_current && failure == Failure::Limited && knows_slots {
+            self.accepted = Some(AcceptedSlots::on_rejected(self.accepted, now, attempt.in_flight));
         }
         let is_probe = is_current && self.is_probing();
         // The request itself may have caused this failure and an earlier one.

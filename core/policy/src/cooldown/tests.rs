@@ -19,7 +19,7 @@ fn recorded_state(target: &Cooldown) -> CooldownState {
 
 /// Returns an attempt of the current epoch sent at `sent`, of a call that has not failed before.
 fn at(target: &Cooldown, sent: Instant) -> Attempt {
-    Attempt { epoch: target.epoch, sent, has_failed: false }
+    Attempt { epoch: target.epoch, sent, has_failed: false, in_flight: 1, is_in_ramp: false }
 }
 
 /// Returns a target at which three calls failed, each `took` seconds after it was sent, and the
@@ -41,7 +41,7 @@ fn next(target: &mut Cooldown, mut now: Instant, has_failed: bool) -> Attempt {
         assert!(due > now);
         now = due;
     }
-    target.admit(now, has_failed, false)
+    target.admit(now, has_failed, 1, false)
 }
 
 /// Returns a target with 20 successes per second for ten seconds from `start`, and the end of that
@@ -63,7 +63,7 @@ fn let_in(target: &mut Cooldown, from: Instant, until: Instant) -> Vec<Duration>
     while now < until {
         match target.ready(now, LIMIT, false) {
             Ok(()) => {
-                target.admit(now, false, false);
+                target.admit(now, false, 1, false);
                 times.push(now - from);
                 assert!(times.len() < 10_000);
             }
@@ -107,7 +107,7 @@ fn failed_probe_starts_another_cool_down() {
     target.on_failure(now, 1, Failure::Other, at(&target, now), Some(secs(1.0)), 0.0);
     let after = now + secs(1.1);
     assert_eq!(target.ready(after, LIMIT, false), Ok(()));
-    target.admit(after, false, false);
+    target.admit(after, false, 1, false);
     assert!(target.ready(after, LIMIT, false).is_err(), "the second waits for the probe");
     let probe = at(&target, after);
     assert_ne!(target.on_failure(after + secs(0.01), 2, Failure::Other, probe, None, 0.0), Hold::No);
@@ -121,7 +121,7 @@ fn cancelled_probe_is_replaced() {
     target.on_failure(now, 1, Failure::Other, at(&target, now), Some(secs(1.0)), 0.0);
     let after = now + secs(1.1);
     target.ready(after, LIMIT, false).expect("a probe");
-    target.admit(after, false, false);
+    target.admit(after, false, 1, false);
     target.on_cancelled(at(&target, after));
     assert_eq!(target.ready(after, LIMIT, false), Ok(()));
 }
@@ -132,7 +132,7 @@ fn ramp_starts_at_the_previous_rate() {
     target.on_failure(now, 1, Failure::Other, at(&target, now), Some(secs(3.0)), 0.0);
     let after = now + secs(3.1);
     target.ready(after, LIMIT, false).expect("a probe");
-    target.admit(after, false, false);
+    target.admit(after, false, 1, false);
     target.on_success(after, at(&target, after), LIMIT);
     let times = let_in(&mut target, after, after + secs(2.0));
     let first = times.iter().filter(|at| **at < secs(1.0)).count();
@@ -147,7 +147,7 @@ fn unused_ramp_capacity_is_not_saved() {
     target.on_failure(now, 1, Failure::Other, at(&target, now), Some(secs(1.0)), 0.0);
     let after = now + secs(1.1);
     target.ready(after, LIMIT, false).expect("a probe");
-    target.admit(after, false, false);
+    target.admit(after, false, 1, false);
     target.on_success(after, at(&target, after), LIMIT);
     // After two seconds of silence at 20 to 40 per second, a burst gets the next second's worth,
     // not that of three.
@@ -195,7 +195,7 @@ fn hanging_target_takes_one_slot_per_interval_and_stays_closed() {
                 None => {
                     now = due.unwrap_or(now);
                     if target.ready(now, LIMIT, false).is_ok() {
-                        in_flight.push((now + secs(took), target.admit(now, false, false)));
+                        in_flight.push((now + secs(took), target.admit(now, false, 1, false)));
                         sent.push(now);
                     }
                 }
@@ -242,7 +242,7 @@ fn call_that_fails_again_does_not_hold_up_the_next_probe() {
     target.on_success(now, at(&target, now), LIMIT);
     assert_eq!(recorded_state(&target), CooldownState::Open, "there was no outage");
     for call in 0..30 {
-        let retry = target.admit(now, true, false);
+        let retry = target.admit(now, true, 1, false);
         assert_eq!(
             target.on_failure(now, call, Failure::Other, retry, None, 0.0),
             Hold::No,
@@ -347,7 +347,7 @@ fn probe_counts_as_first_call_of_the_ramp() {
     target.on_failure(now, 1, Failure::Other, at(&target, now), Some(secs(3.0)), 0.0);
     let after = now + secs(3.1);
     target.ready(after, LIMIT, false).expect("a probe");
-    target.admit(after, false, false);
+    target.admit(after, false, 1, false);
     target.on_success(after, at(&target, after), LIMIT);
     let next = target.ready(after, LIMIT, false).expect_err("one a second was steady");
     assert!((secs(0.7)..secs(1.0)).contains(&(next - after)), "{:?}", next - after);
@@ -414,7 +414,7 @@ fn outage_probes_follow_within_the_maximum_interval() {
     while now < end {
         match target.ready(now, LIMIT, false) {
             Ok(()) => {
-                target.admit(now, false, false);
+                target.admit(now, false, 1, false);
                 assert_eq!(
                     target.on_failure(now, 100 + probes, Failure::Other, at(&target, now), None, 0.9),
                     Hold::Outage
@@ -429,7 +429,7 @@ fn outage_probes_follow_within_the_maximum_interval() {
     }
     assert!((35..=45).contains(&probes), "{probes}");
     target.ready(now, LIMIT, false).expect("a probe");
-    target.admit(now, false, false);
+    target.admit(now, false, 1, false);
     target.on_success(now, at(&target, now), LIMIT);
     let epoch = at(&target, now);
     for call in [7, 8] {
@@ -463,7 +463,7 @@ fn wait_budgets_are_paused_while_closed() {
     target.on_failure(now, 1, Failure::Other, at(&target, now), Some(secs(3.0)), 0.0);
     assert_eq!(target.closed(now + secs(2.0)), secs(2.0));
     target.ready(now + secs(3.5), LIMIT, false).expect("a probe");
-    target.admit(now + secs(3.5), false, false);
+    target.admit(now + secs(3.5), false, 1, false);
     target.on_success(now + secs(4.0), at(&target, now + secs(4.0)), LIMIT);
     assert_eq!(target.closed(now + secs(9.0)), secs(4.0));
 }
@@ -489,7 +489,7 @@ fn cool_down_begun_by_late_failure_has_its_own_epoch() {
     target.on_failure(now, 1, Failure::Other, first, Some(secs(1.0)), 0.0);
     let back = now + secs(1.0);
     target.ready(back, LIMIT, false).expect("a probe");
-    target.admit(back, false, true);
+    target.admit(back, false, 1, true);
     target.on_success(back, at(&target, back), LIMIT);
     let open = back + MAX_RAMP;
     target.ready(open, LIMIT, false).expect("open");
@@ -499,9 +499,70 @@ fn cool_down_begun_by_late_failure_has_its_own_epoch() {
     target.on_failure(open, 2, Failure::Other, first, Some(open - now + secs(1.0)), 0.0);
     let probing = open + secs(1.0);
     target.ready(probing, LIMIT, false).expect("a probe");
-    target.admit(probing, false, false);
+    target.admit(probing, false, 1, false);
     target.on_cancelled(in_flight);
     assert!(target.ready(probing, LIMIT, false).is_err(), "the probe is still out");
     target.on_success(probing, in_flight, LIMIT);
     assert_eq!(recorded_state(&target), CooldownState::Probing, "an answer from before is not the probe's");
+}
+
+/// Returns a target in the ramp after an outage, and the current time.
+fn ramping() -> (Cooldown, Instant) {
+    let (mut target, now) = healthy(epoch());
+    target.on_failure(now, 1, Failure::Other, at(&target, now), Some(secs(1.0)), 0.0);
+    let after = now + secs(1.1);
+    target.ready(after, LIMIT, false).expect("a probe");
+    let probe = target.admit(after, false, 1, false);
+    target.on_success(after, probe, LIMIT);
+    assert_eq!(recorded_state(&target), CooldownState::Ramping);
+    (target, after)
+}
+
+/// Admits an attempt while `in_flight` others are in flight, and reports a 429 if `rejected`,
+/// otherwise a success.
+fn exchange(target: &mut Cooldown, now: Instant, call: u64, in_flight: usize, rejected: bool) {
+    let slots_bind = in_flight + 1 >= target.slots(LIMIT);
+    let attempt = target.admit(now, false, in_flight + 1, slots_bind);
+    if rejected {
+        assert_eq!(target.on_failure(now, call, Failure::Limited, attempt, None, 0.0), Hold::No);
+    } else {
+        target.on_success(now, attempt, LIMIT);
+    }
+}
+
+#[test]
+fn calls_rejected_in_a_ramp_lower_the_slots_to_the_accepted_ones() {
+    let (mut target, now) = ramping();
+    exchange(&mut target, now, 2, 12, true);
+    exchange(&mut target, now, 3, 14, true);
+    assert_eq!(target.slots(LIMIT), 12);
+    exchange(&mut target, now, 4, 11, false);
+    assert!(target.is_open(), "the accepted slots are used, so the ramp is over");
+    (0..12).for_each(|_| exchange(&mut target, now, 4, 11, false));
+    assert_eq!(target.slots(LIMIT), 13, "a round of accepted calls adds a slot");
+    exchange(&mut target, now, 5, 12, true);
+    assert_eq!(target.slots(LIMIT), 12);
+}
+
+#[test]
+fn all_slots_are_used_again_after_accepted_slots_were_free_for_long() {
+    let (mut target, now) = ramping();
+    exchange(&mut target, now, 2, 12, true);
+    let later = now + secs(10.0);
+    exchange(&mut target, later, 3, 11, false);
+    assert_eq!(target.slots(LIMIT), 12);
+    exchange(&mut target, later + secs(9.0), 3, 5, false);
+    exchange(&mut target, later + secs(10.1), 3, 11, false);
+    assert_eq!(target.slots(LIMIT), LIMIT);
+    exchange(&mut target, later + secs(10.2), 4, 20, true);
+    assert_eq!(target.slots(LIMIT), LIMIT, "a 429 lowers nothing without a ramp");
+}
+
+#[test]
+fn calls_sent_in_a_ramp_lower_the_slots_also_when_it_is_over() {
+    let (mut target, now) = ramping();
+    let last = target.admit(now, false, LIMIT, true);
+    assert!(target.is_open());
+    target.on_failure(now, 2, Failure::Limited, last, None, 0.0);
+    assert_eq!(target.slots(LIMIT), LIMIT - 1);
 }

@@ -87,6 +87,10 @@ impl Limiter {
         Self { most_awaiting, adaptive, ..Self::fixed(slots) }
     }
 
+    pub(super) fn is_fixed(&self) -> bool {
+        self.adaptive.is_none()
+    }
+
     /// Returns the rule that keeps another call from being sent while `in_flight` slots are in use,
     /// or `None` if another call may be sent.
     pub(super) fn shortage(&self, in_flight: usize) -> Option<Rule> {

@@ -38,6 +38,12 @@ impl SingleUpstream {
         }
     }
 
+    /// Returns the number of slots in force. An adaptive limit reacts to rejected calls itself.
+    fn slots(&self) -> usize {
+        let slots = self.limiter.slots;
+        if self.limiter.is_fixed() { self.cooldown.slots(slots) } else { slots }
+    }
+
     /// Records in `closed` whether the server is closed now, that is, cooling down or being probed.
     fn note_closed(&mut self, now: Instant) {
         self.closed.set(now, self.cooldown.is_closed());
@@ -46,7 +52,9 @@ impl SingleUpstream {
 
 impl Upstream for SingleUpstream {
     fn limits(&self, in_flight: usize) -> Limits {
-        Limits { slots: self.limiter.slots, shortage: self.limiter.shortage(in_flight) }
+        let slots = self.slots();
+        let shortage = if in_flight >= slots { Some(Rule::Slots) } else { self.limiter.shortage(in_flight) };
+        Limits { slots, shortage }
     }
 
     fn load(&self) -> UpstreamLoad {
@@ -126,7 +134,7 @@ impl Upstream for SingleUpstream {
 
     fn may_lack_slots(&self, in_flight: usize) -> bool {
         // Above a lowered limit, the end of a call frees no slot.
-        self.limiter.shortage(in_flight) == Some(Rule::Slots) && in_flight <= self.limiter.slots
+        in_flight == self.slots()
     }
 
     fn cooldown(&self) -> &Cooldown {
@@ -149,10 +157,10 @@ impl Upstream for SingleUpstream {
     fn admit(&mut self, now: Instant, admitted: Admitted<'_>) -> UpstreamSlot {
         let Admitted { call: Candidate { ticket, .. }, in_flight, .. } = admitted;
         let tracked = self.limiter.on_sent(now, ticket);
-        let slots_bind = self.limiter.shortage(in_flight).is_some();
+        let slots_bind = self.limits(in_flight).shortage.is_some();
         let memory = self.memory.as_mut();
         UpstreamSlot {
-            attempt: self.cooldown.admit(now, ticket.has_failed, slots_bind),
+            attempt: self.cooldown.admit(now, ticket.has_failed, in_flight, slots_bind),
             tracked,
             memory: memory.map(|memory| Box::new(MemoryUse::take(memory, ticket, Prefix::default()))),
             assignment: None,

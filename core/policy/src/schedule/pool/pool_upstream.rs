@@ -261,7 +261,8 @@ impl Upstream for Pool {
             None => (None, None, None),
         };
         let slots_bind = self.shortage(admitted.in_flight).is_some();
-        let attempt = self.cooldown.admit(now, admitted.call.ticket.has_failed, slots_bind);
+        let attempt =
+            self.cooldown.admit(now, admitted.call.ticket.has_failed, admitted.in_flight, slots_bind);
         UpstreamSlot { attempt, tracked, memory: memory.map(Box::new), assignment: assignment.map(Box::new) }
     }
 
