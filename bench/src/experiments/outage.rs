@@ -6,7 +6,7 @@ mod partial_outages;
 use std::time::Duration;
 
 use serde_json::json;
-use tidegate::config::{Config, Target};
+use tidegate::config::{Config, LimitSettings, Target};
 use tidegate::{Gate, Transport};
 use tidegate_sim::faults::{Outage, OutageMode};
 use tidegate_sim::scenario::Arrivals;
@@ -49,6 +49,8 @@ struct Scene {
     /// The number of concurrent calls above which the upstream answers 429. `None` if there is no
     /// such limit.
     limit: Option<usize>,
+    /// Whether the limit adapts, up to the cap.
+    adaptive: bool,
     /// Whether the first call arrives at the start of the outage. Otherwise, calls arrive from the
     /// start of the run.
     cold: bool,
@@ -67,6 +69,7 @@ const BASE: Scene = Scene {
     stream: true,
     errors: 0.0,
     limit: None,
+    adaptive: false,
     cold: false,
 };
 
@@ -83,6 +86,7 @@ impl Scene {
             stream,
             errors,
             limit,
+            adaptive,
             cold,
         } = self;
         let mode = if *mode == OutageMode::Refuse { "refused" } else { "503" };
@@ -95,6 +99,7 @@ impl Scene {
             (*stream != BASE.stream, "not streamed".to_owned()),
             (*errors != BASE.errors, format!("{:.0} % errors", errors * 100.0)),
             (*cold, "down from the start".to_owned()),
+            (*adaptive, "adaptive limit".to_owned()),
             (limit.is_some(), format!("upstream takes {} at once", limit.unwrap_or_default())),
         ] {
             if differs {
@@ -132,6 +137,12 @@ fn scenes() -> Vec<Scene> {
         // About twice the concurrency that the steady rate needs.
         Scene { limit: Some(12), ..BASE },
         Scene { limit: Some(60), rate: 50.0, ..BASE },
+        Scene { limit: Some(12), cap: 256, ..BASE },
+        Scene { limit: Some(12), arrivals: Arrivals::Poisson, ..BASE },
+        Scene { limit: Some(12), stream: false, ..BASE },
+        Scene { limit: Some(120), cap: 256, service_ms: 5_000, ..BASE },
+        Scene { limit: Some(12), adaptive: true, ..BASE },
+        Scene { limit: Some(60), adaptive: true, rate: 50.0, ..BASE },
         Scene { rate: 150.0, service_ms: 200, ..BASE },
     ]);
     scenes
@@ -270,6 +281,7 @@ fn play(scene: Scene, naive: Option<Rule>, seed: u64) -> Fallible<Run> {
 
 fn config(scene: Scene) -> Fallible<Config> {
     let target = Target::new("sim").url(URL).cap(scene.cap).deadline(Duration::from_secs(scene.deadline));
+    let target = if scene.adaptive { target.limit(LimitSettings::new()) } else { target };
     Ok(Config::builder().target(target).build()?)
 }
 
