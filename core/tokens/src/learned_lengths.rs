@@ -149,9 +149,8 @@ impl LengthCounts {
             length = length.min((MAX_OUTLIER * self.percentile_99(count).max(MAX_OUTLIER)) as u64);
         }
         let to = bucket(length);
-        for reached in self.reached.iter_mut().take(to + 1).skip(usize::from(*next)) {
-            *reached += 1.0;
-        }
+        let newly = self.reached.get_mut(usize::from(*next)..=to).unwrap_or_default();
+        newly.iter_mut().for_each(|reached| *reached += 1.0);
         *next = (*next).max(to as u8 + 1);
         let at = usize::from(*next) - 1;
         if let Some((ended, middle)) = self.ended.get_mut(at).zip(MIDPOINTS.get(at)).filter(|_| complete) {
@@ -162,9 +161,12 @@ impl LengthCounts {
 
     /// Multiplies the weight of all earlier answers by [`DECAY`].
     fn decay(&mut self) {
-        for weight in self.reached.iter_mut().chain(&mut self.ended) {
-            // Arithmetic with subnormal numbers would take a hundred times as long.
-            *weight = if *weight > MIN_WEIGHT { *weight * DECAY as f32 } else { 0.0 };
+        // One loop per array, which the compiler can vectorize.
+        for weights in [&mut self.reached, &mut self.ended] {
+            for weight in weights {
+                // Arithmetic with subnormal numbers would take a hundred times as long.
+                *weight = if *weight > MIN_WEIGHT { *weight * DECAY as f32 } else { 0.0 };
+            }
         }
         self.sums = self.sums.map(|sum| sum * DECAY);
     }
@@ -214,7 +216,10 @@ impl LengthCounts {
             left *= goes_on;
         }
         let [count, sum, middles] = self.sums;
+        // The buckets from here on have no share.
+        let mut end = longest + 1;
         if f64::from(left) > MIN_MASS {
+            end = BUCKETS;
             let from = (longest + 1).min(BUCKETS - 1);
             let farthest = prior.shares.iter().rposition(|share| *share > 0.0).unwrap_or(0);
             let to = farthest.max(longest + BUCKETS_PER_DOUBLING).min(BUCKETS - 1);
@@ -231,7 +236,8 @@ impl LengthCounts {
                 *share += as_prior + if at <= to { even } else { 0.0 };
             }
         }
-        let mean: f64 = shares.iter().zip(&MIDPOINTS).map(|(share, middle)| f64::from(*share) * middle).sum();
+        let shared = shares.iter().zip(&MIDPOINTS).take(end);
+        let mean: f64 = shared.map(|(share, middle)| f64::from(*share) * middle).sum();
         // Corrects the midpoints by their error for the complete answers.
         let exact = if middles > 0.0 { sum / middles } else { 1.0 };
         LengthDistribution { shares, mean: mean * exact }

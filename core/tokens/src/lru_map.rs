@@ -1,7 +1,8 @@
 //! A bounded map that drops the entry that was updated the longest time ago.
 
-use std::hash::{BuildHasher, Hash, RandomState};
+use std::hash::{BuildHasher, Hash};
 
+use foldhash::quality::RandomState;
 use lru::LruCache;
 
 /// A map of at most `CAPACITY` entries whose keys are stored as 64-bit hashes.
@@ -18,7 +19,7 @@ impl<V, const CAPACITY: usize> Default for LruMap<V, CAPACITY> {
     fn default() -> Self {
         // The cache itself is unbounded, because a bounded one allocates memory for all entries at
         // once. `LruMap::entry` enforces the bound.
-        Self { hasher: RandomState::new(), values: LruCache::unbounded() }
+        Self { hasher: RandomState::default(), values: LruCache::unbounded() }
     }
 }
 
