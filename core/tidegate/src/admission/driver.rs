@@ -208,7 +208,10 @@ impl Admission {
         let id = grant.id;
         self.update(|scheduler, now| scheduler.release(now, grant));
         self.cancel_signals.remove(id);
-        self.budgets.notify_others(self);
+        // If no rate is limited, nothing that others wait for is returned.
+        if self.budgets.bounds_anything() {
+            self.budgets.notify_others(self);
+        }
     }
 
     /// Takes back borrowed slots, which are reserved for another tenant or lane: cancels one
@@ -230,6 +233,9 @@ impl Admission {
     /// Cancels the attempts at replicas that went down before their responses had begun. Called
     /// under the lock, for the same reason as in [`Self::reclaim`].
     pub(super) fn cancel_on_down_replicas(&self, scheduler: &mut Scheduler<Waiting>) {
+        if !self.cancel_signals.is_enabled() {
+            return;
+        }
         while let Some(id) = scheduler.next_stranded() {
             self.cancel_signals.cancel(id, Cancellation::ReplicaDown);
         }
@@ -272,8 +278,10 @@ impl Admission {
     fn answer_waiting<'a>(self: &'a Arc<Self>, mut state: MutexGuard<'a, State>, mut now: Instant) -> bool {
         loop {
             let scheduler = &mut state.scheduler;
-            let expired = scheduler.expired(now).into_iter().map(|(who, refusal)| (who, Err(refusal)));
-            let mut answers: Vec<_> = expired.collect();
+            let mut answers = Vec::new();
+            for (who, refusal) in scheduler.expired(now) {
+                answers.push((who, Err(refusal)));
+            }
             while let Some((who, grant)) = scheduler.next(now) {
                 answers.push((who, Ok(grant)));
             }

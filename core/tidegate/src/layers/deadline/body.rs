@@ -12,6 +12,7 @@ use http_body::{Body, Frame, SizeHint};
 use parking_lot::Mutex;
 use tokio::time::Sleep;
 
+use super::watch::{BodyWatch, Watched};
 use crate::body::ResponseBody;
 use crate::call::Call;
 use crate::clock;
@@ -86,18 +87,22 @@ impl OpenBody {
 /// closes itself at the deadline.
 pub(super) struct DeadlineBody {
     /// The body, shared with the task that closes overdue bodies (`watch.rs`).
-    pub(super) open_body: Arc<OpenBody>,
+    open_body: Arc<OpenBody>,
     /// A timer that resolves at the deadline of the call. Polled only while the reader waits for a
     /// frame.
     deadline: Pin<Box<Sleep>>,
+    /// Removes the body from those that the task checks.
+    _watched: Watched,
 }
 
 impl DeadlineBody {
-    pub(super) fn new(call: Call, body: ResponseBody) -> Self {
+    /// Wraps `body`. `watch` closes it if it is not read.
+    pub(super) fn new(call: Call, body: ResponseBody, watch: &Arc<BodyWatch>) -> Self {
         let deadline = Box::pin(tokio::time::sleep_until(tokio::time::Instant::from_std(call.deadline())));
         let stall = call.target().config().stall;
         let state = State { body: Some(body), unread_since: Some(clock::now()), error: None, waker: None };
-        Self { open_body: Arc::new(OpenBody { call, stall, state: Mutex::new(state) }), deadline }
+        let open_body = Arc::new(OpenBody { call, stall, state: Mutex::new(state) });
+        Self { _watched: watch.add(open_body.clone()), open_body, deadline }
     }
 }
 

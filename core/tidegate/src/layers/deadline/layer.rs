@@ -49,11 +49,7 @@ impl<S: InnerService> Middleware<S> for DeadlineLayer {
                     why => return Err(call.target().explain_rejection(overdue(&call, why))),
                 },
             };
-            Ok(answer?.map(|body| {
-                let guarded = DeadlineBody::new(call, body);
-                watch.add(&guarded.open_body);
-                ResponseBody::new(guarded)
-            }))
+            Ok(answer?.map(|body| ResponseBody::new(DeadlineBody::new(call, body, &watch))))
         })
     }
 }

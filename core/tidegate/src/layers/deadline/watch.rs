@@ -1,9 +1,10 @@
 //! A task that closes response bodies that are not read, after their deadline or the `stall` limit.
 
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
+use slab::Slab;
 
 use super::body::OpenBody;
 use crate::clock;
@@ -17,39 +18,46 @@ pub(super) struct BodyWatch(Mutex<Open>);
 
 #[derive(Default)]
 struct Open {
-    /// The open bodies. Bodies that were dropped stay in the list until the next check.
-    bodies: Vec<Weak<OpenBody>>,
+    /// The bodies that were not dropped.
+    bodies: Slab<Arc<OpenBody>>,
     /// `true` while the task is running.
     is_running: bool,
 }
 
+/// A guard that removes a body from its [`BodyWatch`] when it is dropped.
+pub(super) struct Watched {
+    watch: Arc<BodyWatch>,
+    index: usize,
+}
+
+impl Drop for Watched {
+    fn drop(&mut self) {
+        let body = self.watch.0.lock().bodies.remove(self.index);
+        // Outside the lock, because dropping a body releases its slot, which wakes other tasks.
+        drop(body);
+    }
+}
+
 impl BodyWatch {
-    /// Adds a body, which is checked until it is dropped or closed. Starts the task if it is not
-    /// running.
-    pub(super) fn add(self: &Arc<Self>, body: &Arc<OpenBody>) {
+    /// Adds a body, which is checked until the returned guard is dropped. Starts the task if it is
+    /// not running.
+    pub(super) fn add(self: &Arc<Self>, body: Arc<OpenBody>) -> Watched {
         let mut open = self.0.lock();
-        open.bodies.push(Arc::downgrade(body));
+        let index = open.bodies.insert(body);
         if !std::mem::replace(&mut open.is_running, true) {
             tokio::spawn(run(RunningWatch { watch: self.clone(), is_done: false }));
         }
+        Watched { watch: self.clone(), index }
     }
 
-    /// Closes the bodies that are overdue at `now`. Returns `false` if no open body is left.
+    /// Closes the bodies that are overdue at `now`. Returns `false` if no body is left.
     fn close_overdue(&self, now: Instant) -> bool {
-        let mut overdue = Vec::new();
-        let is_running = {
-            let mut open = self.0.lock();
-            open.bodies.retain(|weak| {
-                let Some(body) = weak.upgrade() else { return false };
-                let stays = !body.is_overdue(now);
-                if !stays {
-                    overdue.push(body);
-                }
-                stays
-            });
-            open.is_running = !open.bodies.is_empty();
-            open.is_running
-        };
+        let mut open = self.0.lock();
+        let overdue: Vec<_> =
+            open.bodies.iter().map(|(_, body)| body).filter(|body| body.is_overdue(now)).cloned().collect();
+        let is_running = !open.bodies.is_empty();
+        open.is_running = is_running;
+        drop(open);
         // Outside the lock: closing a body releases its slot, which wakes other tasks.
         overdue.iter().for_each(|body| body.close(now));
         is_running
