@@ -4,7 +4,6 @@
 //! The timed operations take turns round by round, so that a disturbance affects all of them. A
 //! figure is the median over the rounds.
 
-mod earlier_version;
 mod queueing_costs;
 mod timed_operations;
 
@@ -25,7 +24,6 @@ pub(crate) fn measure() -> Fallible<Report> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build()?;
     let _entered = runtime.enter();
     let all = contenders()?;
-    let earlier = earlier_version::off_call()?;
     eprintln!("one thread");
     let one = rounds(&all, 1);
     eprintln!("two threads");
@@ -53,17 +51,6 @@ pub(crate) fn measure() -> Fallible<Report> {
             median(&one, name) / bare,
             Op::AtMost,
             3.0,
-        );
-    }
-    // Measured before and after the rounds of this version. The lower one is the harder bar.
-    if let (Some(before), Some(after)) = (earlier, earlier_version::off_call()?) {
-        let off = before.min(after);
-        report.peer("earlier version", format!("{}, 1 thread, ns", timed_operations::WHOLE_OFF), off);
-        report.bar(
-            "whole call / the earlier version's with the gate off",
-            median(&one, timed_operations::WHOLE_ENFORCE) / off,
-            Op::AtMost,
-            2.5,
         );
     }
     for name in [timed_operations::SEMAPHORE, timed_operations::TOWER] {

@@ -42,8 +42,8 @@
 //!   sent all at once. If the rate is unknown, the ramp starts at a share of the limit. A ramp with
 //!   a known rate admits each attempt at most one second later than a ramp with an unknown rate.
 //!   The ramp ends after ten seconds, or when an attempt takes the last slot (*slots bind*).
-//! - **Accepted slots**: a 429 without Retry-After during a ramp shows that the upstream takes fewer
-//!   calls than there are slots. Only as many slots are then used as were accepted. Each round of
+//! - **Accepted slots**: a 429 without Retry-After in the ramp after an outage shows that the upstream
+//!   takes fewer calls than there are slots. An outage that consisted of 429s shows nothing. Only as many slots are then used as were accepted. Each round of
 //!   accepted calls adds one, and each further 429 takes the excess back. All slots are used again
 //!   when the calls have left some of these free for ten seconds.
 //! - **Epoch**: each cool-down and each successful probe starts a new epoch. Only attempts of the
@@ -148,8 +148,9 @@ pub struct Attempt {
     pub has_failed: bool,
     /// The number of attempts in flight when the attempt was admitted, including itself.
     in_flight: usize,
-    /// Whether the attempt was admitted during a ramp.
-    is_in_ramp: bool,
+    /// Whether the attempt was admitted in the ramp after an outage in which the upstream did not only
+    /// answer 429.
+    follows_outage: bool,
 }
 
 labelled! {
@@ -239,6 +240,8 @@ pub struct Cooldown {
     closed_for: Duration,
     /// Start of the current closed period. `None` if the target is not closed.
     closed_since: Option<Instant>,
+    /// Whether the last ramp followed an outage in which the upstream did not only answer 429.
+    ramp_follows_outage: bool,
     /// The slots while the upstream takes fewer calls than are configured. `None` if it is not known
     /// to do so.
     accepted: Option<AcceptedSlots>,
@@ -251,6 +254,8 @@ struct Evidence {
     /// [`OUTAGE_WITNESSES`].
     failing_calls: VecDeque<u64>,
     is_down: bool,
+    /// Whether the target failed in another way than by a 429.
+    is_unavailable: bool,
     /// Whether the target itself caused a failure: it was not reachable, asked callers to wait, or
     /// failed the probe of a call that had not failed here. Otherwise, the requests may have caused
     /// all failures.
@@ -260,6 +265,13 @@ struct Evidence {
     /// Usual time from sending an attempt to its failure. `None` if no attempt has failed since the
     /// last success.
     failure_time: Option<Duration>,
+}
+
+impl Evidence {
+    /// Returns `true` if the target is in an outage in which it did not only answer 429.
+    fn is_outage(&self) -> bool {
+        self.is_down && self.is_unavailable
+    }
 }
 
 impl Cooldown {
@@ -345,7 +357,7 @@ impl Cooldown {
     /// `slots_bind` is `true` if the attempt took the last slot. Then a ramp ends, because the slots
     /// limit the rate.
     pub fn admit(&mut self, now: Instant, has_failed: bool, in_flight: usize, slots_bind: bool) -> Attempt {
-        let is_in_ramp = matches!(self.phase, Phase::Ramping { .. });
+        let follows_outage = self.ramp_follows_outage && matches!(self.phase, Phase::Ramping { .. });
         if self.accepted.as_mut().is_some_and(|accepted| !accepted.on_sent(now, in_flight, MAX_RAMP)) {
             self.accepted = None;
         }
@@ -362,7 +374,7 @@ impl Cooldown {
                 *admitted = admitted.saturating_add(1).max(ramp.earned(elapsed) as u32);
             }
         }
-        Attempt { epoch: self.epoch, sent: now, has_failed, in_flight, is_in_ramp }
+        Attempt { epoch: self.epoch, sent: now, has_failed, in_flight, follows_outage }
     }
 
     /// Records that the target accepted an attempt, which ends an outage or a probe. `limit` is the
@@ -376,7 +388,11 @@ impl Cooldown {
         if self.is_probing() {
             // The remaining hanging probes say nothing about the target from now on.
             self.epoch += 1;
-            if evidence.is_confirmed { self.start_ramp(now, limit) } else { self.reopen(now, Phase::Open) }
+            if evidence.is_confirmed {
+                self.start_ramp(now, limit, evidence.is_outage());
+            } else {
+                self.reopen(now, Phase::Open);
+            }
         }
         self.successes.count(now);
         if let Some(accepted) = &mut self.accepted {
@@ -422,8 +438,8 @@ impl Cooldown {
             }
             return Hold::No;
         }
-        let knows_slots = attempt.is_in_ramp || self.accepted.is_some();
-        if is_current && failure == Failure::Limited && knows_slots {
+        let knows_slots = attempt.follows_outage || self.accepted.is_some();
+        if is_current && failure == Failure::Limited && delay.is_none() && knows_slots {
             self.accepted = Some(AcceptedSlots::on_rejected(self.accepted, now, attempt.in_flight));
         }
         let is_probe = is_current && self.is_probing();
@@ -501,6 +517,7 @@ impl Cooldown {
             push_bounded(&mut evidence.failing_calls, OUTAGE_WITNESSES, call);
         }
         evidence.is_confirmed |= failure != Failure::Other;
+        evidence.is_unavailable |= failure != Failure::Limited;
         self.is_worth_waiting |= failure == Failure::Unread { worth_waiting: true };
         evidence.is_down |=
             (self.has_worked || self.is_worth_waiting) && evidence.failing_calls.len() >= OUTAGE_WITNESSES;
@@ -532,7 +549,8 @@ impl Cooldown {
 
     /// Starts a ramp at the rate of successes before the cool-down, or at a share of `limit` if
     /// that rate is unknown. `limit` is the number of slots of the target.
-    fn start_ramp(&mut self, now: Instant, limit: usize) {
+    fn start_ramp(&mut self, now: Instant, limit: usize, follows_outage: bool) {
+        self.ramp_follows_outage = follows_outage;
         let ramp = Ramp::new(self.steady_rate, (limit as f64 * COLD_START_SHARE).max(1.0));
         // The probe counts as the first attempt of the ramp.
         self.reopen(now, Phase::Ramping { since: now, ramp, admitted: 1 });
@@ -555,7 +573,7 @@ impl Cooldown {
             Phase::Probing { in_flight: Some(in_flight) }
                 if in_flight.unfailed_since + self.patience() <= now =>
             {
-                self.start_ramp(now, limit);
+                self.start_ramp(now, limit, self.evidence.is_outage());
             }
             Phase::Ramping { since, .. } if since + MAX_RAMP <= now => self.phase = Phase::Open,
             _ => {}

@@ -19,7 +19,7 @@ fn recorded_state(target: &Cooldown) -> CooldownState {
 
 /// Returns an attempt of the current epoch sent at `sent`, of a call that has not failed before.
 fn at(target: &Cooldown, sent: Instant) -> Attempt {
-    Attempt { epoch: target.epoch, sent, has_failed: false, in_flight: 1, is_in_ramp: false }
+    Attempt { epoch: target.epoch, sent, has_failed: false, in_flight: 1, follows_outage: false }
 }
 
 /// Returns a target at which three calls failed, each `took` seconds after it was sent, and the
@@ -506,17 +506,22 @@ fn cool_down_begun_by_late_failure_has_its_own_epoch() {
     assert_eq!(recorded_state(&target), CooldownState::Probing, "an answer from before is not the probe's");
 }
 
-/// Returns a target in the ramp after an outage, and the current time.
-fn ramping() -> (Cooldown, Instant) {
+/// Returns a target in the ramp after an outage of three failures, and the current time.
+fn ramping(failure: Failure) -> (Cooldown, Instant) {
     let (mut target, now) = healthy(epoch());
-    target.on_failure(now, 1, Failure::Other, at(&target, now), Some(secs(1.0)), 0.0);
-    let after = now + secs(1.1);
+    let attempt = at(&target, now);
+    for call in 0..3 {
+        target.on_failure(now, call, failure, attempt, None, 0.0);
+    }
+    let after = target.until().expect("an outage");
     target.ready(after, LIMIT, false).expect("a probe");
     let probe = target.admit(after, false, 1, false);
     target.on_success(after, probe, LIMIT);
     assert_eq!(recorded_state(&target), CooldownState::Ramping);
     (target, after)
 }
+
+const UNREACHABLE: Failure = Failure::Unread { worth_waiting: false };
 
 /// Admits an attempt while `in_flight` others are in flight, and reports a 429 if `rejected`,
 /// otherwise a success.
@@ -532,7 +537,7 @@ fn exchange(target: &mut Cooldown, now: Instant, call: u64, in_flight: usize, re
 
 #[test]
 fn calls_rejected_in_a_ramp_lower_the_slots_to_the_accepted_ones() {
-    let (mut target, now) = ramping();
+    let (mut target, now) = ramping(UNREACHABLE);
     exchange(&mut target, now, 2, 12, true);
     exchange(&mut target, now, 3, 14, true);
     assert_eq!(target.slots(LIMIT), 12);
@@ -546,7 +551,7 @@ fn calls_rejected_in_a_ramp_lower_the_slots_to_the_accepted_ones() {
 
 #[test]
 fn all_slots_are_used_again_after_accepted_slots_were_free_for_long() {
-    let (mut target, now) = ramping();
+    let (mut target, now) = ramping(UNREACHABLE);
     exchange(&mut target, now, 2, 12, true);
     let later = now + secs(10.0);
     exchange(&mut target, later, 3, 11, false);
@@ -560,9 +565,16 @@ fn all_slots_are_used_again_after_accepted_slots_were_free_for_long() {
 
 #[test]
 fn calls_sent_in_a_ramp_lower_the_slots_also_when_it_is_over() {
-    let (mut target, now) = ramping();
+    let (mut target, now) = ramping(UNREACHABLE);
     let last = target.admit(now, false, LIMIT, true);
     assert!(target.is_open());
     target.on_failure(now, 2, Failure::Limited, last, None, 0.0);
     assert_eq!(target.slots(LIMIT), LIMIT - 1);
+}
+
+#[test]
+fn calls_rejected_in_a_ramp_after_rejections_only_lower_no_slots() {
+    let (mut target, now) = ramping(Failure::Limited);
+    exchange(&mut target, now, 2, 12, true);
+    assert_eq!(target.slots(LIMIT), LIMIT);
 }
