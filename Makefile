@@ -239,8 +239,8 @@ MEASURE = mkdir -p $(OUT)/bench && set -o pipefail && { $(1); } | tee $(OUT)/ben
 $(addprefix bench-,$(BENCH_RUST)): bench-%: need-cargo
 	@$(call MEASURE,$(CARGO) run --quiet --release --locked -p tidegate-bench -- $*,$*)
 
-# The earlier version that `bench-python` and `bench-hot-path` compare with: the last one with reqwest as
-# transport. Its sources, its programs and an environment with its wheel are in $(EARLIER).
+# The earlier version that `bench-python` compares with: the last one with reqwest as transport. Its
+# sources and an environment with its wheel are in $(EARLIER).
 EARLIER_COMMIT := 685ff8d0
 EARLIER := $(OUT)/earlier-$(EARLIER_COMMIT)
 
@@ -248,11 +248,6 @@ $(EARLIER)/.source: | need-cargo
 	@rm -rf $(@D)
 	@mkdir -p $(@D)
 	@git archive $(EARLIER_COMMIT) | tar -x -C $(@D)
-	@touch $@
-
-$(EARLIER)/.bench: $(EARLIER)/.source
-	@echo 'Building the experiments of $(EARLIER_COMMIT), for comparison.'
-	@cd $(@D) && $(CARGO) build --quiet --release --locked -p tidegate-bench
 	@touch $@
 
 $(EARLIER)/.wheel: $(EARLIER)/.source $(VENV)/.ready | need-python
@@ -263,9 +258,6 @@ $(EARLIER)/.wheel: $(EARLIER)/.source $(VENV)/.ready | need-python
 	@$(@D)/venv/bin/python $(PIP) --no-deps --require-hashes -r $(LOCKS)/bench.txt
 	@$(@D)/venv/bin/python $(PIP) --no-deps --no-index $(@D)/wheel/*.whl
 	@touch $@
-
-bench-hot-path: export TIDEGATE_BENCH_EARLIER = $(CURDIR)/$(EARLIER)/target/release/tidegate-bench
-bench-hot-path: $(EARLIER)/.bench
 
 bench-python: $(BENCH_VENV)/.wheel $(EARLIER)/.wheel
 	@$(call MEASURE,$(BENCH_VENV)/bin/python bench/python/bench_python.py --before $(EARLIER)/venv/bin/python,python)
