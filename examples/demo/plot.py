@@ -11,6 +11,8 @@ if TYPE_CHECKING:
     from traffic import Call, Phase
 
 WIDTH, PANEL, GAP = 1000, 176, 40
+#: Height of a line of text below another, in pixels.
+NOTE = 17
 LEFT, RIGHT, TOP, BOTTOM = 62, 8, 26, 40
 #: Possible ends of the y axis, in seconds. Every third one is a power of ten.
 TICKS = tuple(digit * 10.0**power for power in range(-3, 4) for digit in (1, 2, 5))
@@ -78,10 +80,12 @@ def svg(plan: Plan, phases: list[Phase]) -> str:
         top = TOP + index * (PANEL + GAP)
         note = f"{tenant.calls} calls, {tenant.per_second:.3g} a second; cap {tenant.cap}"
         parts += panel(plan, top, axes, f"Tenant {tenant.name}", note)
+        notes: list[str] = []
         for phase in phases:
             calls = [call for call in phase.calls if call.tenant == tenant.name]
-            parts += failure_note(calls, axes, top)
+            notes += failure_note(phase.name, calls, axes, top + NOTE * len(notes))
             parts += series(phase.name, calls, axes, top)
+        parts += notes
     parts.append(label("burst-label", axes.x(sum(plan.burst) / 2), TOP + 16, "B bursts"))
     foot = height - BOTTOM
     for second in range(0, axes.span, axes.step):
@@ -114,8 +118,8 @@ def panel(plan: Plan, top: float, axes: Axes, title: str, note: str) -> list[str
     return parts
 
 
-def failure_note(calls: list[Call], axes: Axes, top: float) -> list[str]:
-    """Returns an SVG text with the number and kinds of a tenant's failures, in a list.
+def failure_note(name: str, calls: list[Call], axes: Axes, top: float) -> list[str]:
+    """Returns an SVG text with the number and kinds of a tenant's failures in the phase `name`, in a list.
 
     The text is beside the last failure. The list is empty if no call failed.
     """
@@ -128,7 +132,7 @@ def failure_note(calls: list[Call], axes: Axes, top: float) -> list[str]:
     anchor = "start"
     if x > WIDTH - 200:
         x, y, anchor = x - 20, y - 12, "end"
-    return [label("note", x, y, f"{len(failed)} failed: {kinds}", anchor)]
+    return [label("note", x, y, f"{name}: {len(failed)} failed, {kinds}", anchor)]
 
 
 def series(name: str, calls: list[Call], axes: Axes, top: float) -> list[str]:
