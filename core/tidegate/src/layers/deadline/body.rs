@@ -12,7 +12,7 @@ use http_body::{Body, Frame, SizeHint};
 use parking_lot::Mutex;
 use tokio::time::Sleep;
 
-use super::watch::{BodyWatch, Watched};
+use super::watch::{BodyWatch, WatchGuard};
 use crate::body::ResponseBody;
 use crate::call::Call;
 use crate::clock;
@@ -92,7 +92,7 @@ pub(super) struct DeadlineBody {
     /// frame.
     deadline: Pin<Box<Sleep>>,
     /// Removes the body from those that the task checks.
-    _watched: Watched,
+    _watch_guard: WatchGuard,
 }
 
 impl DeadlineBody {
@@ -102,7 +102,7 @@ impl DeadlineBody {
         let stall = call.target().config().stall;
         let state = State { body: Some(body), unread_since: Some(clock::now()), error: None, waker: None };
         let open_body = Arc::new(OpenBody { call, stall, state: Mutex::new(state) });
-        Self { _watched: watch.add(open_body.clone()), open_body, deadline }
+        Self { _watch_guard: watch.add(open_body.clone()), open_body, deadline }
     }
 }
 

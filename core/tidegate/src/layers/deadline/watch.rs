@@ -25,12 +25,12 @@ struct Open {
 }
 
 /// A guard that removes a body from its [`BodyWatch`] when it is dropped.
-pub(super) struct Watched {
+pub(super) struct WatchGuard {
     watch: Arc<BodyWatch>,
     index: usize,
 }
 
-impl Drop for Watched {
+impl Drop for WatchGuard {
     fn drop(&mut self) {
         let body = self.watch.0.lock().bodies.remove(self.index);
         // Outside the lock, because dropping a body releases its slot, which wakes other tasks.
@@ -41,13 +41,13 @@ impl Drop for Watched {
 impl BodyWatch {
     /// Adds a body, which is checked until the returned guard is dropped. Starts the task if it is
     /// not running.
-    pub(super) fn add(self: &Arc<Self>, body: Arc<OpenBody>) -> Watched {
+    pub(super) fn add(self: &Arc<Self>, body: Arc<OpenBody>) -> WatchGuard {
         let mut open = self.0.lock();
         let index = open.bodies.insert(body);
         if !std::mem::replace(&mut open.is_running, true) {
             tokio::spawn(run(RunningWatch { watch: self.clone(), is_done: false }));
         }
-        Watched { watch: self.clone(), index }
+        WatchGuard { watch: self.clone(), index }
     }
 
     /// Closes the bodies that are overdue at `now`. Returns `false` if no body is left.
