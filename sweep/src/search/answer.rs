@@ -74,7 +74,7 @@ pub(super) fn knee_interval(policy: &Policy, settings: &SearchSettings, cap: usi
     let has_hard_limit = matches!(binding, Binding::ConcurrencyLimit | Binding::Client) || at_cliff;
     // Below the queue, an objective may set the knee.
     let is_late = evidence.curve().is_some_and(|curve| curve.share_in_time().is_some());
-    let is_counted = queue.is_some_and(|queue| !queue.is_kv_full && !(is_late && high < queue.running));
+    let is_counted = queue.is_some_and(|queue| !(queue.is_kv_full || is_late && high < queue.running));
     let high = if has_hard_limit || is_counted { ceiling } else { high.clamp(cap, ceiling) };
     // How many sequences fit into memory depends on their lengths, of which a step saw a sample.
     let z = normal_distribution::quantile(0.5 + 0.5 * settings.confidence);
