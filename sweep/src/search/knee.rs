@@ -195,8 +195,8 @@ impl Evidence {
         (answer < highest).then(|| above.min(highest))
     }
 
-    /// Returns a cap well above `answer`, whose measurement shows how quickly the share of the calls in
-    /// time falls, if an objective sets the knee. Returns `None` otherwise.
+    /// Returns a cap well above `answer` if an objective sets the knee, otherwise `None`. A step at that
+    /// cap shows how quickly the share of the calls in time falls.
     fn cap_with_late_calls(&self, settings: &SearchSettings, answer: usize) -> Option<usize> {
         let curve = self.curve()?;
         let share = curve.share_in_time()?;

@@ -43,9 +43,10 @@
 //!   a known rate admits each attempt at most one second later than a ramp with an unknown rate.
 //!   The ramp ends after ten seconds, or when an attempt takes the last slot (*slots bind*).
 //! - **Accepted slots**: a 429 without Retry-After in the ramp after an outage shows that the upstream
-//!   takes fewer calls than there are slots. An outage that consisted of 429s shows nothing. Only as many slots are then used as were accepted. Each round of
-//!   accepted calls adds one, and each further 429 takes the excess back. All slots are used again
-//!   when the calls have left some of these free for ten seconds.
+//!   takes fewer calls than there are slots. An outage that consisted of 429s shows nothing. Only as
+//!   many slots are then used as were accepted. Each round of accepted calls adds one, and each
+//!   further 429 takes the excess back. All slots are used again when the calls have left some of
+//!   these free for ten seconds.
 //! - **Epoch**: each cool-down and each successful probe starts a new epoch. Only attempts of the
 //!   current epoch change the state, so late failures of earlier attempts neither prolong nor start
 //!   a cool-down. A late Retry-After prolongs a running cool-down. After the cool-down, the

@@ -278,10 +278,8 @@ impl Admission {
     fn answer_waiting<'a>(self: &'a Arc<Self>, mut state: MutexGuard<'a, State>, mut now: Instant) -> bool {
         loop {
             let scheduler = &mut state.scheduler;
-            let mut answers = Vec::new();
-            for (who, refusal) in scheduler.expired(now) {
-                answers.push((who, Err(refusal)));
-            }
+            let expired = scheduler.expired(now).into_iter().map(|(who, refusal)| (who, Err(refusal)));
+            let mut answers: Vec<_> = expired.collect();
             while let Some((who, grant)) = scheduler.next(now) {
                 answers.push((who, Ok(grant)));
             }
