@@ -21,6 +21,7 @@ use crate::budget::{AvailableBudget, Charge, Need, RateBudgets};
 use crate::{Lane, adaptive::Ended, kv::Kv, placement::ReplicaSet};
 use tidegate_config::TenantConfig;
 use tidegate_protocol::vllm::EngineMetrics;
+use tidegate_share::Lease;
 use tidegate_tokens::Demand;
 
 /// The slots, rate budgets and memory of a target, and the number of calls that use them. See [the
@@ -30,7 +31,7 @@ pub(super) struct Capacity {
     pub(super) upstream: Box<dyn Upstream>,
     pub(super) budgets: Budgets,
     /// For each [`Rule`], the span of time in which it has kept calls from being dispatched.
-    /// Recorded only for [`Rule::Slots`], [`Rule::FirstTokens`], [`Rule::Reserved`] and the rules
+    /// Recorded only for [`Rule::Slots`], [`Rule::Share`], [`Rule::FirstTokens`], [`Rule::Reserved`] and the rules
     /// in [`Rule::SIZES`].
     pub(super) blocked: [Span; Rule::COUNT],
     /// Whether any tenant has its own limit of tokens per minute. The queue accounts for these
@@ -51,6 +52,9 @@ pub(super) struct Capacity {
     /// The number of slots of the upstream, and what keeps further calls from being sent, as of the
     /// last event. Cached because each decision reads them.
     pub(super) limits: Limits,
+    /// The slots that this process may use of a limit that several processes share. `None`: the
+    /// limit is not shared.
+    pub(super) lease: Option<Box<Lease>>,
 }
 
 impl Capacity {
@@ -76,6 +80,7 @@ impl Capacity {
             peak: 0,
             grants: 0,
             last_grant: None,
+            lease: None,
         }
     }
 
@@ -166,6 +171,9 @@ impl Capacity {
     /// Lets the upstream update its time-dependent limits, and updates `limits`.
     pub(super) fn tick(&mut self, now: Instant) {
         self.upstream.tick(now);
+        if let Some(lease) = &mut self.lease {
+            lease.tick(now);
+        }
         self.refresh_limits(now);
     }
 
@@ -213,6 +221,9 @@ impl Capacity {
     pub(super) fn end(&mut self, now: Instant, lane: Lane, slot: &mut UpstreamSlot, how: Ended) {
         self.in_flight -= 1;
         self.by_lane[lane as usize] -= 1;
+        if let Some(lease) = &mut self.lease {
+            lease.on_release(self.in_flight);
+        }
         if let Some(tracked) = slot.tracked.take() {
             if let Some(limiter) = self.upstream.limiter_of(slot.assignment.as_deref()) {
                 limiter.on_end(now, tracked, how);
@@ -250,7 +261,7 @@ impl Capacity {
     /// await their first token.
     pub(super) fn refresh_and_record(&mut self, now: Instant) {
         self.read_limits();
-        for rule in [Rule::Slots, Rule::FirstTokens] {
+        for rule in [Rule::Slots, Rule::Share, Rule::FirstTokens] {
             self.blocked[rule as usize].set(now, self.limits.shortage == Some(rule));
         }
     }
@@ -277,6 +288,13 @@ impl Capacity {
     /// Updates `limits`.
     pub(super) fn read_limits(&mut self) {
         self.limits = self.upstream.limits(self.in_flight);
+        if let Some(lease) = &self.lease {
+            let slots = lease.in_force();
+            if self.limits.shortage != Some(Rule::Slots) && self.in_flight >= slots {
+                self.limits.shortage = Some(Rule::Share);
+            }
+            self.limits.slots = self.limits.slots.min(slots);
+        }
     }
 }
 

@@ -344,6 +344,12 @@ impl Load {
         sums.for_each(|(sum, (before, now))| *sum = *sum - u64::from(before) + u64::from(now));
     }
 
+    /// Returns the sum of the weights of the tenants that have waiting calls. A tenant with waiting
+    /// calls in several lanes counts for each of them.
+    pub(super) fn weight(&self) -> f64 {
+        self.0.iter().map(|load| load.weight).sum()
+    }
+
     pub(super) fn waiting(&self, lane: Lane) -> usize {
         self.0[lane as usize].waiting
     }

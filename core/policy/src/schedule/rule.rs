@@ -11,6 +11,8 @@ use crate::budget::BudgetKind;
 pub enum Rule {
     /// All slots are in use.
     Slots,
+    /// All slots that this process may use of a shared limit are in use.
+    Share,
     /// The number of calls that await their first token is at its adaptive limit.
     FirstTokens,
     /// The tenant uses its share of the upstream, and the rest is kept for the first tokens of other
@@ -50,7 +52,7 @@ pub enum Rule {
 
 impl Rule {
     /// The number of rules.
-    pub(super) const COUNT: usize = 17;
+    pub(super) const COUNT: usize = 18;
     /// The rules that depend on what a call requires of the rate budgets, the memory and the
     /// replicas.
     pub(super) const SIZES: [Self; 8] = [
@@ -88,6 +90,7 @@ impl Rule {
     fn texts(self) -> (&'static str, &'static str) {
         match self {
             Rule::Slots => ("slots", "all slots are in use"),
+            Rule::Share => ("share", "other processes use the remaining slots of the shared limit"),
             Rule::FirstTokens => ("first_tokens", "the maximum number of calls await their first token"),
             Rule::TenantShare => {
                 ("tenant_share", "its tenant uses its share of the target, and other tenants need the rest")

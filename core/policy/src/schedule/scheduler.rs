@@ -232,7 +232,8 @@ impl<W> Scheduler<W> {
         let (mut wake, _) = *self.queue.waiters.by_deadline.first()?;
         self.tick(now);
         // Relevant only while calls wait: otherwise the next event lets time pass at the upstream.
-        if let Some(at) = self.capacity.upstream.next_wake(now).filter(|at| *at > now) {
+        let lease = self.capacity.lease.as_ref().and_then(|lease| lease.next_wake());
+        for at in self.capacity.upstream.next_wake(now).into_iter().chain(lease).filter(|at| *at > now) {
             wake = wake.min(at);
         }
         // Before the wait budgets, because it may reopen the target and let them run again.
@@ -281,6 +282,9 @@ impl<W> Scheduler<W> {
     /// are removed as their calls end.
     pub fn set_limit(&mut self, limit: usize) {
         self.capacity.upstream.set_limit(limit);
+        if let Some(lease) = &mut self.capacity.lease {
+            lease.set_cap(limit);
+        }
         self.capacity.read_limits();
     }
 

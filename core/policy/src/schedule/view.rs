@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use super::{Rule, Scheduler, floor_slots};
 use crate::{Lane, adaptive::AdaptiveView, cooldown::CooldownState, kv::KvView};
+use tidegate_share::LeaseView;
 
 /// The state of a scheduler at one moment, without its rate budgets. These are in
 /// [`BudgetView`](crate::budget::BudgetView).
@@ -37,6 +38,8 @@ pub struct SchedulerView {
     /// The state of the engine's KV-cache memory, summed over the replicas of a pool. `None` if its
     /// size is not known.
     pub kv: Option<KvView>,
+    /// The part of a limit that several processes share, or `None` if the limit is not shared.
+    pub share: Option<LeaseView>,
     /// The lanes in the order of [`Lane::ALL`].
     pub lanes: [LaneView; 3],
     /// The tenants in no particular order.
@@ -94,6 +97,7 @@ impl<W> Scheduler<W> {
             up: now.saturating_duration_since(self.started_at),
             held_for: self.order.reservation.map(|_| now.saturating_duration_since(held_since())),
             kv: upstream.memory(),
+            share: capacity.lease.as_ref().map(|lease| lease.view()),
             lanes: Lane::ALL.map(|lane| LaneView {
                 in_flight: capacity.by_lane[lane as usize],
                 waiting: queue.load.waiting(lane),

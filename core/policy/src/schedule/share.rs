@@ -1,0 +1,45 @@
+//! The part of a scheduler's slots that this process may use, if several processes share the limit.
+//! See [`tidegate_share`].
+
+use std::time::Instant;
+
+use super::{Rule, Scheduler};
+use tidegate_share::{Lease, Report, Usage};
+
+impl<W> Scheduler<W> {
+    /// Shares the limit with other processes: from now on, calls need a slot of `lease`, too.
+    pub fn share(&mut self, lease: Lease) {
+        self.capacity.lease = Some(Box::new(lease));
+        self.capacity.read_limits();
+    }
+
+    /// Runs `event` on the lease and the use of its slots, and updates the limits. Returns `None` if
+    /// the limit is not shared.
+    ///
+    /// Call [`Scheduler::next`] afterwards.
+    pub fn with_lease<T>(&mut self, now: Instant, event: impl FnOnce(&mut Lease, &Usage) -> T) -> Option<T> {
+        let usage = self.usage();
+        let result = event(self.capacity.lease.as_mut()?, &usage);
+        self.capacity.refresh_limits(now);
+        Some(result)
+    }
+
+    /// Returns the report that must be sent to the broker now, or `None` if there is none. Call this
+    /// method after each event, when [`Scheduler::next`] has returned `None`.
+    pub fn share_report(&mut self, now: Instant) -> Option<Report> {
+        self.capacity.lease.as_ref()?;
+        self.with_lease(now, |lease, usage| lease.report(now, usage)).flatten()
+    }
+
+    /// Returns how the slots of the lease are used.
+    fn usage(&self) -> Usage {
+        let capacity = &self.capacity;
+        let lacks_lease = capacity.limits.shortage == Some(Rule::Share) && capacity.upstream.is_open();
+        let weight = self.queue.load.weight();
+        Usage {
+            in_flight: capacity.in_flight,
+            waiting: if lacks_lease && !self.draining { self.queue.len() } else { 0 },
+            weight: if weight > 0.0 { weight } else { 1.0 },
+        }
+    }
+}

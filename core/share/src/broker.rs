@@ -1,0 +1,156 @@
+//! The broker: divides all resources among the members. See [the crate](crate).
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::ledger::Ledger;
+use super::{ToBroker, ToMember};
+
+/// The maximum number of resources of one broker. Reports of further ones are ignored.
+const MAX_RESOURCES: usize = 100_000;
+/// The maximum length of the name of a resource, in bytes.
+const MAX_NAME: usize = 256;
+/// The longest cool-down that is forwarded. Longer ones are cut.
+const MAX_COOL_DOWN: Duration = Duration::from_secs(3_600);
+
+/// The number of a connection to the broker.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct MemberId(pub u64);
+
+/// The broker before this one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Predecessor {
+    /// There was none, or its members had ended.
+    None,
+    /// The process of the broker has ended. Its members may still use their leases.
+    Died,
+    /// The process of the broker exists, but does not answer. Its calls may still run.
+    Stopped,
+}
+
+/// The state of a broker. See [the crate](crate).
+///
+/// Each method returns the messages to send. The driver sends the messages of one member in order.
+#[derive(Debug)]
+pub struct Broker {
+    resources: BTreeMap<Arc<str>, Resource>,
+    /// The member in the broker's own process, whose slots end with the broker.
+    own: Option<MemberId>,
+    started_at: Instant,
+    predecessor: Predecessor,
+}
+
+#[derive(Debug)]
+struct Resource {
+    ledger: Ledger,
+    /// When the cool-down ends, or `None` if there was none.
+    cools_until: Option<Instant>,
+}
+
+/// Messages with their receivers.
+type Messages = Vec<(MemberId, ToMember)>;
+
+impl Broker {
+    /// Creates a broker without members.
+    pub fn new(now: Instant, predecessor: Predecessor) -> Self {
+        Self { resources: BTreeMap::new(), own: None, started_at: now, predecessor }
+    }
+
+    /// Sets which member is in the broker's own process.
+    pub fn set_own(&mut self, own: MemberId) {
+        self.own = Some(own);
+    }
+
+    /// Applies a message of a member.
+    pub fn on_message(&mut self, now: Instant, from: MemberId, message: &ToBroker) -> Messages {
+        match message {
+            ToBroker::Report { resource, report } => {
+                if !self.resources.contains_key(resource) {
+                    if self.resources.len() >= MAX_RESOURCES || resource.len() > MAX_NAME {
+                        return Vec::new();
+                    }
+                    let ledger = Ledger::new(self.started_at, self.predecessor);
+                    self.resources.insert(resource.clone(), Resource { ledger, cools_until: None });
+                }
+                let Some(Resource { ledger, cools_until }) = self.resources.get_mut(resource) else {
+                    return Vec::new();
+                };
+                let is_new = ledger.members().all(|id| id != from);
+                ledger.report(now, from, report);
+                let mut messages = addressed(resource, ledger.settle(now, self.own));
+                let cools = cools_until.filter(|until| is_new && *until > now);
+                messages.extend(cools.map(|until| (from, cool_down(resource, until - now))));
+                messages
+            }
+            ToBroker::Leave { resource } => self.leave(now, from, &resource.clone()),
+            ToBroker::CoolDown { resource, for_ms } => {
+                self.on_cool_down(now, from, resource, Duration::from_millis(*for_ms))
+            }
+            ToBroker::Heartbeat => {
+                let refreshed = self.resources.iter_mut().filter_map(|(name, resource)| {
+                    let update = resource.ledger.refresh(from)?;
+                    Some((from, ToMember::Lease { resource: name.clone(), update }))
+                });
+                refreshed.chain([(from, ToMember::Alive)]).collect()
+            }
+        }
+    }
+
+    /// Removes a member whose connection has ended. Its slots are free at once.
+    pub fn on_disconnect(&mut self, now: Instant, member: MemberId) -> Messages {
+        let names: Vec<_> = self.resources.keys().cloned().collect();
+        names.iter().flat_map(|name| self.leave(now, member, name)).collect()
+    }
+
+    /// Applies what time alone changes. See [`Broker::next_wake`].
+    pub fn on_tick(&mut self, now: Instant) -> Messages {
+        let own = self.own;
+        let settle = |(name, resource): (&Arc<str>, &mut Resource)| {
+            addressed(name, resource.ledger.settle(now, own))
+        };
+        self.resources.iter_mut().flat_map(settle).collect()
+    }
+
+    /// Returns when the driver must call [`Broker::on_tick`], or `None` if time alone changes
+    /// nothing.
+    pub fn next_wake(&self) -> Option<Instant> {
+        self.resources.values().filter_map(|resource| resource.ledger.next_wake()).min()
+    }
+
+    fn leave(&mut self, now: Instant, member: MemberId, name: &Arc<str>) -> Messages {
+        let Some(Resource { ledger, cools_until }) = self.resources.get_mut(name) else { return Vec::new() };
+        if ledger.members().all(|id| id != member) {
+            return Vec::new();
+        }
+        ledger.leave(now, member);
+        let messages = addressed(name, ledger.settle(now, self.own));
+        if ledger.is_empty() && cools_until.is_none_or(|until| until <= now) {
+            self.resources.remove(name);
+        }
+        messages
+    }
+
+    /// Forwards a cool-down to the other members, if it ends later than the known one.
+    fn on_cool_down(&mut self, now: Instant, from: MemberId, name: &Arc<str>, time: Duration) -> Messages {
+        let Some(Resource { ledger, cools_until }) = self.resources.get_mut(name) else { return Vec::new() };
+        let until = now + time.min(MAX_COOL_DOWN);
+        if ledger.members().all(|id| id != from) || cools_until.is_some_and(|known| known >= until) {
+            return Vec::new();
+        }
+        *cools_until = Some(until);
+        let others = ledger.members().filter(|id| *id != from);
+        others.map(|id| (id, cool_down(name, until - now))).collect()
+    }
+}
+
+fn addressed(name: &Arc<str>, updates: Vec<(MemberId, super::LeaseUpdate)>) -> Messages {
+    let message = |(id, update)| (id, ToMember::Lease { resource: name.clone(), update });
+    updates.into_iter().map(message).collect()
+}
+
+fn cool_down(name: &Arc<str>, time: Duration) -> ToMember {
+    // Rounded up, so that nobody begins too early.
+    let for_ms = u64::try_from(time.as_micros().div_ceil(1_000)).unwrap_or(u64::MAX);
+    ToMember::CoolDown { resource: name.clone(), for_ms }
+}

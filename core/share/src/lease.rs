@@ -1,0 +1,307 @@
+//! The lease of one resource in a member. See [the crate](crate).
+
+use std::time::{Duration, Instant};
+
+use super::{HEARTBEAT, LEASE_TIME, LeaseUpdate, Report};
+
+/// Delay before slots are wanted again after granted slots could not be used. Doubles up to
+/// [`MAX_RETRY_DELAY`].
+const RETRY_DELAY: Duration = Duration::from_millis(20);
+/// Maximum of [`RETRY_DELAY`].
+const MAX_RETRY_DELAY: Duration = Duration::from_secs(2);
+
+/// The use of a resource by a member at one moment.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Usage {
+    /// The number of calls in flight.
+    pub in_flight: usize,
+    /// The number of waiting calls that lack nothing but a slot of the lease.
+    pub waiting: usize,
+    /// The weight of the calls that wait, positive and finite.
+    pub weight: f64,
+}
+
+/// The slots of one resource that a member may use. See [the crate](crate).
+///
+/// The driver calls [`Lease::on_release`] when a call ends, [`Lease::report`] after each event, and
+/// sends the reports in this order.
+#[derive(Clone, Debug)]
+pub struct Lease {
+    /// The configured cap of this member.
+    cap: usize,
+    /// Whether no call may be admitted after the lease has ended.
+    strict: bool,
+    state: State,
+    /// The slots that are leased, as far as the member knows.
+    slots: usize,
+    /// The slots that are in force: those of the lease, or the part of the cap without a broker.
+    in_force: usize,
+    /// The latest update of the broker.
+    update: LeaseUpdate,
+    /// The wanted slots that the broker knows of.
+    asked: usize,
+    /// The returned slots that were not reported yet.
+    returned: usize,
+    /// The maximum number of calls in flight since the last heartbeat.
+    peak: usize,
+    /// The cap has changed since the last report.
+    has_new_cap: bool,
+    /// Granted slots that no call has used yet.
+    unused: usize,
+    /// When [`Lease::tick`] was last called.
+    ticked_at: Instant,
+    retry_delay: Duration,
+    /// No slots are wanted before this time. `None`: they may be wanted now.
+    wants_at: Option<Instant>,
+}
+
+/// Whether the broker is known to hold the lease.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    /// The broker does not know of the member yet, or has been lost. The lease ends at this time.
+    Lost { ends: Instant },
+    /// The broker knows of the member, and was last heard at this time.
+    Joined { heard: Instant },
+    /// This process did not run for longer than a lease. The broker has until this time to answer.
+    Paused { until: Instant },
+    /// There can be no broker. Each process works alone.
+    Alone,
+}
+
+/// A lease, for snapshots.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LeaseView {
+    /// The number of slots that this process may use.
+    pub slots: usize,
+    /// The cap that all processes share.
+    pub cap: usize,
+    /// The number of processes that share the cap, as last heard. At least 1.
+    pub members: usize,
+    /// The slots that the other processes hold, as last heard.
+    pub elsewhere: usize,
+    /// Whether another process waits for a slot.
+    pub others_short: bool,
+    /// Whether the broker was lost, or cannot be reached, so that a part of the cap is in force.
+    pub is_safe_mode: bool,
+}
+
+impl Lease {
+    /// Creates the lease of a member that has not joined yet. It has no slots. If no broker is found
+    /// within [`HEARTBEAT`], one slot is in force.
+    ///
+    /// `cap` is the cap of the resource, at least 1. If `strict`, no calls are admitted after the
+    /// lease has ended.
+    pub fn new(cap: usize, strict: bool, now: Instant) -> Self {
+        Self {
+            cap,
+            strict,
+            state: State::Lost { ends: now + HEARTBEAT },
+            slots: 0,
+            in_force: 0,
+            update: LeaseUpdate { cap, ..LeaseUpdate::default() },
+            asked: 0,
+            returned: 0,
+            peak: 0,
+            has_new_cap: false,
+            unused: 0,
+            ticked_at: now,
+            retry_delay: RETRY_DELAY,
+            wants_at: None,
+        }
+    }
+
+    /// Returns the number of slots that calls of this process may use now.
+    pub fn in_force(&self) -> usize {
+        self.in_force
+    }
+
+    /// Returns when time alone changes the slots or lets a report be due, or `None` if it does not.
+    pub fn next_wake(&self) -> Option<Instant> {
+        self.ends().into_iter().chain(self.wants_at).min()
+    }
+
+    /// Returns when the lease ends if the broker is not heard before.
+    fn ends(&self) -> Option<Instant> {
+        match self.state {
+            State::Lost { ends } => Some(ends),
+            State::Joined { heard } => Some(heard + LEASE_TIME),
+            State::Paused { until } => Some(until),
+            State::Alone => None,
+        }
+    }
+
+    /// Updates the slots in force. A lease that was not renewed for [`LEASE_TIME`] ends.
+    ///
+    /// If this method was not called for as long, the process was stopped, and its slots may be used
+    /// by others. No slot is in force then until the broker is heard, at most for [`HEARTBEAT`].
+    pub fn tick(&mut self, now: Instant) {
+        let since = now.saturating_duration_since(std::mem::replace(&mut self.ticked_at, now));
+        if since >= LEASE_TIME && self.is_joined() {
+            self.state = State::Paused { until: now + HEARTBEAT };
+        }
+        if self.wants_at.is_some_and(|at| at <= now) {
+            self.wants_at = None;
+        }
+        let has_ended = self.ends().is_some_and(|ends| ends <= now);
+        self.in_force = match self.state {
+            State::Alone => self.cap,
+            State::Paused { .. } if !has_ended => 0,
+            _ if !has_ended => self.slots,
+            _ if self.strict => 0,
+            _ => self.part_of_cap(),
+        };
+    }
+
+    /// Returns the part of the cap that each process may use without a broker. At least one slot, and
+    /// not more if the number of processes is not known.
+    fn part_of_cap(&self) -> usize {
+        let cap = self.update.cap.min(self.cap);
+        cap.checked_div(self.update.members).unwrap_or(1).max(1)
+    }
+
+    /// Changes the configured cap.
+    pub fn set_cap(&mut self, cap: usize) {
+        self.has_new_cap |= cap != self.cap;
+        self.cap = cap;
+    }
+
+    /// Gives back a slot whose call has ended, if the slot must not be used for another call here.
+    /// `in_flight` is the number of calls that remain. Call this method before another call is
+    /// admitted.
+    pub fn on_release(&mut self, in_flight: usize) {
+        if self.update.others_short && self.slots > self.update.fair.max(in_flight) && self.is_joined() {
+            self.give_back(1);
+        }
+    }
+
+    /// Returns the report that is due, or `None` if the broker knows enough.
+    pub fn report(&mut self, now: Instant, usage: &Usage) -> Option<Report> {
+        let Usage { in_flight, waiting, .. } = *usage;
+        self.peak = self.peak.max(in_flight);
+        if in_flight >= self.slots {
+            self.unused = 0;
+            self.retry_delay = RETRY_DELAY;
+        }
+        if !self.is_joined() {
+            return None;
+        }
+        let idle = self.slots.saturating_sub(in_flight);
+        if idle > 0 && self.update.others_short {
+            self.give_back(idle);
+            if self.unused > 0 {
+                // What was granted could not be used, so more would come back as well.
+                self.wants_at = Some(now + self.retry_delay);
+                self.retry_delay = (self.retry_delay * 2).min(MAX_RETRY_DELAY);
+                self.unused = 0;
+            }
+        }
+        let room = self.cap.saturating_sub(self.slots);
+        let want = if self.wants_at.is_some() { 0 } else { waiting.min(room) };
+        // A larger number matters only if it grows much: the broker grants by fair numbers.
+        let has_new_want = (want == 0) != (self.asked == 0) || want > 2 * self.asked;
+        let is_due = self.returned > 0 || has_new_want || self.has_new_cap;
+        is_due.then(|| self.make_report(usage, want))
+    }
+
+    /// Returns the periodic report, which also returns the slots that were not used since the last
+    /// one. Returns `None` before the member has joined.
+    pub fn heartbeat(&mut self, now: Instant, usage: &Usage) -> Option<Report> {
+        self.tick(now);
+        if !self.is_joined() {
+            return None;
+        }
+        let peak = std::mem::replace(&mut self.peak, usage.in_flight);
+        if usage.waiting == 0 {
+            self.give_back(self.slots.saturating_sub(peak.max(usage.in_flight)));
+        }
+        let room = self.cap.saturating_sub(self.slots);
+        let want = if self.wants_at.is_some() { 0 } else { usage.waiting.min(room) };
+        let has_news = self.returned > 0 || want != self.asked || self.has_new_cap;
+        has_news.then(|| self.make_report(usage, want))
+    }
+
+    /// Returns the report that joins a broker. Its claim is what the member holds already.
+    pub fn join(&mut self, now: Instant, usage: &Usage) -> Report {
+        self.tick(now);
+        let claim = self.in_force.max(usage.in_flight).min(self.cap);
+        self.slots = claim;
+        self.returned = 0;
+        self.update.others_short = false;
+        self.state = State::Joined { heard: now };
+        self.tick(now);
+        let want = usage.waiting.min(self.cap - claim);
+        Report { claim, known_survivors: self.update.survivors, ..self.make_report(usage, want) }
+    }
+
+    /// Applies a message of the broker about this lease.
+    pub fn on_update(&mut self, now: Instant, update: LeaseUpdate) {
+        self.on_alive(now);
+        self.slots += update.granted;
+        self.unused += update.granted;
+        self.asked = self.asked.saturating_sub(update.granted);
+        self.update = LeaseUpdate { granted: 0, ..update };
+        self.tick(now);
+    }
+
+    /// Records a sign of life of the broker, which renews the lease.
+    pub fn on_alive(&mut self, now: Instant) {
+        if self.is_joined() {
+            self.state = State::Joined { heard: now };
+            self.tick(now);
+        }
+    }
+
+    /// Records that the connection to the broker has ended. The slots remain until the end of the
+    /// lease.
+    pub fn on_lost(&mut self, now: Instant) {
+        if let Some(ends) = self.ends().filter(|_| self.is_joined()) {
+            self.state = State::Lost { ends };
+            self.update.others_short = false;
+            self.asked = 0;
+            self.tick(now);
+        }
+    }
+
+    /// Records that there can be no broker. The whole cap is in force, and each process works alone.
+    pub fn on_alone(&mut self, now: Instant) {
+        self.state = State::Alone;
+        self.tick(now);
+    }
+
+    /// Returns the state of the lease.
+    pub fn view(&self) -> LeaseView {
+        LeaseView {
+            slots: self.in_force,
+            cap: self.update.cap.min(self.cap),
+            members: self.update.members.max(1),
+            elsewhere: self.update.total.saturating_sub(self.slots),
+            others_short: self.update.others_short,
+            is_safe_mode: self.in_force != self.slots || self.state == State::Alone,
+        }
+    }
+
+    fn is_joined(&self) -> bool {
+        matches!(self.state, State::Joined { .. } | State::Paused { .. })
+    }
+
+    /// Takes slots out of the lease, which the next report returns.
+    fn give_back(&mut self, slots: usize) {
+        self.slots -= slots;
+        self.in_force = self.in_force.min(self.slots);
+        self.returned += slots;
+    }
+
+    fn make_report(&mut self, usage: &Usage, want: usize) -> Report {
+        self.asked = want;
+        self.has_new_cap = false;
+        Report {
+            cap: self.cap,
+            weight: usage.weight,
+            in_flight: usage.in_flight,
+            want,
+            returned: std::mem::take(&mut self.returned),
+            claim: 0,
+            known_survivors: 0,
+        }
+    }
+}

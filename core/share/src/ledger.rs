@@ -1,0 +1,308 @@
+//! The division of one resource among its members. See [the crate](crate).
+
+use std::cmp::Ordering;
+use std::collections::{BTreeMap, BinaryHeap};
+use std::time::Instant;
+
+use super::{LeaseUpdate, MemberId, Predecessor, REJOIN_TIME, Report};
+
+/// The smallest part of a contended slot that a member may be entitled to, so that none waits long.
+const MIN_PART: f64 = 0.05;
+/// The smallest and the largest weight that a member may have. Others are clamped.
+const WEIGHTS: (f64, f64) = (1e-3, 1e6);
+
+/// The leases of one resource.
+#[derive(Debug)]
+pub(crate) struct Ledger {
+    accounts: BTreeMap<MemberId, Account>,
+    /// The largest service of a member at a contended grant. See [`Account::service`].
+    virtual_time: f64,
+    /// When the service of the members was last updated.
+    served_until: Instant,
+    /// The members of an earlier broker that have not rejoined, or `None` if none is missing.
+    missing: Option<Missing>,
+}
+
+/// Members of an earlier broker that may still use their slots. Nothing is granted meanwhile.
+#[derive(Debug)]
+struct Missing {
+    /// Until when they are waited for.
+    until: Instant,
+    /// Whether the process of the earlier broker may still use its slots.
+    broker_survives: bool,
+    /// The number of members that have rejoined.
+    rejoined: usize,
+    /// The number of members that are expected to rejoin, as far as known.
+    expected: usize,
+}
+
+/// What the broker knows of one member.
+#[derive(Debug)]
+struct Account {
+    cap: usize,
+    weight: f64,
+    leased: usize,
+    in_flight: usize,
+    want: usize,
+    /// The slots that the member may keep while others are short.
+    fair: usize,
+    /// The part of a contended slot to which the member is entitled: what is left when its fair
+    /// number is rounded down. At least [`MIN_PART`].
+    part: f64,
+    /// The time for which the member held contended slots, in seconds, divided by `part`. Members
+    /// that held none for long do not save up service: it is raised to the ledger's `virtual_time`.
+    service: f64,
+    /// The last update that was sent to the member.
+    told: LeaseUpdate,
+}
+
+/// A member that wants slots, in the order of grants.
+#[derive(Debug, PartialEq)]
+struct Claimant {
+    id: MemberId,
+    /// Whether the member holds at least its fair number of slots.
+    is_contended: bool,
+    /// Leased slots per weight below the fair number, otherwise the service.
+    rank: f64,
+    /// Leased slots per weight.
+    leased: f64,
+}
+
+impl Ledger {
+    /// Creates a ledger without members at a broker that started at `started_at`.
+    pub(crate) fn new(started_at: Instant, predecessor: Predecessor) -> Self {
+        let missing = (predecessor != Predecessor::None).then(|| Missing {
+            until: started_at + REJOIN_TIME,
+            broker_survives: predecessor == Predecessor::Stopped,
+            rejoined: 0,
+            expected: usize::MAX,
+        });
+        Self { accounts: BTreeMap::new(), virtual_time: 0.0, served_until: started_at, missing }
+    }
+
+    /// Returns when time alone makes slots free, or `None` if it does not.
+    pub(crate) fn next_wake(&self) -> Option<Instant> {
+        self.missing.as_ref().map(|missing| missing.until)
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.accounts.is_empty()
+    }
+
+    pub(crate) fn members(&self) -> impl Iterator<Item = MemberId> + '_ {
+        self.accounts.keys().copied()
+    }
+
+    /// Applies a report. The first one of a member adds the member.
+    pub(crate) fn report(&mut self, now: Instant, id: MemberId, report: &Report) {
+        self.charge(now);
+        let cap = report.cap.max(1);
+        let weight = report.weight.clamp(WEIGHTS.0, WEIGHTS.1);
+        // NaN passes through `clamp`.
+        let weight = if weight.is_nan() { 1.0 } else { weight };
+        if !self.accounts.contains_key(&id) {
+            if let Some(missing) = self.missing.as_mut().filter(|_| report.known_survivors > 0) {
+                missing.on_rejoined(report.known_survivors);
+            }
+            let account = Account {
+                cap,
+                weight,
+                leased: report.claim.min(cap),
+                in_flight: 0,
+                want: 0,
+                fair: cap,
+                part: 1.0,
+                service: self.virtual_time,
+                told: LeaseUpdate::default(),
+            };
+            self.accounts.insert(id, account);
+        }
+        let Some(account) = self.accounts.get_mut(&id) else { return };
+        account.cap = cap;
+        account.weight = weight;
+        account.leased = account.leased.saturating_sub(report.returned);
+        account.in_flight = report.in_flight.min(account.leased);
+        account.want = report.want.min(cap.saturating_sub(account.leased));
+    }
+
+    /// Charges the members for the contended slots that they held since the last call.
+    fn charge(&mut self, now: Instant) {
+        let time = now.saturating_duration_since(self.served_until).as_secs_f64();
+        self.served_until = now;
+        for account in self.accounts.values_mut() {
+            account.service += account.leased.saturating_sub(account.fair) as f64 * time / account.part;
+        }
+    }
+
+    /// Removes a member, whose slots are free at once.
+    pub(crate) fn leave(&mut self, now: Instant, id: MemberId) {
+        self.charge(now);
+        self.accounts.remove(&id);
+    }
+
+    /// Returns the cap that is divided: the smallest of all members.
+    fn cap(&self) -> usize {
+        self.accounts.values().map(|account| account.cap).min().unwrap_or(0)
+    }
+
+    /// Grants free slots, and returns the updates for the members. `own` is the member in the
+    /// broker's own process.
+    pub(crate) fn settle(&mut self, now: Instant, own: Option<MemberId>) -> Vec<(MemberId, LeaseUpdate)> {
+        let cap = self.cap();
+        let leased = self.leased();
+        self.missing.take_if(|missing| missing.is_over(now));
+        let free = if self.missing.is_some() { 0 } else { cap.saturating_sub(leased) };
+        self.charge(now);
+        self.divide(cap);
+        let granted = self.grant(free);
+        self.updates(cap, &granted, own)
+    }
+
+    /// Computes the fair number of slots of each member.
+    fn divide(&mut self, cap: usize) {
+        let level = self.level(cap);
+        for account in self.accounts.values_mut() {
+            let exact = level * account.weight;
+            // Rounding errors must not cost a slot.
+            account.fair = (exact + 1e-9) as usize;
+            account.part = (exact - account.fair as f64).max(MIN_PART);
+        }
+    }
+
+    /// Returns the water level of max-min fairness: the number of slots per weight up to which each
+    /// member gets what it needs.
+    fn level(&self, cap: usize) -> f64 {
+        let mut needs: Vec<(f64, f64)> = self.accounts.values().map(Account::need).collect();
+        needs.sort_by(|a, b| (a.0 / a.1).total_cmp(&(b.0 / b.1)));
+        let mut left = cap as f64;
+        let mut weights: f64 = needs.iter().map(|(_, weight)| weight).sum();
+        for (need, weight) in needs {
+            if need / weight * weights > left {
+                return left / weights;
+            }
+            left -= need;
+            weights -= weight;
+        }
+        cap as f64
+    }
+
+    /// Divides free slots among the members that want some. Returns the grants.
+    fn grant(&mut self, mut free: usize) -> BTreeMap<MemberId, usize> {
+        let mut granted = BTreeMap::new();
+        let claimants = self.accounts.iter().filter(|(_, account)| account.want > 0);
+        let mut claimants: BinaryHeap<_> =
+            claimants.map(|(id, account)| account.claimant(*id, self.virtual_time)).collect();
+        while free > 0
+            && let Some(Claimant { id, is_contended, rank, .. }) = claimants.pop()
+            && let Some(account) = self.accounts.get_mut(&id)
+        {
+            // Nobody competes for the slots that the last claimant wants.
+            let slots = if claimants.is_empty() { account.want.min(free) } else { 1 };
+            if is_contended {
+                account.service = rank;
+                self.virtual_time = rank;
+            }
+            free -= slots;
+            account.leased += slots;
+            account.want -= slots;
+            *granted.entry(id).or_default() += slots;
+            if account.want > 0 {
+                claimants.push(account.claimant(id, self.virtual_time));
+            }
+        }
+        granted
+    }
+
+    /// Returns an update for each member that was granted slots, or whose situation has changed.
+    fn updates(
+        &mut self,
+        cap: usize,
+        granted: &BTreeMap<MemberId, usize>,
+        own: Option<MemberId>,
+    ) -> Vec<(MemberId, LeaseUpdate)> {
+        let members = self.accounts.len();
+        let short = self.accounts.values().filter(|account| account.want > 0).count();
+        let survivors = members - usize::from(own.is_some_and(|own| self.accounts.contains_key(&own)));
+        let total = self.leased();
+        let mut updates = Vec::new();
+        for (&id, account) in &mut self.accounts {
+            let others_short = short > usize::from(account.want > 0);
+            // The fair number matters only while others are short.
+            let fair = if others_short { account.fair } else { account.told.fair };
+            let granted = granted.get(&id).copied().unwrap_or(0);
+            let told = account.told;
+            let is_new = granted > 0
+                || told != LeaseUpdate { others_short, fair, cap, members, survivors, ..told };
+            if is_new {
+                account.told = LeaseUpdate { granted: 0, others_short, fair, cap, members, survivors, total };
+                updates.push((id, LeaseUpdate { granted, ..account.told }));
+            }
+        }
+        updates
+    }
+
+    /// Returns the update that tells a member the total of the leases, if that has changed since the
+    /// last update.
+    pub(crate) fn refresh(&mut self, id: MemberId) -> Option<LeaseUpdate> {
+        let total = self.leased();
+        let account = self.accounts.get_mut(&id)?;
+        if account.told.total == total {
+            return None;
+        }
+        account.told.total = total;
+        Some(account.told)
+    }
+
+    /// Returns the total of all leases.
+    fn leased(&self) -> usize {
+        self.accounts.values().map(|account| account.leased).sum()
+    }
+}
+
+impl Missing {
+    /// Records that a member has rejoined, which knows that `survivors` members remain if the process
+    /// of the earlier broker has died.
+    fn on_rejoined(&mut self, survivors: usize) {
+        self.rejoined += 1;
+        if !self.broker_survives {
+            self.expected = if self.rejoined == 1 { survivors } else { self.expected.max(survivors) };
+        }
+    }
+
+    /// Returns `true` if no member needs to be waited for any more.
+    fn is_over(&self, now: Instant) -> bool {
+        self.until <= now || self.rejoined >= self.expected
+    }
+}
+
+impl Account {
+    /// Returns the number of slots that the member needs, and its weight. A member that wants no more
+    /// may have idle slots, which it returns when others are short.
+    fn need(&self) -> (f64, f64) {
+        ((self.leased + self.want) as f64, self.weight)
+    }
+
+    fn claimant(&self, id: MemberId, virtual_time: f64) -> Claimant {
+        let is_contended = self.leased >= self.fair;
+        let leased = self.leased as f64 / self.weight;
+        let rank = if is_contended { self.service.max(virtual_time) } else { leased };
+        Claimant { id, is_contended, rank, leased }
+    }
+}
+
+impl Eq for Claimant {}
+
+impl Ord for Claimant {
+    /// The greatest claimant is served first.
+    fn cmp(&self, other: &Self) -> Ordering {
+        let rank = other.rank.total_cmp(&self.rank);
+        let leased = other.leased.total_cmp(&self.leased);
+        other.is_contended.cmp(&self.is_contended).then(rank).then(leased).then(other.id.cmp(&self.id))
+    }
+}
+
+impl PartialOrd for Claimant {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}

@@ -1,0 +1,64 @@
+//! One limit for several processes, as pure state machines.
+//!
+//! A *resource* is a target or tool with a cap that several processes, the *members*, must not
+//! exceed together. A *broker* divides the cap into *leases*. A lease is a number of slots that one
+//! member may use without asking.
+//!
+//! - [`Broker`] is the state of the broker: who holds how many slots of each resource.
+//! - [`Lease`] is the state of one resource in a member. It belongs to the member's scheduler, so a
+//!   call within the lease costs no message.
+//! - [`ToBroker`] and [`ToMember`] are the messages between them.
+//!
+//! # Exchange
+//!
+//! Messages are sent when something changes, and not periodically:
+//!
+//! 1. A member whose calls lack a slot of the lease reports how many slots it *wants*.
+//! 2. If the broker has free slots, it grants them at once. Otherwise it tells the other members that
+//!    somebody is *short*, and what the *fair* number of slots of each is.
+//! 3. While others are short, a member returns idle slots at once, and slots above its fair number
+//!    as their calls end. No call is cancelled.
+//! 4. The broker grants returned slots to members that are short, without being asked again.
+//!
+//! Grants and returns are differences, because both may be on their way at the same time.
+//!
+//! # Fairness
+//!
+//! The fair numbers divide the cap by max-min fairness with weights (water-filling): what a member
+//! does not need goes to the others. Fair numbers are whole, so the rest of the division is a few
+//! *contended* slots. A member returns a contended slot at the end of its call, and the broker
+//! grants it by start-time fair queueing. The weight there is the fraction that a member lost when
+//! its fair number was rounded down. If there are more members than slots, all slots are contended.
+//!
+//! # Guarantees
+//!
+//! - The leases of connected members never exceed the smallest cap that a member has reported,
+//!   except if members claim more when they reconnect, or if a cap is lowered. Then nothing is
+//!   granted until enough slots were returned.
+//! - The slots of a member that leaves are free at once.
+//! - The broker takes nothing from a member: a slot is free again when its member returns it. So a
+//!   stopped process keeps its slots, which its open calls use at the upstream.
+//! - A new broker honours the claims of the members of its predecessor. It grants nothing before
+//!   all of them have rejoined, at most for [`REJOIN_TIME`].
+//! - A member that has heard nothing for [`LEASE_TIME`] admits as many calls as its part of the cap,
+//!   or none in strict mode.
+//! - A member that sends false reports can withhold the slots that it holds or claims, and lower the
+//!   cap. It cannot make the others exceed the cap.
+
+mod broker;
+mod lease;
+mod ledger;
+mod message;
+
+use std::time::Duration;
+
+pub use broker::{Broker, MemberId, Predecessor};
+pub use lease::{Lease, LeaseView, Usage};
+pub use message::{LeaseUpdate, Report, ToBroker, ToMember};
+
+/// Time after the last message of the broker until a lease ends: 8 s.
+pub const LEASE_TIME: Duration = Duration::from_secs(8);
+/// Time for which a new broker waits for the members of its predecessor: 1 s.
+pub const REJOIN_TIME: Duration = Duration::from_secs(1);
+/// Time between two heartbeats of a member: 1 s.
+pub const HEARTBEAT: Duration = Duration::from_secs(1);

@@ -1,0 +1,96 @@
+//! The messages between a member and the broker.
+
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+/// A message of a member to the broker.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "type", rename_all = "snake_case", deny_unknown_fields)]
+pub enum ToBroker {
+    /// Reports what the member needs of a resource. The first report of a resource joins it.
+    Report {
+        /// The name of the resource.
+        resource: Arc<str>,
+        /// What the member needs.
+        #[serde(flatten)]
+        report: Report,
+    },
+    /// Leaves a resource, and returns all of its slots.
+    Leave {
+        /// The name of the resource.
+        resource: Arc<str>,
+    },
+    /// Announces that the provider asked callers to wait.
+    CoolDown {
+        /// The name of the resource.
+        resource: Arc<str>,
+        /// The remaining time in milliseconds.
+        for_ms: u64,
+    },
+    /// Asks the broker for a sign of life.
+    Heartbeat,
+}
+
+/// What a member needs of a resource.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Report {
+    /// The configured cap, at least 1. The smallest one of all members counts.
+    pub cap: usize,
+    /// The weight of the calls that wait, positive and finite. Shares follow weights.
+    pub weight: f64,
+    /// The number of calls in flight.
+    pub in_flight: usize,
+    /// The number of further slots that the member could use now. Replaces the number of the last
+    /// report.
+    pub want: usize,
+    /// The number of slots of the lease that the member returns.
+    pub returned: usize,
+    /// The slots that the member holds from an earlier broker. Read in the first report only.
+    pub claim: usize,
+    /// [`LeaseUpdate::survivors`] of the earlier broker, or 0 if the member had none. Read in the first
+    /// report only.
+    pub known_survivors: usize,
+}
+
+/// A message of the broker to a member.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "type", rename_all = "snake_case", deny_unknown_fields)]
+pub enum ToMember {
+    /// Changes the lease of a resource.
+    Lease {
+        /// The name of the resource.
+        resource: Arc<str>,
+        /// What has changed.
+        #[serde(flatten)]
+        update: LeaseUpdate,
+    },
+    /// Forwards that the provider asked callers to wait.
+    CoolDown {
+        /// The name of the resource.
+        resource: Arc<str>,
+        /// The remaining time in milliseconds.
+        for_ms: u64,
+    },
+    /// Answers a heartbeat.
+    Alive,
+}
+
+/// A change of a lease.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LeaseUpdate {
+    /// The number of slots that are added to the lease.
+    pub granted: usize,
+    /// Whether another member wants slots while none is free.
+    pub others_short: bool,
+    /// The number of slots that the member may keep while others are short.
+    pub fair: usize,
+    /// The cap that is divided: the smallest of all members.
+    pub cap: usize,
+    /// The number of members of the resource.
+    pub members: usize,
+    /// The number of members that would remain if the broker's process died.
+    pub survivors: usize,
+    /// The total of all leases.
+    pub total: usize,
+}

@@ -1,0 +1,138 @@
+//! Several processes share a cap, in virtual time.
+
+mod cluster;
+
+use std::time::Duration;
+
+use cluster::Cluster;
+
+const fn ms(millis: u64) -> Duration {
+    Duration::from_millis(millis)
+}
+
+const fn secs(secs: u64) -> Duration {
+    Duration::from_secs(secs)
+}
+
+/// The share of the usable slot time that was not used.
+fn gap(cluster: &Cluster) -> f64 {
+    cluster.gap / cluster.slot_seconds
+}
+
+#[test]
+fn saturated_processes_use_the_whole_cap_and_never_exceed_it() {
+    for (seed, processes) in [(1, 1), (2, 4), (3, 16), (4, 64)] {
+        let mut cluster = Cluster::new(seed, 64, &vec![1.0; processes], secs(1));
+        (0..processes).for_each(|process| cluster.saturate(process, 70));
+        cluster.run(secs(60));
+        assert_eq!(cluster.peak_upstream, 64, "{processes} processes");
+        assert!(gap(&cluster) <= 0.005, "{processes} processes: {}", gap(&cluster));
+    }
+}
+
+#[test]
+fn slots_move_to_where_calls_arrive() {
+    for (seed, processes) in [(5, 4), (6, 16), (7, 64)] {
+        let mut cluster = Cluster::new(seed, 64, &vec![1.0; processes], secs(1));
+        // Overload at some of the processes only, and little at the others.
+        for process in 0..processes {
+            let rate = if process % 4 == 0 { 400.0 / processes as f64 } else { 20.0 / processes as f64 };
+            cluster.offer(process, rate);
+        }
+        cluster.run(secs(60));
+        assert!(cluster.peak_upstream <= 64);
+        assert!(gap(&cluster) <= 0.01, "{processes} processes: {}", gap(&cluster));
+    }
+}
+
+#[test]
+fn shares_follow_weights() {
+    for (seed, cap, weights) in
+        [(8, 10, vec![3.0, 1.0]), (9, 64, vec![1.0, 2.0, 4.0, 1.0]), (10, 5, vec![1.0; 16]), (11, 3, vec![1.0; 2])]
+    {
+        let mut cluster = Cluster::new(seed, cap, &weights, ms(500));
+        (0..weights.len()).for_each(|process| cluster.saturate(process, 100));
+        cluster.run(secs(600));
+        let served: u64 = cluster.processes.iter().map(|process| process.served).sum();
+        let sum: f64 = weights.iter().sum();
+        for (process, weight) in cluster.processes.iter().zip(&weights) {
+            let share = process.served as f64 / served as f64;
+            let error = share / (weight / sum) - 1.0;
+            assert!(error.abs() <= 0.05, "cap {cap}, weight {weight} of {sum}: share {share}");
+        }
+    }
+}
+
+#[test]
+fn newcomer_is_served_within_one_call() {
+    for seed in 0..20 {
+        let mut cluster = Cluster::new(seed, 8, &[1.0; 4], secs(2));
+        (0..4).for_each(|process| cluster.saturate(process, 20));
+        cluster.run(secs(20));
+        cluster.add(1.0);
+        cluster.saturate(4, 1);
+        cluster.run(secs(20));
+        let newcomer = &cluster.processes[4];
+        assert!(newcomer.served > 0);
+        // A call takes at most 3 s.
+        assert!(newcomer.longest_wait <= ms(3_100), "{:?}", newcomer.longest_wait);
+    }
+}
+
+#[test]
+fn idle_process_holds_no_slots() {
+    let mut cluster = Cluster::new(12, 16, &[1.0; 2], ms(500));
+    cluster.offer(0, 20.0);
+    cluster.run(secs(10));
+    cluster.saturate(1, 100);
+    cluster.run(secs(10));
+    assert!(gap(&cluster) <= 0.01, "{}", gap(&cluster));
+}
+
+#[test]
+fn killed_processes_return_their_slots_and_the_next_leader_keeps_the_cap() {
+    for seed in 0..30 {
+        let processes = 8;
+        let mut cluster = Cluster::new(seed, 32, &vec![1.0; processes], secs(1));
+        (0..processes).for_each(|process| cluster.saturate(process, 40));
+        cluster.run(secs(5));
+        for _ in 0..5 {
+            let alive: Vec<_> = (0..processes).filter(|&at| cluster.processes[at].is_alive).collect();
+            let victim = alive[cluster.rng.usize(..alive.len())];
+            cluster.kill(victim);
+            cluster.run(secs(3));
+        }
+        assert!(cluster.peak_upstream <= 32, "seed {seed}: {}", cluster.peak_upstream);
+        (cluster.gap, cluster.slot_seconds) = (0.0, 0.0);
+        cluster.run(secs(20));
+        assert!(gap(&cluster) <= 0.005, "seed {seed}: {}", gap(&cluster));
+    }
+}
+
+#[test]
+fn stopped_process_keeps_its_slots_and_continues_with_them() {
+    for seed in 0..10 {
+        let mut cluster = Cluster::new(seed, 16, &[1.0; 4], secs(1));
+        (0..4).for_each(|process| cluster.saturate(process, 20));
+        cluster.run(secs(5));
+        // Not the leader.
+        cluster.stop(2);
+        cluster.run(secs(20));
+        cluster.resume(2);
+        cluster.run(secs(10));
+        assert!(cluster.peak_upstream <= 16, "seed {seed}: {}", cluster.peak_upstream);
+        let before = cluster.processes[2].served;
+        cluster.run(secs(20));
+        assert!(cluster.processes[2].served > before + 40, "seed {seed}");
+    }
+}
+
+#[test]
+fn saturated_processes_send_few_reports() {
+    let mut cluster = Cluster::new(13, 64, &[1.0; 16], secs(1));
+    (0..16).for_each(|process| cluster.saturate(process, 20));
+    cluster.run(secs(60));
+    for process in &cluster.processes {
+        assert!(process.reports <= 3 * 60, "{} reports in 60 s", process.reports);
+    }
+}
