@@ -55,6 +55,7 @@ const FULL = `{
       "cap": 2, "queue": 3, "wait": "2s", "on_full": "wait", "rps": "none", "rpm": 90, "latency": "200ms", "limit": { "decrease": { "step": 4 } }
     }
   },
+  "share": { "store": "off", "name": "web", "strict": true },
   "transport": {
     "connect": "3s", "proxy_from_env": false, "pool_idle": 8, "pool_idle_timeout": "1m", "http2_streams": 50, "http2_prior_knowledge": false
   }
@@ -128,7 +129,7 @@ test("the full configuration has every key of the types, and is accepted", () =>
     const body = source.match(new RegExp(`export interface ${name}(?: extends \\w+)? \\{\\n(.*?)\\n\\}`, "s"))[1];
     return [...body.matchAll(/^ {2}(\w+)\??:/gm)].map(([, key]) => key);
   };
-  const { defaults, transport, tools, targets } = config;
+  const { defaults, share, transport, tools, targets } = config;
   const shown = {
     Config: config,
     RetryConfig: defaults.retry,
@@ -138,6 +139,7 @@ test("the full configuration has every key of the types, and is accepted", () =>
     TenantConfig: defaults.tenants.a,
     LaneConfig: defaults.lanes.batch,
     ToolConfig: tools.search,
+    ShareConfig: share,
     TransportConfig: transport,
   };
   for (const [name, part] of Object.entries(shown)) assert.deepEqual(Object.keys(part).sort(), keys(name).sort(), name);

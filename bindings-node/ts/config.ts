@@ -625,6 +625,28 @@ export interface ToolConfig {
 }
 
 /**
+ * Which processes share the caps of targets and tools.
+ */
+export interface ShareConfig {
+  /**
+   * Where the shared state is stored, which determines the processes that share caps. `"off"`:
+   * Nowhere: each process has the whole caps for itself. `"local"`: On this machine: processes of
+   * the same user share the caps. Default: off.
+   */
+  store?: "off" | "local";
+  /**
+   * The name of the group: only processes with the same name share caps. It becomes part of a file
+   * name. Default: default.
+   */
+  name?: string;
+  /**
+   * Whether a process admits no calls if the store is lost for longer than a lease. By default, it
+   * then uses each cap divided by the last known number of processes. Default: false.
+   */
+  strict?: boolean;
+}
+
+/**
  * The settings of the connections to all targets.
  */
 export interface TransportConfig {
@@ -681,6 +703,12 @@ export interface Config {
    * The tools by name: a table, or only the cap.
    */
   tools?: Record<string, number | ToolConfig>;
+  /**
+   * Whether processes share the caps of targets and tools that have the same names: a table, or
+   * only its `store`. With `"local"`, all processes of the same user on this machine with the same
+   * `name` share them. Default: off.
+   */
+  share?: "off" | "local" | ShareConfig;
   /**
    * Whether the gate acts on calls, only measures them, or is off. The environment variable
    * `TIDEGATE` (`on`, `observe` or `off`) overrides this key. `"enforce"`: Limits, queues, rejects

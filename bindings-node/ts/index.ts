@@ -19,6 +19,7 @@ export type {
   RateConfig,
   ReplicaConfig,
   RetryConfig,
+  ShareConfig,
   TargetConfig,
   TargetSettings,
   TenantConfig,

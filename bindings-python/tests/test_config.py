@@ -40,6 +40,7 @@ UNKNOWN_KEY = {"wibble": 1}
         (config.StepConfig, {"defaults": {"limit": {"decrease": {"step": 1, **UNKNOWN_KEY}}}}),
         (config.PercentileConfig, {"tools": {"db": {"cap": 1, "limit": {"detector": UNKNOWN_KEY}}}}),
         (config.ToolConfig, {"tools": {"db": {"cap": 1, **UNKNOWN_KEY}}}),
+        (config.ShareConfig, {"share": UNKNOWN_KEY}),
         (config.TransportConfig, {"transport": UNKNOWN_KEY}),
     ],
 )
@@ -72,11 +73,13 @@ def test_every_setting_of_the_types_is_accepted() -> None:
         "rpm": None,
     }
     search: config.ToolConfig = {"cap": 4, "rps": 2.5, "limit": "adaptive", "latency": "200ms"}
+    share: config.ShareConfig = {"store": "off", "name": "web", "strict": True}
     gate = tidegate.Gate(
         targets={"openai": openai, "spare": spare},
         tools={"search": search},
         budgets={"account": account},
         mode="observe",
+        share=share,
     )
     assert gate.target_for("http://127.0.0.1:8000/v1/chat/completions") == "spare"
 

@@ -283,6 +283,24 @@ fn check_prints_every_setting_that_was_set() {
 }
 
 #[test]
+fn check_prints_which_caps_processes_share() {
+    let limits = "[targets]\nopenai = 12\nanthropic = { ttft = 2 }\n\
+                  [tools]\ndb = 8\nsearch = { cap = 4, latency = 1 }\n";
+    let output = check(&format!("share = {{ store = \"local\", name = \"web\", strict = true }}\n{limits}"));
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let block = "share\nstore local\nname web\nstrict true\n\
+                 target openai the processes share the cap of 12 slots\n\
+                 target anthropic not shared: each process adapts its limit on its own\n\
+                 tool db the processes share the cap of 8 slots\n\
+                 tool search not shared: each process adapts its limit on its own\n";
+    let text = settings(&output);
+    assert!(text.contains(block), "{text}");
+
+    let text = settings(&check(limits));
+    assert!(!text.contains("share\nstore") && !text.contains("not shared"), "{text}");
+}
+
+#[test]
 fn check_prints_the_proxies_of_the_environment_without_credentials() {
     let file = std::env::temp_dir().join(format!("tidegate-proxies-{}.toml", std::process::id()));
     std::fs::write(&file, "").unwrap();

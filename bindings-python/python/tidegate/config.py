@@ -28,6 +28,7 @@ __all__ = [
     "RateConfig",
     "ReplicaConfig",
     "RetryConfig",
+    "ShareConfig",
     "StepConfig",
     "TargetConfig",
     "TargetSettings",
@@ -748,6 +749,29 @@ class ToolConfig(TypedDict, total=False):
 
     Cannot be combined with `rps`. Without both, the rate is not limited. Range: 1 to 1000000000.
     Default: none.
+    """
+
+
+class ShareConfig(TypedDict, total=False):
+    """Which processes share the caps of targets and tools."""
+
+    store: Literal["off", "local"]
+    """Where the shared state is stored, which determines the processes that share caps.
+
+    `"off"`: Nowhere: each process has the whole caps for itself. `"local"`: On this machine:
+    processes of the same user share the caps. Default: off.
+    """
+
+    name: str
+    """The name of the group: only processes with the same name share caps.
+
+    It becomes part of a file name. Default: default.
+    """
+
+    strict: bool
+    """Whether a process admits no calls if the store is lost for longer than a lease.
+
+    By default, it then uses each cap divided by the last known number of processes. Default: false.
     """
 
 

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use tidegate::Config;
-use tidegate::config::{LimitConfig, TargetConfig, ToolConfig};
+use tidegate::config::{LimitConfig, ShareStore, TargetConfig, ToolConfig};
 use tidegate::policy::schedule;
 use tidegate::transport::ProxyRules;
 
@@ -14,7 +14,7 @@ pub(super) const OTHERS: &str = "any other target (one for each origin, credenti
 const DEFAULT_OBJECTIVE: &str = "three times the latency of calls of the same kind at low load";
 
 pub(super) fn render(config: &Config) -> String {
-    let Config { mode, targets, default_target, budgets, tools, transport } = config;
+    let Config { mode, targets, default_target, budgets, tools, share, transport } = config;
     let mut text = format!("mode {}\n", mode.as_str());
     for target in targets {
         block(&mut text, &heading(target), target_lines(target));
@@ -25,6 +25,9 @@ pub(super) fn render(config: &Config) -> String {
     }
     for (name, tool) in tools {
         block(&mut text, &format!("tool {name}"), tool_lines(tool));
+    }
+    if share.store != ShareStore::Off {
+        block(&mut text, "share", share_lines(config));
     }
     let mut lines = transport.settings();
     if transport.proxy_from_env {
@@ -76,6 +79,25 @@ fn target_lines(target: &TargetConfig) -> Vec<(String, String)> {
 fn tool_lines(tool: &ToolConfig) -> Vec<(String, String)> {
     let latency = tool.latency.map(|latency| format!("calls within {}", humantime::format_duration(latency)));
     with_objective(tool.settings(), &tool.limit, latency.unwrap_or_else(|| DEFAULT_OBJECTIVE.to_owned()))
+}
+
+/// Returns the settings of shared limits, and for each target and tool which cap the processes
+/// share.
+fn share_lines(config: &Config) -> Vec<(String, String)> {
+    let targets = config
+        .targets
+        .iter()
+        .map(|target| (format!("target {}", target.name), shared_cap(&target.limit, target.cap)));
+    let tools =
+        config.tools.iter().map(|(name, tool)| (format!("tool {name}"), shared_cap(&tool.limit, tool.cap)));
+    config.share.settings().into_iter().chain(targets).chain(tools).collect()
+}
+
+fn shared_cap(limit: &LimitConfig, cap: usize) -> String {
+    match limit {
+        LimitConfig::Fixed => format!("the processes share the cap of {cap} slots"),
+        LimitConfig::Adaptive(_) => "not shared: each process adapts its limit on its own".to_owned(),
+    }
 }
 
 /// If the limit is adaptive, replaces the value of the setting `limit` by a text that contains the

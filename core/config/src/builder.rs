@@ -9,7 +9,7 @@ use std::time::Duration;
 use super::schema::{Builder, Table, Value};
 use super::{
     Budget, Config, ConfigBuilder, ConfigError, Lane, LaneSettings, LimitSettings, Pool, Replica,
-    ReplicaConfig, Target, Tenant, Tool, parse,
+    ReplicaConfig, Share, Target, Tenant, Tool, parse,
 };
 
 impl Config {
@@ -95,6 +95,17 @@ setters! {
         /// Adds a tool called `name` to `tools`. `tool` is a [`Tool`], or a number, which becomes
         /// the cap of a tool with the default settings.
         tool(name: impl Into<String>, tool: impl Into<Tool>) => add("tools", &name.into(), tool.into().keys);
+
+        /// Sets `share`: which processes share the caps of targets and tools that have the same
+        /// names.
+        ///
+        /// ```
+        /// # use tidegate_config::{Config, Share, ShareStore};
+        /// let config = Config::builder().share(Share::local().name("web").strict(true)).build()?;
+        /// assert_eq!(config.share.store, ShareStore::Local);
+        /// # Ok::<(), tidegate_config::ConfigError>(())
+        /// ```
+        share(share: Share) => set("share", share);
     }
 
     Target {

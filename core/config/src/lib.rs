@@ -43,6 +43,6 @@ pub use schema::{
     AdaptiveConfig, Budget, Config, ConfigBuilder, CostRule, Counting, DEFAULT_DEADLINE, Decrease, Detector,
     EngineMetricsPolicy, HeaderPolicy, LaneConfig, LaneSettings, LimitConfig, LimitSettings, MAX_REPLICAS,
     Mode, OnFull, Percentile, Pool, PoolConfig, Predict, RateConfig, Replica, ReplicaConfig, ReplicaSource,
-    Retry, RetryConfig, Target, TargetConfig, TargetMatch, Tenant, TenantConfig, Tokenizer, Tool, ToolConfig,
-    Transport, TransportConfig, describe_text,
+    Retry, RetryConfig, Share, ShareConfig, ShareStore, Target, TargetConfig, TargetMatch, Tenant,
+    TenantConfig, Tokenizer, Tool, ToolConfig, Transport, TransportConfig, describe_text,
 };

@@ -2,7 +2,7 @@
 
 use super::schema::{Lines, show_duration};
 use super::{
-    LimitConfig, PoolConfig, RateConfig, ReplicaConfig, ReplicaSource, TargetConfig, ToolConfig,
+    LimitConfig, PoolConfig, RateConfig, ReplicaConfig, ReplicaSource, ShareConfig, TargetConfig, ToolConfig,
     TransportConfig,
 };
 
@@ -49,6 +49,14 @@ impl ToolConfig {
         let mut lines = self.lines("");
         lines.splice(1..1, limit(&self.limit).into_iter().filter(|(key, _)| key != "limit.awaiting"));
         lines
+    }
+}
+
+impl ShareConfig {
+    /// Returns the settings of shared limits as key paths and values; see
+    /// [`TargetConfig::settings`].
+    pub fn settings(&self) -> Lines {
+        self.lines("")
     }
 }
 

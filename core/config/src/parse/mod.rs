@@ -21,8 +21,8 @@ mod toml;
 use self::limit::LimitLayers;
 pub(super) use self::pool::replica_list;
 pub use self::pool::replicas_in_file;
-use super::schema::{CAP_RANGE, Given, Node, Problems, Scalar, TOOL, TOP};
-use super::{Config, ConfigError, LimitConfig, OnFull, ReplicaConfig, ToolConfig};
+use super::schema::{CAP_RANGE, Given, Node, Problems, Scalar, Setting, TOOL, TOP};
+use super::{Config, ConfigError, LimitConfig, OnFull, ReplicaConfig, ShareConfig, ShareStore, ToolConfig};
 
 impl Config {
     /// Reads a configuration from TOML.
@@ -83,6 +83,9 @@ fn read_config(root: &Node, problems: &Problems) -> Config {
     let tools = top.get("tools").map(|given| given.named()).unwrap_or_default();
     config.tools =
         tools.iter().filter_map(|(name, given)| Some(((*name).to_owned(), read_tool(given)?))).collect();
+    if let Some(given) = top.get("share") {
+        read_share(&given, &mut config.share);
+    }
 
     // Later layers replace keys of earlier ones: top-level tenants, then `defaults`, then the
     // target.
@@ -98,6 +101,17 @@ fn read_config(root: &Node, problems: &Problems) -> Config {
         rates::check_unused(&top, &config);
     }
     config
+}
+
+/// Reads `share`: a table, or only its store, as in `share = "local"`.
+fn read_share(given: &Given<'_>, share: &mut ShareConfig) {
+    if given.is_table() {
+        share.overlay(given, &());
+    } else if let Some(store) =
+        given.read(|value| ShareStore::read(value, &()).map_err(|invalid| invalid.also(", or a table")))
+    {
+        share.store = store;
+    }
 }
 
 /// Reads a tool from a table, or from a number, which is the cap of the tool. Returns `None` if the

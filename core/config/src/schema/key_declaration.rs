@@ -124,6 +124,8 @@ pub(crate) enum Kind {
     TextOrList(&'static str),
     OrNone(Box<Kind>),
     Table(&'static KeyTable),
+    /// A table with these keys, or a single value of this type.
+    TableOr(&'static KeyTable, Box<Kind>),
     /// A map from names that the user chooses to tables with these keys.
     Named(&'static KeyTable),
     /// A map from names that the user chooses to tables of this type, or to whole numbers (a cap).
@@ -310,8 +312,10 @@ macro_rules! settings {
             }
         }
     };
-    // A pool is created from its replicas, and a configuration by `Config::builder`.
+    // A pool is created from its replicas, a configuration by `Config::builder`, and the settings of
+    // shared limits with their store.
     (@new Pool) => {};
+    (@new Share) => {};
     (@new ConfigBuilder) => {};
     (@new $Builder:ident) => {
         /// Creates a builder with no key set.
@@ -335,6 +339,13 @@ macro_rules! settings {
         pub fn $key(self, value: impl Into<Option<$inner>>) -> Self {
             let value: Option<$inner> = value.into();
             $crate::schema::Builder::set(self, stringify!($key), value)
+        }
+    };
+    (@setter [$(#[doc = $doc:literal])+] $key:ident: Text) => {
+        #[doc = concat!("Sets `", stringify!($key), "`.\n\n")]
+        $(#[doc = $doc])+
+        pub fn $key(self, value: impl Into<String>) -> Self {
+            $crate::schema::Builder::set(self, stringify!($key), $crate::schema::Value::Text(value.into()))
         }
     };
     // Maps and lists of tables have setters by name.

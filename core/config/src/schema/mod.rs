@@ -8,6 +8,7 @@ mod limit;
 mod pool;
 mod problems;
 mod setting;
+mod share;
 pub(crate) mod suggest;
 mod target;
 mod tool;
@@ -19,7 +20,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 pub(crate) use self::{given_value::*, key_declaration::*, problems::*, setting::*};
-pub use self::{keywords::*, limit::*, pool::*, target::*, tool::*, value_tree::*};
+pub use self::{keywords::*, limit::*, pool::*, share::*, target::*, tool::*, value_tree::*};
 
 /// The valid range of each key that is a number of slots.
 pub(crate) const CAP_RANGE: RangeInclusive<usize> = 1..=65_536;
@@ -58,6 +59,8 @@ settings! {
         default_target: TargetConfig = TargetConfig::default();
         /// The tools by name.
         tools: BTreeMap<String, ToolConfig> = BTreeMap::new();
+        /// Which processes share the caps of targets and tools. Off by default.
+        share: ShareConfig = ShareConfig::default();
     }
     keys {
         /// Whether the gate acts on calls, only measures them, or is off. The environment variable
@@ -81,5 +84,9 @@ settings! {
         tenants: Kind::Named(&TENANT) => "";
         /// The tools by name: a table, or only the cap.
         tools: Kind::NamedOrCap("ToolConfig") => "";
+        /// Whether processes share the caps of targets and tools that have the same names: a table,
+        /// or only its `store`. With `"local"`, all processes of the same user on this machine with
+        /// the same `name` share them.
+        share: Kind::TableOr(&SHARE, Box::new(<ShareStore as Setting>::kind(&()))) => "off";
     }
 }

@@ -97,7 +97,7 @@ impl InvalidValue {
     }
 
     /// Appends `form`, another valid form, to the description of the valid values.
-    fn also(mut self, form: &str) -> Self {
+    pub(crate) fn also(mut self, form: &str) -> Self {
         self.expected.push_str(form);
         self
     }

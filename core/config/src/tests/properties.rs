@@ -21,6 +21,10 @@ const KEYS: &[&str] = &[
     "tenants",
     "tools",
     "transport",
+    "share",
+    "store",
+    "name",
+    "strict",
     "url",
     "models",
     "cap",
@@ -93,6 +97,7 @@ const WORDS: &[&str] = &[
     "wait",
     "refuse",
     "off",
+    "local",
     "none",
     "30s",
     "500ms",
@@ -252,6 +257,7 @@ fn check(result: Result<Config, ConfigError>) {
             assert!(config.tools.values().all(|tool| limit_is_in_range(&tool.limit, tool.cap)), "{config:?}");
             assert!(config.tools.values().all(|tool| tool.rps.is_none() || tool.rpm.is_none()), "{config:?}");
             assert!(config.budgets.values().all(rates_are_in_range), "{config:?}");
+            assert!((1..=40).contains(&config.share.name.len()), "{config:?}");
             let mut all = config.targets.iter().chain([&config.default_target]);
             assert!(all.all(|target| references_are_valid(&config, target)), "{config:?}");
             Matcher::new(&config.targets).unwrap();

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use crate::Config;
 use crate::schema::{
-    Key, KeyTable, Kind, LANE, LIMIT, PERCENTILE, POOL, RATES, REPLICA, RETRY, SETTINGS, STEP, TARGET,
+    Key, KeyTable, Kind, LANE, LIMIT, PERCENTILE, POOL, RATES, REPLICA, RETRY, SETTINGS, SHARE, STEP, TARGET,
     TENANT, TOOL, TOP, TRANSPORT,
 };
 
@@ -16,7 +16,7 @@ use crate::schema::{
 const PAGE: &str = "docs/reference/configuration.md";
 
 /// All tables, in the order of the generated types. A type follows the types that it extends.
-const TABLES: [&KeyTable; 14] = [
+const TABLES: [&KeyTable; 15] = [
     &RETRY,
     &STEP,
     &PERCENTILE,
@@ -29,6 +29,7 @@ const TABLES: [&KeyTable; 14] = [
     &POOL,
     &TARGET,
     &TOOL,
+    &SHARE,
     &TRANSPORT,
     &TOP,
 ];
@@ -137,6 +138,7 @@ fn markdown_kind(kind: &Kind) -> String {
         Kind::NamedOrCap(_) => "tables or whole numbers by name".to_owned(),
         Kind::OrNone(kind) => format!("{}, or none", markdown_kind(kind)),
         Kind::Table(_) => "a table".to_owned(),
+        Kind::TableOr(_, kind) => format!("{}, or a table", markdown_kind(kind)),
         Kind::Named(_) => "tables by name".to_owned(),
         Kind::Special { reference, .. } => (*reference).to_owned(),
     }
@@ -216,6 +218,7 @@ fn typescript_kind(kind: &Kind) -> String {
         Kind::NamedOrCap(table) => format!("Record<string, number | {table}>"),
         Kind::OrNone(kind) => format!("{} | Off", typescript_kind(kind)),
         Kind::Table(table) => table.name.to_owned(),
+        Kind::TableOr(table, kind) => format!("{} | {}", typescript_kind(kind), table.name),
         Kind::Named(table) => format!("Record<string, {}>", table.name),
         Kind::Special { typescript, .. } => (*typescript).to_owned(),
     }
@@ -271,6 +274,7 @@ fn python_kind(kind: &Kind) -> String {
         Kind::NamedOrCap(table) => format!("dict[str, int | {table}]"),
         Kind::OrNone(kind) => format!("{} | Off", python_kind(kind)),
         Kind::Table(table) => table.name.to_owned(),
+        Kind::TableOr(table, kind) => format!("{} | {}", python_kind(kind), table.name),
         Kind::Named(table) => format!("dict[str, {}]", table.name),
         Kind::Special { python, .. } => (*python).to_owned(),
     }

@@ -1,7 +1,7 @@
 //! The builder of a gate that is configured in code.
 
 use super::Gate;
-use crate::config::{self, Budget, ConfigBuilder, Mode, Target, Tenant, Tool};
+use crate::config::{self, Budget, ConfigBuilder, Mode, Share, Target, Tenant, Tool};
 use crate::error::Error;
 use crate::transport::Transport;
 
@@ -54,6 +54,18 @@ impl GateBuilder {
     /// Sets the mode. Default: [`Mode::Enforce`]. The environment variable `TIDEGATE` overrides it.
     pub fn mode(self, mode: Mode) -> Self {
         Self(self.0.mode(mode))
+    }
+
+    /// Sets which processes share the caps of targets and tools that have the same names. By
+    /// default, each process has the whole caps for itself.
+    ///
+    /// ```
+    /// use tidegate::{Gate, config::Share};
+    ///
+    /// let builder = Gate::builder().tool("db", 8).share(Share::local().name("web"));
+    /// ```
+    pub fn share(self, share: Share) -> Self {
+        Self(self.0.share(share))
     }
 
     /// Sets how the built-in transport makes connections. Not used by [`GateBuilder::build_over`].
