@@ -22,13 +22,14 @@ if TYPE_CHECKING:
     from tidegate._tool import Tool
     from tidegate._transport import FamilyName, TransportName
     from tidegate._types import Lane
-    from tidegate.config import ReplicaConfig
+    from tidegate.config import ReplicaConfig, ShareConfig
     from tidegate.snapshot import CallRecord, Snapshot
 
 Client = TypeVar("Client")
 Item = TypeVar("Item")
 Value = TypeVar("Value")
 Mode = Literal["enforce", "observe", "off"]
+Share = Literal["off", "local"]
 
 
 class Gate:
@@ -52,6 +53,10 @@ class Gate:
         tenants: Tenants by name, at every target (`{"acme": {"weight": 2, "floor": 0.25}}`).
         mode: `enforce` (default), `observe` (measures and changes nothing) or `off`. The
             environment variable `TIDEGATE` overrides it.
+        share: `local`: all processes of the same user on this machine share the caps of targets and
+            tools that have the same names. Default: `off`. A dict of settings may also set the
+            group of processes (`{"store": "local", "name": "web"}`); see
+            `tidegate.config.ShareConfig`.
         **settings: Any other top-level key of the configuration file: `defaults`, `transport`, and
             `budgets`, which are rates that several targets share (`{"account": {"rpm": 500}}`).
 
@@ -75,10 +80,11 @@ class Gate:
         tools: Mapping[str, Any] | None = None,
         tenants: Mapping[str, Any] | None = None,
         mode: Mode | None = None,
+        share: Share | ShareConfig | None = None,
         **settings: Any,
     ) -> None:
         """Checks the configuration and opens the gate. For the arguments, see the class."""
-        given = {"mode": mode, "targets": targets, "tools": tools, "tenants": tenants, **settings}
+        given = {"mode": mode, "targets": targets, "tools": tools, "tenants": tenants, "share": share, **settings}
         config = {key: value for key, value in given.items() if value is not None}
         self._native = _native.Gate(json.dumps(config, default=_to_json, allow_nan=False))
 
