@@ -1,6 +1,6 @@
 //! The broker: divides all resources among the members. See [the crate](crate).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -35,8 +35,8 @@ pub enum Predecessor {
 #[derive(Debug)]
 pub struct Broker {
     resources: BTreeMap<Arc<str>, Resource>,
-    /// The member in the broker's own process, whose slots end with the broker.
-    own: Option<MemberId>,
+    /// The members in the broker's own process, whose slots end with the broker.
+    own: BTreeSet<MemberId>,
     started_at: Instant,
     predecessor: Predecessor,
 }
@@ -54,12 +54,12 @@ type Messages = Vec<(MemberId, ToMember)>;
 impl Broker {
     /// Creates a broker without members.
     pub fn new(now: Instant, predecessor: Predecessor) -> Self {
-        Self { resources: BTreeMap::new(), own: None, started_at: now, predecessor }
+        Self { resources: BTreeMap::new(), own: BTreeSet::new(), started_at: now, predecessor }
     }
 
-    /// Sets which member is in the broker's own process.
-    pub fn set_own(&mut self, own: MemberId) {
-        self.own = Some(own);
+    /// Records that a member is in the broker's own process.
+    pub fn add_own(&mut self, own: MemberId) {
+        self.own.insert(own);
     }
 
     /// Applies a message of a member.
@@ -78,7 +78,7 @@ impl Broker {
                 };
                 let is_new = ledger.members().all(|id| id != from);
                 ledger.report(now, from, report);
-                let mut messages = addressed(resource, ledger.settle(now, self.own));
+                let mut messages = addressed(resource, ledger.settle(now, &self.own));
                 let cools = cools_until.filter(|until| is_new && *until > now);
                 messages.extend(cools.map(|until| (from, cool_down(resource, until - now))));
                 messages
@@ -87,12 +87,12 @@ impl Broker {
             ToBroker::CoolDown { resource, for_ms } => {
                 self.on_cool_down(now, from, resource, Duration::from_millis(*for_ms))
             }
-            ToBroker::Heartbeat => {
+            ToBroker::Heartbeat { number } => {
                 let refreshed = self.resources.iter_mut().filter_map(|(name, resource)| {
                     let update = resource.ledger.refresh(from)?;
                     Some((from, ToMember::Lease { resource: name.clone(), update }))
                 });
-                refreshed.chain([(from, ToMember::Alive)]).collect()
+                refreshed.chain([(from, ToMember::Alive { number: *number })]).collect()
             }
         }
     }
@@ -100,15 +100,15 @@ impl Broker {
     /// Removes a member whose connection has ended. Its slots are free at once.
     pub fn on_disconnect(&mut self, now: Instant, member: MemberId) -> Messages {
         let names: Vec<_> = self.resources.keys().cloned().collect();
+        self.own.remove(&member);
         names.iter().flat_map(|name| self.leave(now, member, name)).collect()
     }
 
     /// Applies what time alone changes. See [`Broker::next_wake`].
     pub fn on_tick(&mut self, now: Instant) -> Messages {
-        let own = self.own;
-        let settle = |(name, resource): (&Arc<str>, &mut Resource)| {
-            addressed(name, resource.ledger.settle(now, own))
-        };
+        let own = &self.own;
+        let settle =
+            |(name, resource): (&Arc<str>, &mut Resource)| addressed(name, resource.ledger.settle(now, own));
         self.resources.iter_mut().flat_map(settle).collect()
     }
 
@@ -124,7 +124,7 @@ impl Broker {
             return Vec::new();
         }
         ledger.leave(now, member);
-        let messages = addressed(name, ledger.settle(now, self.own));
+        let messages = addressed(name, ledger.settle(now, &self.own));
         if ledger.is_empty() && cools_until.is_none_or(|until| until <= now) {
             self.resources.remove(name);
         }

@@ -2,11 +2,13 @@
 
 use std::time::{Duration, Instant};
 
-use super::{HEARTBEAT, LEASE_TIME, LeaseUpdate, Report};
+use super::{LEASE_TIME, LeaseUpdate, RENEWAL_TIME, Report};
 
 /// Delay before slots are wanted again after granted slots could not be used. Doubles up to
 /// [`MAX_RETRY_DELAY`].
 const RETRY_DELAY: Duration = Duration::from_millis(20);
+/// Time without a broker after which a member that has no lease uses a part of the cap.
+const JOINS_WITHIN: Duration = Duration::from_secs(1);
 /// Maximum of [`RETRY_DELAY`].
 const MAX_RETRY_DELAY: Duration = Duration::from_secs(2);
 
@@ -48,8 +50,6 @@ pub struct Lease {
     has_new_cap: bool,
     /// Granted slots that no call has used yet.
     unused: usize,
-    /// When [`Lease::tick`] was last called.
-    ticked_at: Instant,
     retry_delay: Duration,
     /// No slots are wanted before this time. `None`: they may be wanted now.
     wants_at: Option<Instant>,
@@ -58,12 +58,11 @@ pub struct Lease {
 /// Whether the broker is known to hold the lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
-    /// The broker does not know of the member yet, or has been lost. The lease ends at this time.
-    Lost { ends: Instant },
-    /// The broker knows of the member, and was last heard at this time.
+    /// The broker knows of the member, and has answered what was sent at this time.
     Joined { heard: Instant },
-    /// This process did not run for longer than a lease. The broker has until this time to answer.
-    Paused { until: Instant },
+    /// The broker does not know of the member yet, or has been lost. The slots are in force from
+    /// `begins` until `ends`, and from then on a part of the cap.
+    Lost { begins: Instant, ends: Instant },
     /// There can be no broker. Each process works alone.
     Alone,
 }
@@ -87,7 +86,7 @@ pub struct LeaseView {
 
 impl Lease {
     /// Creates the lease of a member that has not joined yet. It has no slots. If no broker is found
-    /// within [`HEARTBEAT`], one slot is in force.
+    /// within a second, one slot is in force.
     ///
     /// `cap` is the cap of the resource, at least 1. If `strict`, no calls are admitted after the
     /// lease has ended.
@@ -95,7 +94,7 @@ impl Lease {
         Self {
             cap,
             strict,
-            state: State::Lost { ends: now + HEARTBEAT },
+            state: State::Lost { begins: now, ends: now + JOINS_WITHIN },
             slots: 0,
             in_force: 0,
             update: LeaseUpdate { cap, ..LeaseUpdate::default() },
@@ -104,7 +103,6 @@ impl Lease {
             peak: 0,
             has_new_cap: false,
             unused: 0,
-            ticked_at: now,
             retry_delay: RETRY_DELAY,
             wants_at: None,
         }
@@ -116,39 +114,35 @@ impl Lease {
     }
 
     /// Returns when time alone changes the slots or lets a report be due, or `None` if it does not.
-    pub fn next_wake(&self) -> Option<Instant> {
-        self.ends().into_iter().chain(self.wants_at).min()
+    pub fn next_wake(&self, now: Instant) -> Option<Instant> {
+        let changes = match self.state {
+            State::Joined { heard } => [Some(heard + RENEWAL_TIME), Some(heard + LEASE_TIME)],
+            State::Lost { begins, ends } => [Some(begins), Some(ends)],
+            State::Alone => [None, None],
+        };
+        changes.into_iter().flatten().chain(self.wants_at).filter(|at| *at > now).min()
     }
 
-    /// Returns when the lease ends if the broker is not heard before.
-    fn ends(&self) -> Option<Instant> {
-        match self.state {
-            State::Lost { ends } => Some(ends),
-            State::Joined { heard } => Some(heard + LEASE_TIME),
-            State::Paused { until } => Some(until),
-            State::Alone => None,
-        }
-    }
-
-    /// Updates the slots in force. A lease that was not renewed for [`LEASE_TIME`] ends.
+    /// Updates the slots in force.
     ///
-    /// If this method was not called for as long, the process was stopped, and its slots may be used
-    /// by others. No slot is in force then until the broker is heard, at most for [`HEARTBEAT`].
+    /// A member that has not heard the broker for [`RENEWAL_TIME`] may have been stopped, so its slots
+    /// may be used by others, and it admits nothing. A lease that was not renewed for [`LEASE_TIME`]
+    /// ends.
     pub fn tick(&mut self, now: Instant) {
-        let since = now.saturating_duration_since(std::mem::replace(&mut self.ticked_at, now));
-        if since >= LEASE_TIME && self.is_joined() {
-            self.state = State::Paused { until: now + HEARTBEAT };
-        }
         if self.wants_at.is_some_and(|at| at <= now) {
             self.wants_at = None;
         }
-        let has_ended = self.ends().is_some_and(|ends| ends <= now);
+        let (is_suspended, has_ended) = match self.state {
+            State::Joined { heard } => (heard + RENEWAL_TIME <= now, heard + LEASE_TIME <= now),
+            State::Lost { begins, ends } => (now < begins, ends <= now),
+            State::Alone => (false, false),
+        };
         self.in_force = match self.state {
             State::Alone => self.cap,
-            State::Paused { .. } if !has_ended => 0,
-            _ if !has_ended => self.slots,
-            _ if self.strict => 0,
-            _ => self.part_of_cap(),
+            _ if has_ended && self.strict => 0,
+            _ if has_ended => self.part_of_cap(),
+            _ if is_suspended => 0,
+            _ => self.slots,
         };
     }
 
@@ -235,7 +229,6 @@ impl Lease {
 
     /// Applies a message of the broker about this lease.
     pub fn on_update(&mut self, now: Instant, update: LeaseUpdate) {
-        self.on_alive(now);
         self.slots += update.granted;
         self.unused += update.granted;
         self.asked = self.asked.saturating_sub(update.granted);
@@ -243,23 +236,30 @@ impl Lease {
         self.tick(now);
     }
 
-    /// Records a sign of life of the broker, which renews the lease.
-    pub fn on_alive(&mut self, now: Instant) {
-        if self.is_joined() {
-            self.state = State::Joined { heard: now };
+    /// Renews the lease, because the broker has answered a heartbeat that was sent at `sent_at`.
+    ///
+    /// The time of the answer would not do: a process that was stopped finds old answers when it
+    /// continues.
+    pub fn on_alive(&mut self, now: Instant, sent_at: Instant) {
+        if let State::Joined { heard } = &mut self.state {
+            *heard = sent_at.max(*heard);
             self.tick(now);
         }
     }
 
-    /// Records that the connection to the broker has ended. The slots remain until the end of the
-    /// lease.
+    /// Records that the connection to the broker has ended. The slots remain in force until the end of
+    /// the lease, unless the broker had not been heard for [`RENEWAL_TIME`].
     pub fn on_lost(&mut self, now: Instant) {
-        if let Some(ends) = self.ends().filter(|_| self.is_joined()) {
-            self.state = State::Lost { ends };
-            self.update.others_short = false;
-            self.asked = 0;
-            self.tick(now);
-        }
+        let State::Joined { heard } = self.state else { return };
+        let is_suspended = heard + RENEWAL_TIME <= now;
+        self.state = if is_suspended {
+            State::Lost { begins: now + JOINS_WITHIN, ends: now + JOINS_WITHIN }
+        } else {
+            State::Lost { begins: now, ends: heard + LEASE_TIME }
+        };
+        self.update.others_short = false;
+        self.asked = 0;
+        self.tick(now);
     }
 
     /// Records that there can be no broker. The whole cap is in force, and each process works alone.
@@ -281,7 +281,7 @@ impl Lease {
     }
 
     fn is_joined(&self) -> bool {
-        matches!(self.state, State::Joined { .. } | State::Paused { .. })
+        matches!(self.state, State::Joined { .. })
     }
 
     /// Takes slots out of the lease, which the next report returns.

@@ -1,7 +1,7 @@
 //! The division of one resource among its members. See [the crate](crate).
 
 use std::cmp::Ordering;
-use std::collections::{BTreeMap, BinaryHeap};
+use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 use std::time::Instant;
 
 use super::{LeaseUpdate, MemberId, Predecessor, REJOIN_TIME, Report};
@@ -145,9 +145,9 @@ impl Ledger {
         self.accounts.values().map(|account| account.cap).min().unwrap_or(0)
     }
 
-    /// Grants free slots, and returns the updates for the members. `own` is the member in the
-    /// broker's own process.
-    pub(crate) fn settle(&mut self, now: Instant, own: Option<MemberId>) -> Vec<(MemberId, LeaseUpdate)> {
+    /// Grants free slots, and returns the updates for the members. `own` are the members in
+    /// the broker's own process.
+    pub(crate) fn settle(&mut self, now: Instant, own: &BTreeSet<MemberId>) -> Vec<(MemberId, LeaseUpdate)> {
         let cap = self.cap();
         let leased = self.leased();
         self.missing.take_if(|missing| missing.is_over(now));
@@ -218,11 +218,11 @@ impl Ledger {
         &mut self,
         cap: usize,
         granted: &BTreeMap<MemberId, usize>,
-        own: Option<MemberId>,
+        own: &BTreeSet<MemberId>,
     ) -> Vec<(MemberId, LeaseUpdate)> {
         let members = self.accounts.len();
         let short = self.accounts.values().filter(|account| account.want > 0).count();
-        let survivors = members - usize::from(own.is_some_and(|own| self.accounts.contains_key(&own)));
+        let survivors = members - own.iter().filter(|id| self.accounts.contains_key(id)).count();
         let total = self.leased();
         let mut updates = Vec::new();
         for (&id, account) in &mut self.accounts {
@@ -231,8 +231,8 @@ impl Ledger {
             let fair = if others_short { account.fair } else { account.told.fair };
             let granted = granted.get(&id).copied().unwrap_or(0);
             let told = account.told;
-            let is_new = granted > 0
-                || told != LeaseUpdate { others_short, fair, cap, members, survivors, ..told };
+            let is_new =
+                granted > 0 || told != LeaseUpdate { others_short, fair, cap, members, survivors, ..told };
             if is_new {
                 account.told = LeaseUpdate { granted: 0, others_short, fair, cap, members, survivors, total };
                 updates.push((id, LeaseUpdate { granted, ..account.told }));

@@ -40,6 +40,7 @@
 //!   stopped process keeps its slots, which its open calls use at the upstream.
 //! - A new broker honours the claims of the members of its predecessor. It grants nothing before
 //!   all of them have rejoined, at most for [`REJOIN_TIME`].
+//! - A process that was stopped admits nothing before it has heard the broker again.
 //! - A member that has heard nothing for [`LEASE_TIME`] admits as many calls as its part of the cap,
 //!   or none in strict mode.
 //! - A member that sends false reports can withhold the slots that it holds or claims, and lower the
@@ -56,9 +57,13 @@ pub use broker::{Broker, MemberId, Predecessor};
 pub use lease::{Lease, LeaseView, Usage};
 pub use message::{LeaseUpdate, Report, ToBroker, ToMember};
 
+/// Time between two heartbeats of a member: 0.5 s.
+pub const HEARTBEAT: Duration = Duration::from_millis(500);
+/// Time after the last message of the broker until a member admits nothing: 1.5 s. If the member was
+/// stopped in the meantime, its slots may be used by others.
+pub const RENEWAL_TIME: Duration = Duration::from_millis(1_500);
+/// Time for which a new broker waits for the members of its predecessor: 1.6 s. Longer than
+/// [`RENEWAL_TIME`], so a member that does not rejoin admits nothing when its slots are granted.
+pub const REJOIN_TIME: Duration = Duration::from_millis(1_600);
 /// Time after the last message of the broker until a lease ends: 8 s.
 pub const LEASE_TIME: Duration = Duration::from_secs(8);
-/// Time for which a new broker waits for the members of its predecessor: 1 s.
-pub const REJOIN_TIME: Duration = Duration::from_secs(1);
-/// Time between two heartbeats of a member: 1 s.
-pub const HEARTBEAT: Duration = Duration::from_secs(1);

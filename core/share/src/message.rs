@@ -29,7 +29,10 @@ pub enum ToBroker {
         for_ms: u64,
     },
     /// Asks the broker for a sign of life.
-    Heartbeat,
+    Heartbeat {
+        /// The number of the heartbeat, which the answer repeats.
+        number: u64,
+    },
 }
 
 /// What a member needs of a resource.
@@ -73,7 +76,10 @@ pub enum ToMember {
         for_ms: u64,
     },
     /// Answers a heartbeat.
-    Alive,
+    Alive {
+        /// The number of the heartbeat.
+        number: u64,
+    },
 }
 
 /// A change of a lease.

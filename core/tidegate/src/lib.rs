@@ -72,6 +72,7 @@ mod pool;
 #[path = "pool_disabled.rs"]
 mod pool;
 mod read_file;
+mod share;
 mod slot;
 pub mod snapshot;
 mod target;

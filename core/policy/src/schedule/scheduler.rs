@@ -232,7 +232,7 @@ impl<W> Scheduler<W> {
         let (mut wake, _) = *self.queue.waiters.by_deadline.first()?;
         self.tick(now);
         // Relevant only while calls wait: otherwise the next event lets time pass at the upstream.
-        let lease = self.capacity.lease.as_ref().and_then(|lease| lease.next_wake());
+        let lease = self.capacity.lease.as_ref().and_then(|lease| lease.next_wake(now));
         for at in self.capacity.upstream.next_wake(now).into_iter().chain(lease).filter(|at| *at > now) {
             wake = wake.min(at);
         }
@@ -308,6 +308,12 @@ impl<W> Scheduler<W> {
     /// No call is admitted before that time.
     pub fn resume_cooldown(&mut self, now: Instant, until: Instant) {
         self.capacity.upstream.resume_cooldown(now, until);
+    }
+
+    /// Returns until when the upstream asked callers to wait, or `None` if it did not, or if it is down.
+    pub fn waits_until(&self) -> Option<Instant> {
+        let upstream = &self.capacity.upstream;
+        upstream.cooling_until().filter(|_| !upstream.is_down())
     }
 
     /// Returns `true` if a new call would have to wait for the end of a cool-down or an outage.

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use fastrand::Rng;
 use tidegate_share::{Broker, HEARTBEAT, Lease, MemberId, Predecessor, Report, ToBroker, ToMember, Usage};
 
-pub const RESOURCE: &str = "target:model";
+pub(crate) const RESOURCE: &str = "target:model";
 /// Time that a message takes.
 const LATENCY: Duration = Duration::from_micros(200);
 
@@ -16,42 +16,69 @@ const LATENCY: Duration = Duration::from_micros(200);
 #[derive(Clone, Debug)]
 enum Event {
     /// A call arrives at a process.
-    Arrival { process: usize },
+    Arrival {
+        process: usize,
+    },
     /// A call ends at the upstream. `is_noticed`: the process was stopped then, and notices it now.
-    End { process: usize, life: u32, is_noticed: bool },
-    ToBroker { from: MemberId, message: ToBroker, broker: u32 },
-    ToMember { process: usize, connection: MemberId, message: ToMember },
-    Heartbeat { process: usize, life: u32 },
-    BrokerTick { broker: u32 },
+    End {
+        process: usize,
+        life: u32,
+        is_noticed: bool,
+    },
+    ToBroker {
+        from: MemberId,
+        message: ToBroker,
+        broker: u32,
+    },
+    ToMember {
+        process: usize,
+        connection: MemberId,
+        message: ToMember,
+    },
+    Heartbeat {
+        process: usize,
+        life: u32,
+    },
+    BrokerTick {
+        broker: u32,
+    },
     /// The end of a connection reaches the broker.
-    Closed { connection: MemberId, broker: u32 },
+    Closed {
+        connection: MemberId,
+        broker: u32,
+    },
     /// A process connects to the broker.
-    Connect { process: usize, life: u32 },
+    Connect {
+        process: usize,
+        life: u32,
+    },
 }
 
 /// One process.
-pub struct Process {
-    pub lease: Lease,
-    pub in_flight: usize,
+pub(crate) struct Process {
+    pub(crate) lease: Lease,
+    pub(crate) in_flight: usize,
     /// When each waiting call arrived.
-    pub waiting: VecDeque<Instant>,
-    pub weight: f64,
+    pub(crate) waiting: VecDeque<Instant>,
+    pub(crate) weight: f64,
     connection: Option<MemberId>,
-    pub is_alive: bool,
+    pub(crate) is_alive: bool,
     /// Whether the process is stopped. Its events wait.
     stopped: Option<Vec<Event>>,
     life: u32,
-    pub served: u64,
-    pub longest_wait: Duration,
-    pub reports: u64,
+    pub(crate) served: u64,
+    pub(crate) longest_wait: Duration,
+    pub(crate) reports: u64,
+    /// When each heartbeat was sent that was not answered yet.
+    heartbeats: BTreeMap<u64, Instant>,
     /// Time between arrivals of calls, or `None` for a closed loop of the waiting calls.
     interarrival: Option<Duration>,
 }
 
 /// The processes, their broker and the upstream.
-pub struct Cluster {
-    pub now: Instant,
-    pub processes: Vec<Process>,
+pub(crate) struct Cluster {
+    pub(crate) now: Instant,
+    pub(crate) processes: Vec<Process>,
     cap: usize,
     broker: Option<Broker>,
     /// The number of the broker. Messages to another one are lost.
@@ -63,20 +90,20 @@ pub struct Cluster {
     events: BinaryHeap<Reverse<(Instant, u64)>>,
     payloads: BTreeMap<u64, Event>,
     next_event: u64,
-    pub rng: Rng,
+    pub(crate) rng: Rng,
     duration: Duration,
     /// Calls that run at the upstream.
-    pub upstream: usize,
-    pub peak_upstream: usize,
+    pub(crate) upstream: usize,
+    pub(crate) peak_upstream: usize,
     /// Slot-seconds in which slots were unused while calls waited, and those that were usable.
-    pub gap: f64,
-    pub slot_seconds: f64,
+    pub(crate) gap: f64,
+    pub(crate) slot_seconds: f64,
 }
 
 impl Cluster {
     /// Creates `weights.len()` processes with calls of about `duration`, and starts the broker in the
     /// first one.
-    pub fn new(seed: u64, cap: usize, weights: &[f64], duration: Duration) -> Self {
+    pub(crate) fn new(seed: u64, cap: usize, weights: &[f64], duration: Duration) -> Self {
         let now = Instant::now();
         let mut cluster = Self {
             now,
@@ -103,7 +130,7 @@ impl Cluster {
     }
 
     /// Adds a process without calls, which connects to the broker.
-    pub fn add(&mut self, weight: f64) {
+    pub(crate) fn add(&mut self, weight: f64) {
         let process = self.processes.len();
         self.processes.push(Process {
             lease: Lease::new(self.cap, false, self.now),
@@ -117,6 +144,7 @@ impl Cluster {
             served: 0,
             longest_wait: Duration::ZERO,
             reports: 0,
+            heartbeats: BTreeMap::new(),
             interarrival: None,
         });
         if self.broker.is_some() {
@@ -126,7 +154,7 @@ impl Cluster {
     }
 
     /// Starts a broker in a process. All processes connect to it.
-    pub fn start_broker(&mut self, leader: usize, predecessor: Predecessor) {
+    pub(crate) fn start_broker(&mut self, leader: usize, predecessor: Predecessor) {
         self.broker = Some(Broker::new(self.now, predecessor));
         self.generation += 1;
         self.leader = leader;
@@ -139,20 +167,20 @@ impl Cluster {
     }
 
     /// Lets the processes always have `waiting` calls.
-    pub fn saturate(&mut self, process: usize, waiting: usize) {
+    pub(crate) fn saturate(&mut self, process: usize, waiting: usize) {
         for _ in 0..waiting {
             self.schedule(Duration::ZERO, Event::Arrival { process });
         }
     }
 
     /// Lets calls arrive at a process at random.
-    pub fn offer(&mut self, process: usize, per_second: f64) {
+    pub(crate) fn offer(&mut self, process: usize, per_second: f64) {
         self.processes[process].interarrival = Some(Duration::from_secs_f64(1.0 / per_second));
         self.schedule(Duration::ZERO, Event::Arrival { process });
     }
 
     /// Kills a process. Its connections close at once, and its calls end at the upstream.
-    pub fn kill(&mut self, process: usize) {
+    pub(crate) fn kill(&mut self, process: usize) {
         let is_leader = self.leader == process && self.broker.is_some();
         let victim = &mut self.processes[process];
         victim.is_alive = false;
@@ -182,12 +210,12 @@ impl Cluster {
 
     /// Stops a process, like SIGSTOP. Its calls at the upstream go on, and their ends are noticed
     /// when the process continues.
-    pub fn stop(&mut self, process: usize) {
+    pub(crate) fn stop(&mut self, process: usize) {
         self.processes[process].stopped.get_or_insert_default();
     }
 
     /// Continues a stopped process.
-    pub fn resume(&mut self, process: usize) {
+    pub(crate) fn resume(&mut self, process: usize) {
         for event in self.processes[process].stopped.take().unwrap_or_default() {
             self.schedule(Duration::ZERO, event);
         }
@@ -200,7 +228,7 @@ impl Cluster {
     }
 
     /// Runs the model for a time, and checks the cap after each event.
-    pub fn run(&mut self, time: Duration) {
+    pub(crate) fn run(&mut self, time: Duration) {
         let end = self.now + time;
         while let Some(&Reverse((at, id))) = self.events.peek()
             && at <= end
@@ -246,10 +274,12 @@ impl Cluster {
                     self.on_end(process);
                 }
             }
-            Event::ToBroker { from, message, broker } => self.at_broker(broker, |broker, now| {
-                broker.on_message(now, from, &message)
-            }),
-            Event::ToMember { process, connection, message } => self.on_message(process, connection, &message),
+            Event::ToBroker { from, message, broker } => {
+                self.at_broker(broker, |broker, now| broker.on_message(now, from, &message))
+            }
+            Event::ToMember { process, connection, message } => {
+                self.on_message(process, connection, &message)
+            }
             Event::Heartbeat { process, life } => self.on_heartbeat(process, life),
             Event::BrokerTick { broker } => self.at_broker(broker, |broker, now| broker.on_tick(now)),
             Event::Closed { connection, broker } => {
@@ -353,7 +383,12 @@ impl Cluster {
         }
         match message {
             ToMember::Lease { update, .. } => self.processes[process].lease.on_update(now, *update),
-            ToMember::Alive => self.processes[process].lease.on_alive(now),
+            ToMember::Alive { number } => {
+                let process = &mut self.processes[process];
+                if let Some(sent_at) = process.heartbeats.remove(number) {
+                    process.lease.on_alive(now, sent_at);
+                }
+            }
             ToMember::CoolDown { .. } => {}
         }
         self.settle(process);
@@ -368,7 +403,10 @@ impl Cluster {
         let report = self.processes[process].lease.heartbeat(now, &usage);
         self.send(process, report);
         if let Some(from) = self.processes[process].connection {
-            self.to_broker(from, ToBroker::Heartbeat);
+            self.next_event += 1;
+            let number = self.next_event;
+            self.processes[process].heartbeats.insert(number, now);
+            self.to_broker(from, ToBroker::Heartbeat { number });
         }
         self.settle(process);
         self.schedule(HEARTBEAT, Event::Heartbeat { process, life });
@@ -387,7 +425,7 @@ impl Cluster {
         if process == self.leader
             && let Some(broker) = &mut self.broker
         {
-            broker.set_own(connection);
+            broker.add_own(connection);
         }
         let usage = self.usage(process);
         let report = self.processes[process].lease.join(now, &usage);

@@ -47,9 +47,12 @@ fn slots_move_to_where_calls_arrive() {
 
 #[test]
 fn shares_follow_weights() {
-    for (seed, cap, weights) in
-        [(8, 10, vec![3.0, 1.0]), (9, 64, vec![1.0, 2.0, 4.0, 1.0]), (10, 5, vec![1.0; 16]), (11, 3, vec![1.0; 2])]
-    {
+    for (seed, cap, weights) in [
+        (8, 10, vec![3.0, 1.0]),
+        (9, 64, vec![1.0, 2.0, 4.0, 1.0]),
+        (10, 5, vec![1.0; 16]),
+        (11, 3, vec![1.0; 2]),
+    ] {
         let mut cluster = Cluster::new(seed, cap, &weights, ms(500));
         (0..weights.len()).for_each(|process| cluster.saturate(process, 100));
         cluster.run(secs(600));

@@ -1,6 +1,6 @@
 //! The driver of one scheduler: grants slots to waiting calls and takes released slots back.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
 use parking_lot::{Mutex, MutexGuard};
@@ -19,6 +19,7 @@ use crate::kv::Kv;
 use crate::schedule::{
     ForcedDecision, Grant, LimitChange, Refusal, Resources, Scheduler, SchedulerSettings, Ticket, WaiterId,
 };
+use crate::share::ShareLink;
 use tidegate_policy::outcome::Cancellation;
 
 /// What the scheduler stores for a waiting call: the channel that receives the permit or the
@@ -60,6 +61,8 @@ pub struct Admission {
     /// Limits how often a replica is reported as alive to the scheduler. `None` if the target is
     /// not a pool.
     pub(super) liveness: Option<LivenessThrottle>,
+    /// The connection to the other processes that share the limit. Empty if it is not shared.
+    pub(super) share: OnceLock<ShareLink>,
 }
 
 impl Admission {
@@ -89,6 +92,7 @@ impl Admission {
             budgets,
             cancel_signals,
             liveness,
+            share: OnceLock::new(),
         });
         admission.budgets.add(&admission);
         admission
@@ -105,7 +109,10 @@ impl Admission {
     /// `Refused` if the call would be rejected instead of queued.
     pub fn try_acquire(self: &Arc<Self>, ticket: &Ticket) -> Result<Option<Permit>, Error> {
         let now = now();
-        let grant = self.state.lock().scheduler.try_admit(now, ticket);
+        let mut state = self.state.lock();
+        let grant = state.scheduler.try_admit(now, ticket);
+        self.report_share(&mut state, now);
+        drop(state);
         match grant {
             Ok(grant) => Ok(grant.map(|grant| Permit::new(self.clone(), grant, ticket.queued_at, now))),
             Err(refusal) => Err(self.rejection_error(refusal)),
@@ -146,6 +153,7 @@ impl Admission {
             let mut state = self.state.lock();
             match state.scheduler.try_admit(now, &ticket) {
                 Ok(Some(grant)) => {
+                    self.report_share(&mut state, now);
                     drop(state);
                     return Ok(Permit::new(self.clone(), grant, ticket.queued_at, now));
                 }
@@ -157,6 +165,7 @@ impl Admission {
             }
             let (answer, receiver) = handoff();
             let id = state.scheduler.enqueue(now, ticket, Waiting { answer, queued_at });
+            self.report_share(&mut state, now);
             late = state.is_late(now);
             drop(state);
             on_queued(id);
@@ -285,6 +294,7 @@ impl Admission {
             }
             self.cancel_on_down_replicas(scheduler);
             let moves = scheduler.take_limit_changes();
+            self.report_share(&mut state, now);
             let is_late = state.is_late(now);
             drop(state);
             self.log(&moves);
@@ -330,7 +340,10 @@ impl Admission {
     fn withdraw(self: &Arc<Self>, id: WaiterId) {
         let late = {
             let mut state = self.state.lock();
-            state.scheduler.withdraw(id) && state.is_late(now())
+            let now = now();
+            let is_late = state.scheduler.withdraw(id) && state.is_late(now);
+            self.report_share(&mut state, now);
+            is_late
         };
         if late {
             self.refresh();

@@ -17,6 +17,7 @@ mod liveness_throttle;
 mod permit;
 mod rejection;
 mod release_guard;
+mod shared_limit;
 mod task_slots;
 #[cfg(test)]
 mod tests;

@@ -198,6 +198,9 @@ impl Permit {
         let Some(grant) = &mut self.grant else { return Hold::No };
         let mut state = self.admission.state.lock();
         let hold = state.scheduler.on_failure(now(), grant, call, failure, delay, fastrand::f64());
+        if delay.is_some() {
+            self.admission.announce_cooldown(&state);
+        }
         drop(state);
         if hold != Hold::No {
             // Calls with a deadline before the end of the cool-down are rejected at once.

@@ -30,6 +30,7 @@ use crate::layers::observe::CallLog;
 use crate::metrics::Metrics;
 #[cfg(feature = "pool")]
 use crate::pool::PoolCheck;
+use crate::share::Share;
 use crate::slot::Slot;
 use crate::snapshot::{Snapshot, TargetSnapshot};
 use crate::tool::{PendingToolPermit, ToolPermit, ToolWait, Tools};
@@ -96,9 +97,11 @@ impl Gate {
         let (log, active) = (Arc::<CallLog>::default(), Arc::<Active>::default());
         let mode = mode::from_env()?.unwrap_or(config.mode);
         // Before the targets, because each target creates its series with each tool.
-        let tools = Arc::new(Tools::new(&config.tools, &metrics));
+        let share = if mode == Mode::Enforce { Share::new(&config)? } else { None };
+        let tools = Arc::new(Tools::new(&config.tools, &metrics, share.as_ref()));
         let task_slots = tools.task_slots().cloned();
-        let identify = Arc::new(Identify::new(mode, &config, metrics.clone(), task_slots, &transport)?);
+        let identify =
+            Arc::new(Identify::new(mode, &config, metrics.clone(), task_slots, &transport, share)?);
         let routes = Arc::new(FallbackRoutes::new(&config, &identify)?);
         let client = Client::new(identify.clone(), routes, transport, log.clone(), active.clone());
         Ok(Self(Arc::new(Inner { identify, client, tools, metrics, log, active })))

@@ -18,6 +18,7 @@ use crate::context::{Context, TaskId, Timeouts, truncate_name};
 use crate::error::{Error, ErrorKind, Reason};
 use crate::metrics::{DEFAULT_TENANT, Metrics};
 use crate::placement::Affinity;
+use crate::share::Share;
 use crate::target::Target;
 use crate::transport::Transport;
 use tidegate_protocol::request::{RequestFacts, affinity};
@@ -46,10 +47,11 @@ impl Identify {
         metrics: Arc<Metrics>,
         task_slots: Option<Arc<TaskSlots>>,
         transport: &Transport,
+        share: Option<Arc<Share>>,
     ) -> Result<Self, Error> {
         Ok(Self {
             mode,
-            registry: Registry::new(config, metrics, transport, mode == Mode::Enforce)?,
+            registry: Registry::new(config, metrics, transport, mode == Mode::Enforce, share)?,
             default_tenant: DEFAULT_TENANT.into(),
             draining: AtomicBool::new(false),
             task_slots,

@@ -17,6 +17,7 @@ use crate::config::{Config, Matcher, TargetConfig};
 use crate::error::Error;
 use crate::metrics::{Metrics, TargetMetrics};
 use crate::pool::Engines;
+use crate::share::Share;
 use crate::target::Target;
 use crate::transport::Transport;
 use crate::unknown_name::unknown_name;
@@ -61,6 +62,8 @@ pub(super) struct Registry {
     metrics: Arc<Metrics>,
     /// The engines whose metrics are read. `None` unless the mode is `enforce`.
     engines: Option<Arc<Engines>>,
+    /// The processes that share the caps. `None` if the caps are not shared.
+    share: Option<Arc<Share>>,
 }
 
 /// A target that was created for requests that no configured target matches.
@@ -102,7 +105,8 @@ fn budget_set(
 
 impl Registry {
     /// Creates the targets of `config`, and enables their own requests, which are sent over
-    /// `transport`. `acting` is `true` in mode `enforce`.
+    /// `transport`. `acting` is `true` in mode `enforce`. Other processes share the caps if there is a
+    /// `share`.
     ///
     /// # Errors
     /// The errors of [`Matcher::new`] and [`Target::start_pool`].
@@ -111,6 +115,7 @@ impl Registry {
         metrics: Arc<Metrics>,
         transport: &Transport,
         acting: bool,
+        share: Option<Arc<Share>>,
     ) -> Result<Self, Error> {
         let now = clock::now();
         let budget_sets =
@@ -123,6 +128,7 @@ impl Registry {
         for target in &configured {
             target.start_pool(transport, acting)?;
             engines.iter().for_each(|engines| target.start_engine(engines));
+            share.iter().for_each(|share| target.share(share));
         }
         let names = configured.iter().enumerate().map(|(at, target)| (target.name().clone(), at)).collect();
         Ok(Self {
@@ -136,6 +142,7 @@ impl Registry {
             hasher: RandomState::new(),
             metrics,
             engines,
+            share,
         })
     }
 
@@ -204,6 +211,7 @@ impl Registry {
         let budgets = budget_set(&self.budget_sets, &config, now);
         let target = new(config, budgets, metrics, now);
         self.engines.iter().for_each(|engines| target.start_engine(engines));
+        self.share.iter().for_each(|share| target.share(share));
         target
     }
 

@@ -10,12 +10,13 @@ use parking_lot::Mutex;
 
 use crate::admission::{Admission, BudgetSet};
 use crate::budget::{BudgetView, RetryBudget};
-use crate::config::TargetConfig;
+use crate::config::{LimitConfig, TargetConfig};
 use crate::error::Error;
 use crate::kv::Kv;
 use crate::metrics::TargetMetrics;
 use crate::pool::{EngineMonitor, Engines, TargetPool};
 use crate::schedule::SchedulerSettings;
+use crate::share::Share;
 use crate::transport::Transport;
 
 pub(crate) use call_estimates::{Expected, SlotTime};
@@ -120,6 +121,14 @@ impl Target {
     pub(crate) fn start_engine(&self, engines: &Arc<Engines>) {
         if let Some(engine) = &self.engine {
             engine.start(engines);
+        }
+    }
+
+    /// Shares the cap with other processes. Does nothing if the limit is adaptive, or if the target is
+    /// a pool.
+    pub(crate) fn share(&self, share: &Arc<Share>) {
+        if self.config.limit == LimitConfig::Fixed && self.pool.is_none() {
+            share.add(format!("target:{}", self.config.name), self.config.cap, &self.admission);
         }
     }
 

@@ -32,13 +32,14 @@ use crate::adaptive::Ended;
 use crate::admission::{Admission, BudgetSet, Permit, ReadAheadGuard, TaskSlots};
 use crate::budget::RateBudgets;
 use crate::clock;
-use crate::config::{Mode, ToolConfig};
+use crate::config::{LimitConfig, Mode, ToolConfig};
 use crate::context::{Chain, Context};
 use crate::duration;
 use crate::error::{Error, ErrorKind, Reason};
 use crate::identify::task_of;
 use crate::metrics::{Metrics, ToolMetrics};
 use crate::schedule::{SchedulerSettings, Ticket, WaitExplanation};
+use crate::share::Share;
 use crate::snapshot::ToolSnapshot;
 use crate::target::Target;
 use crate::unknown_name::unknown_name;
@@ -74,13 +75,21 @@ impl Tool {
 }
 
 impl Tools {
-    pub(crate) fn new(config: &BTreeMap<String, ToolConfig>, metrics: &Metrics) -> Self {
+    /// Creates the tools. Other processes share their caps if there is a `share`.
+    pub(crate) fn new(
+        config: &BTreeMap<String, ToolConfig>,
+        metrics: &Metrics,
+        share: Option<&Arc<Share>>,
+    ) -> Self {
         let tools = config.iter().map(|(name, config)| {
             let hint = "raise the tool's `cap` or rate if it can serve more, or raise its `wait`";
             let budgets =
                 BudgetSet::from_budgets(RateBudgets::for_tool(config.rps, config.rpm, clock::now()));
             let admission =
                 Admission::new(name.as_str().into(), &SchedulerSettings::from(config), budgets, None, hint);
+            if let Some(share) = share.filter(|_| config.limit == LimitConfig::Fixed) {
+                share.add(format!("tool:{name}"), config.cap, &admission);
+            }
             (name.clone(), Tool { admission, metrics: metrics.tool(name, config), wait: config.wait })
         });
         Self { tools: tools.collect(), ..Self::default() }

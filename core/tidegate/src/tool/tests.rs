@@ -6,7 +6,7 @@ fn tools(caps: &[(&str, usize)]) -> Arc<Tools> {
     for (name, cap) in caps {
         config.tools.insert((*name).to_owned(), ToolConfig::with_cap(*cap));
     }
-    Arc::new(Tools::new(&config.tools, &Metrics::new().expect("series")))
+    Arc::new(Tools::new(&config.tools, &Metrics::new().expect("series"), None))
 }
 
 async fn take(tools: &Arc<Tools>, name: &str, holds: Option<Chain>) -> Result<ToolPermit, Error> {

@@ -1,0 +1,85 @@
+//! The operations of [`Admission`] that concern a limit that several processes share.
+//!
+//! Reports to the broker are created under the lock of the scheduler, and sent in that order.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use super::Admission;
+use super::driver::State;
+use crate::clock::now;
+use crate::share::ShareLink;
+use tidegate_share::{Lease, LeaseUpdate, Report};
+
+impl Admission {
+    /// Shares the limit with other processes from the first call on. Has no effect on a limit that is
+    /// shared already.
+    pub(crate) fn share(&self, lease: Lease, link: ShareLink) {
+        let mut state = self.state.lock();
+        if self.share.set(link).is_ok() {
+            state.scheduler.share(lease);
+        }
+    }
+
+    /// Sends the report that is due to the broker, if the limit is shared. Call this function after
+    /// each event, under the lock.
+    pub(super) fn report_share(&self, state: &mut State, now: Instant) {
+        let Some(link) = self.share.get() else { return };
+        link.join();
+        if let Some(report) = state.scheduler.share_report(now) {
+            link.report(report);
+        }
+    }
+
+    /// Joins a broker. Returns the report for it, or `None` if the limit is not shared.
+    pub(crate) fn join_share(&self) -> Option<Report> {
+        let now = now();
+        self.state.lock().scheduler.with_lease(now, |lease, usage| lease.join(now, usage))
+    }
+
+    /// Applies a change of the lease, and admits the calls for which there are slots now.
+    pub(crate) fn on_lease_update(self: &Arc<Self>, update: LeaseUpdate) {
+        self.on_lease_event(|lease, now| lease.on_update(now, update));
+    }
+
+    /// Renews the lease, because the broker has answered a heartbeat that was sent at `sent_at`.
+    pub(crate) fn on_share_alive(self: &Arc<Self>, sent_at: Instant) {
+        self.on_lease_event(|lease, now| lease.on_alive(now, sent_at));
+    }
+
+    /// Records that the broker was lost. The lease remains until its end.
+    pub(crate) fn on_share_lost(self: &Arc<Self>) {
+        self.on_lease_event(Lease::on_lost);
+    }
+
+    /// Lets this process use the whole cap, because there can be no broker.
+    pub(crate) fn on_share_alone(self: &Arc<Self>) {
+        self.on_lease_event(Lease::on_alone);
+    }
+
+    fn on_lease_event(self: &Arc<Self>, event: impl FnOnce(&mut Lease, Instant)) {
+        self.update(|scheduler, now| scheduler.with_lease(now, |lease, _| event(lease, now)));
+    }
+
+    /// Returns idle slots, and reports what has changed since the last report.
+    pub(crate) fn on_share_heartbeat(self: &Arc<Self>) {
+        let report = self.update(|scheduler, now| {
+            scheduler.with_lease(now, |lease, usage| lease.heartbeat(now, usage)).flatten()
+        });
+        if let Some((link, report)) = self.share.get().zip(report) {
+            link.report(report);
+        }
+    }
+
+    /// Tells the other processes that the provider asked callers to wait, if it did.
+    pub(super) fn announce_cooldown(&self, state: &State) {
+        if let Some((link, until)) = self.share.get().zip(state.scheduler.waits_until()) {
+            link.cool_down(until);
+        }
+    }
+
+    /// Applies a cool-down that began in another process.
+    pub(crate) fn on_shared_cooldown(self: &Arc<Self>, until: Instant) {
+        self.update(|scheduler, now| scheduler.resume_cooldown(now, until));
+    }
+}

@@ -1,0 +1,218 @@
+//! The local broker: serves the members of all processes of the user on this machine.
+//!
+//! The broker runs in the thread of one member. It accepts only processes of the same user. A
+//! message that it cannot read ends the connection.
+
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::io;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use tokio::io::{AsyncWriteExt, BufReader};
+use tokio::net::{UnixListener, UnixStream};
+use tokio::sync::Notify;
+use tokio::task::{JoinSet, spawn_local};
+use tokio::time::sleep;
+
+use super::frames::{self, Lines};
+use super::place::{BrokerLock, Place};
+use crate::clock::now;
+use tidegate_share::{Broker, LeaseUpdate, MemberId, Predecessor, REJOIN_TIME, ToBroker, ToMember};
+
+/// Time between two looks at the number of the current generation.
+const CHECK_INTERVAL: Duration = Duration::from_millis(500);
+
+/// The broker, shared by the tasks of its connections.
+struct LocalBroker {
+    place: Place,
+    lock: BrokerLock,
+    broker: RefCell<Broker>,
+    /// The messages that were not written yet, by connection.
+    outboxes: RefCell<BTreeMap<MemberId, Rc<Outbox>>>,
+    /// The number of connections from other processes.
+    others: Cell<usize>,
+    /// When the number of the current generation was last read.
+    checked_at: Cell<Instant>,
+    /// Set when another broker has taken over.
+    is_superseded: Cell<bool>,
+    superseded: Notify,
+}
+
+/// The messages to one member. Updates of one resource are merged, so that a member that does not
+/// read takes little memory.
+#[derive(Default)]
+struct Outbox {
+    leases: RefCell<BTreeMap<Arc<str>, LeaseUpdate>>,
+    others: RefCell<BTreeMap<Option<Arc<str>>, ToMember>>,
+    filled: Notify,
+}
+
+/// Starts the broker of the generation of `lock` on this thread. The members can connect when this
+/// function returns. The broker ends when another one takes over, or with the thread.
+///
+/// # Errors
+/// The socket cannot be created.
+pub(super) fn start(place: &Place, lock: BrokerLock, predecessor: Predecessor) -> io::Result<()> {
+    let path = place.socket(lock.generation);
+    match std::fs::remove_file(&path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    let listener = UnixListener::bind(&path)?;
+    let broker = Rc::new(LocalBroker {
+        place: place.clone(),
+        lock,
+        broker: RefCell::new(Broker::new(now(), predecessor)),
+        outboxes: RefCell::default(),
+        others: Cell::new(0),
+        checked_at: Cell::new(now()),
+        is_superseded: Cell::new(false),
+        superseded: Notify::new(),
+    });
+    spawn_local(broker.run(listener));
+    Ok(())
+}
+
+impl LocalBroker {
+    async fn run(self: Rc<Self>, listener: UnixListener) {
+        let mut connections = JoinSet::new();
+        let mut rejoin = Box::pin(sleep(REJOIN_TIME));
+        let mut has_rejoined = false;
+        for number in 0.. {
+            let accepted = loop {
+                tokio::select! {
+                    accepted = listener.accept() => break accepted,
+                    () = self.superseded.notified() => return,
+                    () = sleep(CHECK_INTERVAL) => self.check(),
+                    () = &mut rejoin, if !has_rejoined => {
+                        has_rejoined = true;
+                        let messages = self.broker.borrow_mut().on_tick(now());
+                        self.deliver(messages);
+                    }
+                    Some(_) = connections.join_next() => {}
+                }
+            };
+            if self.is_superseded.get() {
+                return;
+            }
+            match accepted {
+                Ok((stream, _)) if is_own_user(&stream) => {
+                    connections.spawn_local(self.clone().serve(MemberId(number), stream));
+                }
+                Ok(_) => {}
+                // Too many open files, for example: the caller tries again.
+                Err(_) => sleep(CHECK_INTERVAL).await,
+            }
+        }
+    }
+
+    /// Serves one connection until it ends.
+    async fn serve(self: Rc<Self>, member: MemberId, stream: UnixStream) {
+        let process = i32::try_from(std::process::id()).ok();
+        let is_own = stream.peer_cred().is_ok_and(|peer| peer.pid() == process);
+        if is_own {
+            self.broker.borrow_mut().add_own(member);
+        }
+        let outbox = Rc::<Outbox>::default();
+        self.outboxes.borrow_mut().insert(member, outbox.clone());
+        self.count_others(usize::from(!is_own), 0);
+        let (reader, mut writer) = stream.into_split();
+        let mut lines = Lines::new(BufReader::new(reader));
+        let mut buffer = Vec::new();
+        loop {
+            tokio::select! {
+                message = lines.next::<ToBroker>() => {
+                    let Ok(Some(message)) = message else { break };
+                    self.check_after_pause();
+                    if self.is_superseded.get() {
+                        break;
+                    }
+                    let messages = self.broker.borrow_mut().on_message(now(), member, &message);
+                    self.deliver(messages);
+                }
+                () = outbox.filled.notified() => {
+                    buffer.clear();
+                    outbox.take(&mut buffer);
+                    // The connection of a member that does not read blocks nobody else.
+                    if writer.write_all(&buffer).await.is_err() {
+                        break;
+                    }
+                }
+            }
+        }
+        self.outboxes.borrow_mut().remove(&member);
+        self.count_others(0, usize::from(!is_own));
+        let messages = self.broker.borrow_mut().on_disconnect(now(), member);
+        self.deliver(messages);
+    }
+
+    fn deliver(&self, messages: Vec<(MemberId, ToMember)>) {
+        let outboxes = self.outboxes.borrow();
+        for (member, message) in messages {
+            if let Some(outbox) = outboxes.get(&member) {
+                outbox.put(message);
+            }
+        }
+    }
+
+    /// Counts the members of other processes, and records in the directory whether there are any.
+    fn count_others(&self, more: usize, fewer: usize) {
+        let before = self.others.get();
+        self.others.set(before + more - fewer);
+        if (before == 0) != (self.others.get() == 0) {
+            self.place.set_has_members(before == 0);
+        }
+    }
+
+    /// Resigns if this process did not run for long, and another broker has taken over meanwhile.
+    fn check_after_pause(&self) {
+        if now() >= self.checked_at.get() + 2 * CHECK_INTERVAL {
+            self.check();
+        }
+    }
+
+    /// Resigns if another broker has taken over.
+    fn check(&self) {
+        self.checked_at.set(now());
+        if self.place.generation() > self.lock.generation {
+            self.is_superseded.set(true);
+            self.superseded.notify_one();
+        }
+    }
+}
+
+impl Outbox {
+    fn put(&self, message: ToMember) {
+        match message {
+            ToMember::Lease { resource, update } => {
+                let mut leases = self.leases.borrow_mut();
+                let known = leases.get(&resource).map_or(0, |known| known.granted);
+                leases.insert(resource, LeaseUpdate { granted: known + update.granted, ..update });
+            }
+            ToMember::CoolDown { ref resource, .. } => {
+                self.others.borrow_mut().insert(Some(resource.clone()), message);
+            }
+            ToMember::Alive { .. } => {
+                self.others.borrow_mut().insert(None, message);
+            }
+        }
+        self.filled.notify_one();
+    }
+
+    /// Moves the messages to `buffer`, as lines.
+    fn take(&self, buffer: &mut Vec<u8>) {
+        for (resource, update) in std::mem::take(&mut *self.leases.borrow_mut()) {
+            frames::write(buffer, &ToMember::Lease { resource, update });
+        }
+        for message in std::mem::take(&mut *self.others.borrow_mut()).into_values() {
+            frames::write(buffer, &message);
+        }
+    }
+}
+
+/// Returns `true` if the process at the other end of a connection runs as the same user.
+pub(super) fn is_own_user(stream: &UnixStream) -> bool {
+    stream.peer_cred().is_ok_and(|peer| peer.uid() == rustix::process::geteuid().as_raw())
+}

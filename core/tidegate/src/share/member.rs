@@ -1,0 +1,286 @@
+//! The member: connects the schedulers of a gate to the broker.
+
+use std::collections::HashMap;
+use std::io;
+use std::sync::{Arc, Weak};
+use std::time::{Duration, Instant};
+
+use tokio::io::{AsyncWriteExt, BufReader};
+use tokio::net::UnixStream;
+use tokio::sync::mpsc::UnboundedReceiver;
+use tokio::task::LocalSet;
+use tokio::time::{Interval, MissedTickBehavior, interval, sleep, timeout};
+
+use super::frames::{self, Lines};
+use super::local_broker::{self, is_own_user};
+use super::place::Place;
+use crate::admission::Admission;
+use crate::clock::now;
+use tidegate_share::{HEARTBEAT, Predecessor, Report, ToBroker, ToMember};
+
+/// Delay before another attempt to connect.
+const RECONNECT_DELAY: Duration = Duration::from_millis(5);
+/// Delay before another attempt if there can be no broker.
+const ALONE_DELAY: Duration = Duration::from_secs(5);
+/// The number of heartbeats without an answer after which a broker counts as stopped: 2 s.
+const MAX_UNANSWERED: u64 = 4;
+/// Time without a connection after which a broker counts as stopped although it holds the lock.
+const CONNECTS_WITHIN: Duration = Duration::from_secs(2);
+
+/// What the schedulers tell the member.
+#[derive(Debug)]
+pub(super) enum Command {
+    /// A target or tool has its first call.
+    Join(Arc<str>, Weak<Admission>),
+    Report(Arc<str>, Report),
+    CoolDown(Arc<str>, Instant),
+    Leave(Arc<str>),
+}
+
+/// The member of one gate. It runs in a thread of its own.
+pub(super) struct Member {
+    name: Arc<str>,
+    commands: UnboundedReceiver<Command>,
+    /// The targets and tools that have joined.
+    resources: HashMap<Arc<str>, Weak<Admission>>,
+    /// Whether the log says that this process works alone.
+    has_warned: bool,
+}
+
+/// The heartbeats of a connection.
+#[derive(Default)]
+struct Heartbeat {
+    /// The number of the last one, from 1.
+    number: u64,
+    /// When the last one was sent. `None` before the first.
+    sent_at: Option<Instant>,
+    /// The number of the last one that was answered.
+    answered: u64,
+}
+
+/// Why a connection was given up.
+enum End {
+    /// The connection has ended.
+    Lost,
+    /// The broker does not answer.
+    Unanswered,
+    /// The gate was dropped.
+    Dropped,
+}
+
+impl Member {
+    /// Starts the thread of a member, which ends when the sender of `commands` is dropped.
+    pub(super) fn start(name: &Arc<str>, commands: UnboundedReceiver<Command>) {
+        let member = Self { name: name.clone(), commands, resources: HashMap::new(), has_warned: false };
+        let started = std::thread::Builder::new().name("tidegate-share".to_owned()).spawn(move || {
+            match tokio::runtime::Builder::new_current_thread().enable_all().build() {
+                Ok(runtime) => LocalSet::new().block_on(&runtime, member.run()),
+                Err(error) => member.warn(&error),
+            }
+        });
+        if let Err(error) = started {
+            tracing::warn!(%error, "limits are not shared: no thread can be started");
+        }
+    }
+
+    async fn run(mut self) {
+        let mut stopped_generation = None;
+        loop {
+            let connected = match Place::new(&self.name) {
+                Ok(place) => self.connect(&place, stopped_generation.take()).await,
+                Err(error) => Err(error),
+            };
+            let end = match connected {
+                Ok((generation, stream)) => {
+                    let end = self.serve(stream).await;
+                    if let End::Unanswered = end {
+                        stopped_generation = Some(generation);
+                    }
+                    end
+                }
+                Err(error) => self.work_alone(&error).await,
+            };
+            self.each(Admission::on_share_lost);
+            if let End::Dropped = end {
+                return;
+            }
+            self.drop_outdated_reports();
+        }
+    }
+
+    /// Drops the reports that were made for the lost broker. The claim of the next one includes them.
+    fn drop_outdated_reports(&mut self) {
+        while let Ok(command) = self.commands.try_recv() {
+            self.on_offline_command(command);
+        }
+    }
+
+    /// Applies a command while there is no broker.
+    fn on_offline_command(&mut self, command: Command) {
+        match command {
+            Command::Join(resource, admission) => drop(self.resources.insert(resource, admission)),
+            Command::Leave(resource) => drop(self.resources.remove(&resource)),
+            Command::Report(..) | Command::CoolDown(..) => {}
+        }
+    }
+
+    /// Connects to the broker. Becomes the broker if there is none, or if the one of the generation
+    /// `stopped` is the current one. Returns the connection and the generation of the broker.
+    ///
+    /// # Errors
+    /// The files of the broker cannot be written.
+    async fn connect(&mut self, place: &Place, stopped: Option<u64>) -> io::Result<(u64, UnixStream)> {
+        let began = now();
+        let mut stopped = stopped;
+        loop {
+            let generation = place.generation();
+            if stopped == Some(generation) {
+                // Only one member gets the lock. The others connect to its broker.
+                if let Some(lock) = place.try_lock(generation + 1)? {
+                    local_broker::start(place, lock, Predecessor::Stopped)?;
+                    place.set_generation(generation + 1)?;
+                }
+            } else if let Ok(stream) = UnixStream::connect(place.socket(generation)).await
+                && is_own_user(&stream)
+            {
+                return Ok((generation, stream));
+            } else if let Some(lock) = place.try_lock(generation)? {
+                let predecessor = if place.had_members() { Predecessor::Died } else { Predecessor::None };
+                local_broker::start(place, lock, predecessor)?;
+                continue;
+            } else if now() >= began + CONNECTS_WITHIN {
+                // Its socket was removed, or it was stopped before it had one.
+                stopped = Some(generation);
+                continue;
+            }
+            sleep(RECONNECT_DELAY).await;
+        }
+    }
+
+    /// Lets each process use the whole cap, because there can be no broker.
+    async fn work_alone(&mut self, error: &io::Error) -> End {
+        if !std::mem::replace(&mut self.has_warned, true) {
+            self.warn(error);
+        }
+        self.each(Admission::on_share_alone);
+        let joins = async {
+            while let Some(command) = self.commands.recv().await {
+                if let Command::Join(_, admission) = &command {
+                    admission.upgrade().iter().for_each(Admission::on_share_alone);
+                }
+                self.on_offline_command(command);
+            }
+        };
+        match timeout(ALONE_DELAY, joins).await {
+            Ok(()) => End::Dropped,
+            Err(_) => End::Lost,
+        }
+    }
+
+    fn warn(&self, error: &io::Error) {
+        let share = &*self.name;
+        tracing::warn!(share, %error, "limits are not shared: this process uses its whole caps alone");
+    }
+
+    /// Passes messages between the broker and the schedulers.
+    async fn serve(&mut self, stream: UnixStream) -> End {
+        let (reader, mut writer) = stream.into_split();
+        let mut lines = Lines::new(BufReader::new(reader));
+        let mut heartbeats = heartbeats();
+        let mut heartbeat = Heartbeat::default();
+        let mut out = Vec::new();
+        let joined: Vec<_> =
+            self.resources.iter().map(|(name, admission)| (name.clone(), admission.clone())).collect();
+        joined.into_iter().for_each(|(name, admission)| join(&mut out, name, &admission));
+        loop {
+            if !out.is_empty() {
+                if writer.write_all(&out).await.is_err() {
+                    return End::Lost;
+                }
+                out.clear();
+            }
+            tokio::select! {
+                biased;
+                message = lines.next::<ToMember>() => match message {
+                    Ok(Some(message)) => {
+                        self.on_message(&message, &mut heartbeat);
+                    }
+                    Ok(None) | Err(_) => return End::Lost,
+                },
+                command = self.commands.recv() => {
+                    let Some(command) = command else { return End::Dropped };
+                    self.on_command(&mut out, command);
+                    while let Ok(command) = self.commands.try_recv() {
+                        self.on_command(&mut out, command);
+                    }
+                }
+                _ = heartbeats.tick() => {
+                    if heartbeat.number - heartbeat.answered >= MAX_UNANSWERED {
+                        return End::Unanswered;
+                    }
+                    heartbeat.number += 1;
+                    heartbeat.sent_at = Some(now());
+                    self.each(Admission::on_share_heartbeat);
+                    frames::write(&mut out, &ToBroker::Heartbeat { number: heartbeat.number });
+                }
+            }
+        }
+    }
+
+    fn on_message(&mut self, message: &ToMember, heartbeat: &mut Heartbeat) {
+        let admission = |resource| self.resources.get(resource).and_then(Weak::upgrade);
+        match message {
+            ToMember::Lease { resource, update } => {
+                admission(resource).iter().for_each(|admission| admission.on_lease_update(*update));
+            }
+            ToMember::CoolDown { resource, for_ms } => {
+                let until = now() + Duration::from_millis(*for_ms);
+                admission(resource).iter().for_each(|admission| admission.on_shared_cooldown(until));
+            }
+            ToMember::Alive { number } => {
+                heartbeat.answered = heartbeat.answered.max(*number).min(heartbeat.number);
+                // The time of an older one is not known any more.
+                if let Some(sent_at) = heartbeat.sent_at.filter(|_| *number == heartbeat.number) {
+                    self.each(|admission| admission.on_share_alive(sent_at));
+                }
+            }
+        }
+    }
+
+    /// Adds the message for a command to `out`.
+    fn on_command(&mut self, out: &mut Vec<u8>, command: Command) {
+        match command {
+            Command::Join(resource, admission) => {
+                join(out, resource.clone(), &admission);
+                self.resources.insert(resource, admission);
+            }
+            Command::Report(resource, report) => frames::write(out, &ToBroker::Report { resource, report }),
+            Command::CoolDown(resource, until) => {
+                let time = until.saturating_duration_since(now());
+                let for_ms = u64::try_from(time.as_micros().div_ceil(1_000)).unwrap_or(u64::MAX);
+                frames::write(out, &ToBroker::CoolDown { resource, for_ms });
+            }
+            Command::Leave(resource) => {
+                self.resources.remove(&resource);
+                frames::write(out, &ToBroker::Leave { resource });
+            }
+        }
+    }
+
+    fn each(&self, event: impl Fn(&Arc<Admission>)) {
+        self.resources.values().filter_map(Weak::upgrade).for_each(|admission| event(&admission));
+    }
+}
+
+/// Adds the report that joins a resource to `out`.
+fn join(out: &mut Vec<u8>, resource: Arc<str>, admission: &Weak<Admission>) {
+    if let Some(report) = admission.upgrade().and_then(|admission| admission.join_share()) {
+        frames::write(out, &ToBroker::Report { resource, report });
+    }
+}
+
+fn heartbeats() -> Interval {
+    let mut heartbeats = interval(HEARTBEAT);
+    heartbeats.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    heartbeats
+}

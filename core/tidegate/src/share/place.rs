@@ -1,0 +1,178 @@
+//! The directory of local brokers, and the election of one.
+//!
+//! # Files
+//!
+//! For a share with the name `NAME`, all in a directory that only the user can use:
+//!
+//! - `v1-NAME.generation`: the number of the current generation. A missing file means 0.
+//! - `v1-NAME.G.lock`: the broker of generation `G` holds a POSIX record lock on it.
+//! - `v1-NAME.G.sock`: the socket of this broker.
+//! - `v1-NAME.members`: exists while processes other than the broker's are members. After a broker
+//!   has died, its successor then waits for them.
+//!
+//! # Election
+//!
+//! Whoever gets the lock of the current generation is the broker. The kernel releases the lock when
+//! the process ends, and, other than that of `flock`, it is not inherited by children. If a broker
+//! holds the lock but does not answer, a member takes the lock of the next generation and increases
+//! the number. The old broker looks at the number regularly, and after each pause before it answers,
+//! and resigns.
+
+use std::collections::HashSet;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use rustix::fs::{FlockOperation, fcntl_lock};
+
+/// The locks that this process holds. Closing any file of a record lock releases the lock, so a
+/// process must not open the file of a lock that it holds.
+static HELD: Mutex<Option<HashSet<(u32, PathBuf)>>> = Mutex::new(None);
+/// Maximum time to wait for [`HELD`], which another thread may have locked when the process was
+/// forked.
+const HELD_WITHIN: Duration = Duration::from_millis(100);
+/// The largest path of a Unix domain socket that all systems accept, in bytes.
+const MAX_SOCKET_PATH: usize = 100;
+
+/// Where the brokers of one share are found.
+#[derive(Clone, Debug)]
+pub(super) struct Place {
+    /// The path of the files up to the first dot of their names.
+    base: PathBuf,
+}
+
+/// The lock of a broker. Dropping it resigns.
+#[derive(Debug)]
+pub(super) struct BrokerLock {
+    path: PathBuf,
+    pub(super) generation: u64,
+    /// The locked file. `None` while it is being closed.
+    file: Option<File>,
+}
+
+impl Place {
+    /// Finds the directory of the brokers, and creates it if necessary: `tidegate` in
+    /// `XDG_RUNTIME_DIR`, otherwise `tidegate-UID` in the directory for temporary files.
+    ///
+    /// # Errors
+    /// The directory cannot be created, belongs to another user, or is open to others.
+    pub(super) fn new(name: &str) -> io::Result<Self> {
+        let uid = rustix::process::geteuid().as_raw();
+        let directory = match std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from) {
+            Some(runtime) if runtime.is_absolute() && runtime.is_dir() => runtime.join("tidegate"),
+            _ => std::env::temp_dir().join(format!("tidegate-{uid}")),
+        };
+        match fs::DirBuilder::new().mode(0o700).create(&directory) {
+            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(at(&directory, &error)),
+            _ => {}
+        }
+        // Not through a link, which another user may have made.
+        let metadata = fs::symlink_metadata(&directory).map_err(|error| at(&directory, &error))?;
+        if !metadata.is_dir() || metadata.uid() != uid || metadata.mode() & 0o077 != 0 {
+            let problem = "must be a directory that belongs to this user and is closed to others (mode 700)";
+            return Err(io::Error::other(format!("{} {problem}", directory.display())));
+        }
+        let place = Self { base: directory.join(format!("v1-{name}")) };
+        if place.socket(u64::MAX).as_os_str().len() > MAX_SOCKET_PATH {
+            let problem = "is too long for the path of a socket: choose a shorter `share.name`, or set `XDG_RUNTIME_DIR` to a shorter path";
+            return Err(io::Error::other(format!("{} {problem}", place.base.display())));
+        }
+        Ok(place)
+    }
+
+    fn file(&self, suffix: &str) -> PathBuf {
+        let mut path = self.base.clone().into_os_string();
+        path.push(suffix);
+        path.into()
+    }
+
+    /// Returns the path of the socket of a generation.
+    pub(super) fn socket(&self, generation: u64) -> PathBuf {
+        self.file(&format!(".{generation}.sock"))
+    }
+
+    /// Returns the number of the current generation.
+    pub(super) fn generation(&self) -> u64 {
+        let text = fs::read_to_string(self.file(".generation")).unwrap_or_default();
+        text.trim().parse().unwrap_or(0)
+    }
+
+    /// Takes the lock of a generation. Returns `None` if a broker holds it.
+    ///
+    /// # Errors
+    /// The lock file cannot be written.
+    pub(super) fn try_lock(&self, generation: u64) -> io::Result<Option<BrokerLock>> {
+        let path = self.file(&format!(".{generation}.lock"));
+        let Some(mut held) = HELD.try_lock_for(HELD_WITHIN) else { return Ok(None) };
+        let held = held.get_or_insert_default();
+        let key = (std::process::id(), path.clone());
+        if held.contains(&key) {
+            return Ok(None);
+        }
+        let file = OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(&path);
+        let file = file.map_err(|error| at(&path, &error))?;
+        match fcntl_lock(&file, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => {}
+            Err(rustix::io::Errno::AGAIN | rustix::io::Errno::ACCESS) => return Ok(None),
+            Err(error) => return Err(at(&path, &error.into())),
+        }
+        if self.generation() > generation {
+            // The lock of a generation that has ended in the meantime.
+            return Ok(None);
+        }
+        held.insert(key);
+        Ok(Some(BrokerLock { path, generation, file: Some(file) }))
+    }
+
+    /// Makes `generation` the current one, and removes the files of the one before.
+    ///
+    /// # Errors
+    /// The file of the number cannot be written.
+    pub(super) fn set_generation(&self, generation: u64) -> io::Result<()> {
+        let path = self.file(".generation");
+        let new = self.file(&format!(".generation.{}", std::process::id()));
+        let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&new)?;
+        file.write_all(generation.to_string().as_bytes())?;
+        fs::rename(&new, &path)?;
+        if let Some(old) = generation.checked_sub(1) {
+            let _ = fs::remove_file(self.socket(old));
+            let _ = fs::remove_file(self.file(&format!(".{old}.lock")));
+        }
+        Ok(())
+    }
+
+    /// Returns `true` if a broker had members in other processes when it ended.
+    pub(super) fn had_members(&self) -> bool {
+        self.file(".members").exists()
+    }
+
+    /// Records whether processes other than the broker's are members.
+    pub(super) fn set_has_members(&self, has_members: bool) {
+        let path = self.file(".members");
+        // Without the file, a successor does not wait for the members, which is the smaller harm.
+        let _ = if has_members {
+            OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(path).map(drop)
+        } else {
+            fs::remove_file(path)
+        };
+    }
+}
+
+impl Drop for BrokerLock {
+    fn drop(&mut self) {
+        // In this order, so that nobody in this process opens the file before it is closed.
+        let mut held = HELD.try_lock_for(HELD_WITHIN);
+        drop(self.file.take());
+        if let Some(held) = held.as_mut().and_then(|held| held.as_mut()) {
+            held.remove(&(std::process::id(), std::mem::take(&mut self.path)));
+        }
+    }
+}
+
+/// Adds the path to an error.
+fn at(path: &Path, error: &io::Error) -> io::Error {
+    io::Error::new(error.kind(), format!("{}: {error}", path.display()))
+}

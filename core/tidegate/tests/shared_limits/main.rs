@@ -1,0 +1,171 @@
+//! Several gates and several processes share limits over a local broker.
+#![cfg(unix)]
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+mod processes;
+mod upstream;
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use http::Request;
+use http_body_util::BodyExt;
+use processes::Process;
+use tidegate::Gate;
+use tidegate::config::{Share, Target};
+use upstream::{GIVE_UP_AFTER, Upstream};
+
+/// Returns a name for a share that no other test uses.
+fn unique_name() -> String {
+    static NEXT: AtomicUsize = AtomicUsize::new(0);
+    format!("test-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed))
+}
+
+/// Creates a gate whose target `llm` shares its cap.
+fn gate(url: &str, share: &str, cap: usize) -> Gate {
+    let target = Target::new("llm").url(url).cap(cap);
+    Gate::builder().target(target).share(Share::local().name(share)).build().unwrap()
+}
+
+/// Makes a call, and returns its status or its error.
+async fn call(gate: &Gate, url: &str) -> String {
+    let request = Request::post(format!("{url}/chat/completions"))
+        .header("content-type", "application/json")
+        .body(r#"{"model": "m", "messages": []}"#.into())
+        .unwrap();
+    match gate.client().call(request).await {
+        Ok(response) => {
+            let status = response.status();
+            match response.into_body().collect().await {
+                Ok(_) => status.as_u16().to_string(),
+                Err(error) => error.to_string(),
+            }
+        }
+        Err(error) => error.to_string(),
+    }
+}
+
+/// Starts `calls` calls.
+fn start_calls(gate: &Gate, url: &str, calls: usize) -> Vec<tokio::task::JoinHandle<String>> {
+    let start = |_| {
+        let (gate, url) = (gate.clone(), url.to_owned());
+        tokio::spawn(async move { call(&gate, &url).await })
+    };
+    (0..calls).map(start).collect()
+}
+
+/// Waits until `condition` holds, which no event announces.
+async fn until(condition: impl Fn() -> bool) {
+    let holds = async {
+        while !condition() {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    };
+    tokio::time::timeout(GIVE_UP_AFTER, holds).await.expect("the condition holds in time");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn two_gates_share_a_cap() {
+    let upstream = Upstream::start().await;
+    let (url, name) = (upstream.url(), unique_name());
+    let (first, second) = (gate(&url, &name, 4), gate(&url, &name, 4));
+    let mut calls = start_calls(&first, &url, 10);
+    upstream.until(|seen| seen.in_flight == 4).await;
+    calls.extend(start_calls(&second, &url, 10));
+    for answered in 1..=20 {
+        upstream.answer(1);
+        upstream.until(|seen| seen.answered == answered && seen.in_flight == 4.min(20 - answered)).await;
+    }
+    for call in calls {
+        assert_eq!(call.await.unwrap(), "200");
+    }
+    assert_eq!(upstream.seen().peak, 4);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn newcomer_gets_a_slot_when_a_call_ends() {
+    let upstream = Upstream::start().await;
+    let (url, name) = (upstream.url(), unique_name());
+    let (first, second) = (gate(&url, &name, 2), gate(&url, &name, 2));
+    let waiting = start_calls(&first, &url, 20);
+    upstream.until(|seen| seen.in_flight == 2).await;
+    let newcomer = start_calls(&second, &url, 1).remove(0);
+    // The first gate keeps one slot, and must return the other one.
+    until(|| second.snapshot().targets["llm"].queue_depth > 0).await;
+    for answered in 1..=4 {
+        upstream.answer(1);
+        upstream.until(|seen| seen.answered == answered && seen.in_flight == 2).await;
+    }
+    assert_eq!(newcomer.await.unwrap(), "200");
+    waiting.iter().for_each(tokio::task::JoinHandle::abort);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn processes_share_a_cap_and_survive_the_kill_of_each_other() {
+    let upstream = Upstream::start().await;
+    let (url, name) = (upstream.url(), unique_name());
+    let mut processes: Vec<_> = (0..4).map(|_| Process::start(&url, &name, 8, 10)).collect();
+    upstream.until(|seen| seen.in_flight == 8).await;
+    for kills in 1..4 {
+        upstream.answer(100);
+        upstream.until(|seen| seen.answered >= 100 * kills && seen.in_flight == 8).await;
+        // The first one is the broker.
+        drop(processes.remove(0));
+    }
+    upstream.answer(100);
+    upstream.until(|seen| seen.answered == 400 && seen.in_flight == 8).await;
+    let seen = upstream.seen();
+    assert_eq!(seen.peak, 8);
+    let survivor = &mut processes[0];
+    while let Ok(outcome) = survivor.answers.try_recv() {
+        assert_eq!(outcome, "200");
+    }
+    upstream.answer(usize::MAX >> 4);
+    survivor.finish();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn stopped_broker_is_replaced() {
+    let upstream = Upstream::start().await;
+    let (url, name) = (upstream.url(), unique_name());
+    let leader = Process::start(&url, &name, 4, 10);
+    upstream.until(|seen| seen.in_flight == 4).await;
+    let _other = Process::start(&url, &name, 4, 10);
+    leader.signal("STOP");
+    upstream.answer(4);
+    upstream.until(|seen| seen.answered == 4 && seen.in_flight == 4).await;
+    leader.signal("CONT");
+    upstream.answer(1_000);
+    upstream.until(|seen| seen.answered == 1_004 && seen.in_flight == 4).await;
+    assert_eq!(upstream.seen().peak, 4);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn cooldown_reaches_the_other_gates() {
+    let upstream = Upstream::start().await;
+    let (url, name) = (upstream.url(), unique_name());
+    let (first, second) = (gate(&url, &name, 4), gate(&url, &name, 4));
+    upstream.answer(2);
+    assert_eq!(call(&first, &url).await, "200");
+    assert_eq!(call(&second, &url).await, "200");
+    *upstream.head.lock() = Some("HTTP/1.1 429 Too Many Requests\r\nretry-after: 30\r\n".to_owned());
+    upstream.answer(1);
+    let limited = start_calls(&first, &url, 1).remove(0);
+    until(|| second.snapshot().targets["llm"].state == "cooling").await;
+    limited.abort();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn process_without_a_usable_directory_works_alone() {
+    let upstream = Upstream::start().await;
+    let (url, name) = (upstream.url(), unique_name());
+    let directory = std::env::temp_dir().join(&name);
+    std::fs::create_dir(&directory).unwrap();
+    std::fs::write(directory.join("tidegate"), "no directory").unwrap();
+    let mut alone = Process::start_in(&url, &name, 3, 5, Some(&directory));
+    upstream.until(|seen| seen.in_flight == 3).await;
+    upstream.answer(1_000);
+    assert_eq!(alone.answers.recv().await.unwrap(), "200");
+    alone.finish();
+    std::fs::remove_dir_all(&directory).unwrap();
+}
