@@ -56,6 +56,7 @@ export type {
   LimitSnapshot,
   Quantiles,
   ReplicaSnapshot,
+  ShareSnapshot,
   Snapshot,
   TargetSnapshot,
   TenantSnapshot,

@@ -82,6 +82,25 @@ export interface ReplicaSnapshot {
   problem: string | null;
 }
 
+/** State of a cap that several processes share. */
+export interface ShareSnapshot {
+  /** Number of slots that this process may use now without asking. */
+  slots: number;
+  /** The cap that all processes share: the smallest that any of them has configured. */
+  cap: number;
+  /** Number of processes that share the cap, as last heard. */
+  processes: number;
+  /** Number of slots that the other processes hold, as last heard. */
+  elsewhere: number;
+  /** `true` if another process waits for a slot. */
+  others_wait: boolean;
+  /**
+   * `true` if the broker of the share is lost, so that this process uses a part of the cap, or
+   * cannot be reached, so that it uses the whole cap alone.
+   */
+  safe_mode: boolean;
+}
+
 /** State of one target at one moment, and its totals since it was created. */
 export interface TargetSnapshot {
   /** Current limit: the maximum number of slots of the target in use at the same time. */
@@ -91,6 +110,8 @@ export interface TargetSnapshot {
    * replica has a limit of its own.
    */
   adaptive: LimitSnapshot | null;
+  /** The part of the cap that this process may use, or null if other processes do not share the cap. */
+  share: ShareSnapshot | null;
   /** Number of slots of the target that are in use now. */
   in_flight: number;
   /** Maximum number of slots in use at the same time so far. */
@@ -381,6 +402,8 @@ export interface ToolSnapshot {
   limit: number;
   /** State of the adaptive limit of the tool, or null if the limit is fixed. */
   adaptive: LimitSnapshot | null;
+  /** The part of the cap that this process may use, or null if other processes do not share the cap. */
+  share: ShareSnapshot | null;
   /** Number of slots of the tool that are in use now. */
   in_flight: number;
   /** Maximum number of slots in use at the same time so far. */

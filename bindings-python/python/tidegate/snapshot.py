@@ -270,6 +270,28 @@ class ReplicaSnapshot(TypedDict):
     problem: str | None
 
 
+class ShareSnapshot(TypedDict):
+    """State of a cap that several processes share.
+
+    Attributes:
+        slots: Number of slots that this process may use now without asking.
+        cap: The cap that all processes share: the smallest that any of them has configured.
+        processes: Number of processes that share the cap, as last heard.
+        elsewhere: Number of slots that the other processes hold, as last heard.
+        others_wait: Whether another process waits for a slot.
+        safe_mode: Whether the broker of the share is lost, so that this process uses a part of the
+            cap, or cannot be reached, so that it uses the whole cap alone.
+
+    """
+
+    slots: int
+    cap: int
+    processes: int
+    elsewhere: int
+    others_wait: bool
+    safe_mode: bool
+
+
 class TargetSnapshot(TypedDict):
     """State of one target.
 
@@ -279,6 +301,8 @@ class TargetSnapshot(TypedDict):
         limit: Current number of slots.
         adaptive: State of the adaptive limit. None if the limit is fixed, or if each replica of a
             pool has its own limit.
+        share: The part of the cap that this process may use, or None if other processes do not share
+            the cap.
         in_flight: Number of slots in use now.
         peak_in_flight: Maximum of `in_flight` since the target was created.
         queue_depth: Number of calls that wait now for a slot, or for the end of the cool-down of
@@ -324,6 +348,7 @@ class TargetSnapshot(TypedDict):
 
     limit: int
     adaptive: LimitSnapshot | None
+    share: ShareSnapshot | None
     in_flight: int
     peak_in_flight: int
     queue_depth: int
@@ -358,6 +383,8 @@ class ToolSnapshot(TypedDict):
     Attributes:
         limit: Current number of slots.
         adaptive: State of the adaptive limit, or None if the limit is fixed.
+        share: The part of the cap that this process may use, or None if other processes do not share
+            the cap.
         in_flight: Number of slots in use now.
         peak_in_flight: Maximum of `in_flight` since the gate was opened.
         queue_depth: Number of tasks that wait for a slot of the tool now.
@@ -373,6 +400,7 @@ class ToolSnapshot(TypedDict):
 
     limit: int
     adaptive: LimitSnapshot | None
+    share: ShareSnapshot | None
     in_flight: int
     peak_in_flight: int
     queue_depth: int

@@ -12,6 +12,7 @@ use crate::call::Call;
 use crate::context::Lane;
 use crate::schedule::{Rule, WaitExplanation};
 use crate::tool::ToolWait;
+use tidegate_share::LeaseView;
 
 /// The number or the label of a call.
 ///
@@ -158,6 +159,7 @@ impl Explanation {
         } else {
             explanation.state = CallStatus::Waiting;
             explanation.set_wait(&format!("a slot of {name}"), call.why(), passed(attempt.queued_at));
+            explanation.add_share(call.target().admission().share_view().as_ref());
         }
         explanation
     }
@@ -183,6 +185,20 @@ impl Explanation {
             explanation.text += &format!("; the task holds a slot of {targets} while it waits");
         }
         explanation
+    }
+
+    /// Adds who holds the slots of a shared limit, if the call waits for one.
+    fn add_share(&mut self, share: Option<&LeaseView>) {
+        if let Some(share) = share.filter(|_| self.rule == Some(Rule::Share.as_str())) {
+            let LeaseView { members, elsewhere, cap, .. } = share;
+            self.text += &format!(
+                "; the other {} hold {elsewhere} of {cap} slots",
+                match members - 1 {
+                    1 => "process".to_owned(),
+                    others => format!("{others} processes"),
+                }
+            );
+        }
     }
 
     /// Adds the reason of a wait to the explanation. `what` names what the call waits for, a slot

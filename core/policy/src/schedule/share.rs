@@ -4,7 +4,7 @@
 use std::time::Instant;
 
 use super::{Rule, Scheduler};
-use tidegate_share::{Lease, Report, Usage};
+use tidegate_share::{Lease, LeaseView, Report, Usage};
 
 impl<W> Scheduler<W> {
     /// Shares the limit with other processes: from now on, calls need a slot of `lease`, too.
@@ -29,6 +29,11 @@ impl<W> Scheduler<W> {
     pub fn share_report(&mut self, now: Instant) -> Option<Report> {
         self.capacity.lease.as_ref()?;
         self.with_lease(now, |lease, usage| lease.report(now, usage)).flatten()
+    }
+
+    /// Returns the state of the lease, or `None` if the limit is not shared.
+    pub fn share_view(&self) -> Option<LeaseView> {
+        self.capacity.lease.as_ref().map(|lease| lease.view())
     }
 
     /// Returns how the slots of the lease are used.

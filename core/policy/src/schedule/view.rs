@@ -97,7 +97,7 @@ impl<W> Scheduler<W> {
             up: now.saturating_duration_since(self.started_at),
             held_for: self.order.reservation.map(|_| now.saturating_duration_since(held_since())),
             kv: upstream.memory(),
-            share: capacity.lease.as_ref().map(|lease| lease.view()),
+            share: self.share_view(),
             lanes: Lane::ALL.map(|lane| LaneView {
                 in_flight: capacity.by_lane[lane as usize],
                 waiting: queue.load.waiting(lane),

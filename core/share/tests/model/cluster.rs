@@ -353,10 +353,10 @@ impl Cluster {
     fn send(&mut self, process: usize, report: Option<Report>) {
         let Some((report, from)) = report.zip(self.processes[process].connection) else { return };
         self.processes[process].reports += 1;
-        self.to_broker(from, ToBroker::Report { resource: RESOURCE.into(), report });
+        self.send_to_broker(from, ToBroker::Report { resource: RESOURCE.into(), report });
     }
 
-    fn to_broker(&mut self, from: MemberId, message: ToBroker) {
+    fn send_to_broker(&mut self, from: MemberId, message: ToBroker) {
         // The same for all, so that the messages of one connection keep their order.
         let broker = self.generation;
         self.schedule(LATENCY, Event::ToBroker { from, message, broker });
@@ -406,7 +406,7 @@ impl Cluster {
             self.next_event += 1;
             let number = self.next_event;
             self.processes[process].heartbeats.insert(number, now);
-            self.to_broker(from, ToBroker::Heartbeat { number });
+            self.send_to_broker(from, ToBroker::Heartbeat { number });
         }
         self.settle(process);
         self.schedule(HEARTBEAT, Event::Heartbeat { process, life });

@@ -1,4 +1,5 @@
 //! Several processes share a cap, in virtual time.
+#![allow(clippy::disallowed_methods, clippy::expect_used)]
 
 mod cluster;
 

@@ -100,6 +100,7 @@ fn has_advice(reason: Reason, rule: Rule) -> bool {
 /// advice applies, which concerns the number of slots.
 fn advice(rule: Rule) -> Option<&'static str> {
     match rule {
+        Rule::Share => Some("raise the shared `cap` in all processes, or send fewer calls"),
         Rule::TenantCap => Some("raise the tenant's `cap`"),
         Rule::TenantTokens => Some("raise the tenant's `tpm`, or send fewer tokens"),
         Rule::Requests | Rule::RequestsPerDay => Some(

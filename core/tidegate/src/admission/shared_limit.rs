@@ -9,7 +9,7 @@ use super::Admission;
 use super::driver::State;
 use crate::clock::now;
 use crate::share::ShareLink;
-use tidegate_share::{Lease, LeaseUpdate, Report};
+use tidegate_share::{Lease, LeaseUpdate, LeaseView, Report};
 
 impl Admission {
     /// Shares the limit with other processes from the first call on. Has no effect on a limit that is
@@ -55,6 +55,11 @@ impl Admission {
     /// Lets this process use the whole cap, because there can be no broker.
     pub(crate) fn on_share_alone(self: &Arc<Self>) {
         self.on_lease_event(Lease::on_alone);
+    }
+
+    /// Returns the state of the lease, or `None` if the limit is not shared.
+    pub(crate) fn share_view(&self) -> Option<LeaseView> {
+        self.state.lock().scheduler.share_view()
     }
 
     fn on_lease_event(self: &Arc<Self>, event: impl FnOnce(&mut Lease, Instant)) {

@@ -92,6 +92,12 @@ families! {
     in_flight: GaugeVec = opts("in_flight", "Slots in use.", ["target", "tenant"]);
     limit: GaugeVec = opts("limit",
         "Slots in force: the configured cap, or the adaptive limit.", ["target"]);
+    share_slots: GaugeVec = opts("share_slots",
+        "Slots of a shared cap that this process may use. Only for caps that several processes share.", ["target"]);
+    share_processes: GaugeVec = opts("share_processes",
+        "Processes that share the cap. Only for caps that several processes share.", ["target"]);
+    share_safe_mode: GaugeVec = opts("share_safe_mode",
+        "1 if the broker of the shared cap is lost or cannot be reached, otherwise 0. Only for caps that several processes share.", ["target"]);
     limit_moves: IntCounterVec = opts("limit_moves_total",
         "Changes of the adaptive limit, by cause.", ["target", "cause"]);
     limit_saturated: GaugeVec = opts("limit_saturated",

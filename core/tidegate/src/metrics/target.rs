@@ -244,6 +244,11 @@ impl TargetMetrics {
                 families.first_token_capacity.with_label_values(&[name]).set(capacity as f64);
             }
         }
+        if let Some(share) = &view.share {
+            families.share_slots.with_label_values(&[name]).set(share.slots as f64);
+            families.share_processes.with_label_values(&[name]).set(share.members as f64);
+            families.share_safe_mode.with_label_values(&[name]).set(f64::from(u8::from(share.is_safe_mode)));
+        }
         families.cooling.with_label_values(&[name]).set(view.cool_for.unwrap_or_default().as_secs_f64());
         let gap = families.gap.with_label_values(&[name]);
         gap.inc_by((view.gap.as_secs_f64() - gap.get()).max(0.0));

@@ -92,6 +92,9 @@ impl Member {
             };
             let end = match connected {
                 Ok((generation, stream)) => {
+                    if std::mem::take(&mut self.has_warned) {
+                        tracing::info!(share = &*self.name, "limits are shared again");
+                    }
                     let end = self.serve(stream).await;
                     if let End::Unanswered = end {
                         stopped_generation = Some(generation);

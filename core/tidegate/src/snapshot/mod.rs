@@ -3,6 +3,7 @@
 
 mod limit;
 mod replica;
+mod share;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,6 +14,7 @@ use serde::Serialize;
 
 pub use limit::{DecisionSnapshot, LimitSnapshot};
 pub use replica::ReplicaSnapshot;
+pub use share::ShareSnapshot;
 
 use crate::budget::BudgetView;
 use crate::context::Lane;
@@ -58,6 +60,8 @@ pub struct TargetSnapshot {
     /// The state of the adaptive limit. `None` if the limit is fixed or, in a pool, if each replica
     /// has its own limit.
     pub adaptive: Option<LimitSnapshot>,
+    /// The part of the cap that this process may use. `None` if other processes do not share the cap.
+    pub share: Option<ShareSnapshot>,
     /// Number of slots in use now.
     pub in_flight: usize,
     /// Maximum number of slots that were in use at the same time since the target was created.
@@ -227,6 +231,8 @@ pub struct ToolSnapshot {
     pub limit: usize,
     /// The state of the adaptive limit. `None` if the limit is fixed.
     pub adaptive: Option<LimitSnapshot>,
+    /// The part of the cap that this process may use. `None` if other processes do not share the cap.
+    pub share: Option<ShareSnapshot>,
     /// Number of slots in use now.
     pub in_flight: usize,
     /// Maximum number of slots that were in use at the same time since the gate was created.
@@ -255,6 +261,7 @@ impl TargetSnapshot {
         Self {
             limit: view.limit,
             adaptive: view.adaptive.as_ref().map(|view| LimitSnapshot::from_view(view, now)),
+            share: view.share.as_ref().map(ShareSnapshot::from),
             in_flight: view.in_flight,
             peak_in_flight: view.peak,
             queue_depth: view.waiting + target.shared().map_or(0, SharedCooldowns::held),
@@ -372,6 +379,7 @@ impl ToolSnapshot {
         Self {
             limit: view.limit,
             adaptive: view.adaptive.as_ref().map(|view| LimitSnapshot::from_view(view, now)),
+            share: view.share.as_ref().map(ShareSnapshot::from),
             in_flight: view.in_flight,
             peak_in_flight: view.peak,
             queue_depth: view.waiting,

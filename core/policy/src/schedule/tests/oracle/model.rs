@@ -501,7 +501,7 @@ impl Model {
             Rule::OutputTokens => output,
             Rule::Kv => kv,
             Rule::TenantShare => is_held,
-            Rule::Replicas => false,
+            Rule::Share | Rule::Replicas => false,
             Rule::Reserved | Rule::Turn => self.admits(now, call) && (excused || closed),
         }
     }
