@@ -10,6 +10,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use rustix::process::{Pid, getpid, test_kill_process};
 use tokio::io::{AsyncWriteExt, BufReader};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::Notify;
@@ -19,7 +20,7 @@ use tokio::time::sleep;
 use super::frames::{self, Lines};
 use super::place::{BrokerLock, Place};
 use crate::clock::now;
-use tidegate_share::{Broker, LeaseUpdate, MemberId, Predecessor, REJOIN_TIME, ToBroker, ToMember};
+use tidegate_share::{Broker, LeaseUpdate, MemberId, Predecessor, REJOIN_TIME, RENEWAL_TIME, ToBroker, ToMember};
 
 /// Time between two looks at the number of the current generation.
 const CHECK_INTERVAL: Duration = Duration::from_millis(500);
@@ -110,8 +111,8 @@ impl LocalBroker {
 
     /// Serves one connection until it ends.
     async fn serve(self: Rc<Self>, member: MemberId, stream: UnixStream) {
-        let process = i32::try_from(std::process::id()).ok();
-        let is_own = stream.peer_cred().is_ok_and(|peer| peer.pid() == process);
+        let process = stream.peer_cred().ok().and_then(|peer| Pid::from_raw(peer.pid()?));
+        let is_own = process == Some(getpid());
         if is_own {
             self.broker.borrow_mut().add_own(member);
         }
@@ -121,10 +122,12 @@ impl LocalBroker {
         let (reader, mut writer) = stream.into_split();
         let mut lines = Lines::new(BufReader::new(reader));
         let mut buffer = Vec::new();
+        let mut heard = now();
         loop {
             tokio::select! {
                 message = lines.next::<ToBroker>() => {
                     let Ok(Some(message)) = message else { break };
+                    heard = now();
                     self.check_after_pause();
                     if self.is_superseded.get() {
                         break;
@@ -137,6 +140,14 @@ impl LocalBroker {
                     outbox.take(&mut buffer);
                     // The connection of a member that does not read blocks nobody else.
                     if writer.write_all(&buffer).await.is_err() {
+                        break;
+                    }
+                }
+                // A forked child that has inherited the connection keeps it open after the member has
+                // died.
+                () = sleep(RENEWAL_TIME) => {
+                    let is_silent = now() >= heard + RENEWAL_TIME;
+                    if is_silent && process.is_some_and(|process| test_kill_process(process).is_err()) {
                         break;
                     }
                 }

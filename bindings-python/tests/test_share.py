@@ -1,0 +1,130 @@
+"""Tests of limits that several processes share. Each process runs a program of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+import sys
+import uuid
+
+import pytest
+
+import tidegate
+from provider_payloads import CHAT
+from tidegate import snapshot as declared
+from upstream import WAIT, Exchange, Upstream, answer
+
+pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="no Unix domain sockets")
+
+# Ten callers in a process make calls until each has made twenty.
+CALLS = """
+import asyncio, os, sys
+import openai, tidegate
+url, share = sys.argv[1:]
+gate = tidegate.Gate(targets={"llm": {"url": url, "cap": 4}}, share={"store": "local", "name": share})
+client = gate.wrap(openai.AsyncOpenAI(base_url=url, api_key="k"))
+M = [{"role": "user", "content": "hello"}]
+async def caller():
+    for _ in range(20):
+        await client.chat.completions.create(model="small", messages=M)
+async def callers():
+    await asyncio.gather(*[caller() for _ in range(10)])
+"""
+
+RUN = CALLS + """
+asyncio.run(callers())
+print(gate.snapshot()["targets"]["llm"]["share"]["cap"])
+"""
+
+FORKED = CALLS + """
+asyncio.run(client.chat.completions.create(model="small", messages=M))
+children = []
+for _ in range(3):
+    child = os.fork()
+    if child == 0:
+        asyncio.run(callers())
+        os._exit(7)
+    children.append(child)
+codes = [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children]
+assert codes == [7, 7, 7], codes
+print("done")
+"""
+
+
+@pytest.fixture
+def share() -> str:
+    """Returns the name of a share that no other test uses."""
+    return f"test-{uuid.uuid4().hex[:20]}"
+
+
+def start(script: str, upstream: Upstream, share: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-X", "faulthandler", "-W", "ignore", "-c", script, upstream.url, share],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def finish(process: subprocess.Popen[str]) -> str:
+    out, err = process.communicate(timeout=2 * WAIT)
+    assert process.returncode == 0, err
+    return out
+
+
+class Counter:
+    """Counts the calls in flight at an upstream, which works for 2 ms on each."""
+
+    def __init__(self, upstream: Upstream) -> None:
+        self.in_flight = 0
+        self.peak = 0
+        self.calls = 0
+        self._answer = answer(CHAT)
+        self._not_found = answer({}, 404)
+        upstream.handler = self.handle
+
+    async def handle(self, exchange: Exchange) -> None:
+        if exchange.method != "POST":  # The gate asks whether this is vLLM.
+            await self._not_found(exchange)
+            return
+        self.calls += 1
+        self.in_flight += 1
+        self.peak = max(self.peak, self.in_flight)
+        await asyncio.sleep(0.002)
+        # Before the answer, after which the next call may come.
+        self.in_flight -= 1
+        await self._answer(exchange)
+
+
+def test_processes_share_a_cap(upstream: Upstream, share: str) -> None:
+    counter = Counter(upstream)
+    processes = [start(RUN, upstream, share) for _ in range(3)]
+    assert [finish(process) for process in processes] == ["4\n"] * 3
+    assert counter.calls == 3 * 10 * 20
+    assert counter.peak == 4
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")
+def test_forked_workers_share_a_cap(upstream: Upstream, share: str) -> None:
+    counter = Counter(upstream)
+    assert finish(start(FORKED, upstream, share)) == "done\n"
+    assert counter.calls == 1 + 3 * 10 * 20
+    assert counter.peak == 4
+
+
+def test_shorthand_shares_under_the_default_name() -> None:
+    gate = tidegate.Gate(targets={"llm": 4}, share="local")
+    state = gate.snapshot()["targets"]["llm"]["share"]
+    assert state is not None
+    assert sorted(state) == sorted(declared.ShareSnapshot.__annotations__)
+
+
+def test_caps_are_not_shared_by_default() -> None:
+    assert tidegate.Gate(targets={"llm": 4}).snapshot()["targets"]["llm"]["share"] is None
+
+
+def test_refusing_target_cannot_be_shared() -> None:
+    gate = tidegate.Gate(targets={"llm": {"cap": 4, "on_full": "refuse"}}, share="local")
+    with pytest.raises(tidegate.ConfigError, match="llm.*on_full"):
+        gate.snapshot()
