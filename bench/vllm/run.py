@@ -5,7 +5,7 @@ run.py NAME [OPTION...]   starts the servers of the experiment, runs it, and sto
 run.py serve PROFILE      serves a profile of engines.json in the foreground
 run.py install            only installs
 
-NAME is objective, default, kv, truth, sweep or pool. Options are those of `tidegate-bench
+NAME is objective, default, kv, truth, tenants, sweep or pool. Options are those of `tidegate-bench
 vllm-NAME`. The environment variable TIDEGATE_BENCH is the path of tidegate-bench (default:
 target/release/tidegate-bench), and VLLM_VENV that of an environment to use instead of installing.
 """
@@ -39,6 +39,7 @@ EXPERIMENTS: dict[str, list[str]] = {
     "default": ["queue"],
     "kv": ["kv"],
     "truth": ["queue", "kv"],
+    "tenants": ["queue", "wide"],
     "sweep": [],
     "pool": [],
 }

@@ -6,6 +6,7 @@ use tidegate::config::{Config, EngineMetricsPolicy, Target, TransportConfig};
 use tidegate::transport::Http;
 use tidegate::{Gate, Transport};
 
+use super::tenant_rules::TenantRule;
 use crate::Fallible;
 use crate::retrying_clients::Rule;
 
@@ -22,6 +23,8 @@ pub(super) enum Contender {
     Stock,
     /// A gate with the settings that are not `None`, which reads the metrics of the engine or not.
     Gate { cap: Option<usize>, ttft: Option<Duration>, wait: Option<Duration>, metrics: EngineMetricsPolicy },
+    /// What bounds the calls of tenants.
+    Tenants(TenantRule),
 }
 
 impl Contender {
@@ -47,7 +50,11 @@ impl Contender {
 
     /// Returns the name in figures and tables.
     pub(super) fn name(&self) -> String {
-        let Self::Gate { cap, ttft, wait, .. } = self else { return "no gate, openai's rule".to_owned() };
+        let (cap, ttft, wait) = match self {
+            Self::Stock => return "no gate, openai's rule".to_owned(),
+            Self::Tenants(rule) => return rule.name(),
+            Self::Gate { cap, ttft, wait, .. } => (cap, ttft, wait),
+        };
         let settings: Vec<String> = [
             cap.map(|cap| format!("cap {cap}")),
             ttft.map(|ttft| format!("ttft {} s", ttft.as_secs_f64())),
@@ -66,9 +73,13 @@ impl Contender {
     /// Returns the client of the server at the URL `base`, and its gate, if any. Calls are sent
     /// through `wire`, or, without one, through the built-in HTTP client.
     pub(super) fn client(self, base: &str, wire: Option<Transport>) -> Fallible<(Transport, Option<Gate>)> {
-        let Self::Gate { cap, ttft, wait, metrics } = self else {
-            let wire = wire.map_or_else(http, Ok)?;
-            return Ok((Rule::openai(STOCK_TIMEOUT).over(wire), None));
+        let (cap, ttft, wait, metrics) = match self {
+            Self::Stock => {
+                let wire = wire.map_or_else(http, Ok)?;
+                return Ok((Rule::openai(STOCK_TIMEOUT).over(wire), None));
+            }
+            Self::Tenants(rule) => return rule.client(base, wire),
+            Self::Gate { cap, ttft, wait, metrics } => (cap, ttft, wait, metrics),
         };
         let mut target = Target::new(TARGET).url(base).metrics(metrics);
         if let Some(cap) = cap {
@@ -80,10 +91,15 @@ impl Contender {
         if let Some(wait) = wait {
             target = target.wait(wait);
         }
-        let config = Config::builder().target(target).build()?;
-        let gate = wire.map_or_else(|| Gate::new(config.clone()), |wire| Gate::over(config.clone(), wire))?;
+        let gate = gate(target, wire)?;
         Ok((Transport::new(gate.client()), Some(gate)))
     }
+}
+
+/// Returns a gate for `target` over `wire`, or, without one, over the built-in HTTP client.
+pub(super) fn gate(target: Target, wire: Option<Transport>) -> Fallible<Gate> {
+    let config = Config::builder().target(target).build()?;
+    Ok(wire.map_or_else(|| Gate::new(config.clone()), |wire| Gate::over(config.clone(), wire))?)
 }
 
 /// Returns the built-in HTTP client, without a proxy.

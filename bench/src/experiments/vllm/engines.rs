@@ -15,6 +15,9 @@ const ENGINES: &str = include_str!("../../../vllm/engines.json");
 pub(super) enum Profile {
     /// At most 16 sequences run at the same time, and further calls wait in the server's queue.
     Queue,
+    /// Like `Queue` with at most 256 sequences, which is never reached: prompts wait because a step
+    /// computes a bounded number of tokens.
+    Wide,
     /// The KV cache is too small for the calls in the batch, so sequences are preempted.
     Kv,
     /// Like `Queue` with at most 8, 16 or 24 sequences, and without a prefix cache. To the server's
@@ -31,6 +34,7 @@ impl Profile {
     pub(super) const fn name(self) -> &'static str {
         match self {
             Profile::Queue => "queue",
+            Profile::Wide => "wide",
             Profile::Kv => "kv",
             Profile::Sweep8 => "sweep-8",
             Profile::Sweep16 => "sweep-16",
@@ -47,9 +51,13 @@ pub(super) fn engine(profile: Profile) -> Fallible<EngineConfig> {
 }
 
 /// Returns the number of calls of the given mean lengths that `engine` completes per second while
-/// its batch is full. The KV cache must have room for all sequences of the batch.
+/// its batch has as many sequences or tokens as it can. The KV cache must have room for all
+/// sequences of the batch.
 pub(super) fn capacity(engine: &EngineConfig, lengths: Lengths) -> f64 {
-    let sequences = f64::from(engine.max_num_seqs);
+    // A sequence uses a token of each step, and its part of the prompts of later ones.
+    let tokens_per_sequence = 1.0 + lengths.mean_prompt() / lengths.mean_output();
+    let sequences =
+        f64::from(engine.max_num_seqs).min(f64::from(engine.max_num_batched_tokens) / tokens_per_sequence);
     let calls_per_step = sequences / lengths.mean_output();
     let step = &engine.step;
     let ms = step.base_ms

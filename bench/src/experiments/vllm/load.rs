@@ -8,7 +8,7 @@ use http::{HeaderValue, Method, Request};
 use http_body_util::BodyExt;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
-use tidegate::{RequestBody, Transport};
+use tidegate::{Context, RequestBody, Transport};
 use tidegate_sim::scenario::Arrivals;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, sleep_until, timeout_at};
@@ -52,6 +52,42 @@ pub(super) enum Load {
     Open(f64),
     /// This many callers. Each of them makes one call after the other.
     Closed(usize),
+    /// An open loop for each tenant.
+    Tenants([TenantLoad; 3]),
+}
+
+/// The arrivals of one tenant.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct TenantLoad {
+    pub(super) name: &'static str,
+    /// Calls per second, with independent (Poisson) arrivals.
+    pub(super) per_second: f64,
+    pub(super) burst: Option<Burst>,
+}
+
+/// A time in which the calls of a tenant are more frequent, and arrive at equal distances.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Burst {
+    pub(super) from: Duration,
+    pub(super) to: Duration,
+    pub(super) per_second: f64,
+}
+
+impl TenantLoad {
+    /// Draws the times of the tenant's calls before `end`, in ascending order.
+    fn draw(&self, rng: &mut Rng, end: Duration) -> Vec<Duration> {
+        let mut between = |arrivals: Arrivals, per_second: f64, from: Duration, to: Duration| {
+            // Twice the mean number of calls, which a Poisson process never reaches in practice.
+            let count = 10 + (2.0 * per_second * (to - from).as_secs_f64()) as usize;
+            arrivals.draw(rng, from, per_second, count).into_iter().take_while(move |at| *at < to)
+        };
+        let Some(burst) = self.burst else {
+            return between(Arrivals::Poisson, self.per_second, Duration::ZERO, end).collect();
+        };
+        let before = between(Arrivals::Poisson, self.per_second, Duration::ZERO, burst.from);
+        let during = between(Arrivals::Paced, burst.per_second, burst.from, burst.to);
+        before.chain(during).chain(between(Arrivals::Poisson, self.per_second, burst.to, end)).collect()
+    }
 }
 
 /// The calls of one run.
@@ -77,6 +113,8 @@ impl Plan {
 /// The result of one call.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Call {
+    /// The tenant of a [`TenantLoad`], otherwise `None`.
+    pub(super) tenant: Option<&'static str>,
     /// Time from the start of the run to the start of the call.
     pub(super) at: Duration,
     /// Time from the start of the call to its first token, including queueing and retries. `None`
@@ -104,18 +142,19 @@ pub(super) async fn generate(client: &Transport, base: &str, plan: &Plan) -> Vec
     let calls = Arc::new(Mutex::new(Vec::new()));
     let mut tasks = JoinSet::new();
     let mut rng = Rng::with_seed(plan.seed);
+    let mut arrivals: Vec<(Duration, Option<&'static str>)> = Vec::new();
     match plan.load {
         Load::Open(per_second) => {
             let count = ((end - start).as_secs_f64() * per_second) as usize;
-            for at in Arrivals::Poisson.draw(&mut rng, Duration::ZERO, per_second, count) {
-                sleep_until((start + at).min(end)).await;
-                let (client, calls) = (client.clone(), calls.clone());
-                let request = request(base, plan.lengths.draw(&mut rng), &mut rng);
-                tasks.spawn(async move {
-                    let call = ask(client, request, start, end).await;
-                    calls.lock().push(call);
-                });
+            let times = Arrivals::Poisson.draw(&mut rng, Duration::ZERO, per_second, count);
+            arrivals.extend(times.into_iter().map(|at| (at, None)));
+        }
+        Load::Tenants(tenants) => {
+            for tenant in tenants {
+                let times = tenant.draw(&mut rng.fork(), end - start);
+                arrivals.extend(times.into_iter().map(|at| (at, Some(tenant.name))));
             }
+            arrivals.sort();
         }
         Load::Closed(callers) => {
             for _ in 0..callers {
@@ -134,6 +173,19 @@ pub(super) async fn generate(client: &Transport, base: &str, plan: &Plan) -> Vec
                 });
             }
         }
+    }
+    for (at, tenant) in arrivals {
+        sleep_until((start + at).min(end)).await;
+        let (client, calls) = (client.clone(), calls.clone());
+        let mut request = request(base, plan.lengths.draw(&mut rng), &mut rng);
+        if let Some(tenant) = tenant {
+            let context = Context { tenant: Some(tenant.into()), ..Context::default() };
+            request.extensions_mut().insert(context);
+        }
+        tasks.spawn(async move {
+            let call = ask(client, request, start, end).await;
+            calls.lock().push(Call { tenant, ..call });
+        });
     }
     sleep_until(end).await;
     tasks.join_all().await;
@@ -178,7 +230,7 @@ pub(super) async fn ask(
     end: Instant,
 ) -> Call {
     let began = Instant::now();
-    let mut call = Call { at: began - start, ttft: None, end: End::Cancelled };
+    let mut call = Call { tenant: None, at: began - start, ttft: None, end: End::Cancelled };
     let _ = timeout_at(end, async { call.end = stream(client, request, began, &mut call.ttft).await }).await;
     call
 }

@@ -20,6 +20,8 @@ mod run;
 mod runner;
 mod server_metrics;
 mod sweeps;
+mod tenant_rules;
+mod tenants;
 #[cfg(test)]
 mod tests;
 mod truth;
@@ -36,13 +38,15 @@ pub(crate) use self::objective::measure as measure_objective;
 pub(crate) use self::pool::{PoolArgs, measure as measure_pool};
 pub(crate) use self::preemptions::measure as measure_kv;
 pub(crate) use self::sweeps::{SweepArgs, measure as measure_sweep};
+pub(crate) use self::tenants::measure as measure_tenants;
 pub(crate) use self::truth::measure as measure_truth;
 
 /// Options of the experiments on vLLM.
 #[derive(Args, Debug)]
 pub(crate) struct Options {
-    /// Base URL of the server, such as `http://127.0.0.1:8461`. For `vllm-truth`, give two: the
-    /// servers of the profiles `queue` and `kv`. Without it, the simulator runs in virtual time.
+    /// Base URL of the server, such as `http://127.0.0.1:8461`. Give two for `vllm-truth`, with the
+    /// profiles `queue` and `kv`, and for `vllm-tenants`, with `queue` and `wide`. Without it, the
+    /// simulator runs in virtual time.
     #[arg(long = "server", value_name = "URL")]
     servers: Vec<String>,
     /// Duration of each run, in seconds, from 10 on.

@@ -10,6 +10,8 @@ use super::server_metrics::Sample;
 
 /// The time from the start of a run to the part that is called *steady*, in seconds.
 pub(super) const WARM_UP: f64 = 5.0;
+/// Number of intervals between samples over which [`Run::gap_ratio`] takes means.
+const GAP_SAMPLES: usize = 10;
 
 /// The results of the calls of one run, and samples of the server's metrics.
 #[derive(Clone, Debug)]
@@ -112,15 +114,15 @@ impl Run {
         if last.preemptions > first.preemptions {
             return None;
         }
-        let busy: Vec<f64> =
-            self.samples.iter().map(|sample| sample.running).filter(|running| *running > 0.0).collect();
-        let running = busy.iter().sum::<f64>() / busy.len().max(1) as f64;
-        let computed = |sample: &Sample| sample.prompt_tokens - sample.prefix_hits;
-        let prompt_tokens_per_ms = (computed(last) - computed(first)) / ((last.at - first.at) * 1e3);
-        let decode_ms = step.base_ms + step.per_sequence_ms * running;
-        // Steps of `decode_ms + per_prompt_token_ms * tokens`, with `prompt_tokens_per_ms * step` tokens.
-        let expected_ms = decode_ms / (1.0 - step.per_prompt_token_ms * prompt_tokens_per_ms);
-        Some(self.mean_gap_ms() / expected_ms)
+        // The load may change, and long steps have the most tokens.
+        let starts = (0..self.samples.len() - 1).step_by(GAP_SAMPLES);
+        let expected_ms: f64 = starts
+            .filter_map(|start| {
+                let samples = self.samples.get(start..)?;
+                expected_gaps_ms(step, samples.get(..=GAP_SAMPLES).unwrap_or(samples))
+            })
+            .sum();
+        Some((last.gap_seconds - first.gap_seconds) * 1e3 / expected_ms)
     }
 
     fn steady(&self) -> impl Iterator<Item = &Sample> {
@@ -135,4 +137,18 @@ impl Run {
         let (Some(first), Some(last)) = (self.steady().next(), self.steady().last()) else { return f64::NAN };
         (pick(last) - pick(first)) / (last.at - first.at)
     }
+}
+
+/// Returns the sum of the times between tokens, in milliseconds, that an engine with the step times
+/// `step` should have during the samples. `None` if it had no calls.
+fn expected_gaps_ms(step: &StepCost, samples: &[Sample]) -> Option<f64> {
+    let (first, last) = (samples.first()?, samples.last()?);
+    let busy: Vec<f64> = samples.iter().map(|sample| sample.running).filter(|it| *it > 0.0).collect();
+    let running = busy.iter().sum::<f64>() / busy.len().max(1) as f64;
+    let computed = |sample: &Sample| sample.prompt_tokens - sample.prefix_hits;
+    let prompt_tokens_per_ms = (computed(last) - computed(first)) / ((last.at - first.at) * 1e3);
+    let decode_ms = step.base_ms + step.per_sequence_ms * running;
+    // Steps of `decode_ms + per_prompt_token_ms * tokens`, with `prompt_tokens_per_ms * step` tokens.
+    let gap_ms = decode_ms / (1.0 - step.per_prompt_token_ms * prompt_tokens_per_ms);
+    (!busy.is_empty()).then_some(gap_ms * (last.gaps - first.gaps))
 }

@@ -4,9 +4,10 @@ use std::time::Duration;
 
 use super::contender::Contender;
 use super::engines::{Profile, capacity, engine};
-use super::load::{End, Lengths, Load, Plan};
+use super::load::{Burst, End, Lengths, Load, Plan, TenantLoad};
 use super::run::Run;
 use super::runner::simulate;
+use super::tenant_rules::TenantRule;
 
 const LENGTHS: Lengths = Lengths { prompt: (20, 200), output: (16, 48) };
 
@@ -57,4 +58,60 @@ fn small_cache_preempts_without_a_gate() {
     let run = run(Profile::Kv, Contender::Stock, Load::Closed(64));
     assert!(run.preemptions_per_call() > 0.1, "{:?}", run.figures());
     assert!(run.gap_ratio(&engine(Profile::Kv).unwrap().step).is_none());
+}
+
+#[test]
+fn capacity_of_many_sequences_is_bounded_by_the_tokens_of_a_step() {
+    let expected = capacity(&engine(Profile::Wide).unwrap(), LENGTHS) * LENGTHS.mean_output();
+    let run = run(Profile::Wide, Contender::Stock, Load::Closed(300));
+    assert!(is_near(run.tokens_per_second(), expected), "{} for {expected}", run.tokens_per_second());
+    assert!(run.running() < 250.0 && run.waiting() > 30.0, "{:?}", run.figures());
+}
+
+/// Returns the load of three tenants, of which B sends 20 calls per second from 15 s to 30 s.
+fn tenants() -> Load {
+    let burst = Burst { from: Duration::from_secs(15), to: Duration::from_secs(30), per_second: 20.0 };
+    let load = |name, burst| TenantLoad { name, per_second: 2.0, burst };
+    Load::Tenants([load("A", None), load("B", Some(burst)), load("C", None)])
+}
+
+/// Returns the longest time to first token of the calls of `tenant`.
+fn longest_ttft(run: &Run, tenant: &str) -> Duration {
+    let calls = run.calls.iter().filter(|call| call.tenant == Some(tenant));
+    calls.map(|call| call.ttft.unwrap_or(Duration::MAX)).max().unwrap()
+}
+
+#[test]
+fn one_tenant_bursts_at_equal_distances() {
+    let run = run(Profile::Queue, Contender::Stock, tenants());
+    let count = |tenant: &str, from: u64, to: u64| {
+        let is_between = |at: Duration| (from..to).contains(&at.as_secs());
+        run.calls.iter().filter(|call| call.tenant == Some(tenant) && is_between(call.at)).count()
+    };
+    assert_eq!(count("B", 15, 30), 300);
+    for (tenant, from, to) in [("A", 0, 60), ("C", 0, 60), ("B", 0, 15), ("B", 30, 60)] {
+        let expected = 2.0 * (to - from) as f64;
+        assert!((count(tenant, from, to) as f64 - expected).abs() < 3.0 * expected.sqrt(), "{tenant}");
+    }
+    let ratio = run.gap_ratio(&engine(Profile::Queue).unwrap().step).unwrap();
+    assert!(is_near(ratio, 1.0), "{ratio}");
+}
+
+#[test]
+fn bounds_apply_to_the_tenant_that_bursts() {
+    let rule = TenantRule::Bounds { in_flight: 3, awaiting: 1 };
+    let run = run(Profile::Queue, Contender::Tenants(rule), tenants());
+    let of = |tenant: &str, end: End| {
+        run.calls.iter().filter(|call| call.tenant == Some(tenant) && call.end == end).count()
+    };
+    assert!(of("B", End::Rejected) > 50 && of("B", End::Failed) == 0, "{:?}", run.figures());
+    assert_eq!([of("A", End::Rejected), of("C", End::Rejected)], [0, 0]);
+    assert!(longest_ttft(&run, "A") < Duration::from_millis(500), "{:?}", longest_ttft(&run, "A"));
+}
+
+#[test]
+fn gate_without_names_delays_all_tenants() {
+    let [named, nameless] = [TenantRule::Names, TenantRule::WithoutNames]
+        .map(|rule| longest_ttft(&run(Profile::Queue, Contender::Tenants(rule), tenants()), "A"));
+    assert!(3 * named < nameless, "{named:?} and {nameless:?}");
 }
