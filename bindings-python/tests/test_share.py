@@ -125,6 +125,5 @@ def test_caps_are_not_shared_by_default() -> None:
 
 
 def test_refusing_target_cannot_be_shared() -> None:
-    gate = tidegate.Gate(targets={"llm": {"cap": 4, "on_full": "refuse"}}, share="local")
     with pytest.raises(tidegate.ConfigError, match="llm.*on_full"):
-        gate.snapshot()
+        tidegate.Gate(targets={"llm": {"cap": 4, "on_full": "refuse"}}, share="local")

@@ -1,0 +1,64 @@
+// Tests of limits that several processes share.
+import assert from "node:assert/strict";
+import { spawn } from "node:child_process";
+import { randomUUID } from "node:crypto";
+import { once } from "node:events";
+import { createServer } from "node:http";
+import { test } from "node:test";
+import { fileURLToPath } from "node:url";
+
+const skip = process.platform === "win32" && "no Unix domain sockets";
+
+/** A program that makes calls with ten callers at a time, and prints the cap that it shares. */
+const PROGRAM = `
+import { Gate } from "tidegate";
+const [url, name] = process.argv.slice(1);
+const gate = new Gate({ targets: { llm: { url, cap: 3 } }, share: { store: "local", name } });
+const body = JSON.stringify({ model: "m", messages: [] });
+const call = async () => {
+  const init = { method: "POST", headers: { "content-type": "application/json" }, body };
+  const response = await gate.fetch(url + "/chat/completions", init);
+  if (response.status !== 200) throw new Error(String(response.status));
+  await response.text();
+};
+await Promise.all(Array.from({ length: 10 }, async () => {
+  for (let i = 0; i < 20; i++) await call();
+}));
+console.log(gate.snapshot().targets.llm.share.cap);
+`;
+
+test("processes share a cap", { skip }, async () => {
+  let [inFlight, peak, calls] = [0, 0, 0];
+  const server = createServer((request, response) => {
+    // The gate asks whether this is vLLM.
+    if (request.method !== "POST") return void response.writeHead(404).end();
+    peak = Math.max(peak, ++inFlight);
+    calls++;
+    request.resume().on("end", () =>
+      setTimeout(() => {
+        // Before the answer, after which the next call may come.
+        inFlight--;
+        response.writeHead(200, { "content-type": "application/json" }).end("{}");
+      }, 2),
+    );
+  });
+  server.listen(0, "127.0.0.1");
+  await once(server, "listening");
+  const url = `http://127.0.0.1:${server.address().port}/v1`;
+  const name = `test-${randomUUID().slice(0, 20)}`;
+  const cwd = fileURLToPath(new URL(".", import.meta.url));
+  const run = async () => {
+    const arguments_ = ["--input-type=module", "-e", PROGRAM, url, name];
+    const child = spawn(process.execPath, arguments_, { cwd, stdio: ["ignore", "pipe", "inherit"] });
+    let output = "";
+    child.stdout.on("data", (text) => (output += text));
+    const [code] = await once(child, "close");
+    assert.equal(code, 0);
+    return output;
+  };
+  assert.deepEqual(await Promise.all([run(), run()]), ["3\n", "3\n"]);
+  server.close();
+  server.closeAllConnections();
+  assert.equal(calls, 2 * 10 * 20);
+  assert.equal(peak, 3);
+});
