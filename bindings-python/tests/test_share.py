@@ -32,12 +32,17 @@ async def callers():
     await asyncio.gather(*[caller() for _ in range(10)])
 """
 
-RUN = CALLS + """
+RUN = (
+    CALLS
+    + """
 asyncio.run(callers())
 print(gate.snapshot()["targets"]["llm"]["share"]["cap"])
 """
+)
 
-FORKED = CALLS + """
+FORKED = (
+    CALLS
+    + """
 asyncio.run(client.chat.completions.create(model="small", messages=M))
 children = []
 for _ in range(3):
@@ -50,6 +55,7 @@ codes = [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in childre
 assert codes == [7, 7, 7], codes
 print("done")
 """
+)
 
 
 @pytest.fixture

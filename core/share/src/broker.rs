@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::ledger::Ledger;
-use super::{ToBroker, ToMember};
+use super::division::Division;
+use super::{MemberId, Predecessor, ToBroker, ToMember};
 
 /// The maximum number of resources of one broker. Reports of further ones are ignored.
 const MAX_RESOURCES: usize = 100_000;
@@ -13,21 +13,6 @@ const MAX_RESOURCES: usize = 100_000;
 const MAX_NAME: usize = 256;
 /// The longest cool-down that is forwarded. Longer ones are cut.
 const MAX_COOL_DOWN: Duration = Duration::from_secs(3_600);
-
-/// The number of a connection to the broker.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct MemberId(pub u64);
-
-/// The broker before this one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Predecessor {
-    /// There was none, or its members had ended.
-    None,
-    /// The process of the broker has ended. Its members may still use their leases.
-    Died,
-    /// The process of the broker exists, but does not answer. Its calls may still run.
-    Stopped,
-}
 
 /// The state of a broker. See [the crate](crate).
 ///
@@ -43,7 +28,7 @@ pub struct Broker {
 
 #[derive(Debug)]
 struct Resource {
-    ledger: Ledger,
+    division: Division,
     /// When the cool-down ends, or `None` if there was none.
     cools_until: Option<Instant>,
 }
@@ -70,15 +55,15 @@ impl Broker {
                     if self.resources.len() >= MAX_RESOURCES || resource.len() > MAX_NAME {
                         return Vec::new();
                     }
-                    let ledger = Ledger::new(self.started_at, self.predecessor);
-                    self.resources.insert(resource.clone(), Resource { ledger, cools_until: None });
+                    let division = Division::new(self.started_at, self.predecessor);
+                    self.resources.insert(resource.clone(), Resource { division, cools_until: None });
                 }
-                let Some(Resource { ledger, cools_until }) = self.resources.get_mut(resource) else {
+                let Some(Resource { division, cools_until }) = self.resources.get_mut(resource) else {
                     return Vec::new();
                 };
-                let is_new = ledger.members().all(|id| id != from);
-                ledger.report(now, from, report);
-                let mut messages = addressed(resource, ledger.settle(now, &self.own));
+                let is_new = division.members().all(|id| id != from);
+                division.report(now, from, report);
+                let mut messages = addressed(resource, division.settle(now, &self.own));
                 let cools = cools_until.filter(|until| is_new && *until > now);
                 messages.extend(cools.map(|until| (from, cool_down(resource, until - now))));
                 messages
@@ -89,7 +74,7 @@ impl Broker {
             }
             ToBroker::Heartbeat { number } => {
                 let refreshed = self.resources.iter_mut().filter_map(|(name, resource)| {
-                    let update = resource.ledger.refresh(from)?;
+                    let update = resource.division.refresh(from)?;
                     Some((from, ToMember::Lease { resource: name.clone(), update }))
                 });
                 refreshed.chain([(from, ToMember::Alive { number: *number })]).collect()
@@ -107,25 +92,28 @@ impl Broker {
     /// Applies what time alone changes. See [`Broker::next_wake`].
     pub fn on_tick(&mut self, now: Instant) -> Messages {
         let own = &self.own;
-        let settle =
-            |(name, resource): (&Arc<str>, &mut Resource)| addressed(name, resource.ledger.settle(now, own));
+        let settle = |(name, resource): (&Arc<str>, &mut Resource)| {
+            addressed(name, resource.division.settle(now, own))
+        };
         self.resources.iter_mut().flat_map(settle).collect()
     }
 
     /// Returns when the driver must call [`Broker::on_tick`], or `None` if time alone changes
     /// nothing.
     pub fn next_wake(&self) -> Option<Instant> {
-        self.resources.values().filter_map(|resource| resource.ledger.next_wake()).min()
+        self.resources.values().filter_map(|resource| resource.division.next_wake()).min()
     }
 
     fn leave(&mut self, now: Instant, member: MemberId, name: &Arc<str>) -> Messages {
-        let Some(Resource { ledger, cools_until }) = self.resources.get_mut(name) else { return Vec::new() };
-        if ledger.members().all(|id| id != member) {
+        let Some(Resource { division, cools_until }) = self.resources.get_mut(name) else {
+            return Vec::new();
+        };
+        if division.members().all(|id| id != member) {
             return Vec::new();
         }
-        ledger.leave(now, member);
-        let messages = addressed(name, ledger.settle(now, &self.own));
-        if ledger.is_empty() && cools_until.is_none_or(|until| until <= now) {
+        division.leave(now, member);
+        let messages = addressed(name, division.settle(now, &self.own));
+        if division.is_empty() && cools_until.is_none_or(|until| until <= now) {
             self.resources.remove(name);
         }
         messages
@@ -133,13 +121,15 @@ impl Broker {
 
     /// Forwards a cool-down to the other members, if it ends later than the known one.
     fn on_cool_down(&mut self, now: Instant, from: MemberId, name: &Arc<str>, time: Duration) -> Messages {
-        let Some(Resource { ledger, cools_until }) = self.resources.get_mut(name) else { return Vec::new() };
+        let Some(Resource { division, cools_until }) = self.resources.get_mut(name) else {
+            return Vec::new();
+        };
         let until = now + time.min(MAX_COOL_DOWN);
-        if ledger.members().all(|id| id != from) || cools_until.is_some_and(|known| known >= until) {
+        if division.members().all(|id| id != from) || cools_until.is_some_and(|known| known >= until) {
             return Vec::new();
         }
         *cools_until = Some(until);
-        let others = ledger.members().filter(|id| *id != from);
+        let others = division.members().filter(|id| *id != from);
         others.map(|id| (id, cool_down(name, until - now))).collect()
     }
 }

@@ -14,7 +14,7 @@ const MAX_RETRY_DELAY: Duration = Duration::from_secs(2);
 
 /// The use of a resource by a member at one moment.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Usage {
+pub struct SlotUse {
     /// The number of calls in flight.
     pub in_flight: usize,
     /// The number of waiting calls that lack nothing but a slot of the lease.
@@ -164,13 +164,13 @@ impl Lease {
     /// admitted.
     pub fn on_release(&mut self, in_flight: usize) {
         if self.update.others_short && self.slots > self.update.fair.max(in_flight) && self.is_joined() {
-            self.give_back(1);
+            self.return_slots(1);
         }
     }
 
     /// Returns the report that is due, or `None` if the broker knows enough.
-    pub fn report(&mut self, now: Instant, usage: &Usage) -> Option<Report> {
-        let Usage { in_flight, waiting, .. } = *usage;
+    pub fn report(&mut self, now: Instant, usage: &SlotUse) -> Option<Report> {
+        let SlotUse { in_flight, waiting, .. } = *usage;
         self.peak = self.peak.max(in_flight);
         if in_flight >= self.slots {
             self.unused = 0;
@@ -181,7 +181,7 @@ impl Lease {
         }
         let idle = self.slots.saturating_sub(in_flight);
         if idle > 0 && self.update.others_short {
-            self.give_back(idle);
+            self.return_slots(idle);
             if self.unused > 0 {
                 // What was granted could not be used, so more would come back as well.
                 self.wants_at = Some(now + self.retry_delay);
@@ -199,14 +199,14 @@ impl Lease {
 
     /// Returns the periodic report, which also returns the slots that were not used since the last
     /// one. Returns `None` before the member has joined.
-    pub fn heartbeat(&mut self, now: Instant, usage: &Usage) -> Option<Report> {
+    pub fn heartbeat(&mut self, now: Instant, usage: &SlotUse) -> Option<Report> {
         self.tick(now);
         if !self.is_joined() {
             return None;
         }
         let peak = std::mem::replace(&mut self.peak, usage.in_flight);
         if usage.waiting == 0 {
-            self.give_back(self.slots.saturating_sub(peak.max(usage.in_flight)));
+            self.return_slots(self.slots.saturating_sub(peak.max(usage.in_flight)));
         }
         let room = self.cap.saturating_sub(self.slots);
         let want = if self.wants_at.is_some() { 0 } else { usage.waiting.min(room) };
@@ -215,7 +215,7 @@ impl Lease {
     }
 
     /// Returns the report that joins a broker. Its claim is what the member holds already.
-    pub fn join(&mut self, now: Instant, usage: &Usage) -> Report {
+    pub fn join(&mut self, now: Instant, usage: &SlotUse) -> Report {
         self.tick(now);
         let claim = self.in_force.max(usage.in_flight).min(self.cap);
         self.slots = claim;
@@ -285,13 +285,13 @@ impl Lease {
     }
 
     /// Takes slots out of the lease, which the next report returns.
-    fn give_back(&mut self, slots: usize) {
+    fn return_slots(&mut self, slots: usize) {
         self.slots -= slots;
         self.in_force = self.in_force.min(self.slots);
         self.returned += slots;
     }
 
-    fn make_report(&mut self, usage: &Usage, want: usize) -> Report {
+    fn make_report(&mut self, usage: &SlotUse, want: usize) -> Report {
         self.asked = want;
         self.has_new_cap = false;
         Report {

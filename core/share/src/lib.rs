@@ -47,14 +47,15 @@
 //!   cap. It cannot make the others exceed the cap.
 
 mod broker;
+mod division;
 mod lease;
-mod ledger;
 mod message;
 
 use std::time::Duration;
 
-pub use broker::{Broker, MemberId, Predecessor};
-pub use lease::{Lease, LeaseView, Usage};
+pub use broker::Broker;
+pub use division::{MemberId, Predecessor};
+pub use lease::{Lease, LeaseView, SlotUse};
 pub use message::{LeaseUpdate, Report, ToBroker, ToMember};
 
 /// Time between two heartbeats of a member: 0.5 s.

@@ -4,7 +4,7 @@
 use std::time::Instant;
 
 use super::{Rule, Scheduler};
-use tidegate_share::{Lease, LeaseView, Report, Usage};
+use tidegate_share::{Lease, LeaseView, Report, SlotUse};
 
 impl<W> Scheduler<W> {
     /// Shares the limit with other processes: from now on, calls need a slot of `lease`, too.
@@ -17,7 +17,11 @@ impl<W> Scheduler<W> {
     /// the limit is not shared.
     ///
     /// Call [`Scheduler::next`] afterwards.
-    pub fn with_lease<T>(&mut self, now: Instant, event: impl FnOnce(&mut Lease, &Usage) -> T) -> Option<T> {
+    pub fn with_lease<T>(
+        &mut self,
+        now: Instant,
+        event: impl FnOnce(&mut Lease, &SlotUse) -> T,
+    ) -> Option<T> {
         let usage = self.usage();
         let result = event(self.capacity.lease.as_mut()?, &usage);
         self.capacity.refresh_limits(now);
@@ -37,11 +41,11 @@ impl<W> Scheduler<W> {
     }
 
     /// Returns how the slots of the lease are used.
-    fn usage(&self) -> Usage {
+    fn usage(&self) -> SlotUse {
         let capacity = &self.capacity;
         let lacks_lease = capacity.limits.shortage == Some(Rule::Share) && capacity.upstream.is_open();
         let weight = self.queue.load.weight();
-        Usage {
+        SlotUse {
             in_flight: capacity.in_flight,
             waiting: if lacks_lease && !self.draining { self.queue.len() } else { 0 },
             weight: if weight > 0.0 { weight } else { 1.0 },

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BinaryHeap, VecDeque};
 use std::time::{Duration, Instant};
 
 use fastrand::Rng;
-use tidegate_share::{Broker, HEARTBEAT, Lease, MemberId, Predecessor, Report, ToBroker, ToMember, Usage};
+use tidegate_share::{Broker, HEARTBEAT, Lease, MemberId, Predecessor, Report, SlotUse, ToBroker, ToMember};
 
 pub(crate) const RESOURCE: &str = "target:model";
 /// Time that a message takes.
@@ -345,9 +345,9 @@ impl Cluster {
         self.send(process, report);
     }
 
-    fn usage(&self, process: usize) -> Usage {
+    fn usage(&self, process: usize) -> SlotUse {
         let Process { in_flight, waiting, weight, .. } = &self.processes[process];
-        Usage { in_flight: *in_flight, waiting: waiting.len(), weight: *weight }
+        SlotUse { in_flight: *in_flight, waiting: waiting.len(), weight: *weight }
     }
 
     fn send(&mut self, process: usize, report: Option<Report>) {

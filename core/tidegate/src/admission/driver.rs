@@ -11,6 +11,7 @@ use super::handoff::{Receiver, Sender, handoff};
 use super::liveness_throttle::LivenessThrottle;
 use super::permit::Permit;
 use super::rejection::rejection_error;
+use super::share_link::ShareLink;
 use super::wake_timer::WakeTimer;
 use crate::adaptive::Decision;
 use crate::clock::{self, now};
@@ -19,7 +20,6 @@ use crate::kv::Kv;
 use crate::schedule::{
     ForcedDecision, Grant, LimitChange, Refusal, Resources, Scheduler, SchedulerSettings, Ticket, WaiterId,
 };
-use crate::share::ShareLink;
 use tidegate_policy::outcome::Cancellation;
 
 /// What the scheduler stores for a waiting call: the channel that receives the permit or the

@@ -17,6 +17,7 @@ mod liveness_throttle;
 mod permit;
 mod rejection;
 mod release_guard;
+mod share_link;
 mod shared_limit;
 mod task_slots;
 #[cfg(test)]
@@ -29,4 +30,5 @@ pub use driver::Admission;
 pub use permit::Permit;
 pub(crate) use rejection::prompt_too_large;
 pub use release_guard::ReleaseGuard;
+pub(crate) use share_link::{ShareEvent, ShareLink};
 pub(crate) use task_slots::{ReadAhead, ReadAheadGuard, TaskSlot, TaskSlotGuard, TaskSlots};

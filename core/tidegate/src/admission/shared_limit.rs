@@ -7,8 +7,8 @@ use std::time::Instant;
 
 use super::Admission;
 use super::driver::State;
+use super::share_link::{ShareEvent, ShareLink};
 use crate::clock::now;
-use crate::share::ShareLink;
 use tidegate_share::{Lease, LeaseUpdate, LeaseView, Report};
 
 impl Admission {
@@ -27,7 +27,7 @@ impl Admission {
         let Some(link) = self.share.get() else { return };
         link.join();
         if let Some(report) = state.scheduler.share_report(now) {
-            link.report(report);
+            link.send(ShareEvent::Reported(report));
         }
     }
 
@@ -72,14 +72,14 @@ impl Admission {
             scheduler.with_lease(now, |lease, usage| lease.heartbeat(now, usage)).flatten()
         });
         if let Some((link, report)) = self.share.get().zip(report) {
-            link.report(report);
+            link.send(ShareEvent::Reported(report));
         }
     }
 
     /// Tells the other processes that the provider asked callers to wait, if it did.
     pub(super) fn announce_cooldown(&self, state: &State) {
         if let Some((link, until)) = self.share.get().zip(state.scheduler.waits_until()) {
-            link.cool_down(until);
+            link.send(ShareEvent::CoolingUntil(until));
         }
     }
 

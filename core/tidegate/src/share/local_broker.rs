@@ -20,7 +20,9 @@ use tokio::time::sleep;
 use super::frames::{self, Lines};
 use super::place::{BrokerLock, Place};
 use crate::clock::now;
-use tidegate_share::{Broker, LeaseUpdate, MemberId, Predecessor, REJOIN_TIME, RENEWAL_TIME, ToBroker, ToMember};
+use tidegate_share::{
+    Broker, LeaseUpdate, MemberId, Predecessor, REJOIN_TIME, RENEWAL_TIME, ToBroker, ToMember,
+};
 
 /// Time between two looks at the number of the current generation.
 const CHECK_INTERVAL: Duration = Duration::from_millis(500);

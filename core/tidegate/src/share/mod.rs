@@ -22,18 +22,17 @@ mod member;
 #[cfg(unix)]
 mod place;
 
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 
 use parking_lot::Mutex;
 use tokio::sync::mpsc;
 
-use crate::admission::Admission;
+use crate::admission::{Admission, ShareEvent, ShareLink};
 use crate::clock::now;
 use crate::config::{Config, LimitConfig, OnFull, ShareConfig, ShareStore};
 use crate::error::Error;
 use member::{Command, Member};
-use tidegate_share::{Lease, Report};
+use tidegate_share::Lease;
 
 /// The shared limits of a gate.
 #[derive(Debug)]
@@ -69,12 +68,17 @@ impl Share {
 
     /// Shares the cap of a target or tool. `resource` is its name among all processes.
     pub(crate) fn add(self: &Arc<Self>, resource: String, cap: usize, admission: &Arc<Admission>) {
-        let link = ShareLink {
-            share: self.clone(),
-            resource: resource.into(),
-            admission: Arc::downgrade(admission),
-            has_joined: AtomicBool::new(false),
-        };
+        let (share, resource) = (self.clone(), Arc::<str>::from(resource));
+        let joining = Arc::downgrade(admission);
+        let link = ShareLink::new(move |event| {
+            let resource = resource.clone();
+            share.send(match event {
+                ShareEvent::Joined => Command::Join(resource, joining.clone()),
+                ShareEvent::Reported(report) => Command::Report(resource, report),
+                ShareEvent::CoolingUntil(until) => Command::CoolDown(resource, until),
+                ShareEvent::Left => Command::Leave(resource),
+            });
+        });
         admission.share(Lease::new(cap, self.config.strict, now()), link);
     }
 
@@ -88,41 +92,5 @@ impl Share {
         });
         // Without a thread, the commands are dropped, and the lease ends.
         let _ = sender.send(command);
-    }
-}
-
-/// The connection of one target or tool to the member. Dropping it returns all slots.
-#[derive(Debug)]
-pub(crate) struct ShareLink {
-    share: Arc<Share>,
-    resource: Arc<str>,
-    admission: Weak<Admission>,
-    has_joined: AtomicBool,
-}
-
-impl ShareLink {
-    /// Joins the broker if this is the first call. Costs one atomic load otherwise.
-    pub(crate) fn join(&self) {
-        if !self.has_joined.load(Ordering::Relaxed) && !self.has_joined.swap(true, Ordering::Relaxed) {
-            self.share.send(Command::Join(self.resource.clone(), self.admission.clone()));
-        }
-    }
-
-    /// Sends a report to the broker.
-    pub(crate) fn report(&self, report: Report) {
-        self.share.send(Command::Report(self.resource.clone(), report));
-    }
-
-    /// Tells the other processes that the provider asked callers to wait.
-    pub(crate) fn cool_down(&self, until: std::time::Instant) {
-        self.share.send(Command::CoolDown(self.resource.clone(), until));
-    }
-}
-
-impl Drop for ShareLink {
-    fn drop(&mut self) {
-        if *self.has_joined.get_mut() {
-            self.share.send(Command::Leave(self.resource.clone()));
-        }
     }
 }

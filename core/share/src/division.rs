@@ -4,16 +4,31 @@ use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 use std::time::Instant;
 
-use super::{LeaseUpdate, MemberId, Predecessor, REJOIN_TIME, Report};
+use super::{LeaseUpdate, REJOIN_TIME, Report};
 
 /// The smallest part of a contended slot that a member may be entitled to, so that none waits long.
 const MIN_PART: f64 = 0.05;
 /// The smallest and the largest weight that a member may have. Others are clamped.
 const WEIGHTS: (f64, f64) = (1e-3, 1e6);
 
+/// The number of a connection to the broker.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct MemberId(pub u64);
+
+/// The broker before this one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Predecessor {
+    /// There was none, or its members had ended.
+    None,
+    /// The process of the broker has ended. Its members may still use their leases.
+    Died,
+    /// The process of the broker exists, but does not answer. Its calls may still run.
+    Stopped,
+}
+
 /// The leases of one resource.
 #[derive(Debug)]
-pub(crate) struct Ledger {
+pub(crate) struct Division {
     accounts: BTreeMap<MemberId, Account>,
     /// The largest service of a member at a contended grant. See [`Account::service`].
     virtual_time: f64,
@@ -50,7 +65,7 @@ struct Account {
     /// number is rounded down. At least [`MIN_PART`].
     part: f64,
     /// The time for which the member held contended slots, in seconds, divided by `part`. Members
-    /// that held none for long do not save up service: it is raised to the ledger's `virtual_time`.
+    /// that held none for long do not save up service: it is raised to the division's `virtual_time`.
     service: f64,
     /// The last update that was sent to the member.
     told: LeaseUpdate,
@@ -68,8 +83,8 @@ struct Claimant {
     leased: f64,
 }
 
-impl Ledger {
-    /// Creates a ledger without members at a broker that started at `started_at`.
+impl Division {
+    /// Creates a division without members at a broker that started at `started_at`.
     pub(crate) fn new(started_at: Instant, predecessor: Predecessor) -> Self {
         let missing = (predecessor != Predecessor::None).then(|| Missing {
             until: started_at + REJOIN_TIME,
