@@ -58,6 +58,8 @@ pub struct Lease {
 /// Whether the broker is known to hold the lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
+    /// No call was made yet, so there are no slots.
+    New,
     /// The broker knows of the member, and has answered what was sent at this time.
     Joined { heard: Instant },
     /// The broker does not know of the member yet, or has been lost. The slots are in force from
@@ -86,15 +88,15 @@ pub struct LeaseView {
 
 impl Lease {
     /// Creates the lease of a member that has not joined yet. It has no slots. If no broker is found
-    /// within a second, one slot is in force.
+    /// within a second of the first call of [`Lease::report`], one slot is in force.
     ///
     /// `cap` is the cap of the resource, at least 1. If `strict`, no calls are admitted after the
     /// lease has ended.
-    pub fn new(cap: usize, strict: bool, now: Instant) -> Self {
+    pub fn new(cap: usize, strict: bool) -> Self {
         Self {
             cap,
             strict,
-            state: State::Lost { begins: now, ends: now + JOINS_WITHIN },
+            state: State::New,
             slots: 0,
             in_force: 0,
             update: LeaseUpdate { cap, ..LeaseUpdate::default() },
@@ -118,7 +120,7 @@ impl Lease {
         let changes = match self.state {
             State::Joined { heard } => [Some(heard + RENEWAL_TIME), Some(heard + LEASE_TIME)],
             State::Lost { begins, ends } => [Some(begins), Some(ends)],
-            State::Alone => [None, None],
+            State::New | State::Alone => [None, None],
         };
         changes.into_iter().flatten().chain(self.wants_at).filter(|at| *at > now).min()
     }
@@ -135,7 +137,7 @@ impl Lease {
         let (is_suspended, has_ended) = match self.state {
             State::Joined { heard } => (heard + RENEWAL_TIME <= now, heard + LEASE_TIME <= now),
             State::Lost { begins, ends } => (now < begins, ends <= now),
-            State::Alone => (false, false),
+            State::New | State::Alone => (false, false),
         };
         self.in_force = match self.state {
             State::Alone => self.cap,
@@ -171,6 +173,10 @@ impl Lease {
     /// Returns the report that is due, or `None` if the broker knows enough.
     pub fn report(&mut self, now: Instant, usage: &SlotUse) -> Option<Report> {
         let SlotUse { in_flight, waiting, .. } = *usage;
+        if self.state == State::New {
+            // The driver looks for a broker from now on.
+            self.state = State::Lost { begins: now, ends: now + JOINS_WITHIN };
+        }
         self.peak = self.peak.max(in_flight);
         if in_flight >= self.slots {
             self.unused = 0;

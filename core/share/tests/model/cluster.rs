@@ -133,7 +133,7 @@ impl Cluster {
     pub(crate) fn add(&mut self, weight: f64) {
         let process = self.processes.len();
         self.processes.push(Process {
-            lease: Lease::new(self.cap, false, self.now),
+            lease: Lease::new(self.cap, false),
             in_flight: 0,
             waiting: VecDeque::new(),
             weight,

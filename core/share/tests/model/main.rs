@@ -6,6 +6,7 @@ mod cluster;
 use std::time::Duration;
 
 use cluster::Cluster;
+use tidegate_share::{Lease, Usage};
 
 const fn ms(millis: u64) -> Duration {
     Duration::from_millis(millis)
@@ -139,4 +140,19 @@ fn saturated_processes_send_few_reports() {
     for process in &cluster.processes {
         assert!(process.reports <= 3 * 60, "{} reports in 60 s", process.reports);
     }
+}
+
+#[test]
+fn first_call_waits_for_the_broker_however_late_it_is_made() {
+    let start = std::time::Instant::now();
+    let mut lease = Lease::new(8, false);
+    lease.tick(start + secs(10));
+    assert_eq!(lease.in_force(), 0);
+    let usage = Usage { in_flight: 0, waiting: 1, weight: 1.0 };
+    assert_eq!(lease.report(start + secs(10), &usage), None);
+    lease.tick(start + ms(10_900));
+    assert_eq!(lease.in_force(), 0);
+    // No broker was found.
+    lease.tick(start + ms(11_000));
+    assert_eq!(lease.in_force(), 1);
 }

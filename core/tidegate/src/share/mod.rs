@@ -28,7 +28,6 @@ use parking_lot::Mutex;
 use tokio::sync::mpsc;
 
 use crate::admission::{Admission, ShareEvent, ShareLink};
-use crate::clock::now;
 use crate::config::{Config, LimitConfig, OnFull, ShareConfig, ShareStore};
 use crate::error::Error;
 use member::{Command, Member};
@@ -79,7 +78,7 @@ impl Share {
                 ShareEvent::Left => Command::Leave(resource),
             });
         });
-        admission.share(Lease::new(cap, self.config.strict, now()), link);
+        admission.share(Lease::new(cap, self.config.strict), link);
     }
 
     /// Sends a command to the member, and starts its thread at the first one.
