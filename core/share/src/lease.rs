@@ -44,6 +44,9 @@ pub struct Lease {
     asked: usize,
     /// The returned slots that were not reported yet.
     returned: usize,
+    /// The calls in flight that had no slot in force when the member joined: their slots may have been
+    /// granted to others, and are returned when the calls end.
+    overdue: usize,
     /// The maximum number of calls in flight since the last heartbeat.
     peak: usize,
     /// The cap has changed since the last report.
@@ -102,6 +105,7 @@ impl Lease {
             update: LeaseUpdate { cap, ..LeaseUpdate::default() },
             asked: 0,
             returned: 0,
+            overdue: 0,
             peak: 0,
             has_new_cap: false,
             unused: 0,
@@ -165,7 +169,11 @@ impl Lease {
     /// `in_flight` is the number of calls that remain. Call this method before another call is
     /// admitted.
     pub fn on_release(&mut self, in_flight: usize) {
-        if self.update.others_short && self.slots > self.update.fair.max(in_flight) && self.is_joined() {
+        if self.overdue > 0 {
+            self.overdue -= 1;
+            self.return_slots(1);
+        } else if self.update.others_short && self.slots > self.update.fair.max(in_flight) && self.is_joined()
+        {
             self.return_slots(1);
         }
     }
@@ -224,6 +232,7 @@ impl Lease {
     pub fn join(&mut self, now: Instant, usage: &SlotUse) -> Report {
         self.tick(now);
         let claim = self.in_force.max(usage.in_flight).min(self.cap);
+        self.overdue = usage.in_flight.saturating_sub(self.in_force).max(self.overdue).min(claim);
         self.slots = claim;
         self.returned = 0;
         self.update.others_short = false;

@@ -40,7 +40,8 @@
 //!   stopped process keeps its slots, which its open calls use at the upstream.
 //! - A new broker honours the claims of the members of its predecessor. It grants nothing before
 //!   all of them have rejoined, at most for [`REJOIN_TIME`].
-//! - A process that was stopped admits nothing before it has heard the broker again.
+//! - A process that was stopped admits nothing before it has heard the broker again. If it joins
+//!   another broker, it returns the slots of its calls when they end, because others may have them.
 //! - A member that has heard nothing for [`LEASE_TIME`] admits as many calls as its part of the cap,
 //!   or none in strict mode.
 //! - A member that sends false reports can withhold the slots that it holds or claims, and lower the

@@ -6,7 +6,7 @@ mod cluster;
 use std::time::Duration;
 
 use cluster::Cluster;
-use tidegate_share::{Lease, Usage};
+use tidegate_share::{Lease, LeaseUpdate, SlotUse};
 
 const fn ms(millis: u64) -> Duration {
     Duration::from_millis(millis)
@@ -148,11 +148,29 @@ fn first_call_waits_for_the_broker_however_late_it_is_made() {
     let mut lease = Lease::new(8, false);
     lease.tick(start + secs(10));
     assert_eq!(lease.in_force(), 0);
-    let usage = Usage { in_flight: 0, waiting: 1, weight: 1.0 };
+    let usage = SlotUse { in_flight: 0, waiting: 1, weight: 1.0 };
     assert_eq!(lease.report(start + secs(10), &usage), None);
     lease.tick(start + ms(10_900));
     assert_eq!(lease.in_force(), 0);
     // No broker was found.
     lease.tick(start + ms(11_000));
     assert_eq!(lease.in_force(), 1);
+}
+
+#[test]
+fn member_that_was_stopped_returns_the_slots_of_its_calls_when_it_joins_the_next_broker() {
+    let start = std::time::Instant::now();
+    let mut lease = Lease::new(4, false);
+    let usage = |in_flight| SlotUse { in_flight, waiting: 5, weight: 1.0 };
+    lease.join(start, &usage(0));
+    lease.on_update(start, LeaseUpdate { granted: 2, cap: 4, members: 2, ..LeaseUpdate::default() });
+    // Another broker has granted both slots to others meanwhile.
+    let now = start + secs(4);
+    lease.on_lost(now);
+    assert_eq!(lease.join(now, &usage(2)).claim, 2);
+    for in_flight in [1, 0] {
+        lease.on_release(in_flight);
+        assert_eq!(lease.in_force(), in_flight);
+        assert_eq!(lease.report(now, &usage(in_flight)).map(|report| report.returned), Some(1));
+    }
 }
