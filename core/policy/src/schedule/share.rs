@@ -32,7 +32,14 @@ impl<W> Scheduler<W> {
     /// method after each event, when [`Scheduler::next`] has returned `None`.
     pub fn share_report(&mut self, now: Instant) -> Option<Report> {
         self.capacity.lease.as_ref()?;
-        self.with_lease(now, |lease, usage| lease.report(now, usage)).flatten()
+        let usage = self.usage();
+        let lease = self.capacity.lease.as_mut()?;
+        let before = lease.in_force();
+        let report = lease.report(now, &usage);
+        if lease.in_force() != before {
+            self.capacity.refresh_limits(now);
+        }
+        report
     }
 
     /// Returns the state of the lease, or `None` if the limit is not shared.
