@@ -98,6 +98,17 @@ enum Command {
     Pool(run::pool::Inspect),
     /// Runs `tidegate sweep` against servers whose best cap is known, in virtual time.
     Sweep(run::sweep::Inspect),
+    /// Measures for how long slots of a shared cap are unused while calls wait in some process.
+    ShareGap,
+    /// Kills and stops processes that share a cap.
+    ShareChaos,
+    /// Compares the shares of processes with their weights, and measures how soon a newcomer is served.
+    ShareFair,
+    /// Measures the time and the messages that sharing a cap costs.
+    ShareCost,
+    /// Runs a process of the experiments on shared limits, which start this command.
+    #[command(hide = true)]
+    ShareMember { settings: String },
     /// Kills or hangs a replica during calls, and counts the calls that fail, over real sockets.
     Failover,
     /// Measures how evenly the calls of 64 independent clients are spread over 8 replicas.
@@ -185,6 +196,11 @@ fn execute(command: Command) -> Fallible<String> {
         Command::Pool(_) => run::pool::measure(run::pool::SEEDS, Some(&output_files::folder("pool")))?,
         Command::Sweep(inspect) if inspect.is_requested() => return run::sweep::inspect(&inspect),
         Command::Sweep(_) => run::sweep::measure()?,
+        Command::ShareMember { settings } => return run::share::run_member(&settings),
+        Command::ShareGap => run::share::measure_gap()?,
+        Command::ShareChaos => run::share::measure_chaos()?,
+        Command::ShareFair => run::share::measure_fair()?,
+        Command::ShareCost => run::share::measure_cost()?,
         Command::Failover => run::failover::measure()?,
         Command::VllmObjective(options) => run::vllm::measure_objective(&options)?,
         Command::VllmDefault(options) => run::vllm::measure_default(&options)?,

@@ -17,6 +17,7 @@ pub(crate) mod noisy_neighbour;
 pub(crate) mod outage;
 pub(crate) mod pool;
 pub(crate) mod scale;
+pub(crate) mod share;
 pub(crate) mod starvation;
 pub(crate) mod sweep;
 pub(crate) mod tenant_bursts;

@@ -1,0 +1,110 @@
+//! `share-gap`: for how long slots are unused while calls wait in some process.
+
+use std::time::Duration;
+
+use super::timeline::Timeline;
+use super::upstream::Upstream;
+use super::{Directory, Settings, sharing, sleep, start, wait_until_full};
+use crate::Fallible;
+use crate::experiments::hot_path::std_now;
+use crate::report::{Op, Report};
+
+const CAP: usize = 64;
+const PROCESSES: [usize; 3] = [4, 16, 64];
+/// The mean service times in seconds, with the bars on the gap.
+const SERVICE: [(f64, f64); 2] = [(1.0, 0.01), (0.5, 0.03)];
+/// Time before the measured period, in which the leases settle.
+const SETTLE: Duration = Duration::from_millis(1_500);
+const MEASURED: Duration = Duration::from_secs(8);
+/// Part of the capacity that the lightly loaded processes demand together.
+const LIGHT_LOAD: f64 = 0.1;
+
+/// Where the calls come from. In each case, calls wait all the time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Load {
+    /// In each process, twice as many callers as its part of the cap.
+    Even,
+    /// A quarter of the processes have nearly all callers. The others have calls at random times.
+    Uneven,
+}
+
+/// How the cap is enforced.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Limit {
+    /// The processes share it.
+    Shared,
+    /// Each process has it alone.
+    Separate,
+    /// Each process has an equal part of it.
+    Divided,
+}
+
+struct Run {
+    /// The mean part of the slots that was used.
+    used: f64,
+    /// The maximum number of calls in flight, from the start of the first process.
+    peak: usize,
+}
+
+/// Measures all numbers of processes, loads and service times, and the two other limits.
+pub(crate) fn measure() -> Fallible<Report> {
+    let mut report = Report::new("share-gap", []);
+    for processes in PROCESSES {
+        for (load, name) in [(Load::Even, "even"), (Load::Uneven, "uneven")] {
+            for (service, gap) in SERVICE {
+                let run = play(processes, load, service, Limit::Shared)?;
+                let key =
+                    |what: &str| format!("{processes} processes, {name} load, calls of {service} s: {what}");
+                report.bar(key("gap"), 1.0 - run.used, Op::AtMost, gap);
+                report.bar(key("slots used"), run.used, Op::AtLeast, 0.97);
+                report.bar(key("peak in flight"), run.peak as f64, Op::AtMost, CAP as f64);
+            }
+        }
+    }
+    let separate = play(4, Load::Even, 1.0, Limit::Separate)?;
+    report.bar("not shared: peak in flight", separate.peak as f64, Op::AtLeast, CAP as f64 + 1.0);
+    for processes in [4, 16] {
+        let divided = play(processes, Load::Uneven, 1.0, Limit::Divided)?;
+        let key = format!("{processes} processes, uneven load, calls of 1 s: slots used");
+        report.peer("cap / processes each", key, divided.used);
+    }
+    Ok(report)
+}
+
+fn play(processes: usize, load: Load, service: f64, limit: Limit) -> Fallible<Run> {
+    let upstream = Upstream::start(Duration::from_secs_f64(service))?;
+    let directory = Directory::create()?;
+    let heavy = if load == Load::Even { processes } else { processes / 4 };
+    let light_rate = LIGHT_LOAD * CAP as f64 / service / (processes - heavy).max(1) as f64;
+    let settings = |member| {
+        let shared = sharing(&upstream, CAP, member, if member < heavy { 2 * CAP / heavy + 4 } else { 0 });
+        let shared = Settings { rate: if member < heavy { 0.0 } else { light_rate }, ..shared };
+        match limit {
+            Limit::Shared => shared,
+            Limit::Separate => Settings { share: None, ..shared },
+            Limit::Divided => Settings { share: None, cap: CAP / processes, ..shared },
+        }
+    };
+    let members = start(&(0..processes).map(settings).collect::<Vec<_>>(), &directory)?;
+    let began = std_now();
+    wait_until_full(
+        &members,
+        &upstream,
+        if limit == Limit::Divided { heavy * CAP / processes } else { CAP },
+    )?;
+    sleep(SETTLE);
+    let from = std_now();
+    sleep(MEASURED);
+    let until = std_now();
+    let timeline = Timeline::new(&upstream.calls(), Duration::ZERO);
+    let used = timeline.mean(from, until, CAP) / CAP as f64;
+    let run = Run { used, peak: timeline.peak(began, until) };
+    if let Some(failure) = members.iter().flat_map(|member| member.failures()).next() {
+        return Err(format!("a call fails: {failure}").into());
+    }
+    eprintln!(
+        "{processes} processes, {load:?}, {service} s, {limit:?}: used {:.4}, peak {}",
+        run.used, run.peak
+    );
+    Ok(run)
+}

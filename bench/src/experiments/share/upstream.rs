@@ -1,0 +1,127 @@
+//! The upstream: answers each call after a random service time, and records when calls begin and end.
+//!
+//! It knows nothing of gates. A call begins when its request has arrived, and ends when it is answered
+//! or when its connection is closed.
+
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+
+use super::MEMBER_HEADER;
+use crate::Fallible;
+use crate::experiments::hot_path::std_now;
+
+/// One call at the upstream.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Call {
+    /// The process that made the call.
+    pub(super) member: usize,
+    pub(super) began: Instant,
+    /// `None` while the call is in flight.
+    pub(super) ended: Option<Instant>,
+    /// Whether the connection was closed before the call was answered.
+    pub(super) aborted: bool,
+}
+
+/// An upstream on loopback, in a thread of its own, which ends with the process.
+pub(super) struct Upstream {
+    url: String,
+    calls: Arc<Mutex<Vec<Call>>>,
+}
+
+impl Upstream {
+    /// Starts an upstream with service times between 0.5 and 1.5 times `service`.
+    pub(super) fn start(service: Duration) -> Fallible<Self> {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0")?;
+        listener.set_nonblocking(true)?;
+        let url = format!("http://{}", listener.local_addr()?);
+        let calls = Arc::<Mutex<Vec<Call>>>::default();
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        let recorded = calls.clone();
+        std::thread::spawn(move || runtime.block_on(accept(listener, service, recorded)));
+        Ok(Self { url, calls })
+    }
+
+    pub(super) fn url(&self) -> &str {
+        &self.url
+    }
+
+    /// Returns the number of calls in flight.
+    pub(super) fn in_flight(&self) -> usize {
+        self.calls.lock().iter().rev().filter(|call| call.ended.is_none()).count()
+    }
+
+    /// Returns when the first call of a member arrived, or `None` if none did.
+    pub(super) fn first_of(&self, member: usize) -> Option<Instant> {
+        self.calls.lock().iter().find(|call| call.member == member).map(|call| call.began)
+    }
+
+    /// Returns all calls until now.
+    pub(super) fn calls(&self) -> Vec<Call> {
+        self.calls.lock().clone()
+    }
+}
+
+/// Serves connections without end.
+async fn accept(
+    listener: std::net::TcpListener,
+    service: Duration,
+    calls: Arc<Mutex<Vec<Call>>>,
+) -> std::io::Result<Infallible> {
+    let listener = TcpListener::from_std(listener)?;
+    loop {
+        match listener.accept().await {
+            Ok((stream, _)) => drop(tokio::spawn(serve(stream, service, calls.clone()))),
+            // Too many open files, for example.
+            Err(_) => tokio::time::sleep(Duration::from_millis(10)).await,
+        }
+    }
+}
+
+async fn serve(mut stream: TcpStream, service: Duration, calls: Arc<Mutex<Vec<Call>>>) {
+    if stream.set_nodelay(true).is_err() {
+        return;
+    }
+    while let Some(member) = read_request(&mut stream).await {
+        let number = {
+            let mut calls = calls.lock();
+            calls.push(Call { member, began: std_now(), ended: None, aborted: false });
+            calls.len() - 1
+        };
+        let time = service.mul_f64(0.5 + fastrand::f64());
+        let mut byte = [0];
+        let aborted = tokio::select! {
+            () = tokio::time::sleep(time) => false,
+            // The caller has closed the connection.
+            _ = stream.read(&mut byte) => true,
+        };
+        if let Some(call) = calls.lock().get_mut(number) {
+            (call.ended, call.aborted) = (Some(std_now()), aborted);
+        }
+        let answer = "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 2\r\n\r\n{}";
+        if aborted || stream.write_all(answer.as_bytes()).await.is_err() {
+            return;
+        }
+    }
+}
+
+/// Reads a request with its body, and returns the member that sent it. Returns `None` at the end of the
+/// connection.
+async fn read_request(stream: &mut TcpStream) -> Option<usize> {
+    let mut head = Vec::new();
+    while !head.ends_with(b"\r\n\r\n") {
+        head.push(stream.read_u8().await.ok()?);
+    }
+    let head = String::from_utf8(head).ok()?.to_ascii_lowercase();
+    let number = |name: &str| {
+        let value = head.split(&format!("\r\n{name}: ")).nth(1)?.split("\r\n").next()?;
+        value.parse::<usize>().ok()
+    };
+    let mut body = vec![0; number("content-length").unwrap_or(0)];
+    stream.read_exact(&mut body).await.ok()?;
+    number(MEMBER_HEADER)
+}
