@@ -127,11 +127,13 @@ pub(crate) fn run(settings: &str) -> Fallible<String> {
                 }
             });
         }
-        while settings.rate > 0.0 {
-            let pause = -(1.0 - fastrand::f64()).ln() / settings.rate;
-            tokio::time::sleep(Duration::from_secs_f64(pause)).await;
-            let (gate, settings) = (gate.clone(), settings.clone());
-            tokio::spawn(async move { call(&gate, &settings).await });
+        if settings.rate > 0.0 {
+            loop {
+                let pause = -(1.0 - fastrand::f64()).ln() / settings.rate;
+                tokio::time::sleep(Duration::from_secs_f64(pause)).await;
+                let (gate, settings) = (gate.clone(), settings.clone());
+                tokio::spawn(async move { call(&gate, &settings).await });
+            }
         }
         std::future::pending().await
     })
