@@ -245,14 +245,15 @@ fn binding(policy: &Policy, settings: &SearchSettings, cap: usize) -> Binding {
                 .is_some_and(|from| from as f64 <= PREEMPTION_RANGE * cap as f64)
             && evidence.is_kv_full_from(cap) != Some(false)
     };
-    let is_kv_full = evidence.is_kv_full_from(cap) == Some(true);
-    let if_stalled = if is_kv_full { Binding::KvCliff } else { Binding::Saturation };
     match evidence.bad {
         Some(bad) if fills_kv_cache(&bad) => Binding::KvCliff,
         Some(bad) if is_near(&bad) && bad.cause == RejectionCause::Failures => binding_of(bad),
-        _ if evidence.engine_queue().is_some() => if_stalled,
+        _ if evidence.engine_queue().is_some() => match evidence.is_kv_full_from(cap) {
+            Some(true) => Binding::KvCliff,
+            _ => Binding::Saturation,
+        },
         Some(bad) if is_near(&bad) => binding_of(bad),
-        _ if evidence.has_stopped_rising(settings) => if_stalled,
+        _ if evidence.has_stopped_rising(settings) => Binding::Saturation,
         Some(bad) => binding_of(bad),
         None => Binding::NotReached,
     }
