@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import signal
-import subprocess
-import sys
 
 import pytest
 
+from programs import finish, start
 from provider_payloads import CHAT, CHAT_STREAM
 from upstream import WAIT, Upstream, answer, never, stall_after
 
@@ -21,21 +20,6 @@ asdk = gate.wrap(openai.AsyncOpenAI(base_url=sys.argv[1], api_key="k"))
 ask = lambda: sdk.chat.completions.create(model="small", messages=M).id
 async def aask(): return (await asdk.chat.completions.create(model="small", messages=M)).id
 """
-
-
-def start(upstream: Upstream, script: str) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        [sys.executable, "-X", "faulthandler", "-W", "ignore", "-c", script, upstream.url],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-
-
-def finish(process: subprocess.Popen[str]) -> str:
-    out, err = process.communicate(timeout=2 * WAIT)
-    assert process.returncode == 0, err
-    return out
 
 
 FORK = """

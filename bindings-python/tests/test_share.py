@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import os
-import subprocess
 import sys
 import uuid
 
 import pytest
 
 import tidegate
+from programs import finish, start
 from provider_payloads import CHAT
 from tidegate import snapshot as declared
-from upstream import WAIT, Exchange, Upstream, answer
+from upstream import Exchange, Upstream, answer
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="no Unix domain sockets")
 
@@ -64,21 +64,6 @@ def share() -> str:
     return f"test-{uuid.uuid4().hex[:20]}"
 
 
-def start(script: str, upstream: Upstream, share: str) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        [sys.executable, "-X", "faulthandler", "-W", "ignore", "-c", script, upstream.url, share],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-
-
-def finish(process: subprocess.Popen[str]) -> str:
-    out, err = process.communicate(timeout=2 * WAIT)
-    assert process.returncode == 0, err
-    return out
-
-
 class Counter:
     """Counts the calls in flight at an upstream, which works for 2 ms on each."""
 
@@ -105,7 +90,7 @@ class Counter:
 
 def test_processes_share_a_cap(upstream: Upstream, share: str) -> None:
     counter = Counter(upstream)
-    processes = [start(RUN, upstream, share) for _ in range(3)]
+    processes = [start(upstream, RUN, share) for _ in range(3)]
     assert [finish(process) for process in processes] == ["4\n"] * 3
     assert counter.calls == 3 * 10 * 20
     assert counter.peak == 4
@@ -114,7 +99,7 @@ def test_processes_share_a_cap(upstream: Upstream, share: str) -> None:
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")
 def test_forked_workers_share_a_cap(upstream: Upstream, share: str) -> None:
     counter = Counter(upstream)
-    assert finish(start(FORKED, upstream, share)) == "done\n"
+    assert finish(start(upstream, FORKED, share)) == "done\n"
     assert counter.calls == 1 + 3 * 10 * 20
     assert counter.peak == 4
 
