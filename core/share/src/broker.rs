@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::division::Division;
-use super::{MemberId, Predecessor, ToBroker, ToMember};
+use super::{MemberId, Predecessor, ToBroker, ToMember, cool_down_ms};
 
 /// The maximum number of resources of one broker. Reports of further ones are ignored.
 const MAX_RESOURCES: usize = 100_000;
@@ -20,7 +20,7 @@ const MAX_COOL_DOWN: Duration = Duration::from_secs(3_600);
 #[derive(Debug)]
 pub struct Broker {
     resources: BTreeMap<Arc<str>, Resource>,
-    /// The members in the broker's own process, whose slots end with the broker.
+    /// The members in the broker's own process. If it dies, their slots are free.
     own: BTreeSet<MemberId>,
     started_at: Instant,
     predecessor: Predecessor,
@@ -140,7 +140,5 @@ fn addressed(name: &Arc<str>, updates: Vec<(MemberId, super::LeaseUpdate)>) -> M
 }
 
 fn cool_down(name: &Arc<str>, time: Duration) -> ToMember {
-    // Rounded up, so that nobody begins too early.
-    let for_ms = u64::try_from(time.as_micros().div_ceil(1_000)).unwrap_or(u64::MAX);
-    ToMember::CoolDown { resource: name.clone(), for_ms }
+    ToMember::CoolDown { resource: name.clone(), for_ms: cool_down_ms(time) }
 }

@@ -57,7 +57,6 @@ struct Account {
     cap: usize,
     weight: f64,
     leased: usize,
-    in_flight: usize,
     want: usize,
     /// The slots that the member may keep while others are short.
     fair: usize,
@@ -123,7 +122,6 @@ impl Division {
                 cap,
                 weight,
                 leased: report.claim.min(cap),
-                in_flight: 0,
                 want: 0,
                 fair: cap,
                 part: 1.0,
@@ -136,7 +134,6 @@ impl Division {
         account.cap = cap;
         account.weight = weight;
         account.leased = account.leased.saturating_sub(report.returned);
-        account.in_flight = report.in_flight.min(account.leased);
         account.want = report.want.min(cap.saturating_sub(account.leased));
     }
 
@@ -149,7 +146,7 @@ impl Division {
         }
     }
 
-    /// Removes a member, whose slots are free at once.
+    /// Removes a member. Its slots are free at once.
     pub(crate) fn leave(&mut self, now: Instant, id: MemberId) {
         self.charge(now);
         self.accounts.remove(&id);

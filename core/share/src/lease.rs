@@ -203,8 +203,7 @@ impl Lease {
                 self.unused = 0;
             }
         }
-        let room = self.cap.saturating_sub(self.slots);
-        let want = if self.wants_at.is_some() { 0 } else { waiting.min(room) };
+        let want = self.want(waiting);
         // A larger number matters only if it grows much: the broker grants by fair numbers.
         let has_new_want = (want == 0) != (self.asked == 0) || want > 2 * self.asked;
         let is_due = self.returned > 0 || has_new_want || self.has_new_cap;
@@ -222,10 +221,15 @@ impl Lease {
         if usage.waiting == 0 {
             self.return_slots(self.slots.saturating_sub(peak.max(usage.in_flight)));
         }
-        let room = self.cap.saturating_sub(self.slots);
-        let want = if self.wants_at.is_some() { 0 } else { usage.waiting.min(room) };
+        let want = self.want(usage.waiting);
         let has_news = self.returned > 0 || want != self.asked || self.has_new_cap;
         has_news.then(|| self.make_report(usage, want))
+    }
+
+    /// Returns the number of further slots that `waiting` calls could use, or 0 while none are wanted.
+    fn want(&self, waiting: usize) -> usize {
+        let room = self.cap.saturating_sub(self.slots);
+        if self.wants_at.is_some() { 0 } else { waiting.min(room) }
     }
 
     /// Returns the report that joins a broker. Its claim is what the member holds already.
@@ -312,7 +316,6 @@ impl Lease {
         Report {
             cap: self.cap,
             weight: usage.weight,
-            in_flight: usage.in_flight,
             want,
             returned: std::mem::take(&mut self.returned),
             claim: 0,

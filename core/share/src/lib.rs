@@ -57,7 +57,7 @@ use std::time::Duration;
 pub use broker::Broker;
 pub use division::{MemberId, Predecessor};
 pub use lease::{Lease, LeaseView, SlotUse};
-pub use message::{LeaseUpdate, Report, ToBroker, ToMember};
+pub use message::{LeaseUpdate, Report, ToBroker, ToMember, cool_down_ms};
 
 /// Time between two heartbeats of a member: 0.5 s.
 pub const HEARTBEAT: Duration = Duration::from_millis(500);

@@ -1,6 +1,7 @@
 //! The messages between a member and the broker.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
@@ -42,8 +43,6 @@ pub struct Report {
     pub cap: usize,
     /// The weight of the calls that wait, positive and finite. Shares follow weights.
     pub weight: f64,
-    /// The number of calls in flight.
-    pub in_flight: usize,
     /// The number of further slots that the member could use now. Replaces the number of the last
     /// report.
     pub want: usize,
@@ -99,4 +98,9 @@ pub struct LeaseUpdate {
     pub survivors: usize,
     /// The total of all leases.
     pub total: usize,
+}
+
+/// Returns the milliseconds of a cool-down, rounded up so that nobody begins too early.
+pub fn cool_down_ms(time: Duration) -> u64 {
+    u64::try_from(time.as_micros().div_ceil(1_000)).unwrap_or(u64::MAX)
 }

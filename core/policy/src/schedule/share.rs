@@ -13,8 +13,8 @@ impl<W> Scheduler<W> {
         self.capacity.read_limits();
     }
 
-    /// Runs `event` on the lease and the use of its slots, and updates the limits. Returns `None` if
-    /// the limit is not shared.
+    /// Runs `event` on the lease and the use of its slots, and updates the limits if the slots in force
+    /// have changed. Returns `None` if the limit is not shared.
     ///
     /// Call [`Scheduler::next`] afterwards.
     pub fn with_lease<T>(
@@ -22,24 +22,21 @@ impl<W> Scheduler<W> {
         now: Instant,
         event: impl FnOnce(&mut Lease, &SlotUse) -> T,
     ) -> Option<T> {
+        self.capacity.lease.as_ref()?;
         let usage = self.usage();
-        let result = event(self.capacity.lease.as_mut()?, &usage);
-        self.capacity.refresh_limits(now);
+        let lease = self.capacity.lease.as_mut()?;
+        let before = lease.in_force();
+        let result = event(lease, &usage);
+        if lease.in_force() != before {
+            self.capacity.refresh_limits(now);
+        }
         Some(result)
     }
 
     /// Returns the report that must be sent to the broker now, or `None` if there is none. Call this
     /// method after each event, when [`Scheduler::next`] has returned `None`.
     pub fn share_report(&mut self, now: Instant) -> Option<Report> {
-        self.capacity.lease.as_ref()?;
-        let usage = self.usage();
-        let lease = self.capacity.lease.as_mut()?;
-        let before = lease.in_force();
-        let report = lease.report(now, &usage);
-        if lease.in_force() != before {
-            self.capacity.refresh_limits(now);
-        }
-        report
+        self.with_lease(now, |lease, usage| lease.report(now, usage)).flatten()
     }
 
     /// Returns the state of the lease, or `None` if the limit is not shared.

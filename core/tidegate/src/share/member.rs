@@ -16,7 +16,7 @@ use super::local_broker::{self, is_own_user};
 use super::place::Place;
 use crate::admission::Admission;
 use crate::clock::now;
-use tidegate_share::{HEARTBEAT, Predecessor, Report, ToBroker, ToMember};
+use tidegate_share::{HEARTBEAT, Predecessor, Report, ToBroker, ToMember, cool_down_ms};
 
 /// Delay before another attempt to connect.
 const RECONNECT_DELAY: Duration = Duration::from_millis(5);
@@ -192,9 +192,7 @@ impl Member {
         let mut heartbeats = heartbeats();
         let mut heartbeat = Heartbeat::default();
         let mut out = Vec::new();
-        let joined: Vec<_> =
-            self.resources.iter().map(|(name, admission)| (name.clone(), admission.clone())).collect();
-        joined.into_iter().for_each(|(name, admission)| join(&mut out, name, &admission));
+        self.resources.iter().for_each(|(name, admission)| join(&mut out, name.clone(), admission));
         loop {
             if !out.is_empty() {
                 if writer.write_all(&out).await.is_err() {
@@ -259,8 +257,7 @@ impl Member {
             }
             Command::Report(resource, report) => frames::write(out, &ToBroker::Report { resource, report }),
             Command::CoolDown(resource, until) => {
-                let time = until.saturating_duration_since(now());
-                let for_ms = u64::try_from(time.as_micros().div_ceil(1_000)).unwrap_or(u64::MAX);
+                let for_ms = cool_down_ms(until.saturating_duration_since(now()));
                 frames::write(out, &ToBroker::CoolDown { resource, for_ms });
             }
             Command::Leave(resource) => {

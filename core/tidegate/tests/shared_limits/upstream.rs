@@ -1,4 +1,4 @@
-//! An upstream that counts the calls in flight and holds them until it is told to answer.
+//! An upstream that counts the calls in flight, and answers a call only when a test permits it.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
