@@ -18,6 +18,7 @@ import tidegate
 from certificate_authority import Authority
 from custom_transports import BODY, PATH, STREAM, in_flight, until
 from provider_payloads import CHAT, CHAT_STREAM
+from tidegate._adapters import aiohttp_middleware
 from tidegate.testing import FakeTarget, run, stream
 from upstream import WAIT, Exchange, Upstream, answer, event, events, hang_up, never, stall_after, truncate
 
@@ -238,6 +239,15 @@ async def test_large_bodies_are_complete(upstream: Upstream, gate: tidegate.Gate
     async with gate.aiohttp_session() as http, http.post(upstream.url, data=data) as response:
         assert await response.json() == big
     assert upstream.exchanges[0].json() == big
+
+
+async def test_a_chunk_above_the_read_ahead_is_read(
+    upstream: Upstream, gate: tidegate.Gate, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(aiohttp_middleware, "_READ_AHEAD", 1)
+    upstream.handler = answer(CHAT)
+    async with gate.aiohttp_session() as http, http.post(upstream.url + PATH, json=BODY) as response:
+        assert await response.json() == CHAT
 
 
 async def test_files_are_sent_again_and_generators_are_sent_once(upstream: Upstream, gate: tidegate.Gate) -> None:

@@ -263,13 +263,27 @@ async def _response(reply: Reply, port: Port, request: Any) -> aiohttp.ClientRes
     return response
 
 
+class _Protocol(ResponseHandler):
+    """The protocol of a response that no socket feeds.
+
+    The body is pulled from the gate when a caller reads, so that there is nothing to pause. aiohttp
+    would pause its parser, which this protocol lacks.
+    """
+
+    def pause_reading(self) -> None:
+        """Does nothing."""
+
+    def resume_reading(self, resume_parser: bool = True) -> None:  # noqa: FBT001, FBT002 - the signature of aiohttp
+        """Does nothing."""
+
+
 class _Connection:
     """The connection of a response, which is an exchange with the gate."""
 
     transport = None
 
     def __init__(self, reply: Reply, port: Port, loop: asyncio.AbstractEventLoop) -> None:
-        self.protocol = ResponseHandler(loop)
+        self.protocol = _Protocol(loop)
         self._reply = reply
         self._port = port
         self._callbacks: list[Callable[[], None]] = []
