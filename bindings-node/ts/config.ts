@@ -629,11 +629,13 @@ export interface ToolConfig {
  */
 export interface ShareConfig {
   /**
-   * Where the shared state is stored, which determines the processes that share caps. `"off"`:
-   * Nowhere: each process has the whole caps for itself. `"local"`: On this machine: processes of
-   * the same user share the caps. Default: off.
+   * Where the shared state is stored, which determines the processes that share caps: `"off"` (each
+   * process has the whole caps), `"local"` (processes of the same user on this machine), or the URL
+   * of a Redis or Valkey server of version 7 or newer, such as `"redis://user@host:6379/0"`.
+   * `rediss` uses TLS. A cluster and Sentinels have several addresses: `"redis://a:6379,b:6379"`.
+   * Default: off.
    */
-  store?: "off" | "local";
+  store?: "off" | "local" | `${"redis" | "rediss" | "valkey" | "valkeys"}://${string}`;
   /**
    * The name of the group: only processes with the same name share caps. It becomes part of a file
    * name. Default: default.
@@ -644,6 +646,19 @@ export interface ShareConfig {
    * then uses each cap divided by the last known number of processes. Default: false.
    */
   strict?: boolean;
+  /**
+   * The environment variable with the password of the server. Default: none.
+   */
+  password_env?: string | Off;
+  /**
+   * Whether the server is a Redis or Valkey Cluster. Default: false.
+   */
+  cluster?: boolean;
+  /**
+   * The name under which Sentinels know the primary. The addresses of `store` are those of the
+   * Sentinels, without a password. Default: none.
+   */
+  sentinel?: string | Off;
 }
 
 /**
@@ -706,9 +721,10 @@ export interface Config {
   /**
    * Whether processes share the caps of targets and tools that have the same names: a table, or
    * only its `store`. With `"local"`, all processes of the same user on this machine with the same
-   * `name` share them. Default: off.
+   * `name` share them, and with the URL of a Redis or Valkey server all processes that use it.
+   * Default: off.
    */
-  share?: "off" | "local" | ShareConfig;
+  share?: "off" | "local" | `${"redis" | "rediss" | "valkey" | "valkeys"}://${string}` | ShareConfig;
   /**
    * Whether the gate acts on calls, only measures them, or is off. The environment variable
    * `TIDEGATE` (`on`, `observe` or `off`) overrides this key. `"enforce"`: Limits, queues, rejects

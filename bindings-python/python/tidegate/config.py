@@ -755,11 +755,13 @@ class ToolConfig(TypedDict, total=False):
 class ShareConfig(TypedDict, total=False):
     """Which processes share the caps of targets and tools."""
 
-    store: Literal["off", "local"]
-    """Where the shared state is stored, which determines the processes that share caps.
+    store: str
+    """Where the shared state is stored, which determines the processes that share caps: `"off"`
+    (each process has the whole caps), `"local"` (processes of the same user on this machine), or
+    the URL of a Redis or Valkey server of version 7 or newer, such as `"redis://user@host:6379/0"`.
 
-    `"off"`: Nowhere: each process has the whole caps for itself. `"local"`: On this machine:
-    processes of the same user share the caps. Default: off.
+    `rediss` uses TLS. A cluster and Sentinels have several addresses: `"redis://a:6379,b:6379"`.
+    Default: off.
     """
 
     name: str
@@ -772,6 +774,18 @@ class ShareConfig(TypedDict, total=False):
     """Whether a process admits no calls if the store is lost for longer than a lease.
 
     By default, it then uses each cap divided by the last known number of processes. Default: false.
+    """
+
+    password_env: str | Off
+    """The environment variable with the password of the server. Default: none."""
+
+    cluster: bool
+    """Whether the server is a Redis or Valkey Cluster. Default: false."""
+
+    sentinel: str | Off
+    """The name under which Sentinels know the primary.
+
+    The addresses of `store` are those of the Sentinels, without a password. Default: none.
     """
 
 

@@ -42,7 +42,7 @@ pub use parse::{replicas_from_json, replicas_in_file};
 pub use schema::{
     AdaptiveConfig, Budget, Config, ConfigBuilder, CostRule, Counting, DEFAULT_DEADLINE, Decrease, Detector,
     EngineMetricsPolicy, HeaderPolicy, LaneConfig, LaneSettings, LimitConfig, LimitSettings, MAX_REPLICAS,
-    Mode, OnFull, Percentile, Pool, PoolConfig, Predict, RateConfig, Replica, ReplicaConfig, ReplicaSource,
-    Retry, RetryConfig, Share, ShareConfig, ShareStore, Target, TargetConfig, TargetMatch, Tenant,
-    TenantConfig, Tokenizer, Tool, ToolConfig, Transport, TransportConfig, describe_text,
+    Mode, OnFull, Percentile, Pool, PoolConfig, Predict, RateConfig, RedisUrl, Replica, ReplicaConfig,
+    ReplicaSource, Retry, RetryConfig, Share, ShareConfig, ShareStore, Target, TargetConfig, TargetMatch,
+    Tenant, TenantConfig, Tokenizer, Tool, ToolConfig, Transport, TransportConfig, describe_text,
 };

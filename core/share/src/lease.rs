@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use super::{LEASE_TIME, LeaseUpdate, RENEWAL_TIME, Report};
+use super::{LeaseTimes, LeaseUpdate, Report};
 
 /// Delay before slots are wanted again after granted slots could not be used. Doubles up to
 /// [`MAX_RETRY_DELAY`].
@@ -33,11 +33,14 @@ pub struct Lease {
     cap: usize,
     /// Whether no call may be admitted after the lease has ended.
     strict: bool,
+    times: LeaseTimes,
     state: State,
     /// The slots that are leased, as far as the member knows.
     slots: usize,
     /// The slots that are in force: those of the lease, or the part of the cap without a broker.
     in_force: usize,
+    /// Whether what is in force is not what the broker has leased.
+    is_safe_mode: bool,
     /// The latest update of the broker.
     update: LeaseUpdate,
     /// The wanted slots that the broker knows of.
@@ -95,13 +98,15 @@ impl Lease {
     ///
     /// `cap` is the cap of the resource, at least 1. If `strict`, no calls are admitted after the
     /// lease has ended.
-    pub fn new(cap: usize, strict: bool) -> Self {
+    pub fn new(cap: usize, strict: bool, times: LeaseTimes) -> Self {
         Self {
             cap,
             strict,
+            times,
             state: State::New,
             slots: 0,
             in_force: 0,
+            is_safe_mode: false,
             update: LeaseUpdate { cap, ..LeaseUpdate::default() },
             asked: 0,
             returned: 0,
@@ -122,7 +127,7 @@ impl Lease {
     /// Returns when time alone changes the slots or lets a report be due, or `None` if it does not.
     pub fn next_wake(&self, now: Instant) -> Option<Instant> {
         let changes = match self.state {
-            State::Joined { heard } => [Some(heard + RENEWAL_TIME), Some(heard + LEASE_TIME)],
+            State::Joined { heard } => [Some(heard + self.times.renewal), None],
             State::Lost { begins, ends } => [Some(begins), Some(ends)],
             State::New | State::Alone => [None, None],
         };
@@ -131,18 +136,18 @@ impl Lease {
 
     /// Updates the slots in force.
     ///
-    /// A member that has not heard the broker for [`RENEWAL_TIME`] may have been stopped, so its slots
-    /// may be used by others, and it admits nothing. A lease that was not renewed for [`LEASE_TIME`]
-    /// ends.
+    /// A member that has not heard the broker for [`LeaseTimes::renewal`] may have been stopped, so its
+    /// slots may be used by others, and it admits nothing until it knows whether the broker exists.
     pub fn tick(&mut self, now: Instant) {
         if self.wants_at.is_some_and(|at| at <= now) {
             self.wants_at = None;
         }
         let (is_suspended, has_ended) = match self.state {
-            State::Joined { heard } => (heard + RENEWAL_TIME <= now, heard + LEASE_TIME <= now),
+            State::Joined { heard } => (heard + self.times.renewal <= now, false),
             State::Lost { begins, ends } => (now < begins, ends <= now),
             State::New | State::Alone => (false, false),
         };
+        self.is_safe_mode = is_suspended || has_ended || self.state == State::Alone;
         self.in_force = match self.state {
             State::Alone => self.cap,
             _ if has_ended && self.strict => 0,
@@ -237,10 +242,17 @@ impl Lease {
         self.tick(now);
         let claim = self.in_force.max(usage.in_flight).min(self.cap);
         self.overdue = usage.in_flight.saturating_sub(self.in_force).max(self.overdue).min(claim);
+        // A broker that does not answer must not prolong the lease.
+        let heard = match self.state {
+            State::Lost { ends, .. } if self.slots > 0 && now < ends => {
+                ends.checked_sub(self.times.lease).unwrap_or(now)
+            }
+            _ => now,
+        };
         self.slots = claim;
         self.returned = 0;
         self.update.others_short = false;
-        self.state = State::Joined { heard: now };
+        self.state = State::Joined { heard };
         self.tick(now);
         let want = usage.waiting.min(self.cap - claim);
         Report { claim, known_survivors: self.update.survivors, ..self.make_report(usage, want) }
@@ -267,14 +279,14 @@ impl Lease {
     }
 
     /// Records that the connection to the broker has ended. The slots remain in force until the end of
-    /// the lease, unless the broker had not been heard for [`RENEWAL_TIME`].
+    /// the lease, unless the broker had not been heard for [`LeaseTimes::renewal`].
     pub fn on_lost(&mut self, now: Instant) {
         let State::Joined { heard } = self.state else { return };
-        let is_suspended = heard + RENEWAL_TIME <= now;
+        let is_suspended = heard + self.times.renewal <= now;
         self.state = if is_suspended {
             State::Lost { begins: now + JOINS_WITHIN, ends: now + JOINS_WITHIN }
         } else {
-            State::Lost { begins: now, ends: heard + LEASE_TIME }
+            State::Lost { begins: now, ends: heard + self.times.lease }
         };
         self.update.others_short = false;
         self.asked = 0;
@@ -295,7 +307,7 @@ impl Lease {
             members: self.update.members.max(1),
             elsewhere: self.update.total.saturating_sub(self.slots),
             others_short: self.update.others_short,
-            is_safe_mode: self.in_force != self.slots || self.state == State::Alone,
+            is_safe_mode: self.is_safe_mode,
         }
     }
 

@@ -42,8 +42,8 @@
 //!   all of them have rejoined, at most for [`REJOIN_TIME`].
 //! - A process that was stopped admits nothing before it has heard the broker again. If it joins
 //!   another broker, it returns the slots of its calls when they end, because others may have them.
-//! - A member that has heard nothing for [`LEASE_TIME`] admits as many calls as its part of the cap,
-//!   or none in strict mode.
+//! - A member that has lost the broker admits as many calls as its part of the cap when its lease has
+//!   ended ([`LeaseTimes`]), or none in strict mode.
 //! - A member that sends false reports can withhold the slots that it holds or claims, and lower the
 //!   cap. It cannot make the others exceed the cap.
 
@@ -59,13 +59,32 @@ pub use division::{MemberId, Predecessor};
 pub use lease::{Lease, LeaseView, SlotUse};
 pub use message::{LeaseUpdate, Report, ToBroker, ToMember, cool_down_ms};
 
-/// Time between two heartbeats of a member: 0.5 s.
+/// Time between two heartbeats of a member of a local broker: 0.5 s.
 pub const HEARTBEAT: Duration = Duration::from_millis(500);
-/// Time after the last message of the broker until a member admits nothing: 1.5 s. If the member was
-/// stopped in the meantime, its slots may be used by others.
+/// Time after the last message of a local broker until a member admits nothing: 1.5 s. If the member
+/// was stopped in the meantime, its slots may be used by others.
 pub const RENEWAL_TIME: Duration = Duration::from_millis(1_500);
 /// Time for which a new broker waits for the members of its predecessor: 1.6 s. Longer than
 /// [`RENEWAL_TIME`], so a member that does not rejoin admits nothing when its slots are granted.
 pub const REJOIN_TIME: Duration = Duration::from_millis(1_600);
-/// Time after the last message of the broker until a lease ends: 8 s.
+/// Time after the last message of a member until a remote store frees its slots: 8 s.
 pub const LEASE_TIME: Duration = Duration::from_secs(8);
+
+/// How long a lease is good after the last message of the broker.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LeaseTimes {
+    /// The time until a member that takes itself to be connected admits nothing.
+    pub renewal: Duration,
+    /// The time until the lease of a member that has lost the connection ends.
+    pub lease: Duration,
+}
+
+impl LeaseTimes {
+    /// The times of a local broker. It frees the slots of a member when the connection ends, and
+    /// honours claims of [`LEASE_TIME`].
+    pub const LOCAL: Self = Self { renewal: RENEWAL_TIME, lease: LEASE_TIME };
+    /// The times of a remote store, which frees the slots of a member [`LEASE_TIME`] after its last
+    /// message: 7.5 s, so that the member stops before.
+    pub const REMOTE: Self =
+        Self { renewal: Duration::from_millis(7_500), lease: Duration::from_millis(7_500) };
+}

@@ -111,6 +111,9 @@ fn read_share(given: &Given<'_>, share: &mut ShareConfig) {
         given.read(|value| ShareStore::read(value, &()).map_err(|invalid| invalid.also(", or a table")))
     {
         share.store = store;
+        if let Some((_, text)) = share.contradiction() {
+            given.reject(text);
+        }
     }
 }
 

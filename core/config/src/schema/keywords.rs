@@ -150,14 +150,6 @@ keywords! {
         Off = "off",
     }
 
-    /// Where the state of caps that several processes share is stored.
-    ShareStore {
-        /// Nowhere: each process has the whole caps for itself.
-        Off = "off",
-        /// On this machine: processes of the same user share the caps.
-        Local = "local",
-    }
-
     /// What a provider's rate headers may change.
     HeaderPolicy {
         /// The headers increase and decrease the rates.

@@ -86,7 +86,8 @@ settings! {
         tools: Kind::NamedOrCap("ToolConfig") => "";
         /// Whether processes share the caps of targets and tools that have the same names: a table,
         /// or only its `store`. With `"local"`, all processes of the same user on this machine with
-        /// the same `name` share them.
+        /// the same `name` share them, and with the URL of a Redis or Valkey server all processes
+        /// that use it.
         share: Kind::TableOr(&SHARE, Box::new(<ShareStore as Setting>::kind(&()))) => "off";
     }
 }

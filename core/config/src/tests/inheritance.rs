@@ -73,7 +73,12 @@ fn every_key_of_a_file_is_read() {
             ..ToolConfig::with_cap(1)
         }
     );
-    let share = ShareConfig { store: ShareStore::Local, name: "web_1".into(), strict: true };
+    let share = ShareConfig {
+        store: ShareStore::Local,
+        name: "web_1".into(),
+        strict: true,
+        ..ShareConfig::default()
+    };
     assert_eq!(config.share, share);
     assert_eq!(
         config.transport,
@@ -150,22 +155,6 @@ fn floats_without_a_fraction_are_whole_numbers() {
     let config =
         Config::from_json(json!({"targets": {"openai": {"cap": 8.0}}, "tools": {"db": 2.0}})).unwrap();
     assert_eq!((config.targets[0].cap, config.tools["db"].cap), (8, 2));
-}
-
-#[test]
-fn bare_store_is_a_table_with_only_the_store() {
-    for store in ["local", "off"] {
-        let short = Config::from_json(json!({"share": store})).unwrap();
-        assert_eq!(short, Config::from_json(json!({"share": {"store": store}})).unwrap());
-        assert_eq!(short.share.store.as_str(), store);
-    }
-    assert_eq!(Config::from_toml("share = \"local\"").unwrap().share.name.as_ref(), "default");
-}
-
-#[test]
-fn share_that_is_off_may_keep_its_other_keys() {
-    let off = json!({"share": {"store": "off", "name": "web", "strict": true}});
-    assert_eq!(Config::from_json(off).unwrap().share.store, ShareStore::Off);
 }
 
 #[test]

@@ -10,6 +10,7 @@ mod sizes_and_budgets;
 // The test compares committed files; the crate itself does no I/O.
 #[allow(clippy::disallowed_methods)]
 mod reference;
+mod share;
 
 /// A file with every key except those of pools, each with a value other than its default.
 const FULL: &str = r#"

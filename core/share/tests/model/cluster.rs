@@ -6,7 +6,9 @@ use std::collections::{BTreeMap, BinaryHeap, VecDeque};
 use std::time::{Duration, Instant};
 
 use fastrand::Rng;
-use tidegate_share::{Broker, HEARTBEAT, Lease, MemberId, Predecessor, Report, SlotUse, ToBroker, ToMember};
+use tidegate_share::{
+    Broker, HEARTBEAT, Lease, LeaseTimes, MemberId, Predecessor, Report, SlotUse, ToBroker, ToMember,
+};
 
 pub(crate) const RESOURCE: &str = "target:model";
 /// Time that a message takes.
@@ -133,7 +135,7 @@ impl Cluster {
     pub(crate) fn add(&mut self, weight: f64) {
         let process = self.processes.len();
         self.processes.push(Process {
-            lease: Lease::new(self.cap, false),
+            lease: Lease::new(self.cap, false, LeaseTimes::LOCAL),
             in_flight: 0,
             waiting: VecDeque::new(),
             weight,

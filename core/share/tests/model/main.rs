@@ -6,7 +6,7 @@ mod cluster;
 use std::time::Duration;
 
 use cluster::Cluster;
-use tidegate_share::{Lease, LeaseUpdate, SlotUse};
+use tidegate_share::{Lease, LeaseTimes, LeaseUpdate, SlotUse};
 
 const fn ms(millis: u64) -> Duration {
     Duration::from_millis(millis)
@@ -145,7 +145,7 @@ fn saturated_processes_send_few_reports() {
 #[test]
 fn first_call_waits_for_the_broker_however_late_it_is_made() {
     let start = std::time::Instant::now();
-    let mut lease = Lease::new(8, false);
+    let mut lease = Lease::new(8, false, LeaseTimes::LOCAL);
     lease.tick(start + secs(10));
     assert_eq!(lease.in_force(), 0);
     let usage = SlotUse { in_flight: 0, waiting: 1, weight: 1.0 };
@@ -160,7 +160,7 @@ fn first_call_waits_for_the_broker_however_late_it_is_made() {
 #[test]
 fn member_that_was_stopped_returns_the_slots_of_its_calls_when_it_joins_the_next_broker() {
     let start = std::time::Instant::now();
-    let mut lease = Lease::new(4, false);
+    let mut lease = Lease::new(4, false, LeaseTimes::LOCAL);
     let usage = |in_flight| SlotUse { in_flight, waiting: 5, weight: 1.0 };
     lease.join(start, &usage(0));
     lease.on_update(start, LeaseUpdate { granted: 2, cap: 4, members: 2, ..LeaseUpdate::default() });
@@ -168,9 +168,31 @@ fn member_that_was_stopped_returns_the_slots_of_its_calls_when_it_joins_the_next
     let now = start + secs(4);
     lease.on_lost(now);
     assert_eq!(lease.join(now, &usage(2)).claim, 2);
+    lease.on_alive(now, now);
     for in_flight in [1, 0] {
         lease.on_release(in_flight);
         assert_eq!(lease.in_force(), in_flight);
         assert_eq!(lease.report(now, &usage(in_flight)).map(|report| report.returned), Some(1));
+    }
+}
+
+#[test]
+fn broker_that_accepts_members_but_does_not_answer_prolongs_no_lease() {
+    for times in [LeaseTimes::LOCAL, LeaseTimes::REMOTE] {
+        let start = std::time::Instant::now();
+        let mut lease = Lease::new(8, false, times);
+        let usage = SlotUse { in_flight: 1, waiting: 9, weight: 1.0 };
+        lease.join(start, &usage);
+        lease.on_update(start, LeaseUpdate { granted: 6, cap: 8, members: 4, ..LeaseUpdate::default() });
+        let mut now = start;
+        lease.on_lost(now);
+        assert_eq!(lease.in_force(), 7);
+        while now < start + ms(9_000) {
+            now += ms(500);
+            lease.join(now, &usage);
+            lease.on_lost(now + ms(100));
+        }
+        lease.tick(now + ms(2_000));
+        assert_eq!(lease.in_force(), 2, "{times:?}");
     }
 }

@@ -1,44 +1,51 @@
 //! Limits that several processes share. See [`tidegate_share`] for how slots are divided.
 //!
-//! Each gate with a shared limit is a member of a local broker. The member has a thread of its own,
-//! which starts with the first call: it connects to the broker over a Unix domain socket, joins the
-//! targets and tools, and passes messages between the broker and the schedulers. A call that finds a
-//! slot in the lease of its process sends no message.
+//! Each gate with a shared limit is a member of a broker: of a local one, or of a Redis or Valkey
+//! server. The member has a thread of its own, which starts with the first call: it joins the targets
+//! and tools, and passes messages between the broker and the schedulers. A call that finds a slot in the
+//! lease of its process sends no message.
 //!
-//! - `place`: the directory, the files of the broker, and its election.
-//! - `member`: the thread, and the connection to the broker.
-//! - `local_broker`: the broker, which runs in the thread of the member that was elected.
-//! - `frames`: messages as lines of JSON.
+//! - `local`: the member of a local broker, and the broker.
+//! - `redis`: the member of a Redis or Valkey server.
 
 #[cfg(unix)]
-mod frames;
-#[cfg(unix)]
-mod local_broker;
-#[cfg(unix)]
-mod member;
+mod local;
 #[cfg(not(unix))]
-#[path = "member_disabled.rs"]
-mod member;
-#[cfg(unix)]
-mod place;
+#[path = "local_disabled.rs"]
+mod local;
+#[cfg(feature = "redis")]
+mod redis;
 
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
+use std::time::Instant;
 
 use parking_lot::Mutex;
 use tokio::sync::mpsc;
 
 use crate::admission::{Admission, ShareEvent, ShareLink};
-use crate::config::{Config, LimitConfig, OnFull, ShareConfig, ShareStore};
+use crate::config::{Config, LimitConfig, OnFull, ShareStore};
 use crate::error::Error;
-use member::{Command, Member};
-use tidegate_share::Lease;
+use tidegate_share::{Lease, LeaseTimes, Report};
+
+/// What the schedulers tell the member.
+#[derive(Debug)]
+#[cfg_attr(not(any(unix, feature = "redis")), allow(dead_code, reason = "nobody receives them"))]
+enum Command {
+    /// A target or tool has its first call.
+    Join(Arc<str>, Weak<Admission>),
+    Report(Arc<str>, Report),
+    CoolDown(Arc<str>, Instant),
+    Leave(Arc<str>),
+}
 
 /// The shared limits of a gate.
-#[derive(Debug)]
 pub(crate) struct Share {
-    config: ShareConfig,
-    /// Where the member gets its commands. `None` before its thread was started.
-    commands: Mutex<Option<mpsc::UnboundedSender<Command>>>,
+    strict: bool,
+    times: LeaseTimes,
+    /// Where the member gets its commands.
+    commands: mpsc::UnboundedSender<Command>,
+    /// Starts the thread of the member. `None` after it was started.
+    start: Mutex<Option<Box<dyn FnOnce() + Send>>>,
 }
 
 impl Share {
@@ -46,23 +53,39 @@ impl Share {
     ///
     /// # Errors
     /// `Config` if a target with a shared cap refuses calls instead of queueing them, because each
-    /// process gets its slots on demand, which takes a moment. Also on systems without Unix domain
-    /// sockets.
+    /// process gets its slots on demand, which takes a moment. Also if the store cannot be used on this
+    /// system or with this build, and if the password of the store is missing.
     pub(crate) fn new(config: &Config) -> Result<Option<Arc<Self>>, Error> {
-        if config.share.store == ShareStore::Off {
-            return Ok(None);
-        }
-        if cfg!(not(unix)) {
-            let problem = "share: `store = \"local\"` needs a Unix system; remove it, and divide the caps among the processes";
-            return Err(Error::config(problem));
-        }
+        let (commands, receiver) = mpsc::unbounded_channel();
+        let share = &config.share;
+        let (times, start): (_, Box<dyn FnOnce() + Send>) = match &share.store {
+            ShareStore::Off => return Ok(None),
+            ShareStore::Local => {
+                if cfg!(not(unix)) {
+                    let problem = "share: `store = \"local\"` needs a Unix system; use a Redis server as the store, or divide the caps among the processes";
+                    return Err(Error::config(problem));
+                }
+                let name = share.name.clone();
+                (LeaseTimes::LOCAL, Box::new(move || local::Member::start(&name, receiver)))
+            }
+            #[cfg(feature = "redis")]
+            ShareStore::Redis(url) => {
+                let member = redis::Member::new(share, url, receiver)?;
+                (LeaseTimes::REMOTE, Box::new(move || member.start()))
+            }
+            #[cfg(not(feature = "redis"))]
+            ShareStore::Redis(_) => {
+                let problem = "share: this build has no support for Redis; build tidegate with the feature `redis`, or use `store = \"local\"`";
+                return Err(Error::config(problem));
+            }
+        };
         for target in &config.targets {
             if target.limit == LimitConfig::Fixed && target.on_full == OnFull::Refuse {
                 let problem = "a shared cap cannot be combined with `on_full = \"refuse\"`, because a process asks for its slots while a call waits: set `wait = \"100ms\"` instead";
                 return Err(Error::config(problem).at(&target.name));
             }
         }
-        Ok(Some(Arc::new(Self { config: config.share.clone(), commands: Mutex::default() })))
+        Ok(Some(Arc::new(Self { strict: share.strict, times, commands, start: Mutex::new(Some(start)) })))
     }
 
     /// Shares the cap of a target or tool. `resource` is its name among all processes.
@@ -78,18 +101,15 @@ impl Share {
                 ShareEvent::Left => Command::Leave(resource),
             });
         });
-        admission.share(Lease::new(cap, self.config.strict), link);
+        admission.share(Lease::new(cap, self.strict, self.times), link);
     }
 
     /// Sends a command to the member, and starts its thread at the first one.
     fn send(&self, command: Command) {
-        let mut commands = self.commands.lock();
-        let sender = commands.get_or_insert_with(|| {
-            let (sender, receiver) = mpsc::unbounded_channel();
-            Member::start(&self.config.name, receiver);
-            sender
-        });
         // Without a thread, the commands are dropped, and the lease ends.
-        let _ = sender.send(command);
+        let _ = self.commands.send(command);
+        if let Some(start) = self.start.lock().take() {
+            start();
+        }
     }
 }

@@ -1,8 +1,10 @@
-//! Several gates and several processes share limits over a local broker.
+//! Several gates and several processes share limits, over a local broker and over Redis.
 #![cfg(unix)]
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
+mod over_redis;
 mod processes;
+mod redis_server;
 mod upstream;
 
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -21,10 +23,17 @@ fn unique_name() -> String {
     format!("test-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed))
 }
 
-/// Creates a gate whose target `llm` shares its cap.
+/// Creates a gate whose target `llm` shares its cap. `share` is the name of the share at the local
+/// broker, or the URL of a Redis server.
 fn gate(url: &str, share: &str, cap: usize) -> Gate {
+    let is_redis = share.contains("://");
+    gate_of(url, if is_redis { Share::redis(share) } else { Share::local().name(share) }, cap)
+}
+
+/// Creates a gate whose target `llm` shares its cap.
+fn gate_of(url: &str, share: Share, cap: usize) -> Gate {
     let target = Target::new("llm").url(url).cap(cap);
-    Gate::builder().target(target).share(Share::local().name(share)).build().unwrap()
+    Gate::builder().target(target).share(share).build().unwrap()
 }
 
 /// Makes a call, and returns its status or its error.
@@ -91,7 +100,7 @@ async fn newcomer_gets_a_slot_when_a_call_ends() {
     upstream.until(|seen| seen.in_flight == 2).await;
     let newcomer = start_calls(&second, &url, 1).remove(0);
     // The first gate keeps one slot, and must return the other one.
-    until(|| second.snapshot().targets["llm"].queue_depth > 0).await;
+    until(|| first.snapshot().targets["llm"].share.as_ref().is_some_and(|share| share.others_wait)).await;
     for answered in 1..=4 {
         upstream.answer(1);
         upstream.until(|seen| seen.answered == answered && seen.in_flight == 2).await;

@@ -1,4 +1,12 @@
-//! The member: connects the schedulers of a gate to the broker.
+//! The member of a local broker: connects the schedulers of a gate to the broker of the machine.
+//!
+//! - `place`: the directory, the files of the broker, and its election.
+//! - `broker`: the broker, which runs in the thread of the member that was elected.
+//! - `frames`: messages as lines of JSON.
+
+mod broker;
+mod frames;
+mod place;
 
 use std::collections::HashMap;
 use std::io;
@@ -11,12 +19,13 @@ use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::task::LocalSet;
 use tokio::time::{Interval, MissedTickBehavior, interval, sleep, timeout};
 
-use super::frames::{self, Lines};
-use super::local_broker::{self, is_own_user};
-use super::place::Place;
+use super::Command;
 use crate::admission::Admission;
 use crate::clock::now;
-use tidegate_share::{HEARTBEAT, Predecessor, Report, ToBroker, ToMember, cool_down_ms};
+use broker::is_own_user;
+use frames::Lines;
+use place::Place;
+use tidegate_share::{HEARTBEAT, Predecessor, ToBroker, ToMember, cool_down_ms};
 
 /// Delay before another attempt to connect.
 const RECONNECT_DELAY: Duration = Duration::from_millis(5);
@@ -26,16 +35,6 @@ const ALONE_DELAY: Duration = Duration::from_secs(5);
 const MAX_UNANSWERED: u64 = 4;
 /// Time without a connection after which a broker counts as stopped although it holds the lock.
 const CONNECTS_WITHIN: Duration = Duration::from_secs(2);
-
-/// What the schedulers tell the member.
-#[derive(Debug)]
-pub(super) enum Command {
-    /// A target or tool has its first call.
-    Join(Arc<str>, Weak<Admission>),
-    Report(Arc<str>, Report),
-    CoolDown(Arc<str>, Instant),
-    Leave(Arc<str>),
-}
 
 /// The member of one gate. It runs in a thread of its own.
 pub(super) struct Member {
@@ -140,7 +139,7 @@ impl Member {
             if stopped == Some(generation) {
                 // Only one member gets the lock. The others connect to its broker.
                 if let Some(lock) = place.try_lock(generation + 1)? {
-                    local_broker::start(place, lock, Predecessor::Stopped)?;
+                    broker::start(place, lock, Predecessor::Stopped)?;
                     place.set_generation(generation + 1)?;
                 }
             } else if let Ok(stream) = UnixStream::connect(place.socket(generation)).await
@@ -149,7 +148,7 @@ impl Member {
                 return Ok((generation, stream));
             } else if let Some(lock) = place.try_lock(generation)? {
                 let predecessor = if place.had_members() { Predecessor::Died } else { Predecessor::None };
-                local_broker::start(place, lock, predecessor)?;
+                broker::start(place, lock, predecessor)?;
                 continue;
             } else if now() >= began + CONNECTS_WITHIN {
                 // Its socket was removed, or it was stopped before it had one.

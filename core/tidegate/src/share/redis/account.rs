@@ -1,0 +1,200 @@
+//! What a member knows of one resource, and which message is due.
+//!
+//! There is at most one message on its way, so that messages arrive in order. In the meantime, changes
+//! are merged.
+
+use std::sync::{Arc, Weak};
+use std::time::{Duration, Instant};
+
+use aws_lc_rs::digest::{SHA256, digest};
+use redis::{RedisResult, Script};
+
+use super::exchange::{Message, Situation};
+use super::server::Connection;
+use crate::admission::Admission;
+use crate::clock::now;
+use tidegate_share::{LeaseUpdate, Report, cool_down_ms};
+
+/// One resource of a member.
+pub(super) struct Account {
+    admission: Weak<Admission>,
+    /// The key of the state. The others begin with it.
+    key: Arc<str>,
+    /// The name of the member at the store. A new one for each attempt to join, so that what is sent to
+    /// an earlier one has no effect.
+    pub(super) id: Arc<str>,
+    /// The name in the attempt before, or empty.
+    old_id: Arc<str>,
+    state: State,
+    /// The latest report. `None` before the first attempt to join.
+    report: Option<Report>,
+    /// The totals of granted and of returned slots since the member has joined.
+    granted: usize,
+    returned: usize,
+    owes_report: bool,
+    owes_heartbeat: bool,
+    /// The end of a cool-down that the store does not know yet.
+    cools_until: Option<Instant>,
+    /// When the next report is due in any case, or the next attempt to join.
+    pub(super) again_at: Option<Instant>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    /// The store does not know the member.
+    Out,
+    /// The first message is on its way.
+    Joining,
+    /// The store knows the member, and no message is on its way.
+    Idle,
+    /// A further message is on its way.
+    Busy,
+}
+
+impl Account {
+    /// Creates the account of a resource that was not joined yet. The store sees only a hash of the names.
+    pub(super) fn new(share: &str, resource: &str, admission: Weak<Admission>) -> Self {
+        let hash = digest(&SHA256, format!("{share}\0{resource}").as_bytes());
+        let hash: String = hash.as_ref().iter().take(16).map(|byte| format!("{byte:02x}")).collect();
+        Self {
+            admission,
+            // In a cluster, what is in braces determines the server, which is one for all keys.
+            key: format!("tidegate:1:{{{hash}}}").into(),
+            id: new_id(),
+            old_id: "".into(),
+            state: State::Out,
+            report: None,
+            granted: 0,
+            returned: 0,
+            owes_report: false,
+            owes_heartbeat: false,
+            cools_until: None,
+            again_at: None,
+        }
+    }
+
+    /// Returns the channel to which the store pushes.
+    pub(super) fn channel(&self) -> String {
+        format!("{}:{}", self.key, self.id)
+    }
+
+    /// Returns the message that is due, and takes it to be sent.
+    pub(super) fn next_message(&mut self) -> Option<Message> {
+        match self.state {
+            State::Joining | State::Busy => None,
+            State::Out if self.again_at.is_some() => None,
+            State::Out => {
+                let report = self.admission.upgrade()?.join_share()?;
+                (self.granted, self.returned) = (report.claim, 0);
+                (self.owes_report, self.owes_heartbeat) = (false, false);
+                self.report = Some(report);
+                self.state = State::Joining;
+                Some(Message::Join { report, replaces: self.old_id.clone() })
+            }
+            State::Idle => {
+                let message = if let Some(until) = self.cools_until.take() {
+                    Message::CoolDown(cool_down_ms(until.saturating_duration_since(now())))
+                } else if std::mem::take(&mut self.owes_report) {
+                    self.owes_heartbeat = false;
+                    let Self { granted, returned, .. } = *self;
+                    Message::Report { report: self.report?, granted, returned }
+                } else if std::mem::take(&mut self.owes_heartbeat) {
+                    Message::Heartbeat
+                } else {
+                    return None;
+                };
+                self.state = State::Busy;
+                Some(message)
+            }
+        }
+    }
+
+    /// Sends a message. Returns when it was sent, and the answer.
+    pub(super) fn exchange(
+        &self,
+        message: Message,
+        mut connection: Connection,
+        script: Arc<Script>,
+    ) -> impl Future<Output = (Instant, RedisResult<Option<String>>)> + 'static {
+        let (key, channel) = (self.key.clone(), self.channel());
+        let arguments = message.arguments(&self.id);
+        let is_join = matches!(message, Message::Join { .. });
+        async move {
+            if is_join && let Err(error) = connection.subscribe(&channel).await {
+                return (now(), Err(error));
+            }
+            let sent_at = now();
+            (sent_at, connection.run(&script, &key, &arguments).await)
+        }
+    }
+
+    /// Applies what a scheduler reports. What is reported while the member is out is part of its claim.
+    pub(super) fn on_report(&mut self, report: Report) {
+        if self.state != State::Out {
+            self.returned += report.returned;
+            self.report = Some(report);
+            self.owes_report = true;
+        }
+    }
+
+    /// Records that the provider asked callers to wait until a time.
+    pub(super) fn on_cool_down(&mut self, until: Instant) {
+        self.cools_until = self.cools_until.max(Some(until));
+    }
+
+    /// Lets a heartbeat be sent, and returns idle slots.
+    pub(super) fn on_heartbeat(&mut self) {
+        if self.state != State::Out {
+            self.owes_heartbeat = true;
+            self.with_admission(Admission::on_share_heartbeat);
+        }
+    }
+
+    /// Lets a report be sent, or another attempt to join be made, if its time has come.
+    pub(super) fn on_time(&mut self) {
+        let time = now();
+        self.owes_report |= self.again_at.take_if(|at| *at <= time).is_some();
+    }
+
+    /// Applies an answer to a message that was sent at `sent_at`.
+    pub(super) fn on_answer(&mut self, situation: &Situation, sent_at: Instant) {
+        self.state = State::Idle;
+        self.with_admission(|admission| admission.on_share_alive(sent_at));
+        self.on_situation(situation);
+        self.again_at = Some(situation.again).filter(|again| !again.is_zero()).map(|again| now() + again);
+    }
+
+    /// Applies what the store has told: an answer or a push.
+    pub(super) fn on_situation(&mut self, situation: &Situation) {
+        let granted = situation.granted.saturating_sub(self.granted);
+        self.granted += granted;
+        let update = LeaseUpdate { granted, ..situation.update };
+        self.with_admission(|admission| {
+            admission.on_lease_update(update);
+            if situation.cools > Duration::ZERO {
+                admission.on_shared_cooldown(now() + situation.cools);
+            }
+        });
+    }
+
+    /// Records that the store is lost, or does not know the member any more.
+    pub(super) fn on_lost(&mut self) {
+        if self.state != State::Out {
+            self.old_id = std::mem::replace(&mut self.id, new_id());
+        }
+        self.state = State::Out;
+        self.again_at = None;
+        self.with_admission(Admission::on_share_lost);
+    }
+
+    fn with_admission(&self, event: impl FnOnce(&Arc<Admission>)) {
+        if let Some(admission) = self.admission.upgrade() {
+            event(&admission);
+        }
+    }
+}
+
+/// Returns a name that no other member has.
+fn new_id() -> Arc<str> {
+    format!("{:032x}", fastrand::u128(..)).into()
+}

@@ -1,0 +1,270 @@
+-- Applies the message of one member about one resource, and divides the cap among all members.
+--
+-- The division is that of `tidegate_share::Broker`, with the same names. A test compares both.
+--
+-- KEYS   the state of the resource; when each member was last heard; exists during a cool-down
+-- ARGV   the member, and one of
+--        `join`       with the fields of `report`, and the member that it replaces
+--        `report`     with the total of granted slots that the member knows of, the total that it has
+--                     returned, its cap, its weight, and the slots that it wants
+--        `heartbeat`
+--        `cool_down`  with the milliseconds that the provider asked for
+--        `leave`
+-- Reply  the situation of the member (see `situation`), or false if the member is not known
+--
+-- Totals count from the time when the member joined, so a message that is lost or applied twice does no
+-- harm. `wall` (the time in seconds) and the constants in capitals are set above this script.
+
+-- As in `tidegate_share`.
+local MIN_PART, MIN_WEIGHT, MAX_WEIGHT = 0.05, 1e-3, 1e6
+
+local state_key, heard_key, cool_key = KEYS[1], KEYS[2], KEYS[3]
+local id, kind = ARGV[1], ARGV[2]
+
+local function field(member)
+  return 'member:' .. member
+end
+
+local known = redis.call('HMGET', state_key, 'clock', 'wall', 'wake', 'summary', field(id))
+local own, summary = known[5], known[4]
+
+-- The clock of the resource never goes back, and does not jump when the clock of the server does.
+local clock = tonumber(known[1] or 0) + math.min(math.max(wall - tonumber(known[2] or wall), 0), MAX_STEP)
+local wake = tonumber(known[3] or 0)
+
+if not own and kind ~= 'join' then
+  return false
+end
+
+-- Returns what a member is told: the total of its granted slots, whether others are short, its fair
+-- number, the cap, the number of members, the total of all leases, the milliseconds of a cool-down, and
+-- the milliseconds after which time alone may let slots become free, or 0.
+local function situation(fields)
+  local cools = math.max(redis.call('PTTL', cool_key), 0)
+  local again = math.max(math.ceil((wake - clock) * 1000), 0)
+  return string.format('%s %s %d %d', fields, summary, cools, again)
+end
+
+local function push(member, fields)
+  redis.call('SPUBLISH', state_key .. ':' .. member, situation(fields))
+end
+
+if kind ~= 'leave' then
+  redis.call('ZADD', heard_key, string.format('%.6f', clock), id)
+end
+local silent = redis.call('ZRANGEBYSCORE', heard_key, '-inf', string.format('%.6f', clock - LEASE_TIME))
+
+if kind == 'heartbeat' and #silent == 0 and (wake == 0 or clock < wake) then
+  redis.call('HSET', state_key, 'clock', string.format('%.6f', clock), 'wall', string.format('%.6f', wall))
+  redis.call('PEXPIRE', state_key, KEPT_MS)
+  redis.call('PEXPIRE', heard_key, KEPT_MS)
+  return situation(own)
+end
+
+local packed = redis.call('HGET', state_key, 'state')
+local state = packed and cmsgpack.unpack(packed)
+if not state then
+  -- The members of a lost state have not claimed their slots yet, so newcomers get a part only.
+  state = { virtual_time = 0, served_until = clock, joined = 0, early = 0, accounts = {} }
+  wake = clock + GRACE_TIME
+end
+local accounts = state.accounts
+
+local function leased(account)
+  return account.granted - account.returned
+end
+
+-- Charges the members for the contended slots that they held since the last call.
+local function charge()
+  local time = clock - state.served_until
+  state.served_until = clock
+  for _, account in pairs(accounts) do
+    account.service = account.service + math.max(leased(account) - account.fair, 0) * time / account.part
+  end
+end
+
+local function remove(member)
+  accounts[member] = nil
+  redis.call('HDEL', state_key, field(member))
+  redis.call('ZREM', heard_key, member)
+end
+
+charge()
+for _, member in ipairs(silent) do
+  remove(member)
+end
+
+local cools = false
+if kind == 'leave' then
+  remove(id)
+elseif kind == 'cool_down' then
+  local for_ms = math.min(tonumber(ARGV[3]), MAX_COOL_DOWN_MS)
+  cools = for_ms > redis.call('PTTL', cool_key)
+  if cools then
+    redis.call('SET', cool_key, '', 'PX', for_ms)
+  end
+elseif kind ~= 'heartbeat' then
+  local granted, returned, cap = tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5])
+  local weight, want = tonumber(ARGV[6]), tonumber(ARGV[7])
+  if kind == 'join' then
+    remove(ARGV[8])
+    state.joined = state.joined + 1
+    accounts[id] = {
+      id = id, number = state.joined, granted = granted, fair = cap, part = 1,
+      service = state.virtual_time, short = false, told_fair = 0,
+    }
+  end
+  local account = accounts[id]
+  -- Grants may be on their way. A replica that became the primary may have missed some.
+  local crossing = math.max(account.granted - granted, 0)
+  account.granted = math.max(account.granted, granted)
+  account.returned = returned
+  account.cap = cap
+  account.weight = math.max(math.min(weight, MAX_WEIGHT), MIN_WEIGHT)
+  account.want = math.max(math.min(want - crossing, cap - leased(account)), 0)
+end
+
+local sorted = {}
+for _, account in pairs(accounts) do
+  sorted[#sorted + 1] = account
+end
+table.sort(sorted, function(a, b) return a.number < b.number end)
+
+local cap, total = math.huge, 0
+for _, account in ipairs(sorted) do
+  cap = math.min(cap, account.cap)
+  total = total + leased(account)
+end
+if #sorted == 0 then
+  redis.call('DEL', state_key, heard_key)
+  return ''
+end
+
+-- Returns the number of slots per weight up to which each member gets what it needs.
+local function level()
+  local needs, left, weights = {}, cap, 0
+  for _, account in ipairs(sorted) do
+    local need = leased(account) + account.want
+    needs[#needs + 1] = { need = need, weight = account.weight, number = account.number }
+  end
+  table.sort(needs, function(a, b)
+    local x, y = a.need / a.weight, b.need / b.weight
+    return x < y or (x == y and a.number < b.number)
+  end)
+  for _, entry in ipairs(needs) do
+    weights = weights + entry.weight
+  end
+  for _, entry in ipairs(needs) do
+    if entry.need / entry.weight * weights > left then
+      return left / weights
+    end
+    left = left - entry.need
+    weights = weights - entry.weight
+  end
+  return cap
+end
+
+local water = level()
+for _, account in ipairs(sorted) do
+  local exact = water * account.weight
+  account.fair = math.floor(exact + 1e-9)
+  account.part = math.max(exact - account.fair, MIN_PART)
+end
+
+-- Grants free slots. `heap` has the members that want some; the first one is served first.
+local heap = {}
+
+local function rank(account)
+  account.is_contended = leased(account) >= account.fair
+  account.density = leased(account) / account.weight
+  account.rank = account.is_contended and math.max(account.service, state.virtual_time) or account.density
+end
+
+local function is_before(a, b)
+  if a.is_contended ~= b.is_contended then return b.is_contended end
+  if a.rank ~= b.rank then return a.rank < b.rank end
+  if a.density ~= b.density then return a.density < b.density end
+  return a.number < b.number
+end
+
+local function sift_down(at)
+  while true do
+    local first = at
+    for child = 2 * at, math.min(2 * at + 1, #heap) do
+      if is_before(heap[child], heap[first]) then first = child end
+    end
+    if first == at then return end
+    heap[at], heap[first] = heap[first], heap[at]
+    at = first
+  end
+end
+
+for _, account in ipairs(sorted) do
+  account.before = account.granted
+  if account.want > 0 then
+    rank(account)
+    heap[#heap + 1] = account
+  end
+end
+for at = math.floor(#heap / 2), 1, -1 do
+  sift_down(at)
+end
+
+local free = math.max(cap - total, 0)
+if wake > 0 and clock < wake then
+  free = math.min(free, math.max(math.floor(cap / 4) - state.early, state.early == 0 and 1 or 0))
+else
+  wake = 0
+end
+while free > 0 and #heap > 0 do
+  local account = heap[1]
+  -- Nobody competes for the slots that the last claimant wants.
+  local slots = #heap == 1 and math.min(account.want, free) or 1
+  if account.is_contended then
+    account.service = account.rank
+    state.virtual_time = account.rank
+  end
+  free = free - slots
+  total = total + slots
+  state.early = state.early + slots
+  account.granted = account.granted + slots
+  account.want = account.want - slots
+  if account.want > 0 then
+    rank(account)
+  else
+    heap[1] = heap[#heap]
+    heap[#heap] = nil
+  end
+  sift_down(1)
+end
+
+-- Tells the members what has changed. Those without slots have nothing to return, and hear it later.
+summary = string.format('%d %d %d', cap, #sorted, total)
+local short = 0
+for _, account in ipairs(sorted) do
+  short = short + (account.want > 0 and 1 or 0)
+end
+for _, account in ipairs(sorted) do
+  local others_short = short > (account.want > 0 and 1 or 0)
+  -- The fair number matters only while others are short.
+  local fair = others_short and account.fair or account.told_fair
+  local is_new = others_short ~= account.short or fair ~= account.told_fair
+  local is_granted = account.granted > account.before
+  account.short, account.told_fair = others_short, fair
+  account.before, account.rank, account.density, account.is_contended = nil, nil, nil, nil
+  local fields = string.format('%d %d %d', account.granted, others_short and 1 or 0, fair)
+  if is_new or is_granted or account.id == id then
+    redis.call('HSET', state_key, field(account.id), fields)
+  end
+  if account.id == id then
+    own = fields
+  elseif is_granted or cools or (is_new and leased(account) > 0) then
+    push(account.id, fields)
+  end
+end
+
+redis.call('HSET', state_key, 'clock', string.format('%.6f', clock), 'wall', string.format('%.6f', wall),
+  'wake', string.format('%.6f', wake), 'summary', summary, 'state', cmsgpack.pack(state))
+redis.call('PEXPIRE', state_key, KEPT_MS)
+redis.call('PEXPIRE', heard_key, KEPT_MS)
+return kind == 'leave' and '' or situation(own)

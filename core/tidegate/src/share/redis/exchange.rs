@@ -1,0 +1,132 @@
+//! The messages to the script, and its answers.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use redis::{ErrorKind, RedisResult, Script};
+
+use tidegate_share::{LEASE_TIME, LeaseUpdate, Report};
+
+/// The script without its settings. See `exchange.lua`.
+const SCRIPT: &str = include_str!("exchange.lua");
+/// The clock of the store.
+const WALL: &str = "local time = redis.call('TIME') local wall = time[1] + time[2] / 1e6";
+/// Time for which a store without a state grants only a part of a cap, because the members of a lost
+/// state may still use their slots: longer than a heartbeat.
+const GRACE_TIME: Duration = Duration::from_millis(2_500);
+/// The longest time by which the clock of a resource advances between two messages.
+const MAX_STEP: Duration = Duration::from_secs(3);
+/// Time after the last message until the store forgets a resource.
+const KEPT_FOR: Duration = Duration::from_secs(60);
+/// The longest cool-down that is forwarded. Longer ones are cut.
+const MAX_COOL_DOWN: Duration = Duration::from_secs(3_600);
+
+/// Returns the script of an exchange.
+pub(super) fn script() -> Script {
+    script_with(WALL, GRACE_TIME)
+}
+
+/// Returns the script with another clock and grace time.
+pub(super) fn script_with(wall: &str, grace: Duration) -> Script {
+    let times = [LEASE_TIME, grace, MAX_STEP].map(|time| time.as_secs_f64().to_string()).join(", ");
+    let kept = KEPT_FOR.as_millis();
+    let cool_down = MAX_COOL_DOWN.as_millis();
+    Script::new(&format!(
+        "{wall}\nlocal LEASE_TIME, GRACE_TIME, MAX_STEP = {times}\n\
+         local KEPT_MS, MAX_COOL_DOWN_MS = {kept}, {cool_down}\n{SCRIPT}"
+    ))
+}
+
+/// A message of a member about one resource.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Message {
+    /// Joins the resource, in place of the member `replaces`. The claim counts as granted.
+    Join {
+        report: Report,
+        replaces: Arc<str>,
+    },
+    /// Reports the totals of granted and of returned slots, and what the member needs.
+    Report {
+        report: Report,
+        granted: usize,
+        returned: usize,
+    },
+    Heartbeat,
+    /// The provider asked callers to wait for so many milliseconds.
+    CoolDown(u64),
+    Leave,
+}
+
+impl Message {
+    /// Returns the arguments of the script.
+    pub(super) fn arguments(&self, member: &str) -> Vec<String> {
+        let fields = |kind: &str, granted: usize, returned: usize, report: &Report| {
+            let Report { cap, weight, want, .. } = report;
+            let numbers = [granted, returned, *cap].map(|number| number.to_string());
+            let mut arguments = vec![member.to_owned(), kind.to_owned()];
+            arguments.extend(numbers);
+            arguments.extend([weight.to_string(), want.to_string()]);
+            arguments
+        };
+        let only = |kind: &str| vec![member.to_owned(), kind.to_owned()];
+        match self {
+            Self::Join { report, replaces } => {
+                let mut arguments = fields("join", report.claim, 0, report);
+                arguments.push(replaces.to_string());
+                arguments
+            }
+            Self::Report { report, granted, returned } => fields("report", *granted, *returned, report),
+            Self::Heartbeat => only("heartbeat"),
+            Self::CoolDown(for_ms) => {
+                let mut arguments = only("cool_down");
+                arguments.push(for_ms.to_string());
+                arguments
+            }
+            Self::Leave => only("leave"),
+        }
+    }
+}
+
+/// What the store tells a member: in its answers, and when it pushes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Situation {
+    /// The slots that were granted since the member joined.
+    pub(super) granted: usize,
+    /// The rest, without newly granted slots.
+    pub(super) update: LeaseUpdate,
+    /// The remaining time of a cool-down, or zero.
+    pub(super) cools: Duration,
+    /// The time after which slots may be free without a message, or zero.
+    pub(super) again: Duration,
+}
+
+impl Situation {
+    /// Parses an answer.
+    ///
+    /// # Errors
+    /// The text is not what the script returns.
+    pub(super) fn parse(text: &str) -> RedisResult<Self> {
+        let malformed = || (ErrorKind::UnexpectedReturnType, "the answer is malformed").into();
+        let numbers: Result<Vec<u32>, _> = text.split(' ').map(str::parse).collect();
+        let numbers = numbers.map_err(|_| malformed())?;
+        let [granted, short, fair, cap, members, total, cools, again] = numbers[..] else {
+            return Err(malformed());
+        };
+        let [granted, fair, cap, members, total] =
+            [granted, fair, cap, members, total].map(|number| number as usize);
+        if cap == 0 || members == 0 {
+            return Err(malformed());
+        }
+        let update = LeaseUpdate {
+            granted: 0,
+            others_short: short != 0,
+            fair,
+            cap,
+            members,
+            survivors: members - 1,
+            total,
+        };
+        let [cools, again] = [cools, again].map(|time| Duration::from_millis(time.into()));
+        Ok(Self { granted, update, cools: cools.min(MAX_COOL_DOWN), again })
+    }
+}

@@ -1,0 +1,294 @@
+//! The member of a store that several machines share: a Redis or Valkey server.
+//!
+//! The store is the broker. It runs a script for each message, which divides the cap as
+//! [`tidegate_share::Broker`] does, and pushes grants to a channel of each member and resource. A push
+//! that is lost costs time only, because each answer contains the totals.
+//!
+//! - `server`: the connection to one server, to a cluster, or to the primary of Sentinels.
+//! - `exchange`: the messages to the script, and its answers.
+//! - `account`: what the member knows of one resource, and which message is due.
+
+mod account;
+mod exchange;
+mod server;
+#[cfg(test)]
+mod tests;
+
+use std::collections::HashMap;
+use std::future::pending;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use redis::{ErrorKind, PushInfo, PushKind, RedisError, RedisResult, Script, from_redis_value_ref};
+use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
+use tokio::task::{JoinSet, LocalSet};
+use tokio::time::{MissedTickBehavior, interval, sleep_until, timeout};
+
+use super::Command;
+use crate::clock::now;
+use crate::config::{RedisUrl, ShareConfig};
+use crate::error::Error;
+use account::Account;
+use exchange::{Message, Situation};
+use server::{Connection, Server};
+
+/// Time between two heartbeats of a member.
+const HEARTBEAT: Duration = Duration::from_secs(2);
+/// Delay before the first attempt to connect again. Doubles up to [`MAX_RECONNECT_DELAY`].
+const RECONNECT_DELAY: Duration = Duration::from_millis(100);
+const MAX_RECONNECT_DELAY: Duration = Duration::from_secs(2);
+/// Maximum time to return the slots when the gate is dropped.
+const LEAVES_WITHIN: Duration = Duration::from_millis(500);
+
+/// The member of one gate. It runs in a thread of its own.
+pub(super) struct Member {
+    name: Arc<str>,
+    server: Server,
+    script: Arc<Script>,
+    commands: UnboundedReceiver<Command>,
+    accounts: HashMap<Arc<str>, Account>,
+    /// The accounts that were closed, and whose slots must be returned.
+    closed: Vec<(Arc<str>, Account)>,
+    /// Whether the log says that the store is lost.
+    has_warned: bool,
+}
+
+/// A message that was sent, and its answer.
+struct Answered {
+    resource: Arc<str>,
+    /// The name of the member under which it was sent.
+    id: Arc<str>,
+    sent_at: Instant,
+    answer: RedisResult<Option<String>>,
+}
+
+/// Why a connection was given up.
+enum End {
+    /// An error of the store.
+    Lost(RedisError),
+    /// The gate was dropped.
+    Dropped,
+}
+
+impl Member {
+    /// Creates the member of a gate.
+    ///
+    /// # Errors
+    /// `Config` if the password is missing.
+    pub(super) fn new(
+        share: &ShareConfig,
+        url: &RedisUrl,
+        commands: UnboundedReceiver<Command>,
+    ) -> Result<Self, Error> {
+        Ok(Self {
+            name: share.name.clone(),
+            server: Server::new(share, url)?,
+            script: Arc::new(exchange::script()),
+            commands,
+            accounts: HashMap::new(),
+            closed: Vec::new(),
+            has_warned: false,
+        })
+    }
+
+    /// Starts the thread of the member, which ends when the sender of its commands is dropped.
+    pub(super) fn start(self) {
+        let started = std::thread::Builder::new().name("tidegate-share".to_owned()).spawn(move || {
+            match tokio::runtime::Builder::new_current_thread().enable_all().build() {
+                Ok(runtime) => LocalSet::new().block_on(&runtime, self.run()),
+                Err(error) => tracing::warn!(%error, "limits are not shared: no runtime can be started"),
+            }
+        });
+        if let Err(error) = started {
+            tracing::warn!(%error, "limits are not shared: no thread can be started");
+        }
+    }
+
+    async fn run(mut self) {
+        let mut delay = RECONNECT_DELAY;
+        loop {
+            let (sender, pushes) = unbounded_channel();
+            let end = match self.server.connect(sender).await {
+                Ok(connection) => self.serve(&connection, pushes, &mut delay).await,
+                Err(error) => End::Lost(error),
+            };
+            let End::Lost(error) = end else { return };
+            self.warn(&error);
+            self.accounts.values_mut().for_each(Account::on_lost);
+            // Many members lose a store at the same time, and should not return at the same time.
+            if self.wait_offline(delay.mul_f64(0.5 + fastrand::f64())).await {
+                return;
+            }
+            delay = (2 * delay).min(MAX_RECONNECT_DELAY);
+        }
+    }
+
+    /// Passes messages between the store and the schedulers. Resets `delay` when the store answers.
+    async fn serve(
+        &mut self,
+        connection: &Connection,
+        mut pushes: UnboundedReceiver<PushInfo>,
+        delay: &mut Duration,
+    ) -> End {
+        let mut exchanges = JoinSet::new();
+        let mut heartbeats = interval(HEARTBEAT);
+        heartbeats.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        // The claims of the members include what was reported in the meantime.
+        self.apply_commands();
+        loop {
+            self.send_due(connection, &mut exchanges);
+            tokio::select! {
+                biased;
+                Some(push) = pushes.recv() => {
+                    if push.kind == PushKind::Disconnection && !connection.is_self_healing() {
+                        return End::Lost((ErrorKind::Io, "the connection was closed").into());
+                    }
+                    self.on_push(&push);
+                }
+                command = self.commands.recv() => {
+                    let Some(command) = command else {
+                        self.leave_all(connection).await;
+                        return End::Dropped;
+                    };
+                    self.on_command(command);
+                    self.apply_commands();
+                }
+                Some(Ok(answered)) = exchanges.join_next(), if !exchanges.is_empty() => {
+                    match self.on_answer(answered) {
+                        Ok(()) => *delay = RECONNECT_DELAY,
+                        Err(error) if connection.is_self_healing() => self.warn(&error),
+                        Err(error) => return End::Lost(error),
+                    }
+                }
+                _ = heartbeats.tick() => self.accounts.values_mut().for_each(Account::on_heartbeat),
+                () = sleep_until_any(self.accounts.values().filter_map(|account| account.again_at)) => {
+                    self.accounts.values_mut().for_each(Account::on_time);
+                }
+            }
+        }
+    }
+
+    /// Starts to send the messages that are due.
+    fn send_due(&mut self, connection: &Connection, exchanges: &mut JoinSet<Answered>) {
+        let mut send = |resource: &Arc<str>, account: &Account, message| {
+            let exchange = account.exchange(message, connection.clone(), self.script.clone());
+            let (resource, id) = (resource.clone(), account.id.clone());
+            exchanges.spawn_local(async move {
+                let (sent_at, answer) = exchange.await;
+                Answered { resource, id, sent_at, answer }
+            });
+        };
+        for (resource, account) in self.closed.drain(..) {
+            send(&resource, &account, Message::Leave);
+        }
+        for (resource, account) in &mut self.accounts {
+            if let Some(message) = account.next_message() {
+                send(resource, account, message);
+            }
+        }
+    }
+
+    /// Returns all slots.
+    async fn leave_all(&mut self, connection: &Connection) {
+        let mut exchanges = JoinSet::new();
+        self.closed.extend(self.accounts.drain());
+        self.send_due(connection, &mut exchanges);
+        // What is not returned in time is free when the lease ends.
+        let _ = timeout(LEAVES_WITHIN, exchanges.join_all()).await;
+    }
+
+    /// Applies the commands of the schedulers while there is no connection. Returns `true` if the gate was
+    /// dropped.
+    async fn wait_offline(&mut self, time: Duration) -> bool {
+        let dropped = async {
+            while let Some(command) = self.commands.recv().await {
+                self.on_command(command);
+            }
+        };
+        let is_dropped = timeout(time, dropped).await.is_ok();
+        self.closed.clear();
+        is_dropped
+    }
+
+    fn apply_commands(&mut self) {
+        while let Ok(command) = self.commands.try_recv() {
+            self.on_command(command);
+        }
+    }
+
+    fn on_command(&mut self, command: Command) {
+        match command {
+            Command::Join(resource, admission) => {
+                let account = Account::new(&self.name, &resource, admission);
+                self.accounts.insert(resource, account);
+            }
+            Command::Leave(resource) => self.closed.extend(self.accounts.remove_entry(&resource)),
+            Command::Report(resource, report) => {
+                if let Some(account) = self.accounts.get_mut(&resource) {
+                    account.on_report(report);
+                }
+            }
+            Command::CoolDown(resource, until) => {
+                if let Some(account) = self.accounts.get_mut(&resource) {
+                    account.on_cool_down(until);
+                }
+            }
+        }
+    }
+
+    fn on_push(&mut self, push: &PushInfo) {
+        let [channel, situation] = &push.data[..] else { return };
+        let text = |value| from_redis_value_ref::<String>(value).ok();
+        let (Some(channel), Some(situation)) = (text(channel), text(situation)) else { return };
+        let account = self.accounts.values_mut().find(|account| account.channel() == channel);
+        if let (Some(account), Ok(situation)) = (account, Situation::parse(&situation)) {
+            account.on_situation(&situation);
+        }
+    }
+
+    /// Applies the answer to a message.
+    ///
+    /// # Errors
+    /// The store has not answered, or the answer is an error.
+    fn on_answer(&mut self, answered: Answered) -> RedisResult<()> {
+        let Answered { resource, id, sent_at, answer } = answered;
+        let Some(account) = self.accounts.get_mut(&resource).filter(|account| account.id == id) else {
+            return answer.map(drop);
+        };
+        match answer.and_then(|answer| answer.as_deref().map(Situation::parse).transpose()) {
+            Ok(Some(situation)) => {
+                account.on_answer(&situation, sent_at);
+                if std::mem::take(&mut self.has_warned) {
+                    tracing::info!(share = &*self.name, "limits are shared again");
+                }
+                return Ok(());
+            }
+            // The store has lost its state, or has not heard this member for long.
+            Ok(None) => account.on_lost(),
+            Err(error) => {
+                account.on_lost();
+                account.again_at = Some(now() + MAX_RECONNECT_DELAY);
+                self.apply_commands();
+                return Err(error);
+            }
+        }
+        // The claim includes what was reported in the meantime.
+        self.apply_commands();
+        Ok(())
+    }
+
+    fn warn(&mut self, error: &RedisError) {
+        if !std::mem::replace(&mut self.has_warned, true) {
+            let (share, store) = (&*self.name, self.server.address());
+            tracing::warn!(share, store, %error, "the store of shared limits is lost: until it returns, this process keeps its slots for some seconds, and then uses its part of each cap");
+        }
+    }
+}
+
+/// Waits until the first of `times`, forever if there is none.
+async fn sleep_until_any(times: impl Iterator<Item = Instant>) {
+    match times.min() {
+        Some(time) => sleep_until(time.into()).await,
+        None => pending().await,
+    }
+}

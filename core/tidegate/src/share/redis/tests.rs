@@ -1,0 +1,172 @@
+//! The script on a real server divides a cap as the broker in Rust does.
+
+#[path = "../../../tests/shared_limits/redis_server.rs"]
+#[allow(dead_code, reason = "shared with other tests")]
+mod redis_server;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use proptest::prelude::*;
+use redis::{Connection, Script};
+
+use super::exchange::{Message, Situation, script_with};
+use redis_server::RedisServer;
+use tidegate_share::{Broker, LeaseUpdate, MemberId, Predecessor, Report, ToBroker, ToMember};
+
+/// What a member does.
+#[derive(Clone, Debug)]
+enum Action {
+    Join { cap: usize, weight: f64, claim: usize, want: usize },
+    Report { returned: usize, want: usize, cap: usize, weight: f64 },
+    Heartbeat,
+    Leave,
+}
+
+/// What the broker in Rust has told a member.
+#[derive(Clone, Copy, Default)]
+struct Told {
+    granted: usize,
+    returned: usize,
+    update: LeaseUpdate,
+}
+
+/// The script, with a clock that the test sets.
+struct Store {
+    connection: Connection,
+    script: Script,
+    key: String,
+}
+
+impl Store {
+    fn exchange(&mut self, at: Duration, member: &str, message: &Message) -> Option<String> {
+        let key = &self.key;
+        let mut invocation = self.script.prepare_invoke();
+        invocation.key(key).key(format!("{key}:heard")).key(format!("{key}:cools"));
+        invocation.arg(message.arguments(member));
+        redis::cmd("SET").arg("wall").arg(at.as_secs_f64()).exec(&mut self.connection).unwrap();
+        invocation.invoke(&mut self.connection).unwrap()
+    }
+
+    fn situation(&mut self, at: Duration, member: &str, message: &Message) -> Situation {
+        Situation::parse(&self.exchange(at, member, message).expect("the member is known")).unwrap()
+    }
+}
+
+fn weight() -> impl Strategy<Value = f64> {
+    prop_oneof![Just(1.0), Just(2.0), 0.1..10.0]
+}
+
+fn action() -> impl Strategy<Value = Action> {
+    // Small caps are contended.
+    let cap = || prop_oneof![1..4usize, 3..40usize];
+    let join = (cap(), weight(), 0..4usize, 0..20usize).prop_map(|(cap, weight, claim, want)| Action::Join {
+        cap,
+        weight,
+        claim: claim.min(cap),
+        want,
+    });
+    let report = (0..4usize, prop_oneof![0..3usize, 0..20usize], cap(), weight())
+        .prop_map(|(returned, want, cap, weight)| Action::Report { returned, want, cap, weight });
+    prop_oneof![2 => join, 12 => report, 1 => Just(Action::Heartbeat), 1 => Just(Action::Leave)]
+}
+
+/// Runs the actions on both brokers, and compares what each member holds and is told.
+fn compare(store: &mut Store, actions: &[(usize, Action, u64)]) -> Result<(), TestCaseError> {
+    let resource: Arc<str> = "target:model".into();
+    let start = crate::clock::now();
+    let mut broker = Broker::new(start, Predecessor::None);
+    let mut members: BTreeMap<u64, Told> = BTreeMap::new();
+    // Each member is named by the number of its turn, so that both brokers order members alike.
+    let mut names: BTreeMap<usize, u64> = BTreeMap::new();
+    let mut at = Duration::ZERO;
+    for (turn, (who, action, millis)) in actions.iter().enumerate() {
+        at += Duration::from_millis(*millis);
+        let known = names.get(who).copied();
+        let (message, to_broker) = match (action, known) {
+            (Action::Join { cap, weight, claim, want }, None) => {
+                let (cap, weight, claim, want) = (*cap, *weight, *claim, *want);
+                let report = Report { cap, weight, want, returned: 0, claim, known_survivors: 0 };
+                names.insert(*who, turn as u64);
+                members.insert(turn as u64, Told { granted: claim, ..Told::default() });
+                let message = Message::Join { report, replaces: "".into() };
+                (message, ToBroker::Report { resource: resource.clone(), report })
+            }
+            (Action::Report { returned, want, cap, weight }, Some(id)) => {
+                let Some(told) = members.get_mut(&id) else { continue };
+                let returned = (*returned).min(told.granted - told.returned);
+                told.returned += returned;
+                let (cap, weight, want) = (*cap, *weight, *want);
+                let report = Report { cap, weight, want, returned, claim: 0, known_survivors: 0 };
+                let message = Message::Report { report, granted: told.granted, returned: told.returned };
+                (message, ToBroker::Report { resource: resource.clone(), report })
+            }
+            (Action::Leave, Some(id)) => {
+                names.remove(who);
+                members.remove(&id);
+                let name = format!("{id:08}");
+                let answer = store.exchange(at, &name, &Message::Leave);
+                prop_assert_eq!(answer.as_deref(), Some(""));
+                let messages = broker.on_disconnect(start + at, MemberId(id));
+                apply(&mut members, messages);
+                continue;
+            }
+            _ => continue,
+        };
+        let id = names[who];
+        apply(&mut members, broker.on_message(start + at, MemberId(id), &to_broker));
+        store.situation(at, &format!("{id:08}"), &message);
+        for (id, told) in &members {
+            // The broker tells the total late, if nothing else is new.
+            let messages = broker.on_message(start + at, MemberId(*id), &ToBroker::Heartbeat { number: 1 });
+            let total = messages.iter().find_map(|(_, message)| match message {
+                ToMember::Lease { update, .. } => Some(update.total),
+                _ => None,
+            });
+            let situation = store.situation(at, &format!("{id:08}"), &Message::Heartbeat);
+            prop_assert_eq!(situation.granted, told.granted, "member {} after turn {}", id, turn);
+            let LeaseUpdate { others_short, fair, cap, members, .. } = told.update;
+            let update = situation.update;
+            prop_assert_eq!(
+                (update.others_short, update.fair, update.cap, update.members),
+                (others_short, fair, cap, members),
+                "member {} after turn {}",
+                id,
+                turn
+            );
+            prop_assert!(total.is_none_or(|total| total == update.total));
+        }
+    }
+    Ok(())
+}
+
+/// Applies what the broker in Rust tells the members.
+fn apply(members: &mut BTreeMap<u64, Told>, messages: Vec<(MemberId, ToMember)>) {
+    for (MemberId(id), message) in messages {
+        if let (Some(told), ToMember::Lease { update, .. }) = (members.get_mut(&id), message) {
+            told.granted += update.granted;
+            told.update = update;
+        }
+    }
+}
+
+#[test]
+fn script_divides_caps_as_the_broker_does() {
+    let server = RedisServer::start(&[]);
+    let connection = redis::Client::open(server.url()).unwrap().get_connection().unwrap();
+    let script = script_with("local wall = tonumber(redis.call('GET', 'wall'))", Duration::ZERO);
+    let mut store = Store { connection, script, key: String::new() };
+    let mut runner = proptest::test_runner::TestRunner::new(ProptestConfig::with_cases(150));
+    let actions = prop::collection::vec((0..8usize, action(), 0..400u64), 1..120);
+    let mut run = 0;
+    let store = std::cell::RefCell::new((&mut store, &mut run));
+    runner
+        .run(&actions, |actions| {
+            let (store, run) = &mut *store.borrow_mut();
+            **run += 1;
+            store.key = format!("test:{{{run}}}");
+            compare(store, &actions)
+        })
+        .unwrap();
+}

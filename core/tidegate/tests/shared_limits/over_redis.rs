@@ -1,0 +1,299 @@
+//! The store is a real Redis server.
+
+use tidegate::config::Share;
+
+use super::processes::Process;
+use super::redis_server::{RedisServer, free_port};
+use super::upstream::Upstream;
+use super::{call, gate, gate_of, start_calls, until};
+
+/// More answers than a test needs.
+const MANY: usize = usize::MAX >> 8;
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn two_gates_share_a_cap() {
+    let (server, upstream) = (RedisServer::start(&[]), Upstream::start().await);
+    let url = upstream.url();
+    let (first, second) = (gate(&url, &server.url(), 4), gate(&url, &server.url(), 4));
+    let mut calls = start_calls(&first, &url, 10);
+    calls.extend(start_calls(&second, &url, 10));
+    upstream.until(|seen| seen.in_flight == 4).await;
+    for answered in 1..=20 {
+        upstream.answer(1);
+        upstream.until(|seen| seen.answered == answered && seen.in_flight == 4.min(20 - answered)).await;
+    }
+    for call in calls {
+        assert_eq!(call.await.unwrap(), "200");
+    }
+    assert_eq!(upstream.seen().peak, 4);
+    let keys = server.command(&["keys", "*"]);
+    assert!(!keys.contains("llm") && !keys.contains("default"), "{keys}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn dropped_gate_returns_its_slots() {
+    let (server, upstream) = (RedisServer::start(&[]), Upstream::start().await);
+    let url = upstream.url();
+    let (first, second) = (gate(&url, &server.url(), 4), gate(&url, &server.url(), 4));
+    let calls = start_calls(&first, &url, 4);
+    upstream.until(|seen| seen.in_flight == 4).await;
+    let waiting = start_calls(&second, &url, 4);
+    until(|| second.snapshot().targets["llm"].queue_depth > 0).await;
+    for call in calls {
+        call.abort();
+        let _ = call.await;
+    }
+    drop(first);
+    upstream.answer(MANY);
+    for call in waiting {
+        assert_eq!(call.await.unwrap(), "200");
+    }
+    until(|| second.snapshot().targets["llm"].share.as_ref().is_some_and(|share| share.processes == 1)).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn slots_of_killed_processes_are_free_after_a_lease() {
+    let (server, upstream) = (RedisServer::start(&[]), Upstream::start().await);
+    let url = upstream.url();
+    let mut processes: Vec<_> = (0..4).map(|_| Process::start(&url, &server.url(), 8, 10)).collect();
+    upstream.until(|seen| seen.in_flight == 8).await;
+    upstream.answer(100);
+    upstream.until(|seen| seen.answered >= 100 && seen.in_flight == 8).await;
+    drop(processes.drain(..2));
+    upstream.answer(100);
+    upstream.until(|seen| seen.answered >= 200 && seen.in_flight == 8).await;
+    assert_eq!(upstream.seen().peak, 8);
+    for process in &mut processes {
+        while let Ok(outcome) = process.answers.try_recv() {
+            assert_eq!(outcome, "200");
+        }
+    }
+    upstream.answer(MANY);
+    processes.iter_mut().for_each(Process::finish);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn stopped_process_admits_nothing_with_slots_of_others() {
+    let (server, upstream) = (RedisServer::start(&[]), Upstream::start().await);
+    let url = upstream.url();
+    let stopped = Process::start(&url, &server.url(), 4, 10);
+    upstream.until(|seen| seen.in_flight == 4).await;
+    let _other = Process::start(&url, &server.url(), 4, 10);
+    stopped.signal("STOP");
+    // Its four calls are answered. The other process gets the slots when the lease has ended.
+    upstream.answer(4);
+    upstream.until(|seen| seen.answered == 4 && seen.in_flight == 4).await;
+    stopped.signal("CONT");
+    for answered in 5..40 {
+        upstream.answer(1);
+        upstream.until(|seen| seen.answered == answered && seen.in_flight == 4).await;
+    }
+    assert_eq!(upstream.seen().peak, 4);
+    upstream.answer(MANY);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn wiped_store_is_filled_again_by_its_members() {
+    let (server, upstream) = (RedisServer::start(&[]), Upstream::start().await);
+    let url = upstream.url();
+    let (first, second) = (gate(&url, &server.url(), 8), gate(&url, &server.url(), 8));
+    let mut calls = start_calls(&first, &url, 100);
+    calls.extend(start_calls(&second, &url, 100));
+    upstream.until(|seen| seen.in_flight == 8).await;
+    upstream.answer(20);
+    upstream.until(|seen| seen.answered == 20 && seen.in_flight == 8).await;
+    server.command(&["flushall"]);
+    upstream.answer(20);
+    upstream.until(|seen| seen.answered == 40 && seen.in_flight == 8).await;
+    server.command(&["script", "flush"]);
+    server.command(&["flushall"]);
+    upstream.answer(MANY);
+    for call in calls {
+        assert_eq!(call.await.unwrap(), "200");
+    }
+    // A quarter more, until the members have claimed their slots.
+    assert!(upstream.seen().peak <= 10, "{}", upstream.seen().peak);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn members_survive_a_server_that_is_killed_and_started_again() {
+    let port = free_port();
+    let (server, upstream) = (RedisServer::start_on(port, &[]), Upstream::start().await);
+    let (url, store) = (upstream.url(), server.url());
+    let (first, second) = (gate(&url, &store, 8), gate(&url, &store, 8));
+    let mut calls = start_calls(&first, &url, 60);
+    calls.extend(start_calls(&second, &url, 60));
+    upstream.until(|seen| seen.in_flight == 8).await;
+    drop(server);
+    upstream.answer(20);
+    upstream.until(|seen| seen.answered == 20 && seen.in_flight == 8).await;
+    // After the end of the leases, each of the two processes has half of the cap.
+    until(|| {
+        [&first, &second].iter().all(|gate| {
+            let target = &gate.snapshot().targets["llm"];
+            target.share.as_ref().is_some_and(|share| share.safe_mode && share.slots == 4)
+        })
+    })
+    .await;
+    upstream.answer(20);
+    upstream.until(|seen| seen.answered == 40 && seen.in_flight == 8).await;
+    let _server = RedisServer::start_on(port, &[]);
+    upstream.answer(MANY);
+    for call in calls {
+        assert_eq!(call.await.unwrap(), "200");
+    }
+    assert!(upstream.seen().peak <= 10, "{}", upstream.seen().peak);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn stopped_server_ends_no_call_and_prolongs_no_lease() {
+    let (server, upstream) = (RedisServer::start(&[]), Upstream::start().await);
+    let url = upstream.url();
+    let strict = || Share::redis(server.url()).strict(true);
+    let gate = gate_of(&url, strict(), 4);
+    let calls = start_calls(&gate, &url, 40);
+    upstream.until(|seen| seen.in_flight == 4).await;
+    server.signal("STOP");
+    // In strict mode, nothing is admitted after the end of the lease.
+    until(|| {
+        upstream.answer(usize::from(upstream.seen().in_flight > 0));
+        gate.snapshot().targets["llm"].share.as_ref().is_some_and(|share| share.slots == 0)
+    })
+    .await;
+    server.signal("CONT");
+    upstream.answer(MANY);
+    for call in calls {
+        assert_eq!(call.await.unwrap(), "200");
+    }
+    assert_eq!(upstream.seen().peak, 4);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn cooldown_reaches_the_other_gates() {
+    let (server, upstream) = (RedisServer::start(&[]), Upstream::start().await);
+    let url = upstream.url();
+    let (first, second) = (gate(&url, &server.url(), 4), gate(&url, &server.url(), 4));
+    upstream.answer(2);
+    assert_eq!(call(&first, &url).await, "200");
+    assert_eq!(call(&second, &url).await, "200");
+    *upstream.head.lock() = Some("HTTP/1.1 429 Too Many Requests\r\nretry-after: 30\r\n".to_owned());
+    upstream.answer(1);
+    let limited = start_calls(&first, &url, 1).remove(0);
+    until(|| second.snapshot().targets["llm"].state == "cooling").await;
+    // A newcomer hears it when it joins.
+    let third = gate(&url, &server.url(), 4);
+    let waiting = start_calls(&third, &url, 1).remove(0);
+    until(|| third.snapshot().targets["llm"].state == "cooling").await;
+    limited.abort();
+    waiting.abort();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn store_without_a_server_leaves_one_slot_to_each_process() {
+    let upstream = Upstream::start().await;
+    let (url, store) = (upstream.url(), format!("redis://127.0.0.1:{}", free_port()));
+    let gate = gate(&url, &store, 4);
+    let calls = start_calls(&gate, &url, 4);
+    upstream.answer(MANY);
+    for call in calls {
+        assert_eq!(call.await.unwrap(), "200");
+    }
+    assert_eq!(upstream.seen().peak, 1);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn password_is_read_from_the_environment() {
+    // Cargo sets this variable to the name of the package.
+    let variable = "CARGO_PKG_NAME";
+    let password = std::env::var(variable).unwrap();
+    let (server, upstream) = (RedisServer::start(&["--requirepass", &password]), Upstream::start().await);
+    let url = upstream.url();
+    let gate = gate_of(&url, Share::redis(server.url()).password_env(variable), 4);
+    let calls = start_calls(&gate, &url, 10);
+    upstream.until(|seen| seen.in_flight == 4).await;
+    upstream.answer(MANY);
+    for call in calls {
+        assert_eq!(call.await.unwrap(), "200");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn caps_are_shared_over_a_cluster() {
+    let upstream = Upstream::start().await;
+    let nodes: Vec<_> = (0..3)
+        .map(|_| {
+            let bus = free_port().to_string();
+            RedisServer::start(&["--cluster-enabled", "yes", "--cluster-port", &bus])
+        })
+        .collect();
+    for (node, slots) in nodes.iter().zip([("0", "5460"), ("5461", "10922"), ("10923", "16383")]) {
+        assert!(node.command(&["cluster", "addslotsrange", slots.0, slots.1]).contains("OK"));
+        let bus = nodes[0].command(&["config", "get", "cluster-port"]);
+        let bus = bus.lines().last().unwrap();
+        let first = nodes[0].port.to_string();
+        assert!(node.command(&["cluster", "meet", "127.0.0.1", &first, bus]).contains("OK"));
+    }
+    for node in &nodes {
+        node.until(&["cluster", "info"], |info| {
+            info.contains("cluster_state:ok") && info.contains("cluster_known_nodes:3")
+        });
+    }
+    let url = upstream.url();
+    // Several names, so that several nodes hold them.
+    for name in ["a", "b", "c", "d"] {
+        let share = || Share::redis(nodes[0].url()).cluster(true).name(name);
+        let (first, second) = (gate_of(&url, share(), 4), gate_of(&url, share(), 4));
+        let before = upstream.seen().answered;
+        let mut calls = start_calls(&first, &url, 6);
+        calls.extend(start_calls(&second, &url, 6));
+        upstream.until(|seen| seen.in_flight == 4).await;
+        for answered in 1..=12 {
+            upstream.answer(1);
+            let in_flight = 4.min(12 - answered);
+            upstream.until(|seen| seen.answered == before + answered && seen.in_flight == in_flight).await;
+        }
+        for call in calls {
+            assert_eq!(call.await.unwrap(), "200");
+        }
+    }
+    assert_eq!(upstream.seen().peak, 4);
+    let used = nodes.iter().filter(|node| node.command(&["keys", "*"]).contains("tidegate")).count();
+    assert!(used > 1, "{used}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn members_follow_sentinels_to_the_next_primary() {
+    let upstream = Upstream::start().await;
+    let primary = RedisServer::start(&[]);
+    let port = primary.port.to_string();
+    let replica = RedisServer::start(&["--replicaof", &format!("127.0.0.1 {port}")]);
+    replica.until(&["info", "replication"], |info| info.contains("master_link_status:up"));
+    let directory = std::env::temp_dir().join(format!("tidegate-sentinel-{}-{port}", std::process::id()));
+    std::fs::create_dir_all(&directory).unwrap();
+    let configuration = directory.join("sentinel.conf");
+    let text = format!(
+        "sentinel monitor main 127.0.0.1 {port} 1\nsentinel down-after-milliseconds main 500\nsentinel failover-timeout main 2000\n"
+    );
+    std::fs::write(&configuration, text).unwrap();
+    let sentinel = RedisServer::start_sentinel(configuration.to_str().unwrap());
+    sentinel.until(&["sentinel", "replicas", "main"], |replicas| replicas.contains("slave"));
+    let url = upstream.url();
+    let share = || Share::redis(sentinel.url()).sentinel("main");
+    let (first, second) = (gate_of(&url, share(), 4), gate_of(&url, share(), 4));
+    let mut calls = start_calls(&first, &url, 50);
+    calls.extend(start_calls(&second, &url, 50));
+    upstream.until(|seen| seen.in_flight == 4).await;
+    drop(primary);
+    replica.until(&["info", "replication"], |info| info.contains("role:master"));
+    until(|| replica.command(&["pubsub", "shardchannels"]).lines().count() >= 2).await;
+    for answered in 1..=40 {
+        upstream.answer(1);
+        upstream.until(|seen| seen.answered == answered && seen.in_flight == 4).await;
+    }
+    upstream.answer(MANY);
+    for call in calls {
+        assert_eq!(call.await.unwrap(), "200");
+    }
+    assert_eq!(upstream.seen().peak, 4);
+    std::fs::remove_dir_all(&directory).unwrap();
+}
