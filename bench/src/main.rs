@@ -102,6 +102,10 @@ enum Command {
     ShareGap,
     /// Kills and stops processes that share a cap.
     ShareChaos,
+    /// Measures shared caps with a Redis server as the store.
+    ShareRedis,
+    /// Kills, stops, wipes and cuts off processes and the Redis server.
+    ShareRedisChaos,
     /// Compares the shares of processes with their weights, and measures how soon a newcomer is served.
     ShareFair,
     /// Measures the time and the messages that sharing a cap costs.
@@ -199,6 +203,8 @@ fn execute(command: Command) -> Fallible<String> {
         Command::ShareMember { settings } => return run::share::run_member(&settings),
         Command::ShareGap => run::share::measure_gap()?,
         Command::ShareChaos => run::share::measure_chaos()?,
+        Command::ShareRedis => run::share::measure_redis()?,
+        Command::ShareRedisChaos => run::share::measure_redis_chaos()?,
         Command::ShareFair => run::share::measure_fair()?,
         Command::ShareCost => run::share::measure_cost()?,
         Command::Failover => run::failover::measure()?,

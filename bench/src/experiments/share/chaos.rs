@@ -11,19 +11,19 @@ use crate::Fallible;
 use crate::experiments::hot_path::std_now;
 use crate::report::{Op, Report};
 
-const PROCESSES: usize = 8;
-const CAP: usize = 32;
-const CALLERS: usize = 12;
-const SERVICE: Duration = Duration::from_millis(500);
+pub(super) const PROCESSES: usize = 8;
+pub(super) const CAP: usize = 32;
+pub(super) const CALLERS: usize = 12;
+pub(super) const SERVICE: Duration = Duration::from_millis(500);
 const FAULTS: u32 = 30;
 /// Time between two faults of the same kind.
 const INTERVAL: Duration = Duration::from_secs(1);
 /// Time within which the upstream may notice that a connection was closed.
-const NOTICED_WITHIN: Duration = Duration::from_millis(50);
+pub(super) const NOTICED_WITHIN: Duration = Duration::from_millis(50);
 /// Time in which all slots must be used again, with what is measured after it.
 const RECOVERY: Duration = Duration::from_secs(6);
 /// The period over which the use of slots is averaged.
-const AVERAGED: Duration = Duration::from_secs(1);
+pub(super) const AVERAGED: Duration = Duration::from_secs(1);
 
 /// The faults of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -107,7 +107,7 @@ fn play(faults: Faults) -> Fallible<Run> {
 }
 
 /// Returns the time in seconds from `last_fault` until 97 % of the slots are used, or until `end`.
-fn full_after(timeline: &Timeline, last_fault: Instant, end: Instant) -> f64 {
+pub(super) fn full_after(timeline: &Timeline, last_fault: Instant, end: Instant) -> f64 {
     let step = Duration::from_millis(10);
     let starts = (0..).map(|steps| last_fault + step * steps).take_while(|at| *at + AVERAGED <= end);
     let is_full = |at: &Instant| timeline.mean(*at, *at + AVERAGED, CAP) >= 0.97 * CAP as f64;

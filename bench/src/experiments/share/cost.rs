@@ -102,7 +102,7 @@ async fn whole(gate: &Gate) -> Fallible<()> {
 }
 
 /// Returns a transport whose answers are ready immediately.
-fn instant() -> Transport {
+pub(super) fn instant() -> Transport {
     Transport::new(tower::service_fn(|_: http::Request<RequestBody>| async {
         Ok(http::Response::new(ResponseBody::full(
             r#"{"choices":[],"usage":{"prompt_tokens":1,"completion_tokens":1}}"#,

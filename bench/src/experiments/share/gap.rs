@@ -2,6 +2,9 @@
 
 use std::time::Duration;
 
+use tidegate_test_servers::RedisServer;
+
+use super::redis_use::exchanges;
 use super::timeline::Timeline;
 use super::upstream::Upstream;
 use super::{Directory, Settings, sharing, sleep, start, wait_until_full};
@@ -39,9 +42,11 @@ enum Limit {
     Divided,
 }
 
-struct Run {
+pub(super) struct Run {
     /// The mean part of the slots that was used.
     used: f64,
+    /// The exchanges with a Redis server per second and process.
+    pub(super) exchanges: f64,
     /// The maximum number of calls in flight, from the start of the first process.
     peak: usize,
 }
@@ -49,29 +54,46 @@ struct Run {
 /// Measures all numbers of processes, loads and service times, and the two other limits.
 pub(crate) fn measure() -> Fallible<Report> {
     let mut report = Report::new("share-gap", []);
-    for processes in PROCESSES {
-        for (load, name) in [(Load::Even, "even"), (Load::Uneven, "uneven")] {
-            for (service, gap) in SERVICE {
-                let run = play(processes, load, service, Limit::Shared)?;
-                let key =
-                    |what: &str| format!("{processes} processes, {name} load, calls of {service} s: {what}");
-                report.bar(key("gap"), 1.0 - run.used, Op::AtMost, gap);
-                report.bar(key("slots used"), run.used, Op::AtLeast, 0.97);
-                report.bar(key("peak in flight"), run.peak as f64, Op::AtMost, CAP as f64);
-            }
-        }
-    }
-    let separate = play(4, Load::Even, 1.0, Limit::Separate)?;
+    measure_shared(&mut report, |_, _, _| {}, None)?;
+    let separate = play(4, Load::Even, 1.0, Limit::Separate, None)?;
     report.bar("not shared: peak in flight", separate.peak as f64, Op::AtLeast, CAP as f64 + 1.0);
     for processes in [4, 16] {
-        let divided = play(processes, Load::Uneven, 1.0, Limit::Divided)?;
+        let divided = play(processes, Load::Uneven, 1.0, Limit::Divided, None)?;
         let key = format!("{processes} processes, uneven load, calls of 1 s: slots used");
         report.peer("cap / processes each", key, divided.used);
     }
     Ok(report)
 }
 
-fn play(processes: usize, load: Load, service: f64, limit: Limit) -> Fallible<Run> {
+/// Measures all numbers of processes, loads and service times with a shared cap. The processes use the
+/// store `redis` if it is given. `each` gets the report, the name and the run of each case.
+pub(super) fn measure_shared(
+    report: &mut Report,
+    mut each: impl FnMut(&mut Report, &str, &Run),
+    redis: Option<&RedisServer>,
+) -> Fallible<()> {
+    for processes in PROCESSES {
+        for (load, name) in [(Load::Even, "even"), (Load::Uneven, "uneven")] {
+            for (service, gap) in SERVICE {
+                let run = play(processes, load, service, Limit::Shared, redis)?;
+                let case = format!("{processes} processes, {name} load, calls of {service} s");
+                report.bar(format!("{case}: gap"), 1.0 - run.used, Op::AtMost, gap);
+                report.bar(format!("{case}: slots used"), run.used, Op::AtLeast, 0.97);
+                report.bar(format!("{case}: peak in flight"), run.peak as f64, Op::AtMost, CAP as f64);
+                each(report, &case, &run);
+            }
+        }
+    }
+    Ok(())
+}
+
+fn play(
+    processes: usize,
+    load: Load,
+    service: f64,
+    limit: Limit,
+    redis: Option<&RedisServer>,
+) -> Fallible<Run> {
     let upstream = Upstream::start(Duration::from_secs_f64(service))?;
     let directory = Directory::create()?;
     let heavy = if load == Load::Even { processes } else { processes / 4 };
@@ -80,7 +102,10 @@ fn play(processes: usize, load: Load, service: f64, limit: Limit) -> Fallible<Ru
         let shared = sharing(&upstream, CAP, member, if member < heavy { 2 * CAP / heavy + 4 } else { 0 });
         let shared = Settings { rate: if member < heavy { 0.0 } else { light_rate }, ..shared };
         match limit {
-            Limit::Shared => shared,
+            Limit::Shared => match redis {
+                Some(redis) => Settings { share: Some(redis.url()), ..shared },
+                None => shared,
+            },
             Limit::Separate => Settings { share: None, ..shared },
             Limit::Divided => Settings { share: None, cap: CAP / processes, ..shared },
         }
@@ -92,19 +117,27 @@ fn play(processes: usize, load: Load, service: f64, limit: Limit) -> Fallible<Ru
         &upstream,
         if limit == Limit::Divided { heavy * CAP / processes } else { CAP },
     )?;
-    sleep(SETTLE);
+    // The leases settle. A store that has begun with nothing grants only a part of a cap at first.
+    sleep(if redis.is_some() { 3 * SETTLE } else { SETTLE });
     let from = std_now();
+    let before = redis.map(exchanges).transpose()?;
     sleep(MEASURED);
     let until = std_now();
+    let after = redis.map(exchanges).transpose()?;
     let timeline = Timeline::new(&upstream.calls(), Duration::ZERO);
     let used = timeline.mean(from, until, CAP) / CAP as f64;
-    let run = Run { used, peak: timeline.peak(began, until) };
+    let exchanges = after.unwrap_or_default() - before.unwrap_or_default();
+    let run = Run {
+        used,
+        peak: timeline.peak(began, until),
+        exchanges: exchanges / (until - from).as_secs_f64() / processes as f64,
+    };
     if let Some(failure) = members.iter().flat_map(|member| member.failures()).next() {
         return Err(format!("a call fails: {failure}").into());
     }
     eprintln!(
-        "{processes} processes, {load:?}, {service} s, {limit:?}: used {:.4}, peak {}",
-        run.used, run.peak
+        "{processes} processes, {load:?}, {service} s, {limit:?}: used {:.4}, peak {}, exchanges {:.1}",
+        run.used, run.peak, run.exchanges
     );
     Ok(run)
 }

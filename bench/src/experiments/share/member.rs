@@ -24,8 +24,11 @@ const BEGINS: &str = "begins";
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Settings {
     pub(super) url: String,
-    /// The name of the share, or `None` if the process has its cap alone.
+    /// The name of the share at a local broker or the URL of a Redis server, or `None` if the process
+    /// has its cap alone.
     pub(super) share: Option<String>,
+    /// Whether nothing is admitted after the end of a lease.
+    pub(super) strict: bool,
     pub(super) cap: usize,
     /// The number of the member, which its calls carry.
     pub(super) member: usize,
@@ -112,6 +115,7 @@ pub(crate) fn run(settings: &str) -> Fallible<String> {
         .tenant("tenant", tenant);
     let config = Config::builder().target(target);
     let config = match &settings.share {
+        Some(url) if url.contains("://") => config.share(Share::redis(url).strict(settings.strict)),
         Some(name) => config.share(Share::local().name(name)),
         None => config,
     };

@@ -1,14 +1,16 @@
 //! Measures caps that several processes share, over real processes and sockets.
 //!
 //! The upstream runs in the process of the experiment and counts calls by itself. The members are this
-//! program, started again, each with a gate of its own. Files of the brokers are in a directory of the
-//! experiment.
+//! program, started again, each with a gate of its own. The store is a local broker, whose files are in
+//! a directory of the experiment, or a Redis server.
 
 mod chaos;
 mod cost;
 mod fair;
 mod gap;
 mod member;
+mod redis_chaos;
+mod redis_use;
 mod timeline;
 mod upstream;
 
@@ -21,6 +23,8 @@ pub(crate) use cost::measure as measure_cost;
 pub(crate) use fair::measure as measure_fair;
 pub(crate) use gap::measure as measure_gap;
 pub(crate) use member::run as run_member;
+pub(crate) use redis_chaos::measure as measure_redis_chaos;
+pub(crate) use redis_use::measure as measure_redis;
 
 use member::{Member, Settings};
 use upstream::Upstream;
@@ -67,6 +71,7 @@ fn sharing(upstream: &Upstream, cap: usize, member: usize, callers: usize) -> Se
     Settings {
         url: upstream.url().to_owned(),
         share: Some(SHARE.to_owned()),
+        strict: false,
         cap,
         member,
         weight: 1.0,

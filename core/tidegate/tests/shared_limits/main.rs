@@ -4,7 +4,6 @@
 
 mod over_redis;
 mod processes;
-mod redis_server;
 mod upstream;
 
 use std::sync::atomic::{AtomicUsize, Ordering};

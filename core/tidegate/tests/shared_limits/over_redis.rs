@@ -1,18 +1,22 @@
 //! The store is a real Redis server.
 
 use tidegate::config::Share;
+use tidegate_test_servers::{RedisServer, free_port};
 
 use super::processes::Process;
-use super::redis_server::{RedisServer, free_port};
 use super::upstream::Upstream;
 use super::{call, gate, gate_of, start_calls, until};
 
 /// More answers than a test needs.
 const MANY: usize = usize::MAX >> 8;
 
+fn server() -> RedisServer {
+    RedisServer::start(&[]).unwrap()
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn two_gates_share_a_cap() {
-    let (server, upstream) = (RedisServer::start(&[]), Upstream::start().await);
+    let (server, upstream) = (server(), Upstream::start().await);
     let url = upstream.url();
     let (first, second) = (gate(&url, &server.url(), 4), gate(&url, &server.url(), 4));
     let mut calls = start_calls(&first, &url, 10);
@@ -26,13 +30,13 @@ async fn two_gates_share_a_cap() {
         assert_eq!(call.await.unwrap(), "200");
     }
     assert_eq!(upstream.seen().peak, 4);
-    let keys = server.command(&["keys", "*"]);
+    let keys = server.command(&["keys", "*"]).unwrap();
     assert!(!keys.contains("llm") && !keys.contains("default"), "{keys}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn dropped_gate_returns_its_slots() {
-    let (server, upstream) = (RedisServer::start(&[]), Upstream::start().await);
+    let (server, upstream) = (server(), Upstream::start().await);
     let url = upstream.url();
     let (first, second) = (gate(&url, &server.url(), 4), gate(&url, &server.url(), 4));
     let calls = start_calls(&first, &url, 4);
@@ -53,7 +57,7 @@ async fn dropped_gate_returns_its_slots() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn slots_of_killed_processes_are_free_after_a_lease() {
-    let (server, upstream) = (RedisServer::start(&[]), Upstream::start().await);
+    let (server, upstream) = (server(), Upstream::start().await);
     let url = upstream.url();
     let mut processes: Vec<_> = (0..4).map(|_| Process::start(&url, &server.url(), 8, 10)).collect();
     upstream.until(|seen| seen.in_flight == 8).await;
@@ -74,7 +78,7 @@ async fn slots_of_killed_processes_are_free_after_a_lease() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn stopped_process_admits_nothing_with_slots_of_others() {
-    let (server, upstream) = (RedisServer::start(&[]), Upstream::start().await);
+    let (server, upstream) = (server(), Upstream::start().await);
     let url = upstream.url();
     let stopped = Process::start(&url, &server.url(), 4, 10);
     upstream.until(|seen| seen.in_flight == 4).await;
@@ -94,7 +98,7 @@ async fn stopped_process_admits_nothing_with_slots_of_others() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn wiped_store_is_filled_again_by_its_members() {
-    let (server, upstream) = (RedisServer::start(&[]), Upstream::start().await);
+    let (server, upstream) = (server(), Upstream::start().await);
     let url = upstream.url();
     let (first, second) = (gate(&url, &server.url(), 8), gate(&url, &server.url(), 8));
     let mut calls = start_calls(&first, &url, 100);
@@ -102,11 +106,11 @@ async fn wiped_store_is_filled_again_by_its_members() {
     upstream.until(|seen| seen.in_flight == 8).await;
     upstream.answer(20);
     upstream.until(|seen| seen.answered == 20 && seen.in_flight == 8).await;
-    server.command(&["flushall"]);
+    server.command(&["flushall"]).unwrap();
     upstream.answer(20);
     upstream.until(|seen| seen.answered == 40 && seen.in_flight == 8).await;
-    server.command(&["script", "flush"]);
-    server.command(&["flushall"]);
+    server.command(&["script", "flush"]).unwrap();
+    server.command(&["flushall"]).unwrap();
     upstream.answer(MANY);
     for call in calls {
         assert_eq!(call.await.unwrap(), "200");
@@ -117,8 +121,8 @@ async fn wiped_store_is_filled_again_by_its_members() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn members_survive_a_server_that_is_killed_and_started_again() {
-    let port = free_port();
-    let (server, upstream) = (RedisServer::start_on(port, &[]), Upstream::start().await);
+    let port = free_port().unwrap();
+    let (server, upstream) = (RedisServer::start_on(port, &[]).unwrap(), Upstream::start().await);
     let (url, store) = (upstream.url(), server.url());
     let (first, second) = (gate(&url, &store, 8), gate(&url, &store, 8));
     let mut calls = start_calls(&first, &url, 60);
@@ -137,7 +141,7 @@ async fn members_survive_a_server_that_is_killed_and_started_again() {
     .await;
     upstream.answer(20);
     upstream.until(|seen| seen.answered == 40 && seen.in_flight == 8).await;
-    let _server = RedisServer::start_on(port, &[]);
+    let _server = RedisServer::start_on(port, &[]).unwrap();
     upstream.answer(MANY);
     for call in calls {
         assert_eq!(call.await.unwrap(), "200");
@@ -147,20 +151,20 @@ async fn members_survive_a_server_that_is_killed_and_started_again() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn stopped_server_ends_no_call_and_prolongs_no_lease() {
-    let (server, upstream) = (RedisServer::start(&[]), Upstream::start().await);
+    let (server, upstream) = (server(), Upstream::start().await);
     let url = upstream.url();
     let strict = || Share::redis(server.url()).strict(true);
     let gate = gate_of(&url, strict(), 4);
     let calls = start_calls(&gate, &url, 40);
     upstream.until(|seen| seen.in_flight == 4).await;
-    server.signal("STOP");
+    server.signal("STOP").unwrap();
     // In strict mode, nothing is admitted after the end of the lease.
     until(|| {
         upstream.answer(usize::from(upstream.seen().in_flight > 0));
         gate.snapshot().targets["llm"].share.as_ref().is_some_and(|share| share.slots == 0)
     })
     .await;
-    server.signal("CONT");
+    server.signal("CONT").unwrap();
     upstream.answer(MANY);
     for call in calls {
         assert_eq!(call.await.unwrap(), "200");
@@ -170,7 +174,7 @@ async fn stopped_server_ends_no_call_and_prolongs_no_lease() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn cooldown_reaches_the_other_gates() {
-    let (server, upstream) = (RedisServer::start(&[]), Upstream::start().await);
+    let (server, upstream) = (server(), Upstream::start().await);
     let url = upstream.url();
     let (first, second) = (gate(&url, &server.url(), 4), gate(&url, &server.url(), 4));
     upstream.answer(2);
@@ -191,7 +195,7 @@ async fn cooldown_reaches_the_other_gates() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn store_without_a_server_leaves_one_slot_to_each_process() {
     let upstream = Upstream::start().await;
-    let (url, store) = (upstream.url(), format!("redis://127.0.0.1:{}", free_port()));
+    let (url, store) = (upstream.url(), format!("redis://127.0.0.1:{}", free_port().unwrap()));
     let gate = gate(&url, &store, 4);
     let calls = start_calls(&gate, &url, 4);
     upstream.answer(MANY);
@@ -206,7 +210,8 @@ async fn password_is_read_from_the_environment() {
     // Cargo sets this variable to the name of the package.
     let variable = "CARGO_PKG_NAME";
     let password = std::env::var(variable).unwrap();
-    let (server, upstream) = (RedisServer::start(&["--requirepass", &password]), Upstream::start().await);
+    let (server, upstream) =
+        (RedisServer::start(&["--requirepass", &password]).unwrap(), Upstream::start().await);
     let url = upstream.url();
     let gate = gate_of(&url, Share::redis(server.url()).password_env(variable), 4);
     let calls = start_calls(&gate, &url, 10);
@@ -222,21 +227,22 @@ async fn caps_are_shared_over_a_cluster() {
     let upstream = Upstream::start().await;
     let nodes: Vec<_> = (0..3)
         .map(|_| {
-            let bus = free_port().to_string();
-            RedisServer::start(&["--cluster-enabled", "yes", "--cluster-port", &bus])
+            let bus = free_port().unwrap().to_string();
+            RedisServer::start(&["--cluster-enabled", "yes", "--cluster-port", &bus]).unwrap()
         })
         .collect();
     for (node, slots) in nodes.iter().zip([("0", "5460"), ("5461", "10922"), ("10923", "16383")]) {
-        assert!(node.command(&["cluster", "addslotsrange", slots.0, slots.1]).contains("OK"));
-        let bus = nodes[0].command(&["config", "get", "cluster-port"]);
+        assert!(node.command(&["cluster", "addslotsrange", slots.0, slots.1]).unwrap().contains("OK"));
+        let bus = nodes[0].command(&["config", "get", "cluster-port"]).unwrap();
         let bus = bus.lines().last().unwrap();
-        let first = nodes[0].port.to_string();
-        assert!(node.command(&["cluster", "meet", "127.0.0.1", &first, bus]).contains("OK"));
+        let first = nodes[0].port().to_string();
+        assert!(node.command(&["cluster", "meet", "127.0.0.1", &first, bus]).unwrap().contains("OK"));
     }
     for node in &nodes {
         node.until(&["cluster", "info"], |info| {
             info.contains("cluster_state:ok") && info.contains("cluster_known_nodes:3")
-        });
+        })
+        .unwrap();
     }
     let url = upstream.url();
     // Several names, so that several nodes hold them.
@@ -257,17 +263,17 @@ async fn caps_are_shared_over_a_cluster() {
         }
     }
     assert_eq!(upstream.seen().peak, 4);
-    let used = nodes.iter().filter(|node| node.command(&["keys", "*"]).contains("tidegate")).count();
+    let used = nodes.iter().filter(|node| node.command(&["keys", "*"]).unwrap().contains("tidegate")).count();
     assert!(used > 1, "{used}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn members_follow_sentinels_to_the_next_primary() {
     let upstream = Upstream::start().await;
-    let primary = RedisServer::start(&[]);
-    let port = primary.port.to_string();
-    let replica = RedisServer::start(&["--replicaof", &format!("127.0.0.1 {port}")]);
-    replica.until(&["info", "replication"], |info| info.contains("master_link_status:up"));
+    let primary = server();
+    let port = primary.port().to_string();
+    let replica = RedisServer::start(&["--replicaof", &format!("127.0.0.1 {port}")]).unwrap();
+    replica.until(&["info", "replication"], |info| info.contains("master_link_status:up")).unwrap();
     let directory = std::env::temp_dir().join(format!("tidegate-sentinel-{}-{port}", std::process::id()));
     std::fs::create_dir_all(&directory).unwrap();
     let configuration = directory.join("sentinel.conf");
@@ -275,8 +281,8 @@ async fn members_follow_sentinels_to_the_next_primary() {
         "sentinel monitor main 127.0.0.1 {port} 1\nsentinel down-after-milliseconds main 500\nsentinel failover-timeout main 2000\n"
     );
     std::fs::write(&configuration, text).unwrap();
-    let sentinel = RedisServer::start_sentinel(configuration.to_str().unwrap());
-    sentinel.until(&["sentinel", "replicas", "main"], |replicas| replicas.contains("slave"));
+    let sentinel = RedisServer::start_sentinel(configuration.to_str().unwrap()).unwrap();
+    sentinel.until(&["sentinel", "replicas", "main"], |replicas| replicas.contains("slave")).unwrap();
     let url = upstream.url();
     let share = || Share::redis(sentinel.url()).sentinel("main");
     let (first, second) = (gate_of(&url, share(), 4), gate_of(&url, share(), 4));
@@ -284,8 +290,8 @@ async fn members_follow_sentinels_to_the_next_primary() {
     calls.extend(start_calls(&second, &url, 50));
     upstream.until(|seen| seen.in_flight == 4).await;
     drop(primary);
-    replica.until(&["info", "replication"], |info| info.contains("role:master"));
-    until(|| replica.command(&["pubsub", "shardchannels"]).lines().count() >= 2).await;
+    replica.until(&["info", "replication"], |info| info.contains("role:master")).unwrap();
+    until(|| replica.command(&["pubsub", "shardchannels"]).unwrap().lines().count() >= 2).await;
     for answered in 1..=40 {
         upstream.answer(1);
         upstream.until(|seen| seen.answered == answered && seen.in_flight == 4).await;

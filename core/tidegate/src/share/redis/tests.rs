@@ -1,9 +1,5 @@
 //! The script on a real server divides a cap as the broker in Rust does.
 
-#[path = "../../../tests/shared_limits/redis_server.rs"]
-#[allow(dead_code, reason = "shared with other tests")]
-mod redis_server;
-
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,8 +8,8 @@ use proptest::prelude::*;
 use redis::{Connection, Script};
 
 use super::exchange::{Message, Situation, script_with};
-use redis_server::RedisServer;
 use tidegate_share::{Broker, LeaseUpdate, MemberId, Predecessor, Report, ToBroker, ToMember};
+use tidegate_test_servers::RedisServer;
 
 /// What a member does.
 #[derive(Clone, Debug)]
@@ -153,7 +149,7 @@ fn apply(members: &mut BTreeMap<u64, Told>, messages: Vec<(MemberId, ToMember)>)
 
 #[test]
 fn script_divides_caps_as_the_broker_does() {
-    let server = RedisServer::start(&[]);
+    let server = RedisServer::start(&[]).unwrap();
     let connection = redis::Client::open(server.url()).unwrap().get_connection().unwrap();
     let script = script_with("local wall = tonumber(redis.call('GET', 'wall'))", Duration::ZERO);
     let mut store = Store { connection, script, key: String::new() };

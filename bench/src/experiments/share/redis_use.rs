@@ -1,0 +1,75 @@
+//! `share-redis`: what `share-gap` and `share-cost` measure, with a Redis server as the store.
+
+use tidegate::config::{Config, EngineMetricsPolicy, Share, Target};
+use tidegate::{Context, Gate};
+use tidegate_test_servers::RedisServer;
+
+use super::cost::instant;
+use super::{gap, sleep};
+use crate::Fallible;
+use crate::client_call::URL;
+use crate::experiments::hot_path::std_now;
+use crate::report::{Op, Report};
+use std::time::Duration;
+
+/// The number of members whose heartbeats are measured.
+const MEMBERS: usize = 1_000;
+/// Time in which all members join.
+const JOIN_TIME: Duration = Duration::from_secs(8);
+const MEASURED: Duration = Duration::from_secs(10);
+const CAP: usize = 64;
+
+/// Measures gaps, exchanges and the cost of heartbeats, and returns the report.
+pub(crate) fn measure() -> Fallible<Report> {
+    let mut report = Report::new("share-redis", []);
+    let redis = RedisServer::start(&[])?;
+    let each = |report: &mut Report, case: &str, run: &gap::Run| {
+        report.bar(format!("{case}: exchanges per s and process"), run.exchanges, Op::AtMost, 3.0);
+    };
+    gap::measure_shared(&mut report, each, Some(&redis))?;
+    measure_heartbeats(&mut report)?;
+    Ok(report)
+}
+
+/// Measures which part of one core the heartbeats of many idle members take in the server.
+fn measure_heartbeats(report: &mut Report) -> Fallible<()> {
+    let redis = RedisServer::start(&[])?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let context = Context::default();
+    let mut gates = Vec::new();
+    for _ in 0..MEMBERS {
+        let target = Target::new("sim").url(URL).cap(CAP).metrics(EngineMetricsPolicy::Off);
+        let config = Config::builder().target(target).share(Share::redis(redis.url())).build()?;
+        let gate = Gate::over(config, instant())?;
+        drop(runtime.block_on(gate.acquire_slot("sim", &context)));
+        gates.push(gate);
+    }
+    sleep(JOIN_TIME);
+    let (from, before, exchanges_before) = (std_now(), processor_time(&redis)?, exchanges(&redis)?);
+    sleep(MEASURED);
+    let time = from.elapsed().as_secs_f64();
+    let used = (processor_time(&redis)? - before) / time;
+    let rate = (exchanges(&redis)? - exchanges_before) / time;
+    drop(gates);
+    report.figure("1,000 idle processes: exchanges per s", rate);
+    report.bar("1,000 idle processes: part of a core that the server uses", used, Op::AtMost, 0.1);
+    Ok(())
+}
+
+/// Returns the number of exchanges that a server has answered.
+pub(super) fn exchanges(redis: &RedisServer) -> Fallible<f64> {
+    number(redis, "commandstats", "cmdstat_evalsha:calls=")
+}
+
+/// Returns the processor time of a server, in seconds.
+fn processor_time(redis: &RedisServer) -> Fallible<f64> {
+    Ok(number(redis, "cpu", "used_cpu_user:")? + number(redis, "cpu", "used_cpu_sys:")?)
+}
+
+/// Returns the number behind `key` in a section of the server's information, or 0 if it is missing.
+fn number(redis: &RedisServer, section: &str, key: &str) -> Fallible<f64> {
+    let information = redis.command(&["info", section])?;
+    let value = information.lines().find_map(|line| line.strip_prefix(key));
+    let value = value.and_then(|value| value.split(',').next()).map_or("0", str::trim);
+    Ok(value.parse()?)
+}
