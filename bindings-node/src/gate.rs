@@ -25,6 +25,12 @@ use crate::response::run_call;
 use crate::tool_slot::{ToolRequest, YIELD_OPTION};
 use crate::values::Latin1;
 
+/// Returns the slots of all shared limits of this process. Called when the process exits.
+#[napi]
+pub fn return_shared_slots() {
+    tidegate::return_shared_slots();
+}
+
 /// A gate that one thread of JavaScript uses. While a test has a fake target installed or a virtual
 /// clock entered, the gate is in a separate *world*: it starts there from its configuration,
 /// without the state of other worlds.

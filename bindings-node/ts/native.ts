@@ -6,6 +6,7 @@
 import { existsSync } from "node:fs";
 import { createRequire } from "node:module";
 import { join } from "node:path";
+import { isMainThread } from "node:worker_threads";
 
 import type { Why } from "./explain.js";
 
@@ -226,6 +227,8 @@ export interface Native {
     ): Failure | null;
   };
   Reply: { closed(): Failure };
+  /** Returns the slots of shared limits, and waits for at most 0.5 s until this is done. */
+  returnSharedSlots(): void;
   Upload: new () => NativeUpload;
   Window: new (maxItems: number, outer: NativeContext | undefined) => NativeWindow;
   FakeTarget: new (script: string) => NativeFakeTarget;
@@ -276,3 +279,6 @@ function load(): Native {
 }
 
 export const native: Native = load();
+
+// Other processes get the slots at once, and not only when a lease has ended.
+if (isMainThread) process.once("exit", () => native.returnSharedSlots());

@@ -34,6 +34,7 @@ fn main() -> ExitCode {
         Command::Run(args) => run::run(&args),
         Command::Check(args) => check::run(&args),
     };
+    tidegate::return_shared_slots();
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {

@@ -60,7 +60,7 @@ impl RedisServer {
                 io::Error::new(error.kind(), format!("{text}: {error}"))
             })?;
         let server = Self { child, directory, port };
-        server.until(&["ping"], |answer| answer.contains("PONG") || answer.contains("NOAUTH"))?;
+        server.until(&["ping"], |answer| ["PONG", "NOAUTH"].iter().any(|text| answer.contains(text)))?;
         Ok(server)
     }
 

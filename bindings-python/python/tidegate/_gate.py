@@ -29,7 +29,6 @@ Client = TypeVar("Client")
 Item = TypeVar("Item")
 Value = TypeVar("Value")
 Mode = Literal["enforce", "observe", "off"]
-Share = Literal["off", "local"]
 
 
 class Gate:
@@ -54,8 +53,9 @@ class Gate:
         mode: `enforce` (default), `observe` (measures and changes nothing) or `off`. The
             environment variable `TIDEGATE` overrides it.
         share: `local`: all processes of the same user on this machine share the caps of targets and
-            tools that have the same names. Default: `off`. A dict of settings may also set the
-            group of processes (`{"store": "local", "name": "web"}`); see
+            tools that have the same names. The URL of a Redis or Valkey server
+            (`redis://host:6379`): all processes that use it do. Default: `off`. A dict of settings
+            may also set the group of processes (`{"store": "local", "name": "web"}`); see
             `tidegate.config.ShareConfig`.
         **settings: Any other top-level key of the configuration file: `defaults`, `transport`, and
             `budgets`, which are rates that several targets share (`{"account": {"rpm": 500}}`).
@@ -80,7 +80,7 @@ class Gate:
         tools: Mapping[str, Any] | None = None,
         tenants: Mapping[str, Any] | None = None,
         mode: Mode | None = None,
-        share: Share | ShareConfig | None = None,
+        share: str | ShareConfig | None = None,
         **settings: Any,
     ) -> None:
         """Checks the configuration and opens the gate. For the arguments, see the class."""

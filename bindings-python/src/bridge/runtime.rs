@@ -134,10 +134,15 @@ pub(crate) fn after_fork_in_child() {
     std::mem::forget(std::mem::replace(&mut *CURRENT.write(), State::Unstarted));
 }
 
-/// Aborts all calls, makes blocked threads return, and stops the worker threads. Registered to run
-/// when the interpreter exits.
+/// Aborts all calls, makes blocked threads return, stops the worker threads, and returns the slots of shared
+/// limits. Registered to run when the interpreter exits.
 #[pyfunction]
 pub(crate) fn stop(py: Python<'_>) {
+    stop_runtime(py);
+    py.detach(tidegate::return_shared_slots);
+}
+
+fn stop_runtime(py: Python<'_>) {
     let state = std::mem::replace(&mut *CURRENT.write(), State::Stopped);
     let runtime = match state {
         State::Running(runtime) => runtime,

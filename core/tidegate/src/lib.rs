@@ -99,6 +99,7 @@ pub use item_window::ItemWindow;
 pub use layers::observe::{AttemptRecord, CallRecord};
 #[cfg(feature = "pool")]
 pub use pool::{PoolCheck, ReplicaCheck};
+pub use share::return_shared_slots;
 pub use slot::Slot;
 pub use snapshot::Snapshot;
 pub use tool::{HeldSlots, PendingToolPermit, ToolPermit};

@@ -205,21 +205,35 @@ async fn store_without_a_server_leaves_one_slot_to_each_process() {
     assert_eq!(upstream.seen().peak, 1);
 }
 
+/// The rights of a user that may do no more than share limits, as in the guide.
+const RIGHTS: &str = "~tidegate:* resetchannels &tidegate:* -@all +@connection +evalsha +script|load +ssubscribe +spublish +hget +hset +hmget +hdel +zadd +zrem +zrangebyscore +pttl +set +pexpire +del +time";
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn password_is_read_from_the_environment() {
+async fn user_of_the_guide_has_all_rights_that_sharing_needs() {
+    let guide = include_str!("../../../../docs/guide/many-processes.md");
+    assert!(guide.contains(RIGHTS));
     // Cargo sets this variable to the name of the package.
     let variable = "CARGO_PKG_NAME";
-    let password = std::env::var(variable).unwrap();
-    let (server, upstream) =
-        (RedisServer::start(&["--requirepass", &password]).unwrap(), Upstream::start().await);
+    let user = format!("tidegate on >{} {RIGHTS}", std::env::var(variable).unwrap());
+    let options: Vec<&str> = "--user default off --user".split(' ').chain(user.split(' ')).collect();
+    let server = RedisServer::start(&options).unwrap();
+    let upstream = Upstream::start().await;
     let url = upstream.url();
-    let gate = gate_of(&url, Share::redis(server.url()).password_env(variable), 4);
-    let calls = start_calls(&gate, &url, 10);
+    let store = format!("redis://tidegate@127.0.0.1:{}", server.port());
+    let share = || Share::redis(store.as_str()).password_env(variable);
+    let (first, second) = (gate_of(&url, share(), 4), gate_of(&url, share(), 4));
+    let calls = start_calls(&first, &url, 10);
     upstream.until(|seen| seen.in_flight == 4).await;
+    let others = start_calls(&second, &url, 10);
+    *upstream.head.lock() = Some("HTTP/1.1 429 Too Many Requests\r\nretry-after: 1\r\n".to_owned());
+    upstream.answer(1);
+    until(|| second.snapshot().targets["llm"].state == "cooling").await;
+    *upstream.head.lock() = None;
     upstream.answer(MANY);
-    for call in calls {
+    for call in calls.into_iter().chain(others) {
         assert_eq!(call.await.unwrap(), "200");
     }
+    assert_eq!(upstream.seen().peak, 4);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

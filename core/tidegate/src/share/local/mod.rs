@@ -122,7 +122,7 @@ impl Member {
         match command {
             Command::Join(resource, admission) => drop(self.resources.insert(resource, admission)),
             Command::Leave(resource) => drop(self.resources.remove(&resource)),
-            Command::Report(..) | Command::CoolDown(..) => {}
+            Command::Report(..) | Command::CoolDown(..) | Command::Exit(_) => {}
         }
     }
 
@@ -263,6 +263,8 @@ impl Member {
                 self.resources.remove(&resource);
                 frames::write(out, &ToBroker::Leave { resource });
             }
+            // The broker notices that the connection ends.
+            Command::Exit(_) => {}
         }
     }
 

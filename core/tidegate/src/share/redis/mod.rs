@@ -51,6 +51,8 @@ pub(super) struct Member {
     closed: Vec<(Arc<str>, Account)>,
     /// Whether the log says that the store is lost.
     has_warned: bool,
+    /// Dropped when all slots were returned. `None` while the process does not exit.
+    exiting: Option<std::sync::mpsc::Sender<()>>,
 }
 
 /// A message that was sent, and its answer.
@@ -66,7 +68,7 @@ struct Answered {
 enum End {
     /// An error of the store.
     Lost(RedisError),
-    /// The gate was dropped.
+    /// The gate was dropped, or the process exits.
     Dropped,
 }
 
@@ -88,6 +90,7 @@ impl Member {
             accounts: HashMap::new(),
             closed: Vec::new(),
             has_warned: false,
+            exiting: None,
         })
     }
 
@@ -146,12 +149,13 @@ impl Member {
                     self.on_push(&push);
                 }
                 command = self.commands.recv() => {
-                    let Some(command) = command else {
+                    let is_dropped = command.is_none();
+                    command.into_iter().for_each(|command| self.on_command(command));
+                    self.apply_commands();
+                    if is_dropped || self.exiting.is_some() {
                         self.leave_all(connection).await;
                         return End::Dropped;
-                    };
-                    self.on_command(command);
-                    self.apply_commands();
+                    }
                 }
                 Some(Ok(answered)) = exchanges.join_next(), if !exchanges.is_empty() => {
                     match self.on_answer(answered) {
@@ -198,10 +202,12 @@ impl Member {
     }
 
     /// Applies the commands of the schedulers while there is no connection. Returns `true` if the gate was
-    /// dropped.
+    /// dropped, or if the process exits.
     async fn wait_offline(&mut self, time: Duration) -> bool {
         let dropped = async {
-            while let Some(command) = self.commands.recv().await {
+            while self.exiting.is_none()
+                && let Some(command) = self.commands.recv().await
+            {
                 self.on_command(command);
             }
         };
@@ -233,6 +239,7 @@ impl Member {
                     account.on_cool_down(until);
                 }
             }
+            Command::Exit(exiting) => self.exiting = Some(exiting),
         }
     }
 

@@ -1,4 +1,4 @@
-//! The script on a real server divides a cap as the broker in Rust does.
+//! The script on a real server: it divides a cap as the broker in Rust does, with any clock and any loss.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -147,12 +147,87 @@ fn apply(members: &mut BTreeMap<u64, Told>, messages: Vec<(MemberId, ToMember)>)
     }
 }
 
+fn store(server: &RedisServer) -> Store {
+    let connection = redis::Client::open(server.url()).unwrap().get_connection().unwrap();
+    let script = script_with("local wall = tonumber(redis.call('GET', 'wall'))", Duration::ZERO);
+    Store { connection, script, key: "test:{0}".to_owned() }
+}
+
+fn join(cap: usize, want: usize) -> Message {
+    let report = Report { cap, weight: 1.0, want, returned: 0, claim: 0, known_survivors: 0 };
+    Message::Join { report, replaces: "".into() }
+}
+
+#[test]
+fn leases_end_by_silence_and_not_by_the_clock_of_the_server() {
+    let server = RedisServer::start(&[]).unwrap();
+    let mut store = store(&server);
+    let secs = Duration::from_secs;
+    let holds = |store: &mut Store, at| store.exchange(at, "holder", &Message::Heartbeat).is_some();
+    let mut at = secs(1_000_000);
+    assert_eq!(store.situation(at, "holder", &join(4, 4)).granted, 4);
+    assert_eq!(store.situation(at, "other", &join(4, 4)).granted, 0);
+    // The clock is set forward by a day, back by two days, and forward again.
+    for next in [at + secs(86_400), at - secs(86_400), at] {
+        assert_eq!(store.situation(next, "other", &Message::Heartbeat).granted, 0);
+        assert_eq!(store.situation(next + secs(2), "other", &Message::Heartbeat).granted, 0);
+        assert!(holds(&mut store, next + secs(2)));
+        at = next + secs(2);
+    }
+    // The holder is silent, and the other one reports.
+    for _ in 0..4 {
+        assert_eq!(store.situation(at, "other", &Message::Heartbeat).granted, 0);
+        at += secs(2);
+    }
+    assert_eq!(store.situation(at, "other", &Message::Heartbeat).granted, 4);
+    assert!(!holds(&mut store, at));
+}
+
+#[test]
+fn repeated_and_lost_messages_change_nothing() {
+    let server = RedisServer::start(&[]).unwrap();
+    let mut store = store(&server);
+    let at = Duration::from_secs(1);
+    assert_eq!(store.situation(at, "a", &join(8, 8)).granted, 8);
+    let report = Report { cap: 8, weight: 1.0, want: 0, returned: 0, claim: 0, known_survivors: 0 };
+    for _ in 0..3 {
+        let message = Message::Report { report, granted: 8, returned: 3 };
+        assert_eq!(store.situation(at, "a", &message).update.total, 5);
+    }
+    // A member that has not heard of its grants wants them still, and gets no others.
+    assert_eq!(store.situation(at, "b", &join(8, 2)).granted, 2);
+    let report = Report { want: 2, ..report };
+    let message = Message::Report { report, granted: 0, returned: 0 };
+    assert_eq!(store.situation(at, "b", &message).granted, 2);
+    // A replica that became the primary knows of fewer grants than the member.
+    let report = Report { want: 0, ..report };
+    let message = Message::Report { report, granted: 3, returned: 0 };
+    assert_eq!(store.situation(at, "b", &message).update.total, 8);
+    assert_eq!(store.exchange(at, "unknown", &Message::Heartbeat), None);
+}
+
+#[test]
+fn malformed_answers_are_rejected() {
+    let valid = "8 1 4 8 2 8 250 0";
+    let situation = Situation::parse(valid).unwrap();
+    assert_eq!((situation.granted, situation.update.fair, situation.cools.as_millis()), (8, 4, 250));
+    for text in [
+        "",
+        "8",
+        "8 1 4 8 2 8 250",
+        "8 1 4 8 2 8 250 0 0",
+        "-8 1 4 8 2 8 250 0",
+        "8 1 4 0 2 8 0 0",
+        "nan 1 4 8 2 8 0 0",
+    ] {
+        assert!(Situation::parse(text).is_err(), "{text}");
+    }
+}
+
 #[test]
 fn script_divides_caps_as_the_broker_does() {
     let server = RedisServer::start(&[]).unwrap();
-    let connection = redis::Client::open(server.url()).unwrap().get_connection().unwrap();
-    let script = script_with("local wall = tonumber(redis.call('GET', 'wall'))", Duration::ZERO);
-    let mut store = Store { connection, script, key: String::new() };
+    let mut store = store(&server);
     let mut runner = proptest::test_runner::TestRunner::new(ProptestConfig::with_cases(150));
     let actions = prop::collection::vec((0..8usize, action(), 0..400u64), 1..120);
     let mut run = 0;
