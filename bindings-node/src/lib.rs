@@ -16,6 +16,7 @@ mod errors;
 mod fake_target;
 mod gate;
 mod item_window;
+mod logging;
 mod request;
 mod response;
 mod target_slot;

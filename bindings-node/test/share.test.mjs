@@ -1,6 +1,6 @@
 // Tests of limits that several processes share.
 import assert from "node:assert/strict";
-import { spawn } from "node:child_process";
+import { spawn, spawnSync } from "node:child_process";
 import { randomUUID } from "node:crypto";
 import { once } from "node:events";
 import { createServer } from "node:http";
@@ -12,8 +12,8 @@ const skip = process.platform === "win32" && "no Unix domain sockets";
 /** A program that makes calls with ten callers at a time, and prints the cap that it shares. */
 const PROGRAM = `
 import { Gate } from "tidegate";
-const [url, name] = process.argv.slice(1);
-const gate = new Gate({ targets: { llm: { url, cap: 3 } }, share: { store: "local", name } });
+const [url, share] = process.argv.slice(1);
+const gate = new Gate({ targets: { llm: { url, cap: 3 } }, share: JSON.parse(share) });
 const body = JSON.stringify({ model: "m", messages: [] });
 const call = async () => {
   const init = { method: "POST", headers: { "content-type": "application/json" }, body };
@@ -27,7 +27,8 @@ await Promise.all(Array.from({ length: 10 }, async () => {
 console.log(gate.snapshot().targets.llm.share.cap);
 `;
 
-test("processes share a cap", { skip }, async () => {
+/** Runs two programs that share a cap, and checks the calls at their upstream. */
+async function checkTwoPrograms(share) {
   let [inFlight, peak, calls] = [0, 0, 0];
   const server = createServer((request, response) => {
     // The gate asks whether this is vLLM.
@@ -45,10 +46,9 @@ test("processes share a cap", { skip }, async () => {
   server.listen(0, "127.0.0.1");
   await once(server, "listening");
   const url = `http://127.0.0.1:${server.address().port}/v1`;
-  const name = `test-${randomUUID().slice(0, 20)}`;
   const cwd = fileURLToPath(new URL(".", import.meta.url));
   const run = async () => {
-    const arguments_ = ["--input-type=module", "-e", PROGRAM, url, name];
+    const arguments_ = ["--input-type=module", "-e", PROGRAM, url, JSON.stringify(share)];
     const child = spawn(process.execPath, arguments_, { cwd, stdio: ["ignore", "pipe", "inherit"] });
     let output = "";
     child.stdout.on("data", (text) => (output += text));
@@ -61,4 +61,28 @@ test("processes share a cap", { skip }, async () => {
   server.closeAllConnections();
   assert.equal(calls, 2 * 10 * 20);
   assert.equal(peak, 3);
+}
+
+test("processes share a cap", { skip }, async () => {
+  await checkTwoPrograms({ store: "local", name: `test-${randomUUID().slice(0, 20)}` });
+});
+
+const withoutRedis = spawnSync("redis-server", ["--version"]).error && "redis-server is not installed";
+
+test("processes share a cap over Redis, and return their slots at exit", { skip: withoutRedis }, async () => {
+  const free = createServer().listen(0, "127.0.0.1");
+  await once(free, "listening");
+  const port = String(free.address().port);
+  free.close();
+  await once(free, "close");
+  const options = ["--port", port, "--bind", "127.0.0.1", "--save", ""];
+  const redis = spawn("redis-server", options, { stdio: "ignore" });
+  const command = (...words) => spawnSync("redis-cli", ["-p", port, ...words], { encoding: "utf8" }).stdout;
+  try {
+    while (!command("ping").includes("PONG")) assert.equal(redis.exitCode, null);
+    await checkTwoPrograms(`redis://127.0.0.1:${port}`);
+    assert.equal(command("keys", "*").trim(), "");
+  } finally {
+    redis.kill("SIGKILL");
+  }
 });

@@ -629,13 +629,13 @@ export interface ToolConfig {
  */
 export interface ShareConfig {
   /**
-   * Where the shared state is stored, which determines the processes that share caps: `"off"` (each
-   * process has the whole caps), `"local"` (processes of the same user on this machine), or the URL
-   * of a Redis or Valkey server of version 7 or newer, such as `"redis://user@host:6379/0"`.
-   * `rediss` uses TLS. A cluster and Sentinels have several addresses: `"redis://a:6379,b:6379"`.
-   * Default: off.
+   * Where the shared state is stored, which determines the processes that share caps: `"auto"` (in
+   * Python, the children that a process with a gate forks), `"off"` (none: each has the whole
+   * caps), `"local"` (processes of the same user on this machine), or the URL of a Redis or Valkey
+   * server of version 7 or newer, such as `"redis://user@host:6379/0"`. `rediss` uses TLS. A
+   * cluster and Sentinels have several addresses: `"redis://a:6379,b:6379"`. Default: auto.
    */
-  store?: "off" | "local" | `${"redis" | "rediss" | "valkey" | "valkeys"}://${string}`;
+  store?: "auto" | "off" | "local" | `${"redis" | "rediss" | "valkey" | "valkeys"}://${string}`;
   /**
    * The name of the group: only processes with the same name share caps. It becomes part of a file
    * name. Default: default.
@@ -722,9 +722,9 @@ export interface Config {
    * Whether processes share the caps of targets and tools that have the same names: a table, or
    * only its `store`. With `"local"`, all processes of the same user on this machine with the same
    * `name` share them, and with the URL of a Redis or Valkey server all processes that use it.
-   * Default: off.
+   * Default: auto.
    */
-  share?: "off" | "local" | `${"redis" | "rediss" | "valkey" | "valkeys"}://${string}` | ShareConfig;
+  share?: "auto" | "off" | "local" | `${"redis" | "rediss" | "valkey" | "valkeys"}://${string}` | ShareConfig;
   /**
    * Whether the gate acts on calls, only measures them, or is off. The environment variable
    * `TIDEGATE` (`on`, `observe` or `off`) overrides this key. `"enforce"`: Limits, queues, rejects

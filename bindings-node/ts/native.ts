@@ -6,6 +6,7 @@
 import { existsSync } from "node:fs";
 import { createRequire } from "node:module";
 import { join } from "node:path";
+import { debuglog } from "node:util";
 import { isMainThread } from "node:worker_threads";
 
 import type { Why } from "./explain.js";
@@ -227,6 +228,8 @@ export interface Native {
     ): Failure | null;
   };
   Reply: { closed(): Failure };
+  /** Passes each line that is logged to `log`. Has an effect once in a process. */
+  forwardLog(log: (isWarning: boolean, text: string) => void): void;
   /** Returns the slots of shared limits, and waits for at most 0.5 s until this is done. */
   returnSharedSlots(): void;
   Upload: new () => NativeUpload;
@@ -280,5 +283,11 @@ function load(): Native {
 
 export const native: Native = load();
 
-// Other processes get the slots at once, and not only when a lease has ended.
-if (isMainThread) process.once("exit", () => native.returnSharedSlots());
+if (isMainThread) {
+  const debug = debuglog("tidegate");
+  native.forwardLog((isWarning, text) =>
+    isWarning ? process.emitWarning(text, { type: "TidegateWarning" }) : debug("%s", text),
+  );
+  // Other processes get the slots at once, and not only when a lease has ended.
+  process.once("exit", () => native.returnSharedSlots());
+}

@@ -1,6 +1,8 @@
 //! The native gate behind `tidegate.Gate`.
 
 use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use http::Request;
 use parking_lot::Mutex;
@@ -25,10 +27,14 @@ use crate::request::RequestParts;
 use crate::response::{Answer, ReadAhead, run_call};
 use crate::tool_slot::{ToolRequest, YIELD_OPTION};
 
+/// The number of gates that this process has created.
+static GATES: AtomicUsize = AtomicUsize::new(0);
+
 /// The native gate that `tidegate.Gate` wraps.
 ///
 /// In a forked child process, the gate starts again from its configuration, because the child
-/// cannot use the slots and connections of its parent. The same happens in each test [`world`],
+/// cannot use the slots and connections of its parent. If the configuration does not say which processes
+/// share caps, the children of the process that has created the gate do. The same happens in each test [`world`],
 /// such as an installed fake target or a virtual clock. After that world, the gate has its earlier
 /// state.
 #[pyclass(frozen, module = "tidegate._native")]
@@ -38,6 +44,10 @@ pub(crate) struct Gate {
     /// The proxy rules from the environment at the time when the gate was opened; `None` if the
     /// configuration has `proxy_from_env = false`.
     proxies: Option<ProxyRules>,
+    /// The process that has created the gate.
+    creator: u32,
+    /// The name under which its forked children share caps.
+    children: Arc<str>,
     worlds: Mutex<Worlds<RuntimeBound<OpenGate>>>,
 }
 
@@ -62,7 +72,9 @@ impl Gate {
         let config = config.map_err(|e| to_py_err(py, &e))?;
         let proxies = proxies::of_environment(py, &config.transport)?;
         let worlds = Mutex::new(Worlds::new(open(py, &config, proxies.as_ref())?));
-        Ok(Self { config, replicas: DynamicReplicas::default(), proxies, worlds })
+        let creator = std::process::id();
+        let children = format!("forked-{creator}-{}", GATES.fetch_add(1, Ordering::Relaxed)).into();
+        Ok(Self { config, replicas: DynamicReplicas::default(), proxies, creator, children, worlds })
     }
 
     /// Calls `f` with the open gate of the current test world, and returns the result of `f`. Opens
@@ -90,7 +102,12 @@ impl Gate {
 
     /// Opens the gate again for a new world, with the replicas that the program has set.
     fn reopen(&self, py: Python<'_>) -> PyResult<RuntimeBound<OpenGate>> {
-        let open = open(py, &self.config, self.proxies.as_ref())?;
+        let mut config = self.config.clone();
+        let is_real = replaced_network::transport().is_none() && runtime::virtual_time().is_none();
+        if std::process::id() != self.creator && is_real {
+            config.share_among_forked(&self.children);
+        }
+        let open = open(py, &config, self.proxies.as_ref())?;
         if let Some(open) = open.get() {
             self.replicas.restore(&open.gate).map_err(|e| to_py_err(py, &e))?;
         }

@@ -11,6 +11,7 @@ mod errors;
 mod fake_target;
 mod gate;
 mod item_window;
+mod logging;
 mod proxies;
 mod request;
 mod response;
@@ -42,6 +43,7 @@ use crate::tool_slot::{Permit, ToolRequest};
 #[pymodule(gil_used = false)]
 fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     subinterpreters::require_main(module.py())?;
+    logging::forward();
     module.add_function(wrap_pyfunction!(after_fork_in_child, module)?)?;
     module.add_function(wrap_pyfunction!(stop, module)?)?;
     module.add_function(wrap_pyfunction!(is_virtual, module)?)?;

@@ -40,10 +40,10 @@ print(gate.snapshot()["targets"]["llm"]["share"]["cap"])
 """
 )
 
-FORKED = (
-    CALLS
-    + """
-asyncio.run(client.chat.completions.create(model="small", messages=M))
+# A gate that does not say which processes share. The parent makes no calls.
+BY_DEFAULT = CALLS.replace(', share={"store": "local", "name": share}', ", share=share")
+
+FORKS = """
 children = []
 for _ in range(3):
     child = os.fork()
@@ -55,7 +55,7 @@ codes = [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in childre
 assert codes == [7, 7, 7], codes
 print("done")
 """
-)
+FORKED = CALLS + 'asyncio.run(client.chat.completions.create(model="small", messages=M))' + FORKS
 
 
 @pytest.fixture
@@ -102,6 +102,16 @@ def test_forked_workers_share_a_cap(upstream: Upstream, share: str) -> None:
     assert finish(start(upstream, FORKED, share)) == "done\n"
     assert counter.calls == 1 + 3 * 10 * 20
     assert counter.peak == 4
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")
+@pytest.mark.parametrize("store", ["auto", "off"])
+def test_forked_workers_share_by_default(upstream: Upstream, store: str) -> None:
+    counter = Counter(upstream)
+    assert finish(start(upstream, BY_DEFAULT + FORKS, store)) == "done\n"
+    assert counter.calls == 3 * 10 * 20
+    assert (counter.peak == 4) == (store == "auto")
+    assert 4 <= counter.peak <= 12
 
 
 def test_shorthand_shares_under_the_default_name() -> None:

@@ -10,6 +10,7 @@ mod sweep;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
+use tidegate::LogLevel;
 
 /// Limits concurrent calls to language models to what each model can serve.
 #[derive(Parser)]
@@ -28,6 +29,11 @@ enum Command {
 }
 
 fn main() -> ExitCode {
+    tidegate::forward_log_lines(|level, line| {
+        if level != LogLevel::Info {
+            eprintln!("tidegate: {line}");
+        }
+    });
     let outcome = match Cli::parse().command {
         Command::Sim(args) => sim::run(&args),
         Command::Sweep(args) => sweep::run(&args),

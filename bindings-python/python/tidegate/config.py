@@ -756,12 +756,13 @@ class ShareConfig(TypedDict, total=False):
     """Which processes share the caps of targets and tools."""
 
     store: str
-    """Where the shared state is stored, which determines the processes that share caps: `"off"`
-    (each process has the whole caps), `"local"` (processes of the same user on this machine), or
-    the URL of a Redis or Valkey server of version 7 or newer, such as `"redis://user@host:6379/0"`.
+    """Where the shared state is stored, which determines the processes that share caps: `"auto"`
+    (in Python, the children that a process with a gate forks), `"off"` (none: each has the whole
+    caps), `"local"` (processes of the same user on this machine), or the URL of a Redis or Valkey
+    server of version 7 or newer, such as `"redis://user@host:6379/0"`.
 
     `rediss` uses TLS. A cluster and Sentinels have several addresses: `"redis://a:6379,b:6379"`.
-    Default: off.
+    Default: auto.
     """
 
     name: str

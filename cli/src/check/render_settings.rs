@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use tidegate::Config;
-use tidegate::config::{LimitConfig, ShareStore, TargetConfig, ToolConfig};
+use tidegate::config::{LimitConfig, TargetConfig, ToolConfig};
 use tidegate::policy::schedule;
 use tidegate::transport::ProxyRules;
 
@@ -26,7 +26,7 @@ pub(super) fn render(config: &Config) -> String {
     for (name, tool) in tools {
         block(&mut text, &format!("tool {name}"), tool_lines(tool));
     }
-    if share.store != ShareStore::Off {
+    if share.is_on() {
         block(&mut text, "share", share_lines(config));
     }
     let mut lines = transport.settings();

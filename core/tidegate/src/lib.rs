@@ -65,6 +65,7 @@ mod identify;
 mod item_window;
 mod layers;
 pub mod limit;
+mod log_lines;
 mod metrics;
 #[cfg(feature = "pool")]
 mod pool;
@@ -97,6 +98,7 @@ pub use explain::{CallName, CallStatus, Explanation};
 pub use gate::{Gate, GateBuilder};
 pub use item_window::ItemWindow;
 pub use layers::observe::{AttemptRecord, CallRecord};
+pub use log_lines::{LogLevel, forward_log_lines};
 #[cfg(feature = "pool")]
 pub use pool::{PoolCheck, ReplicaCheck};
 pub use share::return_shared_slots;

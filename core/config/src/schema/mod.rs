@@ -88,6 +88,6 @@ settings! {
         /// or only its `store`. With `"local"`, all processes of the same user on this machine with
         /// the same `name` share them, and with the URL of a Redis or Valkey server all processes
         /// that use it.
-        share: Kind::TableOr(&SHARE, Box::new(<ShareStore as Setting>::kind(&()))) => "off";
+        share: Kind::TableOr(&SHARE, Box::new(<ShareStore as Setting>::kind(&()))) => "auto";
     }
 }

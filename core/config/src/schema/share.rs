@@ -6,7 +6,7 @@ use url::{Host, Url};
 
 #[cfg(test)]
 use super::Kind;
-use super::{Given, InvalidValue, Scalar, Text, TextRule, Value};
+use super::{Config, Given, InvalidValue, LimitConfig, OnFull, Scalar, TargetConfig, Text, TextRule, Value};
 
 /// The port of a server or of a Sentinel whose address has none.
 const PORTS: (u16, u16) = (6379, 26379);
@@ -39,12 +39,12 @@ settings! {
     pub struct ShareConfig, table SHARE "ShareConfig", builders [Share];
     check check_store;
     keys {
-        /// Where the shared state is stored, which determines the processes that share caps: `"off"`
-        /// (each process has the whole caps), `"local"` (processes of the same user on this machine),
-        /// or the URL of a Redis or Valkey server of version 7 or newer, such as
-        /// `"redis://user@host:6379/0"`. `rediss` uses TLS. A cluster and Sentinels have several
-        /// addresses: `"redis://a:6379,b:6379"`.
-        store: ShareStore = ShareStore::Off, ();
+        /// Where the shared state is stored, which determines the processes that share caps: `"auto"`
+        /// (in Python, the children that a process with a gate forks), `"off"` (none: each has the whole
+        /// caps), `"local"` (processes of the same user on this machine), or the URL of a Redis or
+        /// Valkey server of version 7 or newer, such as `"redis://user@host:6379/0"`. `rediss` uses
+        /// TLS. A cluster and Sentinels have several addresses: `"redis://a:6379,b:6379"`.
+        store: ShareStore = ShareStore::Auto, ();
         /// The name of the group: only processes with the same name share caps. It becomes part of
         /// a file name.
         name: Text = "default".into(), SHARE_NAME;
@@ -92,8 +92,11 @@ const PRIMARY_NAME: TextRule<Text> = TextRule {
 /// Where the state of caps that several processes share is stored.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum ShareStore {
-    /// Nowhere: each process has the whole caps for itself. The default.
+    /// On this machine for the children that a Python process with a gate forks, otherwise nowhere. The
+    /// default.
     #[default]
+    Auto,
+    /// Nowhere: each process has the whole caps for itself.
     Off,
     /// On this machine: processes of the same user share the caps.
     Local,
@@ -115,8 +118,7 @@ pub struct RedisUrl {
 }
 
 impl ShareStore {
-    const EXPECTED: &'static str =
-        "\"off\", \"local\" or a URL such as \"redis://host:6379\" or \"rediss://user@host:6379/0\"";
+    const EXPECTED: &'static str = "\"auto\", \"off\", \"local\" or a URL such as \"redis://host:6379\" or \"rediss://user@host:6379/0\"";
 }
 
 impl Scalar for ShareStore {
@@ -125,6 +127,7 @@ impl Scalar for ShareStore {
     fn read(value: &Value, (): &()) -> Result<Self, InvalidValue> {
         let invalid = |hint| InvalidValue::expected(Self::EXPECTED).hint(hint);
         match value.as_text() {
+            Some("auto") => Ok(Self::Auto),
             Some("off") => Ok(Self::Off),
             Some("local") => Ok(Self::Local),
             Some(url) if url.contains("://") => RedisUrl::parse(url).map(Self::Redis).map_err(invalid),
@@ -134,6 +137,7 @@ impl Scalar for ShareStore {
 
     fn to_value(&self) -> Value {
         Value::Text(match self {
+            Self::Auto => "auto".to_owned(),
             Self::Off => "off".to_owned(),
             Self::Local => "local".to_owned(),
             Self::Redis(url) => url.to_string(),
@@ -143,8 +147,8 @@ impl Scalar for ShareStore {
     #[cfg(test)]
     fn kind((): &()) -> Kind {
         Kind::Special {
-            reference: "`\"off\"`, `\"local\"`, or the URL of a Redis or Valkey server",
-            typescript: "\"off\" | \"local\" | `${\"redis\" | \"rediss\" | \"valkey\" | \"valkeys\"}://${string}`",
+            reference: "`\"auto\"`, `\"off\"`, `\"local\"`, or the URL of a Redis or Valkey server",
+            typescript: "\"auto\" | \"off\" | \"local\" | `${\"redis\" | \"rediss\" | \"valkey\" | \"valkeys\"}://${string}`",
             python: "str",
         }
     }
@@ -230,7 +234,25 @@ fn check_store(share: &ShareConfig, given: &Given<'_>) {
     }
 }
 
+impl Config {
+    /// Shares caps among the forked children of one process, as the group `name`, unless the
+    /// configuration says which processes share. Has no effect if a target refuses calls instead of
+    /// queueing them, because it cannot be shared.
+    pub fn share_among_forked(&mut self, name: &str) {
+        let refuses =
+            |target: &TargetConfig| target.limit == LimitConfig::Fixed && target.on_full == OnFull::Refuse;
+        if self.share.store == ShareStore::Auto && !self.targets.iter().any(refuses) {
+            self.share = ShareConfig { store: ShareStore::Local, name: name.into(), ..self.share.clone() };
+        }
+    }
+}
+
 impl ShareConfig {
+    /// Whether the processes that are told to share do: not those with the store `auto` or `off`.
+    pub fn is_on(&self) -> bool {
+        !matches!(self.store, ShareStore::Auto | ShareStore::Off)
+    }
+
     /// Returns a key that contradicts another one, and what to do, or `None` if all agree.
     pub(crate) fn contradiction(&self) -> Option<(&'static str, &'static str)> {
         let ShareStore::Redis(url) = &self.store else { return None };

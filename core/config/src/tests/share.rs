@@ -17,7 +17,9 @@ fn url(text: &str) -> RedisUrl {
 
 #[test]
 fn bare_store_is_a_table_with_only_the_store() {
-    for (store, expected) in [("local", ShareStore::Local), ("off", ShareStore::Off)] {
+    for (store, expected) in
+        [("auto", ShareStore::Auto), ("local", ShareStore::Local), ("off", ShareStore::Off)]
+    {
         let short = Config::from_json(json!({"share": store})).unwrap();
         assert_eq!(short, Config::from_json(json!({"share": {"store": store}})).unwrap());
         assert_eq!(short.share.store, expected);
@@ -51,7 +53,7 @@ fn redis_urls_have_one_form() {
 #[test]
 fn invalid_stores_say_what_to_do() {
     let cases = [
-        (json!({"store": "redis"}), "expected \"off\", \"local\" or a URL such as"),
+        (json!({"store": "redis"}), "expected \"auto\", \"off\", \"local\" or a URL such as"),
         (json!("http://localhost"), "the scheme must be redis, rediss, valkey or valkeys"),
         (json!("redis://ann:secret@localhost"), "name it with share.password_env"),
         (json!("redis://localhost/first"), "the number of a database, such as /0"),

@@ -7,6 +7,7 @@
 //!
 //! - `local`: the member of a local broker, and the broker.
 //! - `redis`: the member of a Redis or Valkey server.
+//! - `unshared`: notices that another process has the same caps without sharing them.
 
 #[cfg(unix)]
 mod local;
@@ -15,6 +16,8 @@ mod local;
 mod local;
 #[cfg(feature = "redis")]
 mod redis;
+#[cfg(target_os = "linux")]
+mod unshared;
 
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
@@ -93,6 +96,11 @@ impl Share {
         let share = &config.share;
         let (times, start): (_, Box<dyn FnOnce() + Send>) = match &share.store {
             ShareStore::Off => return Ok(None),
+            ShareStore::Auto => {
+                #[cfg(target_os = "linux")]
+                unshared::report_neighbours(config);
+                return Ok(None);
+            }
             ShareStore::Local => {
                 if cfg!(not(unix)) {
                     let problem = "share: `store = \"local\"` needs a Unix system; use a Redis server as the store, or divide the caps among the processes";
