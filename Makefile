@@ -14,6 +14,7 @@ BENCH_VENV := .venv-bench
 FRAMEWORKS := .venv-frameworks
 FRAMEWORKS2 := .venv-frameworks-openai2
 MORE := .venv-frameworks-more
+SCALE_OUT := .venv-scale-out
 MORE2 := .venv-frameworks-more-openai2
 AIPERF := .venv-aiperf
 DOCS := .venv-docs
@@ -59,7 +60,7 @@ BENCH_PYTHON := python python-cap python-cooldown python-cancel frameworks pytho
 VLLM := objective default kv truth tenants sweep pool
 BENCH := $(BENCH_RUST) $(BENCH_PYTHON) $(BENCH_NODE)
 
-.PHONY: help demo test test-frameworks lint parts advisories bench results docs docs-reference node setup lock fuzz \
+.PHONY: help demo test test-frameworks test-scale-out lint parts advisories bench results docs docs-reference node setup lock fuzz \
     properties format clean \
     $(filter-out --,$(LINT) $(TEST)) \
     need-cargo need-python need-node cli $(addprefix bench-,$(BENCH)) vllm $(addprefix vllm-,$(VLLM))
@@ -69,6 +70,7 @@ help:
 	@echo '                 TIDEGATE_BASE_URL=URL TIDEGATE_MODEL=NAME uses a server of yours, scaled to what it serves'
 	@echo 'make test        runs all tests: $(filter-out --,$(TEST))'
 	@echo 'make test-frameworks  runs the examples of more clients and frameworks, which take 2 GB (not in make test)'
+	@echo 'make test-scale-out   runs gunicorn, Celery, Dask, Ray and a Node cluster, which take 1 GB (not in make test)'
 	@echo 'make lint        runs all checks: $(filter-out --,$(LINT))'
 	@echo '                 Both print one line per part, run JOBS=2 parts at a time, and keep the output in $(OUT)/parts.'
 	@echo 'make advisories  checks Cargo.lock for known vulnerabilities; needs ADVISORY_DB=/path/to/advisory-db,'
@@ -149,6 +151,11 @@ test-examples: $(FRAMEWORKS)/.dev $(FRAMEWORKS2)/.dev $(OUT)/node/.dev $(NODE_EX
 	$(BUILD_DEV)
 	$(PYTHON) examples/run.py --tidegate $(TIDEGATE_CLI) --environment openai3=$(FRAMEWORKS)/bin/python \
 	    --environment openai2=$(FRAMEWORKS2)/bin/python --node node $(addprefix target/debug/examples/,$(RUST_EXAMPLES))
+
+# Apart from `test`, because the packages take 1 GB, and the engines minutes. Needs Python 3.11 or newer.
+test-scale-out: $(SCALE_OUT)/.dev $(OUT)/node/.dev $(NODE_EXAMPLES)
+	@.ci/need redis || true
+	$(SCALE_OUT)/bin/python examples/scale_out/run.py --node examples/node/node_modules $(ARGS)
 
 # Apart from `test`, because the packages take 2 GB.
 test-frameworks: $(MORE)/.dev $(MORE2)/.dev $(OUT)/node/.dev $(NODE_FRAMEWORKS)
@@ -355,6 +362,7 @@ $(eval $(call environment,$(FRAMEWORKS2),$(LOCKS)/frameworks-openai2.txt))
 $(eval $(call environment,$(MORE),$(LOCKS)/frameworks-more.txt))
 $(eval $(call environment,$(MORE2),$(LOCKS)/frameworks-more-openai2.txt))
 $(eval $(call environment,$(AIPERF),$(LOCKS)/aiperf.txt))
+$(eval $(call environment,$(SCALE_OUT),$(LOCKS)/scale-out.txt))
 $(eval $(call environment,$(DOCS),$(LOCKS)/docs.txt))
 
 # Bytes of the wheel that users install.
@@ -394,8 +402,9 @@ lock:
 	    frameworks-more-openai2 docs; do \
 	    (cd $(LOCKS) && uv pip compile --quiet --universal --python-version 3.10 --generate-hashes \
 	        --custom-compile-command 'make lock' $$name.in -o $$name.txt) || exit 1; done
-	cd $(LOCKS) && uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
-	    --custom-compile-command 'make lock' aiperf.in -o aiperf.txt
+	for name in aiperf scale-out; do \
+	    (cd $(LOCKS) && uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
+	        --custom-compile-command 'make lock' $$name.in -o $$name.txt) || exit 1; done
 
 fuzz:
 	@.ci/need nightly
@@ -410,5 +419,5 @@ format: $(VENV)/.ready $(NODE)/node_modules/.ready
 clean:
 	rm -rf $(NODE)/node_modules $(NODE)/dist $(NODE)/tidegate.node examples/*/node_modules $(BROWSER)/node_modules
 	rm -rf $(OUT) $(VENV) $(VENV2) $(BENCH_VENV) $(FRAMEWORKS) $(FRAMEWORKS2) $(MORE) $(MORE2) \
-	    $(AIPERF) $(DOCS) .tools
+	    $(AIPERF) $(SCALE_OUT) $(DOCS) .tools
 	$(CARGO) clean

@@ -8,6 +8,8 @@ use super::{LeaseUpdate, REJOIN_TIME, Report};
 
 /// The smallest part of a contended slot that a member may be entitled to, so that none waits long.
 const MIN_PART: f64 = 0.05;
+/// The largest cap that a member may have: that of the configuration. Others are cut.
+const MAX_CAP: usize = 65_536;
 /// The smallest and the largest weight that a member may have. Others are clamped.
 const WEIGHTS: (f64, f64) = (1e-3, 1e6);
 
@@ -110,7 +112,7 @@ impl Division {
     /// Applies a report. The first one of a member adds the member.
     pub(crate) fn report(&mut self, now: Instant, id: MemberId, report: &Report) {
         self.charge(now);
-        let cap = report.cap.max(1);
+        let cap = report.cap.clamp(1, MAX_CAP);
         let weight = report.weight.clamp(WEIGHTS.0, WEIGHTS.1);
         // NaN passes through `clamp`.
         let weight = if weight.is_nan() { 1.0 } else { weight };

@@ -273,7 +273,7 @@ class _Protocol(ResponseHandler):
     def pause_reading(self) -> None:
         """Does nothing."""
 
-    def resume_reading(self, resume_parser: bool = True) -> None:  # noqa: FBT001, FBT002 - the signature of aiohttp
+    def resume_reading(self, resume_parser: bool = True) -> None:
         """Does nothing."""
 
 

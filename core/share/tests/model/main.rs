@@ -3,10 +3,14 @@
 
 mod cluster;
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use cluster::Cluster;
-use tidegate_share::{Lease, LeaseTimes, LeaseUpdate, SlotUse};
+use proptest::prelude::*;
+use tidegate_share::{
+    Broker, Lease, LeaseTimes, LeaseUpdate, MemberId, Predecessor, Report, SlotUse, ToBroker, ToMember,
+};
 
 const fn ms(millis: u64) -> Duration {
     Duration::from_millis(millis)
@@ -194,5 +198,59 @@ fn broker_that_accepts_members_but_does_not_answer_prolongs_no_lease() {
         }
         lease.tick(now + ms(2_000));
         assert_eq!(lease.in_force(), 2, "{times:?}");
+    }
+}
+
+/// Any message, most of them with numbers that no member sends.
+fn any_message() -> impl Strategy<Value = ToBroker> {
+    let number = || prop_oneof![0..10usize, Just(usize::MAX), Just(usize::MAX / 2), any::<usize>()];
+    let weight = prop_oneof![Just(f64::NAN), Just(f64::INFINITY), Just(-1.0), Just(0.0), any::<f64>()];
+    let report = (number(), weight, number(), number(), number(), number()).prop_map(
+        |(cap, weight, want, returned, claim, known_survivors)| Report {
+            cap,
+            weight,
+            want,
+            returned,
+            claim,
+            known_survivors,
+        },
+    );
+    let resource = prop_oneof![Just(Arc::<str>::from("shared")), Just("other".into()), Just("".into())];
+    prop_oneof![
+        6 => (resource.clone(), report).prop_map(|(resource, report)| ToBroker::Report { resource, report }),
+        1 => resource.clone().prop_map(|resource| ToBroker::Leave { resource }),
+        1 => (resource, any::<u64>()).prop_map(|(resource, for_ms)| ToBroker::CoolDown { resource, for_ms }),
+        1 => any::<u64>().prop_map(|number| ToBroker::Heartbeat { number }),
+    ]
+}
+
+proptest! {
+    #[test]
+    fn hostile_members_let_nobody_exceed_the_cap(
+        messages in prop::collection::vec((0..2u64, any_message(), 0..3usize, 0..6usize), 1..60),
+    ) {
+        const CAP: usize = 8;
+        let start = std::time::Instant::now();
+        let mut broker = Broker::new(start, Predecessor::None);
+        let honest = [MemberId(10), MemberId(11), MemberId(12)];
+        let mut held = [0usize; 3];
+        for (turn, (hostile, message, who, want)) in messages.into_iter().enumerate() {
+            let now = start + ms(10 * turn as u64);
+            let mut answers = broker.on_message(now, MemberId(hostile), &message);
+            let returned = held[who] / 2;
+            held[who] -= returned;
+            let report = Report { cap: CAP, weight: 1.0, want, returned, claim: 0, known_survivors: 0 };
+            let report = ToBroker::Report { resource: "shared".into(), report };
+            answers.extend(broker.on_message(now, honest[who], &report));
+            for (to, answer) in answers {
+                if let (Some(at), ToMember::Lease { resource, update }) =
+                    (honest.iter().position(|id| *id == to), answer)
+                {
+                    prop_assert_eq!(&*resource, "shared");
+                    held[at] += update.granted;
+                }
+            }
+            prop_assert!(held.iter().sum::<usize>() <= CAP, "{held:?}");
+        }
     }
 }

@@ -52,3 +52,52 @@ impl<R: AsyncBufRead + Unpin> Lines<R> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use tidegate_share::ToBroker;
+    use tokio::io::BufReader;
+
+    use super::{Lines, write};
+
+    /// Reads messages until the end or an error. Returns the messages, and whether there was no error.
+    fn read(bytes: &[u8]) -> (Vec<ToBroker>, bool) {
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        runtime.block_on(async {
+            let mut lines = Lines::new(BufReader::with_capacity(7, bytes));
+            let mut messages = Vec::new();
+            loop {
+                match lines.next().await {
+                    Ok(Some(message)) => messages.push(message),
+                    Ok(None) => return (messages, true),
+                    Err(_) => return (messages, false),
+                }
+            }
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_are_read_or_rejected(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+            read(&bytes);
+        }
+
+        #[test]
+        fn damaged_messages_end_the_connection(numbers in prop::collection::vec(any::<u64>(), 1..5), at: usize, byte: u8) {
+            let messages: Vec<_> = numbers.iter().map(|number| ToBroker::Heartbeat { number: *number }).collect();
+            let mut bytes = Vec::new();
+            messages.iter().for_each(|message| write(&mut bytes, message));
+            prop_assert_eq!(read(&bytes), (messages.clone(), true));
+            let at = at % bytes.len();
+            bytes[at] = byte;
+            let (read, _) = read(&bytes);
+            prop_assert!(read.len() <= messages.len() + 1);
+        }
+    }
+
+    #[test]
+    fn endless_line_is_rejected() {
+        assert_eq!(read(&vec![b' '; 5_000]), (Vec::new(), false));
+    }
+}

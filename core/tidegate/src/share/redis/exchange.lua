@@ -16,7 +16,7 @@
 -- harm. `wall` (the time in seconds) and the constants in capitals are set above this script.
 
 -- As in `tidegate_share`.
-local MIN_PART, MIN_WEIGHT, MAX_WEIGHT = 0.05, 1e-3, 1e6
+local MIN_PART, MIN_WEIGHT, MAX_WEIGHT, MAX_CAP = 0.05, 1e-3, 1e6, 65536
 
 local state_key, heard_key, cool_key = KEYS[1], KEYS[2], KEYS[3]
 local id, kind = ARGV[1], ARGV[2]
@@ -119,9 +119,9 @@ elseif kind ~= 'heartbeat' then
   local crossing = math.max(account.granted - granted, 0)
   account.granted = math.max(account.granted, granted)
   account.returned = returned
-  account.cap = cap
+  account.cap = math.max(math.min(cap, MAX_CAP), 1)
   account.weight = math.max(math.min(weight, MAX_WEIGHT), MIN_WEIGHT)
-  account.want = math.max(math.min(want - crossing, cap - leased(account)), 0)
+  account.want = math.max(math.min(want - crossing, account.cap - leased(account)), 0)
 end
 
 local sorted = {}
