@@ -23,7 +23,7 @@ impl<W> Scheduler<W> {
         event: impl FnOnce(&mut Lease, &SlotUse) -> T,
     ) -> Option<T> {
         self.capacity.lease.as_ref()?;
-        let usage = self.usage();
+        let usage = self.usage(now);
         let lease = self.capacity.lease.as_mut()?;
         let before = lease.in_force();
         let result = event(lease, &usage);
@@ -45,14 +45,19 @@ impl<W> Scheduler<W> {
     }
 
     /// Returns how the slots of the lease are used.
-    fn usage(&self) -> SlotUse {
+    fn usage(&self, now: Instant) -> SlotUse {
         let capacity = &self.capacity;
-        let lacks_lease = capacity.limits.shortage == Some(Rule::Share) && capacity.upstream.is_open();
+        let waiting = if capacity.limits.shortage != Some(Rule::Share) || self.draining {
+            0
+        } else if capacity.upstream.is_open() {
+            self.queue.len()
+        } else if capacity.upstream.is_cooling(now) {
+            0
+        } else {
+            // Probes and the calls of a ramp are sent one at a time.
+            self.queue.len().min(1)
+        };
         let weight = self.queue.load.weight();
-        SlotUse {
-            in_flight: capacity.in_flight,
-            waiting: if lacks_lease && !self.draining { self.queue.len() } else { 0 },
-            weight: if weight > 0.0 { weight } else { 1.0 },
-        }
+        SlotUse { in_flight: capacity.in_flight, waiting, weight: if weight > 0.0 { weight } else { 1.0 } }
     }
 }

@@ -68,12 +68,13 @@ impl Admission {
 
     /// Returns idle slots, and reports what has changed since the last report.
     pub(crate) fn on_share_heartbeat(self: &Arc<Self>) {
-        let report = self.update(|scheduler, now| {
-            scheduler.with_lease(now, |lease, usage| lease.heartbeat(now, usage)).flatten()
+        self.update(|scheduler, now| {
+            let report = scheduler.with_lease(now, |lease, usage| lease.heartbeat(now, usage)).flatten();
+            // Under the lock, so that a later report is not sent before this one.
+            if let Some((link, report)) = self.share.get().zip(report) {
+                link.send(ShareEvent::Reported(report));
+            }
         });
-        if let Some((link, report)) = self.share.get().zip(report) {
-            link.send(ShareEvent::Reported(report));
-        }
     }
 
     /// Tells the other processes that the provider asked callers to wait, if it did.

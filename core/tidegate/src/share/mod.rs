@@ -38,7 +38,8 @@ enum Command {
     Join(Arc<str>, Weak<Admission>),
     Report(Arc<str>, Report),
     CoolDown(Arc<str>, Instant),
-    Leave(Arc<str>),
+    /// A target or tool is dropped.
+    Leave(Arc<str>, Weak<Admission>),
     /// The process exits. The sender is dropped when all slots were returned.
     Exit(std::sync::mpsc::Sender<()>),
 }
@@ -139,7 +140,7 @@ impl Share {
                 ShareEvent::Joined => Command::Join(resource, joining.clone()),
                 ShareEvent::Reported(report) => Command::Report(resource, report),
                 ShareEvent::CoolingUntil(until) => Command::CoolDown(resource, until),
-                ShareEvent::Left => Command::Leave(resource),
+                ShareEvent::Left => Command::Leave(resource, joining.clone()),
             });
         });
         admission.share(Lease::new(cap, self.strict, self.times), link);

@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixListener};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -15,6 +16,8 @@ use crate::config::{Config, LimitConfig};
 
 /// The sockets of this process, by hash.
 static SOCKETS: Mutex<BTreeMap<u64, UnixListener>> = Mutex::new(BTreeMap::new());
+/// Whether this process has logged the line.
+static HAS_REPORTED: AtomicBool = AtomicBool::new(false);
 /// Maximum time to wait for [`SOCKETS`], which another thread may have locked when the process was forked.
 const LOCKED_WITHIN: Duration = Duration::from_millis(100);
 
@@ -30,7 +33,7 @@ pub(super) fn report_neighbours(config: &Config) {
     }
     let mut hasher = DefaultHasher::new();
     caps.hash(&mut hasher);
-    if has_neighbour(hasher.finish()) {
+    if has_neighbour(hasher.finish()) && !HAS_REPORTED.swap(true, Ordering::Relaxed) {
         tracing::info!(
             "another process of this user has a gate with the same names and caps, and each uses its caps alone: `share = \"local\"` makes them one, and `share = \"off\"` ends this message"
         );

@@ -164,6 +164,25 @@ async fn cooldown_reaches_the_other_gates() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn process_without_slots_gets_one_after_a_cooldown() {
+    let upstream = Upstream::start().await;
+    let (url, name) = (upstream.url(), unique_name());
+    let (first, second) = (gate(&url, &name, 4), gate(&url, &name, 4));
+    let mut calls = start_calls(&first, &url, 10);
+    upstream.until(|seen| seen.in_flight == 4).await;
+    calls.extend(start_calls(&second, &url, 10));
+    *upstream.head.lock() = Some("HTTP/1.1 429 Too Many Requests\r\nretry-after: 1\r\n".to_owned());
+    upstream.answer(1);
+    until(|| second.snapshot().targets["llm"].state == "cooling").await;
+    *upstream.head.lock() = None;
+    upstream.answer(1_000);
+    for call in calls {
+        assert_eq!(tokio::time::timeout(GIVE_UP_AFTER, call).await.expect("an answer").unwrap(), "200");
+    }
+    assert_eq!(upstream.seen().peak, 4);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn process_without_a_usable_directory_works_alone() {
     let upstream = Upstream::start().await;
     let (url, name) = (upstream.url(), unique_name());

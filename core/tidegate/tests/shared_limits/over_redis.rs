@@ -1,14 +1,22 @@
 //! The store is a real Redis server.
 
+use std::time::Duration;
+
 use tidegate::config::Share;
 use tidegate_test_servers::{RedisServer, free_port};
+use tokio::task::JoinHandle;
 
 use super::processes::Process;
-use super::upstream::Upstream;
+use super::upstream::{GIVE_UP_AFTER, Upstream};
 use super::{call, gate, gate_of, start_calls, until};
 
 /// More answers than a test needs.
 const MANY: usize = usize::MAX >> 8;
+
+/// Returns the answer of a call, which must come in time.
+async fn answer_of(call: JoinHandle<String>) -> String {
+    tokio::time::timeout(GIVE_UP_AFTER, call).await.expect("an answer in time").unwrap()
+}
 
 fn server() -> RedisServer {
     RedisServer::start(&[]).unwrap()
@@ -27,7 +35,7 @@ async fn two_gates_share_a_cap() {
         upstream.until(|seen| seen.answered == answered && seen.in_flight == 4.min(20 - answered)).await;
     }
     for call in calls {
-        assert_eq!(call.await.unwrap(), "200");
+        assert_eq!(answer_of(call).await, "200");
     }
     assert_eq!(upstream.seen().peak, 4);
     let keys = server.command(&["keys", "*"]).unwrap();
@@ -35,24 +43,18 @@ async fn two_gates_share_a_cap() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn dropped_gate_returns_its_slots() {
+async fn dropped_gate_returns_its_slots_at_once() {
     let (server, upstream) = (server(), Upstream::start().await);
     let url = upstream.url();
-    let (first, second) = (gate(&url, &server.url(), 4), gate(&url, &server.url(), 4));
-    let calls = start_calls(&first, &url, 4);
-    upstream.until(|seen| seen.in_flight == 4).await;
-    let waiting = start_calls(&second, &url, 4);
-    until(|| second.snapshot().targets["llm"].queue_depth > 0).await;
-    for call in calls {
-        call.abort();
-        let _ = call.await;
-    }
-    drop(first);
     upstream.answer(MANY);
-    for call in waiting {
-        assert_eq!(call.await.unwrap(), "200");
+    for _ in 0..20 {
+        let gate = gate(&url, &server.url(), 4);
+        assert_eq!(call(&gate, &url).await, "200");
+        drop(gate);
+        // Sooner than by the end of the lease.
+        let is_empty = || server.command(&["keys", "*"]).unwrap().trim().is_empty();
+        tokio::time::timeout(Duration::from_secs(4), until(is_empty)).await.expect("the slots are returned");
     }
-    until(|| second.snapshot().targets["llm"].share.as_ref().is_some_and(|share| share.processes == 1)).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -113,7 +115,7 @@ async fn wiped_store_is_filled_again_by_its_members() {
     server.command(&["flushall"]).unwrap();
     upstream.answer(MANY);
     for call in calls {
-        assert_eq!(call.await.unwrap(), "200");
+        assert_eq!(answer_of(call).await, "200");
     }
     // A quarter more, until the members have claimed their slots.
     assert!(upstream.seen().peak <= 10, "{}", upstream.seen().peak);
@@ -144,7 +146,7 @@ async fn members_survive_a_server_that_is_killed_and_started_again() {
     let _server = RedisServer::start_on(port, &[]).unwrap();
     upstream.answer(MANY);
     for call in calls {
-        assert_eq!(call.await.unwrap(), "200");
+        assert_eq!(answer_of(call).await, "200");
     }
     assert!(upstream.seen().peak <= 10, "{}", upstream.seen().peak);
 }
@@ -167,7 +169,7 @@ async fn stopped_server_ends_no_call_and_prolongs_no_lease() {
     server.signal("CONT").unwrap();
     upstream.answer(MANY);
     for call in calls {
-        assert_eq!(call.await.unwrap(), "200");
+        assert_eq!(answer_of(call).await, "200");
     }
     assert_eq!(upstream.seen().peak, 4);
 }
@@ -200,27 +202,46 @@ async fn store_without_a_server_leaves_one_slot_to_each_process() {
     let calls = start_calls(&gate, &url, 4);
     upstream.answer(MANY);
     for call in calls {
-        assert_eq!(call.await.unwrap(), "200");
+        assert_eq!(answer_of(call).await, "200");
     }
     assert_eq!(upstream.seen().peak, 1);
 }
 
 /// The rights of a user that may do no more than share limits, as in the guide.
-const RIGHTS: &str = "~tidegate:* resetchannels &tidegate:* -@all +@connection +evalsha +script|load +ssubscribe +spublish +hget +hset +hmget +hdel +zadd +zrem +zrangebyscore +pttl +set +pexpire +del +time";
+const RIGHTS: &str = "~tidegate:* resetchannels &tidegate:* -@all +@connection +evalsha +script|load +ssubscribe +sunsubscribe +spublish +hget +hset +hmget +hdel +zadd +zcard +zrem +zrangebyscore +pttl +set +pexpire +del +time";
+
+/// The variable with the password of the user. Cargo sets it to the name of the package.
+const PASSWORD_ENV: &str = "CARGO_PKG_NAME";
+
+/// Returns the options of a server with a user that has the rights of the guide, and `more`.
+fn user(more: &str) -> Vec<String> {
+    let password = std::env::var(PASSWORD_ENV).unwrap();
+    let rights = RIGHTS.split(' ').chain(more.split_whitespace()).map(str::to_owned);
+    let name = ["--user", "tidegate", "on"].map(str::to_owned).into_iter();
+    name.chain([format!(">{password}")]).chain(rights).collect()
+}
+
+/// Returns `options` and those of `user`, for [`RedisServer::start`].
+fn with_user<'a>(options: &[&'a str], user: &'a [String]) -> Vec<&'a str> {
+    options.iter().copied().chain(user.iter().map(String::as_str)).collect()
+}
+
+/// Returns the URL of a server for the user.
+fn user_url(server: &RedisServer) -> String {
+    format!("redis://tidegate@127.0.0.1:{}", server.port())
+}
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn user_of_the_guide_has_all_rights_that_sharing_needs() {
     let guide = include_str!("../../../../docs/guide/many-processes.md");
     assert!(guide.contains(RIGHTS));
-    // Cargo sets this variable to the name of the package.
-    let variable = "CARGO_PKG_NAME";
-    let user = format!("tidegate on >{} {RIGHTS}", std::env::var(variable).unwrap());
-    let options: Vec<&str> = "--user default off --user".split(' ').chain(user.split(' ')).collect();
-    let server = RedisServer::start(&options).unwrap();
+    assert!(guide.contains("`+cluster`") && guide.contains("`+role`"));
+    let user = user("");
+    let server = RedisServer::start(&with_user(&["--user", "default", "off"], &user)).unwrap();
     let upstream = Upstream::start().await;
     let url = upstream.url();
-    let store = format!("redis://tidegate@127.0.0.1:{}", server.port());
-    let share = || Share::redis(store.as_str()).password_env(variable);
+    let store = user_url(&server);
+    let share = || Share::redis(store.as_str()).password_env(PASSWORD_ENV);
     let (first, second) = (gate_of(&url, share(), 4), gate_of(&url, share(), 4));
     let calls = start_calls(&first, &url, 10);
     upstream.until(|seen| seen.in_flight == 4).await;
@@ -231,7 +252,7 @@ async fn user_of_the_guide_has_all_rights_that_sharing_needs() {
     *upstream.head.lock() = None;
     upstream.answer(MANY);
     for call in calls.into_iter().chain(others) {
-        assert_eq!(call.await.unwrap(), "200");
+        assert_eq!(answer_of(call).await, "200");
     }
     assert_eq!(upstream.seen().peak, 4);
 }
@@ -242,7 +263,8 @@ async fn caps_are_shared_over_a_cluster() {
     let nodes: Vec<_> = (0..3)
         .map(|_| {
             let bus = free_port().unwrap().to_string();
-            RedisServer::start(&["--cluster-enabled", "yes", "--cluster-port", &bus]).unwrap()
+            let options = ["--cluster-enabled", "yes", "--cluster-port", &bus];
+            RedisServer::start(&with_user(&options, &user("+cluster"))).unwrap()
         })
         .collect();
     for (node, slots) in nodes.iter().zip([("0", "5460"), ("5461", "10922"), ("10923", "16383")]) {
@@ -260,8 +282,9 @@ async fn caps_are_shared_over_a_cluster() {
     }
     let url = upstream.url();
     // Several names, so that several nodes hold them.
+    let mut gates = Vec::new();
     for name in ["a", "b", "c", "d"] {
-        let share = || Share::redis(nodes[0].url()).cluster(true).name(name);
+        let share = || Share::redis(user_url(&nodes[0])).password_env(PASSWORD_ENV).cluster(true).name(name);
         let (first, second) = (gate_of(&url, share(), 4), gate_of(&url, share(), 4));
         let before = upstream.seen().answered;
         let mut calls = start_calls(&first, &url, 6);
@@ -273,8 +296,9 @@ async fn caps_are_shared_over_a_cluster() {
             upstream.until(|seen| seen.answered == before + answered && seen.in_flight == in_flight).await;
         }
         for call in calls {
-            assert_eq!(call.await.unwrap(), "200");
+            assert_eq!(answer_of(call).await, "200");
         }
+        gates.extend([first, second]);
     }
     assert_eq!(upstream.seen().peak, 4);
     let used = nodes.iter().filter(|node| node.command(&["keys", "*"]).unwrap().contains("tidegate")).count();
@@ -284,9 +308,11 @@ async fn caps_are_shared_over_a_cluster() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn members_follow_sentinels_to_the_next_primary() {
     let upstream = Upstream::start().await;
-    let primary = server();
+    let user = user("+role");
+    let primary = RedisServer::start(&with_user(&[], &user)).unwrap();
     let port = primary.port().to_string();
-    let replica = RedisServer::start(&["--replicaof", &format!("127.0.0.1 {port}")]).unwrap();
+    let replica =
+        RedisServer::start(&with_user(&["--replicaof", &format!("127.0.0.1 {port}")], &user)).unwrap();
     replica.until(&["info", "replication"], |info| info.contains("master_link_status:up")).unwrap();
     let directory = std::env::temp_dir().join(format!("tidegate-sentinel-{}-{port}", std::process::id()));
     std::fs::create_dir_all(&directory).unwrap();
@@ -298,7 +324,7 @@ async fn members_follow_sentinels_to_the_next_primary() {
     let sentinel = RedisServer::start_sentinel(configuration.to_str().unwrap()).unwrap();
     sentinel.until(&["sentinel", "replicas", "main"], |replicas| replicas.contains("slave")).unwrap();
     let url = upstream.url();
-    let share = || Share::redis(sentinel.url()).sentinel("main");
+    let share = || Share::redis(user_url(&sentinel)).password_env(PASSWORD_ENV).sentinel("main");
     let (first, second) = (gate_of(&url, share(), 4), gate_of(&url, share(), 4));
     let mut calls = start_calls(&first, &url, 50);
     calls.extend(start_calls(&second, &url, 50));
@@ -312,7 +338,7 @@ async fn members_follow_sentinels_to_the_next_primary() {
     }
     upstream.answer(MANY);
     for call in calls {
-        assert_eq!(call.await.unwrap(), "200");
+        assert_eq!(answer_of(call).await, "200");
     }
     assert_eq!(upstream.seen().peak, 4);
     std::fs::remove_dir_all(&directory).unwrap();

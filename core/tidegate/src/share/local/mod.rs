@@ -121,7 +121,7 @@ impl Member {
     fn on_offline_command(&mut self, command: Command) {
         match command {
             Command::Join(resource, admission) => drop(self.resources.insert(resource, admission)),
-            Command::Leave(resource) => drop(self.resources.remove(&resource)),
+            Command::Leave(resource, admission) => drop(self.remove(&resource, &admission)),
             Command::Report(..) | Command::CoolDown(..) | Command::Exit(_) => {}
         }
     }
@@ -259,13 +259,20 @@ impl Member {
                 let for_ms = cool_down_ms(until.saturating_duration_since(now()));
                 frames::write(out, &ToBroker::CoolDown { resource, for_ms });
             }
-            Command::Leave(resource) => {
-                self.resources.remove(&resource);
-                frames::write(out, &ToBroker::Leave { resource });
+            Command::Leave(resource, admission) => {
+                if self.remove(&resource, &admission).is_some() {
+                    frames::write(out, &ToBroker::Leave { resource });
+                }
             }
             // The broker notices that the connection ends.
             Command::Exit(_) => {}
         }
+    }
+
+    /// Removes a target or tool, unless another one of this name has joined in the meantime.
+    fn remove(&mut self, resource: &Arc<str>, admission: &Weak<Admission>) -> Option<Weak<Admission>> {
+        let is_same = self.resources.get(resource).is_some_and(|joined| joined.ptr_eq(admission));
+        if is_same { self.resources.remove(resource) } else { None }
     }
 
     fn each(&self, event: impl Fn(&Arc<Admission>)) {

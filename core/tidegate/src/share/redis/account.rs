@@ -15,16 +15,19 @@ use crate::admission::Admission;
 use crate::clock::now;
 use tidegate_share::{LeaseUpdate, Report, cool_down_ms};
 
+/// The maximum number of earlier names of a member that are removed when it joins.
+const MAX_OLD_IDS: usize = 8;
+
 /// One resource of a member.
 pub(super) struct Account {
-    admission: Weak<Admission>,
+    pub(super) admission: Weak<Admission>,
     /// The key of the state. The others begin with it.
     key: Arc<str>,
     /// The name of the member at the store. A new one for each attempt to join, so that what is sent to
     /// an earlier one has no effect.
     pub(super) id: Arc<str>,
-    /// The name in the attempt before, or empty.
-    old_id: Arc<str>,
+    /// The names in the last attempts, which the store may still know.
+    old_ids: Vec<Arc<str>>,
     state: State,
     /// The latest report. `None` before the first attempt to join.
     report: Option<Report>,
@@ -33,6 +36,9 @@ pub(super) struct Account {
     returned: usize,
     owes_report: bool,
     owes_heartbeat: bool,
+    /// The division of the last push since the last answer, or 0. An answer about an earlier division was
+    /// overtaken by the push.
+    pushed: u64,
     /// The end of a cool-down that the store does not know yet.
     cools_until: Option<Instant>,
     /// When the next report is due in any case, or the next attempt to join.
@@ -61,13 +67,14 @@ impl Account {
             // In a cluster, what is in braces determines the server, which is one for all keys.
             key: format!("tidegate:1:{{{hash}}}").into(),
             id: new_id(),
-            old_id: "".into(),
+            old_ids: Vec::new(),
             state: State::Out,
             report: None,
             granted: 0,
             returned: 0,
             owes_report: false,
             owes_heartbeat: false,
+            pushed: 0,
             cools_until: None,
             again_at: None,
         }
@@ -89,7 +96,7 @@ impl Account {
                 (self.owes_report, self.owes_heartbeat) = (false, false);
                 self.report = Some(report);
                 self.state = State::Joining;
-                Some(Message::Join { report, replaces: self.old_id.clone() })
+                Some(Message::Join { report, replaces: self.old_ids.clone() })
             }
             State::Idle => {
                 let message = if let Some(until) = self.cools_until.take() {
@@ -99,7 +106,8 @@ impl Account {
                     let Self { granted, returned, .. } = *self;
                     Message::Report { report: self.report?, granted, returned }
                 } else if std::mem::take(&mut self.owes_heartbeat) {
-                    Message::Heartbeat
+                    let Self { granted, returned, .. } = *self;
+                    Message::Heartbeat { granted, returned }
                 } else {
                     return None;
                 };
@@ -117,15 +125,31 @@ impl Account {
         script: Arc<Script>,
     ) -> impl Future<Output = (Instant, RedisResult<Option<String>>)> + 'static {
         let (key, channel) = (self.key.clone(), self.channel());
+        let old_channel = self.old_ids.last().map(|id| format!("{key}:{id}"));
         let arguments = message.arguments(&self.id);
         let is_join = matches!(message, Message::Join { .. });
         async move {
-            if is_join && let Err(error) = connection.subscribe(&channel).await {
+            if is_join && let Err(error) = connection.subscribe(&channel, old_channel.as_deref()).await {
                 return (now(), Err(error));
             }
             let sent_at = now();
             (sent_at, connection.run(&script, &key, &arguments).await)
         }
+    }
+
+    /// Whether a message is on its way.
+    pub(super) fn is_busy(&self) -> bool {
+        matches!(self.state, State::Joining | State::Busy)
+    }
+
+    /// Whether the store may know the member.
+    pub(super) fn is_known(&self) -> bool {
+        self.state != State::Out
+    }
+
+    /// Records that the last message was answered, when the answer does not matter any more.
+    pub(super) fn on_ignored_answer(&mut self) {
+        self.state = State::Idle;
     }
 
     /// Applies what a scheduler reports. What is reported while the member is out is part of its claim.
@@ -159,15 +183,26 @@ impl Account {
     /// Applies an answer to a message that was sent at `sent_at`.
     pub(super) fn on_answer(&mut self, situation: &Situation, sent_at: Instant) {
         self.state = State::Idle;
+        self.old_ids.clear();
         self.with_admission(|admission| admission.on_share_alive(sent_at));
-        self.on_situation(situation);
+        if situation.division >= std::mem::take(&mut self.pushed) {
+            self.apply(situation);
+        }
         self.again_at = Some(situation.again).filter(|again| !again.is_zero()).map(|again| now() + again);
     }
 
-    /// Applies what the store has told: an answer or a push.
-    pub(super) fn on_situation(&mut self, situation: &Situation) {
+    /// Applies what the store has pushed.
+    pub(super) fn on_push(&mut self, situation: &Situation) {
+        self.pushed = situation.division;
+        self.apply(situation);
+    }
+
+    fn apply(&mut self, situation: &Situation) {
         let granted = situation.granted.saturating_sub(self.granted);
         self.granted += granted;
+        if let Some(report) = &mut self.report {
+            report.want = report.want.saturating_sub(granted);
+        }
         let update = LeaseUpdate { granted, ..situation.update };
         self.with_admission(|admission| {
             admission.on_lease_update(update);
@@ -180,9 +215,12 @@ impl Account {
     /// Records that the store is lost, or does not know the member any more.
     pub(super) fn on_lost(&mut self) {
         if self.state != State::Out {
-            self.old_id = std::mem::replace(&mut self.id, new_id());
+            self.old_ids.push(std::mem::replace(&mut self.id, new_id()));
+            let excess = self.old_ids.len().saturating_sub(MAX_OLD_IDS);
+            self.old_ids.drain(..excess);
         }
         self.state = State::Out;
+        self.pushed = 0;
         self.again_at = None;
         self.with_admission(Admission::on_share_lost);
     }

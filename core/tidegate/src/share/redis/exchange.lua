@@ -4,10 +4,10 @@
 --
 -- KEYS   the state of the resource; when each member was last heard; exists during a cool-down
 -- ARGV   the member, and one of
---        `join`       with the fields of `report`, and the member that it replaces
+--        `join`       with the fields of `report`, and the members that it replaces
 --        `report`     with the total of granted slots that the member knows of, the total that it has
 --                     returned, its cap, its weight, and the slots that it wants
---        `heartbeat`
+--        `heartbeat`  with the two totals
 --        `cool_down`  with the milliseconds that the provider asked for
 --        `leave`
 -- Reply  the situation of the member (see `situation`), or false if the member is not known
@@ -25,7 +25,11 @@ local function field(member)
   return 'member:' .. member
 end
 
-local known = redis.call('HMGET', state_key, 'clock', 'wall', 'wake', 'summary', field(id))
+local function returned_field(member)
+  return 'returned:' .. member
+end
+
+local known = redis.call('HMGET', state_key, 'clock', 'wall', 'wake', 'summary', field(id), returned_field(id))
 local own, summary = known[5], known[4]
 
 -- The clock of the resource never goes back, and does not jump when the clock of the server does.
@@ -37,8 +41,8 @@ if not own and kind ~= 'join' then
 end
 
 -- Returns what a member is told: the total of its granted slots, whether others are short, its fair
--- number, the cap, the number of members, the total of all leases, the milliseconds of a cool-down, and
--- the milliseconds after which time alone may let slots become free, or 0.
+-- number, the cap, the number of members, the total of all leases, the number of the last division, the
+-- milliseconds of a cool-down, and the milliseconds after which time alone may let slots become free, or 0.
 local function situation(fields)
   local cools = math.max(redis.call('PTTL', cool_key), 0)
   local again = math.max(math.ceil((wake - clock) * 1000), 0)
@@ -54,7 +58,9 @@ if kind ~= 'leave' then
 end
 local silent = redis.call('ZRANGEBYSCORE', heard_key, '-inf', string.format('%.6f', clock - LEASE_TIME))
 
-if kind == 'heartbeat' and #silent == 0 and (wake == 0 or clock < wake) then
+-- A grant may be on its way. A replica that became the primary may have missed messages.
+local agrees = own and own:match('^%d+') == ARGV[3] and known[6] == ARGV[4]
+if kind == 'heartbeat' and agrees and #silent == 0 and (wake == 0 or clock < wake) then
   redis.call('HSET', state_key, 'clock', string.format('%.6f', clock), 'wall', string.format('%.6f', wall))
   redis.call('PEXPIRE', state_key, KEPT_MS)
   redis.call('PEXPIRE', heard_key, KEPT_MS)
@@ -65,7 +71,7 @@ local packed = redis.call('HGET', state_key, 'state')
 local state = packed and cmsgpack.unpack(packed)
 if not state then
   -- The members of a lost state have not claimed their slots yet, so newcomers get a part only.
-  state = { virtual_time = 0, served_until = clock, joined = 0, early = 0, accounts = {} }
+  state = { virtual_time = 0, served_until = clock, joined = 0, early = 0, division = 0, accounts = {} }
   wake = clock + GRACE_TIME
 end
 local accounts = state.accounts
@@ -85,7 +91,7 @@ end
 
 local function remove(member)
   accounts[member] = nil
-  redis.call('HDEL', state_key, field(member))
+  redis.call('HDEL', state_key, field(member), returned_field(member))
   redis.call('ZREM', heard_key, member)
 end
 
@@ -103,25 +109,31 @@ elseif kind == 'cool_down' then
   if cools then
     redis.call('SET', cool_key, '', 'PX', for_ms)
   end
-elseif kind ~= 'heartbeat' then
-  local granted, returned, cap = tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5])
-  local weight, want = tonumber(ARGV[6]), tonumber(ARGV[7])
+else
+  local granted, returned = tonumber(ARGV[3]), tonumber(ARGV[4])
   if kind == 'join' then
-    remove(ARGV[8])
+    for index = 8, #ARGV do
+      remove(ARGV[index])
+    end
     state.joined = state.joined + 1
     accounts[id] = {
-      id = id, number = state.joined, granted = granted, fair = cap, part = 1,
+      id = id, number = state.joined, granted = granted, fair = tonumber(ARGV[5]), part = 1, want = 0,
       service = state.virtual_time, short = false, told_fair = 0,
     }
   end
   local account = accounts[id]
-  -- Grants may be on their way. A replica that became the primary may have missed some.
   local crossing = math.max(account.granted - granted, 0)
   account.granted = math.max(account.granted, granted)
-  account.returned = returned
-  account.cap = math.max(math.min(cap, MAX_CAP), 1)
-  account.weight = math.max(math.min(weight, MAX_WEIGHT), MIN_WEIGHT)
-  account.want = math.max(math.min(want - crossing, account.cap - leased(account)), 0)
+  account.returned = math.min(returned, account.granted)
+  if kind ~= 'heartbeat' then
+    local weight = tonumber(ARGV[6])
+    -- NaN is not equal to itself.
+    weight = weight == weight and weight or 1
+    account.cap = math.max(math.min(tonumber(ARGV[5]), MAX_CAP), 1)
+    account.weight = math.max(math.min(weight, MAX_WEIGHT), MIN_WEIGHT)
+    account.want = tonumber(ARGV[7]) - crossing
+  end
+  account.want = math.max(math.min(account.want, account.cap - leased(account)), 0)
 end
 
 local sorted = {}
@@ -134,6 +146,12 @@ local cap, total = math.huge, 0
 for _, account in ipairs(sorted) do
   cap = math.min(cap, account.cap)
   total = total + leased(account)
+end
+if redis.call('ZCARD', heard_key) < #sorted then
+  -- The server has evicted the key.
+  for _, account in ipairs(sorted) do
+    redis.call('ZADD', heard_key, 'NX', string.format('%.6f', clock), account.id)
+  end
 end
 if #sorted == 0 then
   redis.call('DEL', state_key, heard_key)
@@ -239,7 +257,8 @@ while free > 0 and #heap > 0 do
 end
 
 -- Tells the members what has changed. Those without slots have nothing to return, and hear it later.
-summary = string.format('%d %d %d', cap, #sorted, total)
+state.division = state.division + 1
+summary = string.format('%d %d %d %d', cap, #sorted, total, state.division)
 local short = 0
 for _, account in ipairs(sorted) do
   short = short + (account.want > 0 and 1 or 0)
@@ -254,7 +273,8 @@ for _, account in ipairs(sorted) do
   account.before, account.rank, account.density, account.is_contended = nil, nil, nil, nil
   local fields = string.format('%d %d %d', account.granted, others_short and 1 or 0, fair)
   if is_new or is_granted or account.id == id then
-    redis.call('HSET', state_key, field(account.id), fields)
+    redis.call('HSET', state_key, field(account.id), fields, returned_field(account.id),
+      string.format('%d', account.returned))
   end
   if account.id == id then
     own = fields

@@ -12,8 +12,8 @@ const SCRIPT: &str = include_str!("exchange.lua");
 /// The clock of the store.
 const WALL: &str = "local time = redis.call('TIME') local wall = time[1] + time[2] / 1e6";
 /// Time for which a store without a state grants only a part of a cap, because the members of a lost
-/// state may still use their slots: longer than a heartbeat.
-const GRACE_TIME: Duration = Duration::from_millis(2_500);
+/// state may still use their slots: longer than a heartbeat, and than it takes to connect again.
+const GRACE_TIME: Duration = Duration::from_secs(4);
 /// The longest time by which the clock of a resource advances between two messages.
 const MAX_STEP: Duration = Duration::from_secs(3);
 /// Time after the last message until the store forgets a resource.
@@ -40,10 +40,10 @@ pub(super) fn script_with(wall: &str, grace: Duration) -> Script {
 /// A message of a member about one resource.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Message {
-    /// Joins the resource, in place of the member `replaces`. The claim counts as granted.
+    /// Joins the resource, in place of the members `replaces`. The claim counts as granted.
     Join {
         report: Report,
-        replaces: Arc<str>,
+        replaces: Vec<Arc<str>>,
     },
     /// Reports the totals of granted and of returned slots, and what the member needs.
     Report {
@@ -51,7 +51,11 @@ pub(super) enum Message {
         granted: usize,
         returned: usize,
     },
-    Heartbeat,
+    /// Reports the totals of granted and of returned slots.
+    Heartbeat {
+        granted: usize,
+        returned: usize,
+    },
     /// The provider asked callers to wait for so many milliseconds.
     CoolDown(u64),
     Leave,
@@ -72,11 +76,15 @@ impl Message {
         match self {
             Self::Join { report, replaces } => {
                 let mut arguments = fields("join", report.claim, 0, report);
-                arguments.push(replaces.to_string());
+                arguments.extend(replaces.iter().map(ToString::to_string));
                 arguments
             }
             Self::Report { report, granted, returned } => fields("report", *granted, *returned, report),
-            Self::Heartbeat => only("heartbeat"),
+            Self::Heartbeat { granted, returned } => {
+                let mut arguments = only("heartbeat");
+                arguments.extend([granted, returned].map(ToString::to_string));
+                arguments
+            }
             Self::CoolDown(for_ms) => {
                 let mut arguments = only("cool_down");
                 arguments.push(for_ms.to_string());
@@ -92,6 +100,8 @@ impl Message {
 pub(super) struct Situation {
     /// The slots that were granted since the member joined.
     pub(super) granted: usize,
+    /// The number of the division of which this tells. Later ones have larger numbers.
+    pub(super) division: u64,
     /// The rest, without newly granted slots.
     pub(super) update: LeaseUpdate,
     /// The remaining time of a cool-down, or zero.
@@ -107,13 +117,15 @@ impl Situation {
     /// The text is not what the script returns.
     pub(super) fn parse(text: &str) -> RedisResult<Self> {
         let malformed = || (ErrorKind::UnexpectedReturnType, "the answer is malformed").into();
-        let numbers: Result<Vec<u32>, _> = text.split(' ').map(str::parse).collect();
+        let numbers: Result<Vec<u64>, _> = text.split(' ').map(str::parse).collect();
         let numbers = numbers.map_err(|_| malformed())?;
-        let [granted, short, fair, cap, members, total, cools, again] = numbers[..] else {
+        let [granted, short, fair, cap, members, total, division, cools, again] = numbers[..] else {
             return Err(malformed());
         };
-        let [granted, fair, cap, members, total] =
-            [granted, fair, cap, members, total].map(|number| number as usize);
+        let number =
+            |number: u64| u32::try_from(number).map(|number| number as usize).map_err(|_| malformed());
+        let (granted, fair, cap) = (number(granted)?, number(fair)?, number(cap)?);
+        let (members, total) = (number(members)?, number(total)?);
         if cap == 0 || members == 0 {
             return Err(malformed());
         }
@@ -126,7 +138,7 @@ impl Situation {
             survivors: members - 1,
             total,
         };
-        let [cools, again] = [cools, again].map(|time| Duration::from_millis(time.into()));
-        Ok(Self { granted, update, cools: cools.min(MAX_COOL_DOWN), again })
+        let [cools, again] = [cools, again].map(|time| Duration::from_millis(time).min(MAX_COOL_DOWN));
+        Ok(Self { granted, division, update, cools, again })
     }
 }

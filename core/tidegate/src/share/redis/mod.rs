@@ -36,7 +36,7 @@ use server::{Connection, Server};
 const HEARTBEAT: Duration = Duration::from_secs(2);
 /// Delay before the first attempt to connect again. Doubles up to [`MAX_RECONNECT_DELAY`].
 const RECONNECT_DELAY: Duration = Duration::from_millis(100);
-const MAX_RECONNECT_DELAY: Duration = Duration::from_secs(2);
+const MAX_RECONNECT_DELAY: Duration = Duration::from_secs(1);
 /// Maximum time to return the slots when the gate is dropped.
 const LEAVES_WITHIN: Duration = Duration::from_millis(500);
 
@@ -119,7 +119,7 @@ impl Member {
             self.warn(&error);
             self.accounts.values_mut().for_each(Account::on_lost);
             // Many members lose a store at the same time, and should not return at the same time.
-            if self.wait_offline(delay.mul_f64(0.5 + fastrand::f64())).await {
+            if self.wait_offline(delay.mul_f64(0.5 + fastrand::f64() / 2.0)).await {
                 return;
             }
             delay = (2 * delay).min(MAX_RECONNECT_DELAY);
@@ -153,7 +153,8 @@ impl Member {
                     command.into_iter().for_each(|command| self.on_command(command));
                     self.apply_commands();
                     if is_dropped || self.exiting.is_some() {
-                        self.leave_all(connection).await;
+                        // What is not returned in time is free when the lease ends.
+                        let _ = timeout(LEAVES_WITHIN, self.leave_all(connection, exchanges)).await;
                         return End::Dropped;
                     }
                 }
@@ -182,8 +183,13 @@ impl Member {
                 Answered { resource, id, sent_at, answer }
             });
         };
-        for (resource, account) in self.closed.drain(..) {
-            send(&resource, &account, Message::Leave);
+        // After the answer to the last message, so that the store does not hear of the member again.
+        let (waiting, ready) =
+            std::mem::take(&mut self.closed).into_iter().partition(|(_, account)| account.is_busy());
+        self.closed = waiting;
+        let ready: Vec<(Arc<str>, Account)> = ready;
+        for (resource, account) in ready.iter().filter(|(_, account)| account.is_known()) {
+            send(resource, account, Message::Leave);
         }
         for (resource, account) in &mut self.accounts {
             if let Some(message) = account.next_message() {
@@ -193,12 +199,15 @@ impl Member {
     }
 
     /// Returns all slots.
-    async fn leave_all(&mut self, connection: &Connection) {
-        let mut exchanges = JoinSet::new();
+    async fn leave_all(&mut self, connection: &Connection, mut exchanges: JoinSet<Answered>) {
         self.closed.extend(self.accounts.drain());
         self.send_due(connection, &mut exchanges);
-        // What is not returned in time is free when the lease ends.
-        let _ = timeout(LEAVES_WITHIN, exchanges.join_all()).await;
+        while let Some(answered) = exchanges.join_next().await {
+            if let Ok(answered) = answered {
+                let _ = self.on_answer(answered);
+            }
+            self.send_due(connection, &mut exchanges);
+        }
     }
 
     /// Applies the commands of the schedulers while there is no connection. Returns `true` if the gate was
@@ -226,9 +235,16 @@ impl Member {
         match command {
             Command::Join(resource, admission) => {
                 let account = Account::new(&self.name, &resource, admission);
-                self.accounts.insert(resource, account);
+                if let Some(before) = self.accounts.insert(resource.clone(), account) {
+                    self.closed.push((resource, before));
+                }
             }
-            Command::Leave(resource) => self.closed.extend(self.accounts.remove_entry(&resource)),
+            Command::Leave(resource, admission) => {
+                // Another target of this name may have joined in the meantime.
+                if self.accounts.get(&resource).is_some_and(|account| account.admission.ptr_eq(&admission)) {
+                    self.closed.extend(self.accounts.remove_entry(&resource));
+                }
+            }
             Command::Report(resource, report) => {
                 if let Some(account) = self.accounts.get_mut(&resource) {
                     account.on_report(report);
@@ -249,7 +265,7 @@ impl Member {
         let (Some(channel), Some(situation)) = (text(channel), text(situation)) else { return };
         let account = self.accounts.values_mut().find(|account| account.channel() == channel);
         if let (Some(account), Ok(situation)) = (account, Situation::parse(&situation)) {
-            account.on_situation(&situation);
+            account.on_push(&situation);
         }
     }
 
@@ -260,6 +276,8 @@ impl Member {
     fn on_answer(&mut self, answered: Answered) -> RedisResult<()> {
         let Answered { resource, id, sent_at, answer } = answered;
         let Some(account) = self.accounts.get_mut(&resource).filter(|account| account.id == id) else {
+            let closed = self.closed.iter_mut().find(|(_, account)| account.id == id);
+            closed.into_iter().for_each(|(_, account)| account.on_ignored_answer());
             return answer.map(drop);
         };
         match answer.and_then(|answer| answer.as_deref().map(Situation::parse).transpose()) {

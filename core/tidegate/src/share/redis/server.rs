@@ -156,14 +156,24 @@ impl Connection {
         matches!(self, Self::Cluster(_))
     }
 
-    /// Receives what is pushed to `channel`.
+    /// Receives what is pushed to `channel`, and nothing more from `old`.
     ///
     /// # Errors
     /// The server cannot be reached, or does not know sharded channels (before version 7).
-    pub(super) async fn subscribe(&mut self, channel: &str) -> RedisResult<()> {
+    pub(super) async fn subscribe(&mut self, channel: &str, old: Option<&str>) -> RedisResult<()> {
         match self {
-            Self::Single(connection) => redis::cmd("SSUBSCRIBE").arg(channel).exec_async(connection).await,
-            Self::Cluster(connection) => connection.ssubscribe(channel).await,
+            Self::Single(connection) => {
+                if let Some(old) = old {
+                    redis::cmd("SUNSUBSCRIBE").arg(old).exec_async(connection).await?;
+                }
+                redis::cmd("SSUBSCRIBE").arg(channel).exec_async(connection).await
+            }
+            Self::Cluster(connection) => {
+                if let Some(old) = old {
+                    connection.sunsubscribe(old).await?;
+                }
+                connection.ssubscribe(channel).await
+            }
         }
     }
 

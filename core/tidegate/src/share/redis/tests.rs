@@ -11,6 +11,9 @@ use super::exchange::{Message, Situation, script_with};
 use tidegate_share::{Broker, LeaseUpdate, MemberId, Predecessor, Report, ToBroker, ToMember};
 use tidegate_test_servers::RedisServer;
 
+/// A heartbeat of a member that has returned nothing, and does not know of its grants.
+const HEARTBEAT: Message = Message::Heartbeat { granted: 0, returned: 0 };
+
 /// What a member does.
 #[derive(Clone, Debug)]
 enum Action {
@@ -86,7 +89,7 @@ fn compare(store: &mut Store, actions: &[(usize, Action, u64)]) -> Result<(), Te
                 let report = Report { cap, weight, want, returned: 0, claim, known_survivors: 0 };
                 names.insert(*who, turn as u64);
                 members.insert(turn as u64, Told { granted: claim, ..Told::default() });
-                let message = Message::Join { report, replaces: "".into() };
+                let message = Message::Join { report, replaces: Vec::new() };
                 (message, ToBroker::Report { resource: resource.clone(), report })
             }
             (Action::Report { returned, want, cap, weight }, Some(id)) => {
@@ -120,7 +123,8 @@ fn compare(store: &mut Store, actions: &[(usize, Action, u64)]) -> Result<(), Te
                 ToMember::Lease { update, .. } => Some(update.total),
                 _ => None,
             });
-            let situation = store.situation(at, &format!("{id:08}"), &Message::Heartbeat);
+            let heartbeat = Message::Heartbeat { granted: told.granted, returned: told.returned };
+            let situation = store.situation(at, &format!("{id:08}"), &heartbeat);
             prop_assert_eq!(situation.granted, told.granted, "member {} after turn {}", id, turn);
             let LeaseUpdate { others_short, fair, cap, members, .. } = told.update;
             let update = situation.update;
@@ -155,7 +159,7 @@ fn store(server: &RedisServer) -> Store {
 
 fn join(cap: usize, want: usize) -> Message {
     let report = Report { cap, weight: 1.0, want, returned: 0, claim: 0, known_survivors: 0 };
-    Message::Join { report, replaces: "".into() }
+    Message::Join { report, replaces: Vec::new() }
 }
 
 #[test]
@@ -163,23 +167,23 @@ fn leases_end_by_silence_and_not_by_the_clock_of_the_server() {
     let server = RedisServer::start(&[]).unwrap();
     let mut store = store(&server);
     let secs = Duration::from_secs;
-    let holds = |store: &mut Store, at| store.exchange(at, "holder", &Message::Heartbeat).is_some();
+    let holds = |store: &mut Store, at| store.exchange(at, "holder", &HEARTBEAT).is_some();
     let mut at = secs(1_000_000);
     assert_eq!(store.situation(at, "holder", &join(4, 4)).granted, 4);
     assert_eq!(store.situation(at, "other", &join(4, 4)).granted, 0);
     // The clock is set forward by a day, back by two days, and forward again.
     for next in [at + secs(86_400), at - secs(86_400), at] {
-        assert_eq!(store.situation(next, "other", &Message::Heartbeat).granted, 0);
-        assert_eq!(store.situation(next + secs(2), "other", &Message::Heartbeat).granted, 0);
+        assert_eq!(store.situation(next, "other", &HEARTBEAT).granted, 0);
+        assert_eq!(store.situation(next + secs(2), "other", &HEARTBEAT).granted, 0);
         assert!(holds(&mut store, next + secs(2)));
         at = next + secs(2);
     }
     // The holder is silent, and the other one reports.
     for _ in 0..4 {
-        assert_eq!(store.situation(at, "other", &Message::Heartbeat).granted, 0);
+        assert_eq!(store.situation(at, "other", &HEARTBEAT).granted, 0);
         at += secs(2);
     }
-    assert_eq!(store.situation(at, "other", &Message::Heartbeat).granted, 4);
+    assert_eq!(store.situation(at, "other", &HEARTBEAT).granted, 4);
     assert!(!holds(&mut store, at));
 }
 
@@ -203,22 +207,23 @@ fn repeated_and_lost_messages_change_nothing() {
     let report = Report { want: 0, ..report };
     let message = Message::Report { report, granted: 3, returned: 0 };
     assert_eq!(store.situation(at, "b", &message).update.total, 8);
-    assert_eq!(store.exchange(at, "unknown", &Message::Heartbeat), None);
+    assert_eq!(store.exchange(at, "unknown", &HEARTBEAT), None);
 }
 
 #[test]
 fn malformed_answers_are_rejected() {
-    let valid = "8 1 4 8 2 8 250 0";
+    let valid = "8 1 4 8 2 8 5000000000 250 0";
     let situation = Situation::parse(valid).unwrap();
     assert_eq!((situation.granted, situation.update.fair, situation.cools.as_millis()), (8, 4, 250));
     for text in [
         "",
         "8",
-        "8 1 4 8 2 8 250",
-        "8 1 4 8 2 8 250 0 0",
-        "-8 1 4 8 2 8 250 0",
-        "8 1 4 0 2 8 0 0",
-        "nan 1 4 8 2 8 0 0",
+        "8 1 4 8 2 8 1 250",
+        "8 1 4 8 2 8 1 250 0 0",
+        "-8 1 4 8 2 8 1 250 0",
+        "8 1 4 0 2 8 1 0 0",
+        "nan 1 4 8 2 8 1 0 0",
+        "5000000000 1 4 8 2 8 1 0 0",
     ] {
         assert!(Situation::parse(text).is_err(), "{text}");
     }
