@@ -2,8 +2,8 @@
 
 use super::schema::{Lines, show_duration};
 use super::{
-    LimitConfig, PoolConfig, RateConfig, ReplicaConfig, ReplicaSource, ShareConfig, TargetConfig, ToolConfig,
-    TransportConfig,
+    LimitConfig, PoolConfig, RateConfig, ReplicaConfig, ReplicaSource, ShareConfig, ShareStore, TargetConfig,
+    ToolConfig, TransportConfig,
 };
 
 impl TargetConfig {
@@ -54,9 +54,13 @@ impl ToolConfig {
 
 impl ShareConfig {
     /// Returns the settings of shared limits as key paths and values; see
-    /// [`TargetConfig::settings`].
+    /// [`TargetConfig::settings`]. Those of a Redis server are omitted for another store.
     pub fn settings(&self) -> Lines {
-        self.lines("")
+        let mut lines = self.lines("");
+        if !matches!(self.store, ShareStore::Redis(_)) {
+            lines.retain(|(key, _)| matches!(key.as_str(), "store" | "name" | "strict"));
+        }
+        lines
     }
 }
 
