@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import Any, get_args, get_type_hints
+from typing import Any, get_args
 
 import pytest
 
 import tidegate
-from tidegate import _errors, _gate, config
+from tidegate import _errors, config
 from vectors import FOLDER, Case, every
 
 
@@ -46,10 +46,6 @@ UNKNOWN_KEY = {"wibble": 1}
 )
 def test_types_have_the_keys_of_the_core(typed: Any, settings: dict[str, Any]) -> None:
     assert typed.__required_keys__ | typed.__optional_keys__ == known_keys(**settings)
-
-
-def test_share_argument_takes_the_stores_of_the_table() -> None:
-    assert get_args(_gate.Share) == get_args(get_type_hints(config.ShareConfig)["store"])
 
 
 def test_every_setting_of_the_types_is_accepted() -> None:
