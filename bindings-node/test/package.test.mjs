@@ -55,7 +55,9 @@ const FULL = `{
       "cap": 2, "queue": 3, "wait": "2s", "on_full": "wait", "rps": "none", "rpm": 90, "latency": "200ms", "limit": { "decrease": { "step": 4 } }
     }
   },
-  "share": { "store": "off", "name": "web", "strict": true },
+  "share": {
+    "store": "rediss://user@127.0.0.1:1", "name": "web", "strict": true, "password_env": "PATH", "cluster": false, "sentinel": "mymaster"
+  },
   "transport": {
     "connect": "3s", "proxy_from_env": false, "pool_idle": 8, "pool_idle_timeout": "1m", "http2_streams": 50, "http2_prior_knowledge": false
   }
