@@ -54,9 +54,9 @@ class Gate:
             environment variable `TIDEGATE` overrides it.
         share: `local`: all processes of the same user on this machine share the caps of targets and
             tools that have the same names. The URL of a Redis or Valkey server
-            (`redis://host:6379`): all processes that use it do. Default: `off`. A dict of settings
-            may also set the group of processes (`{"store": "local", "name": "web"}`); see
-            `tidegate.config.ShareConfig`.
+            (`redis://host:6379`): all processes that use it do. `auto` (default): the children that
+            this process forks do. `off`: none do. A dict of settings may also set the group of
+            processes (`{"store": "local", "name": "web"}`); see `tidegate.config.ShareConfig`.
         **settings: Any other top-level key of the configuration file: `defaults`, `transport`, and
             `budgets`, which are rates that several targets share (`{"account": {"rpm": 500}}`).
 
