@@ -629,6 +629,10 @@ export interface ToolConfig {
  */
 export interface ShareConfig {
   /**
+   * The environment variable with the password of the server. Default: none.
+   */
+  password_env?: string;
+  /**
    * Where the shared state is stored, which determines the processes that share caps: `"auto"` (in
    * Python, the children that a process with a gate forks), `"off"` (none: each has the whole
    * caps), `"local"` (processes of the same user on this machine), or the URL of a Redis or Valkey
@@ -646,10 +650,6 @@ export interface ShareConfig {
    * then uses each cap divided by the last known number of processes. Default: false.
    */
   strict?: boolean;
-  /**
-   * The environment variable with the password of the server. Default: none.
-   */
-  password_env?: string | Off;
   /**
    * Whether the server is a Redis or Valkey Cluster. Default: false.
    */

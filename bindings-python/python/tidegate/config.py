@@ -755,6 +755,9 @@ class ToolConfig(TypedDict, total=False):
 class ShareConfig(TypedDict, total=False):
     """Which processes share the caps of targets and tools."""
 
+    password_env: str
+    """The environment variable with the password of the server. Default: none."""
+
     store: str
     """Where the shared state is stored, which determines the processes that share caps: `"auto"`
     (in Python, the children that a process with a gate forks), `"off"` (none: each has the whole
@@ -776,9 +779,6 @@ class ShareConfig(TypedDict, total=False):
 
     By default, it then uses each cap divided by the last known number of processes. Default: false.
     """
-
-    password_env: str | Off
-    """The environment variable with the password of the server. Default: none."""
 
     cluster: bool
     """Whether the server is a Redis or Valkey Cluster. Default: false."""

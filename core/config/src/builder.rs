@@ -108,6 +108,11 @@ setters! {
         share(share: Share) => set("share", share);
     }
 
+    Share {
+        /// Sets `password_env`: the environment variable with the password of the server.
+        password_env(variable: impl Into<String>) => set("password_env", text(variable));
+    }
+
     Target {
         /// Adds a base URL to `url`. The target takes the requests to this URL and to all paths
         /// below it.

@@ -57,7 +57,9 @@ impl ShareConfig {
     /// [`TargetConfig::settings`]. Those of a Redis server are omitted for another store.
     pub fn settings(&self) -> Lines {
         let mut lines = self.lines("");
-        if !matches!(self.store, ShareStore::Redis(_)) {
+        if matches!(self.store, ShareStore::Redis(_)) {
+            lines.push(line("password_env", self.password_env.as_deref().unwrap_or("none")));
+        } else {
             lines.retain(|(key, _)| matches!(key.as_str(), "store" | "name" | "strict"));
         }
         lines

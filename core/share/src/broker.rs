@@ -12,7 +12,7 @@ const MAX_RESOURCES: usize = 100_000;
 /// The maximum length of the name of a resource, in bytes.
 const MAX_NAME: usize = 256;
 /// The longest cool-down that is forwarded. Longer ones are cut.
-const MAX_COOL_DOWN: Duration = Duration::from_secs(3_600);
+pub const MAX_COOL_DOWN: Duration = Duration::from_secs(3_600);
 
 /// The state of a broker. See [the crate](crate).
 ///

@@ -7,11 +7,11 @@ use std::time::Instant;
 use super::{LeaseUpdate, REJOIN_TIME, Report};
 
 /// The smallest part of a contended slot that a member may be entitled to, so that none waits long.
-const MIN_PART: f64 = 0.05;
+pub const MIN_PART: f64 = 0.05;
 /// The largest cap that a member may have: that of the configuration. Others are cut.
-const MAX_CAP: usize = 65_536;
+pub const MAX_CAP: usize = 65_536;
 /// The smallest and the largest weight that a member may have. Others are clamped.
-const WEIGHTS: (f64, f64) = (1e-3, 1e6);
+pub const WEIGHTS: (f64, f64) = (1e-3, 1e6);
 
 /// The number of a connection to the broker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -56,8 +56,8 @@ mod message;
 
 use std::time::Duration;
 
-pub use broker::Broker;
-pub use division::{MemberId, Predecessor};
+pub use broker::{Broker, MAX_COOL_DOWN};
+pub use division::{MAX_CAP, MIN_PART, MemberId, Predecessor, WEIGHTS};
 pub use lease::{Lease, LeaseView, SlotUse};
 pub use message::{LeaseUpdate, Report, ToBroker, ToMember, cool_down_ms};
 

@@ -19,7 +19,7 @@ const FAULTS: u32 = 30;
 /// Time between two faults of the same kind.
 const INTERVAL: Duration = Duration::from_secs(1);
 /// Time within which the upstream may notice that a connection was closed.
-pub(super) const NOTICED_WITHIN: Duration = Duration::from_millis(50);
+const NOTICED_WITHIN: Duration = Duration::from_millis(50);
 /// Time in which all slots must be used again, with what is measured after it.
 const RECOVERY: Duration = Duration::from_secs(6);
 /// The period over which the use of slots is averaged.
@@ -38,20 +38,15 @@ enum Faults {
 pub(crate) fn measure() -> Fallible<Report> {
     let mut report = Report::new("share-chaos", []);
     for (faults, name) in [(Faults::Kills, "kills"), (Faults::Stops, "stops")] {
-        let run = play(faults)?;
-        let key = |what: &str| format!("{name}: {what}");
-        report.figure(key("peak in flight"), run.peak);
-        report.figure(key("slots used during the faults"), run.used);
-        report.bar(key("faults"), run.faults as f64, Op::AtLeast, f64::from(FAULTS));
-        report.bar(key("calls above the cap"), run.excess as f64, Op::AtMost, 0.0);
-        report.bar(key("failed calls of surviving processes"), run.failures as f64, Op::AtMost, 0.0);
-        report.bar(key("s to full use after the last fault"), run.full_after, Op::AtMost, 2.0);
+        let (number, run) = play(faults)?;
+        report.bar(format!("{name}: faults"), number as f64, Op::AtLeast, f64::from(FAULTS));
+        run.add_to(&mut report, name, 0, 2.0);
     }
     Ok(report)
 }
 
-struct Run {
-    faults: usize,
+/// What the faults of a run have cost.
+pub(super) struct Run {
     /// The maximum number of calls in flight.
     peak: usize,
     /// The same less the cap and the calls of connections that were closed within the last 50 ms.
@@ -59,6 +54,42 @@ struct Run {
     used: f64,
     failures: usize,
     full_after: f64,
+}
+
+impl Run {
+    /// Evaluates a run from the start of the first process, the first and the last fault, and the end.
+    pub(super) fn evaluate(
+        upstream: &Upstream,
+        [began, first, last, end]: [Instant; 4],
+        failures: &[String],
+    ) -> Self {
+        let calls = upstream.calls();
+        let timeline = Timeline::new(&calls, NOTICED_WITHIN);
+        let run = Self {
+            peak: Timeline::new(&calls, Duration::ZERO).peak(began, end),
+            excess: timeline.peak(began, end).saturating_sub(CAP),
+            used: timeline.mean(first, last, CAP) / CAP as f64,
+            failures: failures.len(),
+            full_after: full_after(&timeline, last, end),
+        };
+        failures.iter().take(3).for_each(|failure| eprintln!("failed: {failure}"));
+        eprintln!(
+            "peak {}, excess {}, used {:.3}, failures {}, full after {:.3} s",
+            run.peak, run.excess, run.used, run.failures, run.full_after
+        );
+        run
+    }
+
+    /// Adds the figures and bars of the faults `name`, with the bars on the excess and on the seconds to
+    /// full use.
+    pub(super) fn add_to(&self, report: &mut Report, name: &str, excess: usize, full_after: f64) {
+        let key = |what: &str| format!("{name}: {what}");
+        report.figure(key("peak in flight"), self.peak as f64);
+        report.figure(key("slots used during the faults"), self.used);
+        report.bar(key("calls above the cap"), self.excess as f64, Op::AtMost, excess as f64);
+        report.bar(key("failed calls of surviving processes"), self.failures as f64, Op::AtMost, 0.0);
+        report.bar(key("s to full use after the last fault"), self.full_after, Op::AtMost, full_after);
+    }
 }
 
 /// The processes, and what has happened to them.
@@ -70,7 +101,9 @@ struct Cluster<'a> {
     failures: Vec<String>,
 }
 
-fn play(faults: Faults) -> Fallible<Run> {
+/// Runs the faults. Returns their number, and what they have cost.
+fn play(faults: Faults) -> Fallible<(usize, Run)> {
+    eprintln!("{faults:?}");
     let upstream = Upstream::start(SERVICE)?;
     let directory = Directory::create()?;
     let settings: Vec<_> = (0..PROCESSES).map(|member| sharing(&upstream, CAP, member, CALLERS)).collect();
@@ -87,27 +120,12 @@ fn play(faults: Faults) -> Fallible<Run> {
     sleep_until(last_fault + RECOVERY);
     let end = std_now();
     cluster.collect_failures();
-    let calls = upstream.calls();
-    let peak = Timeline::new(&calls, Duration::ZERO).peak(began, end);
-    let timeline = Timeline::new(&calls, NOTICED_WITHIN);
-    let run = Run {
-        faults: cluster.faults,
-        peak,
-        excess: timeline.peak(began, end).saturating_sub(CAP),
-        used: timeline.mean(first_fault, last_fault, CAP) / CAP as f64,
-        failures: cluster.failures.len(),
-        full_after: full_after(&timeline, last_fault, end),
-    };
-    cluster.failures.iter().take(3).for_each(|failure| eprintln!("failed: {failure}"));
-    eprintln!(
-        "{faults:?}: peak {}, excess {}, used {:.3}, failures {}, full after {:.3} s",
-        run.peak, run.excess, run.used, run.failures, run.full_after
-    );
-    Ok(run)
+    let times = [began, first_fault, last_fault, end];
+    Ok((cluster.faults, Run::evaluate(&upstream, times, &cluster.failures)))
 }
 
 /// Returns the time in seconds from `last_fault` until 97 % of the slots are used, or until `end`.
-pub(super) fn full_after(timeline: &Timeline, last_fault: Instant, end: Instant) -> f64 {
+fn full_after(timeline: &Timeline, last_fault: Instant, end: Instant) -> f64 {
     let step = Duration::from_millis(10);
     let starts = (0..).map(|steps| last_fault + step * steps).take_while(|at| *at + AVERAGED <= end);
     let is_full = |at: &Instant| timeline.mean(*at, *at + AVERAGED, CAP) >= 0.97 * CAP as f64;

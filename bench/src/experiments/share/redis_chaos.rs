@@ -5,18 +5,17 @@ use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use tidegate_test_servers::RedisServer;
 
-use super::chaos::{AVERAGED, CALLERS, CAP, NOTICED_WITHIN, PROCESSES, SERVICE, full_after};
-use super::timeline::Timeline;
+use super::chaos::{AVERAGED, CALLERS, CAP, PROCESSES, Run, SERVICE};
 use super::upstream::Upstream;
 use super::{Directory, Member, Settings, sharing, sleep, sleep_until, start, wait_until_full};
 use crate::Fallible;
 use crate::experiments::hot_path::std_now;
-use crate::report::{Op, Report};
+use crate::report::Report;
 
 /// A lease and two seconds, in which all slots must be used again.
 const RECOVERY: Duration = Duration::from_secs(10);
@@ -54,28 +53,14 @@ pub(crate) fn measure() -> Fallible<Report> {
     let mut report = Report::new("share-redis-chaos", []);
     for (faults, name, number, excess) in Faults::ALL {
         let run = play(faults, number)?;
-        let key = |what: &str| format!("{name}: {what}");
-        report.figure(key("faults"), number as f64);
-        report.figure(key("peak in flight"), run.peak as f64);
-        report.figure(key("slots used during the faults"), run.used);
-        report.bar(key("calls above the cap"), run.excess as f64, Op::AtMost, excess as f64);
-        report.bar(key("failed calls of surviving processes"), run.failures as f64, Op::AtMost, 0.0);
-        report.bar(key("s to full use after the last fault"), run.full_after, Op::AtMost, 10.0);
+        report.figure(format!("{name}: faults"), number as f64);
+        run.add_to(&mut report, name, excess, RECOVERY.as_secs_f64());
     }
     Ok(report)
 }
 
-struct Run {
-    /// The maximum number of calls in flight.
-    peak: usize,
-    /// The same less the cap and the calls of connections that were closed within the last 50 ms.
-    excess: usize,
-    used: f64,
-    failures: usize,
-    full_after: f64,
-}
-
 fn play(faults: Faults, number: usize) -> Fallible<Run> {
+    eprintln!("{faults:?}");
     let upstream = Upstream::start(SERVICE)?;
     let directory = Directory::create()?;
     let mut server = RedisServer::start(&[])?;
@@ -139,25 +124,7 @@ fn play(faults: Faults, number: usize) -> Fallible<Run> {
     sleep_until(last_fault + RECOVERY + 2 * AVERAGED);
     let end = std_now();
     failures.extend(members.iter().flat_map(Member::failures));
-    let run = evaluate(&upstream, [began, first_fault, last_fault, end], failures.len());
-    failures.iter().take(3).for_each(|failure| eprintln!("failed: {failure}"));
-    eprintln!(
-        "{faults:?}: peak {}, excess {}, used {:.3}, failures {}, full after {:.3} s",
-        run.peak, run.excess, run.used, run.failures, run.full_after
-    );
-    Ok(run)
-}
-
-fn evaluate(upstream: &Upstream, [began, first, last, end]: [Instant; 4], failures: usize) -> Run {
-    let calls = upstream.calls();
-    let timeline = Timeline::new(&calls, NOTICED_WITHIN);
-    Run {
-        peak: Timeline::new(&calls, Duration::ZERO).peak(began, end),
-        excess: timeline.peak(began, end).saturating_sub(CAP),
-        used: timeline.mean(first, last, CAP) / CAP as f64,
-        failures,
-        full_after: full_after(&timeline, last, end),
-    }
+    Ok(Run::evaluate(&upstream, [began, first_fault, last_fault, end], &failures))
 }
 
 /// Passes bytes between members and a server, until it is cut. Its threads end with their connections,

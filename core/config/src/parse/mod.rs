@@ -106,6 +106,7 @@ fn read_config(root: &Node, problems: &Problems) -> Config {
 /// Reads `share`: a table, or only its store, as in `share = "local"`.
 fn read_share(given: &Given<'_>, share: &mut ShareConfig) {
     if given.is_table() {
+        share.password_env = target::read_variable(given, "password_env", "REDIS_PASSWORD");
         share.overlay(given, &());
     } else if let Some(store) =
         given.read(|value| ShareStore::read(value, &()).map_err(|invalid| invalid.also(", or a table")))

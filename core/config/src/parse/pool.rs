@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use super::target::{parse_base_url, read_key_env};
+use super::target::{parse_base_url, read_variable};
 use super::{json, toml};
 use crate::schema::{
     DNS_EVERY, DNS_EVERY_RANGE, FILE_EVERY, FILE_EVERY_RANGE, Given, InvalidValue, Node, POOL, Problems,
@@ -28,7 +28,7 @@ pub(super) fn read_pool(given: &Given<'_>) -> PoolConfig {
             given.check_table(&[&POOL]);
             pool.source = read_source(given);
             pool.read(given);
-            pool.key_env = read_key_env(given, "VLLM_API_KEY");
+            pool.key_env = read_variable(given, "key_env", "VLLM_API_KEY");
         }
         Value::List(_) => pool.source = ReplicaSource::Listed(read_replicas(given)),
         other => given.reject(InvalidValue::expected(EXPECTED_POOL).message(other)),

@@ -132,7 +132,7 @@ impl<'a> TargetReader<'a> {
                 given.reject("is not one of the target's \"models\"; add it there, or remove it");
             }
         }
-        self.config.key_env = read_key_env(given, "SPARE_API_KEY");
+        self.config.key_env = read_variable(given, "key_env", "SPARE_API_KEY");
         if let Some(given) = given.get("forward_headers") {
             self.config.forward_headers = FORWARDED_HEADER.read_list(&given);
         }
@@ -208,10 +208,10 @@ impl<'a> TargetReader<'a> {
     }
 }
 
-/// Reads `key_env`, the name of an environment variable. Reports any other value without repeating
-/// it, and shows `example` instead. Returns `None` if the key is absent or invalid.
-pub(super) fn read_key_env(given: &Given<'_>, example: &str) -> Option<Arc<str>> {
-    let given = given.get("key_env")?;
+/// Reads `key`, the name of an environment variable. Reports any other value without repeating it, and
+/// shows `example` instead. Returns `None` if the key is absent or invalid.
+pub(super) fn read_variable(given: &Given<'_>, key: &str, example: &str) -> Option<Arc<str>> {
+    let given = given.get(key)?;
     match given.value {
         Value::Text(name) if is_variable(name) => Some(Arc::from(&**name)),
         // The error does not repeat the value, because it may be the credential itself.

@@ -38,6 +38,10 @@ settings! {
     /// Which processes share the caps of targets and tools.
     pub struct ShareConfig, table SHARE "ShareConfig", builders [Share];
     check check_store;
+    fields {
+        /// The environment variable with the password of the server. `None`: no password.
+        password_env: Option<Text> = None;
+    }
     keys {
         /// Where the shared state is stored, which determines the processes that share caps: `"auto"`
         /// (in Python, the children that a process with a gate forks), `"off"` (none: each has the whole
@@ -51,13 +55,15 @@ settings! {
         /// Whether a process admits no calls if the store is lost for longer than a lease. By
         /// default, it then uses each cap divided by the last known number of processes.
         strict: bool = false, ();
-        /// The environment variable with the password of the server.
-        password_env: Option<Text> = None, VARIABLE => "none";
         /// Whether the server is a Redis or Valkey Cluster.
         cluster: bool = false, ();
         /// The name under which Sentinels know the primary. The addresses of `store` are those of
         /// the Sentinels, without a password.
         sentinel: Option<Text> = None, PRIMARY_NAME => "none";
+    }
+    special {
+        /// The environment variable with the password of the server.
+        password_env: Kind::Text("the name of an environment variable") => "none";
     }
 }
 
@@ -67,15 +73,6 @@ const SHARE_NAME: TextRule<Text> = TextRule {
     parse: |name| {
         let is_allowed = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');
         let is_valid = matches!(name.len(), 1..=40) && name.bytes().all(is_allowed);
-        if is_valid { Ok(name.into()) } else { Err("") }
-    },
-};
-
-/// Accepts what can be the name of an environment variable.
-const VARIABLE: TextRule<Text> = TextRule {
-    expected: "the name of an environment variable",
-    parse: |name| {
-        let is_valid = !name.is_empty() && !name.contains(['=', '\0']);
         if is_valid { Ok(name.into()) } else { Err("") }
     },
 };
@@ -235,13 +232,19 @@ fn check_store(share: &ShareConfig, given: &Given<'_>) {
 }
 
 impl Config {
-    /// Shares caps among the forked children of one process, as the group `name`, unless the
-    /// configuration says which processes share. Has no effect if a target refuses calls instead of
-    /// queueing them, because it cannot be shared.
-    pub fn share_among_forked(&mut self, name: &str) {
+    /// Returns a target whose cap cannot be shared, because it refuses calls instead of queueing them: a
+    /// process gets its slots on demand, which takes a moment.
+    pub fn unshareable_target(&self) -> Option<&TargetConfig> {
         let refuses =
-            |target: &TargetConfig| target.limit == LimitConfig::Fixed && target.on_full == OnFull::Refuse;
-        if self.share.store == ShareStore::Auto && !self.targets.iter().any(refuses) {
+            |target: &&TargetConfig| target.limit == LimitConfig::Fixed && target.on_full == OnFull::Refuse;
+        self.targets.iter().find(refuses)
+    }
+
+    /// Shares caps among the forked children of one process, as the group `name`, unless the
+    /// configuration says which processes share. Has no effect if there is a
+    /// [`Config::unshareable_target`].
+    pub fn share_among_forked(&mut self, name: &str) {
+        if self.share.store == ShareStore::Auto && self.unshareable_target().is_none() {
             self.share = ShareConfig { store: ShareStore::Local, name: name.into(), ..self.share.clone() };
         }
     }

@@ -65,6 +65,10 @@ fn invalid_stores_say_what_to_do() {
         (json!({"store": "redis://a/1", "cluster": true}), "remove the path"),
         (json!({"store": "redis://a", "cluster": true, "sentinel": "p"}), "contradicts cluster = true"),
         (json!({"store": "local", "cluster": true}), "has no effect with store = \"local\""),
+        (
+            json!({"store": "redis://a", "password_env": "secret word"}),
+            "such as \"REDIS_PASSWORD\", not the credential itself",
+        ),
         (json!({"sentinel": "primary"}), "has no effect without a \"store\""),
     ];
     for (share, expected) in cases {

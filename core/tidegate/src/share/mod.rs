@@ -24,9 +24,11 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use tokio::sync::mpsc;
+#[cfg(any(unix, feature = "redis"))]
+use tokio::task::LocalSet;
 
 use crate::admission::{Admission, ShareEvent, ShareLink};
-use crate::config::{Config, LimitConfig, OnFull, ShareStore};
+use crate::config::{Config, ShareStore};
 use crate::error::Error;
 use tidegate_share::{Lease, LeaseTimes, Report};
 
@@ -121,11 +123,9 @@ impl Share {
                 return Err(Error::config(problem));
             }
         };
-        for target in &config.targets {
-            if target.limit == LimitConfig::Fixed && target.on_full == OnFull::Refuse {
-                let problem = "a shared cap cannot be combined with `on_full = \"refuse\"`, because a process asks for its slots while a call waits: set `wait = \"100ms\"` instead";
-                return Err(Error::config(problem).at(&target.name));
-            }
+        if let Some(target) = config.unshareable_target() {
+            let problem = "a shared cap cannot be combined with `on_full = \"refuse\"`, because a process asks for its slots while a call waits: set `wait = \"100ms\"` instead";
+            return Err(Error::config(problem).at(&target.name));
         }
         Ok(Some(Arc::new(Self { strict: share.strict, times, commands, start: Mutex::new(Some(start)) })))
     }
@@ -157,5 +157,19 @@ impl Share {
             }
             start();
         }
+    }
+}
+
+/// Runs a member on a thread of its own, with a runtime that does not stall with the application's.
+#[cfg(any(unix, feature = "redis"))]
+fn start_thread<F: Future<Output = ()>>(member: impl FnOnce() -> F + Send + 'static) {
+    let started = std::thread::Builder::new().name("tidegate-share".to_owned()).spawn(move || {
+        match tokio::runtime::Builder::new_current_thread().enable_all().build() {
+            Ok(runtime) => LocalSet::new().block_on(&runtime, member()),
+            Err(error) => tracing::warn!(%error, "limits are not shared: no runtime can be started"),
+        }
+    });
+    if let Err(error) = started {
+        tracing::warn!(%error, "limits are not shared: no thread can be started");
     }
 }

@@ -14,6 +14,7 @@ use http_body_util::BodyExt;
 use processes::Process;
 use tidegate::Gate;
 use tidegate::config::{Share, Target};
+use tokio::task::JoinHandle;
 use upstream::{GIVE_UP_AFTER, Upstream};
 
 /// Returns a name for a share that no other test uses.
@@ -54,12 +55,17 @@ async fn call(gate: &Gate, url: &str) -> String {
 }
 
 /// Starts `calls` calls.
-fn start_calls(gate: &Gate, url: &str, calls: usize) -> Vec<tokio::task::JoinHandle<String>> {
+fn start_calls(gate: &Gate, url: &str, calls: usize) -> Vec<JoinHandle<String>> {
     let start = |_| {
         let (gate, url) = (gate.clone(), url.to_owned());
         tokio::spawn(async move { call(&gate, &url).await })
     };
     (0..calls).map(start).collect()
+}
+
+/// Returns the answer of a call, which must come in time.
+async fn answer_of(call: JoinHandle<String>) -> String {
+    tokio::time::timeout(GIVE_UP_AFTER, call).await.expect("an answer in time").unwrap()
 }
 
 /// Waits until `condition` holds, which no event announces.
@@ -105,7 +111,7 @@ async fn newcomer_gets_a_slot_when_a_call_ends() {
         upstream.until(|seen| seen.answered == answered && seen.in_flight == 2).await;
     }
     assert_eq!(newcomer.await.unwrap(), "200");
-    waiting.iter().for_each(tokio::task::JoinHandle::abort);
+    waiting.iter().for_each(JoinHandle::abort);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -150,9 +156,14 @@ async fn stopped_broker_is_replaced() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn cooldown_reaches_the_other_gates() {
+    check_cooldown(&unique_name()).await;
+}
+
+/// Checks that a cool-down of one gate reaches the others of a share, which [`gate`] names.
+async fn check_cooldown(share: &str) {
     let upstream = Upstream::start().await;
-    let (url, name) = (upstream.url(), unique_name());
-    let (first, second) = (gate(&url, &name, 4), gate(&url, &name, 4));
+    let url = upstream.url();
+    let (first, second) = (gate(&url, share, 4), gate(&url, share, 4));
     upstream.answer(2);
     assert_eq!(call(&first, &url).await, "200");
     assert_eq!(call(&second, &url).await, "200");
@@ -160,7 +171,12 @@ async fn cooldown_reaches_the_other_gates() {
     upstream.answer(1);
     let limited = start_calls(&first, &url, 1).remove(0);
     until(|| second.snapshot().targets["llm"].state == "cooling").await;
+    // A newcomer hears it when it joins.
+    let third = gate(&url, share, 4);
+    let waiting = start_calls(&third, &url, 1).remove(0);
+    until(|| third.snapshot().targets["llm"].state == "cooling").await;
     limited.abort();
+    waiting.abort();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -177,7 +193,7 @@ async fn process_without_slots_gets_one_after_a_cooldown() {
     *upstream.head.lock() = None;
     upstream.answer(1_000);
     for call in calls {
-        assert_eq!(tokio::time::timeout(GIVE_UP_AFTER, call).await.expect("an answer").unwrap(), "200");
+        assert_eq!(answer_of(call).await, "200");
     }
     assert_eq!(upstream.seen().peak, 4);
 }

@@ -4,19 +4,13 @@ use std::time::Duration;
 
 use tidegate::config::Share;
 use tidegate_test_servers::{RedisServer, free_port};
-use tokio::task::JoinHandle;
 
 use super::processes::Process;
-use super::upstream::{GIVE_UP_AFTER, Upstream};
-use super::{call, gate, gate_of, start_calls, until};
+use super::upstream::Upstream;
+use super::{answer_of, call, check_cooldown, gate, gate_of, start_calls, until};
 
 /// More answers than a test needs.
 const MANY: usize = usize::MAX >> 8;
-
-/// Returns the answer of a call, which must come in time.
-async fn answer_of(call: JoinHandle<String>) -> String {
-    tokio::time::timeout(GIVE_UP_AFTER, call).await.expect("an answer in time").unwrap()
-}
 
 fn server() -> RedisServer {
     RedisServer::start(&[]).unwrap()
@@ -176,22 +170,8 @@ async fn stopped_server_ends_no_call_and_prolongs_no_lease() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn cooldown_reaches_the_other_gates() {
-    let (server, upstream) = (server(), Upstream::start().await);
-    let url = upstream.url();
-    let (first, second) = (gate(&url, &server.url(), 4), gate(&url, &server.url(), 4));
-    upstream.answer(2);
-    assert_eq!(call(&first, &url).await, "200");
-    assert_eq!(call(&second, &url).await, "200");
-    *upstream.head.lock() = Some("HTTP/1.1 429 Too Many Requests\r\nretry-after: 30\r\n".to_owned());
-    upstream.answer(1);
-    let limited = start_calls(&first, &url, 1).remove(0);
-    until(|| second.snapshot().targets["llm"].state == "cooling").await;
-    // A newcomer hears it when it joins.
-    let third = gate(&url, &server.url(), 4);
-    let waiting = start_calls(&third, &url, 1).remove(0);
-    until(|| third.snapshot().targets["llm"].state == "cooling").await;
-    limited.abort();
-    waiting.abort();
+    let server = server();
+    check_cooldown(&server.url()).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

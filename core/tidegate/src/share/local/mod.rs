@@ -16,10 +16,9 @@ use std::time::{Duration, Instant};
 use tokio::io::{AsyncWriteExt, BufReader};
 use tokio::net::UnixStream;
 use tokio::sync::mpsc::UnboundedReceiver;
-use tokio::task::LocalSet;
 use tokio::time::{Interval, MissedTickBehavior, interval, sleep, timeout};
 
-use super::Command;
+use super::{Command, start_thread};
 use crate::admission::Admission;
 use crate::clock::now;
 use broker::is_own_user;
@@ -71,15 +70,7 @@ impl Member {
     /// Starts the thread of a member, which ends when the sender of `commands` is dropped.
     pub(super) fn start(name: &Arc<str>, commands: UnboundedReceiver<Command>) {
         let member = Self { name: name.clone(), commands, resources: HashMap::new(), has_warned: false };
-        let started = std::thread::Builder::new().name("tidegate-share".to_owned()).spawn(move || {
-            match tokio::runtime::Builder::new_current_thread().enable_all().build() {
-                Ok(runtime) => LocalSet::new().block_on(&runtime, member.run()),
-                Err(error) => member.warn(&error),
-            }
-        });
-        if let Err(error) = started {
-            tracing::warn!(%error, "limits are not shared: no thread can be started");
-        }
+        start_thread(move || member.run());
     }
 
     async fn run(mut self) {

@@ -15,9 +15,6 @@
 -- Totals count from the time when the member joined, so a message that is lost or applied twice does no
 -- harm. `wall` (the time in seconds) and the constants in capitals are set above this script.
 
--- As in `tidegate_share`.
-local MIN_PART, MIN_WEIGHT, MAX_WEIGHT, MAX_CAP = 0.05, 1e-3, 1e6, 65536
-
 local state_key, heard_key, cool_key = KEYS[1], KEYS[2], KEYS[3]
 local id, kind = ARGV[1], ARGV[2]
 

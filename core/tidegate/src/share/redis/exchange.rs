@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use redis::{ErrorKind, RedisResult, Script};
 
-use tidegate_share::{LEASE_TIME, LeaseUpdate, Report};
+use tidegate_share::{LEASE_TIME, LeaseUpdate, MAX_CAP, MAX_COOL_DOWN, MIN_PART, Report, WEIGHTS};
 
 /// The script without its settings. See `exchange.lua`.
 const SCRIPT: &str = include_str!("exchange.lua");
@@ -18,8 +18,6 @@ const GRACE_TIME: Duration = Duration::from_secs(4);
 const MAX_STEP: Duration = Duration::from_secs(3);
 /// Time after the last message until the store forgets a resource.
 const KEPT_FOR: Duration = Duration::from_secs(60);
-/// The longest cool-down that is forwarded. Longer ones are cut.
-const MAX_COOL_DOWN: Duration = Duration::from_secs(3_600);
 
 /// Returns the script of an exchange.
 pub(super) fn script() -> Script {
@@ -31,9 +29,12 @@ pub(super) fn script_with(wall: &str, grace: Duration) -> Script {
     let times = [LEASE_TIME, grace, MAX_STEP].map(|time| time.as_secs_f64().to_string()).join(", ");
     let kept = KEPT_FOR.as_millis();
     let cool_down = MAX_COOL_DOWN.as_millis();
+    let (min_weight, max_weight) = WEIGHTS;
     Script::new(&format!(
         "{wall}\nlocal LEASE_TIME, GRACE_TIME, MAX_STEP = {times}\n\
-         local KEPT_MS, MAX_COOL_DOWN_MS = {kept}, {cool_down}\n{SCRIPT}"
+         local KEPT_MS, MAX_COOL_DOWN_MS = {kept}, {cool_down}\n\
+         local MIN_PART, MAX_CAP = {MIN_PART}, {MAX_CAP}\n\
+         local MIN_WEIGHT, MAX_WEIGHT = {min_weight}, {max_weight}\n{SCRIPT}"
     ))
 }
 

@@ -21,10 +21,10 @@ use std::time::{Duration, Instant};
 
 use redis::{ErrorKind, PushInfo, PushKind, RedisError, RedisResult, Script, from_redis_value_ref};
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
-use tokio::task::{JoinSet, LocalSet};
+use tokio::task::JoinSet;
 use tokio::time::{MissedTickBehavior, interval, sleep_until, timeout};
 
-use super::Command;
+use super::{Command, start_thread};
 use crate::clock::now;
 use crate::config::{RedisUrl, ShareConfig};
 use crate::error::Error;
@@ -96,15 +96,7 @@ impl Member {
 
     /// Starts the thread of the member, which ends when the sender of its commands is dropped.
     pub(super) fn start(self) {
-        let started = std::thread::Builder::new().name("tidegate-share".to_owned()).spawn(move || {
-            match tokio::runtime::Builder::new_current_thread().enable_all().build() {
-                Ok(runtime) => LocalSet::new().block_on(&runtime, self.run()),
-                Err(error) => tracing::warn!(%error, "limits are not shared: no runtime can be started"),
-            }
-        });
-        if let Err(error) = started {
-            tracing::warn!(%error, "limits are not shared: no thread can be started");
-        }
+        start_thread(move || self.run());
     }
 
     async fn run(mut self) {
