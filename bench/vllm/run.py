@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Runs the experiments on vLLM, which it installs below `out/vllm`.
 
-run.py NAME [OPTION...]   starts the servers of the experiment, runs it, and stops the servers
+run.py NAME [OPTION...]   runs an experiment, which requests servers
 run.py serve PROFILE      serves a profile of engines.json in the foreground
 run.py install            only installs
 
@@ -21,7 +21,6 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
@@ -32,17 +31,7 @@ MODEL = OUT / "model"
 BENCH = os.environ.get("TIDEGATE_BENCH", str(REPOSITORY / "target" / "release" / "tidegate-bench"))
 ENGINES = json.loads((HERE / "engines.json").read_text())
 
-# The profiles that each experiment needs, in the order of its `--server` options. Those without
-# profiles request servers while they run; `Managed` describes the requests.
-EXPERIMENTS: dict[str, list[str]] = {
-    "objective": ["queue"],
-    "default": ["queue"],
-    "kv": ["kv"],
-    "truth": ["queue", "kv"],
-    "tenants": ["queue", "wide"],
-    "sweep": [],
-    "pool": [],
-}
+EXPERIMENTS = ["objective", "default", "kv", "truth", "tenants", "sweep", "pool"]
 PORTS = range(8461, 8470)
 # vLLM imports its modules and compiles nothing, which takes 16 s on two idle cores.
 STARTS_WITHIN_S = 300
@@ -121,18 +110,6 @@ def launch(profile: str, port: int) -> subprocess.Popen[bytes]:
 def log_of(port: int) -> Path:
     """Returns the file with the output of the server at a port."""
     return OUT / f"{port}.log"
-
-
-@contextlib.contextmanager
-def served(profile: str) -> Iterator[str]:
-    """Starts a server on a free port, and yields its URL. Stops the server in any case."""
-    port = next(port for port in PORTS if is_free(port))
-    log_of(port).unlink(missing_ok=True)
-    server = launch(profile, port)
-    try:
-        yield ready(profile, port, server)
-    finally:
-        stop(server)
 
 
 def ready(profile: str, port: int, server: subprocess.Popen[bytes]) -> str:
@@ -240,15 +217,7 @@ class Managed:
 
 
 def measure(name: str, options: list[str]) -> int:
-    """Runs an experiment, and returns its exit code."""
-    with contextlib.ExitStack() as servers:
-        urls = [servers.enter_context(served(profile)) for profile in EXPERIMENTS[name]]
-        arguments = [part for url in urls for part in ("--server", url)]
-        return subprocess.run([BENCH, f"vllm-{name}", *arguments, *options], check=False).returncode
-
-
-def measure_managed(name: str, options: list[str]) -> int:
-    """Runs an experiment that requests servers, and returns its exit code."""
+    """Runs an experiment, starts the servers that it requests, and returns its exit code."""
     managed = Managed()
     bench = subprocess.Popen(
         [BENCH, f"vllm-{name}", "--managed", *options], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
@@ -298,7 +267,7 @@ def main() -> int:
         os.execve(serve[0], serve, environment(options[0]))
     elif name in EXPERIMENTS:
         install()
-        return measure(name, options) if EXPERIMENTS[name] else measure_managed(name, options)
+        return measure(name, options)
     else:
         print(__doc__, file=sys.stderr)
         return 2

@@ -1,8 +1,8 @@
 //! A real vLLM with chosen step times, behind the gate that users have: no cap is configured, and
 //! the results are compared with those of the best fixed cap.
 //!
-//! `bench/vllm/run.py` installs vLLM, starts the servers and calls these experiments. Without
-//! `--server`, an experiment runs in virtual time over the simulator with the same configuration
+//! `bench/vllm/run.py` installs vLLM, calls these experiments, and starts their servers. Without
+//! `--managed`, an experiment runs in virtual time over the simulator with the same configuration
 //! ([`engines`]), which takes seconds.
 
 mod busy;
@@ -44,11 +44,10 @@ pub(crate) use self::truth::measure as measure_truth;
 /// Options of the experiments on vLLM.
 #[derive(Args, Debug)]
 pub(crate) struct Options {
-    /// Base URL of the server, such as `http://127.0.0.1:8461`. Give two for `vllm-truth`, with the
-    /// profiles `queue` and `kv`, and for `vllm-tenants`, with `queue` and `wide`. Without it, the
-    /// simulator runs in virtual time.
-    #[arg(long = "server", value_name = "URL")]
-    servers: Vec<String>,
+    /// Request servers from the program that started this one, as `bench/vllm/run.py` expects.
+    /// Without it, the simulator runs in virtual time.
+    #[arg(long)]
+    managed: bool,
     /// Duration of each run, in seconds, from 10 on.
     #[arg(long, default_value_t = 60, value_parser = clap::value_parser!(u32).range(10..=3_600))]
     seconds: u32,
@@ -58,10 +57,10 @@ pub(crate) struct Options {
 }
 
 impl Options {
-    /// Returns the report of the experiment `name`. Without a server it is named `simulated`, because
+    /// Returns the report of the experiment `name`. With the simulator it is named `simulated`, because
     /// such a result must not be stored as one of vLLM.
     fn report(&self, name: &'static str, seed: u64) -> Report {
-        Report::new(if self.servers.is_empty() { "simulated" } else { name }, [seed])
+        Report::new(if self.managed { name } else { "simulated" }, [seed])
     }
 
     fn lasts(&self) -> Duration {

@@ -18,6 +18,7 @@ use super::conditions::Conditions;
 use super::contender::{Contender, http};
 use super::engines::{Profile, engine};
 use super::load::{Call, Plan, generate, request};
+use super::managed_servers::ManagedServer;
 use super::run::Run;
 use super::server_metrics::{Sample, poll, sample};
 use crate::report::Report;
@@ -42,34 +43,31 @@ struct LoneCall {
 /// A server, and the conditions of the runs so far.
 pub(super) struct Runner {
     pub(super) engine: EngineConfig,
-    /// URL of the vLLM server, or `None` for the simulator.
-    url: Option<String>,
+    /// The vLLM server, or `None` for the simulator.
+    server: Option<ManagedServer>,
     runtime: Runtime,
     conditions: Conditions,
 }
 
 impl Runner {
-    /// Returns the runner of the server with the given profile. Its URL is the `nth` of the options.
-    pub(super) fn new(options: &Options, profile: Profile, nth: usize) -> Fallible<Self> {
-        let url = options.servers.get(nth).map(|url| url.trim_end_matches('/').to_owned());
-        if url.is_none() && !options.servers.is_empty() {
-            return Err(format!("give --server {} times", nth + 1).into());
-        }
+    /// Starts a server with the given profile. It runs until the runner is dropped.
+    pub(super) fn new(options: &Options, profile: Profile) -> Fallible<Self> {
+        let server = options.managed.then(|| ManagedServer::start(profile)).transpose()?;
         // One thread, because the cores are shared with the server.
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let engine = engine(profile)?;
-        Ok(Self { engine, url, runtime, conditions: Conditions::default() })
+        Ok(Self { engine, server, runtime, conditions: Conditions::default() })
     }
 
     /// Makes the calls of `plan`, and prints the figures. Repeats the run if the steps of the server
     /// were too slow.
     pub(super) fn play(&mut self, scenario: &str, contender: Contender, plan: &Plan) -> Fallible<Run> {
-        let Self { engine, url, runtime, conditions } = self;
+        let Self { engine, server, runtime, conditions } = self;
         let play = || {
             eprintln!("{scenario}: {}", contender.name());
-            let run = match url {
+            let run = match server {
                 None => simulate(engine, Duration::ZERO, contender, plan)?,
-                Some(url) => runtime.block_on(play_vllm(url, &engine.step, contender, plan))?,
+                Some(server) => runtime.block_on(play_vllm(server.url(), &engine.step, contender, plan))?,
             };
             for (what, value) in run.figures() {
                 eprintln!("    {what}: {value:.3}");
@@ -79,19 +77,19 @@ impl Runner {
         conditions.repeat_slow(play, |run| run.slowness)
     }
 
-    /// Records the conditions of the runs in `report`.
+    /// Records the conditions of the runs in `report`, and stops the server.
     ///
     /// # Errors
     ///
     /// Returns an error if a run remained too slow, because the figures are then not valid.
-    pub(super) fn finish(&self, report: &mut Report, prefix: &str) -> Fallible<()> {
-        self.conditions.finish(report, prefix, self.url.is_some())
+    pub(super) fn finish(self, report: &mut Report, prefix: &str) -> Fallible<()> {
+        self.conditions.finish(report, prefix, self.server.is_some())
     }
 
     /// Returns the latency of the server's HTTP front end. Zero for the simulator.
     pub(super) fn front_end(&self) -> Fallible<Duration> {
-        let Some(url) = &self.url else { return Ok(Duration::ZERO) };
-        self.runtime.block_on(front_end(url, &self.engine.step))
+        let Some(server) = &self.server else { return Ok(Duration::ZERO) };
+        self.runtime.block_on(front_end(server.url(), &self.engine.step))
     }
 }
 

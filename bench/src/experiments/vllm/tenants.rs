@@ -51,16 +51,13 @@ const SERVED: f64 = 0.9;
 /// Runs the burst on each server with all contenders, and returns the report.
 pub(crate) fn measure(options: &Options) -> Fallible<Report> {
     let mut report = options.report("vllm-tenants", SEED);
-    let mut runners = Vec::new();
-    for (nth, (scenario, profile, in_flight)) in SCENARIOS.into_iter().enumerate() {
+    for (scenario, profile, in_flight) in SCENARIOS {
         if options.includes(scenario) {
-            let mut runner = Runner::new(options, profile, nth)?;
+            let mut runner = Runner::new(options, profile)?;
             measure_burst(&mut runner, &mut report, scenario, &in_flight, options.lasts())?;
-            runners.push((scenario, runner));
+            // The next server starts after this one has stopped, because servers share the cores.
+            runner.finish(&mut report, &format!("{scenario}: "))?;
         }
-    }
-    for (scenario, runner) in runners {
-        runner.finish(&mut report, &format!("{scenario}: "))?;
     }
     Ok(report)
 }

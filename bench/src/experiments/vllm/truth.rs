@@ -41,7 +41,7 @@ type Scenario = (&'static str, Contender, Load, Lengths);
 /// server's HTTP front end takes in a lone call.
 pub(crate) fn measure(options: &Options) -> Fallible<Report> {
     let mut report = options.report("vllm-truth", SEED);
-    let mut queue = Runner::new(options, Profile::Queue, 0)?;
+    let mut queue = Runner::new(options, Profile::Queue)?;
     let rate = capacity(&queue.engine, LENGTHS);
     let wait = Duration::from_millis(850);
     let scenarios: [Scenario; 5] = [
@@ -52,14 +52,14 @@ pub(crate) fn measure(options: &Options) -> Fallible<Report> {
         ("32 callers, cap 24", Contender::cap(24), Load::Closed(32), LENGTHS),
     ];
     compare(options, &mut report, &mut queue, &scenarios)?;
+    queue.finish(&mut report, "")?;
     let scenarios: [Scenario; 3] = [
         ("small KV cache, 16 callers", Contender::Stock, Load::Closed(16), LONG),
         ("small KV cache, 64 callers", Contender::Stock, Load::Closed(64), LONG),
         ("small KV cache, 64 callers, cap 32", Contender::cap(32), Load::Closed(64), LONG),
     ];
-    let mut kv = Runner::new(options, Profile::Kv, 1)?;
+    let mut kv = Runner::new(options, Profile::Kv)?;
     compare(options, &mut report, &mut kv, &scenarios)?;
-    queue.finish(&mut report, "")?;
     kv.finish(&mut report, "small KV cache: ")?;
     Ok(report)
 }
