@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::division::Division;
+use super::rates::{Draw, RateDivision};
 use super::{MemberId, Predecessor, ToBroker, ToMember, cool_down_ms};
 
 /// The maximum number of resources of one broker. Reports of further ones are ignored.
@@ -20,6 +21,7 @@ pub const MAX_COOL_DOWN: Duration = Duration::from_secs(3_600);
 #[derive(Debug)]
 pub struct Broker {
     resources: BTreeMap<Arc<str>, Resource>,
+    rates: BTreeMap<Arc<str>, RateDivision>,
     /// The members in the broker's own process. If it dies, their slots are free.
     own: BTreeSet<MemberId>,
     started_at: Instant,
@@ -39,7 +41,13 @@ type Messages = Vec<(MemberId, ToMember)>;
 impl Broker {
     /// Creates a broker without members.
     pub fn new(now: Instant, predecessor: Predecessor) -> Self {
-        Self { resources: BTreeMap::new(), own: BTreeSet::new(), started_at: now, predecessor }
+        Self {
+            resources: BTreeMap::new(),
+            rates: BTreeMap::new(),
+            own: BTreeSet::new(),
+            started_at: now,
+            predecessor,
+        }
     }
 
     /// Records that a member is in the broker's own process.
@@ -68,6 +76,7 @@ impl Broker {
                 messages.extend(cools.map(|until| (from, cool_down(resource, until - now))));
                 messages
             }
+            ToBroker::Draw { resource, draw } => self.draw(now, from, resource, draw),
             ToBroker::Leave { resource } => self.leave(now, from, &resource.clone()),
             ToBroker::CoolDown { resource, for_ms } => {
                 self.on_cool_down(now, from, resource, Duration::from_millis(*for_ms))
@@ -86,7 +95,14 @@ impl Broker {
     pub fn on_disconnect(&mut self, now: Instant, member: MemberId) -> Messages {
         let names: Vec<_> = self.resources.keys().cloned().collect();
         self.own.remove(&member);
-        names.iter().flat_map(|name| self.leave(now, member, name)).collect()
+        let drawn_from: Vec<_> = self
+            .rates
+            .iter()
+            .filter(|(_, rates)| rates.is_member(member))
+            .map(|(name, _)| name.clone())
+            .collect();
+        let names = names.iter().chain(&drawn_from);
+        names.flat_map(|name| self.leave(now, member, name)).collect()
     }
 
     /// Applies what time alone changes. See [`Broker::next_wake`].
@@ -95,16 +111,37 @@ impl Broker {
         let settle = |(name, resource): (&Arc<str>, &mut Resource)| {
             addressed(name, resource.division.settle(now, own))
         };
-        self.resources.iter_mut().flat_map(settle).collect()
+        let leases = self.resources.iter_mut().flat_map(settle);
+        leases.chain(self.rates.iter_mut().flat_map(|(name, rates)| advances(name, now, rates))).collect()
     }
 
     /// Returns when the driver must call [`Broker::on_tick`], or `None` if time alone changes
     /// nothing.
-    pub fn next_wake(&self) -> Option<Instant> {
-        self.resources.values().filter_map(|resource| resource.division.next_wake()).min()
+    pub fn next_wake(&mut self, now: Instant) -> Option<Instant> {
+        let leases = self.resources.values().filter_map(|resource| resource.division.next_wake());
+        leases.chain(self.rates.values_mut().filter_map(|rates| rates.next_wake(now))).min()
+    }
+
+    /// Applies a draw, and gives the advances that fit now.
+    fn draw(&mut self, now: Instant, from: MemberId, name: &Arc<str>, draw: &Draw) -> Messages {
+        if !self.rates.contains_key(name) {
+            self.rates.retain(|_, rates| !rates.is_unused(now));
+            if self.rates.len() >= MAX_RESOURCES || name.len() > MAX_NAME {
+                return Vec::new();
+            }
+            let Some(rates) = RateDivision::new(now, draw) else { return Vec::new() };
+            self.rates.insert(name.clone(), rates);
+        }
+        let Some(rates) = self.rates.get_mut(name) else { return Vec::new() };
+        rates.draw(now, from, draw);
+        advances(name, now, rates)
     }
 
     fn leave(&mut self, now: Instant, member: MemberId, name: &Arc<str>) -> Messages {
+        if let Some(rates) = self.rates.get_mut(name) {
+            rates.leave(now, member);
+            return advances(name, now, rates);
+        }
         let Some(Resource { division, cools_until }) = self.resources.get_mut(name) else {
             return Vec::new();
         };
@@ -137,6 +174,12 @@ impl Broker {
 fn addressed(name: &Arc<str>, updates: Vec<(MemberId, super::LeaseUpdate)>) -> Messages {
     let message = |(id, update)| (id, ToMember::Lease { resource: name.clone(), update });
     updates.into_iter().map(message).collect()
+}
+
+/// Gives the advances that fit now.
+fn advances(name: &Arc<str>, now: Instant, rates: &mut RateDivision) -> Messages {
+    let message = |(id, advance)| (id, ToMember::Advance { resource: name.clone(), advance });
+    rates.settle(now).into_iter().map(message).collect()
 }
 
 fn cool_down(name: &Arc<str>, time: Duration) -> ToMember {

@@ -7,6 +7,7 @@
 //! - [`Broker`] is the state of the broker: who holds how many slots of each resource.
 //! - [`Lease`] is the state of one resource in a member. It belongs to the member's scheduler, so a
 //!   call within the lease costs no message.
+//! - [`rates`] is the same for limits of requests and tokens per time.
 //! - [`ToBroker`] and [`ToMember`] are the messages between them.
 //!
 //! # Exchange
@@ -53,6 +54,7 @@ mod broker;
 mod division;
 mod lease;
 mod message;
+pub mod rates;
 
 use std::time::Duration;
 

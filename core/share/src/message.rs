@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use crate::rates::{Advance, Draw};
+
 /// A message of a member to the broker.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "snake_case", deny_unknown_fields)]
@@ -16,6 +18,14 @@ pub enum ToBroker {
         /// What the member needs.
         #[serde(flatten)]
         report: Report,
+    },
+    /// Asks for amounts of limits per time. The first draw from a resource joins it.
+    Draw {
+        /// The name of the resource.
+        resource: Arc<str>,
+        /// What the member asks for.
+        #[serde(flatten)]
+        draw: Draw,
     },
     /// Leaves a resource, and returns all of its slots.
     Leave {
@@ -66,6 +76,14 @@ pub enum ToMember {
         /// What has changed.
         #[serde(flatten)]
         update: LeaseUpdate,
+    },
+    /// Answers a draw.
+    Advance {
+        /// The name of the resource.
+        resource: Arc<str>,
+        /// What the member may use.
+        #[serde(flatten)]
+        advance: Advance,
     },
     /// Forwards that the provider asked callers to wait.
     CoolDown {

@@ -15,14 +15,13 @@ mod quota;
 mod rates;
 mod request_rate;
 mod retry_budget;
-mod sliding_window;
+mod shared;
 #[cfg(test)]
 mod tests;
-mod token_bucket;
 mod window_inference;
 
 pub use budget_kind::BudgetKind;
 pub use need::{AvailableBudget, Need};
 pub use rates::{BudgetView, Charge, RateBudgets};
 pub use retry_budget::{RetryBudget, RetryToken};
-pub use token_bucket::TokenBucket;
+pub use tidegate_share::rates::TokenBucket;

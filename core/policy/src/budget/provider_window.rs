@@ -21,7 +21,7 @@
 use std::time::{Duration, Instant};
 
 use super::counting::PerRule;
-use super::token_bucket::{after, seconds};
+use tidegate_share::rates::{after, seconds};
 
 /// Time constant of the exponential smoothing of the measured refill rate, in seconds.
 const REFILL_TIME_CONSTANT: f64 = 8.0;

@@ -43,9 +43,9 @@ use std::time::{Duration, Instant};
 use super::counting::{ChargeTotals, PerRule};
 use super::limit_history::{self, LimitHistory};
 use super::provider_window::{ChargedAt, ProviderWindow, Report};
-use super::token_bucket::{TokenBucket, seconds};
-use super::{BudgetKind, Need, request_rate::RequestRate, sliding_window::SlidingWindow};
+use super::{BudgetKind, Need, request_rate::RequestRate};
 use tidegate_protocol::rate::RateWindow;
+use tidegate_share::rates::{RateLimit, SlidingWindow, TokenBucket, seconds};
 
 /// Fraction of the limit's rate that the pacer uses. The rest covers clock drift and calls that
 /// arrive at the provider in groups.
@@ -148,6 +148,10 @@ pub(super) struct Quota {
     resets_at: Option<Instant>,
     /// Start of the current window. Charges made before it are not corrected.
     started_at: Instant,
+    /// The window that all processes know, if several share the limit.
+    pub(super) shared_window: Option<Duration>,
+    /// The number by which the limit is divided, because other processes may use the other parts.
+    divided_by: u32,
 }
 
 impl Quota {
@@ -184,7 +188,36 @@ impl Quota {
             no_token_bucket_until: now,
             resets_at: None,
             started_at: now,
+            shared_window: None,
+            divided_by: 1,
         }
+    }
+
+    /// Returns the limit for the broker, or `None` if no other process shares it.
+    pub(super) fn shared_limit(&self) -> Option<RateLimit> {
+        let shared_window = self.shared_window?;
+        let windows = shared_window.as_secs_f64() / self.window.as_secs_f64();
+        Some(RateLimit {
+            window_ms: shared_window.as_millis() as u64,
+            per_window: (self.whole_window_limit() * windows) as u64,
+            per_second: PACE_FRACTION * self.share * self.limit as f64 / self.window.as_secs_f64(),
+            burst_ms: self.burst.as_millis() as u64,
+        })
+    }
+
+    /// Returns what was charged within the window, with the time since then.
+    pub(super) fn charges(&mut self, now: Instant) -> Vec<(Duration, i64)> {
+        self.window_usage.charges(now)
+    }
+
+    pub(super) fn divided_by(&self) -> u32 {
+        self.divided_by
+    }
+
+    /// Divides the limit by a number, because other processes may use the other parts.
+    pub(super) fn divide(&mut self, now: Instant, divided_by: u32) {
+        self.divided_by = divided_by;
+        self.update_rate(now);
     }
 
     /// Returns the largest cost of a call that fits now, in requests or tokens. `u64::MAX` if any
@@ -282,15 +315,23 @@ impl Quota {
         if then < self.started_at || old == new {
             return;
         }
-        // An absurd count must not block the target for years.
-        let max_call = i64::try_from(self.max_call()).unwrap_or(i64::MAX);
-        let [old, new] = [old, new].map(|cost| i64::from(cost.unwrap_or(0)).min(max_call));
+        let [old, new] = [old, new].map(|cost| self.capped(cost.unwrap_or(0)));
         match &mut self.pacer {
             Pacer::Requests(requests) if new > old => requests.take(now),
             Pacer::Requests(requests) => requests.refund(now),
             Pacer::Tokens(bucket) => bucket.settle(now, old as u64, new as u64),
         }
         self.window_usage.charge(now, then, new - old);
+    }
+
+    /// Returns the cost of a call, at most the limit. An absurd count must not block the target for years.
+    fn capped(&self, cost: u32) -> i64 {
+        i64::from(cost).min(i64::try_from(self.max_call()).unwrap_or(i64::MAX))
+    }
+
+    /// Returns what a call is charged, in requests or tokens.
+    pub(super) fn cost(&self, need: &Need) -> i64 {
+        self.capped(self.kind.cost(need))
     }
 
     /// Applies a limit that the provider announced.
@@ -328,6 +369,8 @@ impl Quota {
                 no_boost_until: self.no_boost_until,
                 no_token_bucket_until: self.no_token_bucket_until,
                 last_adjusted_at: self.last_adjusted_at,
+                shared_window: self.shared_window,
+                divided_by: self.divided_by,
                 burst: if new.is_long() { new.burst } else { new.burst.min(self.burst) },
                 ..new
             };
@@ -494,14 +537,20 @@ impl Quota {
     /// Returns the pacer's rate, in requests or tokens per second.
     fn rate(&self) -> f64 {
         let boost = if self.is_boosted { BOOST_FACTOR } else { 1.0 };
-        PACE_FRACTION * self.share * boost * self.limit as f64 / self.window.as_secs_f64()
+        let limit = self.limit as f64 / f64::from(self.divided_by);
+        PACE_FRACTION * self.share * boost * limit / self.window.as_secs_f64()
     }
 
     /// Returns the maximum amount charged per window, at least 1.
     fn window_limit(&self) -> i64 {
-        let exact = matches!(self.pacer, Pacer::Requests(_)) && self.share == 1.0;
-        let most = self.limit as f64 * if exact { 1.0 } else { WINDOW_FRACTION * self.share };
+        let most = self.whole_window_limit() / f64::from(self.divided_by);
         (most as i64).clamp(1, i64::MAX / 4)
+    }
+
+    /// Returns the maximum amount that all processes together charge per window.
+    fn whole_window_limit(&self) -> f64 {
+        let exact = matches!(self.pacer, Pacer::Requests(_)) && self.share == 1.0;
+        self.limit as f64 * if exact { 1.0 } else { WINDOW_FRACTION * self.share }
     }
 
     /// Returns the amount that may be charged now before the charges of the last window reach their

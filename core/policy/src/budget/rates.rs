@@ -26,6 +26,7 @@ use crate::saturate;
 use tidegate_config::{Counting, HeaderPolicy, RateConfig};
 use tidegate_protocol::rate::{RateHeaders, RateWindow};
 use tidegate_protocol::{observe::Usage, request::Dialect};
+use tidegate_share::rates::RateStock;
 use tidegate_tokens::Demand;
 
 const HOUR: Duration = Duration::from_secs(3_600);
@@ -37,7 +38,7 @@ pub struct Charge {
     /// The tokens that are charged: the estimate, or the actual amount after the charge was
     /// settled.
     pub(crate) need: Need,
-    charged_at: Instant,
+    pub(super) charged_at: Instant,
     /// The counting rule in use when the charge was made.
     rule: Counting,
     demand: Demand,
@@ -93,7 +94,7 @@ pub struct BudgetView {
 /// ```
 #[derive(Debug, Default)]
 pub struct RateBudgets {
-    quotas: Vec<Quota>,
+    pub(super) quotas: Vec<Quota>,
     /// Whether `quotas` contains any limit.
     has_limits: Arc<AtomicBool>,
     config: RateConfig,
@@ -104,6 +105,8 @@ pub struct RateBudgets {
     totals: ChargeTotals,
     requests_window: WindowHint,
     tokens_window: WindowHint,
+    /// What this process may charge to the limits that it shares. `None` if it shares none.
+    pub(super) stock: Option<Box<RateStock>>,
 }
 
 impl RateBudgets {
@@ -157,8 +160,10 @@ impl RateBudgets {
     /// Returns the largest call that all limits admit now.
     pub fn available(&mut self, now: Instant) -> AvailableBudget {
         let mut available = AvailableBudget::UNBOUNDED;
-        for quota in &mut self.quotas {
-            let fits = saturate(quota.available(now, &self.totals));
+        let totals = self.totals;
+        let (mut part, quotas) = self.shared_part(now);
+        for quota in quotas {
+            let fits = saturate(quota.available(now, &totals).min(part.next_available(now, quota)));
             match quota.kind.field_mut(&mut available.max_need) {
                 Some(most) => *most = fits.min(*most),
                 None => available.has_requests &= fits > 0,
@@ -193,8 +198,9 @@ impl RateBudgets {
     /// Returns the limit that delays a call with this need for longest, and the time at which the
     /// call fits if nothing else is charged. `None` if the call fits now.
     pub fn ready_at(&mut self, now: Instant, need: &Need) -> Option<(BudgetKind, Instant)> {
+        let shared = self.lack(now, need);
         let times = self.quotas.iter_mut().map(|quota| (quota.kind, quota.ready_at(now, &self.totals, need)));
-        times.max_by_key(|(_, at)| *at).filter(|(_, at)| *at > now)
+        times.chain(shared).max_by_key(|(_, at)| *at).filter(|(_, at)| *at > now)
     }
 
     /// Returns the time that all limits need to admit `calls` calls with this need, at their rates
@@ -211,6 +217,7 @@ impl RateBudgets {
         let rule = self.rule(demand);
         let need = counting::need(rule, demand);
         self.totals = self.totals.plus(&ChargeTotals::from_demand(demand));
+        self.charge_shared(now, &need);
         for quota in &mut self.quotas {
             quota.charge(now, now, None, Some(&need));
         }
@@ -224,6 +231,7 @@ impl RateBudgets {
         }
         let own = ChargeTotals::from_demand(&charge.demand);
         self.totals = self.totals.minus(&own);
+        self.correct_shared(&charge, None);
         for quota in &mut self.quotas {
             quota.charge(now, charge.charged_at, Some(&charge.need), None);
             quota.provider_window.on_refund(charge.charged_at, &own.by_rule(quota.kind));
@@ -244,6 +252,7 @@ impl RateBudgets {
             .totals
             .plus(&ChargeTotals::from_demand(&counted))
             .minus(&ChargeTotals::from_demand(&charge.demand));
+        self.correct_shared(charge, Some(&need));
         for quota in &mut self.quotas {
             quota.charge(now, charge.charged_at, Some(&charge.need), Some(&need));
         }

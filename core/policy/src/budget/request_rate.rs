@@ -15,7 +15,7 @@
 
 use std::time::{Duration, Instant};
 
-use super::token_bucket::{MAX_DELAY, after};
+use tidegate_share::rates::{MAX_DELAY, after};
 
 /// A limit of requests per second with a burst, refunds and debt.
 #[derive(Debug)]

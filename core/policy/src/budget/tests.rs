@@ -5,4 +5,5 @@ mod gateways_with_backends;
 mod provider;
 mod recovery;
 mod response_headers;
+mod several_processes;
 mod windows;

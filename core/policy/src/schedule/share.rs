@@ -57,7 +57,12 @@ impl<W> Scheduler<W> {
             // Probes and the calls of a ramp are sent one at a time.
             self.queue.len().min(1)
         };
+        SlotUse { in_flight: capacity.in_flight, waiting, weight: self.waiting_weight() }
+    }
+
+    /// Returns the weight of the calls that wait, or 1 if none does.
+    pub fn waiting_weight(&self) -> f64 {
         let weight = self.queue.load.weight();
-        SlotUse { in_flight: capacity.in_flight, waiting, weight: if weight > 0.0 { weight } else { 1.0 } }
+        if weight > 0.0 { weight } else { 1.0 }
     }
 }

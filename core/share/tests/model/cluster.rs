@@ -391,7 +391,7 @@ impl Cluster {
                     process.lease.on_alive(now, sent_at);
                 }
             }
-            ToMember::CoolDown { .. } => {}
+            ToMember::CoolDown { .. } | ToMember::Advance { .. } => {}
         }
         self.settle(process);
     }

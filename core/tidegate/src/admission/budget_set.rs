@@ -1,14 +1,18 @@
 //! A set of rate budgets (requests and tokens per time) that one or more targets share.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::Instant;
 
 use parking_lot::Mutex;
 
 use super::Admission;
+use super::driver::State;
+use super::share_link::{ShareEvent, ShareLink};
 use crate::budget::RateBudgets;
+use crate::clock::now;
 use crate::config::RateConfig;
+use tidegate_share::rates::{Advance, Draw, RateStock};
 
 /// Rate budgets, and the targets that share them. When one target returns tokens or requests to the
 /// budgets, a call that waits at another target may be admitted.
@@ -21,6 +25,8 @@ pub struct BudgetSet {
     /// The targets that share the budgets. Targets that were dropped stay in the list until the
     /// next call of `add`.
     members: Mutex<Vec<Weak<Admission>>>,
+    /// The connection to the other processes that share the budgets. Empty if they are not shared.
+    share: OnceLock<ShareLink>,
 }
 
 impl BudgetSet {
@@ -32,7 +38,12 @@ impl BudgetSet {
     /// Creates a set with these budgets. No target shares them yet.
     pub fn from_budgets(budgets: RateBudgets) -> Arc<Self> {
         let bounds = budgets.has_limits();
-        Arc::new(Self { rates: Arc::new(Mutex::new(budgets)), bounds, members: Mutex::default() })
+        Arc::new(Self {
+            rates: Arc::new(Mutex::new(budgets)),
+            bounds,
+            members: Mutex::default(),
+            share: OnceLock::new(),
+        })
     }
 
     /// Returns `true` while at least one rate is limited. Takes no lock.
@@ -51,16 +62,69 @@ impl BudgetSet {
     /// Admits waiting calls at the targets that share the budgets. Skips the target `by`, which has
     /// returned tokens or requests to the budgets.
     pub(super) fn notify_others(&self, by: &Admission) {
+        if self.members.lock().len() > 1 {
+            self.notify(|member| !std::ptr::eq(member, by));
+        }
+    }
+
+    /// Admits waiting calls at the targets that `picked` accepts.
+    fn notify(&self, picked: impl Fn(&Admission) -> bool) {
         // Outside the lock, because admitting a call wakes tasks.
-        let others: Vec<_> = {
-            let members = self.members.lock();
-            if members.len() < 2 {
-                return;
-            }
-            let others =
-                members.iter().filter_map(Weak::upgrade).filter(|member| !std::ptr::eq(&**member, by));
-            others.collect()
-        };
-        others.iter().for_each(Admission::admit_waiting);
+        let members: Vec<_> = self.members.lock().iter().filter_map(Weak::upgrade).collect();
+        members.iter().filter(|member| picked(member)).for_each(Admission::admit_waiting);
+    }
+
+    /// Shares the configured budgets with other processes from the first call on. `link` connects them by
+    /// the names of their limits. Has no effect without limits.
+    pub(crate) fn share(&self, strict: bool, link: impl FnOnce(String) -> ShareLink) {
+        let mut rates = self.rates.lock();
+        if rates.share(now(), strict) {
+            let _ = self.share.set(link(rates.shared_names()));
+        }
+    }
+
+    /// Asks the broker for what the calls of a target lack, if the budgets are shared. Call this function
+    /// after each event of its scheduler, under the lock.
+    pub(super) fn report(&self, state: &State, now: Instant) {
+        let Some(link) = self.share.get() else { return };
+        link.join();
+        let mut rates = self.rates.lock();
+        if let Some(draw) = rates.draw(now, || state.scheduler.waiting_weight()) {
+            link.send(ShareEvent::Drawn(draw));
+        }
+    }
+
+    /// Joins a broker. Returns what it must be told, or `None` if the budgets are not shared.
+    pub(crate) fn join_share(&self) -> Option<Draw> {
+        self.rates.lock().join(now())
+    }
+
+    /// Adds what the broker has advanced, and admits the calls that fit now.
+    pub(crate) fn on_advance(&self, advance: Advance) {
+        self.on_share_event(|stock, now| stock.on_advance(now, advance));
+    }
+
+    /// Records that the broker was lost.
+    pub(crate) fn on_share_lost(&self) {
+        self.on_share_event(RateStock::on_lost);
+    }
+
+    /// Lets this process use the whole budgets, because there can be no broker.
+    pub(crate) fn on_share_alone(&self) {
+        self.on_share_event(|stock, _| stock.on_alone());
+    }
+
+    /// Returns what was not used, and tells the broker how charges have changed.
+    pub(crate) fn on_share_heartbeat(&self) {
+        let Some(link) = self.share.get() else { return };
+        let mut rates = self.rates.lock();
+        if let Some(draw) = rates.correct_due(now()) {
+            link.send(ShareEvent::Drawn(draw));
+        }
+    }
+
+    fn on_share_event(&self, event: impl FnOnce(&mut RateStock, Instant)) {
+        self.rates.lock().with_stock(|stock| event(stock, now()));
+        self.notify(|_| true);
     }
 }

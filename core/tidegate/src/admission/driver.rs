@@ -112,6 +112,7 @@ impl Admission {
         let mut state = self.state.lock();
         let grant = state.scheduler.try_admit(now, ticket);
         self.report_share(&mut state, now);
+        self.budgets.report(&state, now);
         drop(state);
         match grant {
             Ok(grant) => Ok(grant.map(|grant| Permit::new(self.clone(), grant, ticket.queued_at, now))),
@@ -154,6 +155,7 @@ impl Admission {
             match state.scheduler.try_admit(now, &ticket) {
                 Ok(Some(grant)) => {
                     self.report_share(&mut state, now);
+                    self.budgets.report(&state, now);
                     drop(state);
                     return Ok(Permit::new(self.clone(), grant, ticket.queued_at, now));
                 }
@@ -167,6 +169,7 @@ impl Admission {
             let id = state.scheduler.enqueue(now, ticket, Waiting { answer, queued_at });
             self.report_share(&mut state, now);
             late = state.is_late(now);
+            self.budgets.report(&state, now);
             drop(state);
             on_queued(id);
             self.reclaim();
@@ -296,6 +299,7 @@ impl Admission {
             let moves = scheduler.take_limit_changes();
             self.report_share(&mut state, now);
             let is_late = state.is_late(now);
+            self.budgets.report(&state, now);
             drop(state);
             self.log(&moves);
             // Slots granted to calls that were cancelled meanwhile.
@@ -343,6 +347,7 @@ impl Admission {
             let now = now();
             let is_late = state.scheduler.withdraw(id) && state.is_late(now);
             self.report_share(&mut state, now);
+            self.budgets.report(&state, now);
             is_late
         };
         if late {

@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use tidegate_share::Report;
+use tidegate_share::rates::Draw;
 
 /// What a scheduler tells the other processes.
 #[derive(Debug)]
@@ -12,6 +13,8 @@ pub(crate) enum ShareEvent {
     Joined,
     /// The use of the slots has changed.
     Reported(Report),
+    /// A waiting call lacks requests or tokens, or earlier charges have changed.
+    Drawn(Draw),
     /// The provider asked callers to wait until this time.
     CoolingUntil(Instant),
     /// The scheduler is dropped, which returns all slots.
@@ -31,7 +34,7 @@ impl ShareLink {
     }
 
     /// Sends that the first call is made, the first time. Costs one atomic load otherwise.
-    pub(super) fn join(&self) {
+    pub(crate) fn join(&self) {
         if !self.has_joined.load(Ordering::Relaxed) && !self.has_joined.swap(true, Ordering::Relaxed) {
             (self.send)(ShareEvent::Joined);
         }

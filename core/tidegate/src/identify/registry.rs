@@ -120,6 +120,9 @@ impl Registry {
         let now = clock::now();
         let budget_sets =
             config.budgets.iter().map(|(name, rates)| (name.clone(), BudgetSet::new(rates, now))).collect();
+        for (name, budgets) in share.iter().flat_map(|_| &budget_sets) {
+            share.iter().for_each(|share| share.add_rates(&format!("budget:{name}"), budgets));
+        }
         let make = |target: &TargetConfig| {
             Target::new(target.clone(), budget_set(&budget_sets, target, now), metrics.target(target), now)
         };

@@ -1,14 +1,16 @@
-//! Limits that several processes share. See [`tidegate_share`] for how slots are divided.
+//! Limits that several processes share. See [`tidegate_share`] for how slots and rates are divided.
 //!
 //! Each gate with a shared limit is a member of a broker: of a local one, or of a Redis or Valkey
 //! server. The member has a thread of its own, which starts with the first call: it joins the targets
 //! and tools, and passes messages between the broker and the schedulers. A call that finds a slot in the
 //! lease of its process sends no message.
 //!
+//! - `limit`: a limit that is shared: slots, or rates.
 //! - `local`: the member of a local broker, and the broker.
 //! - `redis`: the member of a Redis or Valkey server.
 //! - `unshared`: notices that another process has the same caps without sharing them.
 
+mod limit;
 #[cfg(unix)]
 mod local;
 #[cfg(not(unix))]
@@ -19,7 +21,7 @@ mod redis;
 #[cfg(target_os = "linux")]
 mod unshared;
 
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
@@ -27,21 +29,24 @@ use tokio::sync::mpsc;
 #[cfg(any(unix, feature = "redis"))]
 use tokio::task::LocalSet;
 
-use crate::admission::{Admission, ShareEvent, ShareLink};
+use crate::admission::{Admission, BudgetSet, ShareEvent, ShareLink};
 use crate::config::{Config, ShareStore};
 use crate::error::Error;
+use limit::SharedLimit;
+use tidegate_share::rates::Draw;
 use tidegate_share::{Lease, LeaseTimes, Report};
 
 /// What the schedulers tell the member.
 #[derive(Debug)]
 #[cfg_attr(not(any(unix, feature = "redis")), allow(dead_code, reason = "nobody receives them"))]
 enum Command {
-    /// A target or tool has its first call.
-    Join(Arc<str>, Weak<Admission>),
+    /// A limit has its first call.
+    Join(Arc<str>, SharedLimit),
     Report(Arc<str>, Report),
+    Draw(Arc<str>, Draw),
     CoolDown(Arc<str>, Instant),
-    /// A target or tool is dropped.
-    Leave(Arc<str>, Weak<Admission>),
+    /// A limit is dropped.
+    Leave(Arc<str>, SharedLimit),
     /// The process exits. The sender is dropped when all slots were returned.
     Exit(std::sync::mpsc::Sender<()>),
 }
@@ -124,7 +129,7 @@ impl Share {
             }
         };
         if let Some(target) = config.unshareable_target() {
-            let problem = "a shared cap cannot be combined with `on_full = \"refuse\"`, because a process asks for its slots while a call waits: set `wait = \"100ms\"` instead";
+            let problem = "a shared limit cannot be combined with `on_full = \"refuse\"`, because a process asks for its part while a call waits: set `wait = \"100ms\"` instead";
             return Err(Error::config(problem).at(&target.name));
         }
         Ok(Some(Arc::new(Self { strict: share.strict, times, commands, start: Mutex::new(Some(start)) })))
@@ -132,18 +137,34 @@ impl Share {
 
     /// Shares the cap of a target or tool. `resource` is its name among all processes.
     pub(crate) fn add(self: &Arc<Self>, resource: String, cap: usize, admission: &Arc<Admission>) {
+        let link = self.link(resource, SharedLimit::Slots(Arc::downgrade(admission)));
+        admission.share(Lease::new(cap, self.strict, self.times), link);
+    }
+
+    /// Shares the configured requests and tokens per time of `budgets`, if there are any. `owner` is their
+    /// name among all processes.
+    pub(crate) fn add_rates(self: &Arc<Self>, owner: &str, budgets: &Arc<BudgetSet>) {
+        if self.times == LeaseTimes::LOCAL {
+            let link = |limits| {
+                self.link(format!("rates:{owner}:{limits}"), SharedLimit::Rates(Arc::downgrade(budgets)))
+            };
+            budgets.share(self.strict, link);
+        }
+    }
+
+    /// Connects a limit to the member. `resource` is its name among all processes.
+    fn link(self: &Arc<Self>, resource: String, limit: SharedLimit) -> ShareLink {
         let (share, resource) = (self.clone(), Arc::<str>::from(resource));
-        let joining = Arc::downgrade(admission);
-        let link = ShareLink::new(move |event| {
+        ShareLink::new(move |event| {
             let resource = resource.clone();
             share.send(match event {
-                ShareEvent::Joined => Command::Join(resource, joining.clone()),
+                ShareEvent::Joined => Command::Join(resource, limit.clone()),
                 ShareEvent::Reported(report) => Command::Report(resource, report),
+                ShareEvent::Drawn(draw) => Command::Draw(resource, draw),
                 ShareEvent::CoolingUntil(until) => Command::CoolDown(resource, until),
-                ShareEvent::Left => Command::Leave(resource, joining.clone()),
+                ShareEvent::Left => Command::Leave(resource, limit.clone()),
             });
-        });
-        admission.share(Lease::new(cap, self.strict, self.times), link);
+        })
     }
 
     /// Sends a command to the member, and starts its thread at the first one.

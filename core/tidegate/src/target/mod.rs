@@ -124,9 +124,12 @@ impl Target {
         }
     }
 
-    /// Shares the cap with other processes. Does nothing if the limit is adaptive, or if the target is
-    /// a pool.
+    /// Shares the cap with other processes, unless the limit is adaptive, or the target is a pool. Also
+    /// shares the rates of the target.
     pub(crate) fn share(&self, share: &Arc<Share>) {
+        if self.config.budget.is_none() {
+            share.add_rates(&format!("target:{}", self.config.name), &self.admission.budgets);
+        }
         if self.config.limit == LimitConfig::Fixed && self.pool.is_none() {
             share.add(format!("target:{}", self.config.name), self.config.cap, &self.admission);
         }

@@ -87,6 +87,7 @@ impl Tools {
                 BudgetSet::from_budgets(RateBudgets::for_tool(config.rps, config.rpm, clock::now()));
             let admission =
                 Admission::new(name.as_str().into(), &SchedulerSettings::from(config), budgets, None, hint);
+            share.iter().for_each(|share| share.add_rates(&format!("tool:{name}"), &admission.budgets));
             if let Some(share) = share.filter(|_| config.limit == LimitConfig::Fixed) {
                 share.add(format!("tool:{name}"), config.cap, &admission);
             }

@@ -4,7 +4,8 @@
 //! message that it cannot read ends the connection.
 
 use std::cell::{Cell, RefCell};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
+use std::future::pending;
 use std::io;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -15,14 +16,12 @@ use tokio::io::{AsyncWriteExt, BufReader};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::Notify;
 use tokio::task::{JoinSet, spawn_local};
-use tokio::time::sleep;
+use tokio::time::{sleep, sleep_until};
 
 use super::frames::{self, Lines};
 use super::place::{BrokerLock, Place};
 use crate::clock::now;
-use tidegate_share::{
-    Broker, LeaseUpdate, MemberId, Predecessor, REJOIN_TIME, RENEWAL_TIME, ToBroker, ToMember,
-};
+use tidegate_share::{Broker, LeaseUpdate, MemberId, Predecessor, RENEWAL_TIME, ToBroker, ToMember};
 
 /// Time between two looks at the number of the current generation.
 const CHECK_INTERVAL: Duration = Duration::from_millis(500);
@@ -41,6 +40,8 @@ struct LocalBroker {
     /// Set when another broker has taken over.
     is_superseded: Cell<bool>,
     superseded: Notify,
+    /// Notified after each message, because time may change something earlier then.
+    changed: Notify,
 }
 
 /// The messages to one member. Updates of one resource are merged, so that a member that does not
@@ -49,6 +50,8 @@ struct LocalBroker {
 struct Outbox {
     leases: RefCell<BTreeMap<Arc<str>, LeaseUpdate>>,
     others: RefCell<BTreeMap<Option<Arc<str>>, ToMember>>,
+    /// Each answers a draw. A member has at most a few that were not answered.
+    advances: RefCell<VecDeque<ToMember>>,
     filled: Notify,
 }
 
@@ -73,6 +76,7 @@ pub(super) fn start(place: &Place, lock: BrokerLock, predecessor: Predecessor) -
         checked_at: Cell::new(now()),
         is_superseded: Cell::new(false),
         superseded: Notify::new(),
+        changed: Notify::new(),
     });
     spawn_local(broker.run(listener));
     Ok(())
@@ -81,19 +85,17 @@ pub(super) fn start(place: &Place, lock: BrokerLock, predecessor: Predecessor) -
 impl LocalBroker {
     async fn run(self: Rc<Self>, listener: UnixListener) {
         let mut connections = JoinSet::new();
-        let mut rejoin = Box::pin(sleep(REJOIN_TIME));
-        let mut has_rejoined = false;
         for number in 0.. {
             let accepted = loop {
                 tokio::select! {
                     accepted = listener.accept() => break accepted,
                     () = self.superseded.notified() => return,
                     () = sleep(CHECK_INTERVAL) => self.check(),
-                    () = &mut rejoin, if !has_rejoined => {
-                        has_rejoined = true;
+                    () = self.next_wake() => {
                         let messages = self.broker.borrow_mut().on_tick(now());
                         self.deliver(messages);
                     }
+                    () = self.changed.notified() => {}
                     Some(_) = connections.join_next() => {}
                 }
             };
@@ -136,6 +138,7 @@ impl LocalBroker {
                     }
                     let messages = self.broker.borrow_mut().on_message(now(), member, &message);
                     self.deliver(messages);
+                    self.changed.notify_one();
                 }
                 () = outbox.filled.notified() => {
                     buffer.clear();
@@ -159,6 +162,16 @@ impl LocalBroker {
         self.count_others(0, usize::from(!is_own));
         let messages = self.broker.borrow_mut().on_disconnect(now(), member);
         self.deliver(messages);
+        self.changed.notify_one();
+    }
+
+    /// Waits until time alone changes something at the broker.
+    async fn next_wake(&self) {
+        let wake = self.broker.borrow_mut().next_wake(now());
+        match wake {
+            Some(wake) => sleep_until(wake.into()).await,
+            None => pending().await,
+        }
     }
 
     fn deliver(&self, messages: Vec<(MemberId, ToMember)>) {
@@ -204,6 +217,7 @@ impl Outbox {
                 let known = leases.get(&resource).map_or(0, |known| known.granted);
                 leases.insert(resource, LeaseUpdate { granted: known + update.granted, ..update });
             }
+            ToMember::Advance { .. } => self.advances.borrow_mut().push_back(message),
             ToMember::CoolDown { ref resource, .. } => {
                 self.others.borrow_mut().insert(Some(resource.clone()), message);
             }
@@ -218,6 +232,9 @@ impl Outbox {
     fn take(&self, buffer: &mut Vec<u8>) {
         for (resource, update) in std::mem::take(&mut *self.leases.borrow_mut()) {
             frames::write(buffer, &ToMember::Lease { resource, update });
+        }
+        for message in std::mem::take(&mut *self.advances.borrow_mut()) {
+            frames::write(buffer, &message);
         }
         for message in std::mem::take(&mut *self.others.borrow_mut()).into_values() {
             frames::write(buffer, &message);

@@ -7,7 +7,7 @@ use serde::de::DeserializeOwned;
 use tokio::io::{AsyncBufRead, AsyncBufReadExt, AsyncReadExt};
 
 /// The maximum length of a line in bytes. Longer ones are an error.
-const MAX_LINE: u64 = 4_096;
+const MAX_LINE: u64 = 65_536;
 
 /// Adds a message as a line to `buffer`.
 pub(super) fn write<T: Serialize>(buffer: &mut Vec<u8>, message: &T) {

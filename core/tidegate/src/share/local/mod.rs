@@ -10,7 +10,7 @@ mod place;
 
 use std::collections::HashMap;
 use std::io;
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tokio::io::{AsyncWriteExt, BufReader};
@@ -18,8 +18,8 @@ use tokio::net::UnixStream;
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::time::{Interval, MissedTickBehavior, interval, sleep, timeout};
 
+use super::limit::{SharedLimit, Told};
 use super::{Command, start_thread};
-use crate::admission::Admission;
 use crate::clock::now;
 use broker::is_own_user;
 use frames::Lines;
@@ -39,8 +39,8 @@ const CONNECTS_WITHIN: Duration = Duration::from_secs(2);
 pub(super) struct Member {
     name: Arc<str>,
     commands: UnboundedReceiver<Command>,
-    /// The targets and tools that have joined.
-    resources: HashMap<Arc<str>, Weak<Admission>>,
+    /// The limits that have joined.
+    resources: HashMap<Arc<str>, SharedLimit>,
     /// Whether the log says that this process works alone.
     has_warned: bool,
 }
@@ -93,7 +93,7 @@ impl Member {
                 }
                 Err(error) => self.work_alone(&error).await,
             };
-            self.each(Admission::on_share_lost);
+            self.each(SharedLimit::on_lost);
             if let End::Dropped = end {
                 return;
             }
@@ -111,9 +111,9 @@ impl Member {
     /// Applies a command while there is no broker.
     fn on_offline_command(&mut self, command: Command) {
         match command {
-            Command::Join(resource, admission) => drop(self.resources.insert(resource, admission)),
-            Command::Leave(resource, admission) => drop(self.remove(&resource, &admission)),
-            Command::Report(..) | Command::CoolDown(..) | Command::Exit(_) => {}
+            Command::Join(resource, limit) => drop(self.resources.insert(resource, limit)),
+            Command::Leave(resource, limit) => drop(self.remove(&resource, &limit)),
+            Command::Report(..) | Command::Draw(..) | Command::CoolDown(..) | Command::Exit(_) => {}
         }
     }
 
@@ -155,11 +155,11 @@ impl Member {
         if !std::mem::replace(&mut self.has_warned, true) {
             self.warn(error);
         }
-        self.each(Admission::on_share_alone);
+        self.each(SharedLimit::on_alone);
         let joins = async {
             while let Some(command) = self.commands.recv().await {
-                if let Command::Join(_, admission) = &command {
-                    admission.upgrade().iter().for_each(Admission::on_share_alone);
+                if let Command::Join(_, limit) = &command {
+                    limit.on_alone();
                 }
                 self.on_offline_command(command);
             }
@@ -182,7 +182,7 @@ impl Member {
         let mut heartbeats = heartbeats();
         let mut heartbeat = Heartbeat::default();
         let mut out = Vec::new();
-        self.resources.iter().for_each(|(name, admission)| join(&mut out, name.clone(), admission));
+        self.resources.iter().for_each(|(name, limit)| join(&mut out, name.clone(), limit));
         loop {
             if !out.is_empty() {
                 if writer.write_all(&out).await.is_err() {
@@ -211,7 +211,7 @@ impl Member {
                     }
                     heartbeat.number += 1;
                     heartbeat.sent_at = Some(now());
-                    self.each(Admission::on_share_heartbeat);
+                    self.each(SharedLimit::on_heartbeat);
                     frames::write(&mut out, &ToBroker::Heartbeat { number: heartbeat.number });
                 }
             }
@@ -219,20 +219,24 @@ impl Member {
     }
 
     fn on_message(&mut self, message: &ToMember, heartbeat: &mut Heartbeat) {
-        let admission = |resource| self.resources.get(resource).and_then(Weak::upgrade);
+        let limit = |resource| self.resources.get(resource);
         match message {
             ToMember::Lease { resource, update } => {
-                admission(resource).iter().for_each(|admission| admission.on_lease_update(*update));
+                limit(resource).iter().for_each(|limit| limit.on_lease_update(*update));
+            }
+            ToMember::Advance { resource, advance } => {
+                let rates = limit(resource).and_then(SharedLimit::rates);
+                rates.iter().for_each(|rates| rates.on_advance(advance.clone()));
             }
             ToMember::CoolDown { resource, for_ms } => {
                 let until = now() + Duration::from_millis(*for_ms);
-                admission(resource).iter().for_each(|admission| admission.on_shared_cooldown(until));
+                limit(resource).iter().for_each(|limit| limit.on_cool_down(until));
             }
             ToMember::Alive { number } => {
                 heartbeat.answered = heartbeat.answered.max(*number).min(heartbeat.number);
                 // The time of an older one is not known any more.
                 if let Some(sent_at) = heartbeat.sent_at.filter(|_| *number == heartbeat.number) {
-                    self.each(|admission| admission.on_share_alive(sent_at));
+                    self.each(|limit| limit.on_alive(sent_at));
                 }
             }
         }
@@ -241,17 +245,18 @@ impl Member {
     /// Adds the message for a command to `out`.
     fn on_command(&mut self, out: &mut Vec<u8>, command: Command) {
         match command {
-            Command::Join(resource, admission) => {
-                join(out, resource.clone(), &admission);
-                self.resources.insert(resource, admission);
+            Command::Join(resource, limit) => {
+                join(out, resource.clone(), &limit);
+                self.resources.insert(resource, limit);
             }
+            Command::Draw(resource, draw) => frames::write(out, &ToBroker::Draw { resource, draw }),
             Command::Report(resource, report) => frames::write(out, &ToBroker::Report { resource, report }),
             Command::CoolDown(resource, until) => {
                 let for_ms = cool_down_ms(until.saturating_duration_since(now()));
                 frames::write(out, &ToBroker::CoolDown { resource, for_ms });
             }
-            Command::Leave(resource, admission) => {
-                if self.remove(&resource, &admission).is_some() {
+            Command::Leave(resource, limit) => {
+                if self.remove(&resource, &limit).is_some() {
                     frames::write(out, &ToBroker::Leave { resource });
                 }
             }
@@ -260,21 +265,23 @@ impl Member {
         }
     }
 
-    /// Removes a target or tool, unless another one of this name has joined in the meantime.
-    fn remove(&mut self, resource: &Arc<str>, admission: &Weak<Admission>) -> Option<Weak<Admission>> {
-        let is_same = self.resources.get(resource).is_some_and(|joined| joined.ptr_eq(admission));
+    /// Removes a limit, unless another one of this name has joined in the meantime.
+    fn remove(&mut self, resource: &Arc<str>, limit: &SharedLimit) -> Option<SharedLimit> {
+        let is_same = self.resources.get(resource).is_some_and(|joined| joined.is_same(limit));
         if is_same { self.resources.remove(resource) } else { None }
     }
 
-    fn each(&self, event: impl Fn(&Arc<Admission>)) {
-        self.resources.values().filter_map(Weak::upgrade).for_each(|admission| event(&admission));
+    fn each(&self, event: impl Fn(&SharedLimit)) {
+        self.resources.values().for_each(event);
     }
 }
 
-/// Adds the report that joins a resource to `out`.
-fn join(out: &mut Vec<u8>, resource: Arc<str>, admission: &Weak<Admission>) {
-    if let Some(report) = admission.upgrade().and_then(|admission| admission.join_share()) {
-        frames::write(out, &ToBroker::Report { resource, report });
+/// Adds the message that joins a resource to `out`.
+fn join(out: &mut Vec<u8>, resource: Arc<str>, limit: &SharedLimit) {
+    match limit.join() {
+        Some(Told::Slots(report)) => frames::write(out, &ToBroker::Report { resource, report }),
+        Some(Told::Rates(draw)) => frames::write(out, &ToBroker::Draw { resource, draw }),
+        None => {}
     }
 }
 

@@ -24,6 +24,7 @@ use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use tokio::task::JoinSet;
 use tokio::time::{MissedTickBehavior, interval, sleep_until, timeout};
 
+use super::limit::SharedLimit;
 use super::{Command, start_thread};
 use crate::clock::now;
 use crate::config::{RedisUrl, ShareConfig};
@@ -225,13 +226,13 @@ impl Member {
 
     fn on_command(&mut self, command: Command) {
         match command {
-            Command::Join(resource, admission) => {
+            Command::Join(resource, SharedLimit::Slots(admission)) => {
                 let account = Account::new(&self.name, &resource, admission);
                 if let Some(before) = self.accounts.insert(resource.clone(), account) {
                     self.closed.push((resource, before));
                 }
             }
-            Command::Leave(resource, admission) => {
+            Command::Leave(resource, SharedLimit::Slots(admission)) => {
                 // Another target of this name may have joined in the meantime.
                 if self.accounts.get(&resource).is_some_and(|account| account.admission.ptr_eq(&admission)) {
                     self.closed.extend(self.accounts.remove_entry(&resource));
@@ -247,6 +248,10 @@ impl Member {
                     account.on_cool_down(until);
                 }
             }
+            // Rates are not shared over this store.
+            Command::Join(_, SharedLimit::Rates(_))
+            | Command::Leave(_, SharedLimit::Rates(_))
+            | Command::Draw(..) => {}
             Command::Exit(exiting) => self.exiting = Some(exiting),
         }
     }

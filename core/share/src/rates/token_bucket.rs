@@ -14,7 +14,7 @@
 use std::time::{Duration, Instant};
 
 /// Maximum of every delay, about 34 years. Prevents overflow in the arithmetic with `Instant`.
-pub(super) const MAX_DELAY: Duration = Duration::from_secs(1 << 30);
+pub const MAX_DELAY: Duration = Duration::from_secs(1 << 30);
 
 /// A token bucket that can go into debt.
 ///
@@ -22,7 +22,7 @@ pub(super) const MAX_DELAY: Duration = Duration::from_secs(1 << 30);
 ///
 /// ```
 /// use std::time::{Duration, Instant};
-/// use tidegate_policy::budget::TokenBucket;
+/// use tidegate_share::rates::TokenBucket;
 ///
 /// let now = Instant::now();
 /// // 600 tokens per minute, 6 seconds of which may be used at once.
@@ -52,7 +52,7 @@ impl TokenBucket {
 
     /// Creates a full bucket that fills at `rate` tokens per second. Its depth is the number of
     /// tokens that accrue within `burst`, at least one.
-    pub(super) fn with_rate(rate: f64, burst: Duration, now: Instant) -> Self {
+    pub fn with_rate(rate: f64, burst: Duration, now: Instant) -> Self {
         let depth = depth(rate, burst);
         Self { rate, depth, level: depth, at: now }
     }
@@ -99,19 +99,20 @@ impl TokenBucket {
         seconds(cost as f64 / self.rate)
     }
 
-    pub(super) fn is_full(&self, now: Instant) -> bool {
+    /// Returns whether nothing is missing.
+    pub fn is_full(&self, now: Instant) -> bool {
         self.level(now) >= self.depth
     }
 
     /// Returns the tokens in the bucket at `now`. Negative if there is debt.
-    pub(super) fn level(&self, now: Instant) -> f64 {
+    pub fn level(&self, now: Instant) -> f64 {
         let passed = now.saturating_duration_since(self.at).as_secs_f64();
         (self.level + passed * self.rate).min(self.depth)
     }
 
     /// Changes the rate, in tokens per second, and the burst, as time at this rate. The tokens in
     /// the bucket are kept up to the new depth, and a debt is kept up to `most` tokens.
-    pub(super) fn update_rate(&mut self, now: Instant, rate: f64, burst: Duration, most: f64) {
+    pub fn update_rate(&mut self, now: Instant, rate: f64, burst: Duration, most: f64) {
         let level = self.level(now);
         (self.rate, self.depth) = (rate, depth(rate, burst));
         self.level = level.max(-most).min(self.depth);
@@ -126,14 +127,14 @@ fn depth(rate: f64, burst: Duration) -> f64 {
 
 /// Returns the time `wait` seconds after `now`, rounded up by 1 µs, because a timer that fires
 /// early finds nothing available.
-pub(super) fn after(now: Instant, wait: f64) -> Instant {
+pub fn after(now: Instant, wait: f64) -> Instant {
     let wait = seconds(wait) + Duration::from_micros(1);
     now.checked_add(wait).or_else(|| now.checked_add(Duration::from_secs(86_400))).unwrap_or(now)
 }
 
 /// Converts seconds into a duration. Negative values become zero, and values above [`MAX_DELAY`]
 /// that maximum.
-pub(super) fn seconds(s: f64) -> Duration {
+pub fn seconds(s: f64) -> Duration {
     Duration::try_from_secs_f64(s.max(0.0)).unwrap_or(MAX_DELAY).min(MAX_DELAY)
 }
 
@@ -142,7 +143,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::testing::epoch;
+    use crate::rates::epoch;
 
     const BURST: Duration = Duration::from_secs(6);
 

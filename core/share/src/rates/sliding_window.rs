@@ -6,25 +6,22 @@
 //! obeys all readings. The cost is a delay of at most one window.
 //!
 //! For a window of a day, that delay would be a day. If the provider announces when its day begins,
-//! the owner replaces the counter at that time (see `quota.rs`).
+//! the owner replaces the counter at that time.
 //!
 //! # Algorithm
 //!
-//! The window is divided into 120 bins. A charge stays in the sum until its whole bin has left the
-//! window, plus one bin for the time that the request travels to the provider.
+//! The window is divided into bins. A charge stays in the sum until its whole bin has left the window,
+//! plus some bins for the time until the request reaches the provider.
 
 use std::time::{Duration, Instant};
 
 /// Number of bins per window. Charges expire a whole bin at a time, so up to 1/120 of a limit stays
 /// unused.
 const BINS: u64 = 120;
-/// Number of bins that the sum includes: those of the window, the one that is about to expire, and
-/// one for the time that a request travels to the provider.
-const TOTAL_BINS: u64 = BINS + 2;
 
 /// The sum of what was charged within the last window. All amounts are requests or tokens.
 #[derive(Debug)]
-pub(super) struct SlidingWindow {
+pub struct SlidingWindow {
     /// Length of a bin in seconds.
     bin: f64,
     origin: Instant,
@@ -35,14 +32,40 @@ pub(super) struct SlidingWindow {
 }
 
 impl SlidingWindow {
-    /// Creates a counter without charges. A `window` below 1 ms counts as 1 ms.
-    pub(super) fn new(window: Duration, now: Instant) -> Self {
-        let bin = window.as_secs_f64().max(1e-3) / BINS as f64;
-        Self { bin, origin: now, head: 0, bins: vec![0; TOTAL_BINS as usize].into(), sum: 0 }
+    /// Creates a counter without charges, for requests that are sent when they are charged. A `window`
+    /// below 1 ms counts as 1 ms.
+    pub fn new(window: Duration, now: Instant) -> Self {
+        Self::with_bins(window, BINS, 1, now)
+    }
+
+    /// Creates a counter of `bins` bins without charges. A request reaches the provider within the time of
+    /// `lag` bins after it is charged.
+    pub fn with_bins(window: Duration, bins: u64, lag: u64, now: Instant) -> Self {
+        let bin = window.as_secs_f64().max(1e-3) / bins as f64;
+        // One more for the bin that is about to expire.
+        Self { bin, origin: now, head: 0, bins: vec![0; (bins + 1 + lag) as usize].into(), sum: 0 }
+    }
+
+    /// Returns the charges of the last window, oldest first, with the least time since
+    /// then.
+    pub fn charges(&mut self, now: Instant) -> Vec<(Duration, i64)> {
+        self.advance(now);
+        let oldest = (self.head + 1).saturating_sub(self.total());
+        let since = now.saturating_duration_since(self.origin).as_secs_f64();
+        let charges = (oldest..=self.head).map(|bin| {
+            let age = Duration::from_secs_f64((since - (bin + 1) as f64 * self.bin).max(0.0));
+            (age, *self.bin_mut(bin))
+        });
+        charges.filter(|(_, charge)| *charge != 0).collect()
+    }
+
+    /// Returns the number of bins that the sum includes.
+    fn total(&self) -> u64 {
+        self.bins.len() as u64
     }
 
     /// Returns the sum of the charges within the last window. 0 if corrections made it negative.
-    pub(super) fn sum(&mut self, now: Instant) -> i64 {
+    pub fn sum(&mut self, now: Instant) -> i64 {
         self.advance(now);
         self.sum.max(0)
     }
@@ -51,10 +74,10 @@ impl SlidingWindow {
     ///
     /// If that time has left the window, a positive cost is charged at `now` and a negative one is
     /// ignored.
-    pub(super) fn charge(&mut self, now: Instant, then: Instant, cost: i64) {
+    pub fn charge(&mut self, now: Instant, then: Instant, cost: i64) {
         self.advance(now);
         let bin = self.bin_at(then).min(self.head);
-        let has_expired = bin + TOTAL_BINS <= self.head;
+        let has_expired = bin + self.total() <= self.head;
         if !has_expired || cost > 0 {
             let charged = self.bin_mut(if has_expired { self.head } else { bin });
             *charged = charged.saturating_add(cost);
@@ -64,10 +87,10 @@ impl SlidingWindow {
 
     /// Returns the earliest time, not before `now`, at which the sum is at most `most` if nothing
     /// else is charged.
-    pub(super) fn ready_at(&mut self, now: Instant, most: i64) -> Instant {
+    pub fn ready_at(&mut self, now: Instant, most: i64) -> Instant {
         self.advance(now);
         let mut left = self.sum;
-        let mut bin = (self.head + 1).saturating_sub(TOTAL_BINS);
+        let mut bin = (self.head + 1).saturating_sub(self.total());
         while left > most && bin <= self.head {
             left -= *self.bin_mut(bin);
             bin += 1;
@@ -75,8 +98,8 @@ impl SlidingWindow {
         if left == self.sum && left <= most {
             return now;
         }
-        // Bins before `bin` have expired when the head is `TOTAL_BINS` past the last of them.
-        super::token_bucket::after(self.origin, (bin - 1 + TOTAL_BINS) as f64 * self.bin).max(now)
+        // Bins before `bin` have expired when the head is `total` past the last of them.
+        super::after(self.origin, (bin - 1 + self.total()) as f64 * self.bin).max(now)
     }
 
     /// Returns the number of the bin for the time `at`.
@@ -85,13 +108,14 @@ impl SlidingWindow {
     }
 
     fn bin_mut(&mut self, bin: u64) -> &mut i64 {
-        &mut self.bins[(bin % TOTAL_BINS) as usize]
+        let at = (bin % self.total()) as usize;
+        &mut self.bins[at]
     }
 
     /// Moves the newest bin forward to `now`, and drops the charges of bins that have expired.
     fn advance(&mut self, now: Instant) {
         let to = self.bin_at(now);
-        if to >= self.head + TOTAL_BINS {
+        if to >= self.head + self.total() {
             self.bins.fill(0);
             self.sum = 0;
         } else {
@@ -108,7 +132,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::testing::epoch;
+    use crate::rates::epoch;
 
     proptest! {
         /// The sum covers at least the last window, and nothing older than the window plus three

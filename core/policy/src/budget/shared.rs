@@ -1,0 +1,169 @@
+//! Rate budgets that several processes share. See [`tidegate_share::rates`].
+//!
+//! The limits of the configuration are shared. Each process keeps its own account of them as well: its
+//! charges are within the limits in any case, a part of the limits is in force if the broker is lost, and a
+//! new broker learns from the account what was used. What a provider announces is not shared, because each
+//! process sees in the headers what all of them have left.
+
+use std::time::{Duration, Instant};
+
+use super::quota::Quota;
+use super::{BudgetKind, Charge, Need, RateBudgets};
+use tidegate_share::rates::{Correction, Draw, MAX_DELAY, RateLimit, RateStock, RateTerms, seconds};
+
+/// The least delay before it is checked again whether an advance has arrived.
+const MIN_CHECK_DELAY: Duration = Duration::from_millis(20);
+/// The number of charges within a window of which another broker is told.
+const PAST_CHARGES: usize = 60;
+
+/// What this process may charge to the shared limits, in the order of the limits.
+pub(super) struct SharedPart<'a> {
+    stock: Option<&'a RateStock>,
+    terms: RateTerms,
+    next: usize,
+}
+
+impl SharedPart<'_> {
+    /// Returns what may be charged to the next limit, which is that of `quota`.
+    pub(super) fn next_available(&mut self, now: Instant, quota: &Quota) -> u64 {
+        if quota.shared_window.is_none() {
+            return u64::MAX;
+        }
+        let limit = self.next;
+        self.next += 1;
+        match (self.terms, self.stock) {
+            (RateTerms::Advance, Some(stock)) => stock.available(now, limit),
+            (RateTerms::Nothing(_), _) => 0,
+            _ => u64::MAX,
+        }
+    }
+}
+
+impl RateBudgets {
+    /// Shares the limits so far with other processes. Returns `false` if there are none.
+    ///
+    /// If `strict`, no call is admitted while there is no broker.
+    pub fn share(&mut self, now: Instant, strict: bool) -> bool {
+        for quota in &mut self.quotas {
+            quota.shared_window = Some(quota.window);
+        }
+        let limits = self.shared_limits();
+        self.stock = (!limits.is_empty()).then(|| Box::new(RateStock::new(&limits, strict, now)));
+        self.stock.is_some()
+    }
+
+    /// Returns the names of the shared limits. Processes share a limit if they have the same name for it.
+    pub fn shared_names(&self) -> String {
+        let shared = self.quotas.iter().filter_map(|quota| Some((quota.kind, quota.shared_window?)));
+        let names = shared.map(|(kind, window)| format!("{}/{}", kind.as_str(), window.as_millis()));
+        names.collect::<Vec<_>>().join(",")
+    }
+
+    /// Runs `event` on the amounts of this process, if limits are shared.
+    pub fn with_stock<T>(&mut self, event: impl FnOnce(&mut RateStock) -> T) -> Option<T> {
+        self.stock.as_mut().map(|stock| event(stock))
+    }
+
+    /// Returns the message to the broker that is due, or `None` if there is none. Call this method after each
+    /// event. `weight` is that of the calls that wait.
+    pub fn draw(&mut self, now: Instant, weight: impl FnOnce() -> f64) -> Option<Draw> {
+        let stock = self.stock.as_mut().filter(|stock| stock.is_draw_due())?;
+        stock.set_weight(weight());
+        let limits = self.shared_limits();
+        Some(self.stock.as_mut()?.draw(now, limits))
+    }
+
+    /// Returns the message that tells the broker of changed charges, or `None` if none is due. Call this method
+    /// periodically.
+    pub fn correct_due(&mut self, now: Instant) -> Option<Draw> {
+        if !self.stock.as_mut()?.is_correction_due(now) {
+            return None;
+        }
+        let limits = self.shared_limits();
+        Some(self.stock.as_mut()?.draw(now, limits))
+    }
+
+    /// Returns the message that joins a broker, or `None` if no limits are shared.
+    pub fn join(&mut self, now: Instant) -> Option<Draw> {
+        let limits = self.shared_limits();
+        let mut past = Vec::new();
+        for (nth, quota) in self.quotas.iter_mut().filter(|quota| quota.shared_window.is_some()).enumerate() {
+            let charges = quota.charges(now);
+            for some in charges.chunks(charges.len().div_ceil(PAST_CHARGES).max(1)) {
+                let mut amounts = vec![0; limits.len()];
+                amounts[nth] = some.iter().map(|(_, charge)| charge).sum();
+                let age_ms = some.last().map_or(0, |(age, _)| age.as_millis() as u64);
+                past.push(Correction { age_ms, amounts });
+            }
+        }
+        Some(self.stock.as_mut()?.join(now, limits, past))
+    }
+
+    fn shared_limits(&self) -> Vec<RateLimit> {
+        self.quotas.iter().filter_map(Quota::shared_limit).collect()
+    }
+
+    /// Brings the limits up to `now`: all of them are in force, or a part if there is no broker. Returns what
+    /// may be charged to them.
+    pub(super) fn shared_part(&mut self, now: Instant) -> (SharedPart<'_>, &mut [Quota]) {
+        let terms = self.stock.as_ref().map_or(RateTerms::Part(1), |stock| stock.terms(now));
+        let divided_by = if let RateTerms::Part(divided_by) = terms { divided_by } else { 1 };
+        for quota in &mut self.quotas {
+            if quota.shared_window.is_some() && quota.divided_by() != divided_by {
+                quota.divide(now, divided_by);
+            }
+        }
+        (SharedPart { stock: self.stock.as_deref(), terms, next: 0 }, &mut self.quotas)
+    }
+
+    /// Records what a waiting call lacks. Returns the limit that it lacks most, and when that may have changed.
+    pub(super) fn lack(&mut self, now: Instant, need: &Need) -> Option<(BudgetKind, Instant)> {
+        self.stock.as_ref()?;
+        let (mut part, quotas) = self.shared_part(now);
+        let terms = part.terms;
+        let mut lacking: Option<(BudgetKind, Duration)> = None;
+        let mut costs = Vec::new();
+        for quota in quotas.iter().filter(|quota| quota.shared_window.is_some()) {
+            let cost = quota.cost(need).unsigned_abs();
+            costs.push(cost);
+            let missing = cost.saturating_sub(part.next_available(now, quota));
+            if missing > 0 {
+                let rate = quota.shared_limit().map_or(1.0, |limit| limit.per_second);
+                let time = seconds(missing as f64 / rate);
+                if lacking.is_none_or(|(_, longest)| longest < time) {
+                    lacking = Some((quota.kind, time));
+                }
+            }
+        }
+        let (kind, time) = lacking?;
+        let stock = self.stock.as_mut()?;
+        let at = match terms {
+            RateTerms::Advance => {
+                stock.lack(&costs);
+                let members = u32::try_from(stock.members()).unwrap_or(u32::MAX);
+                now + time.saturating_mul(members).clamp(MIN_CHECK_DELAY, MAX_DELAY)
+            }
+            RateTerms::Nothing(until) => until.unwrap_or(now + MAX_DELAY),
+            RateTerms::Part(_) => return None,
+        };
+        Some((kind, at))
+    }
+
+    /// Charges an admitted call to the amounts of this process.
+    pub(super) fn charge_shared(&mut self, now: Instant, need: &Need) {
+        let Some(stock) = &mut self.stock else { return };
+        let shared = self.quotas.iter().filter(|quota| quota.shared_window.is_some());
+        let costs: Vec<u64> = shared.map(|quota| quota.cost(need).unsigned_abs()).collect();
+        stock.charge(now, &costs);
+    }
+
+    /// Replaces a charge by one for `counted`.
+    pub(super) fn correct_shared(&mut self, charge: &Charge, counted: Option<&Need>) {
+        let Some(stock) = &mut self.stock else { return };
+        let shared = self.quotas.iter().filter(|quota| quota.shared_window.is_some());
+        let changes =
+            shared.map(|quota| counted.map_or(0, |need| quota.cost(need)) - quota.cost(&charge.need));
+        let changes: Vec<i64> = changes.collect();
+        stock.correct(charge.charged_at, &changes);
+    }
+}

@@ -1,0 +1,274 @@
+//! The advance of a member, and what it asks for. See [the module](super).
+
+use std::collections::{BTreeMap, VecDeque};
+use std::time::{Duration, Instant};
+
+use super::{Advance, Amounts, Correction, Draw, MAX_CORRECTIONS, RateLimit, StockTime};
+
+/// Time without a broker after which a member uses a part of the limits.
+const JOINS_WITHIN: Duration = Duration::from_secs(1);
+/// The number of members that a member assumes which has never heard of a broker.
+const UNKNOWN_MEMBERS: u32 = 10;
+/// Corrections of charges within this time are sent as one.
+const CORRECTION_STEP: Duration = Duration::from_millis(250);
+/// Time after which corrections are sent although nothing is drawn.
+const CORRECTS_WITHIN: Duration = Duration::from_secs(1);
+/// The maximum factor by which a draw exceeds the last advance.
+const MAX_GROWTH: f64 = 2.0;
+
+/// The amounts that a member may charge. See [the module](super).
+///
+/// The owner records with [`RateStock::lack`] what a waiting call lacks, and sends a
+/// [`RateStock::draw`] when one is due.
+#[derive(Debug)]
+pub struct RateStock {
+    strict: bool,
+    state: State,
+    /// The number of limits.
+    limits: usize,
+    /// Advances that can still be used, oldest first.
+    parts: VecDeque<Part>,
+    time: StockTime,
+    /// What the next waiting call lacks. Empty if nothing is lacking.
+    lacking: Amounts,
+    /// The amounts of the next call that the broker knows of. Empty if it knows of none.
+    asked: Amounts,
+    last: Option<LastAdvance>,
+    /// Corrections that were not sent yet, by the number of the step in which the charge was made, and
+    /// whether they add to it.
+    corrections: BTreeMap<(u64, bool), Vec<i64>>,
+    /// The beginning of the first step.
+    origin: Instant,
+    /// When corrections were last sent.
+    corrected_at: Instant,
+    /// The number of members, as last heard. 0 if unknown.
+    members: usize,
+    /// The weight of the calls that wait.
+    weight: f64,
+}
+
+/// Whether there is a broker.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    /// The broker knows of the member.
+    Joined,
+    /// No broker is known. If there is still none at `until`, a part of the limits is in force.
+    Lost { until: Instant },
+    /// There can be no broker. Each process works alone.
+    Alone,
+}
+
+/// An advance, or what is left of it.
+#[derive(Debug)]
+struct Part {
+    until: Instant,
+    amounts: Amounts,
+}
+
+/// The last advance, from which the next draw is estimated.
+#[derive(Debug)]
+struct LastAdvance {
+    at: Instant,
+    used: Vec<f64>,
+}
+
+/// Which amounts a member may charge.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RateTerms {
+    /// Those of its advance.
+    Advance,
+    /// The limits, divided by this number: there is no broker.
+    Part(u32),
+    /// None until this time, if it is known.
+    Nothing(Option<Instant>),
+}
+
+impl RateStock {
+    /// Creates the stock of a member that has not joined yet. If no broker is found within a second, a
+    /// tenth of the limits is in force, or nothing if `strict`.
+    pub fn new(limits: &[RateLimit], strict: bool, now: Instant) -> Self {
+        Self {
+            strict,
+            state: State::Lost { until: now + JOINS_WITHIN },
+            limits: limits.len(),
+            parts: VecDeque::new(),
+            time: StockTime::of(limits),
+            lacking: Amounts::new(),
+            asked: Amounts::new(),
+            last: None,
+            corrections: BTreeMap::new(),
+            origin: now,
+            corrected_at: now,
+            members: 0,
+            weight: 1.0,
+        }
+    }
+
+    /// Returns which amounts the member may charge now.
+    pub fn terms(&self, now: Instant) -> RateTerms {
+        match self.state {
+            State::Joined => RateTerms::Advance,
+            State::Alone => RateTerms::Part(1),
+            State::Lost { until } if now < until => RateTerms::Nothing(Some(until)),
+            State::Lost { .. } if self.strict => RateTerms::Nothing(None),
+            State::Lost { .. } if self.members == 0 => RateTerms::Part(UNKNOWN_MEMBERS),
+            State::Lost { .. } => RateTerms::Part(u32::try_from(self.members).unwrap_or(u32::MAX)),
+        }
+    }
+
+    /// Returns the number of members, as last heard. At least 1.
+    pub fn members(&self) -> usize {
+        self.members.max(1)
+    }
+
+    /// Returns the amount of a limit that may be charged now.
+    pub fn available(&self, now: Instant, limit: usize) -> u64 {
+        let usable = self.parts.iter().filter(|part| now < part.until);
+        usable.filter_map(|part| part.amounts.get(limit)).sum()
+    }
+
+    /// Records that a waiting call lacks some of these amounts.
+    pub fn lack(&mut self, amounts: &[u64]) {
+        self.lacking.resize(self.limits, 0);
+        for (lacking, amount) in self.lacking.iter_mut().zip(amounts) {
+            *lacking = amount.max(lacking).to_owned();
+        }
+    }
+
+    /// Charges an admitted call. What is not available becomes a correction.
+    pub fn charge(&mut self, now: Instant, amounts: &[u64]) {
+        self.expire(now);
+        let mut missing: Vec<i64> = amounts.iter().map(|amount| *amount as i64).collect();
+        for part in &mut self.parts {
+            for (left, missing) in part.amounts.iter_mut().zip(&mut missing) {
+                let taken = (*left).min(*missing as u64);
+                *left -= taken;
+                *missing -= taken as i64;
+            }
+        }
+        self.parts.retain(|part| part.amounts.iter().any(|amount| *amount > 0));
+        if let Some(last) = &mut self.last {
+            last.used.iter_mut().zip(amounts).for_each(|(used, amount)| *used += *amount as f64);
+        }
+        self.correct(now, &missing);
+    }
+
+    /// Changes a charge that was made at `then`. Positive numbers add to it.
+    pub fn correct(&mut self, then: Instant, changes: &[i64]) {
+        if self.state != State::Joined {
+            // What was charged in the meantime is told when the member joins.
+            return;
+        }
+        for adds in [true, false] {
+            let amounts = changes.iter().map(|change| if (*change > 0) == adds { *change } else { 0 });
+            if amounts.clone().all(|amount| amount == 0) {
+                continue;
+            }
+            // An amount was charged at the broker when it was advanced.
+            let then = if adds { Some(then) } else { then.checked_sub(self.time.0) };
+            let passed = then.map_or(Duration::ZERO, |then| then.saturating_duration_since(self.origin));
+            let step = (passed.as_millis() / CORRECTION_STEP.as_millis()) as u64;
+            let pending = self.corrections.entry((step, adds)).or_insert_with(|| vec![0; self.limits]);
+            for (pending, amount) in pending.iter_mut().zip(amounts) {
+                *pending = pending.saturating_add(amount);
+            }
+        }
+    }
+
+    /// Sets the weight of the calls that wait, positive and finite.
+    pub fn set_weight(&mut self, weight: f64) {
+        self.weight = weight;
+    }
+
+    /// Returns whether a waiting call lacks what the broker does not know of.
+    pub fn is_draw_due(&self) -> bool {
+        let is_larger = |(lacking, asked): (&u64, &u64)| lacking > asked;
+        let is_known = !self.asked.is_empty() && !self.lacking.iter().zip(&self.asked).any(is_larger);
+        self.state == State::Joined && !self.lacking.is_empty() && !is_known
+    }
+
+    /// Returns what was not used in time, and returns whether a draw must tell the broker of corrections. Call
+    /// this method periodically.
+    pub fn is_correction_due(&mut self, now: Instant) -> bool {
+        self.expire(now);
+        let is_late = now >= self.corrected_at + CORRECTS_WITHIN;
+        self.state == State::Joined && !self.corrections.is_empty() && is_late
+    }
+
+    /// Returns the draw that joins a broker. `past` is what the member has charged within the windows.
+    pub fn join(&mut self, now: Instant, limits: Vec<RateLimit>, past: Vec<Correction>) -> Draw {
+        self.state = State::Joined;
+        // What is left was given by another broker.
+        self.parts.clear();
+        self.corrections.clear();
+        self.asked.clear();
+        Draw { corrections: past, ..self.draw(now, limits) }
+    }
+
+    /// Adds an advance, which ends the draw.
+    pub fn on_advance(&mut self, now: Instant, advance: Advance) {
+        self.expire(now);
+        self.members = advance.members;
+        self.lacking.clear();
+        self.last = Some(LastAdvance { at: now, used: vec![0.0; self.limits] });
+        // A call that is larger than a limit gets all of it.
+        let asked = std::mem::take(&mut self.asked).into_iter().chain(std::iter::repeat(0));
+        let amounts =
+            advance.amounts.into_iter().zip(asked).map(|(amount, asked)| amount.max(asked)).collect();
+        self.parts.push_back(Part { until: now + self.time.0, amounts });
+    }
+
+    /// Records that the connection to the broker has ended.
+    pub fn on_lost(&mut self, now: Instant) {
+        if self.state == State::Joined {
+            self.state = State::Lost { until: now + JOINS_WITHIN };
+        }
+    }
+
+    /// Records that there can be no broker. All limits are in force, and each process works alone.
+    pub fn on_alone(&mut self) {
+        self.state = State::Alone;
+    }
+
+    /// Returns what was not used in time.
+    fn expire(&mut self, now: Instant) {
+        while self.parts.front().is_some_and(|part| part.until <= now)
+            && let Some(part) = self.parts.pop_front()
+        {
+            let unused: Vec<i64> = part.amounts.iter().map(|amount| -(*amount as i64)).collect();
+            // It was charged at the broker before it arrived, so `correct` may take it to be as old.
+            self.correct(part.until, &unused);
+        }
+    }
+
+    /// Returns a draw of what is lacking, with the corrections so far.
+    pub fn draw(&mut self, now: Instant, limits: Vec<RateLimit>) -> Draw {
+        self.expire(now);
+        self.corrected_at = now;
+        self.asked.clone_from(&self.lacking);
+        // What is lacking for a call, or what was used since the last advance, as far as this lasts.
+        let growth = self.last.as_ref().map_or(0.0, |last| {
+            let passed = now.saturating_duration_since(last.at).as_secs_f64();
+            (self.time.0.as_secs_f64() / passed).min(MAX_GROWTH)
+        });
+        let used = self.last.iter().flat_map(|last| &last.used).chain(std::iter::repeat(&0.0));
+        let want = self.asked.iter().zip(used);
+        let want = want.map(|(least, used)| (*least).max((used * growth) as u64)).collect();
+        let weight = self.weight;
+        Draw { limits, weight, want, least: self.asked.clone(), corrections: self.take_corrections(now) }
+    }
+
+    fn take_corrections(&mut self, now: Instant) -> Vec<Correction> {
+        let mut corrections = Vec::new();
+        while corrections.len() < MAX_CORRECTIONS
+            && let Some(((step, adds), amounts)) = self.corrections.pop_first()
+        {
+            // The end of the step if this adds, otherwise its begin, so that nothing ends too early.
+            let then =
+                self.origin + CORRECTION_STEP * u32::try_from(step + u64::from(adds)).unwrap_or(u32::MAX);
+            let age = now.saturating_duration_since(then);
+            corrections.push(Correction { age_ms: age.as_millis() as u64, amounts });
+        }
+        corrections
+    }
+}

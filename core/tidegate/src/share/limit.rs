@@ -1,0 +1,90 @@
+//! A limit of this process that other processes share, as the member of a store sees it.
+
+use std::sync::{Arc, Weak};
+use std::time::Instant;
+
+use crate::admission::{Admission, BudgetSet};
+use tidegate_share::rates::Draw;
+use tidegate_share::{LeaseUpdate, Report};
+
+/// A limit of this process that other processes share.
+#[derive(Clone, Debug)]
+pub(crate) enum SharedLimit {
+    /// The slots of a target or tool.
+    Slots(Weak<Admission>),
+    /// The requests and tokens per time of a target, of a tool, or of several targets.
+    Rates(Weak<BudgetSet>),
+}
+
+/// What a limit tells its store.
+#[derive(Debug)]
+pub(crate) enum Told {
+    Slots(Report),
+    Rates(Draw),
+}
+
+impl SharedLimit {
+    pub(super) fn is_same(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Slots(one), Self::Slots(other)) => one.ptr_eq(other),
+            (Self::Rates(one), Self::Rates(other)) => one.ptr_eq(other),
+            _ => false,
+        }
+    }
+
+    /// Joins a broker. Returns what it must be told, or `None` if the limit was dropped.
+    pub(super) fn join(&self) -> Option<Told> {
+        match self {
+            Self::Slots(admission) => admission.upgrade()?.join_share().map(Told::Slots),
+            Self::Rates(budgets) => budgets.upgrade()?.join_share().map(Told::Rates),
+        }
+    }
+
+    pub(super) fn on_lease_update(&self, update: LeaseUpdate) {
+        if let Some(admission) = self.slots() {
+            admission.on_lease_update(update);
+        }
+    }
+
+    pub(super) fn on_cool_down(&self, until: Instant) {
+        if let Some(admission) = self.slots() {
+            admission.on_shared_cooldown(until);
+        }
+    }
+
+    /// Renews what is leased, because the broker has answered a heartbeat that was sent at `sent_at`.
+    pub(super) fn on_alive(&self, sent_at: Instant) {
+        if let Some(admission) = self.slots() {
+            admission.on_share_alive(sent_at);
+        }
+    }
+
+    pub(super) fn on_heartbeat(&self) {
+        match self {
+            Self::Slots(_) => self.slots().iter().for_each(|admission| admission.on_share_heartbeat()),
+            Self::Rates(_) => self.rates().iter().for_each(|budgets| budgets.on_share_heartbeat()),
+        }
+    }
+
+    pub(super) fn on_lost(&self) {
+        match self {
+            Self::Slots(_) => self.slots().iter().for_each(|admission| admission.on_share_lost()),
+            Self::Rates(_) => self.rates().iter().for_each(|budgets| budgets.on_share_lost()),
+        }
+    }
+
+    pub(super) fn on_alone(&self) {
+        match self {
+            Self::Slots(_) => self.slots().iter().for_each(|admission| admission.on_share_alone()),
+            Self::Rates(_) => self.rates().iter().for_each(|budgets| budgets.on_share_alone()),
+        }
+    }
+
+    fn slots(&self) -> Option<Arc<Admission>> {
+        if let Self::Slots(admission) = self { admission.upgrade() } else { None }
+    }
+
+    pub(super) fn rates(&self) -> Option<Arc<BudgetSet>> {
+        if let Self::Rates(budgets) = self { budgets.upgrade() } else { None }
+    }
+}
