@@ -100,6 +100,8 @@ enum Command {
     Sweep(run::sweep::Inspect),
     /// Measures for how long slots of a shared cap are unused while calls wait in some process.
     ShareGap,
+    /// Compares what processes use of shared requests and tokens per minute with the budget.
+    ShareRate,
     /// Kills and stops processes that share a cap.
     ShareChaos,
     /// Measures shared caps with a Redis server as the store.
@@ -202,6 +204,7 @@ fn execute(command: Command) -> Fallible<String> {
         Command::Sweep(_) => run::sweep::measure()?,
         Command::ShareMember { settings } => return run::share::run_member(&settings),
         Command::ShareGap => run::share::measure_gap()?,
+        Command::ShareRate => run::share::measure_rate()?,
         Command::ShareChaos => run::share::measure_chaos()?,
         Command::ShareRedis => run::share::measure_redis()?,
         Command::ShareRedisChaos => run::share::measure_redis_chaos()?,

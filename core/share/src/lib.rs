@@ -81,14 +81,20 @@ pub struct LeaseTimes {
     pub renewal: Duration,
     /// The time until the lease of a member that has lost the connection ends.
     pub lease: Duration,
+    /// The maximum time for which an advance of rates may be used. See [`rates`].
+    pub advance: Duration,
 }
 
 impl LeaseTimes {
     /// The times of a local broker. It frees the slots of a member when the connection ends, and
     /// honours claims of [`LEASE_TIME`].
-    pub const LOCAL: Self = Self { renewal: RENEWAL_TIME, lease: LEASE_TIME };
+    pub const LOCAL: Self =
+        Self { renewal: RENEWAL_TIME, lease: LEASE_TIME, advance: Duration::from_millis(500) };
     /// The times of a remote store, which frees the slots of a member [`LEASE_TIME`] after its last
     /// message: 7.5 s, so that the member stops before.
-    pub const REMOTE: Self =
-        Self { renewal: Duration::from_millis(7_500), lease: Duration::from_millis(7_500) };
+    pub const REMOTE: Self = Self {
+        renewal: Duration::from_millis(7_500),
+        lease: Duration::from_millis(7_500),
+        advance: Duration::from_secs(1),
+    };
 }

@@ -10,13 +10,15 @@ use std::time::{Duration, Instant};
 use http::{HeaderValue, Request};
 use http_body_util::BodyExt;
 use serde::{Deserialize, Serialize};
-use tidegate::config::{Config, EngineMetricsPolicy, Share, Target, Tenant};
+use tidegate::config::{Config, Counting, EngineMetricsPolicy, Share, Target, Tenant};
 use tidegate::{Context, Gate, RequestBody};
 
 use super::MEMBER_HEADER;
 use crate::Fallible;
 use crate::experiments::hot_path::std_now;
 
+/// The body of each call, with about 100 tokens of input.
+const BODY: &str = r#"{"model": "m", "max_tokens": 400, "messages": [{"role": "user", "content": "Write a short summary of the following notes for a reader who has not been at the meeting, and who has to decide by tomorrow whether the plan should go on as it is, be changed in one or two places, or be stopped until the open questions are answered. Say first what was decided, then who has to do what, and by when. Leave out what was only mentioned, and do not repeat anything that the reader knows from the agenda."}]}"#;
 /// What a member prints before its first call.
 const BEGINS: &str = "begins";
 
@@ -38,6 +40,17 @@ pub(super) struct Settings {
     pub(super) callers: usize,
     /// The number of further calls per second, at random times.
     pub(super) rate: f64,
+    /// What the provider admits per minute.
+    pub(super) rates: Rates,
+}
+
+/// What the provider admits per minute.
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
+pub(super) struct Rates {
+    pub(super) rpm: Option<u64>,
+    pub(super) tpm: Option<u64>,
+    /// Whether it counts actual tokens, and not the maximum output.
+    pub(super) actual: bool,
 }
 
 /// A running member, which is killed when this value is dropped.
@@ -113,6 +126,10 @@ pub(crate) fn run(settings: &str) -> Fallible<String> {
         .cap(settings.cap)
         .metrics(EngineMetricsPolicy::Off)
         .tenant("tenant", tenant);
+    let Rates { rpm, tpm, actual } = settings.rates;
+    let target = rpm.into_iter().fold(target, Target::rpm);
+    let target = tpm.into_iter().fold(target, Target::tpm);
+    let target = if actual { target.counting(Counting::Actual) } else { target };
     let config = Config::builder().target(target);
     let config = match &settings.share {
         Some(url) if url.contains("://") => config.share(Share::redis(url).strict(settings.strict)),
@@ -160,7 +177,7 @@ async fn call(gate: &Gate, settings: &Settings) {
 }
 
 fn request(settings: &Settings) -> Request<RequestBody> {
-    let mut request = Request::new(RequestBody::from(r#"{"model": "m", "messages": []}"#));
+    let mut request = Request::new(RequestBody::from(BODY));
     *request.method_mut() = http::Method::POST;
     // The URL is that of an upstream of this program, so the fallback to `/` is never used.
     *request.uri_mut() = format!("{}/v1/chat/completions", settings.url).parse().unwrap_or_default();

@@ -9,6 +9,7 @@ mod cost;
 mod fair;
 mod gap;
 mod member;
+mod rate;
 mod redis_chaos;
 mod redis_use;
 mod timeline;
@@ -23,10 +24,11 @@ pub(crate) use cost::measure as measure_cost;
 pub(crate) use fair::measure as measure_fair;
 pub(crate) use gap::measure as measure_gap;
 pub(crate) use member::run as run_member;
+pub(crate) use rate::measure as measure_rate;
 pub(crate) use redis_chaos::measure as measure_redis_chaos;
 pub(crate) use redis_use::measure as measure_redis;
 
-use member::{Member, Settings};
+use member::{Member, Rates, Settings};
 use upstream::Upstream;
 
 use crate::Fallible;
@@ -77,6 +79,7 @@ fn sharing(upstream: &Upstream, cap: usize, member: usize, callers: usize) -> Se
         weight: 1.0,
         callers,
         rate: 0.0,
+        rates: Rates::default(),
     }
 }
 

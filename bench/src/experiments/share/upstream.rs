@@ -25,7 +25,14 @@ pub(super) struct Call {
     pub(super) ended: Option<Instant>,
     /// Whether the connection was closed before the call was answered.
     pub(super) aborted: bool,
+    /// The tokens of its answer.
+    pub(super) output: u64,
 }
+
+/// The tokens of each prompt.
+pub(super) const INPUT: u64 = 100;
+/// The least and the largest number of tokens of an answer.
+const OUTPUT: (u64, u64) = (50, 400);
 
 /// An upstream on loopback, in a thread of its own, which ends with the process.
 pub(super) struct Upstream {
@@ -87,9 +94,10 @@ async fn serve(mut stream: TcpStream, service: Duration, calls: Arc<Mutex<Vec<Ca
         return;
     }
     while let Some(member) = read_request(&mut stream).await {
+        let output = fastrand::u64(OUTPUT.0..=OUTPUT.1);
         let number = {
             let mut calls = calls.lock();
-            calls.push(Call { member, began: std_now(), ended: None, aborted: false });
+            calls.push(Call { member, began: std_now(), ended: None, aborted: false, output });
             calls.len() - 1
         };
         let time = service.mul_f64(0.5 + fastrand::f64());
@@ -102,7 +110,11 @@ async fn serve(mut stream: TcpStream, service: Duration, calls: Arc<Mutex<Vec<Ca
         if let Some(call) = calls.lock().get_mut(number) {
             (call.ended, call.aborted) = (Some(std_now()), aborted);
         }
-        let answer = "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 2\r\n\r\n{}";
+        let body = format!(r#"{{"usage": {{"prompt_tokens": {INPUT}, "completion_tokens": {output}}}}}"#);
+        let answer = format!(
+            "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n{body}",
+            body.len()
+        );
         if aborted || stream.write_all(answer.as_bytes()).await.is_err() {
             return;
         }

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use super::quota::Quota;
 use super::{BudgetKind, Charge, Need, RateBudgets};
+use tidegate_share::LeaseTimes;
 use tidegate_share::rates::{Correction, Draw, MAX_DELAY, RateLimit, RateStock, RateTerms, seconds};
 
 /// The least delay before it is checked again whether an advance has arrived.
@@ -43,12 +44,13 @@ impl RateBudgets {
     /// Shares the limits so far with other processes. Returns `false` if there are none.
     ///
     /// If `strict`, no call is admitted while there is no broker.
-    pub fn share(&mut self, now: Instant, strict: bool) -> bool {
+    pub fn share(&mut self, now: Instant, strict: bool, times: LeaseTimes) -> bool {
         for quota in &mut self.quotas {
             quota.shared_window = Some(quota.window);
         }
         let limits = self.shared_limits();
-        self.stock = (!limits.is_empty()).then(|| Box::new(RateStock::new(&limits, strict, now)));
+        self.stock =
+            (!limits.is_empty()).then(|| Box::new(RateStock::new(&limits, strict, times.advance, now)));
         self.stock.is_some()
     }
 

@@ -4,17 +4,11 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use super::{
-    Advance, Amounts, Correction, Draw, MAX_CORRECTIONS, MAX_LIMITS, RateLimit, SlidingWindow, StockTime,
-    TokenBucket,
+    Advance, Amounts, BINS, Correction, Draw, MAX_AMOUNT, MAX_CORRECTIONS, MAX_LIMITS, RateLimit,
+    SlidingWindow, StockTime, TokenBucket, WINDOWS_MS,
 };
+use crate::LeaseTimes;
 use crate::division::{MemberId, WEIGHTS};
-
-/// The number of bins per window.
-const BINS: u64 = 240;
-/// The shortest and the longest window in milliseconds. Others are clamped.
-const WINDOWS_MS: (u64, u64) = (100, 7 * 86_400_000);
-/// The largest amount of a limit, which a floating-point number still represents exactly.
-const MAX_AMOUNT: u64 = 1 << 52;
 
 /// The rate limits of one resource, and the members that draw from them.
 #[derive(Debug)]
@@ -61,7 +55,7 @@ impl RateDivision {
             bounds: bounds.collect(),
             accounts: BTreeMap::new(),
             virtual_time: 0.0,
-            stock_time: StockTime::of(&draw.limits),
+            stock_time: StockTime::of(&draw.limits, LeaseTimes::LOCAL.advance),
         })
     }
 
@@ -222,7 +216,7 @@ impl RateLimit {
     fn new_window(&self, now: Instant) -> SlidingWindow {
         let window = Duration::from_millis(self.window_ms);
         let bin = window.as_secs_f64() / BINS as f64;
-        let stock = StockTime::of(std::slice::from_ref(self)).0.as_secs_f64();
+        let stock = StockTime::of(std::slice::from_ref(self), LeaseTimes::LOCAL.advance).0.as_secs_f64();
         SlidingWindow::with_bins(window, BINS, (stock / bin).ceil() as u64 + 1, now)
     }
 

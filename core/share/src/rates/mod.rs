@@ -43,6 +43,15 @@ pub const MAX_LIMITS: usize = 8;
 /// The maximum number of [`Correction`]s in one message.
 const MAX_CORRECTIONS: usize = 512;
 
+/// The least [`StockTime`].
+pub const MIN_STOCK_TIME: Duration = Duration::from_millis(50);
+/// The number of bins of a broker's window.
+pub const BINS: u64 = 240;
+/// The shortest and the longest window in milliseconds. Others are clamped.
+pub const WINDOWS_MS: (u64, u64) = (100, 7 * 86_400_000);
+/// The largest amount of a limit, which a floating-point number still represents exactly.
+pub const MAX_AMOUNT: u64 = 1 << 52;
+
 /// One amount for each limit of a resource: requests or tokens.
 pub type Amounts = Vec<u64>;
 
@@ -60,6 +69,8 @@ pub struct Draw {
     pub least: Amounts,
     /// Changes of what was charged earlier.
     pub corrections: Vec<Correction>,
+    /// The time for which the broker did not know of charges, in milliseconds. Read in the first draw only.
+    pub unknown_ms: u64,
 }
 
 /// A limit of requests or tokens per time.
@@ -98,16 +109,16 @@ pub struct Advance {
 
 /// Time for which an advance may be used, which is also the time for which a member draws at once.
 ///
-/// At most 0.5 s, and less for limits per second: the window is longer by this time, because an amount may
-/// be sent later than it was charged.
+/// At most [`LeaseTimes::advance`](crate::LeaseTimes::advance), and less for limits per second: the window
+/// is longer by this time, because an amount may be sent later than it was charged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StockTime(pub Duration);
 
 impl StockTime {
-    /// Returns the time for the shortest of `limits`.
-    pub fn of(limits: &[RateLimit]) -> Self {
+    /// Returns the time for the shortest of `limits`, at most `longest`.
+    pub fn of(limits: &[RateLimit], longest: Duration) -> Self {
         let shortest = limits.iter().map(|limit| limit.window_ms).min().unwrap_or(0);
-        Self(Duration::from_millis((shortest / 120).clamp(50, 500)))
+        Self(Duration::from_millis(shortest / 120).min(longest).max(MIN_STOCK_TIME))
     }
 }
 

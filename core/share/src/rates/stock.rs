@@ -85,14 +85,15 @@ pub enum RateTerms {
 
 impl RateStock {
     /// Creates the stock of a member that has not joined yet. If no broker is found within a second, a
-    /// tenth of the limits is in force, or nothing if `strict`.
-    pub fn new(limits: &[RateLimit], strict: bool, now: Instant) -> Self {
+    /// tenth of the limits is in force, or nothing if `strict`. `longest` is the maximum time for which an
+    /// advance may be used, as the broker knows it.
+    pub fn new(limits: &[RateLimit], strict: bool, longest: Duration, now: Instant) -> Self {
         Self {
             strict,
             state: State::Lost { until: now + JOINS_WITHIN },
             limits: limits.len(),
             parts: VecDeque::new(),
-            time: StockTime::of(limits),
+            time: StockTime::of(limits, longest),
             lacking: Amounts::new(),
             asked: Amounts::new(),
             last: None,
@@ -197,16 +198,21 @@ impl RateStock {
 
     /// Returns the draw that joins a broker. `past` is what the member has charged within the windows.
     pub fn join(&mut self, now: Instant, limits: Vec<RateLimit>, past: Vec<Correction>) -> Draw {
+        let unknown = match self.state {
+            State::Lost { until } => now.saturating_duration_since(until).saturating_add(JOINS_WITHIN),
+            State::Joined | State::Alone => Duration::MAX,
+        };
         self.state = State::Joined;
         // What is left was given by another broker.
         self.parts.clear();
         self.corrections.clear();
         self.asked.clear();
-        Draw { corrections: past, ..self.draw(now, limits) }
+        let unknown_ms = u32::try_from(unknown.as_millis()).unwrap_or(u32::MAX).into();
+        Draw { corrections: past, unknown_ms, ..self.draw(now, limits) }
     }
 
-    /// Adds an advance, which ends the draw.
-    pub fn on_advance(&mut self, now: Instant, advance: Advance) {
+    /// Adds an advance that the broker has given before the time `age`, which ends the draw.
+    pub fn on_advance(&mut self, now: Instant, advance: Advance, age: Duration) {
         self.expire(now);
         self.members = advance.members;
         self.lacking.clear();
@@ -215,7 +221,7 @@ impl RateStock {
         let asked = std::mem::take(&mut self.asked).into_iter().chain(std::iter::repeat(0));
         let amounts =
             advance.amounts.into_iter().zip(asked).map(|(amount, asked)| amount.max(asked)).collect();
-        self.parts.push_back(Part { until: now + self.time.0, amounts });
+        self.parts.push_back(Part { until: now + self.time.0.saturating_sub(age), amounts });
     }
 
     /// Records that the connection to the broker has ended.
@@ -255,7 +261,14 @@ impl RateStock {
         let want = self.asked.iter().zip(used);
         let want = want.map(|(least, used)| (*least).max((used * growth) as u64)).collect();
         let weight = self.weight;
-        Draw { limits, weight, want, least: self.asked.clone(), corrections: self.take_corrections(now) }
+        Draw {
+            limits,
+            weight,
+            want,
+            least: self.asked.clone(),
+            corrections: self.take_corrections(now),
+            unknown_ms: 0,
+        }
     }
 
     fn take_corrections(&mut self, now: Instant) -> Vec<Correction> {

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
@@ -12,6 +12,7 @@ use super::share_link::{ShareEvent, ShareLink};
 use crate::budget::RateBudgets;
 use crate::clock::now;
 use crate::config::RateConfig;
+use tidegate_share::LeaseTimes;
 use tidegate_share::rates::{Advance, Draw, RateStock};
 
 /// Rate budgets, and the targets that share them. When one target returns tokens or requests to the
@@ -76,9 +77,9 @@ impl BudgetSet {
 
     /// Shares the configured budgets with other processes from the first call on. `link` connects them by
     /// the names of their limits. Has no effect without limits.
-    pub(crate) fn share(&self, strict: bool, link: impl FnOnce(String) -> ShareLink) {
+    pub(crate) fn share(&self, strict: bool, times: LeaseTimes, link: impl FnOnce(String) -> ShareLink) {
         let mut rates = self.rates.lock();
-        if rates.share(now(), strict) {
+        if rates.share(now(), strict, times) {
             let _ = self.share.set(link(rates.shared_names()));
         }
     }
@@ -99,9 +100,9 @@ impl BudgetSet {
         self.rates.lock().join(now())
     }
 
-    /// Adds what the broker has advanced, and admits the calls that fit now.
-    pub(crate) fn on_advance(&self, advance: Advance) {
-        self.on_share_event(|stock, now| stock.on_advance(now, advance));
+    /// Adds what the broker has advanced before the time `age`, and admits the calls that fit now.
+    pub(crate) fn on_advance(&self, advance: Advance, age: Duration) {
+        self.on_share_event(|stock, now| stock.on_advance(now, advance, age));
     }
 
     /// Records that the broker was lost.

@@ -144,12 +144,9 @@ impl Share {
     /// Shares the configured requests and tokens per time of `budgets`, if there are any. `owner` is their
     /// name among all processes.
     pub(crate) fn add_rates(self: &Arc<Self>, owner: &str, budgets: &Arc<BudgetSet>) {
-        if self.times == LeaseTimes::LOCAL {
-            let link = |limits| {
-                self.link(format!("rates:{owner}:{limits}"), SharedLimit::Rates(Arc::downgrade(budgets)))
-            };
-            budgets.share(self.strict, link);
-        }
+        budgets.share(self.strict, self.times, |limits| {
+            self.link(format!("rates:{owner}:{limits}"), SharedLimit::Rates(Arc::downgrade(budgets)))
+        });
     }
 
     /// Connects a limit to the member. `resource` is its name among all processes.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use fastrand::Rng;
-use tidegate_share::{Broker, MemberId, Predecessor, ToBroker, ToMember};
+use tidegate_share::{Broker, LeaseTimes, MemberId, Predecessor, ToBroker, ToMember};
 
 use crate::budget::RateBudgets;
 use crate::testing::epoch;
@@ -49,7 +49,7 @@ impl Cluster {
         let start = epoch();
         let process = |id| {
             let mut budgets = RateBudgets::new(config, start);
-            assert!(!is_shared || budgets.share(start, false));
+            assert!(!is_shared || budgets.share(start, false, LeaseTimes::LOCAL));
             let (waiting, running) = (VecDeque::new(), Vec::new());
             Process { budgets, waiting, running, id: MemberId(id), has_joined: false, sent: 0 }
         };
@@ -73,7 +73,7 @@ impl Cluster {
         while self.now < until {
             self.now += STEP;
             self.deliver();
-            let is_heartbeat = (self.now - self.start).as_millis() % HEARTBEAT.as_millis() == 0;
+            let is_heartbeat = (self.now - self.start).as_millis().is_multiple_of(HEARTBEAT.as_millis());
             for nth in 0..self.processes.len() {
                 arrive(&mut self.processes[nth], rng);
                 self.advance(nth, is_heartbeat, rng);
@@ -96,7 +96,7 @@ impl Cluster {
         {
             let process = self.processes.iter_mut().find(|process| process.id == to);
             if let (Some(process), ToMember::Advance { advance, .. }) = (process, message) {
-                process.budgets.with_stock(|stock| stock.on_advance(now, advance));
+                process.budgets.with_stock(|stock| stock.on_advance(now, advance, STEP));
             }
         }
     }
@@ -265,16 +265,14 @@ fn processes_that_end_and_begin_do_not_exceed_budget() {
     let tpm = 90_000;
     let mut rng = Rng::with_seed(8);
     let mut cluster = Cluster::new(&tokens_per_minute(tpm), 6, true);
-    let mut ids = 6;
-    for _ in 0..20 {
+    for ids in 6..26 {
         cluster.run(Duration::from_secs(7), &mut rng, overload(20, 100..900));
         cluster.kill(rng.usize(0..cluster.processes.len()));
         let mut budgets = RateBudgets::new(&tokens_per_minute(tpm), cluster.now);
-        budgets.share(cluster.now, false);
+        budgets.share(cluster.now, false, LeaseTimes::LOCAL);
         let (waiting, running) = (VecDeque::new(), Vec::new());
         let id = MemberId(ids);
         cluster.processes.push(Process { budgets, waiting, running, id, has_joined: false, sent: 0 });
-        ids += 1;
     }
     assert!(cluster.most_in_window() <= tpm, "{}", cluster.most_in_window());
     assert!(cluster.charged_per_window(Duration::from_secs(60)) >= 0.9 * tpm as f64);

@@ -3,16 +3,17 @@
 //! There is at most one message on its way, so that messages arrive in order. In the meantime, changes
 //! are merged.
 
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use aws_lc_rs::digest::{SHA256, digest};
-use redis::{RedisResult, Script};
+use redis::RedisResult;
 
-use super::exchange::{Message, Situation};
+use super::super::limit::{SharedLimit, Told};
+use super::exchange::{Message, RatesSituation, Scripts, Situation};
 use super::server::Connection;
-use crate::admission::Admission;
 use crate::clock::now;
+use tidegate_share::rates::Draw;
 use tidegate_share::{LeaseUpdate, Report, cool_down_ms};
 
 /// The maximum number of earlier names of a member that are removed when it joins.
@@ -20,7 +21,7 @@ const MAX_OLD_IDS: usize = 8;
 
 /// One resource of a member.
 pub(super) struct Account {
-    pub(super) admission: Weak<Admission>,
+    pub(super) limit: SharedLimit,
     /// The key of the state. The others begin with it.
     key: Arc<str>,
     /// The name of the member at the store. A new one for each attempt to join, so that what is sent to
@@ -41,6 +42,12 @@ pub(super) struct Account {
     pushed: u64,
     /// The end of a cool-down that the store does not know yet.
     cools_until: Option<Instant>,
+    /// What is asked of the rates, and was not sent yet.
+    draw: Option<Draw>,
+    /// The number of advances since the member has joined.
+    advances: u64,
+    /// The name of the state of the rates in the last answer. Empty before the first.
+    epoch: String,
     /// When the next report is due in any case, or the next attempt to join.
     pub(super) again_at: Option<Instant>,
 }
@@ -59,11 +66,11 @@ enum State {
 
 impl Account {
     /// Creates the account of a resource that was not joined yet. The store sees only a hash of the names.
-    pub(super) fn new(share: &str, resource: &str, admission: Weak<Admission>) -> Self {
+    pub(super) fn new(share: &str, resource: &str, limit: SharedLimit) -> Self {
         let hash = digest(&SHA256, format!("{share}\0{resource}").as_bytes());
         let hash: String = hash.as_ref().iter().take(16).map(|byte| format!("{byte:02x}")).collect();
         Self {
-            admission,
+            limit,
             // In a cluster, what is in braces determines the server, which is one for all keys.
             key: format!("tidegate:1:{{{hash}}}").into(),
             id: new_id(),
@@ -76,6 +83,9 @@ impl Account {
             owes_heartbeat: false,
             pushed: 0,
             cools_until: None,
+            draw: None,
+            advances: 0,
+            epoch: String::new(),
             again_at: None,
         }
     }
@@ -91,15 +101,25 @@ impl Account {
             State::Joining | State::Busy => None,
             State::Out if self.again_at.is_some() => None,
             State::Out => {
-                let report = self.admission.upgrade()?.join_share()?;
-                (self.granted, self.returned) = (report.claim, 0);
+                let told = self.limit.join()?;
                 (self.owes_report, self.owes_heartbeat) = (false, false);
-                self.report = Some(report);
                 self.state = State::Joining;
-                Some(Message::Join { report, replaces: self.old_ids.clone() })
+                Some(match told {
+                    Told::Slots(report) => {
+                        (self.granted, self.returned) = (report.claim, 0);
+                        self.report = Some(report);
+                        Message::Join { report, replaces: self.old_ids.clone() }
+                    }
+                    Told::Rates(draw) => {
+                        (self.draw, self.advances) = (None, 0);
+                        Message::JoinRates { draw, epoch: self.epoch.clone(), replaces: self.old_ids.clone() }
+                    }
+                })
             }
             State::Idle => {
-                let message = if let Some(until) = self.cools_until.take() {
+                let message = if let SharedLimit::Rates(_) = self.limit {
+                    self.next_of_rates()?
+                } else if let Some(until) = self.cools_until.take() {
                     Message::CoolDown(cool_down_ms(until.saturating_duration_since(now())))
                 } else if std::mem::take(&mut self.owes_report) {
                     self.owes_heartbeat = false;
@@ -117,17 +137,29 @@ impl Account {
         }
     }
 
+    fn next_of_rates(&mut self) -> Option<Message> {
+        let owes_heartbeat = std::mem::take(&mut self.owes_heartbeat);
+        let draw = self.draw.take().map(Message::Draw);
+        draw.or(owes_heartbeat.then_some(Message::RatesHeartbeat))
+    }
+
+    /// Returns the message that returns what the member holds.
+    pub(super) fn leave_message(&self) -> Message {
+        if let SharedLimit::Rates(_) = self.limit { Message::LeaveRates } else { Message::Leave }
+    }
+
     /// Sends a message. Returns when it was sent, and the answer.
     pub(super) fn exchange(
         &self,
         message: Message,
         mut connection: Connection,
-        script: Arc<Script>,
+        scripts: &Scripts,
     ) -> impl Future<Output = (Instant, RedisResult<Option<String>>)> + 'static {
         let (key, channel) = (self.key.clone(), self.channel());
         let old_channel = self.old_ids.last().map(|id| format!("{key}:{id}"));
         let arguments = message.arguments(&self.id);
-        let is_join = matches!(message, Message::Join { .. });
+        let is_join = matches!(message, Message::Join { .. } | Message::JoinRates { .. });
+        let script = scripts.of(&message);
         async move {
             if is_join && let Err(error) = connection.subscribe(&channel, old_channel.as_deref()).await {
                 return (now(), Err(error));
@@ -161,6 +193,17 @@ impl Account {
         }
     }
 
+    /// Applies what is asked of rates. What is asked while the member is out is part of what joins it.
+    pub(super) fn on_draw(&mut self, mut draw: Draw) {
+        if self.state == State::Out {
+            return;
+        }
+        if let Some(unsent) = self.draw.take() {
+            draw.corrections.splice(0..0, unsent.corrections);
+        }
+        self.draw = Some(draw);
+    }
+
     /// Records that the provider asked callers to wait until a time.
     pub(super) fn on_cool_down(&mut self, until: Instant) {
         self.cools_until = self.cools_until.max(Some(until));
@@ -170,31 +213,65 @@ impl Account {
     pub(super) fn on_heartbeat(&mut self) {
         if self.state != State::Out {
             self.owes_heartbeat = true;
-            self.with_admission(Admission::on_share_heartbeat);
+            self.limit.on_heartbeat();
         }
     }
 
     /// Lets a report be sent, or another attempt to join be made, if its time has come.
     pub(super) fn on_time(&mut self) {
         let time = now();
-        self.owes_report |= self.again_at.take_if(|at| *at <= time).is_some();
+        let has_come = self.again_at.take_if(|at| *at <= time).is_some();
+        match self.limit {
+            SharedLimit::Slots(_) => self.owes_report |= has_come,
+            SharedLimit::Rates(_) => self.owes_heartbeat |= has_come,
+        }
     }
 
     /// Applies an answer to a message that was sent at `sent_at`.
-    pub(super) fn on_answer(&mut self, situation: &Situation, sent_at: Instant) {
+    ///
+    /// # Errors
+    /// The answer is not what the script returns.
+    pub(super) fn on_answer(&mut self, answer: &str, sent_at: Instant) -> RedisResult<()> {
+        let again = match &self.limit {
+            SharedLimit::Rates(_) => self.apply_rates(&RatesSituation::parse(answer)?),
+            SharedLimit::Slots(_) => {
+                let situation = Situation::parse(answer)?;
+                self.limit.on_alive(sent_at);
+                if situation.division >= std::mem::take(&mut self.pushed) {
+                    self.apply(&situation);
+                }
+                situation.again
+            }
+        };
         self.state = State::Idle;
         self.old_ids.clear();
-        self.with_admission(|admission| admission.on_share_alive(sent_at));
-        if situation.division >= std::mem::take(&mut self.pushed) {
-            self.apply(situation);
-        }
-        self.again_at = Some(situation.again).filter(|again| !again.is_zero()).map(|again| now() + again);
+        self.again_at = Some(again).filter(|again| !again.is_zero()).map(|again| now() + again);
+        Ok(())
     }
 
-    /// Applies what the store has pushed.
-    pub(super) fn on_push(&mut self, situation: &Situation) {
-        self.pushed = situation.division;
-        self.apply(situation);
+    /// Applies what the store has pushed. Ignores what the script does not push.
+    pub(super) fn on_push(&mut self, pushed: &str) {
+        if let SharedLimit::Rates(_) = self.limit {
+            if let Ok(situation) = RatesSituation::parse(pushed) {
+                self.again_at = None;
+                self.apply_rates(&situation);
+            }
+        } else if let Ok(situation) = Situation::parse(pushed) {
+            self.pushed = situation.division;
+            self.apply(&situation);
+        }
+    }
+
+    /// Applies the last advance, unless it is known. Returns when to ask again.
+    fn apply_rates(&mut self, situation: &RatesSituation) -> Duration {
+        self.epoch.clone_from(&situation.epoch);
+        if situation.advances > self.advances {
+            self.advances = situation.advances;
+            if let Some(rates) = self.limit.rates() {
+                rates.on_advance(situation.advance.clone(), situation.age);
+            }
+        }
+        situation.again
     }
 
     fn apply(&mut self, situation: &Situation) {
@@ -204,12 +281,10 @@ impl Account {
             report.want = report.want.saturating_sub(granted);
         }
         let update = LeaseUpdate { granted, ..situation.update };
-        self.with_admission(|admission| {
-            admission.on_lease_update(update);
-            if situation.cools > Duration::ZERO {
-                admission.on_shared_cooldown(now() + situation.cools);
-            }
-        });
+        self.limit.on_lease_update(update);
+        if situation.cools > Duration::ZERO {
+            self.limit.on_cool_down(now() + situation.cools);
+        }
     }
 
     /// Records that the store is lost, or does not know the member any more.
@@ -222,13 +297,7 @@ impl Account {
         self.state = State::Out;
         self.pushed = 0;
         self.again_at = None;
-        self.with_admission(Admission::on_share_lost);
-    }
-
-    fn with_admission(&self, event: impl FnOnce(&Arc<Admission>)) {
-        if let Some(admission) = self.admission.upgrade() {
-            event(&admission);
-        }
+        self.limit.on_lost();
     }
 }
 

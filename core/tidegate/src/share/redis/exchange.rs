@@ -5,10 +5,15 @@ use std::time::Duration;
 
 use redis::{ErrorKind, RedisResult, Script};
 
-use tidegate_share::{LEASE_TIME, LeaseUpdate, MAX_CAP, MAX_COOL_DOWN, MIN_PART, Report, WEIGHTS};
+use tidegate_share::rates::{Advance, BINS, Draw, MAX_AMOUNT, RateLimit, WINDOWS_MS};
+use tidegate_share::{
+    LEASE_TIME, LeaseTimes, LeaseUpdate, MAX_CAP, MAX_COOL_DOWN, MIN_PART, Report, WEIGHTS,
+};
 
-/// The script without its settings. See `exchange.lua`.
+/// The script for slots without its settings. See `exchange.lua`.
 const SCRIPT: &str = include_str!("exchange.lua");
+/// The script for rates without its settings. See `draw.lua`.
+const DRAW_SCRIPT: &str = include_str!("draw.lua");
 /// The clock of the store.
 const WALL: &str = "local time = redis.call('TIME') local wall = time[1] + time[2] / 1e6";
 /// Time for which a store without a state grants only a part of a cap, because the members of a lost
@@ -19,9 +24,43 @@ const MAX_STEP: Duration = Duration::from_secs(3);
 /// Time after the last message until the store forgets a resource.
 const KEPT_FOR: Duration = Duration::from_secs(60);
 
-/// Returns the script of an exchange.
-pub(super) fn script() -> Script {
-    script_with(WALL, GRACE_TIME)
+/// The scripts of the store.
+#[derive(Clone)]
+pub(super) struct Scripts {
+    slots: Arc<Script>,
+    rates: Arc<Script>,
+}
+
+impl Scripts {
+    pub(super) fn new() -> Self {
+        let rates = draw_script_with(WALL, LeaseTimes::REMOTE.advance);
+        Self { slots: Arc::new(script_with(WALL, GRACE_TIME)), rates: Arc::new(rates) }
+    }
+
+    /// Returns the script that a message is for.
+    pub(super) fn of(&self, message: &Message) -> Arc<Script> {
+        match message {
+            Message::JoinRates { .. } | Message::Draw(_) | Message::RatesHeartbeat | Message::LeaveRates => {
+                self.rates.clone()
+            }
+            _ => self.slots.clone(),
+        }
+    }
+}
+
+/// Returns the script for rates with another clock, and the longest time for which an advance may be used.
+pub(super) fn draw_script_with(wall: &str, longest: Duration) -> Script {
+    let times = [LEASE_TIME, MAX_STEP].map(|time| time.as_secs_f64().to_string()).join(", ");
+    let (kept, longest) = (KEPT_FOR.as_millis(), longest.as_millis());
+    let (min_weight, max_weight) = WEIGHTS;
+    let (shortest_window, longest_window) = WINDOWS_MS;
+    Script::new(&format!(
+        "{wall}\nlocal LEASE_TIME, MAX_STEP = {times}\n\
+         local KEPT_MS, LONGEST_STOCK_MS = {kept}, {longest}\n\
+         local BINS, MAX_AMOUNT = {BINS}, {MAX_AMOUNT}\n\
+         local MIN_WINDOW_MS, MAX_WINDOW_MS = {shortest_window}, {longest_window}\n\
+         local MIN_WEIGHT, MAX_WEIGHT = {min_weight}, {max_weight}\n{DRAW_SCRIPT}"
+    ))
 }
 
 /// Returns the script with another clock and grace time.
@@ -60,6 +99,16 @@ pub(super) enum Message {
     /// The provider asked callers to wait for so many milliseconds.
     CoolDown(u64),
     Leave,
+    /// Joins rates, in place of the members `replaces`. A store of the `epoch` knows what was charged before
+    /// it was lost.
+    JoinRates {
+        draw: Draw,
+        epoch: String,
+        replaces: Vec<Arc<str>>,
+    },
+    Draw(Draw),
+    RatesHeartbeat,
+    LeaveRates,
 }
 
 impl Message {
@@ -91,12 +140,83 @@ impl Message {
                 arguments.push(for_ms.to_string());
                 arguments
             }
-            Self::Leave => only("leave"),
+            Self::Leave | Self::LeaveRates => only("leave"),
+            Self::JoinRates { draw, epoch, replaces } => {
+                let mut arguments = only("join");
+                arguments.extend([replaces.join(","), epoch.clone(), draw.unknown_ms.to_string()]);
+                arguments.extend(draw_fields(draw));
+                arguments
+            }
+            Self::Draw(draw) => {
+                let mut arguments = only("draw");
+                arguments.extend(draw_fields(draw));
+                arguments
+            }
+            Self::RatesHeartbeat => only("heartbeat"),
         }
     }
 }
 
-/// What the store tells a member: in its answers, and when it pushes.
+/// Returns the arguments for a draw.
+fn draw_fields(draw: &Draw) -> Vec<String> {
+    let count = draw.limits.len();
+    let mut fields = vec![draw.weight.to_string(), count.to_string()];
+    for limit in &draw.limits {
+        let RateLimit { window_ms, per_window, per_second, burst_ms } = limit;
+        fields.extend([window_ms, per_window].map(ToString::to_string));
+        fields.extend([per_second.to_string(), burst_ms.to_string()]);
+    }
+    for amounts in [&draw.want, &draw.least] {
+        // Nothing is wanted if there are none.
+        fields.extend((0..count).map(|nth| amounts.get(nth).unwrap_or(&0).to_string()));
+    }
+    for correction in &draw.corrections {
+        fields.push(correction.age_ms.to_string());
+        fields.extend(correction.amounts.iter().map(ToString::to_string));
+    }
+    fields
+}
+
+/// What the store tells a member about rates: in its answers, and when it pushes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct RatesSituation {
+    /// The number of advances since the member joined.
+    pub(super) advances: u64,
+    /// The last one.
+    pub(super) advance: Advance,
+    /// The time since the last one.
+    pub(super) age: Duration,
+    /// The name of the state. A store that has lost its state has another one.
+    pub(super) epoch: String,
+    /// The time after which the next advance may fit, or zero.
+    pub(super) again: Duration,
+}
+
+impl RatesSituation {
+    /// Parses an answer.
+    ///
+    /// # Errors
+    /// The text is not what the script returns.
+    pub(super) fn parse(text: &str) -> RedisResult<Self> {
+        let parsed = || {
+            let mut fields = text.split(' ');
+            let mut next = || fields.next();
+            let advances = next()?.parse().ok()?;
+            let age = Duration::from_millis(next()?.parse().ok()?);
+            let amounts = match next()? {
+                "-" => Vec::new(),
+                amounts => amounts.split(',').map(|amount| amount.parse().ok()).collect::<Option<_>>()?,
+            };
+            let members = next()?.parse().ok()?;
+            let epoch = next()?.to_owned();
+            let again = Duration::from_millis(next()?.parse().ok()?).min(MAX_COOL_DOWN);
+            Some(Self { advances, advance: Advance { amounts, members }, age, epoch, again })
+        };
+        parsed().ok_or_else(|| (ErrorKind::UnexpectedReturnType, "the answer is malformed").into())
+    }
+}
+
+/// What the store tells a member about slots: in its answers, and when it pushes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Situation {
     /// The slots that were granted since the member joined.

@@ -10,6 +10,8 @@
 
 mod account;
 mod exchange;
+#[cfg(test)]
+mod rates_tests;
 mod server;
 #[cfg(test)]
 mod tests;
@@ -19,18 +21,17 @@ use std::future::pending;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use redis::{ErrorKind, PushInfo, PushKind, RedisError, RedisResult, Script, from_redis_value_ref};
+use redis::{ErrorKind, PushInfo, PushKind, RedisError, RedisResult, from_redis_value_ref};
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use tokio::task::JoinSet;
 use tokio::time::{MissedTickBehavior, interval, sleep_until, timeout};
 
-use super::limit::SharedLimit;
 use super::{Command, start_thread};
 use crate::clock::now;
 use crate::config::{RedisUrl, ShareConfig};
 use crate::error::Error;
 use account::Account;
-use exchange::{Message, Situation};
+use exchange::Scripts;
 use server::{Connection, Server};
 
 /// Time between two heartbeats of a member.
@@ -45,7 +46,7 @@ const LEAVES_WITHIN: Duration = Duration::from_millis(500);
 pub(super) struct Member {
     name: Arc<str>,
     server: Server,
-    script: Arc<Script>,
+    scripts: Scripts,
     commands: UnboundedReceiver<Command>,
     accounts: HashMap<Arc<str>, Account>,
     /// The accounts that were closed, and whose slots must be returned.
@@ -86,7 +87,7 @@ impl Member {
         Ok(Self {
             name: share.name.clone(),
             server: Server::new(share, url)?,
-            script: Arc::new(exchange::script()),
+            scripts: Scripts::new(),
             commands,
             accounts: HashMap::new(),
             closed: Vec::new(),
@@ -169,7 +170,7 @@ impl Member {
     /// Starts to send the messages that are due.
     fn send_due(&mut self, connection: &Connection, exchanges: &mut JoinSet<Answered>) {
         let mut send = |resource: &Arc<str>, account: &Account, message| {
-            let exchange = account.exchange(message, connection.clone(), self.script.clone());
+            let exchange = account.exchange(message, connection.clone(), &self.scripts);
             let (resource, id) = (resource.clone(), account.id.clone());
             exchanges.spawn_local(async move {
                 let (sent_at, answer) = exchange.await;
@@ -182,7 +183,7 @@ impl Member {
         self.closed = waiting;
         let ready: Vec<(Arc<str>, Account)> = ready;
         for (resource, account) in ready.iter().filter(|(_, account)| account.is_known()) {
-            send(resource, account, Message::Leave);
+            send(resource, account, account.leave_message());
         }
         for (resource, account) in &mut self.accounts {
             if let Some(message) = account.next_message() {
@@ -226,15 +227,15 @@ impl Member {
 
     fn on_command(&mut self, command: Command) {
         match command {
-            Command::Join(resource, SharedLimit::Slots(admission)) => {
-                let account = Account::new(&self.name, &resource, admission);
+            Command::Join(resource, limit) => {
+                let account = Account::new(&self.name, &resource, limit);
                 if let Some(before) = self.accounts.insert(resource.clone(), account) {
                     self.closed.push((resource, before));
                 }
             }
-            Command::Leave(resource, SharedLimit::Slots(admission)) => {
+            Command::Leave(resource, limit) => {
                 // Another target of this name may have joined in the meantime.
-                if self.accounts.get(&resource).is_some_and(|account| account.admission.ptr_eq(&admission)) {
+                if self.accounts.get(&resource).is_some_and(|account| account.limit.is_same(&limit)) {
                     self.closed.extend(self.accounts.remove_entry(&resource));
                 }
             }
@@ -248,10 +249,11 @@ impl Member {
                     account.on_cool_down(until);
                 }
             }
-            // Rates are not shared over this store.
-            Command::Join(_, SharedLimit::Rates(_))
-            | Command::Leave(_, SharedLimit::Rates(_))
-            | Command::Draw(..) => {}
+            Command::Draw(resource, draw) => {
+                if let Some(account) = self.accounts.get_mut(&resource) {
+                    account.on_draw(draw);
+                }
+            }
             Command::Exit(exiting) => self.exiting = Some(exiting),
         }
     }
@@ -261,7 +263,7 @@ impl Member {
         let text = |value| from_redis_value_ref::<String>(value).ok();
         let (Some(channel), Some(situation)) = (text(channel), text(situation)) else { return };
         let account = self.accounts.values_mut().find(|account| account.channel() == channel);
-        if let (Some(account), Ok(situation)) = (account, Situation::parse(&situation)) {
+        if let Some(account) = account {
             account.on_push(&situation);
         }
     }
@@ -277,9 +279,12 @@ impl Member {
             closed.into_iter().for_each(|(_, account)| account.on_ignored_answer());
             return answer.map(drop);
         };
-        match answer.and_then(|answer| answer.as_deref().map(Situation::parse).transpose()) {
-            Ok(Some(situation)) => {
-                account.on_answer(&situation, sent_at);
+        let applied = answer.and_then(|answer| match answer {
+            Some(answer) => account.on_answer(&answer, sent_at).map(Some),
+            None => Ok(None),
+        });
+        match applied {
+            Ok(Some(())) => {
                 if std::mem::take(&mut self.has_warned) {
                     tracing::info!(share = &*self.name, "limits are shared again");
                 }

@@ -1,0 +1,195 @@
+//! `share-rate`: processes that share requests and tokens per minute, beside a provider that counts them.
+//!
+//! All cases run at the same time, because each takes minutes and little of the processor.
+
+use std::time::{Duration, Instant};
+
+use tidegate_test_servers::RedisServer;
+
+use super::member::Rates;
+use super::upstream::{Call, INPUT, Upstream};
+use super::{Directory, Settings, sharing, sleep, sleep_until, start};
+use crate::Fallible;
+use crate::experiments::hot_path::std_now;
+use crate::report::{Op, Report};
+
+const WINDOW: Duration = Duration::from_secs(60);
+const SERVICE: Duration = Duration::from_secs(1);
+/// More than the rates need.
+const CAP: usize = 1_000;
+/// The number of callers of all processes. More calls wait than the rates admit.
+const CALLERS: usize = 192;
+const RPM: u64 = 1_200;
+const TPM: u64 = 600_000;
+/// The maximum output of a call, in tokens.
+const MAX_OUTPUT: u64 = 400;
+/// What may exceed a budget of actual tokens: the estimates of the calls in flight may be wrong by their
+/// maximum.
+const USED: f64 = 0.97;
+
+/// What the provider counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Charges {
+    Requests,
+    /// Input and maximum output, when the call arrives.
+    Reserved,
+    /// Input and output, when the call ends.
+    Actual,
+}
+
+/// How the processes keep to the rates.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Store {
+    Local,
+    Redis,
+    /// Each has them alone.
+    None,
+    /// Each has an equal part of them, and one process has all calls.
+    Divided,
+}
+
+struct Case {
+    processes: usize,
+    charges: Charges,
+    store: Store,
+}
+
+/// What the provider has counted.
+struct Counted {
+    /// The largest sum in any window, divided by the budget.
+    most: f64,
+    /// The sum in the last window, divided by the budget.
+    used: f64,
+    /// The maximum error of the estimates in flight at once, divided by the budget.
+    error: f64,
+}
+
+/// Runs all cases, and returns the report.
+pub(crate) fn measure() -> Fallible<Report> {
+    let mut report = Report::new("share-rate", []);
+    let mut cases = Vec::new();
+    for store in [Store::Local, Store::Redis] {
+        for processes in [4, 16, 64] {
+            cases.push(Case { processes, charges: Charges::Reserved, store });
+        }
+        for charges in [Charges::Requests, Charges::Actual] {
+            cases.push(Case { processes: 16, charges, store });
+        }
+    }
+    cases.push(Case { processes: 4, charges: Charges::Reserved, store: Store::None });
+    cases.push(Case { processes: 4, charges: Charges::Reserved, store: Store::Divided });
+    let counted = std::thread::scope(|scope| {
+        let running: Vec<_> =
+            cases.iter().map(|case| scope.spawn(|| play(case).map_err(|error| error.to_string()))).collect();
+        running
+            .into_iter()
+            .map(|case| case.join().map_err(|_| "a case panics".to_owned())?)
+            .collect::<Result<Vec<_>, _>>()
+    })?;
+    for (case, counted) in cases.iter().zip(counted) {
+        let Case { processes, charges, store } = case;
+        let name = match store {
+            Store::Local => format!("{processes} processes, {}", charges.name()),
+            Store::Redis => format!("Redis, {processes} processes, {}", charges.name()),
+            Store::None => {
+                report.bar("not shared: most in a minute / budget", counted.most, Op::AtLeast, 1.5);
+                continue;
+            }
+            Store::Divided => {
+                report.peer(
+                    "budget / processes each",
+                    "calls in one of 4 processes: used / budget",
+                    counted.used,
+                );
+                continue;
+            }
+        };
+        let most = if *charges == Charges::Actual { 1.0 + counted.error } else { 1.0 };
+        report.bar(format!("{name}: most in a minute / budget"), counted.most, Op::AtMost, most);
+        report.bar(format!("{name}: used / budget"), counted.used, Op::AtLeast, USED);
+    }
+    Ok(report)
+}
+
+impl Charges {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Requests => "requests",
+            Self::Reserved => "input and max_tokens",
+            Self::Actual => "actual tokens",
+        }
+    }
+
+    fn budget(self) -> u64 {
+        if self == Self::Requests { RPM } else { TPM }
+    }
+
+    /// Returns when a call is counted, and what it costs.
+    fn charge(self, call: &Call) -> Option<(Instant, u64)> {
+        Some(match self {
+            Self::Requests => (call.began, 1),
+            Self::Reserved => (call.began, INPUT + MAX_OUTPUT),
+            Self::Actual => (call.ended?, INPUT + call.output),
+        })
+    }
+}
+
+fn play(case: &Case) -> Fallible<Counted> {
+    let Case { processes, charges, store } = *case;
+    let upstream = Upstream::start(SERVICE)?;
+    let directory = Directory::create()?;
+    let redis = (store == Store::Redis).then(|| RedisServer::start(&[])).transpose()?;
+    let divided_by = if store == Store::Divided { processes as u64 } else { 1 };
+    let settings = |member| {
+        let callers = if store == Store::Divided && member > 0 { 0 } else { CALLERS / processes };
+        let rates = match charges {
+            Charges::Requests => Rates { rpm: Some(RPM / divided_by), tpm: None, actual: false },
+            _ => Rates { rpm: None, tpm: Some(TPM / divided_by), actual: charges == Charges::Actual },
+        };
+        let shared = Settings { rates, ..sharing(&upstream, CAP, member, callers) };
+        match (&redis, store) {
+            (Some(redis), _) => Settings { share: Some(redis.url()), ..shared },
+            (None, Store::None | Store::Divided) => Settings { share: None, ..shared },
+            (None, _) => shared,
+        }
+    };
+    let members = start(&(0..processes).map(settings).collect::<Vec<_>>(), &directory)?;
+    let began = std_now();
+    for member in &members {
+        member.wait_for_begin()?;
+    }
+    // A whole window, in which the budget is used for the first time, and one that is measured.
+    let from = began + WINDOW + Duration::from_secs(5);
+    sleep_until(from + WINDOW);
+    let calls = upstream.calls();
+    if let Some(failure) = members.iter().flat_map(|member| member.failures()).next() {
+        return Err(format!("a call fails: {failure}").into());
+    }
+    drop(members);
+    sleep(Duration::from_millis(1));
+    let mut charged: Vec<_> = calls.iter().filter_map(|call| charges.charge(call)).collect();
+    charged.sort_unstable();
+    let budget = charges.budget() as f64;
+    let used = charged
+        .iter()
+        .filter(|(at, _)| (from..from + WINDOW).contains(at))
+        .map(|(_, cost)| cost)
+        .sum::<u64>();
+    let (mut sum, mut most, mut first) = (0, 0, 0);
+    for (at, cost) in &charged {
+        sum += cost;
+        while let Some((_, cost)) = charged.get(first).filter(|(then, _)| *then + WINDOW <= *at) {
+            sum -= cost;
+            first += 1;
+        }
+        most = most.max(sum);
+    }
+    let in_flight = super::timeline::Timeline::new(&calls, Duration::ZERO).peak(began, from + WINDOW);
+    let error = in_flight as f64 * MAX_OUTPUT as f64 / budget;
+    let counted = Counted { most: most as f64 / budget, used: used as f64 / budget, error };
+    eprintln!(
+        "{processes} processes, {charges:?}, {store:?}: most {:.4}, used {:.4}, {in_flight} in flight",
+        counted.most, counted.used
+    );
+    Ok(counted)
+}

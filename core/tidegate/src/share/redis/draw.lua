@@ -1,0 +1,296 @@
+-- Applies the message of one member about the rates of one resource, and gives the advances that fit.
+--
+-- The account of the rates is that of `tidegate_share::rates::RateDivision`, with the same names. A test
+-- compares both.
+--
+-- KEYS   the state of the resource; when each member was last heard
+-- ARGV   the member, and one of
+--        `join`       with the members that it replaces, separated by commas; the epoch that the member
+--                     knows; the milliseconds since it has lost that store; and the fields of a draw. What
+--                     it has charged before is a correction. A store of this epoch knows the earlier ones
+--        `draw`       with the fields of a draw: the weight; the number of limits; four numbers for each
+--                     limit; the wanted amounts; the least amounts (both 0 if nothing is wanted); and the
+--                     corrections, each with an age in milliseconds and its amounts
+--        `heartbeat`
+--        `leave`
+-- Reply  the situation of the member (see `situation`), or false if the member is not known
+--
+-- `wall` (the time in seconds) and the constants in capitals are set above this script.
+
+local state_key, heard_key = KEYS[1], KEYS[2]
+local id, kind = ARGV[1], ARGV[2]
+
+local packed = redis.call('GET', state_key)
+local state = packed and cmsgpack.unpack(packed)
+if kind ~= 'join' and not (state and state.accounts[id]) then
+  return false
+end
+local is_new = not state
+if is_new then
+  -- An epoch that no earlier store had.
+  -- The clock begins late, so that what was charged before has a time.
+  state = { clock = MAX_WINDOW_MS / 1000, wall = wall, epoch = string.format('%.6f', wall), joined = 0, virtual_time = 0,
+    bounds = {}, accounts = {} }
+end
+
+-- The clock of the resource never goes back, and does not jump when the clock of the server does.
+local clock = state.clock + math.min(math.max(wall - state.wall, 0), MAX_STEP)
+state.clock, state.wall = clock, wall
+if kind ~= 'leave' then
+  redis.call('ZADD', heard_key, string.format('%.6f', clock), id)
+end
+
+local bounds, accounts = state.bounds, state.accounts
+
+-- Returns the time for which an advance may be used, in seconds.
+local function stock_time(window_ms)
+  return math.max(math.min(math.floor(window_ms / 120), LONGEST_STOCK_MS), 50) / 1000
+end
+
+-- The burst is a time, in which at least 1 accrues.
+local function depth(limit)
+  return math.max(limit.per_second * limit.burst_ms / 1000, 1)
+end
+
+local function level(bound)
+  local passed = math.max(clock - bound.at, 0)
+  return math.min(bound.level + passed * bound.limit.per_second, depth(bound.limit))
+end
+
+local function take(bound, amount)
+  bound.level = math.min(level(bound) - amount, depth(bound.limit))
+  bound.at = math.max(bound.at, clock)
+end
+
+-- Moves the newest bin forward to the clock, and drops the charges of bins that have expired.
+local function advance(bound)
+  local to = math.floor(clock / bound.bin)
+  if to >= bound.head + bound.total then
+    bound.bins, bound.sum = {}, 0
+  else
+    for bin = bound.head + 1, to do
+      local slot = tostring(bin % bound.total)
+      bound.sum = bound.sum - (bound.bins[slot] or 0)
+      bound.bins[slot] = nil
+    end
+  end
+  bound.head = math.max(bound.head, to)
+end
+
+-- Adds `amount` to what was charged `age` seconds ago.
+local function charge(bound, age, amount)
+  advance(bound)
+  local bin = math.min(math.floor(math.max(clock - age, 0) / bound.bin), bound.head)
+  local has_expired = bin + bound.total <= bound.head
+  if has_expired and amount <= 0 then return end
+  local slot = tostring((has_expired and bound.head or bin) % bound.total)
+  bound.bins[slot] = (bound.bins[slot] or 0) + amount
+  bound.sum = bound.sum + amount
+end
+
+-- Returns in how many seconds `amount` fits if nothing else is charged.
+local function wait_for(bound, amount)
+  if amount <= 0 then return 0 end
+  local missing = math.min(amount, depth(bound.limit)) - level(bound)
+  local wait = math.max(missing / bound.limit.per_second, 0)
+  advance(bound)
+  local most = math.max(bound.limit.per_window - amount, 0)
+  local left, bin = bound.sum, math.max(bound.head + 1 - bound.total, 0)
+  while left > most and bin <= bound.head do
+    left = left - (bound.bins[tostring(bin % bound.total)] or 0)
+    bin = bin + 1
+  end
+  if left ~= bound.sum or left > most then
+    wait = math.max(wait, (bin - 1 + bound.total) * bound.bin - clock + 1e-6)
+  end
+  return wait
+end
+
+local function remove(member)
+  accounts[member] = nil
+  redis.call('ZREM', heard_key, member)
+end
+
+for _, member in ipairs(redis.call('ZRANGEBYSCORE', heard_key, '-inf', string.format('%.6f', clock - LEASE_TIME))) do
+  remove(member)
+end
+
+local function number(text, least, most)
+  local value = tonumber(text) or least
+  -- NaN is not equal to itself.
+  if value ~= value then value = least end
+  return math.max(math.min(value, most), least)
+end
+
+-- Reads the fields of a draw from `ARGV[at]` on.
+local function read(at, is_join)
+  local function next_field()
+    at = at + 1
+    return ARGV[at - 1]
+  end
+  local weight, count = number(next_field(), MIN_WEIGHT, MAX_WEIGHT), tonumber(next_field())
+  local limits, want, least, wants = {}, {}, {}, false
+  for nth = 1, count do
+    local window_ms = number(next_field(), MIN_WINDOW_MS, MAX_WINDOW_MS)
+    local per_window = number(next_field(), 1, MAX_AMOUNT)
+    local per_second = number(next_field(), 1e-6, MAX_AMOUNT)
+    local burst_ms = number(next_field(), 0, MAX_WINDOW_MS)
+    limits[nth] = { window_ms = window_ms, per_window = per_window, per_second = per_second, burst_ms = burst_ms }
+  end
+  for nth = 1, count do want[nth] = number(next_field(), 0, MAX_AMOUNT) wants = wants or want[nth] > 0 end
+  for nth = 1, count do least[nth] = number(next_field(), 0, MAX_AMOUNT) end
+  if #bounds == 0 then
+    for nth = 1, count do
+      local bin = limits[nth].window_ms / 1000 / BINS
+      local stock = stock_time(limits[nth].window_ms)
+      bounds[nth] = { limit = limits[nth], level = depth(limits[nth]), at = clock, bin = bin,
+        total = BINS + 1 + math.ceil(stock / bin) + 1, head = math.floor(clock / bin), bins = {}, sum = 0 }
+    end
+  end
+  if #bounds ~= count then return end
+  local account = accounts[id]
+  if not account then
+    state.joined = state.joined + 1
+    account = { number = state.joined, served = state.virtual_time, advanced = 0, given = {}, given_at = clock }
+    accounts[id] = account
+  end
+  account.weight, account.limits = weight, limits
+  account.want, account.least, account.waits = want, least, wants
+  local knows = is_join and not is_new and ARGV[4] == state.epoch
+  local unknown_for = knows and tonumber(ARGV[5]) / 1000 or math.huge
+  while ARGV[at] do
+    local age = number(next_field(), 0, MAX_WINDOW_MS) / 1000
+    for nth = 1, count do
+      local amount = number(next_field(), -MAX_AMOUNT, MAX_AMOUNT)
+      local bound = bounds[nth]
+      if age <= unknown_for then
+        amount = math.min(amount, bound.limit.per_window)
+        -- What a new member has charged before has been accruing again since then.
+        if amount < 0 or not is_join or age < bound.limit.burst_ms / 1000 then take(bound, amount) end
+        charge(bound, age, amount)
+      end
+    end
+  end
+end
+
+if kind == 'join' then
+  for member in string.gmatch(ARGV[3], '[^,]+') do
+    remove(member)
+  end
+  read(6, true)
+elseif kind == 'draw' then
+  read(3, false)
+elseif kind == 'leave' then
+  remove(id)
+end
+
+-- Lets the smallest limits of all members apply.
+local members = 0
+local smallest = {}
+for _, account in pairs(accounts) do
+  members = members + 1
+  for nth, limit in ipairs(account.limits) do
+    local known = smallest[nth] or limit
+    smallest[nth] = { window_ms = known.window_ms, per_window = math.min(known.per_window, limit.per_window),
+      per_second = math.min(known.per_second, limit.per_second), burst_ms = math.min(known.burst_ms, limit.burst_ms) }
+  end
+end
+for nth, limit in ipairs(smallest) do
+  local bound = bounds[nth]
+  local known = bound.limit
+  if known.per_window ~= limit.per_window or known.per_second ~= limit.per_second or known.burst_ms ~= limit.burst_ms then
+    local now = level(bound)
+    bound.limit = limit
+    bound.level, bound.at = math.min(math.max(now, -limit.per_window), depth(limit)), clock
+  end
+end
+
+-- Returns the members that wait, in the order in which they are served.
+local function in_order()
+  local waiting, weights = {}, 0
+  for member, account in pairs(accounts) do
+    if account.waits then
+      waiting[#waiting + 1] = { member = member, account = account, start = math.max(account.served, state.virtual_time) }
+    end
+  end
+  table.sort(waiting, function(a, b)
+    return a.start < b.start or (a.start == b.start and a.account.number < b.account.number)
+  end)
+  -- In this order, because the sum of floating-point numbers depends on it.
+  local by_number = {}
+  for _, entry in ipairs(waiting) do by_number[#by_number + 1] = entry.account end
+  table.sort(by_number, function(a, b) return a.number < b.number end)
+  for _, account in ipairs(by_number) do weights = weights + account.weight end
+  return waiting, weights
+end
+
+-- Returns the advance of a member: at least its next call, and at most what it is entitled to.
+local function advance_of(account, weights)
+  local part, amounts = 1, {}
+  local shortest = math.huge
+  for _, bound in ipairs(bounds) do shortest = math.min(shortest, bound.limit.window_ms) end
+  for nth, bound in ipairs(bounds) do
+    if account.want[nth] > 0 then
+      part = math.min(part, stock_time(shortest) * account.weight / weights * bound.limit.per_second / account.want[nth])
+    end
+  end
+  for nth, bound in ipairs(bounds) do
+    local amount = math.max(math.floor(account.want[nth] * part), account.least[nth])
+    amounts[nth] = math.min(amount, bound.limit.per_window)
+  end
+  return amounts
+end
+
+-- Returns what a member is told: the number of its advances, the milliseconds since the last one, its
+-- amounts, the number of members, the epoch, and the milliseconds after which the member must ask again
+-- because only time lets its next advance fit, or 0.
+local function situation(account, again)
+  local amounts = {}
+  for nth, amount in ipairs(account.given) do amounts[nth] = string.format('%.0f', amount) end
+  local age = math.floor((clock - account.given_at) * 1000)
+  return string.format('%d %d %s %d %s %d', account.advanced, age, #amounts > 0 and table.concat(amounts, ',') or '-',
+    members, state.epoch, again)
+end
+
+local advanced = {}
+local again = 0
+while true do
+  local waiting, weights = in_order()
+  local first = waiting[1]
+  if not first then break end
+  local amounts, wait = advance_of(first.account, weights), 0
+  for nth, bound in ipairs(bounds) do wait = math.max(wait, wait_for(bound, amounts[nth])) end
+  if wait > 0 then
+    -- The members ahead take a part of what accrues meanwhile.
+    for _, entry in ipairs(waiting) do
+      if entry.member == id then again = math.ceil(wait * 1000) + 1 break end
+      local most = 0
+      for nth, amount in ipairs(advance_of(entry.account, weights)) do
+        most = math.max(most, amount / bounds[nth].limit.per_second)
+      end
+      wait = wait + most
+    end
+    break
+  end
+  local account, part = first.account, 0
+  for nth, bound in ipairs(bounds) do
+    part = math.max(part, amounts[nth] / bound.limit.per_second)
+    take(bound, amounts[nth])
+    charge(bound, 0, amounts[nth])
+  end
+  state.virtual_time = first.start
+  account.served = first.start + part / account.weight
+  account.waits = false
+  account.given, account.given_at, account.advanced = amounts, clock, account.advanced + 1
+  if first.member ~= id then advanced[#advanced + 1] = first.member end
+end
+for _, member in ipairs(advanced) do
+  redis.call('SPUBLISH', state_key .. ':' .. member, situation(accounts[member], 0))
+end
+
+-- What was charged remains for the longest window, also without members.
+local kept = KEPT_MS
+for _, bound in ipairs(bounds) do kept = math.max(kept, bound.limit.window_ms + KEPT_MS) end
+redis.call('SET', state_key, cmsgpack.pack(state), 'PX', string.format('%.0f', kept))
+redis.call('PEXPIRE', heard_key, KEPT_MS)
+return kind == 'leave' and '' or situation(accounts[id], again)
