@@ -95,6 +95,6 @@ impl LeaseTimes {
     pub const REMOTE: Self = Self {
         renewal: Duration::from_millis(7_500),
         lease: Duration::from_millis(7_500),
-        advance: Duration::from_secs(1),
+        advance: Duration::from_millis(750),
     };
 }

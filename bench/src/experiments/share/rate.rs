@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use tidegate_test_servers::RedisServer;
 
 use super::member::Rates;
+use super::redis_use::exchanges;
 use super::upstream::{Call, INPUT, Upstream};
 use super::{Directory, Settings, sharing, sleep, sleep_until, start};
 use crate::Fallible;
@@ -46,6 +47,8 @@ enum Store {
     None,
     /// Each has an equal part of them, and one process has all calls.
     Divided,
+    /// There is only one.
+    Alone,
 }
 
 struct Case {
@@ -62,6 +65,8 @@ struct Counted {
     used: f64,
     /// The maximum error of the estimates in flight at once, divided by the budget.
     error: f64,
+    /// The exchanges with a Redis server per second and process. 0 without one.
+    exchanges: f64,
 }
 
 /// Runs all cases, and returns the report.
@@ -78,6 +83,9 @@ pub(crate) fn measure() -> Fallible<Report> {
     }
     cases.push(Case { processes: 4, charges: Charges::Reserved, store: Store::None });
     cases.push(Case { processes: 4, charges: Charges::Reserved, store: Store::Divided });
+    for charges in [Charges::Requests, Charges::Reserved, Charges::Actual] {
+        cases.push(Case { processes: 1, charges, store: Store::Alone });
+    }
     let counted = std::thread::scope(|scope| {
         let running: Vec<_> =
             cases.iter().map(|case| scope.spawn(|| play(case).map_err(|error| error.to_string()))).collect();
@@ -95,6 +103,10 @@ pub(crate) fn measure() -> Fallible<Report> {
                 report.bar("not shared: most in a minute / budget", counted.most, Op::AtLeast, 1.5);
                 continue;
             }
+            Store::Alone => {
+                report.peer("one process alone", format!("{}: used / budget", charges.name()), counted.used);
+                continue;
+            }
             Store::Divided => {
                 report.peer(
                     "budget / processes each",
@@ -107,6 +119,9 @@ pub(crate) fn measure() -> Fallible<Report> {
         let most = if *charges == Charges::Actual { 1.0 + counted.error } else { 1.0 };
         report.bar(format!("{name}: most in a minute / budget"), counted.most, Op::AtMost, most);
         report.bar(format!("{name}: used / budget"), counted.used, Op::AtLeast, USED);
+        if *store == Store::Redis {
+            report.bar(format!("{name}: exchanges per s and process"), counted.exchanges, Op::AtMost, 3.0);
+        }
     }
     Ok(report)
 }
@@ -149,7 +164,7 @@ fn play(case: &Case) -> Fallible<Counted> {
         let shared = Settings { rates, ..sharing(&upstream, CAP, member, callers) };
         match (&redis, store) {
             (Some(redis), _) => Settings { share: Some(redis.url()), ..shared },
-            (None, Store::None | Store::Divided) => Settings { share: None, ..shared },
+            (None, Store::None | Store::Divided | Store::Alone) => Settings { share: None, ..shared },
             (None, _) => shared,
         }
     };
@@ -160,7 +175,12 @@ fn play(case: &Case) -> Fallible<Counted> {
     }
     // A whole window, in which the budget is used for the first time, and one that is measured.
     let from = began + WINDOW + Duration::from_secs(5);
+    sleep_until(from);
+    let before = redis.as_ref().map(exchanges).transpose()?;
     sleep_until(from + WINDOW);
+    let after = redis.as_ref().map(exchanges).transpose()?;
+    let exchanges = after.unwrap_or_default() - before.unwrap_or_default();
+    let exchanges = exchanges / WINDOW.as_secs_f64() / processes as f64;
     let calls = upstream.calls();
     if let Some(failure) = members.iter().flat_map(|member| member.failures()).next() {
         return Err(format!("a call fails: {failure}").into());
@@ -186,9 +206,9 @@ fn play(case: &Case) -> Fallible<Counted> {
     }
     let in_flight = super::timeline::Timeline::new(&calls, Duration::ZERO).peak(began, from + WINDOW);
     let error = in_flight as f64 * MAX_OUTPUT as f64 / budget;
-    let counted = Counted { most: most as f64 / budget, used: used as f64 / budget, error };
+    let counted = Counted { most: most as f64 / budget, used: used as f64 / budget, error, exchanges };
     eprintln!(
-        "{processes} processes, {charges:?}, {store:?}: most {:.4}, used {:.4}, {in_flight} in flight",
+        "{processes} processes, {charges:?}, {store:?}: most {:.4}, used {:.4}, {in_flight} in flight, {exchanges:.2} exchanges",
         counted.most, counted.used
     );
     Ok(counted)

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use super::{
     Advance, Amounts, BINS, Correction, Draw, MAX_AMOUNT, MAX_CORRECTIONS, MAX_LIMITS, RateLimit,
-    SlidingWindow, StockTime, TokenBucket, WINDOWS_MS,
+    SlidingWindow, StockTime, TRAVEL_BINS, TokenBucket, WINDOWS_MS,
 };
 use crate::LeaseTimes;
 use crate::division::{MemberId, WEIGHTS};
@@ -217,7 +217,7 @@ impl RateLimit {
         let window = Duration::from_millis(self.window_ms);
         let bin = window.as_secs_f64() / BINS as f64;
         let stock = StockTime::of(std::slice::from_ref(self), LeaseTimes::LOCAL.advance).0.as_secs_f64();
-        SlidingWindow::with_bins(window, BINS, (stock / bin).ceil() as u64 + 1, now)
+        SlidingWindow::with_bins(window, BINS, (stock / bin).ceil() as u64 + TRAVEL_BINS, now)
     }
 
     fn smaller(self, other: Self) -> Self {

@@ -46,7 +46,9 @@ const MAX_CORRECTIONS: usize = 512;
 /// The least [`StockTime`].
 pub const MIN_STOCK_TIME: Duration = Duration::from_millis(50);
 /// The number of bins of a broker's window.
-pub const BINS: u64 = 240;
+pub const BINS: u64 = 480;
+/// The number of bins for the time that a request travels to the provider: 0.25 s of a minute.
+pub const TRAVEL_BINS: u64 = 2;
 /// The shortest and the longest window in milliseconds. Others are clamped.
 pub const WINDOWS_MS: (u64, u64) = (100, 7 * 86_400_000);
 /// The largest amount of a limit, which a floating-point number still represents exactly.

@@ -128,11 +128,12 @@ impl RateStock {
         usable.filter_map(|part| part.amounts.get(limit)).sum()
     }
 
-    /// Records that a waiting call lacks some of these amounts.
+    /// Records that not all of these amounts, which a waiting call needs, are available.
     pub fn lack(&mut self, amounts: &[u64]) {
+        // What is available may expire before the call is admitted.
         self.lacking.resize(self.limits, 0);
         for (lacking, amount) in self.lacking.iter_mut().zip(amounts) {
-            *lacking = amount.max(lacking).to_owned();
+            *lacking = (*amount).max(*lacking);
         }
     }
 

@@ -144,7 +144,7 @@ local function read(at, is_join)
       local bin = limits[nth].window_ms / 1000 / BINS
       local stock = stock_time(limits[nth].window_ms)
       bounds[nth] = { limit = limits[nth], level = depth(limits[nth]), at = clock, bin = bin,
-        total = BINS + 1 + math.ceil(stock / bin) + 1, head = math.floor(clock / bin), bins = {}, sum = 0 }
+        total = BINS + 1 + math.ceil(stock / bin) + TRAVEL_BINS, head = math.floor(clock / bin), bins = {}, sum = 0 }
     end
   end
   if #bounds ~= count then return end

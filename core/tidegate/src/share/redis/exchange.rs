@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use redis::{ErrorKind, RedisResult, Script};
 
-use tidegate_share::rates::{Advance, BINS, Draw, MAX_AMOUNT, RateLimit, WINDOWS_MS};
+use tidegate_share::rates::{Advance, BINS, Draw, MAX_AMOUNT, RateLimit, TRAVEL_BINS, WINDOWS_MS};
 use tidegate_share::{
     LEASE_TIME, LeaseTimes, LeaseUpdate, MAX_CAP, MAX_COOL_DOWN, MIN_PART, Report, WEIGHTS,
 };
@@ -57,7 +57,7 @@ pub(super) fn draw_script_with(wall: &str, longest: Duration) -> Script {
     Script::new(&format!(
         "{wall}\nlocal LEASE_TIME, MAX_STEP = {times}\n\
          local KEPT_MS, LONGEST_STOCK_MS = {kept}, {longest}\n\
-         local BINS, MAX_AMOUNT = {BINS}, {MAX_AMOUNT}\n\
+         local BINS, TRAVEL_BINS, MAX_AMOUNT = {BINS}, {TRAVEL_BINS}, {MAX_AMOUNT}\n\
          local MIN_WINDOW_MS, MAX_WINDOW_MS = {shortest_window}, {longest_window}\n\
          local MIN_WEIGHT, MAX_WEIGHT = {min_weight}, {max_weight}\n{DRAW_SCRIPT}"
     ))
