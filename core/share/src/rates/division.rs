@@ -153,22 +153,22 @@ impl RateDivision {
         self.bounds.iter_mut().zip(amounts).map(|(bound, amount)| bound.ready_at(now, amount)).max()
     }
 
-    /// Returns the member that is served next, and its advance: at least its next call, and at most what it
-    /// is entitled to for the time of a stock.
+    /// Returns the member that is served next, and its advance: its next call, and as many like it as it wants
+    /// and is entitled to for the time of a stock.
     fn next(&self) -> Option<(MemberId, Amounts)> {
         let waiting = self.accounts.iter().filter(|(_, account)| !account.want.is_empty());
         let weights: f64 = waiting.clone().map(|(_, account)| account.weight).sum();
         let start = |account: &Account| account.served.max(self.virtual_time);
         let (id, account) = waiting.min_by(|(_, a), (_, b)| start(a).total_cmp(&start(b)))?;
         let time = self.stock_time.0.as_secs_f64() * account.weight / weights;
-        let wanted = account.want.iter().zip(&self.bounds).filter(|(want, _)| **want > 0);
-        let part =
-            wanted.map(|(want, bound)| time * bound.limit.per_second / *want as f64).fold(1.0, f64::min);
-        let amounts =
-            account.want.iter().zip(&account.least).zip(&self.bounds).map(|((want, least), bound)| {
-                // A call that is larger than the limit gets all of it.
-                ((*want as f64 * part) as u64).max(*least).min(bound.limit.per_window)
-            });
+        let amounts = account.want.iter().zip(&account.least).zip(&self.bounds);
+        let calls = amounts
+            .filter(|((_, least), _)| **least > 0)
+            .map(|((want, least), bound)| (*want as f64).min(time * bound.limit.per_second) / *least as f64);
+        let calls = (calls.fold(f64::INFINITY, f64::min) as u64).max(1);
+        // A call that is larger than a limit gets all of it.
+        let amounts = account.least.iter().zip(&self.bounds);
+        let amounts = amounts.map(|(least, bound)| least.saturating_mul(calls).min(bound.limit.per_window));
         Some((*id, amounts.collect()))
     }
 }

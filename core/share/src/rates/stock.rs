@@ -184,7 +184,8 @@ impl RateStock {
 
     /// Returns whether a waiting call lacks what the broker does not know of.
     pub fn is_draw_due(&self) -> bool {
-        let is_larger = |(lacking, asked): (&u64, &u64)| lacking > asked;
+        // Estimates change with each call.
+        let is_larger = |(lacking, asked): (&u64, &u64)| *lacking > asked.saturating_add(asked / 4);
         let is_known = !self.asked.is_empty() && !self.lacking.iter().zip(&self.asked).any(is_larger);
         self.state == State::Joined && !self.lacking.is_empty() && !is_known
     }

@@ -46,6 +46,8 @@ pub(super) struct Account {
     draw: Option<Draw>,
     /// The number of advances since the member has joined.
     advances: u64,
+    /// Whether a message about rates was sent since the last heartbeat.
+    has_sent: bool,
     /// The name of the state of the rates in the last answer. Empty before the first.
     epoch: String,
     /// When the next report is due in any case, or the next attempt to join.
@@ -85,6 +87,7 @@ impl Account {
             cools_until: None,
             draw: None,
             advances: 0,
+            has_sent: false,
             epoch: String::new(),
             again_at: None,
         }
@@ -140,7 +143,9 @@ impl Account {
     fn next_of_rates(&mut self) -> Option<Message> {
         let owes_heartbeat = std::mem::take(&mut self.owes_heartbeat);
         let draw = self.draw.take().map(Message::Draw);
-        draw.or(owes_heartbeat.then_some(Message::RatesHeartbeat))
+        let message = draw.or(owes_heartbeat.then_some(Message::RatesHeartbeat))?;
+        self.has_sent = true;
+        Some(message)
     }
 
     /// Returns the message that returns what the member holds.
@@ -209,10 +214,11 @@ impl Account {
         self.cools_until = self.cools_until.max(Some(until));
     }
 
-    /// Lets a heartbeat be sent, and returns idle slots.
+    /// Lets a heartbeat be sent, and returns idle slots. Rates need none if something was sent since the last.
     pub(super) fn on_heartbeat(&mut self) {
         if self.state != State::Out {
-            self.owes_heartbeat = true;
+            let is_silent = !std::mem::take(&mut self.has_sent);
+            self.owes_heartbeat |= is_silent || matches!(self.limit, SharedLimit::Slots(_));
             self.limit.on_heartbeat();
         }
     }

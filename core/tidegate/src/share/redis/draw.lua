@@ -224,19 +224,20 @@ local function in_order()
   return waiting, weights
 end
 
--- Returns the advance of a member: at least its next call, and at most what it is entitled to.
+-- Returns the advance of a member: its next call, and as many like it as it wants and is entitled to.
 local function advance_of(account, weights)
-  local part, amounts = 1, {}
-  local shortest = math.huge
+  local shortest, calls, amounts = math.huge, math.huge, {}
   for _, bound in ipairs(bounds) do shortest = math.min(shortest, bound.limit.window_ms) end
+  local time = stock_time(shortest) * account.weight / weights
   for nth, bound in ipairs(bounds) do
-    if account.want[nth] > 0 then
-      part = math.min(part, stock_time(shortest) * account.weight / weights * bound.limit.per_second / account.want[nth])
+    if account.least[nth] > 0 then
+      calls = math.min(calls, math.min(account.want[nth], time * bound.limit.per_second) / account.least[nth])
     end
   end
+  calls = math.max(math.floor(math.min(calls, MAX_AMOUNT)), 1)
   for nth, bound in ipairs(bounds) do
-    local amount = math.max(math.floor(account.want[nth] * part), account.least[nth])
-    amounts[nth] = math.min(amount, bound.limit.per_window)
+    -- A call that is larger than a limit gets all of it.
+    amounts[nth] = math.min(account.least[nth] * calls, bound.limit.per_window)
   end
   return amounts
 end
@@ -261,9 +262,13 @@ while true do
   local amounts, wait = advance_of(first.account, weights), 0
   for nth, bound in ipairs(bounds) do wait = math.max(wait, wait_for(bound, amounts[nth])) end
   if wait > 0 then
-    -- The members ahead take a part of what accrues meanwhile.
-    for _, entry in ipairs(waiting) do
-      if entry.member == id then again = math.ceil(wait * 1000) + 1 break end
+    -- The members ahead take a part of what accrues meanwhile. A member that asks a little late asks for
+    -- all whose advances fit then, so most need not ask.
+    for rank, entry in ipairs(waiting) do
+      if entry.member == id then
+        again = math.max(math.ceil(wait * 1000), ASKS_AFTER_MS) + ASKS_APART_MS * rank
+        break
+      end
       local most = 0
       for nth, amount in ipairs(advance_of(entry.account, weights)) do
         most = math.max(most, amount / bounds[nth].limit.per_second)

@@ -21,6 +21,10 @@ const WALL: &str = "local time = redis.call('TIME') local wall = time[1] + time[
 const GRACE_TIME: Duration = Duration::from_secs(4);
 /// The longest time by which the clock of a resource advances between two messages.
 const MAX_STEP: Duration = Duration::from_secs(3);
+/// The least time after which a member asks again for an advance for which it waits, in milliseconds.
+const ASKS_AFTER_MS: u64 = 250;
+/// The time between two members that ask again, in milliseconds.
+const ASKS_APART_MS: u64 = 20;
 /// Time after the last message until the store forgets a resource.
 const KEPT_FOR: Duration = Duration::from_secs(60);
 
@@ -57,6 +61,7 @@ pub(super) fn draw_script_with(wall: &str, longest: Duration) -> Script {
     Script::new(&format!(
         "{wall}\nlocal LEASE_TIME, MAX_STEP = {times}\n\
          local KEPT_MS, LONGEST_STOCK_MS = {kept}, {longest}\n\
+         local ASKS_AFTER_MS, ASKS_APART_MS = {ASKS_AFTER_MS}, {ASKS_APART_MS}\n\
          local BINS, TRAVEL_BINS, MAX_AMOUNT = {BINS}, {TRAVEL_BINS}, {MAX_AMOUNT}\n\
          local MIN_WINDOW_MS, MAX_WINDOW_MS = {shortest_window}, {longest_window}\n\
          local MIN_WEIGHT, MAX_WEIGHT = {min_weight}, {max_weight}\n{DRAW_SCRIPT}"
