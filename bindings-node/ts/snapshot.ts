@@ -327,6 +327,8 @@ export interface BudgetSnapshot {
    * (`larger`), the input plus the output as it is produced (`actual`), or `input` only.
    */
   counting: "auto" | "sum" | "larger" | "actual" | "input";
+  /** Number of processes that share the limit, as last heard; `null` if it is not shared. */
+  processes: number | null;
 }
 
 /** State of the KV memory (key-value cache) of an inference engine, in tokens. */

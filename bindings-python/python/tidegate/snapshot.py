@@ -134,6 +134,8 @@ class BudgetSnapshot(TypedDict):
         burst: Maximum burst: the time, in seconds, for which the whole rate may be used at once.
         counting: How many tokens of a call the rate counts: input plus maximum output (`sum`), the
             larger of the two (`larger`), the actual usage (`actual`) or the input only (`input`).
+        processes: The number of processes that share the limit, as last heard; `None` if it is not
+            shared.
 
     """
 
@@ -144,6 +146,7 @@ class BudgetSnapshot(TypedDict):
     source: Literal["configured", "headers"]
     burst: float
     counting: Literal["auto", "sum", "larger", "actual", "input"]
+    processes: int | None
 
 
 class KvSnapshot(TypedDict):

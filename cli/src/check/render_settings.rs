@@ -81,21 +81,26 @@ fn tool_lines(tool: &ToolConfig) -> Vec<(String, String)> {
     with_objective(tool.settings(), &tool.limit, latency.unwrap_or_else(|| DEFAULT_OBJECTIVE.to_owned()))
 }
 
-/// Returns the settings of shared limits, and for each target and tool which cap the processes
-/// share.
+/// Returns the settings of shared limits, and for each target and tool what the processes share.
 fn share_lines(config: &Config) -> Vec<(String, String)> {
-    let targets = config
-        .targets
-        .iter()
-        .map(|target| (format!("target {}", target.name), shared_cap(&target.limit, target.cap)));
-    let tools =
-        config.tools.iter().map(|(name, tool)| (format!("tool {name}"), shared_cap(&tool.limit, tool.cap)));
+    let targets = config.targets.iter().map(|target| {
+        let has_rates = config.rates_of(target).is_limited();
+        (format!("target {}", target.name), shared_limits(&target.limit, target.cap, has_rates))
+    });
+    let tools = config.tools.iter().map(|(name, tool)| {
+        let has_rates = tool.rps.is_some() || tool.rpm.is_some();
+        (format!("tool {name}"), shared_limits(&tool.limit, tool.cap, has_rates))
+    });
     config.share.settings().into_iter().chain(targets).chain(tools).collect()
 }
 
-fn shared_cap(limit: &LimitConfig, cap: usize) -> String {
+fn shared_limits(limit: &LimitConfig, cap: usize, has_rates: bool) -> String {
+    let and_rates = if has_rates { " and the rates" } else { "" };
     match limit {
-        LimitConfig::Fixed => format!("the processes share the cap of {cap} slots"),
+        LimitConfig::Fixed => format!("the processes share the cap of {cap} slots{and_rates}"),
+        LimitConfig::Adaptive(_) if has_rates => {
+            "the processes share the rates; each adapts its limit on its own".to_owned()
+        }
         LimitConfig::Adaptive(_) => "not shared: each process adapts its limit on its own".to_owned(),
     }
 }

@@ -42,8 +42,8 @@ pub(super) struct Settings {
     pub(super) rate: f64,
     /// What the provider admits per minute.
     pub(super) rates: Rates,
-    /// When the calls begin, in milliseconds of the Unix time. 0: at once.
-    pub(super) begins_at: u64,
+    /// Time from the start of the process to its first call.
+    pub(super) pause: Duration,
 }
 
 /// What the provider admits per minute.
@@ -141,7 +141,7 @@ pub(crate) fn run(settings: &str) -> Fallible<String> {
     let gate = Gate::new(config.build()?)?;
     tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
         let settings = Arc::new(settings);
-        tokio::time::sleep(Duration::from_millis(settings.begins_at.saturating_sub(unix_ms()))).await;
+        tokio::time::sleep(settings.pause).await;
         println!("{BEGINS}");
         for _ in 0..settings.callers {
             let (gate, settings) = (gate.clone(), settings.clone());
@@ -161,12 +161,6 @@ pub(crate) fn run(settings: &str) -> Fallible<String> {
         }
         std::future::pending().await
     })
-}
-
-/// Returns the Unix time in milliseconds.
-pub(super) fn unix_ms() -> u64 {
-    let time = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
-    time.map_or(0, |time| time.as_millis() as u64)
 }
 
 /// Makes a call, and prints its error if it fails.

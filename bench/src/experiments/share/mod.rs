@@ -80,7 +80,7 @@ fn sharing(upstream: &Upstream, cap: usize, member: usize, callers: usize) -> Se
         callers,
         rate: 0.0,
         rates: Rates::default(),
-        begins_at: 0,
+        pause: Duration::ZERO,
     }
 }
 

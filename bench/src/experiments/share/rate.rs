@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use tidegate_test_servers::RedisServer;
 
-use super::member::{Rates, unix_ms};
+use super::member::Rates;
 use super::redis_use::exchanges;
 use super::upstream::{Call, INPUT, Upstream};
 use super::{Directory, Settings, sharing, sleep, sleep_until, start};
@@ -15,9 +15,9 @@ use crate::experiments::hot_path::std_now;
 use crate::report::{Op, Report};
 
 /// Time in which all processes start, before the first call.
-const STARTS_WITHIN_MS: u64 = 15_000;
+const STARTS_WITHIN: Duration = Duration::from_secs(15);
 /// Time between the first calls of two cases, each of which begins with a burst.
-const APART_MS: u64 = 3_000;
+const APART: Duration = Duration::from_secs(3);
 const WINDOW: Duration = Duration::from_secs(60);
 const SERVICE: Duration = Duration::from_secs(1);
 /// More than the rates need.
@@ -90,13 +90,13 @@ pub(crate) fn measure() -> Fallible<Report> {
     for charges in [Charges::Requests, Charges::Reserved, Charges::Actual] {
         cases.push(Case { processes: 1, charges, store: Store::Alone });
     }
-    let begins_at = unix_ms() + STARTS_WITHIN_MS;
+    let begins_at = std_now() + STARTS_WITHIN;
     let counted = std::thread::scope(|scope| {
         let running: Vec<_> = cases
             .iter()
             .zip(0..)
             .map(|(case, nth)| {
-                scope.spawn(move || play(case, begins_at + APART_MS * nth).map_err(|error| error.to_string()))
+                scope.spawn(move || play(case, begins_at + APART * nth).map_err(|error| error.to_string()))
             })
             .collect();
         running
@@ -159,7 +159,7 @@ impl Charges {
     }
 }
 
-fn play(case: &Case, begins_at: u64) -> Fallible<Counted> {
+fn play(case: &Case, began: Instant) -> Fallible<Counted> {
     let Case { processes, charges, store } = *case;
     let upstream = Upstream::start(SERVICE)?;
     let directory = Directory::create()?;
@@ -171,7 +171,11 @@ fn play(case: &Case, begins_at: u64) -> Fallible<Counted> {
             Charges::Requests => Rates { rpm: Some(RPM / divided_by), tpm: None, actual: false },
             _ => Rates { rpm: None, tpm: Some(TPM / divided_by), actual: charges == Charges::Actual },
         };
-        let shared = Settings { rates, begins_at, ..sharing(&upstream, CAP, member, callers) };
+        let shared = Settings {
+            rates,
+            pause: began.saturating_duration_since(std_now()),
+            ..sharing(&upstream, CAP, member, callers)
+        };
         match (&redis, store) {
             (Some(redis), _) => Settings { share: Some(redis.url()), ..shared },
             (None, Store::None | Store::Divided | Store::Alone) => Settings { share: None, ..shared },
@@ -179,7 +183,6 @@ fn play(case: &Case, begins_at: u64) -> Fallible<Counted> {
         }
     };
     let members = start(&(0..processes).map(settings).collect::<Vec<_>>(), &directory)?;
-    let began = std_now() + Duration::from_millis(begins_at.saturating_sub(unix_ms()));
     sleep_until(began);
     for member in &members {
         member.wait_for_begin()?;

@@ -6,7 +6,9 @@ use url::{Host, Url};
 
 #[cfg(test)]
 use super::Kind;
-use super::{Config, Given, InvalidValue, LimitConfig, OnFull, Scalar, TargetConfig, Text, TextRule, Value};
+use super::{
+    Config, Given, InvalidValue, LimitConfig, OnFull, RateConfig, Scalar, TargetConfig, Text, TextRule, Value,
+};
 
 /// The port of a server or of a Sentinel whose address has none.
 const PORTS: (u16, u16) = (6379, 26379);
@@ -232,15 +234,22 @@ fn check_store(share: &ShareConfig, given: &Given<'_>) {
 }
 
 impl Config {
-    /// Returns a target whose cap cannot be shared, because it refuses calls instead of queueing them: a
-    /// process gets its slots on demand, which takes a moment.
+    /// Returns a target whose limits cannot be shared, because it refuses calls instead of queueing them: a
+    /// process gets its part on demand, which takes a moment.
     pub fn unshareable_target(&self) -> Option<&TargetConfig> {
-        let refuses =
-            |target: &&TargetConfig| target.limit == LimitConfig::Fixed && target.on_full == OnFull::Refuse;
+        let refuses = |target: &&TargetConfig| {
+            target.on_full == OnFull::Refuse
+                && (target.limit == LimitConfig::Fixed || self.rates_of(target).is_limited())
+        };
         self.targets.iter().find(refuses)
     }
 
-    /// Shares caps among the forked children of one process, as the group `name`, unless the
+    /// Returns the rates of a target: those of its budget, or its own.
+    pub fn rates_of<'a>(&'a self, target: &'a TargetConfig) -> &'a RateConfig {
+        target.budget.as_ref().and_then(|name| self.budgets.get(name)).unwrap_or(&target.rates)
+    }
+
+    /// Shares limits among the forked children of one process, as the group `name`, unless the
     /// configuration says which processes share. Has no effect if there is a
     /// [`Config::unshareable_target`].
     pub fn share_among_forked(&mut self, name: &str) {

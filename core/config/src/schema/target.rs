@@ -142,6 +142,13 @@ settings! {
     }
 }
 
+impl RateConfig {
+    /// Returns `true` if any rate is set.
+    pub fn is_limited(&self) -> bool {
+        [self.rpm, self.rpd, self.tpm, self.tpd, self.itpm, self.otpm].iter().any(Option::is_some)
+    }
+}
+
 /// The default of `deadline`, the maximum time of a call: 10 minutes.
 pub const DEFAULT_DEADLINE: Duration = secs(600);
 

@@ -67,6 +67,8 @@ pub struct BudgetView {
     pub burst: Duration,
     /// Rule by which the tokens of a call are counted, for the dialect of the last call.
     pub counting: Counting,
+    /// The number of processes that share the limit, as last heard. `None` if it is not shared.
+    pub processes: Option<usize>,
 }
 
 /// The rate limits of one target, or of several targets that share a credential.
@@ -301,6 +303,7 @@ impl RateBudgets {
     /// Returns the state of each limit.
     pub fn view(&mut self, now: Instant) -> Vec<BudgetView> {
         let counting = self.rule(&Demand { dialect: self.dialect, ..Demand::default() });
+        let processes = self.stock.as_ref().map(|stock| stock.members());
         let view = |quota: &mut Quota| {
             let level = quota.level(now, &self.totals);
             BudgetView {
@@ -312,6 +315,7 @@ impl RateBudgets {
                 source: if quota.from_headers { "headers" } else { "configured" },
                 burst: quota.burst,
                 counting,
+                processes: processes.filter(|_| quota.shared_window.is_some()),
             }
         };
         self.quotas.iter_mut().map(view).collect()

@@ -133,7 +133,8 @@ impl RateStock {
         // What is available may expire before the call is admitted.
         self.lacking.resize(self.limits, 0);
         for (lacking, amount) in self.lacking.iter_mut().zip(amounts) {
-            *lacking = (*amount).max(*lacking);
+            // The estimate for the calls behind it may be a little larger.
+            *lacking = amount.saturating_add(amount / 32).max(*lacking);
         }
     }
 

@@ -1,6 +1,6 @@
-//! Notices that another process of the same user has the same caps without sharing them.
+//! Notices that another process of the same user has the same limits without sharing them.
 //!
-//! Each process binds an abstract Unix domain socket, whose name is a hash of the names and caps. The
+//! Each process binds an abstract Unix domain socket, whose name is a hash of the names and limits. The
 //! kernel releases it when the process ends, and there are no files. Nobody connects to it.
 
 use std::collections::BTreeMap;
@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 
-use crate::config::{Config, LimitConfig};
+use crate::config::{Config, LimitConfig, RateConfig};
 
 /// The sockets of this process, by hash.
 static SOCKETS: Mutex<BTreeMap<u64, UnixListener>> = Mutex::new(BTreeMap::new());
@@ -21,26 +21,31 @@ static HAS_REPORTED: AtomicBool = AtomicBool::new(false);
 /// Maximum time to wait for [`SOCKETS`], which another thread may have locked when the process was forked.
 const LOCKED_WITHIN: Duration = Duration::from_millis(100);
 
-/// Logs one line if another process of the same user has a gate with the same names and caps. Does
-/// nothing for a configuration without fixed caps.
+/// Logs one line if another process of the same user has a gate with the same names and limits. Does
+/// nothing for a configuration without fixed caps and rates.
 pub(super) fn report_neighbours(config: &Config) {
-    let targets = config.targets.iter().filter(|target| target.limit == LimitConfig::Fixed);
-    let targets = targets.map(|target| (target.name.to_string(), target.cap));
-    let tools = config.tools.iter().filter(|(_, tool)| tool.limit == LimitConfig::Fixed);
-    let caps: Vec<_> = targets.chain(tools.map(|(name, tool)| (format!("tool {name}"), tool.cap))).collect();
-    if caps.is_empty() {
+    let cap = |limit: &LimitConfig, cap| (*limit == LimitConfig::Fixed).then_some(cap);
+    let targets = config.targets.iter().map(|target| {
+        let rates = Some(config.rates_of(target)).filter(|rates| rates.is_limited());
+        (target.name.to_string(), cap(&target.limit, target.cap), rates.map(RateConfig::settings))
+    });
+    let tools = config.tools.iter();
+    let tools = tools.map(|(name, tool)| (format!("tool {name}"), cap(&tool.limit, tool.cap), None));
+    let limits: Vec<_> =
+        targets.chain(tools).filter(|(_, cap, rates)| cap.is_some() || rates.is_some()).collect();
+    if limits.is_empty() {
         return;
     }
     let mut hasher = DefaultHasher::new();
-    caps.hash(&mut hasher);
+    limits.hash(&mut hasher);
     if has_neighbour(hasher.finish()) && !HAS_REPORTED.swap(true, Ordering::Relaxed) {
         tracing::info!(
-            "another process of this user has a gate with the same names and caps, and each uses its caps alone: `share = \"local\"` makes them one, and `share = \"off\"` ends this message"
+            "another process of this user has a gate with the same names and limits, and each uses its limits alone: `share = \"local\"` makes them one, and `share = \"off\"` ends this message"
         );
     }
 }
 
-/// Whether another process has the same caps. Of several processes, only the first gets `false`.
+/// Whether another process has the same limits. Of several processes, only the first gets `false`.
 fn has_neighbour(hash: u64) -> bool {
     let Some(mut sockets) = SOCKETS.try_lock_for(LOCKED_WITHIN) else { return false };
     if sockets.contains_key(&hash) {

@@ -154,6 +154,8 @@ pub struct BudgetSnapshot {
     /// How the tokens of a call are counted: `sum`, `larger`, `actual` or `input` (see
     /// [`Counting`](crate::config::Counting)).
     pub counting: &'static str,
+    /// The number of processes that share the limit, as last heard. `None` if it is not shared.
+    pub processes: Option<usize>,
 }
 
 /// The KV-cache memory (key-value cache) of an inference engine, in tokens.
@@ -330,6 +332,7 @@ impl From<&BudgetView> for BudgetSnapshot {
             source: view.source,
             burst: view.burst.as_secs_f64(),
             counting: view.counting.as_str(),
+            processes: view.processes,
         }
     }
 }

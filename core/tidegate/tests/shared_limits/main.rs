@@ -26,8 +26,11 @@ fn unique_name() -> String {
 /// Creates a gate whose target `llm` shares its cap. `share` is the name of the share at the local
 /// broker, or the URL of a Redis server.
 fn gate(url: &str, share: &str, cap: usize) -> Gate {
-    let is_redis = share.contains("://");
-    gate_of(url, if is_redis { Share::redis(share) } else { Share::local().name(share) }, cap)
+    gate_of(url, share_of(share), cap)
+}
+
+fn share_of(share: &str) -> Share {
+    if share.contains("://") { Share::redis(share) } else { Share::local().name(share) }
 }
 
 /// Creates a gate whose target `llm` shares its cap.
@@ -94,6 +97,32 @@ async fn two_gates_share_a_cap() {
         assert_eq!(call.await.unwrap(), "200");
     }
     assert_eq!(upstream.seen().peak, 4);
+}
+
+/// Two gates with many calls send as many as one rate permits.
+async fn check_rates(share: &str) {
+    let upstream = Upstream::start().await;
+    let url = upstream.url();
+    let gates: Vec<Gate> = (0..2)
+        .map(|_| {
+            let target = Target::new("llm").url(&url).cap(100).rpm(6).burst(Duration::from_secs(60));
+            Gate::builder().target(target).share(share_of(share)).build().unwrap()
+        })
+        .collect();
+    let calls: Vec<_> = gates.iter().flat_map(|gate| start_calls(gate, &url, 10)).collect();
+    upstream.until(|seen| seen.in_flight == 6).await;
+    // All others wait.
+    let waiting = |gate: &Gate| gate.snapshot().targets["llm"].queue_depth;
+    until(|| gates.iter().map(waiting).sum::<usize>() == 14).await;
+    assert_eq!(upstream.seen().peak, 6);
+    let budget = &gates[0].snapshot().targets["llm"].budgets["requests"];
+    assert_eq!(budget.processes, Some(2));
+    calls.iter().for_each(JoinHandle::abort);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn two_gates_share_a_rate() {
+    check_rates(&unique_name()).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -7,7 +7,7 @@ use tidegate_test_servers::{RedisServer, free_port};
 
 use super::processes::Process;
 use super::upstream::Upstream;
-use super::{answer_of, call, check_cooldown, gate, gate_of, start_calls, until};
+use super::{answer_of, call, check_cooldown, check_rates, gate, gate_of, start_calls, until};
 
 /// More answers than a test needs.
 const MANY: usize = usize::MAX >> 8;
@@ -32,6 +32,14 @@ async fn two_gates_share_a_cap() {
         assert_eq!(answer_of(call).await, "200");
     }
     assert_eq!(upstream.seen().peak, 4);
+    let keys = server.command(&["keys", "*"]).unwrap();
+    assert!(!keys.contains("llm") && !keys.contains("default"), "{keys}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn two_gates_share_a_rate() {
+    let server = server();
+    check_rates(&server.url()).await;
     let keys = server.command(&["keys", "*"]).unwrap();
     assert!(!keys.contains("llm") && !keys.contains("default"), "{keys}");
 }

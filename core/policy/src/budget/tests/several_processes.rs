@@ -208,7 +208,7 @@ fn processes_use_budget_together_and_never_exceed_it() {
         let most = cluster.most_in_window();
         assert!(most <= tpm, "{processes} processes used {most} of {tpm}");
         let used = cluster.charged_per_window(Duration::from_secs(60)) / tpm as f64;
-        assert!(used >= 0.95 && used <= 1.0, "{processes} processes used {used}");
+        assert!((0.95..=1.0).contains(&used), "{processes} processes used {used}");
         let messages = cluster.messages as f64 / 180.0 / processes as f64;
         assert!(messages <= 2.0 * 3.0, "{messages} messages per second and process");
         let mut sent: Vec<u64> = cluster.processes.iter().map(|process| process.sent).collect();

@@ -262,11 +262,12 @@ while true do
   local amounts, wait = advance_of(first.account, weights), 0
   for nth, bound in ipairs(bounds) do wait = math.max(wait, wait_for(bound, amounts[nth])) end
   if wait > 0 then
-    -- The members ahead take a part of what accrues meanwhile. A member that asks a little late asks for
-    -- all whose advances fit then, so most need not ask.
+    -- The members ahead take a part of what accrues meanwhile. The first one asks in time. Those behind
+    -- it ask a little later, and need not if an advance was pushed to them.
     for rank, entry in ipairs(waiting) do
       if entry.member == id then
-        again = math.max(math.ceil(wait * 1000), ASKS_AFTER_MS) + ASKS_APART_MS * rank
+        again = math.ceil(wait * 1000) + 1
+        if rank > 1 then again = math.max(again, ASKS_AFTER_MS) + ASKS_APART_MS * rank end
         break
       end
       local most = 0

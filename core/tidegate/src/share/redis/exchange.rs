@@ -21,7 +21,7 @@ const WALL: &str = "local time = redis.call('TIME') local wall = time[1] + time[
 const GRACE_TIME: Duration = Duration::from_secs(4);
 /// The longest time by which the clock of a resource advances between two messages.
 const MAX_STEP: Duration = Duration::from_secs(3);
-/// The least time after which a member asks again for an advance for which it waits, in milliseconds.
+/// The least time after which a member that is not the first in line asks again, in milliseconds.
 const ASKS_AFTER_MS: u64 = 250;
 /// The time between two members that ask again, in milliseconds.
 const ASKS_APART_MS: u64 = 20;
