@@ -6,12 +6,12 @@ use std::time::{Duration, Instant};
 
 use super::division::Division;
 use super::rates::{Draw, RateDivision};
-use super::{MemberId, Predecessor, ToBroker, ToMember, cool_down_ms};
+use super::{MemberId, Predecessor, REJOIN_TIME, ToBroker, ToMember, cool_down_ms};
 
 /// The maximum number of resources of one broker. Reports of further ones are ignored.
 const MAX_RESOURCES: usize = 100_000;
 /// The maximum length of the name of a resource, in bytes.
-const MAX_NAME: usize = 256;
+const MAX_NAME: usize = 1_024;
 /// The longest cool-down that is forwarded. Longer ones are cut.
 pub const MAX_COOL_DOWN: Duration = Duration::from_secs(3_600);
 
@@ -107,19 +107,31 @@ impl Broker {
 
     /// Applies what time alone changes. See [`Broker::next_wake`].
     pub fn on_tick(&mut self, now: Instant) -> Messages {
+        let gives_from = self.gives_from();
         let own = &self.own;
         let settle = |(name, resource): (&Arc<str>, &mut Resource)| {
             addressed(name, resource.division.settle(now, own))
         };
         let leases = self.resources.iter_mut().flat_map(settle);
-        leases.chain(self.rates.iter_mut().flat_map(|(name, rates)| advances(name, now, rates))).collect()
+        let gives = now >= gives_from;
+        let rates = self.rates.iter_mut().filter(|_| gives);
+        leases.chain(rates.flat_map(|(name, rates)| advances(name, now, rates))).collect()
     }
 
     /// Returns when the driver must call [`Broker::on_tick`], or `None` if time alone changes
     /// nothing.
     pub fn next_wake(&mut self, now: Instant) -> Option<Instant> {
         let leases = self.resources.values().filter_map(|resource| resource.division.next_wake());
-        leases.chain(self.rates.values_mut().filter_map(|rates| rates.next_wake(now))).min()
+        let gives_from = self.gives_from();
+        let wake = |rates: &mut RateDivision| Some(rates.next_wake(now)?.max(gives_from));
+        leases.chain(self.rates.values_mut().filter_map(wake)).min()
+    }
+
+    /// Returns when advances are given: at once, or when the members of the predecessor had time to tell what
+    /// they have used.
+    fn gives_from(&self) -> Instant {
+        let is_first = self.predecessor == Predecessor::None;
+        if is_first { self.started_at } else { self.started_at + REJOIN_TIME }
     }
 
     /// Applies a draw, and gives the advances that fit now.
@@ -132,15 +144,16 @@ impl Broker {
             let Some(rates) = RateDivision::new(now, draw) else { return Vec::new() };
             self.rates.insert(name.clone(), rates);
         }
+        let gives_from = self.gives_from();
         let Some(rates) = self.rates.get_mut(name) else { return Vec::new() };
         rates.draw(now, from, draw);
-        advances(name, now, rates)
+        if now >= gives_from { advances(name, now, rates) } else { Vec::new() }
     }
 
     fn leave(&mut self, now: Instant, member: MemberId, name: &Arc<str>) -> Messages {
         if let Some(rates) = self.rates.get_mut(name) {
             rates.leave(now, member);
-            return advances(name, now, rates);
+            return Vec::new();
         }
         let Some(Resource { division, cools_until }) = self.resources.get_mut(name) else {
             return Vec::new();

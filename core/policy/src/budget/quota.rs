@@ -205,6 +205,13 @@ impl Quota {
         })
     }
 
+    /// Returns whether the provider says what is left of a long window. Its window may have begun after what
+    /// all processes have charged.
+    pub(super) fn follows_provider(&self, now: Instant, totals: &ChargeTotals) -> bool {
+        let charged = totals.by_rule(self.kind);
+        self.is_long() && self.provider_window.available(now, &charged, self.limit as f64).is_some()
+    }
+
     /// Returns what was charged within the window, with the time since then.
     pub(super) fn charges(&mut self, now: Instant) -> Vec<(Duration, i64)> {
         self.window_usage.charges(now)

@@ -104,7 +104,7 @@ pub struct RateBudgets {
     dialect: Option<Dialect>,
     /// Index in [`RULES`] of the counting rule learned from headers. `None` if none was learned.
     learned: Option<usize>,
-    totals: ChargeTotals,
+    pub(super) totals: ChargeTotals,
     requests_window: WindowHint,
     tokens_window: WindowHint,
     /// What this process may charge to the limits that it shares. `None` if it shares none.
@@ -200,9 +200,14 @@ impl RateBudgets {
     /// Returns the limit that delays a call with this need for longest, and the time at which the
     /// call fits if nothing else is charged. `None` if the call fits now.
     pub fn ready_at(&mut self, now: Instant, need: &Need) -> Option<(BudgetKind, Instant)> {
-        let shared = self.lack(now, need);
+        let shared = self.shared_ready_at(now, need);
         let times = self.quotas.iter_mut().map(|quota| (quota.kind, quota.ready_at(now, &self.totals, need)));
         times.chain(shared).max_by_key(|(_, at)| *at).filter(|(_, at)| *at > now)
+    }
+
+    /// Returns `true` if this process has used up a limit, so that a call with this need does not fit now.
+    pub fn is_spent(&mut self, now: Instant, need: &Need) -> bool {
+        self.quotas.iter_mut().any(|quota| quota.ready_at(now, &self.totals, need) > now)
     }
 
     /// Returns the time that all limits need to admit `calls` calls with this need, at their rates

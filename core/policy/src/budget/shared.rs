@@ -7,6 +7,7 @@
 
 use std::time::{Duration, Instant};
 
+use super::counting::ChargeTotals;
 use super::quota::Quota;
 use super::{BudgetKind, Charge, Need, RateBudgets};
 use tidegate_share::LeaseTimes;
@@ -22,6 +23,7 @@ pub(super) struct SharedPart<'a> {
     stock: Option<&'a RateStock>,
     terms: RateTerms,
     next: usize,
+    totals: &'a ChargeTotals,
 }
 
 impl SharedPart<'_> {
@@ -32,6 +34,9 @@ impl SharedPart<'_> {
         }
         let limit = self.next;
         self.next += 1;
+        if quota.follows_provider(now, self.totals) {
+            return u64::MAX;
+        }
         match (self.terms, self.stock) {
             (RateTerms::Advance, Some(stock)) => stock.available(now, limit),
             (RateTerms::Nothing(_), _) => 0,
@@ -49,8 +54,7 @@ impl RateBudgets {
             quota.shared_window = Some(quota.window);
         }
         let limits = self.shared_limits();
-        self.stock =
-            (!limits.is_empty()).then(|| Box::new(RateStock::new(&limits, strict, times.advance, now)));
+        self.stock = (!limits.is_empty()).then(|| Box::new(RateStock::new(&limits, strict, times, now)));
         self.stock.is_some()
     }
 
@@ -67,9 +71,13 @@ impl RateBudgets {
     }
 
     /// Returns the message to the broker that is due, or `None` if there is none. Call this method after each
-    /// event. `weight` is that of the calls that wait.
+    /// event, when the first call has been made. `weight` is that of the calls that wait.
     pub fn draw(&mut self, now: Instant, weight: impl FnOnce() -> f64) -> Option<Draw> {
-        let stock = self.stock.as_mut().filter(|stock| stock.is_draw_due())?;
+        let stock = self.stock.as_mut()?;
+        stock.begin(now);
+        if !stock.is_draw_due() {
+            return None;
+        }
         stock.set_weight(weight());
         let limits = self.shared_limits();
         Some(self.stock.as_mut()?.draw(now, limits))
@@ -115,40 +123,54 @@ impl RateBudgets {
                 quota.divide(now, divided_by);
             }
         }
-        (SharedPart { stock: self.stock.as_deref(), terms, next: 0 }, &mut self.quotas)
+        (SharedPart { stock: self.stock.as_deref(), terms, next: 0, totals: &self.totals }, &mut self.quotas)
     }
 
-    /// Records what a waiting call lacks. Returns the limit that it lacks most, and when that may have changed.
-    pub(super) fn lack(&mut self, now: Instant, need: &Need) -> Option<(BudgetKind, Instant)> {
-        self.stock.as_ref()?;
-        let (mut part, quotas) = self.shared_part(now);
-        let terms = part.terms;
-        let mut lacking: Option<(BudgetKind, Duration)> = None;
-        let mut costs = Vec::new();
-        for quota in quotas.iter().filter(|quota| quota.shared_window.is_some()) {
-            let cost = quota.cost(need).unsigned_abs();
-            costs.push(cost);
-            let missing = cost.saturating_sub(part.next_available(now, quota));
-            if missing > 0 {
-                let rate = quota.shared_limit().map_or(1.0, |limit| limit.per_second);
-                let time = seconds(missing as f64 / rate);
-                if lacking.is_none_or(|(_, longest)| longest < time) {
-                    lacking = Some((quota.kind, time));
-                }
-            }
+    /// Tells what the first waiting call needs, so that the broker is asked for it if it is not available.
+    pub fn want(&mut self, now: Instant, need: &Need) {
+        if self.stock.is_none() || self.shared_shortage(now, need).is_none() {
+            return;
         }
-        let (kind, time) = lacking?;
-        let stock = self.stock.as_mut()?;
+        let shared = self.quotas.iter().filter(|quota| quota.shared_window.is_some());
+        let costs: Vec<u64> = shared.map(|quota| quota.cost(need).unsigned_abs()).collect();
+        self.with_stock(|stock| stock.lack(&costs));
+    }
+
+    /// Returns the limit of which a call lacks most in this process, and when that may have changed.
+    pub(super) fn shared_ready_at(&mut self, now: Instant, need: &Need) -> Option<(BudgetKind, Instant)> {
+        self.stock.as_ref()?;
+        let (kind, time, terms) = self.shared_shortage(now, need)?;
         let at = match terms {
             RateTerms::Advance => {
-                stock.lack(&costs);
+                let stock = self.stock.as_ref()?;
                 let members = u32::try_from(stock.members()).unwrap_or(u32::MAX);
-                now + time.saturating_mul(members).clamp(MIN_CHECK_DELAY, MAX_DELAY)
+                // What the others use is not known. As long as it has lasted, it may last again.
+                now + time
+                    .saturating_mul(members)
+                    .min(stock.has_waited(now))
+                    .clamp(MIN_CHECK_DELAY, MAX_DELAY)
             }
             RateTerms::Nothing(until) => until.unwrap_or(now + MAX_DELAY),
             RateTerms::Part(_) => return None,
         };
         Some((kind, at))
+    }
+
+    /// Returns the limit of which a call lacks most in this process, and the time in which that accrues.
+    fn shared_shortage(&mut self, now: Instant, need: &Need) -> Option<(BudgetKind, Duration, RateTerms)> {
+        let (mut part, quotas) = self.shared_part(now);
+        let mut lacking: Option<(BudgetKind, Duration, RateTerms)> = None;
+        for quota in quotas.iter().filter(|quota| quota.shared_window.is_some()) {
+            let missing = quota.cost(need).unsigned_abs().saturating_sub(part.next_available(now, quota));
+            if missing > 0 {
+                let rate = quota.shared_limit().map_or(1.0, |limit| limit.per_second);
+                let time = seconds(missing as f64 / rate);
+                if lacking.is_none_or(|(_, longest, _)| longest < time) {
+                    lacking = Some((quota.kind, time, part.terms));
+                }
+            }
+        }
+        lacking
     }
 
     /// Charges an admitted call to the amounts of this process.

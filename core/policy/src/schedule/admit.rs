@@ -64,8 +64,6 @@ impl<W> Scheduler<W> {
             self.queue.place_after(tenant, ticket.lane);
             return Ok(Some(grant));
         }
-        // The caller may not queue the call, but try again.
-        self.capacity.budgets.lacking(now, &call.needs.need);
         let Some(cause) = self.refusal_cause(now, &call, oversize) else { return Ok(None) };
         let (position, in_line) = self
             .queue

@@ -367,6 +367,18 @@ impl Budgets {
         Some((kind.into(), at))
     }
 
+    /// Returns `true` if this process has used up a budget, so that the call does not fit now.
+    pub(super) fn is_spent(&self, now: Instant, need: &Need) -> bool {
+        self.limiting().is_some_and(|mut budgets| budgets.is_spent(now, need))
+    }
+
+    /// Tells what the first waiting call needs, in case that other processes share the budgets.
+    pub(super) fn want(&self, now: Instant, need: &Need) {
+        if let Some(mut budgets) = self.limiting() {
+            budgets.want(now, need);
+        }
+    }
+
     /// Returns when the budgets permit the call if no other call is dispatched before. Returns
     /// `now` if they permit it now.
     pub(super) fn ready_at(&self, now: Instant, need: &Need) -> Instant {

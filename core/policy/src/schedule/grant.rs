@@ -109,7 +109,7 @@ impl<W> Scheduler<W> {
     /// charge. Returns `false` if there are no budgets.
     pub fn is_spent(&self, now: Instant, grant: &Grant) -> bool {
         let charge = grant.budget.as_deref();
-        charge.is_some_and(|charge| self.capacity.budgets.lacking(now, &charge.need).is_some())
+        charge.is_some_and(|charge| self.capacity.budgets.is_spent(now, &charge.need))
     }
 
     /// Corrects the estimated charges of an attempt to its actual usage. A cost that is not finite

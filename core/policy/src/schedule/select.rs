@@ -385,6 +385,7 @@ impl<W> Selector<'_, W> {
         }
         let lack = self.front().and_then(|head| {
             let front = self.queue.waiters.get(head.call)?.candidate();
+            self.capacity.budgets.want(self.now, &front.needs.need);
             Some(self.capacity.lacking(self.now, &front, available)?.0)
         });
         self.capacity.record_shortage(self.now, lack, self.order.reservation.is_some());

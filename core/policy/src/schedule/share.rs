@@ -3,7 +3,7 @@
 
 use std::time::Instant;
 
-use super::{Rule, Scheduler};
+use super::{Rule, Scheduler, Ticket};
 use tidegate_share::{Lease, LeaseView, Report, SlotUse};
 
 impl<W> Scheduler<W> {
@@ -58,6 +58,14 @@ impl<W> Scheduler<W> {
             self.queue.len().min(1)
         };
         SlotUse { in_flight: capacity.in_flight, waiting, weight: self.waiting_weight() }
+    }
+
+    /// Asks for what a call needs that is not queued, but may be tried again.
+    pub fn want_rates(&mut self, now: Instant, ticket: &Ticket) {
+        if self.capacity.is_sized() {
+            let need = self.capacity.needs(ticket).need;
+            self.capacity.budgets.want(now, &need);
+        }
     }
 
     /// Returns the weight of the calls that wait, or 1 if none does.

@@ -34,6 +34,8 @@ struct Bound {
 struct Account {
     limits: Vec<RateLimit>,
     weight: f64,
+    /// The number of its last draw.
+    number: u64,
     /// Empty if the member wants nothing.
     want: Amounts,
     least: Amounts,
@@ -85,6 +87,7 @@ impl RateDivision {
         let account = self.accounts.entry(id).or_insert_with(|| Account {
             limits: Vec::new(),
             weight: 1.0,
+            number: 0,
             want: Amounts::new(),
             least: Amounts::new(),
             served: self.virtual_time,
@@ -93,6 +96,7 @@ impl RateDivision {
         // NaN passes through `clamp`.
         account.weight = if weight.is_nan() { 1.0 } else { weight };
         account.limits = draw.limits.iter().map(|limit| clamped(*limit)).collect();
+        account.number = draw.number;
         account.want = draw.want.clone();
         account.least = draw.least.clone();
         for correction in draw.corrections.iter().take(MAX_CORRECTIONS) {
@@ -142,7 +146,7 @@ impl RateDivision {
                 bound.window.charge(now, now, *amount as i64);
                 given.charge(now, now, *amount as i64);
             }
-            advances.push((id, Advance { amounts, members }));
+            advances.push((id, Advance { number: account.number, amounts, members }));
         }
         advances
     }

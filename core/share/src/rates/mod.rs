@@ -21,8 +21,8 @@
 //! - Members whose estimates are exact never exceed a limit in any window of its length.
 //! - If the provider counted more than was charged, the difference is charged as soon as it is known.
 //! - A member can only take back what it was given within the window.
-//! - A new broker learns from each member what it has used. The use of a process that ended with the
-//!   broker is not known to it.
+//! - A new broker learns from each member what it has used. What processes have used that ended before is
+//!   not known to it.
 
 mod division;
 mod sliding_window;
@@ -51,6 +51,8 @@ pub const BINS: u64 = 480;
 pub const TRAVEL_BINS: u64 = 2;
 /// The shortest and the longest window in milliseconds. Others are clamped.
 pub const WINDOWS_MS: (u64, u64) = (100, 7 * 86_400_000);
+/// The length in milliseconds from which a window is long: an hour. What is charged to it is not smoothed.
+pub const LONG_WINDOW_MS: u64 = 3_600_000;
 /// The largest amount of a limit, which a floating-point number still represents exactly.
 pub const MAX_AMOUNT: u64 = 1 << 52;
 
@@ -61,6 +63,8 @@ pub type Amounts = Vec<u64>;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Draw {
+    /// The number of the draw, from 1.
+    pub number: u64,
     /// The limits of the member. The smallest ones of all members count.
     pub limits: Vec<RateLimit>,
     /// The weight of the member's calls, positive and finite. Shares follow weights.
@@ -103,6 +107,8 @@ pub struct Correction {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Advance {
+    /// The number of the draw that it answers.
+    pub number: u64,
     /// The amounts that the member may use.
     pub amounts: Amounts,
     /// The number of members of the resource.
@@ -120,7 +126,7 @@ impl StockTime {
     /// Returns the time for the shortest of `limits`, at most `longest`.
     pub fn of(limits: &[RateLimit], longest: Duration) -> Self {
         let shortest = limits.iter().map(|limit| limit.window_ms).min().unwrap_or(0);
-        Self(Duration::from_millis(shortest / 120).min(longest).max(MIN_STOCK_TIME))
+        Self(Duration::from_millis(shortest / 80).min(longest).max(MIN_STOCK_TIME))
     }
 }
 

@@ -3,11 +3,12 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant};
 
-use super::{Advance, Amounts, Correction, Draw, MAX_CORRECTIONS, RateLimit, StockTime};
+use crate::LeaseTimes;
+use crate::rates::{Advance, Amounts, Correction, Draw, MAX_CORRECTIONS, RateLimit, StockTime};
 
 /// Time without a broker after which a member uses a part of the limits.
 const JOINS_WITHIN: Duration = Duration::from_secs(1);
-/// The number of members that a member assumes which has never heard of a broker.
+/// The number of members to assume if no broker was ever heard.
 const UNKNOWN_MEMBERS: u32 = 10;
 /// Corrections of charges within this time are sent as one.
 const CORRECTION_STEP: Duration = Duration::from_millis(250);
@@ -18,8 +19,8 @@ const MAX_GROWTH: f64 = 2.0;
 
 /// The amounts that a member may charge. See [the module](super).
 ///
-/// The owner records with [`RateStock::lack`] what a waiting call lacks, and sends a
-/// [`RateStock::draw`] when one is due.
+/// The owner tells with [`RateStock::lack`] and [`RateStock::lack_nothing`] what the first waiting call lacks,
+/// and sends a [`RateStock::draw`] when one is due.
 #[derive(Debug)]
 pub struct RateStock {
     strict: bool,
@@ -29,10 +30,17 @@ pub struct RateStock {
     /// Advances that can still be used, oldest first.
     parts: VecDeque<Part>,
     time: StockTime,
+    /// Time after the last answer of the broker until an advance is refused, because the process may have been
+    /// stopped since it was given.
+    renewal: Duration,
     /// What the next waiting call lacks. Empty if nothing is lacking.
     lacking: Amounts,
     /// The amounts of the next call that the broker knows of. Empty if it knows of none.
     asked: Amounts,
+    /// The number of the last draw.
+    number: u64,
+    /// When the broker was first asked for what it has not given yet.
+    asked_at: Option<Instant>,
     last: Option<LastAdvance>,
     /// Corrections that were not sent yet, by the number of the step in which the charge was made, and
     /// whether they add to it.
@@ -50,8 +58,10 @@ pub struct RateStock {
 /// Whether there is a broker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
-    /// The broker knows of the member.
-    Joined,
+    /// No call was made yet.
+    New,
+    /// The broker knows of the member, and has answered what was sent at this time.
+    Joined { heard: Instant },
     /// No broker is known. If there is still none at `until`, a part of the limits is in force.
     Lost { until: Instant },
     /// There can be no broker. Each process works alone.
@@ -62,7 +72,10 @@ enum State {
 #[derive(Debug)]
 struct Part {
     until: Instant,
+    /// What can still be used.
     amounts: Amounts,
+    /// What was not charged at the broker, because a call is larger than a limit.
+    extra: Amounts,
 }
 
 /// The last advance, from which the next draw is estimated.
@@ -85,17 +98,19 @@ pub enum RateTerms {
 
 impl RateStock {
     /// Creates the stock of a member that has not joined yet. If no broker is found within a second, a
-    /// tenth of the limits is in force, or nothing if `strict`. `longest` is the maximum time for which an
-    /// advance may be used, as the broker knows it.
-    pub fn new(limits: &[RateLimit], strict: bool, longest: Duration, now: Instant) -> Self {
+    /// tenth of the limits is in force, or nothing if `strict`.
+    pub fn new(limits: &[RateLimit], strict: bool, times: LeaseTimes, now: Instant) -> Self {
         Self {
             strict,
-            state: State::Lost { until: now + JOINS_WITHIN },
+            state: State::New,
             limits: limits.len(),
             parts: VecDeque::new(),
-            time: StockTime::of(limits, longest),
+            time: StockTime::of(limits, times.advance),
+            renewal: times.renewal,
             lacking: Amounts::new(),
             asked: Amounts::new(),
+            number: 0,
+            asked_at: None,
             last: None,
             corrections: BTreeMap::new(),
             origin: now,
@@ -108,7 +123,8 @@ impl RateStock {
     /// Returns which amounts the member may charge now.
     pub fn terms(&self, now: Instant) -> RateTerms {
         match self.state {
-            State::Joined => RateTerms::Advance,
+            State::New => RateTerms::Nothing(Some(now + JOINS_WITHIN)),
+            State::Joined { .. } => RateTerms::Advance,
             State::Alone => RateTerms::Part(1),
             State::Lost { until } if now < until => RateTerms::Nothing(Some(until)),
             State::Lost { .. } if self.strict => RateTerms::Nothing(None),
@@ -122,20 +138,35 @@ impl RateStock {
         self.members.max(1)
     }
 
+    /// Returns how long the broker has not given what it was asked for.
+    pub fn has_waited(&self, now: Instant) -> Duration {
+        self.asked_at.map_or(Duration::ZERO, |at| now.saturating_duration_since(at))
+    }
+
     /// Returns the amount of a limit that may be charged now.
     pub fn available(&self, now: Instant, limit: usize) -> u64 {
         let usable = self.parts.iter().filter(|part| now < part.until);
         usable.filter_map(|part| part.amounts.get(limit)).sum()
     }
 
-    /// Records that not all of these amounts, which a waiting call needs, are available.
+    /// Records that the first call is made, so that the driver looks for a broker from now on.
+    pub fn begin(&mut self, now: Instant) {
+        if self.state == State::New {
+            self.state = State::Lost { until: now + JOINS_WITHIN };
+        }
+    }
+
+    /// Records that not all of these amounts are available, which the first waiting call needs.
     pub fn lack(&mut self, amounts: &[u64]) {
         // What is available may expire before the call is admitted.
-        self.lacking.resize(self.limits, 0);
-        for (lacking, amount) in self.lacking.iter_mut().zip(amounts) {
-            // The estimate for the calls behind it may be a little larger.
-            *lacking = amount.saturating_add(amount / 32).max(*lacking);
-        }
+        // The estimate for the calls behind it may be a little larger.
+        let padded = amounts.iter().take(self.limits).map(|amount| amount.saturating_add(amount / 32));
+        self.lacking = padded.collect();
+    }
+
+    /// Records that no call waits.
+    pub fn lack_nothing(&mut self) {
+        self.lacking.clear();
     }
 
     /// Charges an admitted call. What is not available becomes a correction.
@@ -158,7 +189,7 @@ impl RateStock {
 
     /// Changes a charge that was made at `then`. Positive numbers add to it.
     pub fn correct(&mut self, then: Instant, changes: &[i64]) {
-        if self.state != State::Joined {
+        if !self.is_joined() {
             // What was charged in the meantime is told when the member joins.
             return;
         }
@@ -185,31 +216,37 @@ impl RateStock {
 
     /// Returns whether a waiting call lacks what the broker does not know of.
     pub fn is_draw_due(&self) -> bool {
-        // Estimates change with each call.
-        let is_larger = |(lacking, asked): (&u64, &u64)| *lacking > asked.saturating_add(asked / 4);
-        let is_known = !self.asked.is_empty() && !self.lacking.iter().zip(&self.asked).any(is_larger);
-        self.state == State::Joined && !self.lacking.is_empty() && !is_known
+        // Estimates change a little with each call.
+        let differs = |(lacking, asked): (&u64, &u64)| *lacking > asked + asked / 4 || *lacking < asked / 2;
+        let is_known =
+            self.lacking.len() == self.asked.len() && !self.lacking.iter().zip(&self.asked).any(differs);
+        self.is_joined() && !is_known
     }
 
-    /// Returns what was not used in time, and returns whether a draw must tell the broker of corrections. Call
+    fn is_joined(&self) -> bool {
+        matches!(self.state, State::Joined { .. })
+    }
+
+    /// Gives back what was not used in time. Returns whether a draw must tell the broker of corrections. Call
     /// this method periodically.
     pub fn is_correction_due(&mut self, now: Instant) -> bool {
         self.expire(now);
         let is_late = now >= self.corrected_at + CORRECTS_WITHIN;
-        self.state == State::Joined && !self.corrections.is_empty() && is_late
+        self.is_joined() && !self.corrections.is_empty() && is_late
     }
 
     /// Returns the draw that joins a broker. `past` is what the member has charged within the windows.
     pub fn join(&mut self, now: Instant, limits: Vec<RateLimit>, past: Vec<Correction>) -> Draw {
         let unknown = match self.state {
             State::Lost { until } => now.saturating_duration_since(until).saturating_add(JOINS_WITHIN),
-            State::Joined | State::Alone => Duration::MAX,
+            State::New | State::Joined { .. } | State::Alone => Duration::MAX,
         };
-        self.state = State::Joined;
+        self.state = State::Joined { heard: now };
         // What is left was given by another broker.
         self.parts.clear();
         self.corrections.clear();
         self.asked.clear();
+        self.asked_at = None;
         let unknown_ms = u32::try_from(unknown.as_millis()).unwrap_or(u32::MAX).into();
         Draw { corrections: past, unknown_ms, ..self.draw(now, limits) }
     }
@@ -218,18 +255,39 @@ impl RateStock {
     pub fn on_advance(&mut self, now: Instant, advance: Advance, age: Duration) {
         self.expire(now);
         self.members = advance.members;
+        let is_stale = matches!(self.state, State::Joined { heard } if heard + self.renewal <= now);
+        let answers_last = advance.number == self.number;
+        let asked = if answers_last { std::mem::take(&mut self.asked) } else { Amounts::new() };
         self.lacking.clear();
+        self.asked_at = None;
+        if is_stale {
+            // It may be older than it seems, and remains charged.
+            return;
+        }
         self.last = Some(LastAdvance { at: now, used: vec![0.0; self.limits] });
         // A call that is larger than a limit gets all of it.
-        let asked = std::mem::take(&mut self.asked).into_iter().chain(std::iter::repeat(0));
-        let amounts =
-            advance.amounts.into_iter().zip(asked).map(|(amount, asked)| amount.max(asked)).collect();
-        self.parts.push_back(Part { until: now + self.time.0.saturating_sub(age), amounts });
+        let asked = asked.into_iter().chain(std::iter::repeat(0));
+        let extra: Amounts =
+            advance.amounts.iter().zip(asked).map(|(amount, asked)| asked.saturating_sub(*amount)).collect();
+        let amounts = advance.amounts.iter().zip(&extra).map(|(amount, extra)| amount + extra).collect();
+        self.parts.push_back(Part { until: now + self.time.0.saturating_sub(age), amounts, extra });
+    }
+
+    /// Records that the broker has answered what was sent at `sent_at`.
+    pub fn on_alive(&mut self, sent_at: Instant) {
+        if let State::Joined { heard } = &mut self.state {
+            *heard = sent_at.max(*heard);
+        }
+    }
+
+    /// Sets the number of members, as last heard.
+    pub fn set_members(&mut self, members: usize) {
+        self.members = members;
     }
 
     /// Records that the connection to the broker has ended.
     pub fn on_lost(&mut self, now: Instant) {
-        if self.state == State::Joined {
+        if self.is_joined() {
             self.state = State::Lost { until: now + JOINS_WITHIN };
         }
     }
@@ -244,8 +302,10 @@ impl RateStock {
         while self.parts.front().is_some_and(|part| part.until <= now)
             && let Some(part) = self.parts.pop_front()
         {
-            let unused: Vec<i64> = part.amounts.iter().map(|amount| -(*amount as i64)).collect();
-            // It was charged at the broker before it arrived, so `correct` may take it to be as old.
+            let unused = part.amounts.iter().zip(&part.extra);
+            let unused: Vec<i64> =
+                unused.map(|(amount, extra)| -(amount.saturating_sub(*extra) as i64)).collect();
+            // It was charged at the broker earlier than that. `correct` allows for it.
             self.correct(part.until, &unused);
         }
     }
@@ -254,7 +314,9 @@ impl RateStock {
     pub fn draw(&mut self, now: Instant, limits: Vec<RateLimit>) -> Draw {
         self.expire(now);
         self.corrected_at = now;
+        self.number += 1;
         self.asked.clone_from(&self.lacking);
+        self.asked_at = if self.asked.is_empty() { None } else { self.asked_at.or(Some(now)) };
         // What is lacking for a call, or what was used since the last advance, as far as this lasts.
         let growth = self.last.as_ref().map_or(0.0, |last| {
             let passed = now.saturating_duration_since(last.at).as_secs_f64();
@@ -263,10 +325,10 @@ impl RateStock {
         let used = self.last.iter().flat_map(|last| &last.used).chain(std::iter::repeat(&0.0));
         let want = self.asked.iter().zip(used);
         let want = want.map(|(least, used)| (*least).max((used * growth) as u64)).collect();
-        let weight = self.weight;
         Draw {
+            number: self.number,
             limits,
-            weight,
+            weight: self.weight,
             want,
             least: self.asked.clone(),
             corrections: self.take_corrections(now),

@@ -85,11 +85,17 @@ impl BudgetSet {
     }
 
     /// Asks the broker for what the calls of a target lack, if the budgets are shared. Call this function
-    /// after each event of its scheduler, under the lock.
-    pub(super) fn report(&self, state: &State, now: Instant) {
+    /// after each event of its scheduler, under the lock. If the target is the only one, none of its calls
+    /// waits, and `may_withdraw`, nothing more is asked for.
+    pub(super) fn report(&self, state: &State, now: Instant, may_withdraw: bool) {
         let Some(link) = self.share.get() else { return };
         link.join();
+        // Before the lock, which those that notify the targets hold later than this one.
+        let is_only = self.members.lock().len() == 1;
         let mut rates = self.rates.lock();
+        if is_only && may_withdraw && !state.scheduler.has_waiting() {
+            rates.with_stock(RateStock::lack_nothing);
+        }
         if let Some(draw) = rates.draw(now, || state.scheduler.waiting_weight()) {
             link.send(ShareEvent::Drawn(draw));
         }
@@ -97,7 +103,20 @@ impl BudgetSet {
 
     /// Joins a broker. Returns what it must be told, or `None` if the budgets are not shared.
     pub(crate) fn join_share(&self) -> Option<Draw> {
-        self.rates.lock().join(now())
+        let draw = self.rates.lock().join(now());
+        // The waiting calls can draw now. What they ask for is sent later.
+        self.notify(|_| true);
+        draw
+    }
+
+    /// Records that the broker has answered what was sent at `sent_at`.
+    pub(crate) fn on_share_alive(&self, sent_at: Instant) {
+        self.rates.lock().with_stock(|stock| stock.on_alive(sent_at));
+    }
+
+    /// Sets the number of processes that share the budgets, as last heard.
+    pub(crate) fn set_processes(&self, processes: usize) {
+        self.rates.lock().with_stock(|stock| stock.set_members(processes));
     }
 
     /// Adds what the broker has advanced before the time `age`, and admits the calls that fit now.

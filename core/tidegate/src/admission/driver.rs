@@ -112,7 +112,10 @@ impl Admission {
         let mut state = self.state.lock();
         let grant = state.scheduler.try_admit(now, ticket);
         self.report_share(&mut state, now);
-        self.budgets.report(&state, now);
+        if let Ok(None) = grant {
+            state.scheduler.want_rates(now, ticket);
+        }
+        self.budgets.report(&state, now, false);
         drop(state);
         match grant {
             Ok(grant) => Ok(grant.map(|grant| Permit::new(self.clone(), grant, ticket.queued_at, now))),
@@ -155,7 +158,7 @@ impl Admission {
             match state.scheduler.try_admit(now, &ticket) {
                 Ok(Some(grant)) => {
                     self.report_share(&mut state, now);
-                    self.budgets.report(&state, now);
+                    self.budgets.report(&state, now, true);
                     drop(state);
                     return Ok(Permit::new(self.clone(), grant, ticket.queued_at, now));
                 }
@@ -169,7 +172,7 @@ impl Admission {
             let id = state.scheduler.enqueue(now, ticket, Waiting { answer, queued_at });
             self.report_share(&mut state, now);
             late = state.is_late(now);
-            self.budgets.report(&state, now);
+            self.budgets.report(&state, now, true);
             drop(state);
             on_queued(id);
             self.reclaim();
@@ -299,7 +302,7 @@ impl Admission {
             let moves = scheduler.take_limit_changes();
             self.report_share(&mut state, now);
             let is_late = state.is_late(now);
-            self.budgets.report(&state, now);
+            self.budgets.report(&state, now, true);
             drop(state);
             self.log(&moves);
             // Slots granted to calls that were cancelled meanwhile.
@@ -347,7 +350,7 @@ impl Admission {
             let now = now();
             let is_late = state.scheduler.withdraw(id) && state.is_late(now);
             self.report_share(&mut state, now);
-            self.budgets.report(&state, now);
+            self.budgets.report(&state, now, true);
             is_late
         };
         if late {

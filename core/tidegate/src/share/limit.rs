@@ -16,7 +16,7 @@ pub(crate) enum SharedLimit {
     Rates(Weak<BudgetSet>),
 }
 
-/// What a limit tells its store.
+/// What a limit tells its store when it joins.
 #[derive(Debug)]
 pub(crate) enum Told {
     Slots(Report),
@@ -54,8 +54,9 @@ impl SharedLimit {
 
     /// Renews what is leased, because the broker has answered a heartbeat that was sent at `sent_at`.
     pub(super) fn on_alive(&self, sent_at: Instant) {
-        if let Some(admission) = self.slots() {
-            admission.on_share_alive(sent_at);
+        match self {
+            Self::Slots(_) => self.slots().iter().for_each(|admission| admission.on_share_alive(sent_at)),
+            Self::Rates(_) => self.rates().iter().for_each(|budgets| budgets.on_share_alive(sent_at)),
         }
     }
 

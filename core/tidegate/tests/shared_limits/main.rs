@@ -105,18 +105,18 @@ async fn check_rates(share: &str) {
     let url = upstream.url();
     let gates: Vec<Gate> = (0..2)
         .map(|_| {
-            let target = Target::new("llm").url(&url).cap(100).rpm(6).burst(Duration::from_secs(60));
+            let target = Target::new("llm").url(&url).cap(1_000).rpd(100);
             Gate::builder().target(target).share(share_of(share)).build().unwrap()
         })
         .collect();
-    let calls: Vec<_> = gates.iter().flat_map(|gate| start_calls(gate, &url, 10)).collect();
-    upstream.until(|seen| seen.in_flight == 6).await;
-    // All others wait.
+    let calls: Vec<_> = gates.iter().flat_map(|gate| start_calls(gate, &url, 80)).collect();
+    upstream.until(|seen| seen.in_flight >= 98).await;
     let waiting = |gate: &Gate| gate.snapshot().targets["llm"].queue_depth;
-    until(|| gates.iter().map(waiting).sum::<usize>() == 14).await;
-    assert_eq!(upstream.seen().peak, 6);
-    let budget = &gates[0].snapshot().targets["llm"].budgets["requests"];
-    assert_eq!(budget.processes, Some(2));
+    until(|| gates.iter().map(waiting).sum::<usize>() + upstream.seen().in_flight == 160).await;
+    assert!(upstream.seen().peak <= 100);
+    let processes =
+        gates.iter().map(|gate| gate.snapshot().targets["llm"].budgets["requests_per_day"].processes);
+    assert_eq!(processes.max(), Some(Some(2)));
     calls.iter().for_each(JoinHandle::abort);
 }
 

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use tidegate::config::Share;
+use tidegate::Gate;
+use tidegate::config::{Share, Target};
 use tidegate_test_servers::{RedisServer, free_port};
 
 use super::processes::Process;
@@ -196,7 +197,7 @@ async fn store_without_a_server_leaves_one_slot_to_each_process() {
 }
 
 /// The rights of a user that may do no more than share limits, as in the guide.
-const RIGHTS: &str = "~tidegate:* resetchannels &tidegate:* -@all +@connection +evalsha +script|load +ssubscribe +sunsubscribe +spublish +hget +hset +hmget +hdel +zadd +zcard +zrem +zrangebyscore +pttl +set +pexpire +del +time";
+const RIGHTS: &str = "~tidegate:* resetchannels &tidegate:* -@all +@connection +evalsha +script|load +ssubscribe +sunsubscribe +spublish +get +hget +hset +hmget +hdel +zadd +zcard +zrem +zrangebyscore +pttl +set +pexpire +del +time";
 
 /// The variable with the password of the user. Cargo sets it to the name of the package.
 const PASSWORD_ENV: &str = "CARGO_PKG_NAME";
@@ -230,7 +231,11 @@ async fn user_of_the_guide_has_all_rights_that_sharing_needs() {
     let url = upstream.url();
     let store = user_url(&server);
     let share = || Share::redis(store.as_str()).password_env(PASSWORD_ENV);
-    let (first, second) = (gate_of(&url, share(), 4), gate_of(&url, share(), 4));
+    let gate = || {
+        let target = Target::new("llm").url(&url).cap(4).rpm(10_000);
+        Gate::builder().target(target).share(share()).build().unwrap()
+    };
+    let (first, second) = (gate(), gate());
     let calls = start_calls(&first, &url, 10);
     upstream.until(|seen| seen.in_flight == 4).await;
     let others = start_calls(&second, &url, 10);

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use fastrand::Rng;
+use tidegate_share::rates::RateStock;
 use tidegate_share::{Broker, LeaseTimes, MemberId, Predecessor, ToBroker, ToMember};
 
 use crate::budget::RateBudgets;
@@ -117,10 +118,16 @@ impl Cluster {
                 process.budgets.settle(now, &mut charge, &usage);
             }
         }
+        if is_heartbeat {
+            process.budgets.with_stock(|stock| stock.on_alive(now));
+        }
+        if process.waiting.is_empty() {
+            process.budgets.with_stock(RateStock::lack_nothing);
+        }
         while let Some(call) = process.waiting.front().copied() {
             let need = process.budgets.need(&call);
             if !need.fits(&process.budgets.available(now)) {
-                process.budgets.ready_at(now, &need);
+                process.budgets.want(now, &need);
                 break;
             }
             let charge = process.budgets.charge(now, &call);
@@ -276,6 +283,38 @@ fn processes_that_end_and_begin_do_not_exceed_budget() {
     }
     assert!(cluster.most_in_window() <= tpm, "{}", cluster.most_in_window());
     assert!(cluster.charged_per_window(Duration::from_secs(60)) >= 0.9 * tpm as f64);
+}
+
+/// Small and very large calls, many of which are cancelled while they wait.
+#[test]
+fn cancelled_calls_take_nothing_from_others() {
+    let tpm = 90_000;
+    let mut cluster = Cluster::new(&tokens_per_minute(tpm), 8, true);
+    let mut rng = Rng::with_seed(13);
+    cluster.run(Duration::from_secs(180), &mut rng, |process, rng| {
+        if rng.f64() < 0.05 {
+            process.waiting.pop_front();
+        }
+        while process.waiting.len() < 20 {
+            let is_large = process.id.0 < 2 && rng.f64() < 0.3;
+            process.waiting.push_back(call(if is_large {
+                rng.u64(20_000..120_000)
+            } else {
+                rng.u64(100..900)
+            }));
+        }
+        if process.id.0 < 2
+            && process.waiting.front().is_some_and(|call| call.input > 10_000)
+            && rng.f64() < 0.2
+        {
+            process.waiting.pop_front();
+        }
+    });
+    assert!(cluster.most_in_window() <= tpm, "{}", cluster.most_in_window());
+    let used = cluster.charged_per_window(Duration::from_secs(60)) / tpm as f64;
+    assert!(used >= 0.85, "{used}");
+    let small: Vec<u64> = cluster.processes[2..].iter().map(|process| process.sent).collect();
+    assert!(small.iter().all(|sent| *sent >= 40), "{small:?}");
 }
 
 #[test]

@@ -92,6 +92,10 @@ impl LocalBroker {
                     () = self.superseded.notified() => return,
                     () = sleep(CHECK_INTERVAL) => self.check(),
                     () = self.next_wake() => {
+                        self.check_after_pause();
+                        if self.is_superseded.get() {
+                            return;
+                        }
                         let messages = self.broker.borrow_mut().on_tick(now());
                         self.deliver(messages);
                     }

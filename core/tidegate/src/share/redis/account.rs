@@ -46,8 +46,6 @@ pub(super) struct Account {
     draw: Option<Draw>,
     /// The number of advances since the member has joined.
     advances: u64,
-    /// Whether a message about rates was sent since the last heartbeat.
-    has_sent: bool,
     /// The name of the state of the rates in the last answer. Empty before the first.
     epoch: String,
     /// When the next report is due in any case, or the next attempt to join.
@@ -87,7 +85,6 @@ impl Account {
             cools_until: None,
             draw: None,
             advances: 0,
-            has_sent: false,
             epoch: String::new(),
             again_at: None,
         }
@@ -143,9 +140,7 @@ impl Account {
     fn next_of_rates(&mut self) -> Option<Message> {
         let owes_heartbeat = std::mem::take(&mut self.owes_heartbeat);
         let draw = self.draw.take().map(Message::Draw);
-        let message = draw.or(owes_heartbeat.then_some(Message::RatesHeartbeat))?;
-        self.has_sent = true;
-        Some(message)
+        draw.or(owes_heartbeat.then_some(Message::RatesHeartbeat))
     }
 
     /// Returns the message that returns what the member holds.
@@ -214,11 +209,11 @@ impl Account {
         self.cools_until = self.cools_until.max(Some(until));
     }
 
-    /// Lets a heartbeat be sent, and returns idle slots. Rates need none if something was sent since the last.
+    /// Lets a heartbeat be sent, and returns idle slots. Rates need none: while calls wait, the member asks again,
+    /// and otherwise it may be forgotten.
     pub(super) fn on_heartbeat(&mut self) {
         if self.state != State::Out {
-            let is_silent = !std::mem::take(&mut self.has_sent);
-            self.owes_heartbeat |= is_silent || matches!(self.limit, SharedLimit::Slots(_));
+            self.owes_heartbeat |= matches!(self.limit, SharedLimit::Slots(_));
             self.limit.on_heartbeat();
         }
     }
@@ -239,7 +234,11 @@ impl Account {
     /// The answer is not what the script returns.
     pub(super) fn on_answer(&mut self, answer: &str, sent_at: Instant) -> RedisResult<()> {
         let again = match &self.limit {
-            SharedLimit::Rates(_) => self.apply_rates(&RatesSituation::parse(answer)?),
+            SharedLimit::Rates(_) => {
+                let situation = RatesSituation::parse(answer)?;
+                self.limit.on_alive(sent_at);
+                self.apply_rates(&situation)
+            }
             SharedLimit::Slots(_) => {
                 let situation = Situation::parse(answer)?;
                 self.limit.on_alive(sent_at);
@@ -258,7 +257,9 @@ impl Account {
     /// Applies what the store has pushed. Ignores what the script does not push.
     pub(super) fn on_push(&mut self, pushed: &str) {
         if let SharedLimit::Rates(_) = self.limit {
-            if let Ok(situation) = RatesSituation::parse(pushed) {
+            if let Ok(situation) = RatesSituation::parse(pushed)
+                && situation.advances > self.advances
+            {
                 self.again_at = None;
                 self.apply_rates(&situation);
             }
@@ -271,6 +272,9 @@ impl Account {
     /// Applies the last advance, unless it is known. Returns when to ask again.
     fn apply_rates(&mut self, situation: &RatesSituation) -> Duration {
         self.epoch.clone_from(&situation.epoch);
+        if let Some(rates) = self.limit.rates() {
+            rates.set_processes(situation.advance.members);
+        }
         if situation.advances > self.advances {
             self.advances = situation.advances;
             if let Some(rates) = self.limit.rates() {

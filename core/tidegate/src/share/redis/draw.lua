@@ -8,7 +8,7 @@
 --        `join`       with the members that it replaces, separated by commas; the epoch that the member
 --                     knows; the milliseconds since it has lost that store; and the fields of a draw. What
 --                     it has charged before is a correction. A store of this epoch knows the earlier ones
---        `draw`       with the fields of a draw: the weight; the number of limits; four numbers for each
+--        `draw`       with the fields of a draw: its number; the weight; the number of limits; four numbers for each
 --                     limit; the wanted amounts; the least amounts (both 0 if nothing is wanted); and the
 --                     corrections, each with an age in milliseconds and its amounts
 --        `heartbeat`
@@ -33,8 +33,13 @@ if is_new then
     bounds = {}, accounts = {} }
 end
 
--- The clock of the resource never goes back, and does not jump when the clock of the server does.
-local clock = state.clock + math.min(math.max(wall - state.wall, 0), MAX_STEP)
+-- The clock of the resource never goes back, and does not jump when the clock of the server does. If nobody
+-- was heard for long, it is not known whether it did.
+local step = math.max(wall - state.wall, 0)
+if kind ~= 'join' or step <= LEASE_TIME then
+  step = math.min(step, MAX_STEP)
+end
+local clock = state.clock + step
 state.clock, state.wall = clock, wall
 if kind ~= 'leave' then
   redis.call('ZADD', heard_key, string.format('%.6f', clock), id)
@@ -44,7 +49,7 @@ local bounds, accounts = state.bounds, state.accounts
 
 -- Returns the time for which an advance may be used, in seconds.
 local function stock_time(window_ms)
-  return math.max(math.min(math.floor(window_ms / 120), LONGEST_STOCK_MS), 50) / 1000
+  return math.max(math.min(math.floor(window_ms / 80), LONGEST_STOCK_MS), 50) / 1000
 end
 
 -- The burst is a time, in which at least 1 accrues.
@@ -128,6 +133,7 @@ local function read(at, is_join)
     at = at + 1
     return ARGV[at - 1]
   end
+  local draw = tonumber(next_field())
   local weight, count = number(next_field(), MIN_WEIGHT, MAX_WEIGHT), tonumber(next_field())
   local limits, want, least, wants = {}, {}, {}, false
   for nth = 1, count do
@@ -143,7 +149,9 @@ local function read(at, is_join)
     for nth = 1, count do
       local bin = limits[nth].window_ms / 1000 / BINS
       local stock = stock_time(limits[nth].window_ms)
-      bounds[nth] = { limit = limits[nth], level = depth(limits[nth]), at = clock, bin = bin,
+      -- The burst of a limit per day is the whole day.
+      local first = limits[nth].window_ms < 3600000 and FIRST_BURST or 1
+      bounds[nth] = { limit = limits[nth], level = first * depth(limits[nth]), at = clock, bin = bin,
         total = BINS + 1 + math.ceil(stock / bin) + TRAVEL_BINS, head = math.floor(clock / bin), bins = {}, sum = 0 }
     end
   end
@@ -154,7 +162,7 @@ local function read(at, is_join)
     account = { number = state.joined, served = state.virtual_time, advanced = 0, given = {}, given_at = clock }
     accounts[id] = account
   end
-  account.weight, account.limits = weight, limits
+  account.draw, account.weight, account.limits = draw, weight, limits
   account.want, account.least, account.waits = want, least, wants
   local knows = is_join and not is_new and ARGV[4] == state.epoch
   local unknown_for = knows and tonumber(ARGV[5]) / 1000 or math.huge
@@ -164,7 +172,7 @@ local function read(at, is_join)
       local amount = number(next_field(), -MAX_AMOUNT, MAX_AMOUNT)
       local bound = bounds[nth]
       if age <= unknown_for then
-        amount = math.min(amount, bound.limit.per_window)
+        amount = math.max(math.min(amount, bound.limit.per_window), -bound.sum)
         -- What a new member has charged before has been accruing again since then.
         if amount < 0 or not is_join or age < bound.limit.burst_ms / 1000 then take(bound, amount) end
         charge(bound, age, amount)
@@ -242,14 +250,14 @@ local function advance_of(account, weights)
   return amounts
 end
 
--- Returns what a member is told: the number of its advances, the milliseconds since the last one, its
--- amounts, the number of members, the epoch, and the milliseconds after which the member must ask again
+-- Returns what a member is told: the number of its advances, the milliseconds since the last one, the number
+-- of the draw that it answers, its amounts, the number of members, the epoch, and the milliseconds after which the member must ask again
 -- because only time lets its next advance fit, or 0.
 local function situation(account, again)
   local amounts = {}
   for nth, amount in ipairs(account.given) do amounts[nth] = string.format('%.0f', amount) end
   local age = math.floor((clock - account.given_at) * 1000)
-  return string.format('%d %d %s %d %s %d', account.advanced, age, #amounts > 0 and table.concat(amounts, ',') or '-',
+  return string.format('%d %d %d %s %d %s %d', account.advanced, age, account.answered or 0, #amounts > 0 and table.concat(amounts, ',') or '-',
     members, state.epoch, again)
 end
 
@@ -268,6 +276,7 @@ while true do
       if entry.member == id then
         again = math.ceil(wait * 1000) + 1
         if rank > 1 then again = math.max(again, ASKS_AFTER_MS) + ASKS_APART_MS * rank end
+        again = math.min(again, ASKS_WITHIN_MS)
         break
       end
       local most = 0
@@ -286,7 +295,7 @@ while true do
   end
   state.virtual_time = first.start
   account.served = first.start + part / account.weight
-  account.waits = false
+  account.waits, account.answered = false, account.draw
   account.given, account.given_at, account.advanced = amounts, clock, account.advanced + 1
   if first.member ~= id then advanced[#advanced + 1] = first.member end
 end
@@ -298,5 +307,5 @@ end
 local kept = KEPT_MS
 for _, bound in ipairs(bounds) do kept = math.max(kept, bound.limit.window_ms + KEPT_MS) end
 redis.call('SET', state_key, cmsgpack.pack(state), 'PX', string.format('%.0f', kept))
-redis.call('PEXPIRE', heard_key, KEPT_MS)
+redis.call('PEXPIRE', heard_key, string.format('%.0f', kept))
 return kind == 'leave' and '' or situation(accounts[id], again)

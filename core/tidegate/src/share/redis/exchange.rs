@@ -23,6 +23,13 @@ const GRACE_TIME: Duration = Duration::from_secs(4);
 const MAX_STEP: Duration = Duration::from_secs(3);
 /// The least time after which a member that is not the first in line asks again, in milliseconds.
 const ASKS_AFTER_MS: u64 = 250;
+/// The maximum time after which a member asks again, in milliseconds. The store forgets silent members.
+const ASKS_WITHIN_MS: u64 = 2_000;
+/// The part of a burst that is available in a store without a state, which may have lost it. The members tell
+/// within seconds what they have used.
+const FIRST_BURST: f64 = 0.25;
+/// The longest time by which the clock of rates advances between two messages while members are heard.
+const MAX_RATES_STEP: Duration = Duration::from_secs(5);
 /// The time between two members that ask again, in milliseconds.
 const ASKS_APART_MS: u64 = 20;
 /// Time after the last message until the store forgets a resource.
@@ -37,7 +44,7 @@ pub(super) struct Scripts {
 
 impl Scripts {
     pub(super) fn new() -> Self {
-        let rates = draw_script_with(WALL, LeaseTimes::REMOTE.advance);
+        let rates = draw_script_with(WALL, LeaseTimes::REMOTE.advance, FIRST_BURST);
         Self { slots: Arc::new(script_with(WALL, GRACE_TIME)), rates: Arc::new(rates) }
     }
 
@@ -52,15 +59,17 @@ impl Scripts {
     }
 }
 
-/// Returns the script for rates with another clock, and the longest time for which an advance may be used.
-pub(super) fn draw_script_with(wall: &str, longest: Duration) -> Script {
-    let times = [LEASE_TIME, MAX_STEP].map(|time| time.as_secs_f64().to_string()).join(", ");
+/// Returns the script for rates with another clock, the longest time for which an advance may be used, and the
+/// part of the burst that is available at first.
+pub(super) fn draw_script_with(wall: &str, longest: Duration, first_burst: f64) -> Script {
+    let times = [LEASE_TIME, MAX_RATES_STEP].map(|time| time.as_secs_f64().to_string()).join(", ");
     let (kept, longest) = (KEPT_FOR.as_millis(), longest.as_millis());
     let (min_weight, max_weight) = WEIGHTS;
     let (shortest_window, longest_window) = WINDOWS_MS;
     Script::new(&format!(
         "{wall}\nlocal LEASE_TIME, MAX_STEP = {times}\n\
          local KEPT_MS, LONGEST_STOCK_MS = {kept}, {longest}\n\
+         local FIRST_BURST, ASKS_WITHIN_MS = {first_burst}, {ASKS_WITHIN_MS}\n\
          local ASKS_AFTER_MS, ASKS_APART_MS = {ASKS_AFTER_MS}, {ASKS_APART_MS}\n\
          local BINS, TRAVEL_BINS, MAX_AMOUNT = {BINS}, {TRAVEL_BINS}, {MAX_AMOUNT}\n\
          local MIN_WINDOW_MS, MAX_WINDOW_MS = {shortest_window}, {longest_window}\n\
@@ -165,7 +174,7 @@ impl Message {
 /// Returns the arguments for a draw.
 fn draw_fields(draw: &Draw) -> Vec<String> {
     let count = draw.limits.len();
-    let mut fields = vec![draw.weight.to_string(), count.to_string()];
+    let mut fields = vec![draw.number.to_string(), draw.weight.to_string(), count.to_string()];
     for limit in &draw.limits {
         let RateLimit { window_ms, per_window, per_second, burst_ms } = limit;
         fields.extend([window_ms, per_window].map(ToString::to_string));
@@ -208,6 +217,7 @@ impl RatesSituation {
             let mut next = || fields.next();
             let advances = next()?.parse().ok()?;
             let age = Duration::from_millis(next()?.parse().ok()?);
+            let number = next()?.parse().ok()?;
             let amounts = match next()? {
                 "-" => Vec::new(),
                 amounts => amounts.split(',').map(|amount| amount.parse().ok()).collect::<Option<_>>()?,
@@ -215,7 +225,7 @@ impl RatesSituation {
             let members = next()?.parse().ok()?;
             let epoch = next()?.to_owned();
             let again = Duration::from_millis(next()?.parse().ok()?).min(MAX_COOL_DOWN);
-            Some(Self { advances, advance: Advance { amounts, members }, age, epoch, again })
+            Some(Self { advances, advance: Advance { number, amounts, members }, age, epoch, again })
         };
         parsed().ok_or_else(|| (ErrorKind::UnexpectedReturnType, "the answer is malformed").into())
     }

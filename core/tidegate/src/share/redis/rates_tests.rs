@@ -30,7 +30,7 @@ impl Store {
     fn new(server: &RedisServer) -> Self {
         let connection = redis::Client::open(server.url()).unwrap().get_connection().unwrap();
         let wall = "local wall = tonumber(redis.call('GET', 'wall'))";
-        let script = draw_script_with(wall, LeaseTimes::LOCAL.advance);
+        let script = draw_script_with(wall, LeaseTimes::LOCAL.advance, 1.0);
         Self { connection, script, key: "test:{0}".to_owned() }
     }
 
@@ -78,6 +78,7 @@ fn draw(action: &Action) -> Option<Draw> {
     let correction =
         |(age_ms, amounts): &(u64, [i64; 2])| Correction { age_ms: *age_ms, amounts: amounts.to_vec() };
     Some(Draw {
+        number: 7,
         limits: limits(*per_window),
         weight: *weight,
         want: want.to_vec(),
@@ -167,6 +168,7 @@ fn charges_remain_when_members_leave_and_are_told_to_new_store() {
     let server = RedisServer::start(&[]).unwrap();
     let mut store = Store::new(&server);
     let want = |want: u64, corrections| Draw {
+        number: 1,
         limits: limits(90_000),
         weight: 1.0,
         want: vec![1, want],
@@ -201,10 +203,14 @@ fn charges_remain_when_members_leave_and_are_told_to_new_store() {
 
 #[test]
 fn malformed_answers_are_rejected() {
-    let situation = RatesSituation::parse("3 250 1,90000 2 1.5 40").unwrap();
-    assert_eq!((situation.advances, situation.advance.amounts), (3, vec![1, 90_000]));
-    assert_eq!(RatesSituation::parse("0 0 - 1 1.5 0").unwrap().advance.amounts, Vec::<u64>::new());
-    for text in ["", "3", "3 250 1,-9 2 1.5 40", "3 250 1,9 2 1.5", "x 250 1 2 1.5 40", "3 250 1,,9 2 1.5 40"]
+    let situation = RatesSituation::parse("3 250 7 1,90000 2 1.5 40").unwrap();
+    assert_eq!(
+        (situation.advances, situation.advance.number, situation.advance.amounts),
+        (3, 7, vec![1, 90_000])
+    );
+    assert_eq!(RatesSituation::parse("0 0 0 - 1 1.5 0").unwrap().advance.amounts, Vec::<u64>::new());
+    for text in
+        ["", "3", "3 250 7 1,-9 2 1.5 40", "3 250 7 1,9 2 1.5", "x 250 7 1 2 1.5 40", "3 250 7 1,,9 2 1.5 40"]
     {
         assert!(RatesSituation::parse(text).is_err(), "{text}");
     }
