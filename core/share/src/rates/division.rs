@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use super::{
-    Advance, Amounts, BINS, Correction, Draw, MAX_AMOUNT, MAX_CORRECTIONS, MAX_LIMITS, RateLimit,
-    SlidingWindow, StockTime, TRAVEL_BINS, TokenBucket, WINDOWS_MS,
+    Advance, Amounts, BINS, Correction, Draw, LONG_WINDOW_MS, MAX_AMOUNT, MAX_CORRECTIONS, MAX_LIMITS,
+    RateLimit, SlidingWindow, StockTime, TRAVEL_BINS, TokenBucket, WINDOWS_MS,
 };
 use crate::LeaseTimes;
 use crate::division::{MemberId, WEIGHTS};
@@ -129,7 +129,7 @@ impl RateDivision {
     pub(crate) fn settle(&mut self, now: Instant) -> Vec<(MemberId, Advance)> {
         let members = self.accounts.len();
         let mut advances = Vec::new();
-        while let Some((id, amounts)) = self.next()
+        while let Some((id, amounts)) = self.next(now)
             && self.bounds.iter_mut().zip(&amounts).all(|(bound, amount)| bound.ready_at(now, *amount) <= now)
             && let Some(account) = self.accounts.get_mut(&id)
         {
@@ -153,22 +153,22 @@ impl RateDivision {
 
     /// Returns when an advance fits that does not fit now, or `None` if no member waits.
     pub(crate) fn next_wake(&mut self, now: Instant) -> Option<Instant> {
-        let (_, amounts) = self.next()?;
+        let (_, amounts) = self.next(now)?;
         self.bounds.iter_mut().zip(amounts).map(|(bound, amount)| bound.ready_at(now, amount)).max()
     }
 
     /// Returns the member that is served next, and its advance: its next call, and as many like it as it wants
     /// and is entitled to for the time of a stock.
-    fn next(&self) -> Option<(MemberId, Amounts)> {
+    fn next(&mut self, now: Instant) -> Option<(MemberId, Amounts)> {
         let waiting = self.accounts.iter().filter(|(_, account)| !account.want.is_empty());
         let weights: f64 = waiting.clone().map(|(_, account)| account.weight).sum();
         let start = |account: &Account| account.served.max(self.virtual_time);
         let (id, account) = waiting.min_by(|(_, a), (_, b)| start(a).total_cmp(&start(b)))?;
         let time = self.stock_time.0.as_secs_f64() * account.weight / weights;
-        let amounts = account.want.iter().zip(&account.least).zip(&self.bounds);
+        let amounts = account.want.iter().zip(&account.least).zip(&mut self.bounds);
         let calls = amounts
             .filter(|((_, least), _)| **least > 0)
-            .map(|((want, least), bound)| (*want as f64).min(time * bound.limit.per_second) / *least as f64);
+            .map(|((want, least), bound)| (*want as f64).min(bound.entitled(now, time)) / *least as f64);
         let calls = (calls.fold(f64::INFINITY, f64::min) as u64).max(1);
         // A call that is larger than a limit gets all of it.
         let amounts = account.least.iter().zip(&self.bounds);
@@ -181,6 +181,16 @@ impl Bound {
     fn new(now: Instant, limit: RateLimit) -> Self {
         let bucket = TokenBucket::with_rate(limit.per_second, limit.burst(), now);
         Self { limit, bucket, window: limit.new_window(now) }
+    }
+
+    /// Returns the amount for `time` seconds. The charges of a long window are not smoothed, so that it is what is
+    /// left.
+    fn entitled(&mut self, now: Instant, time: f64) -> f64 {
+        if self.limit.window_ms < LONG_WINDOW_MS {
+            return time * self.limit.per_second;
+        }
+        let left = self.limit.per_window as f64 - self.window.sum(now) as f64;
+        self.bucket.level(now).min(left)
     }
 
     /// Returns the earliest time at which `amount` fits if nothing else is charged.

@@ -150,7 +150,7 @@ local function read(at, is_join)
       local bin = limits[nth].window_ms / 1000 / BINS
       local stock = stock_time(limits[nth].window_ms)
       -- The burst of a limit per day is the whole day.
-      local first = limits[nth].window_ms < 3600000 and FIRST_BURST or 1
+      local first = limits[nth].window_ms < LONG_WINDOW_MS and FIRST_BURST or 1
       bounds[nth] = { limit = limits[nth], level = first * depth(limits[nth]), at = clock, bin = bin,
         total = BINS + 1 + math.ceil(stock / bin) + TRAVEL_BINS, head = math.floor(clock / bin), bins = {}, sum = 0 }
     end
@@ -239,7 +239,13 @@ local function advance_of(account, weights)
   local time = stock_time(shortest) * account.weight / weights
   for nth, bound in ipairs(bounds) do
     if account.least[nth] > 0 then
-      calls = math.min(calls, math.min(account.want[nth], time * bound.limit.per_second) / account.least[nth])
+      local entitled = time * bound.limit.per_second
+      if bound.limit.window_ms >= LONG_WINDOW_MS then
+        -- Its charges are not smoothed.
+        advance(bound)
+        entitled = math.min(level(bound), bound.limit.per_window - bound.sum)
+      end
+      calls = math.min(calls, math.min(account.want[nth], entitled) / account.least[nth])
     end
   end
   calls = math.max(math.floor(math.min(calls, MAX_AMOUNT)), 1)

@@ -5,7 +5,9 @@ use std::time::Duration;
 
 use redis::{ErrorKind, RedisResult, Script};
 
-use tidegate_share::rates::{Advance, BINS, Draw, MAX_AMOUNT, RateLimit, TRAVEL_BINS, WINDOWS_MS};
+use tidegate_share::rates::{
+    Advance, BINS, Draw, LONG_WINDOW_MS, MAX_AMOUNT, RateLimit, TRAVEL_BINS, WINDOWS_MS,
+};
 use tidegate_share::{
     LEASE_TIME, LeaseTimes, LeaseUpdate, MAX_CAP, MAX_COOL_DOWN, MIN_PART, Report, WEIGHTS,
 };
@@ -69,6 +71,7 @@ pub(super) fn draw_script_with(wall: &str, longest: Duration, first_burst: f64) 
     Script::new(&format!(
         "{wall}\nlocal LEASE_TIME, MAX_STEP = {times}\n\
          local KEPT_MS, LONGEST_STOCK_MS = {kept}, {longest}\n\
+         local LONG_WINDOW_MS = {LONG_WINDOW_MS}\n\
          local FIRST_BURST, ASKS_WITHIN_MS = {first_burst}, {ASKS_WITHIN_MS}\n\
          local ASKS_AFTER_MS, ASKS_APART_MS = {ASKS_AFTER_MS}, {ASKS_APART_MS}\n\
          local BINS, TRAVEL_BINS, MAX_AMOUNT = {BINS}, {TRAVEL_BINS}, {MAX_AMOUNT}\n\
