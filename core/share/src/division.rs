@@ -4,18 +4,13 @@ use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 use std::time::Instant;
 
+use super::member::{MemberId, WEIGHTS};
 use super::{LeaseUpdate, REJOIN_TIME, Report};
 
 /// The smallest part of a contended slot that a member may be entitled to, so that none waits long.
 pub const MIN_PART: f64 = 0.05;
 /// The largest cap that a member may have: that of the configuration. Others are cut.
 pub const MAX_CAP: usize = 65_536;
-/// The smallest and the largest weight that a member may have. Others are clamped.
-pub const WEIGHTS: (f64, f64) = (1e-3, 1e6);
-
-/// The number of a connection to the broker.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct MemberId(pub u64);
 
 /// The broker before this one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

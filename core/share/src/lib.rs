@@ -53,14 +53,16 @@
 mod broker;
 mod division;
 mod lease;
+mod member;
 mod message;
 pub mod rates;
 
 use std::time::Duration;
 
 pub use broker::{Broker, MAX_COOL_DOWN};
-pub use division::{MAX_CAP, MIN_PART, MemberId, Predecessor, WEIGHTS};
+pub use division::{MAX_CAP, MIN_PART, Predecessor};
 pub use lease::{Lease, LeaseView, SlotUse};
+pub use member::{MemberId, WEIGHTS};
 pub use message::{LeaseUpdate, Report, ToBroker, ToMember, cool_down_ms};
 
 /// Time between two heartbeats of a member of a local broker: 0.5 s.

@@ -8,12 +8,12 @@ use super::{
     RateLimit, SlidingWindow, StockTime, TRAVEL_BINS, TokenBucket, WINDOWS_MS,
 };
 use crate::LeaseTimes;
-use crate::division::{MemberId, WEIGHTS};
+use crate::member::{MemberId, WEIGHTS};
 
 /// The rate limits of one resource, and the members that draw from them.
 #[derive(Debug)]
 pub(crate) struct RateDivision {
-    bounds: Vec<Bound>,
+    bounds: Vec<ChargedLimit>,
     accounts: BTreeMap<MemberId, Account>,
     /// The start of the last advance. Members that drew nothing for long do not save up advances.
     virtual_time: f64,
@@ -22,7 +22,7 @@ pub(crate) struct RateDivision {
 
 /// One limit, and what was charged to it.
 #[derive(Debug)]
-struct Bound {
+struct ChargedLimit {
     /// The smallest limits of all members.
     limit: RateLimit,
     bucket: TokenBucket,
@@ -52,7 +52,7 @@ impl RateDivision {
         if draw.limits.is_empty() || draw.limits.len() > MAX_LIMITS {
             return None;
         }
-        let bounds = draw.limits.iter().map(|limit| Bound::new(now, clamped(*limit)));
+        let bounds = draw.limits.iter().map(|limit| ChargedLimit::new(now, clamped(*limit)));
         Some(Self {
             bounds: bounds.collect(),
             accounts: BTreeMap::new(),
@@ -177,7 +177,7 @@ impl RateDivision {
     }
 }
 
-impl Bound {
+impl ChargedLimit {
     fn new(now: Instant, limit: RateLimit) -> Self {
         let bucket = TokenBucket::with_rate(limit.per_second, limit.burst(), now);
         Self { limit, bucket, window: limit.new_window(now) }
@@ -207,7 +207,7 @@ impl Account {
     /// Applies a correction. A member cannot take back more than it was given.
     ///
     /// What a new member has charged before (`is_past`) has been accruing again since then.
-    fn correct(&mut self, now: Instant, bounds: &mut [Bound], correction: &Correction, is_past: bool) {
+    fn correct(&mut self, now: Instant, bounds: &mut [ChargedLimit], correction: &Correction, is_past: bool) {
         let age = Duration::from_millis(correction.age_ms);
         let Some(then) = now.checked_sub(age) else { return };
         for ((bound, given), amount) in bounds.iter_mut().zip(&mut self.given).zip(&correction.amounts) {

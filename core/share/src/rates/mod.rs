@@ -6,7 +6,7 @@
 //! exceeds the limit in any window, whoever ends, and a call that finds its amount in the advance costs no
 //! message.
 //!
-//! - [`RateDivision`]: the broker's account of the limits of one resource, and the order of advances.
+//! - `RateDivision`: the broker's account of the limits of one resource, and the order of advances.
 //! - [`RateStock`]: the advance of a member, and what it asks for.
 //! - [`TokenBucket`], [`SlidingWindow`]: the bounds, which a process without others uses alike.
 //!
@@ -25,8 +25,8 @@
 //!   not known to it.
 
 mod division;
+mod rate_stock;
 mod sliding_window;
-mod stock;
 mod token_bucket;
 
 use std::time::Duration;
@@ -34,8 +34,8 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 pub(crate) use division::RateDivision;
+pub use rate_stock::{RateStock, RateTerms};
 pub use sliding_window::SlidingWindow;
-pub use stock::{RateStock, RateTerms};
 pub use token_bucket::{MAX_DELAY, TokenBucket, after, seconds};
 
 /// The maximum number of limits of one resource.

@@ -120,7 +120,7 @@ impl BudgetSet {
     }
 
     /// Adds what the broker has advanced before the time `age`, and admits the calls that fit now.
-    pub(crate) fn on_advance(&self, advance: Advance, age: Duration) {
+    pub(crate) fn on_advance(&self, advance: &Advance, age: Duration) {
         self.on_share_event(|stock, now| stock.on_advance(now, advance, age));
     }
 

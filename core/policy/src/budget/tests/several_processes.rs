@@ -97,7 +97,7 @@ impl Cluster {
         {
             let process = self.processes.iter_mut().find(|process| process.id == to);
             if let (Some(process), ToMember::Advance { advance, .. }) = (process, message) {
-                process.budgets.with_stock(|stock| stock.on_advance(now, advance, STEP));
+                process.budgets.with_stock(|stock| stock.on_advance(now, &advance, STEP));
             }
         }
     }

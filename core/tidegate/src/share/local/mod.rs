@@ -226,7 +226,7 @@ impl Member {
             }
             ToMember::Advance { resource, advance } => {
                 let rates = limit(resource).and_then(SharedLimit::rates);
-                rates.iter().for_each(|rates| rates.on_advance(advance.clone(), Duration::ZERO));
+                rates.iter().for_each(|rates| rates.on_advance(advance, Duration::ZERO));
             }
             ToMember::CoolDown { resource, for_ms } => {
                 let until = now() + Duration::from_millis(*for_ms);

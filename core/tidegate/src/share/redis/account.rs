@@ -278,7 +278,7 @@ impl Account {
         if situation.advances > self.advances {
             self.advances = situation.advances;
             if let Some(rates) = self.limit.rates() {
-                rates.on_advance(situation.advance.clone(), situation.age);
+                rates.on_advance(&situation.advance, situation.age);
             }
         }
         situation.again

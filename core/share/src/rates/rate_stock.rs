@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant};
 
 use crate::LeaseTimes;
-use crate::rates::{Advance, Amounts, Correction, Draw, MAX_CORRECTIONS, RateLimit, StockTime};
+use crate::rates::{Advance, Amounts, Correction, Draw, MAX_AMOUNT, MAX_CORRECTIONS, RateLimit, StockTime};
 
 /// Time without a broker after which a member uses a part of the limits.
 const JOINS_WITHIN: Duration = Duration::from_secs(1);
@@ -158,8 +158,8 @@ impl RateStock {
 
     /// Records that not all of these amounts are available, which the first waiting call needs.
     pub fn lack(&mut self, amounts: &[u64]) {
-        // What is available may expire before the call is admitted.
-        // The estimate for the calls behind it may be a little larger.
+        // Not only what is missing, because what is available may expire before the call is admitted. The
+        // estimates for the calls behind it may be a little larger.
         let padded = amounts.iter().take(self.limits).map(|amount| amount.saturating_add(amount / 32));
         self.lacking = padded.collect();
     }
@@ -252,7 +252,7 @@ impl RateStock {
     }
 
     /// Adds an advance that the broker has given before the time `age`, which ends the draw.
-    pub fn on_advance(&mut self, now: Instant, advance: Advance, age: Duration) {
+    pub fn on_advance(&mut self, now: Instant, advance: &Advance, age: Duration) {
         self.expire(now);
         self.members = advance.members;
         let is_stale = matches!(self.state, State::Joined { heard } if heard + self.renewal <= now);
@@ -267,9 +267,10 @@ impl RateStock {
         self.last = Some(LastAdvance { at: now, used: vec![0.0; self.limits] });
         // A call that is larger than a limit gets all of it.
         let asked = asked.into_iter().chain(std::iter::repeat(0));
+        let advanced: Amounts = advance.amounts.iter().map(|amount| (*amount).min(MAX_AMOUNT)).collect();
         let extra: Amounts =
-            advance.amounts.iter().zip(asked).map(|(amount, asked)| asked.saturating_sub(*amount)).collect();
-        let amounts = advance.amounts.iter().zip(&extra).map(|(amount, extra)| amount + extra).collect();
+            advanced.iter().zip(asked).map(|(amount, asked)| asked.saturating_sub(*amount)).collect();
+        let amounts = advanced.iter().zip(&extra).map(|(amount, extra)| amount + extra).collect();
         self.parts.push_back(Part { until: now + self.time.0.saturating_sub(age), amounts, extra });
     }
 
