@@ -34,7 +34,8 @@ const TIMES: f64 = 10.0;
 const BURST: (f64, f64) = (1.0 / 3.0, 7.0 / 12.0);
 /// Time after the last counted call, in which it gets its first token.
 const TAIL: Duration = Duration::from_secs(10);
-const LENGTHS: Lengths = Lengths { prompt: (20, 400), output: (8, 64) };
+/// Those of `vllm-truth`. Longer prompts take a server without a GPU more time than its steps are set to.
+const LENGTHS: Lengths = Lengths { prompt: (20, 200), output: (16, 48) };
 
 /// The bounds that are simulated to find the best ones.
 const AWAITING: [usize; 7] = [1, 2, 3, 4, 6, 10, 16];
