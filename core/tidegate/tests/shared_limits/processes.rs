@@ -56,10 +56,21 @@ impl Process {
         Self { stdin: child.stdin.take(), child, answers }
     }
 
-    /// Sends a signal, such as `KILL`.
+    /// Sends a signal, such as `KILL`. Returns after a process that gets `STOP` has stopped.
     pub(crate) fn signal(&self, name: &str) {
         let id = self.child.id().to_string();
         assert!(Command::new("kill").args(["-s", name, &id]).status().unwrap().success());
+        while name == "STOP" && !self.has_stopped() {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    /// Returns whether the process has stopped, or cannot be asked on this system.
+    fn has_stopped(&self) -> bool {
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.child.id()));
+        // The state follows the name, which is in parentheses.
+        stat.is_ok_and(|stat| stat.rsplit(") ").next().is_some_and(|rest| rest.starts_with('T')))
+            || !std::path::Path::new("/proc").exists()
     }
 
     /// Lets the callers end after their current calls, and waits for the process.

@@ -98,6 +98,6 @@ mod tests {
 
     #[test]
     fn endless_line_is_rejected() {
-        assert_eq!(read(&vec![b' '; 5_000]), (Vec::new(), false));
+        assert_eq!(read(&vec![b' '; super::MAX_LINE as usize + 1]), (Vec::new(), false));
     }
 }
