@@ -9,7 +9,7 @@ use tidegate_test_servers::RedisServer;
 use super::member::Rates;
 use super::redis_use::exchanges;
 use super::upstream::{Call, INPUT, Upstream};
-use super::{Directory, Settings, sharing, sleep, sleep_until, start};
+use super::{Directory, Settings, sharing, sleep_until, start};
 use crate::Fallible;
 use crate::experiments::hot_path::std_now;
 use crate::report::{Op, Report};
@@ -28,8 +28,7 @@ const RPM: u64 = 1_200;
 const TPM: u64 = 600_000;
 /// The maximum output of a call, in tokens.
 const MAX_OUTPUT: u64 = 400;
-/// What may exceed a budget of actual tokens: the estimates of the calls in flight may be wrong by their
-/// maximum.
+/// The least part of a budget that must be used.
 const USED: f64 = 0.97;
 
 /// What the provider counts.
@@ -200,7 +199,6 @@ fn play(case: &Case, began: Instant) -> Fallible<Counted> {
         return Err(format!("a call fails: {failure}").into());
     }
     drop(members);
-    sleep(Duration::from_millis(1));
     let mut charged: Vec<_> = calls.iter().filter_map(|call| charges.charge(call)).collect();
     charged.sort_unstable();
     let budget = charges.budget() as f64;

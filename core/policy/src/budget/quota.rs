@@ -200,7 +200,7 @@ impl Quota {
         Some(RateLimit {
             window_ms: shared_window.as_millis() as u64,
             per_window: (self.whole_window_limit() * windows) as u64,
-            per_second: PACE_FRACTION * self.share * self.limit as f64 / self.window.as_secs_f64(),
+            per_second: self.whole_rate(),
             burst_ms: self.burst.as_millis() as u64,
         })
     }
@@ -217,14 +217,13 @@ impl Quota {
         self.window_usage.charges(now)
     }
 
-    pub(super) fn divided_by(&self) -> u32 {
-        self.divided_by
-    }
-
-    /// Divides the limit by a number, because other processes may use the other parts.
+    /// Divides the limit by a number, because other processes may use the other parts. Does nothing to a limit
+    /// that is not shared.
     pub(super) fn divide(&mut self, now: Instant, divided_by: u32) {
-        self.divided_by = divided_by;
-        self.update_rate(now);
+        if self.shared_window.is_some() && self.divided_by != divided_by {
+            self.divided_by = divided_by;
+            self.update_rate(now);
+        }
     }
 
     /// Returns the largest cost of a call that fits now, in requests or tokens. `u64::MAX` if any
@@ -544,8 +543,12 @@ impl Quota {
     /// Returns the pacer's rate, in requests or tokens per second.
     fn rate(&self) -> f64 {
         let boost = if self.is_boosted { BOOST_FACTOR } else { 1.0 };
-        let limit = self.limit as f64 / f64::from(self.divided_by);
-        PACE_FRACTION * self.share * boost * limit / self.window.as_secs_f64()
+        boost * self.whole_rate() / f64::from(self.divided_by)
+    }
+
+    /// Returns the rate that all processes together pace, without a boost.
+    fn whole_rate(&self) -> f64 {
+        PACE_FRACTION * self.share * self.limit as f64 / self.window.as_secs_f64()
     }
 
     /// Returns the maximum amount charged per window, at least 1.

@@ -11,11 +11,11 @@ use super::counting::ChargeTotals;
 use super::quota::Quota;
 use super::{BudgetKind, Charge, Need, RateBudgets};
 use tidegate_share::LeaseTimes;
-use tidegate_share::rates::{Correction, Draw, MAX_DELAY, RateLimit, RateStock, RateTerms, seconds};
+use tidegate_share::rates::{Amounts, Correction, Draw, MAX_DELAY, RateLimit, RateStock, RateTerms, seconds};
 
 /// The least delay before it is checked again whether an advance has arrived.
 const MIN_CHECK_DELAY: Duration = Duration::from_millis(20);
-/// The number of charges within a window of which another broker is told.
+/// The maximum number of entries for the charges of a window when a process joins a broker.
 const PAST_CHARGES: usize = 60;
 
 /// What this process may charge to the shared limits, in the order of the limits.
@@ -118,22 +118,16 @@ impl RateBudgets {
     pub(super) fn shared_part(&mut self, now: Instant) -> (SharedPart<'_>, &mut [Quota]) {
         let terms = self.stock.as_ref().map_or(RateTerms::Part(1), |stock| stock.terms(now));
         let divided_by = if let RateTerms::Part(divided_by) = terms { divided_by } else { 1 };
-        for quota in &mut self.quotas {
-            if quota.shared_window.is_some() && quota.divided_by() != divided_by {
-                quota.divide(now, divided_by);
-            }
-        }
+        self.quotas.iter_mut().for_each(|quota| quota.divide(now, divided_by));
         (SharedPart { stock: self.stock.as_deref(), terms, next: 0, totals: &self.totals }, &mut self.quotas)
     }
 
     /// Tells what the first waiting call needs, so that the broker is asked for it if it is not available.
     pub fn want(&mut self, now: Instant, need: &Need) {
-        if self.stock.is_none() || self.shared_shortage(now, need).is_none() {
-            return;
+        if self.stock.is_some() && self.shared_shortage(now, need).is_some() {
+            let costs: Amounts = shared(&self.quotas).map(|quota| quota.cost(need).unsigned_abs()).collect();
+            self.with_stock(|stock| stock.lack(&costs));
         }
-        let shared = self.quotas.iter().filter(|quota| quota.shared_window.is_some());
-        let costs: Vec<u64> = shared.map(|quota| quota.cost(need).unsigned_abs()).collect();
-        self.with_stock(|stock| stock.lack(&costs));
     }
 
     /// Returns the limit of which a call lacks most in this process, and when that may have changed.
@@ -160,7 +154,7 @@ impl RateBudgets {
     fn shared_shortage(&mut self, now: Instant, need: &Need) -> Option<(BudgetKind, Duration, RateTerms)> {
         let (mut part, quotas) = self.shared_part(now);
         let mut lacking: Option<(BudgetKind, Duration, RateTerms)> = None;
-        for quota in quotas.iter().filter(|quota| quota.shared_window.is_some()) {
+        for quota in shared(quotas) {
             let missing = quota.cost(need).unsigned_abs().saturating_sub(part.next_available(now, quota));
             if missing > 0 {
                 let rate = quota.shared_limit().map_or(1.0, |limit| limit.per_second);
@@ -176,18 +170,21 @@ impl RateBudgets {
     /// Charges an admitted call to the amounts of this process.
     pub(super) fn charge_shared(&mut self, now: Instant, need: &Need) {
         let Some(stock) = &mut self.stock else { return };
-        let shared = self.quotas.iter().filter(|quota| quota.shared_window.is_some());
-        let costs: Vec<u64> = shared.map(|quota| quota.cost(need).unsigned_abs()).collect();
+        let costs: Amounts = shared(&self.quotas).map(|quota| quota.cost(need).unsigned_abs()).collect();
         stock.charge(now, &costs);
     }
 
     /// Replaces a charge by one for `counted`.
     pub(super) fn correct_shared(&mut self, charge: &Charge, counted: Option<&Need>) {
         let Some(stock) = &mut self.stock else { return };
-        let shared = self.quotas.iter().filter(|quota| quota.shared_window.is_some());
-        let changes =
-            shared.map(|quota| counted.map_or(0, |need| quota.cost(need)) - quota.cost(&charge.need));
+        let changes = shared(&self.quotas)
+            .map(|quota| counted.map_or(0, |need| quota.cost(need)) - quota.cost(&charge.need));
         let changes: Vec<i64> = changes.collect();
         stock.correct(charge.charged_at, &changes);
     }
+}
+
+/// Returns the limits that other processes share, in the order of the stock.
+fn shared(quotas: &[Quota]) -> impl Iterator<Item = &Quota> {
+    quotas.iter().filter(|quota| quota.shared_window.is_some())
 }

@@ -90,7 +90,7 @@ impl BudgetSet {
     pub(super) fn report(&self, state: &State, now: Instant, may_withdraw: bool) {
         let Some(link) = self.share.get() else { return };
         link.join();
-        // Before the lock, which those that notify the targets hold later than this one.
+        // Not while the rates are locked.
         let is_only = self.members.lock().len() == 1;
         let mut rates = self.rates.lock();
         if is_only && may_withdraw && !state.scheduler.has_waiting() {

@@ -55,29 +55,29 @@ impl SharedLimit {
     /// Renews what is leased, because the broker has answered a heartbeat that was sent at `sent_at`.
     pub(super) fn on_alive(&self, sent_at: Instant) {
         match self {
-            Self::Slots(_) => self.slots().iter().for_each(|admission| admission.on_share_alive(sent_at)),
-            Self::Rates(_) => self.rates().iter().for_each(|budgets| budgets.on_share_alive(sent_at)),
+            Self::Slots(admission) => admission.upgrade().iter().for_each(|it| it.on_share_alive(sent_at)),
+            Self::Rates(budgets) => budgets.upgrade().iter().for_each(|it| it.on_share_alive(sent_at)),
         }
     }
 
     pub(super) fn on_heartbeat(&self) {
         match self {
-            Self::Slots(_) => self.slots().iter().for_each(|admission| admission.on_share_heartbeat()),
-            Self::Rates(_) => self.rates().iter().for_each(|budgets| budgets.on_share_heartbeat()),
+            Self::Slots(admission) => admission.upgrade().iter().for_each(|it| it.on_share_heartbeat()),
+            Self::Rates(budgets) => budgets.upgrade().iter().for_each(|it| it.on_share_heartbeat()),
         }
     }
 
     pub(super) fn on_lost(&self) {
         match self {
-            Self::Slots(_) => self.slots().iter().for_each(|admission| admission.on_share_lost()),
-            Self::Rates(_) => self.rates().iter().for_each(|budgets| budgets.on_share_lost()),
+            Self::Slots(admission) => admission.upgrade().iter().for_each(|it| it.on_share_lost()),
+            Self::Rates(budgets) => budgets.upgrade().iter().for_each(|it| it.on_share_lost()),
         }
     }
 
     pub(super) fn on_alone(&self) {
         match self {
-            Self::Slots(_) => self.slots().iter().for_each(|admission| admission.on_share_alone()),
-            Self::Rates(_) => self.rates().iter().for_each(|budgets| budgets.on_share_alone()),
+            Self::Slots(admission) => admission.upgrade().iter().for_each(|it| it.on_share_alone()),
+            Self::Rates(budgets) => budgets.upgrade().iter().for_each(|it| it.on_share_alone()),
         }
     }
 

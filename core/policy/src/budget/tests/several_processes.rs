@@ -29,6 +29,15 @@ struct Process {
     sent: u64,
 }
 
+impl Process {
+    fn new(config: &RateConfig, now: Instant, id: u64, is_shared: bool) -> Self {
+        let mut budgets = RateBudgets::new(config, now);
+        assert!(!is_shared || budgets.share(now, false, LeaseTimes::LOCAL));
+        let (waiting, running) = (VecDeque::new(), Vec::new());
+        Self { budgets, waiting, running, id: MemberId(id), has_joined: false, sent: 0 }
+    }
+}
+
 /// Processes, their broker, and the messages on their way.
 struct Cluster {
     now: Instant,
@@ -48,17 +57,11 @@ struct Cluster {
 impl Cluster {
     fn new(config: &RateConfig, count: u64, is_shared: bool) -> Self {
         let start = epoch();
-        let process = |id| {
-            let mut budgets = RateBudgets::new(config, start);
-            assert!(!is_shared || budgets.share(start, false, LeaseTimes::LOCAL));
-            let (waiting, running) = (VecDeque::new(), Vec::new());
-            Process { budgets, waiting, running, id: MemberId(id), has_joined: false, sent: 0 }
-        };
         Self {
             now: start,
             start,
             broker: Broker::new(start, Predecessor::None),
-            processes: (0..count).map(process).collect(),
+            processes: (0..count).map(|id| Process::new(config, start, id, is_shared)).collect(),
             to_broker: VecDeque::new(),
             to_member: VecDeque::new(),
             charged: Vec::new(),
@@ -275,11 +278,7 @@ fn processes_that_end_and_begin_do_not_exceed_budget() {
     for ids in 6..26 {
         cluster.run(Duration::from_secs(7), &mut rng, overload(20, 100..900));
         cluster.kill(rng.usize(0..cluster.processes.len()));
-        let mut budgets = RateBudgets::new(&tokens_per_minute(tpm), cluster.now);
-        budgets.share(cluster.now, false, LeaseTimes::LOCAL);
-        let (waiting, running) = (VecDeque::new(), Vec::new());
-        let id = MemberId(ids);
-        cluster.processes.push(Process { budgets, waiting, running, id, has_joined: false, sent: 0 });
+        cluster.processes.push(Process::new(&tokens_per_minute(tpm), cluster.now, ids, true));
     }
     assert!(cluster.most_in_window() <= tpm, "{}", cluster.most_in_window());
     assert!(cluster.charged_per_window(Duration::from_secs(60)) >= 0.9 * tpm as f64);

@@ -274,13 +274,11 @@ impl Account {
         self.epoch.clone_from(&situation.epoch);
         if let Some(rates) = self.limit.rates() {
             rates.set_processes(situation.advance.members);
-        }
-        if situation.advances > self.advances {
-            self.advances = situation.advances;
-            if let Some(rates) = self.limit.rates() {
+            if situation.advances > self.advances {
                 rates.on_advance(&situation.advance, situation.age);
             }
         }
+        self.advances = self.advances.max(situation.advances);
         situation.again
     }
 

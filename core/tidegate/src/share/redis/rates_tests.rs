@@ -4,10 +4,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use proptest::prelude::*;
-use redis::{Connection, Script};
-
 use super::exchange::{Message, RatesSituation, draw_script_with};
+use super::tests::{Store, WALL};
+use proptest::prelude::*;
 use tidegate_share::rates::{Correction, Draw, RateLimit};
 use tidegate_share::{Broker, LeaseTimes, MemberId, Predecessor, ToBroker, ToMember};
 use tidegate_test_servers::RedisServer;
@@ -20,30 +19,13 @@ enum Action {
     Leave,
 }
 
-struct Store {
-    connection: Connection,
-    script: Script,
-    key: String,
+fn store(server: &RedisServer) -> Store {
+    Store::new(server, draw_script_with(WALL, LeaseTimes::LOCAL.advance, 1.0))
 }
 
-impl Store {
-    fn new(server: &RedisServer) -> Self {
-        let connection = redis::Client::open(server.url()).unwrap().get_connection().unwrap();
-        let wall = "local wall = tonumber(redis.call('GET', 'wall'))";
-        let script = draw_script_with(wall, LeaseTimes::LOCAL.advance, 1.0);
-        Self { connection, script, key: "test:{0}".to_owned() }
-    }
-
-    fn exchange(&mut self, at: Duration, member: &str, message: &Message) -> Option<String> {
-        let mut invocation = self.script.prepare_invoke();
-        invocation.key(&self.key).key(format!("{}:heard", self.key)).arg(message.arguments(member));
-        redis::cmd("SET").arg("wall").arg(at.as_secs_f64()).exec(&mut self.connection).unwrap();
-        invocation.invoke(&mut self.connection).unwrap()
-    }
-
-    fn situation(&mut self, at: Duration, member: &str, message: &Message) -> RatesSituation {
-        RatesSituation::parse(&self.exchange(at, member, message).expect("the member is known")).unwrap()
-    }
+/// Returns what a member is told.
+fn situation(store: &mut Store, at: Duration, member: &str, message: &Message) -> RatesSituation {
+    RatesSituation::parse(&store.exchange(at, member, message).expect("the member is known")).unwrap()
 }
 
 fn limits(per_window: u64) -> Vec<RateLimit> {
@@ -113,12 +95,12 @@ fn compare(store: &mut Store, actions: &[(usize, Action, u64)]) -> Result<(), Te
                 members.insert(id, (0, Vec::new()));
                 let message =
                     Message::JoinRates { draw: draw.clone(), epoch: String::new(), replaces: Vec::new() };
-                store.situation(at, &format!("{id:08}"), &message);
+                situation(store, at, &format!("{id:08}"), &message);
                 let message = ToBroker::Draw { resource: resource.clone(), draw };
                 messages = broker.on_message(start + at, MemberId(id), &message);
             }
             (Some(id), Some(draw)) => {
-                store.situation(at, &format!("{id:08}"), &Message::Draw(draw.clone()));
+                situation(store, at, &format!("{id:08}"), &Message::Draw(draw.clone()));
                 let message = ToBroker::Draw { resource: resource.clone(), draw };
                 messages = broker.on_message(start + at, MemberId(id), &message);
             }
@@ -138,7 +120,7 @@ fn compare(store: &mut Store, actions: &[(usize, Action, u64)]) -> Result<(), Te
             }
         }
         for (id, told) in &members {
-            let situation = store.situation(at, &format!("{id:08}"), &Message::RatesHeartbeat);
+            let situation = situation(store, at, &format!("{id:08}"), &Message::RatesHeartbeat);
             let given = (situation.advances, situation.advance.amounts);
             prop_assert_eq!(&given, told, "member {} after turn {}", id, turn);
             prop_assert_eq!(situation.advance.members, members.len());
@@ -150,23 +132,14 @@ fn compare(store: &mut Store, actions: &[(usize, Action, u64)]) -> Result<(), Te
 #[test]
 fn script_gives_advances_as_the_broker_does() {
     let server = RedisServer::start(&[]).unwrap();
-    let store = std::cell::RefCell::new((Store::new(&server), 0));
-    let mut runner = proptest::test_runner::TestRunner::new(ProptestConfig::with_cases(100));
     let actions = prop::collection::vec((0..6usize, action(), 0..1_500u64), 1..100);
-    runner
-        .run(&actions, |actions| {
-            let (store, run) = &mut *store.borrow_mut();
-            *run += 1;
-            store.key = format!("test:{{{run}}}");
-            compare(store, &actions)
-        })
-        .unwrap();
+    store(&server).check(100, &actions, |store, actions| compare(store, actions));
 }
 
 #[test]
 fn charges_remain_when_members_leave_and_are_told_to_new_store() {
     let server = RedisServer::start(&[]).unwrap();
-    let mut store = Store::new(&server);
+    let store = &mut store(&server);
     let want = |want: u64, corrections| Draw {
         number: 1,
         limits: limits(90_000),
@@ -178,27 +151,27 @@ fn charges_remain_when_members_leave_and_are_told_to_new_store() {
     };
     let join = |draw, epoch: &str| Message::JoinRates { draw, epoch: epoch.to_owned(), replaces: Vec::new() };
     let at = Duration::from_secs(5_000);
-    let first = store.situation(at, "a", &join(want(89_000, Vec::new()), ""));
+    let first = situation(store, at, "a", &join(want(89_000, Vec::new()), ""));
     assert_eq!((first.advances, first.advance.amounts), (1, vec![1, 89_000]));
     assert_eq!(store.exchange(at, "a", &Message::LeaveRates).as_deref(), Some(""));
     // The charge remains for the window of two minutes.
-    let waits = store.situation(at, "b", &join(want(2_000, Vec::new()), ""));
+    let waits = situation(store, at, "b", &join(want(2_000, Vec::new()), ""));
     assert_eq!(waits.advances, 0);
     assert!(waits.again > Duration::from_secs(1), "{:?}", waits.again);
     let mut later = at;
     while later < at + Duration::from_secs(121) {
-        assert_eq!(store.situation(later, "b", &Message::RatesHeartbeat).advances, 0);
+        assert_eq!(situation(store, later, "b", &Message::RatesHeartbeat).advances, 0);
         later += Duration::from_secs(2);
     }
     later += Duration::from_secs(2);
-    assert_eq!(store.situation(later, "b", &Message::RatesHeartbeat).advances, 1);
+    assert_eq!(situation(store, later, "b", &Message::RatesHeartbeat).advances, 1);
     // This store knows what was charged before it was lost, and another one does not.
     let past = |age_ms| vec![Correction { age_ms, amounts: vec![0, 89_000] }];
-    let known = store.situation(later, "c", &join(want(2_000, past(10_000)), &first.epoch));
+    let known = situation(store, later, "c", &join(want(2_000, past(10_000)), &first.epoch));
     assert_eq!(known.advances, 1);
-    assert_eq!(store.situation(later, "d", &join(want(2_000, past(1_000)), &first.epoch)).advances, 0);
+    assert_eq!(situation(store, later, "d", &join(want(2_000, past(1_000)), &first.epoch)).advances, 0);
     store.key = "test:{new}".to_owned();
-    assert_eq!(store.situation(later, "e", &join(want(2_000, past(10_000)), &first.epoch)).advances, 0);
+    assert_eq!(situation(store, later, "e", &join(want(2_000, past(10_000)), &first.epoch)).advances, 0);
 }
 
 #[test]

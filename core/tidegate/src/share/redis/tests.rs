@@ -31,15 +31,41 @@ struct Told {
     update: LeaseUpdate,
 }
 
-/// The script, with a clock that the test sets.
-struct Store {
+/// A script on a server, with a clock that the test sets.
+pub(super) struct Store {
     connection: Connection,
     script: Script,
-    key: String,
+    pub(super) key: String,
 }
 
+/// The clock of a [`Store`].
+pub(super) const WALL: &str = "local wall = tonumber(redis.call('GET', 'wall'))";
+
 impl Store {
-    fn exchange(&mut self, at: Duration, member: &str, message: &Message) -> Option<String> {
+    pub(super) fn new(server: &RedisServer, script: Script) -> Self {
+        let connection = redis::Client::open(server.url()).unwrap().get_connection().unwrap();
+        Self { connection, script, key: "test:{0}".to_owned() }
+    }
+
+    /// Runs `check` with a state of its own for each of random sequences of actions.
+    pub(super) fn check<A: std::fmt::Debug>(
+        self,
+        cases: u32,
+        actions: &impl Strategy<Value = A>,
+        check: impl Fn(&mut Self, &A) -> Result<(), TestCaseError>,
+    ) {
+        let store = std::cell::RefCell::new((self, 0));
+        let mut runner = proptest::test_runner::TestRunner::new(ProptestConfig::with_cases(cases));
+        let run = |actions| {
+            let (store, run) = &mut *store.borrow_mut();
+            *run += 1;
+            store.key = format!("test:{{{run}}}");
+            check(store, &actions)
+        };
+        runner.run(actions, run).unwrap();
+    }
+
+    pub(super) fn exchange(&mut self, at: Duration, member: &str, message: &Message) -> Option<String> {
         let key = &self.key;
         let mut invocation = self.script.prepare_invoke();
         invocation.key(key).key(format!("{key}:heard")).key(format!("{key}:cools"));
@@ -152,9 +178,7 @@ fn apply(members: &mut BTreeMap<u64, Told>, messages: Vec<(MemberId, ToMember)>)
 }
 
 fn store(server: &RedisServer) -> Store {
-    let connection = redis::Client::open(server.url()).unwrap().get_connection().unwrap();
-    let script = script_with("local wall = tonumber(redis.call('GET', 'wall'))", Duration::ZERO);
-    Store { connection, script, key: "test:{0}".to_owned() }
+    Store::new(server, script_with(WALL, Duration::ZERO))
 }
 
 fn join(cap: usize, want: usize) -> Message {
@@ -232,17 +256,6 @@ fn malformed_answers_are_rejected() {
 #[test]
 fn script_divides_caps_as_the_broker_does() {
     let server = RedisServer::start(&[]).unwrap();
-    let mut store = store(&server);
-    let mut runner = proptest::test_runner::TestRunner::new(ProptestConfig::with_cases(150));
     let actions = prop::collection::vec((0..8usize, action(), 0..400u64), 1..120);
-    let mut run = 0;
-    let store = std::cell::RefCell::new((&mut store, &mut run));
-    runner
-        .run(&actions, |actions| {
-            let (store, run) = &mut *store.borrow_mut();
-            **run += 1;
-            store.key = format!("test:{{{run}}}");
-            compare(store, &actions)
-        })
-        .unwrap();
+    store(&server).check(150, &actions, |store, actions| compare(store, actions));
 }
