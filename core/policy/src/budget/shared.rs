@@ -125,7 +125,11 @@ impl RateBudgets {
     /// Tells what the first waiting call needs, so that the broker is asked for it if it is not available.
     pub fn want(&mut self, now: Instant, need: &Need) {
         if self.stock.is_some() && self.shared_shortage(now, need).is_some() {
-            let costs: Amounts = shared(&self.quotas).map(|quota| quota.cost(need).unsigned_abs()).collect();
+            // The account of the broker may be full when that of the provider has begun again.
+            let cost = |quota: &Quota| {
+                if quota.follows_provider(now, &self.totals) { 0 } else { quota.cost(need).unsigned_abs() }
+            };
+            let costs: Amounts = shared(&self.quotas).map(cost).collect();
             self.with_stock(|stock| stock.lack(&costs));
         }
     }

@@ -217,7 +217,8 @@ impl RateStock {
     /// Returns whether a waiting call lacks what the broker does not know of.
     pub fn is_draw_due(&self) -> bool {
         // Estimates change a little with each call.
-        let differs = |(lacking, asked): (&u64, &u64)| *lacking > asked + asked / 4 || *lacking < asked / 2;
+        let differs =
+            |(lacking, asked): (&u64, &u64)| *lacking > asked + asked / 4 || *lacking < asked.div_ceil(2);
         let is_known =
             self.lacking.len() == self.asked.len() && !self.lacking.iter().zip(&self.asked).any(differs);
         self.is_joined() && !is_known

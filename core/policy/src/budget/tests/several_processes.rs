@@ -12,6 +12,7 @@ use crate::budget::RateBudgets;
 use crate::testing::epoch;
 use tidegate_config::{Counting, RateConfig};
 use tidegate_protocol::observe::Usage;
+use tidegate_protocol::rate::{RateHeaders, RateWindow};
 use tidegate_tokens::Demand;
 
 const STEP: Duration = Duration::from_millis(5);
@@ -391,4 +392,24 @@ fn hostile_draws_do_not_enlarge_budget() {
     let by_others: BTreeMap<MemberId, u64> =
         cluster.processes.iter().map(|process| (process.id, process.sent)).collect();
     assert!(cluster.most_in_window() <= tpm, "{by_others:?}");
+}
+
+/// The provider says that a day is left of the limit, whatever the broker has counted in the last 24 hours.
+#[test]
+fn limit_per_day_is_not_asked_of_broker_if_provider_announces_it() {
+    let now = epoch();
+    let config = RateConfig { rpm: Some(600), rpd: Some(1_000), ..RateConfig::default() };
+    let mut budgets = Process::new(&config, now, 0, true).budgets;
+    budgets.join(now);
+    let need = budgets.need(&call(100));
+    let asked = |budgets: &mut RateBudgets| {
+        budgets.want(now, &need);
+        budgets.draw(now, || 1.0).map(|draw| draw.least)
+    };
+    assert_eq!(asked(&mut budgets), Some(vec![1, 1]));
+    let charge = budgets.charge(now, &call(100));
+    let day = RateWindow { limit: Some(1_000), remaining: Some(999), reset: None, ..RateWindow::default() };
+    let headers = RateHeaders { requests_per_day: day, ..RateHeaders::default() };
+    budgets.on_response(now, &charge, now, &headers, false);
+    assert_eq!(asked(&mut budgets), Some(vec![1, 0]));
 }
