@@ -94,7 +94,7 @@ impl PreflightResult {
             mix.set_output_limit_key(OutputLimitKey::CompletionTokens);
         }
         if let Some(counted) = self.counted.filter(|_| !mix.has_user_prompts()) {
-            let work = mix.work(endpoint, 0, 0);
+            let work = mix.preflight_work(endpoint);
             mix.calibrate(&work, counted);
         }
     }

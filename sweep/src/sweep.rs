@@ -4,7 +4,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use tidegate::config::{
-    LaneConfig, LimitConfig, Mode, OnFull, Predict, TargetConfig, TargetMatch, TenantConfig,
+    EngineMetricsPolicy, LaneConfig, LimitConfig, Mode, OnFull, Predict, TargetConfig, TargetMatch,
+    TenantConfig,
 };
 use tidegate::{Config, Gate, Transport};
 use tokio::sync::watch;
@@ -385,6 +386,9 @@ fn sweep_config(target: TargetConfig, max_cap: usize) -> Config {
         predict: Predict::Off,
         max_prompt: None,
         ask_usage: true,
+        // What the engine can hold is measured, so the gate must not keep calls from it.
+        kv_tokens: None,
+        metrics: EngineMetricsPolicy::Off,
         fallback: None,
         default_tenant: TenantConfig::default(),
         tenants: Default::default(),

@@ -48,7 +48,7 @@ pub(crate) async fn preflight(
     let metered = MeteringTransport::over(transport.clone(), hub.clone());
     let mut result = PreflightResult::default();
     for id in 0.. {
-        let work = mix.work(endpoint, 0, 0);
+        let work = mix.preflight_work(endpoint);
         if let Some(ceiling) = hub.tracker.ceiling_of_next(work.input, work.output, 0) {
             return Err(SweepError::options(format!(
                 "the ceiling {} does not allow a single call; raise it",

@@ -162,6 +162,17 @@ impl Mix {
         }
     }
 
+    /// Returns the request of the preflight call: one of mean length or, if the user has given
+    /// requests, the first one.
+    pub(crate) fn preflight_work(&self, endpoint: &Endpoint) -> Work {
+        if self.has_user_prompts() {
+            return self.work(endpoint, 0, 0);
+        }
+        let (input, output) = self.means();
+        let lengths = (input.round() as u64, output.round() as u64);
+        self.synthetic_work(endpoint, 0, 0, lengths, &mut Rng::with_seed(self.seed))
+    }
+
     fn synthetic_work(
         &self,
         endpoint: &Endpoint,
@@ -205,7 +216,8 @@ impl Mix {
     }
 
     /// Adjusts the lengths of later prompts to the server's tokenizer. `counted` is the number of
-    /// prompt tokens that the server counted for `work`. The total adjustment is limited to a
+    /// prompt tokens that the server counted for `work`, which should be of mean length: the tokens of
+    /// a chat template count more in a shorter prompt. The total adjustment is limited to a
     /// factor of four in either direction.
     pub(crate) fn calibrate(&mut self, work: &Work, counted: u64) {
         if work.input > 0 && counted > 0 {
@@ -327,6 +339,24 @@ mod tests {
         mix.calibrate(&first, counted(&first));
         let then = mix.work(&endpoint(), 0, 1);
         assert!((counted(&then) as f64 / 512.0 - 1.0).abs() < 0.06, "{}", counted(&then));
+    }
+
+    /// The server counts 12 tokens more than the words of each prompt, as with a chat template.
+    #[test]
+    fn calibration_of_a_trace_does_not_depend_on_its_first_line() {
+        let path = std::env::temp_dir().join(format!("tidegate-trace-{}.csv", std::process::id()));
+        std::fs::write(&path, "input,output\n24,32\n200,128\n112,64\n112,64\n").unwrap();
+        let counted = |work: &Work| prompt(work).split_whitespace().count() as u64 + 12;
+        for seed in 0..10 {
+            let options = MixOptions::Trace { path: path.clone() };
+            let mut mix = Mix::load(&options, seed, "m", false).unwrap();
+            let preflight = mix.preflight_work(&endpoint());
+            mix.calibrate(&preflight, counted(&preflight));
+            let prompts = (0..4).map(|index| counted(&mix.work(&endpoint(), 1, index)));
+            let mean = prompts.sum::<u64>() as f64 / 4.0;
+            assert!((mean / 112.0 - 1.0).abs() < 0.05, "seed {seed}: {mean}");
+        }
+        std::fs::remove_file(path).unwrap();
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! Computes the answer and its explanation from the state of the search.
 
 use super::SearchSettings;
-use super::evidence::{RejectedCap, RejectionCause};
+use super::evidence::{Evidence, RejectedCap, RejectionCause};
 use super::interval;
 use super::next_step::{NoAnswer, Phase, Policy};
 use super::noise::NOTABLE;
@@ -67,7 +67,7 @@ pub(super) fn knee_interval(policy: &Policy, settings: &SearchSettings, cap: usi
     let ceiling = highest.max(cap);
     let (low, high) =
         interval::knee_interval(&points, settings.tolerance, settings.confidence).unwrap_or((cap, cap));
-    let at_cliff = binding == Binding::KvCliff && queue.is_none();
+    let at_cliff = binding == Binding::KvCliff && queue.is_none() && evidence.bad.is_some();
     // Between two measured caps below a cliff, throughput may rise in a straight line or bend.
     let cap_below = points.iter().map(|point| point.cap).rfind(|&cap| cap < low);
     let low = cap_below.filter(|_| at_cliff).unwrap_or(low);
@@ -245,15 +245,17 @@ fn binding(policy: &Policy, settings: &SearchSettings, cap: usize) -> Binding {
                 .is_some_and(|from| from as f64 <= PREEMPTION_RANGE * cap as f64)
             && evidence.is_kv_full_from(cap) != Some(false)
     };
+    // More calls gain nothing: those that the KV cache cannot hold wait for those that it does.
+    let saturation = || match evidence.is_kv_full_from(cap) {
+        Some(true) => Binding::KvCliff,
+        _ => Binding::Saturation,
+    };
     match evidence.bad {
         Some(bad) if fills_kv_cache(&bad) => Binding::KvCliff,
         Some(bad) if is_near(&bad) && bad.cause == RejectionCause::Failures => binding_of(bad),
-        _ if evidence.engine_queue().is_some() => match evidence.is_kv_full_from(cap) {
-            Some(true) => Binding::KvCliff,
-            _ => Binding::Saturation,
-        },
+        _ if evidence.engine_queue().is_some() => saturation(),
         Some(bad) if is_near(&bad) => binding_of(bad),
-        _ if evidence.has_stopped_rising(settings) => Binding::Saturation,
+        _ if evidence.has_stopped_rising(settings) => saturation(),
         Some(bad) => binding_of(bad),
         None => Binding::NotReached,
     }
@@ -289,20 +291,17 @@ fn explanation(policy: &Policy, settings: &SearchSettings, cap: usize, binding: 
             "This client kept at most about {cap} calls in flight although nothing limited it; the server may accept more."
         ),
         Binding::KvCliff => match evidence.engine_queue() {
-            Some(queue) => {
-                let kv = evidence.engine_from(cap, |engine| engine.kv_usage);
-                let preemptions = evidence.engine_from(cap, |engine| engine.preemptions.map(|n| n as f64));
-                let kv = kv.map_or_else(String::new, |kv| {
-                    format!(", {:.0} % of its KV cache is in use", 100.0 * kv)
-                });
-                let preemptions = preemptions.map_or_else(String::new, |n| {
-                    format!(", and it preempted up to {n:.0} sequences in a step")
-                });
-                format!(
-                    "The engine's KV cache holds about {} calls at once: with {} concurrent calls, {:.0} wait in its queue{kv}{preemptions}.",
-                    queue.running, queue.cap, queue.waiting
-                )
-            }
+            Some(queue) => format!(
+                "The engine's KV cache holds about {} calls at once: with {} concurrent calls, {:.0} wait in its queue{}.",
+                queue.running,
+                queue.cap,
+                queue.waiting,
+                memory_use(evidence, cap)
+            ),
+            None if evidence.bad.is_none() => format!(
+                "The engine's KV cache is full: with {cap} concurrent calls and more, throughput stops to rise{}.",
+                memory_use(evidence, cap)
+            ),
             None => format!(
                 "Above {cap} concurrent calls, sequences are preempted and recomputed, streams stall, and throughput falls."
             ),
@@ -327,6 +326,16 @@ fn explanation(policy: &Policy, settings: &SearchSettings, cap: usize, binding: 
         }
         Binding::RequestRate | Binding::TokenRate => String::new(),
     }
+}
+
+/// Returns the use of the engine's memory in the steps at or above `cap`, as the continuation of a
+/// sentence. Empty if the engine reports none.
+fn memory_use(evidence: &Evidence, cap: usize) -> String {
+    let kv = evidence.engine_from(cap, |engine| engine.kv_usage);
+    let preemptions = evidence.engine_from(cap, |engine| engine.preemptions.map(|n| n as f64));
+    let kv = kv.map(|kv| format!(", {:.0} % of its KV cache is in use", 100.0 * kv));
+    let preemptions = preemptions.map(|n| format!(", and it preempted up to {n:.0} sequences in a step"));
+    format!("{}{}", kv.unwrap_or_default(), preemptions.unwrap_or_default())
 }
 
 fn ordinal(n: usize) -> String {

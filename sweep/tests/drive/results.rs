@@ -4,10 +4,14 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
 
+use bytes::Bytes;
+use http::{Request, Response};
 use serde_json::Value;
-use tidegate_sim::Faults;
+use tidegate::config::TargetConfig;
+use tidegate_sim::engine::EngineConfig;
+use tidegate_sim::{Faults, SimConfig, Simulator};
 use tidegate_sweep::sweep_outcome::CheckResult;
-use tidegate_sweep::{Binding, Lengths, MixOptions, StepVerdict, SweepEnd, SweepOptions};
+use tidegate_sweep::{Binding, Lengths, MixOptions, StepVerdict, Sweep, SweepEnd, SweepOptions};
 
 use crate::upstream::Upstream;
 use crate::{Directory, options, run, run_paused_seeded, sweep};
@@ -50,6 +54,44 @@ fn cool_down_recovery_does_not_affect_the_answer() {
 fn sweeps_are_deterministic() {
     let [one, two] = [(); 2].map(|()| sweep(options(), &limited(10)));
     assert_eq!(one, two);
+}
+
+/// A gate spares the memory of a vLLM server on this machine, but a sweep measures it.
+#[test]
+fn calls_fill_the_memory_of_a_local_engine() {
+    // The simulator's answers do not identify vLLM. The second call is the first one of the gate.
+    let answer = concat!(
+        r#"data: {"choices":[{"index":0,"delta":{"content":"a"}}],"prompt_token_ids":null}"#,
+        "\n\n",
+        r#"data: {"choices":[{"index":0,"delta":{},"finish_reason":"stop"}]}"#,
+        "\n\ndata: [DONE]\n\n"
+    );
+    let script = move |nth: usize, _: &Request<Bytes>| {
+        let response = Response::builder().header("content-type", "text/event-stream");
+        (nth == 1).then(|| response.body(Bytes::from_static(answer.as_bytes())).unwrap())
+    };
+    let engine = EngineConfig { num_blocks: 60, max_model_len: 400, ..EngineConfig::default() };
+    let config = SimConfig { workers: 1, engine, ..SimConfig::calibrated() };
+    let lengths = |mean| Lengths { mean, spread: 0.3 };
+    let options = SweepOptions {
+        url: "http://localhost:8000".to_owned(),
+        mix: MixOptions::Synthetic { input: lengths(40), output: lengths(100) },
+        engine_metrics: true,
+        ..options()
+    };
+    // Some servers are configured with the size of their memory.
+    let target = TargetConfig { kv_tokens: Some(960), ..TargetConfig::new("local") };
+    for target in [None, Some(target)] {
+        let mut upstream = Upstream::scripted(Faults::default(), script);
+        upstream.simulator = Simulator::new(config.clone()).unwrap();
+        let sweep = Sweep::new(options.clone()).unwrap();
+        let sweep = target.into_iter().fold(sweep, |sweep, target| sweep.target(target).unwrap());
+        let outcome = run_paused_seeded(run(sweep, &upstream)).unwrap();
+        for step in &outcome.steps {
+            assert!(step.in_flight > 0.95 * step.cap as f64, "{} of {} slots", step.in_flight, step.cap);
+        }
+        assert_eq!(outcome.answer.binding, Some(Binding::KvCliff), "{}", outcome.answer.because);
+    }
 }
 
 #[test]

@@ -29,7 +29,7 @@ type Script = dyn Fn(usize, &Request<Bytes>) -> Option<Response<Bytes>> + Send +
 /// A server that answers by a script or otherwise by a simulator, with a log of the requests.
 #[derive(Clone)]
 pub(crate) struct Upstream {
-    simulator: Simulator,
+    pub(crate) simulator: Simulator,
     script: Arc<Script>,
     pub(crate) log: Arc<UpstreamLog>,
 }

@@ -25,6 +25,9 @@ pub(super) enum Profile {
     Sweep8,
     Sweep16,
     Sweep24,
+    /// Like `Sweep24`, but a prompt token takes three times as long: longer than on the cores that
+    /// compute the small model, which need 0.26 ms for each token of a long prompt.
+    SweepPrompts,
     /// Like `Kv`, without a prefix cache.
     SweepKv,
 }
@@ -39,6 +42,7 @@ impl Profile {
             Profile::Sweep8 => "sweep-8",
             Profile::Sweep16 => "sweep-16",
             Profile::Sweep24 => "sweep-24",
+            Profile::SweepPrompts => "sweep-prompts",
             Profile::SweepKv => "sweep-kv",
         }
     }

@@ -27,7 +27,7 @@ use crate::{Fallible, virtual_time};
 /// Time in which the server must finish the cancelled calls of the last run.
 const SETTLES: Duration = Duration::from_secs(60);
 /// The address of the simulator. As with vLLM on this machine, the gate reads its metrics.
-const SIMULATOR: &str = "http://localhost";
+pub(super) const SIMULATOR: &str = "http://localhost";
 /// Prompt and output of a lone call, in tokens.
 const LONE: (u32, u32) = (100, 21);
 /// Number of lone calls of which [`front_end`] takes the median. The first call of a server is slow.

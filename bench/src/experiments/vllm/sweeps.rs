@@ -23,8 +23,7 @@ use super::engines::{Profile, engine};
 use super::knee::Knee;
 use super::load::{Lengths, MODEL};
 use super::managed_servers::ManagedServer;
-use super::runner::{front_end, lone_slowness, simulator};
-use crate::client_call::URL;
+use super::runner::{SIMULATOR, front_end, lone_slowness, simulator};
 use crate::report::{Op, Report, Spread};
 use crate::{Fallible, virtual_time};
 
@@ -32,7 +31,7 @@ use crate::{Fallible, virtual_time};
 const SEED: u64 = 65;
 
 /// The objective for the time to the first token. Calls that wait in the server miss it. Of the calls
-/// with long prompts, some miss it from a few sequences on, because the prompts of others are computed
+/// with slow prompts, some miss it from a few sequences on, because the prompts of others are computed
 /// in the same steps.
 const OBJECTIVE: Duration = Duration::from_millis(200);
 
@@ -96,10 +95,10 @@ impl Scenario {
             queue("24 sequences", Profile::Sweep24, Knee::Sequences),
             queue("24 sequences, ttft 0.2 s", Profile::Sweep24, objective),
             Self {
-                lengths: Lengths { prompt: (200, 600), output: (8, 24) },
+                lengths: Lengths { prompt: (66, 200), output: (8, 24) },
                 ..queue(
-                    "24 sequences, long prompts, ttft 0.2 s",
-                    Profile::Sweep24,
+                    "24 sequences, slow prompts, ttft 0.2 s",
+                    Profile::SweepPrompts,
                     Knee::Goodput(Some(OBJECTIVE)),
                 )
             },
@@ -178,7 +177,7 @@ pub(crate) fn measure(args: &SweepArgs) -> Fallible<Report> {
 fn simulate(engine: &EngineConfig, scenario: &Scenario, seed: u64) -> Fallible<Played> {
     virtual_time::run(seed, async {
         let wire = simulator_transport(&simulator(engine)?, Duration::ZERO);
-        let played = play(scenario, seed, URL, wire, 1.0, |sweep| sweep).await?;
+        let played = play(scenario, seed, SIMULATOR, wire, 1.0, |sweep| sweep).await?;
         print(scenario, seed, &played);
         Ok(played)
     })
