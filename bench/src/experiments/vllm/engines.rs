@@ -15,9 +15,12 @@ const ENGINES: &str = include_str!("../../../vllm/engines.json");
 pub(super) enum Profile {
     /// At most 16 sequences run at the same time, and further calls wait in the server's queue.
     Queue,
-    /// Like `Queue` with at most 256 sequences, which is never reached: prompts wait because a step
-    /// computes a bounded number of tokens.
-    Wide,
+    /// Like `Queue`, but a prompt token takes three times as long. The cores compute the small model
+    /// within that time, also if a step has many or long prompts: they need up to 0.26 ms per token.
+    Tenants16,
+    /// Like `Tenants16` with at most 256 sequences, which is never reached: prompts wait because a
+    /// step computes a bounded number of tokens.
+    Tenants256,
     /// The KV cache is too small for the calls in the batch, so sequences are preempted.
     Kv,
     /// Like `Queue` with at most 8, 16 or 24 sequences, and without a prefix cache. To the server's
@@ -25,8 +28,7 @@ pub(super) enum Profile {
     Sweep8,
     Sweep16,
     Sweep24,
-    /// Like `Sweep24`, but a prompt token takes three times as long: longer than on the cores that
-    /// compute the small model, which need 0.26 ms for each token of a long prompt.
+    /// Like `Sweep24`, with the time per prompt token of `Tenants16`.
     SweepPrompts,
     /// Like `Kv`, without a prefix cache.
     SweepKv,
@@ -37,7 +39,8 @@ impl Profile {
     pub(super) const fn name(self) -> &'static str {
         match self {
             Profile::Queue => "queue",
-            Profile::Wide => "wide",
+            Profile::Tenants16 => "tenants-16",
+            Profile::Tenants256 => "tenants-256",
             Profile::Kv => "kv",
             Profile::Sweep8 => "sweep-8",
             Profile::Sweep16 => "sweep-16",

@@ -34,14 +34,14 @@ const TIMES: f64 = 10.0;
 const BURST: (f64, f64) = (1.0 / 3.0, 7.0 / 12.0);
 /// Time after the last counted call, in which it gets its first token.
 const TAIL: Duration = Duration::from_secs(10);
-/// Those of `vllm-truth`. Longer prompts take a server without a GPU more time than its steps are set to.
+/// Those of `vllm-truth`.
 const LENGTHS: Lengths = Lengths { prompt: (20, 200), output: (16, 48) };
 
 /// The bounds that are simulated to find the best ones.
 const AWAITING: [usize; 7] = [1, 2, 3, 4, 6, 10, 16];
 const SCENARIOS: [(&str, Profile, [usize; 8]); 2] = [
-    ("16 sequences", Profile::Queue, [4, 6, 8, 10, 12, 14, 16, 24]),
-    ("256 sequences", Profile::Wide, [8, 16, 32, 64, 96, 128, 192, 256]),
+    ("16 sequences", Profile::Tenants16, [4, 6, 8, 10, 12, 14, 16, 24]),
+    ("256 sequences", Profile::Tenants256, [8, 16, 32, 64, 96, 128, 192, 256]),
 ];
 
 /// The maximum p99 TTFT of a tenant that does not burst, divided by that with the best bounds.

@@ -62,9 +62,11 @@ fn small_cache_preempts_without_a_gate() {
 
 #[test]
 fn capacity_of_many_sequences_is_bounded_by_the_tokens_of_a_step() {
-    let expected = capacity(&engine(Profile::Wide).unwrap(), LENGTHS) * LENGTHS.mean_output();
-    let run = run(Profile::Wide, Contender::Stock, Load::Closed(300));
-    assert!(is_near(run.tokens_per_second(), expected), "{} for {expected}", run.tokens_per_second());
+    let expected = capacity(&engine(Profile::Tenants256).unwrap(), LENGTHS) * LENGTHS.mean_output();
+    let run = run(Profile::Tenants256, Contender::Stock, Load::Closed(300));
+    // All callers begin at once, and an answer takes 14 s, so batches are not all alike.
+    let ratio = run.tokens_per_second() / expected;
+    assert!((ratio - 1.0).abs() < 0.06, "{ratio}");
     assert!(run.running() < 250.0 && run.waiting() > 30.0, "{:?}", run.figures());
 }
 
