@@ -56,7 +56,7 @@ pub(super) fn build(policy: &Policy, settings: &SearchSettings) -> SweepAnswer {
 /// Returns the confidence interval of the answer `cap`, which it contains.
 pub(super) fn knee_interval(policy: &Policy, settings: &SearchSettings, cap: usize) -> (usize, usize) {
     let evidence = &policy.evidence;
-    let binding = binding(policy, settings, cap);
+    let binding = curve_binding(policy, settings, cap);
     let queue = evidence.engine_queue();
     let points = evidence.curve().map_or_else(Vec::new, |curve| curve.points().to_vec());
     let highest = match (evidence.bad, queue) {
@@ -67,7 +67,7 @@ pub(super) fn knee_interval(policy: &Policy, settings: &SearchSettings, cap: usi
     let ceiling = highest.max(cap);
     let (low, high) =
         interval::knee_interval(&points, settings.tolerance, settings.confidence).unwrap_or((cap, cap));
-    let at_cliff = binding == Binding::KvCliff && queue.is_none() && evidence.bad.is_some();
+    let at_cliff = binding == Binding::KvCliff && queue.is_none();
     // Between two measured caps below a cliff, throughput may rise in a straight line or bend.
     let cap_below = points.iter().map(|point| point.cap).rfind(|&cap| cap < low);
     let low = cap_below.filter(|_| at_cliff).unwrap_or(low);
@@ -223,7 +223,18 @@ fn noise_note(policy: &Policy) -> Option<String> {
     ))
 }
 
+/// Returns what limits the answer `cap`.
 fn binding(policy: &Policy, settings: &SearchSettings, cap: usize) -> Binding {
+    match curve_binding(policy, settings, cap) {
+        // More calls gain nothing because those that the KV cache cannot hold wait.
+        Binding::Saturation if policy.evidence.is_kv_full_from(cap) == Some(true) => Binding::KvCliff,
+        binding => binding,
+    }
+}
+
+/// Returns what limits the answer `cap` as far as the rejected caps and the goodput curve show. A full
+/// KV cache counts only if the goodput falls above `cap`.
+fn curve_binding(policy: &Policy, settings: &SearchSettings, cap: usize) -> Binding {
     let evidence = &policy.evidence;
     // Several more slots gained hardly anything before any call was rejected.
     let well_above = (cap as f64 * (1.0 + 2.0 * settings.tolerance)).max(cap as f64 + 2.0);
@@ -245,17 +256,12 @@ fn binding(policy: &Policy, settings: &SearchSettings, cap: usize) -> Binding {
                 .is_some_and(|from| from as f64 <= PREEMPTION_RANGE * cap as f64)
             && evidence.is_kv_full_from(cap) != Some(false)
     };
-    // More calls gain nothing: those that the KV cache cannot hold wait for those that it does.
-    let saturation = || match evidence.is_kv_full_from(cap) {
-        Some(true) => Binding::KvCliff,
-        _ => Binding::Saturation,
-    };
     match evidence.bad {
         Some(bad) if fills_kv_cache(&bad) => Binding::KvCliff,
         Some(bad) if is_near(&bad) && bad.cause == RejectionCause::Failures => binding_of(bad),
-        _ if evidence.engine_queue().is_some() => saturation(),
+        _ if evidence.engine_queue().is_some() => Binding::Saturation,
         Some(bad) if is_near(&bad) => binding_of(bad),
-        _ if evidence.has_stopped_rising(settings) => saturation(),
+        _ if evidence.has_stopped_rising(settings) => Binding::Saturation,
         Some(bad) => binding_of(bad),
         None => Binding::NotReached,
     }
@@ -298,7 +304,7 @@ fn explanation(policy: &Policy, settings: &SearchSettings, cap: usize, binding: 
                 queue.waiting,
                 memory_use(evidence, cap)
             ),
-            None if evidence.bad.is_none() => format!(
+            None if curve_binding(policy, settings, cap) == Binding::Saturation => format!(
                 "The engine's KV cache is full: with {cap} concurrent calls and more, throughput stops to rise{}.",
                 memory_use(evidence, cap)
             ),
