@@ -305,7 +305,7 @@ fn explanation(policy: &Policy, settings: &SearchSettings, cap: usize, binding: 
                 memory_use(evidence, cap)
             ),
             None if curve_binding(policy, settings, cap) == Binding::Saturation => format!(
-                "The engine's KV cache is full: with {cap} concurrent calls and more, throughput stops to rise{}.",
+                "The engine's KV cache is full: with {cap} concurrent calls and more, throughput no longer rises{}.",
                 memory_use(evidence, cap)
             ),
             None => format!(

@@ -82,8 +82,7 @@ fn calls_fill_the_memory_of_a_local_engine() {
     // Some servers are configured with the size of their memory.
     let target = TargetConfig { kv_tokens: Some(960), ..TargetConfig::new("local") };
     for target in [None, Some(target)] {
-        let mut upstream = Upstream::scripted(Faults::default(), script);
-        upstream.simulator = Simulator::new(config.clone()).unwrap();
+        let upstream = Upstream::over(Simulator::new(config.clone()).unwrap(), script);
         let sweep = Sweep::new(options.clone()).unwrap();
         let sweep = target.into_iter().fold(sweep, |sweep, target| sweep.target(target).unwrap());
         let outcome = run_paused_seeded(run(sweep, &upstream)).unwrap();

@@ -29,7 +29,7 @@ type Script = dyn Fn(usize, &Request<Bytes>) -> Option<Response<Bytes>> + Send +
 /// A server that answers by a script or otherwise by a simulator, with a log of the requests.
 #[derive(Clone)]
 pub(crate) struct Upstream {
-    pub(crate) simulator: Simulator,
+    simulator: Simulator,
     script: Arc<Script>,
     pub(crate) log: Arc<UpstreamLog>,
 }
@@ -72,7 +72,14 @@ impl Upstream {
         faults: Faults,
         script: impl Fn(usize, &Request<Bytes>) -> Option<Response<Bytes>> + Send + Sync + 'static,
     ) -> Self {
-        Self { simulator: steady(faults), script: Arc::new(script), log: Arc::default() }
+        Self::over(steady(faults), script)
+    }
+
+    pub(crate) fn over(
+        simulator: Simulator,
+        script: impl Fn(usize, &Request<Bytes>) -> Option<Response<Bytes>> + Send + Sync + 'static,
+    ) -> Self {
+        Self { simulator, script: Arc::new(script), log: Arc::default() }
     }
 
     pub(crate) fn transport(&self) -> Transport {

@@ -15,8 +15,8 @@ const ENGINES: &str = include_str!("../../../vllm/engines.json");
 pub(super) enum Profile {
     /// At most 16 sequences run at the same time, and further calls wait in the server's queue.
     Queue,
-    /// Like `Queue`, but a prompt token takes three times as long. The cores compute the small model
-    /// within that time, also if a step has many or long prompts: they need up to 0.26 ms per token.
+    /// Like `Queue`, but a prompt token takes three times as long, which is longer than two cores need
+    /// for it: 0.2 to 0.22 ms in a prompt of 400 to 1,000 tokens.
     Tenants16,
     /// Like `Tenants16` with at most 256 sequences, which is never reached: prompts wait because a
     /// step computes a bounded number of tokens.

@@ -34,7 +34,7 @@ const TIMES: f64 = 10.0;
 const BURST: (f64, f64) = (1.0 / 3.0, 7.0 / 12.0);
 /// Time after the last counted call, in which it gets its first token.
 const TAIL: Duration = Duration::from_secs(10);
-/// Those of `vllm-truth`.
+/// The same lengths as in `vllm-truth`.
 const LENGTHS: Lengths = Lengths { prompt: (20, 200), output: (16, 48) };
 
 /// The bounds that are simulated to find the best ones.
