@@ -130,6 +130,8 @@ enum Command {
     /// Measures the burst of one of three tenants in front of vLLM with nothing configured but the
     /// tenants' names, beside the best fixed bounds on it.
     VllmTenants(run::vllm::Options),
+    /// Measures eight gates that share an adaptive limit in front of vLLM, beside one gate.
+    VllmShare(run::vllm::Options),
     /// Runs `tidegate sweep` against vLLM servers whose knee is known.
     VllmSweep(run::vllm::SweepArgs),
     /// Compares a pool of two vLLM replicas with other placements, and faults of one of them.
@@ -216,6 +218,7 @@ fn execute(command: Command) -> Fallible<String> {
         Command::VllmKv(options) => run::vllm::measure_kv(&options)?,
         Command::VllmTruth(options) => run::vllm::measure_truth(&options)?,
         Command::VllmTenants(options) => run::vllm::measure_tenants(&options)?,
+        Command::VllmShare(options) => run::vllm::measure_shared(&options)?,
         Command::VllmSweep(args) => run::vllm::measure_sweep(&args)?,
         Command::VllmPool(args) => run::vllm::measure_pool(&args)?,
         Command::Memory => run::memory::measure()?,

@@ -5,7 +5,7 @@ run.py NAME [OPTION...]   runs an experiment, which requests servers
 run.py serve PROFILE      serves a profile of engines.json in the foreground
 run.py install            only installs
 
-NAME is objective, default, kv, truth, tenants, sweep or pool. Options are those of `tidegate-bench
+NAME is objective, default, kv, truth, tenants, share, sweep or pool. Options are those of `tidegate-bench
 vllm-NAME`. The environment variable TIDEGATE_BENCH is the path of tidegate-bench (default:
 target/release/tidegate-bench), and VLLM_VENV that of an environment to use instead of installing.
 """
@@ -31,7 +31,7 @@ MODEL = OUT / "model"
 BENCH = os.environ.get("TIDEGATE_BENCH", str(REPOSITORY / "target" / "release" / "tidegate-bench"))
 ENGINES = json.loads((HERE / "engines.json").read_text())
 
-EXPERIMENTS = ["objective", "default", "kv", "truth", "tenants", "sweep", "pool"]
+EXPERIMENTS = ["objective", "default", "kv", "truth", "tenants", "share", "sweep", "pool"]
 PORTS = range(8461, 8470)
 # vLLM imports its modules and compiles nothing, which takes 16 s on two idle cores.
 STARTS_WITHIN_S = 300

@@ -1,12 +1,13 @@
 //! The broker: divides all resources among the members. See [the crate](crate).
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::division::Division;
+use super::member::Presence;
 use super::rates::{Draw, RateDivision};
-use super::{MemberId, Predecessor, REJOIN_TIME, ToBroker, ToMember, cool_down_ms};
+use super::{CallEvent, MAX_EVENTS, MemberId, Predecessor, REJOIN_TIME, ToBroker, ToMember, cool_down_ms};
 
 /// The maximum number of resources of one broker. Reports of further ones are ignored.
 const MAX_RESOURCES: usize = 100_000;
@@ -22,8 +23,7 @@ pub const MAX_COOL_DOWN: Duration = Duration::from_secs(3_600);
 pub struct Broker {
     resources: BTreeMap<Arc<str>, Resource>,
     rates: BTreeMap<Arc<str>, RateDivision>,
-    /// The members in the broker's own process. If it dies, their slots are free.
-    own: BTreeSet<MemberId>,
+    presence: Presence,
     started_at: Instant,
     predecessor: Predecessor,
 }
@@ -44,7 +44,7 @@ impl Broker {
         Self {
             resources: BTreeMap::new(),
             rates: BTreeMap::new(),
-            own: BTreeSet::new(),
+            presence: Presence::default(),
             started_at: now,
             predecessor,
         }
@@ -52,11 +52,12 @@ impl Broker {
 
     /// Records that a member is in the broker's own process.
     pub fn add_own(&mut self, own: MemberId) {
-        self.own.insert(own);
+        self.presence.add_own(own);
     }
 
     /// Applies a message of a member.
     pub fn on_message(&mut self, now: Instant, from: MemberId, message: &ToBroker) -> Messages {
+        self.presence.on_heard(now, from);
         match message {
             ToBroker::Report { resource, report } => {
                 if !self.resources.contains_key(resource) {
@@ -71,7 +72,7 @@ impl Broker {
                 };
                 let is_new = division.members().all(|id| id != from);
                 division.report(now, from, report);
-                let mut messages = addressed(resource, division.settle(now, &self.own));
+                let mut messages = addressed(resource, division.settle(now, &self.presence));
                 let cools = cools_until.filter(|until| is_new && *until > now);
                 messages.extend(cools.map(|until| (from, cool_down(resource, until - now))));
                 messages
@@ -81,12 +82,17 @@ impl Broker {
             ToBroker::CoolDown { resource, for_ms } => {
                 self.on_cool_down(now, from, resource, Duration::from_millis(*for_ms))
             }
+            ToBroker::Evidence { resource, restarts, events } => {
+                self.forward(from, resource, *restarts, events)
+            }
             ToBroker::Heartbeat { number } => {
+                let mut messages = self.replace_observers(now);
                 let refreshed = self.resources.iter_mut().filter_map(|(name, resource)| {
                     let update = resource.division.refresh(from)?;
                     Some((from, ToMember::Lease { resource: name.clone(), update }))
                 });
-                refreshed.chain([(from, ToMember::Alive { number: *number })]).collect()
+                messages.extend(refreshed.chain([(from, ToMember::Alive { number: *number })]));
+                messages
             }
         }
     }
@@ -94,7 +100,7 @@ impl Broker {
     /// Removes a member whose connection has ended. Its slots are free at once.
     pub fn on_disconnect(&mut self, now: Instant, member: MemberId) -> Messages {
         let names: Vec<_> = self.resources.keys().cloned().collect();
-        self.own.remove(&member);
+        self.presence.remove(member);
         let drawn_from: Vec<_> = self
             .rates
             .iter()
@@ -108,9 +114,9 @@ impl Broker {
     /// Applies what time alone changes. See [`Broker::next_wake`].
     pub fn on_tick(&mut self, now: Instant) -> Messages {
         let gives_from = self.gives_from();
-        let own = &self.own;
+        let presence = &self.presence;
         let settle = |(name, resource): (&Arc<str>, &mut Resource)| {
-            addressed(name, resource.division.settle(now, own))
+            addressed(name, resource.division.settle(now, presence))
         };
         let leases = self.resources.iter_mut().flat_map(settle);
         let gives = now >= gives_from;
@@ -161,12 +167,35 @@ impl Broker {
         if division.members().all(|id| id != member) {
             return Vec::new();
         }
+        // Those that observe the calls of the member must forget them.
+        let observers: Vec<_> = division.observers_of(member).collect();
         division.leave(now, member);
-        let messages = addressed(name, division.settle(now, &self.own));
+        let mut messages = addressed(name, division.settle(now, &self.presence));
+        messages.extend(observers.into_iter().map(|id| (id, evidence(name, member, true, &[]))));
         if division.is_empty() && cools_until.is_none_or(|until| until <= now) {
             self.resources.remove(name);
         }
         messages
+    }
+
+    /// Forwards the events of a member's calls to the observers.
+    fn forward(&self, from: MemberId, name: &Arc<str>, restarts: bool, events: &[CallEvent]) -> Messages {
+        let Some(Resource { division, .. }) = self.resources.get(name) else { return Vec::new() };
+        let events = &events[..events.len().min(MAX_EVENTS)];
+        division.observers_of(from).map(|id| (id, evidence(name, from, restarts, events))).collect()
+    }
+
+    /// Appoints other members to lead adaptive limits, where a leader or deputy is not heard any more.
+    fn replace_observers(&mut self, now: Instant) -> Messages {
+        let presence = &self.presence;
+        let resources = self
+            .resources
+            .iter_mut()
+            .filter(|(_, resource)| resource.division.needs_observers(now, presence));
+        let settle = |(name, resource): (&Arc<str>, &mut Resource)| {
+            addressed(name, resource.division.settle(now, presence))
+        };
+        resources.flat_map(settle).collect()
     }
 
     /// Forwards a cool-down to the other members, if it ends later than the known one.
@@ -193,6 +222,10 @@ fn addressed(name: &Arc<str>, updates: Vec<(MemberId, super::LeaseUpdate)>) -> M
 fn advances(name: &Arc<str>, now: Instant, rates: &mut RateDivision) -> Messages {
     let message = |(id, advance)| (id, ToMember::Advance { resource: name.clone(), advance });
     rates.settle(now).into_iter().map(message).collect()
+}
+
+fn evidence(name: &Arc<str>, member: MemberId, restarts: bool, events: &[CallEvent]) -> ToMember {
+    ToMember::Evidence { resource: name.clone(), member: member.0, restarts, events: events.to_vec() }
 }
 
 fn cool_down(name: &Arc<str>, time: Duration) -> ToMember {

@@ -1,11 +1,12 @@
 //! The division of one resource among its members. See [the crate](crate).
 
-use std::cmp::Ordering;
-use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
+use std::cmp::{Ordering, Reverse};
+use std::collections::{BTreeMap, BinaryHeap};
 use std::time::Instant;
 
-use super::member::{MemberId, WEIGHTS};
-use super::{LeaseUpdate, REJOIN_TIME, Report};
+use super::evidence::{AdaptiveBounds, Role};
+use super::member::{MemberId, Presence, WEIGHTS};
+use super::{LeaseUpdate, REJOIN_TIME, Report, SharedAdaptive};
 
 /// The smallest part of a contended slot that a member may be entitled to, so that none waits long.
 pub const MIN_PART: f64 = 0.05;
@@ -33,6 +34,12 @@ pub(crate) struct Division {
     served_until: Instant,
     /// The members of an earlier broker that have not rejoined, or `None` if none is missing.
     missing: Option<Missing>,
+    /// The members that observe the calls of all, if the limit is adaptive: the leader and the deputy.
+    observers: Vec<MemberId>,
+    /// The number of times that observers were appointed.
+    term: u64,
+    /// The adaptive limit of the leader, or `None` if the limit is fixed.
+    adaptive: Option<AdaptiveBounds>,
 }
 
 /// Members of an earlier broker that may still use their slots. Nothing is granted meanwhile.
@@ -52,6 +59,10 @@ struct Missing {
 #[derive(Debug)]
 struct Account {
     cap: usize,
+    /// The member's own adaptive limit, or `None` if its limit is fixed.
+    adaptive: Option<AdaptiveBounds>,
+    /// What the member did for the adaptive limit at an earlier broker.
+    earlier_role: Role,
     weight: f64,
     leased: usize,
     want: usize,
@@ -88,7 +99,15 @@ impl Division {
             rejoined: 0,
             expected: usize::MAX,
         });
-        Self { accounts: BTreeMap::new(), virtual_time: 0.0, served_until: started_at, missing }
+        Self {
+            accounts: BTreeMap::new(),
+            virtual_time: 0.0,
+            served_until: started_at,
+            missing,
+            observers: Vec::new(),
+            term: 0,
+            adaptive: None,
+        }
     }
 
     /// Returns when time alone makes slots free, or `None` if it does not.
@@ -117,6 +136,8 @@ impl Division {
             }
             let account = Account {
                 cap,
+                adaptive: None,
+                earlier_role: report.role,
                 weight,
                 leased: report.claim.min(cap),
                 want: 0,
@@ -129,9 +150,13 @@ impl Division {
         }
         let Some(account) = self.accounts.get_mut(&id) else { return };
         account.cap = cap;
+        account.adaptive = report.adaptive;
         account.weight = weight;
         account.leased = account.leased.saturating_sub(report.returned);
         account.want = report.want.min(cap.saturating_sub(account.leased));
+        if self.observers.first() == Some(&id) {
+            self.adaptive = report.adaptive;
+        }
     }
 
     /// Charges the members for the contended slots that they held since the last call.
@@ -149,14 +174,47 @@ impl Division {
         self.accounts.remove(&id);
     }
 
-    /// Returns the cap that is divided: the smallest of all members.
-    fn cap(&self) -> usize {
-        self.accounts.values().map(|account| account.cap).min().unwrap_or(0)
+    /// Returns the members that should observe the calls of all: two that are heard. Prefers those that did
+    /// so before, and then those that have joined first.
+    fn next_observers(&self, now: Instant, presence: &Presence) -> Vec<MemberId> {
+        let heard = self.accounts.iter().filter(|(id, _)| presence.is_heard(now, **id));
+        let mut able: Vec<_> = heard.filter(|(_, account)| account.adaptive.is_some()).collect();
+        able.sort_by_key(|(_, account)| Reverse(account.earlier_role));
+        able.into_iter().map(|(id, _)| *id).take(2).collect()
     }
 
-    /// Grants free slots, and returns the updates for the members. `own` are the members in
-    /// the broker's own process.
-    pub(crate) fn settle(&mut self, now: Instant, own: &BTreeSet<MemberId>) -> Vec<(MemberId, LeaseUpdate)> {
+    /// Returns `true` if another member should be leader or deputy, because one of them is not heard any
+    /// more, or is heard again.
+    pub(crate) fn needs_observers(&self, now: Instant, presence: &Presence) -> bool {
+        self.adaptive.is_some() && self.next_observers(now, presence) != self.observers
+    }
+
+    /// Returns the other members that observe the calls of `member`.
+    pub(crate) fn observers_of(&self, member: MemberId) -> impl Iterator<Item = MemberId> + '_ {
+        let observers = self.accounts.contains_key(&member).then_some(&self.observers);
+        observers.into_iter().flatten().copied().filter(move |id| *id != member)
+    }
+
+    /// Appoints the leader and the deputy of an adaptive limit. A new leader begins with the limit of the
+    /// one before.
+    fn appoint(&mut self, now: Instant, presence: &Presence) {
+        let observers = self.next_observers(now, presence);
+        self.term += u64::from(observers.iter().any(|id| !self.observers.contains(id)));
+        self.observers = observers;
+        let leader = self.observers.first().and_then(|leader| self.accounts.get(leader));
+        self.adaptive = leader.and_then(|leader| self.adaptive.or(leader.adaptive));
+    }
+
+    /// Returns the cap that is divided: the smallest of all members or, if that is less, the slots of the
+    /// adaptive limit.
+    fn cap(&self) -> usize {
+        let cap = self.accounts.values().map(|account| account.cap).min().unwrap_or(0);
+        self.adaptive.map_or(cap, |adaptive| adaptive.slots.clamp(1, cap.max(1)))
+    }
+
+    /// Grants free slots, and returns the updates for the members.
+    pub(crate) fn settle(&mut self, now: Instant, presence: &Presence) -> Vec<(MemberId, LeaseUpdate)> {
+        self.appoint(now, presence);
         let cap = self.cap();
         let leased = self.leased();
         self.missing.take_if(|missing| missing.is_over(now));
@@ -164,7 +222,7 @@ impl Division {
         self.charge(now);
         self.divide(cap);
         let granted = self.grant(free);
-        self.updates(cap, &granted, own)
+        self.updates(cap, &granted, presence)
     }
 
     /// Computes the fair number of slots of each member.
@@ -227,23 +285,32 @@ impl Division {
         &mut self,
         cap: usize,
         granted: &BTreeMap<MemberId, usize>,
-        own: &BTreeSet<MemberId>,
+        presence: &Presence,
     ) -> Vec<(MemberId, LeaseUpdate)> {
         let members = self.accounts.len();
         let short = self.accounts.values().filter(|account| account.want > 0).count();
-        let survivors = members - own.iter().filter(|id| self.accounts.contains_key(id)).count();
+        let survivors = self.members().filter(|id| !presence.is_own(*id)).count();
         let total = self.leased();
+        let term = self.term;
+        let first_tokens = self.adaptive.map(|adaptive| adaptive.first_tokens);
         let mut updates = Vec::new();
         for (&id, account) in &mut self.accounts {
-            let others_short = short > usize::from(account.want > 0);
+            let others_short = short > usize::from(account.want > 0) || total > cap;
+            let role = match self.observers.iter().position(|observer| *observer == id) {
+                Some(0) => Role::Leader,
+                Some(_) => Role::Deputy,
+                None => Role::Follower,
+            };
+            let adaptive = first_tokens.map(|first_tokens| SharedAdaptive { first_tokens, role, term });
             // The fair number matters only while others are short.
             let fair = if others_short { account.fair } else { account.told.fair };
             let granted = granted.get(&id).copied().unwrap_or(0);
             let told = account.told;
-            let is_new =
-                granted > 0 || told != LeaseUpdate { others_short, fair, cap, members, survivors, ..told };
+            let update =
+                LeaseUpdate { granted: 0, others_short, fair, cap, members, survivors, total, adaptive };
+            let is_new = granted > 0 || update != LeaseUpdate { total, ..told };
             if is_new {
-                account.told = LeaseUpdate { granted: 0, others_short, fair, cap, members, survivors, total };
+                account.told = update;
                 updates.push((id, LeaseUpdate { granted, ..account.told }));
             }
         }

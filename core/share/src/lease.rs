@@ -2,7 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use super::{LeaseTimes, LeaseUpdate, Report};
+use super::{AdaptiveBounds, LeaseTimes, LeaseUpdate, Report, SharedAdaptive};
+use crate::evidence::Role;
 
 /// Delay before slots are wanted again after granted slots could not be used. Doubles up to
 /// [`MAX_RETRY_DELAY`].
@@ -33,6 +34,8 @@ pub struct Lease {
     cap: usize,
     /// Whether no call may be admitted after the lease has ended.
     strict: bool,
+    /// The adaptive limit of this member, or `None` if its limit is fixed.
+    adaptive: Option<AdaptiveBounds>,
     times: LeaseTimes,
     state: State,
     /// The slots that are leased, as far as the member knows.
@@ -52,7 +55,7 @@ pub struct Lease {
     overdue: usize,
     /// The maximum number of calls in flight since the last heartbeat.
     peak: usize,
-    /// The cap has changed since the last report.
+    /// The cap, or the adaptive limit that the others follow, has changed since the last report.
     has_new_cap: bool,
     /// Granted slots that no call has used yet.
     unused: usize,
@@ -102,6 +105,7 @@ impl Lease {
         Self {
             cap,
             strict,
+            adaptive: None,
             times,
             state: State::New,
             slots: 0,
@@ -164,10 +168,24 @@ impl Lease {
         cap.checked_div(self.update.members).unwrap_or(1).max(1)
     }
 
-    /// Changes the configured cap.
+    /// Changes the cap to a fixed one.
     pub fn set_cap(&mut self, cap: usize) {
+        self.adaptive = None;
         self.has_new_cap |= cap != self.cap;
         self.cap = cap;
+    }
+
+    /// Sets the adaptive limit of this member. The other members follow it if this one is the leader.
+    pub fn set_adaptive(&mut self, bounds: AdaptiveBounds) {
+        let leads = self.followed().is_some_and(|followed| followed.role == Role::Leader);
+        self.has_new_cap |= leads && self.adaptive != Some(bounds);
+        self.adaptive = Some(bounds);
+    }
+
+    /// Returns the adaptive limit that the members follow. `None` if the limit is fixed, or this member
+    /// has no broker, so that its own adaptive limit applies.
+    pub fn followed(&self) -> Option<SharedAdaptive> {
+        self.update.adaptive.filter(|_| self.is_joined())
     }
 
     /// Gives back a slot whose call has ended, if the slot must not be used for another call here.
@@ -252,10 +270,17 @@ impl Lease {
         self.slots = claim;
         self.returned = 0;
         self.update.others_short = false;
+        // The new broker has not appointed anybody.
+        let earlier = self.update.adaptive.take();
         self.state = State::Joined { heard };
         self.tick(now);
         let want = usage.waiting.min(self.cap - claim);
-        Report { claim, known_survivors: self.update.survivors, ..self.make_report(usage, want) }
+        Report {
+            claim,
+            known_survivors: self.update.survivors,
+            role: earlier.map_or(Role::Follower, |earlier| earlier.role),
+            ..self.make_report(usage, want)
+        }
     }
 
     /// Applies a message of the broker about this lease.
@@ -332,6 +357,8 @@ impl Lease {
             returned: std::mem::take(&mut self.returned),
             claim: 0,
             known_survivors: 0,
+            adaptive: self.adaptive,
+            role: Role::Follower,
         }
     }
 }

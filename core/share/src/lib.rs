@@ -8,6 +8,7 @@
 //! - [`Lease`] is the state of one resource in a member. It belongs to the member's scheduler, so a
 //!   call within the lease costs no message.
 //! - [`rates`] is the same for limits of requests and tokens per time.
+//! - [`Role`] is what a member does for an adaptive limit, whose cap one member finds for all.
 //! - [`ToBroker`] and [`ToMember`] are the messages between them.
 //!
 //! # Exchange
@@ -52,6 +53,7 @@
 
 mod broker;
 mod division;
+mod evidence;
 mod lease;
 mod member;
 mod message;
@@ -61,9 +63,10 @@ use std::time::Duration;
 
 pub use broker::{Broker, MAX_COOL_DOWN};
 pub use division::{MAX_CAP, MIN_PART, Predecessor};
+pub use evidence::{AdaptiveBounds, CallEvent, CallKind, CallStep, Ended, MAX_EVENTS, Role};
 pub use lease::{Lease, LeaseView, SlotUse};
 pub use member::{MemberId, WEIGHTS};
-pub use message::{LeaseUpdate, Report, ToBroker, ToMember, cool_down_ms};
+pub use message::{LeaseUpdate, Report, SharedAdaptive, ToBroker, ToMember, cool_down_ms};
 
 /// Time between two heartbeats of a member of a local broker: 0.5 s.
 pub const HEARTBEAT: Duration = Duration::from_millis(500);

@@ -1,8 +1,46 @@
 //! What all limits know of a member.
 
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::{Duration, Instant};
+
 /// The number of a connection to the broker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct MemberId(pub u64);
 
 /// The smallest and the largest weight that a member may have. Others are clamped.
 pub const WEIGHTS: (f64, f64) = (1e-3, 1e6);
+/// Time without a message after which a member counts as stopped. Longer than three heartbeats.
+const HEARD_WITHIN: Duration = Duration::from_secs(2);
+
+/// Which members are connected, and when they were last heard.
+#[derive(Debug, Default)]
+pub(crate) struct Presence {
+    heard: BTreeMap<MemberId, Instant>,
+    /// The members in the broker's own process. If it dies, their slots are free.
+    own: BTreeSet<MemberId>,
+}
+
+impl Presence {
+    pub(crate) fn add_own(&mut self, own: MemberId) {
+        self.own.insert(own);
+    }
+
+    pub(crate) fn is_own(&self, member: MemberId) -> bool {
+        self.own.contains(&member)
+    }
+
+    /// Records that a message of the member has arrived.
+    pub(crate) fn on_heard(&mut self, now: Instant, member: MemberId) {
+        self.heard.insert(member, now);
+    }
+
+    /// Returns `true` if the member was heard lately.
+    pub(crate) fn is_heard(&self, now: Instant, member: MemberId) -> bool {
+        self.heard.get(&member).is_some_and(|at| now < *at + HEARD_WITHIN)
+    }
+
+    pub(crate) fn remove(&mut self, member: MemberId) {
+        self.heard.remove(&member);
+        self.own.remove(&member);
+    }
+}

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use crate::evidence::{AdaptiveBounds, CallEvent, Role};
 use crate::rates::{Advance, Draw};
 
 /// A message of a member to the broker.
@@ -39,6 +40,15 @@ pub enum ToBroker {
         /// The remaining time in milliseconds.
         for_ms: u64,
     },
+    /// Tells the observers of an adaptive limit what happened to calls. Sent while there are any.
+    Evidence {
+        /// The name of the resource.
+        resource: Arc<str>,
+        /// Whether the observers must forget earlier calls of the member: `events` are of all of its calls.
+        restarts: bool,
+        /// What happened, in order. At most [`MAX_EVENTS`](crate::MAX_EVENTS).
+        events: Vec<CallEvent>,
+    },
     /// Asks the broker for a sign of life.
     Heartbeat {
         /// The number of the heartbeat, which the answer repeats.
@@ -63,6 +73,14 @@ pub struct Report {
     /// [`LeaseUpdate::survivors`] of the earlier broker, or 0 if the member had none. Read in the first
     /// report only.
     pub known_survivors: usize,
+    /// The adaptive limit of the member, or `None` if its limit is fixed. That of the leader bounds the
+    /// sum of all leases, besides the smallest cap.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub adaptive: Option<AdaptiveBounds>,
+    /// What the member did for the adaptive limit at an earlier broker. Read in the first report only:
+    /// whoever has seen the calls of all is preferred as the leader.
+    #[serde(default, skip_serializing_if = "Role::is_follower")]
+    pub role: Role,
 }
 
 /// A message of the broker to a member.
@@ -92,6 +110,17 @@ pub enum ToMember {
         /// The remaining time in milliseconds.
         for_ms: u64,
     },
+    /// Tells an observer of an adaptive limit what happened to calls of another member.
+    Evidence {
+        /// The name of the resource.
+        resource: Arc<str>,
+        /// The number of the member.
+        member: u64,
+        /// Whether earlier calls of the member must be forgotten.
+        restarts: bool,
+        /// What happened, in order.
+        events: Vec<CallEvent>,
+    },
     /// Answers a heartbeat.
     Alive {
         /// The number of the heartbeat.
@@ -104,11 +133,12 @@ pub enum ToMember {
 pub struct LeaseUpdate {
     /// The number of slots that are added to the lease.
     pub granted: usize,
-    /// Whether another member wants slots while none is free.
+    /// Whether another member wants slots while none is free, or more slots are leased than the cap has.
     pub others_short: bool,
     /// The number of slots that the member may keep while others are short.
     pub fair: usize,
-    /// The cap that is divided: the smallest of all members.
+    /// The cap that is divided: the smallest of all members or, if that is less, the slots of the
+    /// adaptive limit.
     pub cap: usize,
     /// The number of members of the resource.
     pub members: usize,
@@ -116,6 +146,20 @@ pub struct LeaseUpdate {
     pub survivors: usize,
     /// The total of all leases.
     pub total: usize,
+    /// The adaptive limit that all members follow, or `None` if the limit is fixed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub adaptive: Option<SharedAdaptive>,
+}
+
+/// An adaptive limit that several members follow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SharedAdaptive {
+    /// The maximum number of calls of all members that await their first token.
+    pub first_tokens: usize,
+    /// What the member does for the limit.
+    pub role: Role,
+    /// Identifies the observers. When it changes, each member tells of all of its calls again.
+    pub term: u64,
 }
 
 /// Returns the milliseconds of a cool-down, rounded up so that nobody begins too early.

@@ -1,10 +1,14 @@
 //! The compared clients: gates with and without a fixed cap, and a client without a gate.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use tidegate::config::{Config, EngineMetricsPolicy, Target, TransportConfig};
+use http::Request;
+use tidegate::config::{Config, EngineMetricsPolicy, Share, Target, TransportConfig};
 use tidegate::transport::Http;
-use tidegate::{Gate, Transport};
+use tidegate::{Gate, RequestBody, Transport};
+use tower::{ServiceExt, service_fn};
 
 use super::tenant_rules::TenantRule;
 use crate::Fallible;
@@ -23,6 +27,8 @@ pub(super) enum Contender {
     Stock,
     /// A gate with the settings that are not `None`, which reads the metrics of the engine or not.
     Gate { cap: Option<usize>, ttft: Option<Duration>, wait: Option<Duration>, metrics: EngineMetricsPolicy },
+    /// This many gates, as of several processes, which share their limit or not. Calls take turns.
+    Gates { count: usize, shares: bool, ttft: Option<Duration> },
     /// What bounds the calls of tenants.
     Tenants(TenantRule),
 }
@@ -53,6 +59,9 @@ impl Contender {
         let (cap, ttft, wait) = match self {
             Self::Stock => return "no gate, openai's rule".to_owned(),
             Self::Tenants(rule) => return rule.name(),
+            Self::Gates { count: 1, .. } => return "one gate".to_owned(),
+            Self::Gates { count, shares: true, .. } => return format!("{count} gates that share"),
+            Self::Gates { count, shares: false, .. } => return format!("{count} gates that share nothing"),
             Self::Gate { cap, ttft, wait, .. } => (cap, ttft, wait),
         };
         let settings: Vec<String> = [
@@ -79,6 +88,7 @@ impl Contender {
                 return Ok((Rule::openai(STOCK_TIMEOUT).over(wire), None));
             }
             Self::Tenants(rule) => return rule.client(base, wire),
+            Self::Gates { count, shares, ttft } => return several(count, shares, ttft, base),
             Self::Gate { cap, ttft, wait, metrics } => (cap, ttft, wait, metrics),
         };
         let mut target = Target::new(TARGET).url(base).metrics(metrics);
@@ -94,6 +104,37 @@ impl Contender {
         let gate = gate(target, wire)?;
         Ok((Transport::new(gate.client()), Some(gate)))
     }
+}
+
+/// The number of shares so far, each of which has a name of its own.
+static SHARES: AtomicUsize = AtomicUsize::new(0);
+
+/// Returns a client whose calls take turns between `count` gates, and the first gate.
+fn several(
+    count: usize,
+    shares: bool,
+    ttft: Option<Duration>,
+    base: &str,
+) -> Fallible<(Transport, Option<Gate>)> {
+    let mut target = Target::new(TARGET).url(base);
+    if let Some(ttft) = ttft {
+        target = target.ttft(ttft);
+    }
+    let mut config = Config::builder().target(target);
+    if shares {
+        let name = format!("bench-{}-{}", std::process::id(), SHARES.fetch_add(1, Ordering::Relaxed));
+        config = config.share(Share::local().name(name));
+    }
+    let config = config.build()?;
+    let gates: Vec<Gate> = (0..count).map(|_| Ok(Gate::new(config.clone())?)).collect::<Fallible<_>>()?;
+    let first = gates.first().cloned().ok_or("no gates")?;
+    let clients: Arc<[_]> = gates.iter().map(Gate::client).collect();
+    let turns = Arc::new(AtomicUsize::new(0));
+    let client = service_fn(move |request: Request<RequestBody>| {
+        let turn = turns.fetch_add(1, Ordering::Relaxed) % clients.len();
+        clients[turn].clone().oneshot(request)
+    });
+    Ok((Transport::new(client), Some(first)))
 }
 
 /// Returns a gate for `target` over `wire`, or, without one, over the built-in HTTP client.

@@ -9,6 +9,7 @@ use tidegate_sim::engine::{EngineConfig, StepCost};
 use tidegate_sim::scenario::quantile;
 use tidegate_sim::{SimConfig, Simulator};
 use tidegate_test_servers::simulator_transport;
+use tokio::net::TcpListener;
 use tokio::runtime::Runtime;
 use tokio::time::{Instant, sleep};
 use tower::ServiceExt;
@@ -43,20 +44,56 @@ struct LoneCall {
 /// A server, and the conditions of the runs so far.
 pub(super) struct Runner {
     pub(super) engine: EngineConfig,
-    /// The vLLM server, or `None` for the simulator.
-    server: Option<ManagedServer>,
+    server: Server,
     runtime: Runtime,
     conditions: Conditions,
+}
+
+/// What answers the calls.
+enum Server {
+    Vllm(ManagedServer),
+    /// The simulator, in virtual time.
+    Virtual,
+    /// The simulator at this URL, in real time.
+    Simulated(String),
+}
+
+impl Server {
+    /// Returns the URL of the server. `None` in virtual time.
+    fn url(&self) -> Option<&str> {
+        match self {
+            Self::Vllm(server) => Some(server.url()),
+            Self::Virtual => None,
+            Self::Simulated(url) => Some(url),
+        }
+    }
+
+    fn is_vllm(&self) -> bool {
+        matches!(self, Self::Vllm(_))
+    }
 }
 
 impl Runner {
     /// Starts a server with the given profile. It runs until the runner is dropped.
     pub(super) fn new(options: &Options, profile: Profile) -> Fallible<Self> {
-        let server = options.managed.then(|| ManagedServer::start(profile)).transpose()?;
+        let vllm = options.managed.then(|| ManagedServer::start(profile)).transpose()?;
+        let server = vllm.map_or(Server::Virtual, Server::Vllm);
         // One thread, because the cores are shared with the server.
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let engine = engine(profile)?;
         Ok(Self { engine, server, runtime, conditions: Conditions::default() })
+    }
+
+    /// Like [`Runner::new`], but the simulator runs in real time, at a port of its own.
+    pub(super) fn over_sockets(options: &Options, profile: Profile) -> Fallible<Self> {
+        let mut runner = Self::new(options, profile)?;
+        if !options.managed {
+            let simulator = simulator(&runner.engine)?;
+            let listener = runner.runtime.block_on(TcpListener::bind("127.0.0.1:0"))?;
+            runner.server = Server::Simulated(format!("http://{}", listener.local_addr()?));
+            runner.runtime.spawn(tidegate_sim::serve(listener, simulator));
+        }
+        Ok(runner)
     }
 
     /// Makes the calls of `plan`, and prints the figures. Repeats the run if the steps of the server
@@ -65,9 +102,9 @@ impl Runner {
         let Self { engine, server, runtime, conditions } = self;
         let play = || {
             eprintln!("{scenario}: {}", contender.name());
-            let run = match server {
+            let run = match server.url() {
                 None => simulate(engine, Duration::ZERO, contender, plan)?,
-                Some(server) => runtime.block_on(play_vllm(server.url(), &engine.step, contender, plan))?,
+                Some(url) => runtime.block_on(play_in_real_time(url, &engine.step, contender, plan))?,
             };
             for (what, value) in run.figures() {
                 eprintln!("    {what}: {value:.3}");
@@ -83,13 +120,13 @@ impl Runner {
     ///
     /// Returns an error if a run remained too slow, because the figures are then not valid.
     pub(super) fn finish(self, report: &mut Report, prefix: &str) -> Fallible<()> {
-        self.conditions.finish(report, prefix, self.server.is_some())
+        self.conditions.finish(report, prefix, self.server.is_vllm())
     }
 
     /// Returns the latency of the server's HTTP front end. Zero for the simulator.
     pub(super) fn front_end(&self) -> Fallible<Duration> {
-        let Some(server) = &self.server else { return Ok(Duration::ZERO) };
-        self.runtime.block_on(front_end(server.url(), &self.engine.step))
+        let Some(url) = self.server.url() else { return Ok(Duration::ZERO) };
+        self.runtime.block_on(front_end(url, &self.engine.step))
     }
 }
 
@@ -134,7 +171,7 @@ pub(super) fn simulator(engine: &EngineConfig) -> Fallible<Simulator> {
     Ok(Simulator::new(config)?)
 }
 
-async fn play_vllm(url: &str, step: &StepCost, contender: Contender, plan: &Plan) -> Fallible<Run> {
+async fn play_in_real_time(url: &str, step: &StepCost, contender: Contender, plan: &Plan) -> Fallible<Run> {
     let wire = http()?;
     let before = lone_slowness(&wire, url, step).await?;
     let (client, gate) = contender.client(url, None)?;

@@ -237,9 +237,12 @@ impl Config {
     /// Returns a target whose limits cannot be shared, because it refuses calls instead of queueing them: a
     /// process gets its part on demand, which takes a moment.
     pub fn unshareable_target(&self) -> Option<&TargetConfig> {
+        let shares_adaptive = !matches!(self.share.store, ShareStore::Redis(_));
         let refuses = |target: &&TargetConfig| {
             target.on_full == OnFull::Refuse
-                && (target.limit == LimitConfig::Fixed || self.rates_of(target).is_limited())
+                && (shares_adaptive
+                    || target.limit == LimitConfig::Fixed
+                    || self.rates_of(target).is_limited())
         };
         self.targets.iter().find(refuses)
     }

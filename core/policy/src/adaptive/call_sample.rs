@@ -1,24 +1,12 @@
-//! Descriptions of a call for the adaptive limit: its kind, its sample while it is in flight, and
-//! how it ended.
+//! Descriptions of a call for the adaptive limit: its sample while it is in flight, and how it ended.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use tidegate_protocol::Class;
+use tidegate_share::Ended;
 
 use super::latency_class::is_streaming;
 use crate::{ErrorKind, outcome::AttemptOutcome};
-
-/// The properties of a call that determine its usual latency. Latencies are compared only between
-/// calls of a similar kind.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct CallKind {
-    /// Number of prompt tokens, or 0 if unknown.
-    pub input: u64,
-    /// Expected number of output tokens, or 0 if unknown.
-    pub output: u64,
-    /// Whether the response streams. Only streamed responses have a first token before their end.
-    pub streams: bool,
-}
 
 /// When a call was sent, and how many calls were in flight then.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,62 +51,40 @@ impl Sample {
         is_streaming(self.class) && self.first_token_at.is_none()
     }
 
+    /// Moves the call to a later time, because its next event is reported late by that time. Latencies are
+    /// then exact.
+    pub(crate) fn shift(&mut self, now: Instant, late_by: Duration) {
+        let later = |at: Instant| at.checked_add(late_by).map_or(now, |at| at.min(now));
+        self.sent.at = later(self.sent.at);
+        self.first_token_at = self.first_token_at.map(later);
+    }
+
     /// Returns the seconds from the sending of the call to `now`.
     pub(super) fn seconds_until(&self, now: Instant) -> f64 {
         now.saturating_duration_since(self.sent.at).as_secs_f64()
     }
 }
 
-/// How a call ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Ended {
-    /// The response was complete.
-    Completed {
-        /// Number of output tokens, or 0 if unknown.
-        output: u64,
-    },
-    /// The caller cancelled the call. The call is not used as a sample, unless it was already
-    /// overdue.
-    Cancelled,
-    /// The upstream rejected the call with a 429.
-    Limited {
-        /// Whether the 429 is about a rate, according to its headers, its Retry-After or the
-        /// budgets, and not about too many concurrent calls. A 429 about a rate does not change the
-        /// limit.
-        by_rate: bool,
-    },
-    /// The upstream rejected the call for lack of capacity (503, 529).
-    Overloaded,
-    /// No response or no first token arrived before its timeout.
-    TimedOut,
-    /// The call failed for a reason unrelated to the upstream's load.
-    Failed,
-}
-
-impl Ended {
-    /// Returns how an attempt ended, or `None` if it was accepted, so that its response continues.
+impl AttemptOutcome {
+    /// Returns how the attempt ended, or `None` if it was accepted, so that its response continues.
     ///
     /// `has_token` is `true` if the first token has arrived: a timeout after it is not evidence of
     /// overload. `is_by_rate` is called for a 429 only. It returns `true` if the 429 is about a
     /// rate, and `false` if it is about too many concurrent calls.
-    pub fn from_outcome(
-        outcome: &AttemptOutcome,
-        has_token: bool,
-        is_by_rate: impl FnOnce() -> bool,
-    ) -> Option<Self> {
-        match outcome {
-            AttemptOutcome::Accepted { .. } => None,
-            AttemptOutcome::Rejected(verdict) => Some(match verdict.class {
-                Class::RateLimited => Self::Limited { by_rate: is_by_rate() },
-                Class::Overloaded => Self::Overloaded,
-                Class::Timeout => Self::TimedOut,
-                _ => Self::Failed,
+    pub fn ended(&self, has_token: bool, is_by_rate: impl FnOnce() -> bool) -> Option<Ended> {
+        match self {
+            Self::Accepted { .. } => None,
+            Self::Rejected(verdict) => Some(match verdict.class {
+                Class::RateLimited => Ended::Limited { by_rate: is_by_rate() },
+                Class::Overloaded => Ended::Overloaded,
+                Class::Timeout => Ended::TimedOut,
+                _ => Ended::Failed,
             }),
-            AttemptOutcome::Failed(failure) => Some(match failure.kind {
-                ErrorKind::FirstTokenTimeout | ErrorKind::IdleTimeout if !has_token => Self::TimedOut,
-                _ => Self::Failed,
+            Self::Failed(failure) => Some(match failure.kind {
+                ErrorKind::FirstTokenTimeout | ErrorKind::IdleTimeout if !has_token => Ended::TimedOut,
+                _ => Ended::Failed,
             }),
-            AttemptOutcome::Cancelled(_) => Some(Self::Cancelled),
+            Self::Cancelled(_) => Some(Ended::Cancelled),
         }
     }
 }

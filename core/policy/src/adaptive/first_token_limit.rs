@@ -38,6 +38,16 @@ impl FirstTokenLimit {
         }
     }
 
+    /// Sets a learned limit to `calls`.
+    pub(super) fn set(&mut self, calls: usize) {
+        if let FirstTokenLimit::Adaptive { value, slow_start } = self
+            && *value as usize != calls
+        {
+            *value = calls.max(1) as f64;
+            *slow_start = false;
+        }
+    }
+
     /// Raises a learned limit, but not above `ceiling`: by one call in slow start, otherwise by one
     /// call divided by the limit. Call this for each call that was not late if the limit was
     /// reached while that call was in flight.

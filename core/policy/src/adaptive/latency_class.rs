@@ -118,6 +118,12 @@ impl LatencyClass {
         Self { objective: objective.map(|objective| objective.as_secs_f64()), ..Self::default() }
     }
 
+    /// Forgets the statistics. The calls that await their answer stay.
+    pub(super) fn forget(&mut self) {
+        let awaiting = std::mem::take(&mut self.awaiting);
+        *self = Self { objective: self.objective, awaiting, ..Self::default() };
+    }
+
     /// Returns `true` if the class has enough samples for a baseline.
     pub(super) fn is_known(&self) -> bool {
         self.samples >= MIN_SAMPLES

@@ -12,6 +12,8 @@ use super::first_token_capacity::first_token_work;
 use super::latency_class::{CLASSES, LatencyClass, class_of, is_streaming};
 use super::load_tracker::{FEW_CALLS, LoadTracker};
 use super::{CallKind, Decision, DecisionCause, Ended, LimitView, Sample, call_sample::Sent};
+use tidegate_share::AdaptiveBounds;
+
 use super::{
     engine_queue::EngineQueue, first_token_capacity::FirstTokenCapacity, first_token_limit::FirstTokenLimit,
     growth::Growth, percentile::Percentile, slot_limit::SlotLimit,
@@ -194,11 +196,16 @@ impl Limit {
     ///
     /// A call that exceeds the limit is counted too.
     pub fn on_sent(&mut self, now: Instant, kind: CallKind) -> Sample {
+        self.on_sent_at(now, now, kind)
+    }
+
+    /// Counts a call as in flight that was sent at `at`. See [`Limit::on_sent`].
+    pub(crate) fn on_sent_at(&mut self, now: Instant, at: Instant, kind: CallKind) -> Sample {
         let class = class_of(kind);
         let work = if kind.streams { first_token_work(kind.input) } else { 0 };
         self.load.on_sent(now, kind.streams, work);
         self.update_full(now);
-        let sent = Sent { at: now, in_flight: self.load.in_flight };
+        let sent = Sent { at, in_flight: self.load.in_flight };
         // Without an objective, calls that do not stream are compared by their output length, which
         // is known only at the end.
         let can_be_overdue = kind.streams || self.settings.latency.is_some();
@@ -306,6 +313,33 @@ impl Limit {
             }
         }
         self.tick_percentile(now);
+    }
+
+    /// Follows a limit that another process finds: `bounds` are in force, and the events of calls do not
+    /// change them until [`Limit::decide`] is called.
+    pub(crate) fn follow(&mut self, bounds: AdaptiveBounds) {
+        self.slots.follow(bounds.slots);
+        self.first_token_limit.set(bounds.first_tokens);
+    }
+
+    /// Lets the events of calls change the limit again, beginning with the bounds that are in force.
+    pub(crate) fn decide(&mut self, now: Instant) {
+        self.slots.is_followed = false;
+        self.first_tokens = Evidence::new(now);
+        self.answers = Evidence::new(now);
+        self.pace_evidence = Evidence::new(now);
+        self.trial_evidence = Evidence::new(now);
+    }
+
+    /// Forgets what is usual for calls, because it was learned while other processes congested the
+    /// upstream with calls that this limit did not see. Calls in flight stay counted.
+    pub(crate) fn forget_usual(&mut self) {
+        self.classes.iter_mut().for_each(LatencyClass::forget);
+        self.pace_class.forget();
+        self.first_token_capacity = FirstTokenCapacity::new();
+        if self.settings.adaptive.decrease == Decrease::Served {
+            self.growth = self.growth.on_overload();
+        }
     }
 
     /// Returns the last time at which the limit detected that too many calls were in flight, even

@@ -109,6 +109,7 @@ mod view;
 
 pub(crate) use latency_class::{PROMPT_CLASSES, prompt_class};
 
-pub use call_sample::{CallKind, Ended, Sample};
+pub use call_sample::Sample;
 pub use limit::{Limit, LimitSettings};
+pub use tidegate_share::{CallKind, Ended};
 pub use view::{AdaptiveView, Decision, DecisionCause, LimitView};

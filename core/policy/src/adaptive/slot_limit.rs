@@ -20,6 +20,8 @@ pub(super) struct SlotLimit {
     min: f64,
     /// Maximum of `value`, at least 1.
     max: f64,
+    /// Whether another process decides, so that raises and cuts have no effect.
+    pub(super) is_followed: bool,
     /// The last change, not merged with earlier ones. `None` before the first change.
     pub(super) last: Option<Decision>,
     /// Up to [`MAX_CHANGES`] recent changes, the newest last. Consecutive raises for the same
@@ -36,12 +38,28 @@ impl SlotLimit {
     pub(super) fn new(start: usize, min: usize, max: usize) -> Self {
         let (min, max) = (min.clamp(1, max.max(1)) as f64, max.max(1) as f64);
         let value = (start as f64).clamp(min, max);
-        Self { value, min, max, last: None, changes: VecDeque::new(), counts: Default::default() }
+        Self {
+            value,
+            min,
+            max,
+            is_followed: false,
+            last: None,
+            changes: VecDeque::new(),
+            counts: Default::default(),
+        }
     }
 
     /// Returns the number of whole slots: the fraction is dropped.
     pub(super) fn slots(&self) -> usize {
         self.value as usize
+    }
+
+    /// Takes over the slots that another process has found. From now on, it decides.
+    pub(super) fn follow(&mut self, slots: usize) {
+        self.is_followed = true;
+        if self.slots() != slots {
+            self.value = (slots as f64).clamp(1.0, self.max);
+        }
     }
 
     /// Raises the slots by `by`, but not above the maximum. `awaiting` is the first-token limit,
@@ -60,6 +78,9 @@ impl SlotLimit {
     /// first-token limit has decreased. Raises for the same cause, and cuts in one run of 429s, are
     /// merged with the previous decision.
     fn set(&mut self, now: Instant, value: f64, cause: DecisionCause, [before, awaiting]: [usize; 2]) {
+        if self.is_followed {
+            return;
+        }
         let from = self.slots();
         self.value = value;
         let change = Decision { at: now, from, to: self.slots(), awaiting, cause };

@@ -287,10 +287,13 @@ impl Capacity {
 
     /// Updates `limits`.
     pub(super) fn read_limits(&mut self) {
+        if let Some((lease, limiter)) = self.lease.as_mut().zip(self.upstream.limiter_of(None)) {
+            limiter.follow(lease);
+        }
         self.limits = self.upstream.limits(self.in_flight);
         if let Some(lease) = &self.lease {
             let slots = lease.in_force();
-            if self.limits.shortage != Some(Rule::Slots) && self.in_flight >= slots {
+            if self.limits.shortage.is_none() && self.in_flight >= slots {
                 self.limits.shortage = Some(Rule::Share);
             }
             self.limits.slots = self.limits.slots.min(slots);

@@ -3,14 +3,16 @@
 //! # Invariants
 //!
 //! - Each call that gets a slot is reported to the adaptive limit once as sent and once as ended.
+//! - If several processes share the limit, its slots are those that their leader has found.
 //! - The calls that await their first token are the streamed calls whose first token was not
 //!   reported.
 
 use std::time::{Duration, Instant};
 
-use super::{Rule, Ticket, UpstreamLoad};
+use super::{EvidenceExchange, Rule, Ticket, UpstreamLoad};
 use crate::adaptive::{AdaptiveView, CallKind, Decision, Ended, Limit, LimitSettings, LimitView, Sample};
 use tidegate_protocol::vllm::EngineMetrics;
+use tidegate_share::{AdaptiveBounds, CallEvent, CallStep, Lease};
 
 /// The maximum number of limit changes that are kept for the driver. Later ones are dropped.
 const MAX_CHANGES: usize = 64;
@@ -36,6 +38,8 @@ pub(super) struct Limiter {
     /// The changes of the adaptive limit that the driver has not taken yet, at most
     /// [`MAX_CHANGES`].
     pub(super) changes: Vec<Decision>,
+    /// The events that are exchanged with other processes, or `None` if the limit is not shared.
+    exchange: Option<Box<EvidenceExchange>>,
 }
 
 /// An adaptive limit, with what is reported about it.
@@ -61,6 +65,8 @@ pub(super) struct Tracked {
     pub(super) awaits: bool,
     /// See [`Limit::first_token_work_seconds`].
     pub(super) work_seconds: f64,
+    /// The number of the call in the [`EvidenceExchange`], or 0 if the limit is not shared.
+    call: u64,
 }
 
 impl Tracked {
@@ -73,8 +79,9 @@ impl Tracked {
 impl Limiter {
     /// Creates a fixed limit.
     pub(super) fn fixed(slots: usize) -> Self {
+        let most_awaiting = usize::MAX;
         let changes = Vec::new();
-        Self { slots, most_awaiting: usize::MAX, awaiting: 0, next_wake: None, adaptive: None, changes }
+        Self { slots, most_awaiting, awaiting: 0, next_wake: None, adaptive: None, changes, exchange: None }
     }
 
     /// Creates an adaptive limit, or a fixed limit of `slots` slots if `adaptive` is `None`.
@@ -129,12 +136,14 @@ impl Limiter {
             (sample, work_seconds)
         })?;
         self.awaiting += usize::from(kind.streams);
-        Some(Tracked { sample, output: kind.output, awaits: kind.streams, work_seconds })
+        let call = self.exchange.as_mut().map_or(0, |exchange| exchange.on_sent(now, kind));
+        Some(Tracked { sample, output: kind.output, awaits: kind.streams, work_seconds, call })
     }
 
     /// Reports the first token of a call to the adaptive limit.
     pub(super) fn on_first_token(&mut self, now: Instant, tracked: &mut Tracked) {
         self.stop_awaiting(tracked);
+        self.tell(now, tracked, CallStep::FirstToken);
         self.update(|limit| limit.on_first_token(now, &mut tracked.sample));
     }
 
@@ -142,18 +151,77 @@ impl Limiter {
     /// the expected length of the answer in tokens.
     pub(super) fn on_unobservable(&mut self, now: Instant, tracked: &mut Tracked, output: u64) {
         self.stop_awaiting(tracked);
+        self.tell(now, tracked, CallStep::Unobservable { output });
         self.update(|limit| limit.mark_unobservable(now, &mut tracked.sample, output));
     }
 
     /// Reports the end of a call and its outcome `how` to the adaptive limit.
     pub(super) fn on_end(&mut self, now: Instant, mut tracked: Tracked, how: Ended) {
         self.stop_awaiting(&mut tracked);
+        if let Some(exchange) = &mut self.exchange {
+            exchange.on_ended(now, tracked.call, how);
+        }
         self.update(|limit| limit.on_ended(now, tracked.sample, how));
     }
 
     /// Reports to the adaptive limit what the engine reports about its calls.
     pub(super) fn on_engine_metrics(&mut self, now: Instant, metrics: &EngineMetrics) {
         self.update(|limit| limit.on_engine_metrics(now, metrics));
+    }
+
+    /// Tells other processes of a call, if they share the limit.
+    fn tell(&mut self, now: Instant, tracked: &Tracked, step: CallStep) {
+        if let Some(exchange) = &mut self.exchange {
+            exchange.on_step(now, tracked.call, step);
+        }
+    }
+
+    /// Shares the limit with other processes if it is adaptive.
+    pub(super) fn share(&mut self) {
+        self.exchange = self.adaptive.is_some().then(Box::default);
+    }
+
+    /// Returns the events that are exchanged with other processes, or `None` if the limit is not adaptive or
+    /// not shared.
+    pub(super) fn exchange(&mut self) -> Option<&mut EvidenceExchange> {
+        self.exchange.as_deref_mut()
+    }
+
+    /// Reports events of the calls of another process to the adaptive limit.
+    pub(super) fn observe(&mut self, now: Instant, process: u64, restarts: bool, events: &[CallEvent]) {
+        self.with_exchange(|exchange, limit| exchange.observe(now, limit, process, restarts, events));
+    }
+
+    /// Applies what `lease` says about the adaptive limit of all processes.
+    pub(super) fn on_lease_changed(&mut self, now: Instant, lease: &Lease) {
+        let members = lease.view().members;
+        self.with_exchange(|exchange, limit| {
+            exchange.set_followed(now, limit, lease.followed(), members);
+        });
+    }
+
+    fn with_exchange(&mut self, event: impl FnOnce(&mut EvidenceExchange, &mut Limit)) {
+        let Some(mut exchange) = self.exchange.take() else { return };
+        self.update(|limit| event(&mut exchange, limit));
+        self.exchange = Some(exchange);
+    }
+
+    /// Puts the limit in force that all processes have together: that of `lease`, or, if this process leads,
+    /// its own, which `lease` then tells the others. This process may use a part of the first-token limit.
+    pub(super) fn follow(&mut self, lease: &mut Lease) {
+        let Some(exchange) = &self.exchange else { return };
+        let Some(AdaptiveLimit { limit, .. }) = self.adaptive.as_deref_mut() else { return };
+        let view = lease.view();
+        if let Some(followed) = lease.followed().filter(|_| exchange.follows()) {
+            limit.follow(AdaptiveBounds { slots: view.cap, first_tokens: followed.first_tokens });
+        }
+        let bounds = AdaptiveBounds { slots: limit.slots(), first_tokens: limit.first_token_limit() };
+        lease.set_adaptive(bounds);
+        self.slots = bounds.slots;
+        self.most_awaiting = match view.members {
+            1 => bounds.first_tokens,
+            _ => (bounds.first_tokens * view.slots).div_ceil(bounds.slots).max(1),
+        };
     }
 
     /// Stops counting the call among those that await their first token, if it is counted.

@@ -3,13 +3,16 @@
 
 use std::time::Instant;
 
-use super::{Rule, Scheduler, Ticket};
-use tidegate_share::{Lease, LeaseView, Report, SlotUse};
+use super::{EvidenceExchange, Limiter, Rule, Scheduler, Ticket};
+use tidegate_share::{CallEvent, Lease, LeaseView, Report, SlotUse};
 
 impl<W> Scheduler<W> {
     /// Shares the limit with other processes: from now on, calls need a slot of `lease`, too.
     pub fn share(&mut self, lease: Lease) {
         self.capacity.lease = Some(Box::new(lease));
+        if let Some(limiter) = self.capacity.upstream.limiter_of(None) {
+            limiter.share();
+        }
         self.capacity.read_limits();
     }
 
@@ -25,9 +28,12 @@ impl<W> Scheduler<W> {
         self.capacity.lease.as_ref()?;
         let usage = self.usage(now);
         let lease = self.capacity.lease.as_mut()?;
-        let before = lease.in_force();
+        let before = (lease.in_force(), lease.view().cap, lease.followed());
         let result = event(lease, &usage);
-        if lease.in_force() != before {
+        if (lease.in_force(), lease.view().cap, lease.followed()) != before {
+            if let Some(limiter) = self.capacity.upstream.limiter_of(None) {
+                limiter.on_lease_changed(now, lease);
+            }
             self.capacity.refresh_limits(now);
         }
         Some(result)
@@ -37,6 +43,33 @@ impl<W> Scheduler<W> {
     /// method after each event, when [`Scheduler::next`] has returned `None`.
     pub fn share_report(&mut self, now: Instant) -> Option<Report> {
         self.with_lease(now, |lease, usage| lease.report(now, usage)).flatten()
+    }
+
+    /// Returns `true` if there are events of calls that other processes must be told of. Returns it once for
+    /// the events that [`Scheduler::take_evidence`] returns. Call this method after each event.
+    pub fn announces_evidence(&mut self) -> bool {
+        let limiter =
+            self.capacity.lease.is_some().then(|| self.capacity.upstream.limiter_of(None)).flatten();
+        limiter.and_then(Limiter::exchange).is_some_and(EvidenceExchange::announce)
+    }
+
+    /// Returns events of calls that other processes must be told of, and whether they must forget earlier
+    /// calls of this process first. Call this method until it returns `None`.
+    pub fn take_evidence(&mut self, now: Instant) -> Option<(bool, Vec<CallEvent>)> {
+        self.capacity.upstream.limiter_of(None)?.exchange()?.take(now)
+    }
+
+    /// Applies events of the calls of another process, which have the number `process`. If `restarts`, its
+    /// earlier calls are forgotten.
+    ///
+    /// Call [`Scheduler::next`] afterwards.
+    pub fn on_evidence(&mut self, now: Instant, process: u64, restarts: bool, events: &[CallEvent]) {
+        self.tick(now);
+        if let Some(limiter) = self.capacity.upstream.limiter_of(None) {
+            limiter.observe(now, process, restarts, events);
+        }
+        self.capacity.refresh_and_record(now);
+        self.watch_gap(now);
     }
 
     /// Returns the state of the lease, or `None` if the limit is not shared.

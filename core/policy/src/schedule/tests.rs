@@ -17,6 +17,7 @@ mod objective_wait;
 mod oracle;
 mod outages;
 mod rules;
+mod shared_adaptive;
 mod shares;
 mod sizes;
 mod tenant_shares;

@@ -391,7 +391,7 @@ impl Cluster {
                     process.lease.on_alive(now, sent_at);
                 }
             }
-            ToMember::CoolDown { .. } | ToMember::Advance { .. } => {}
+            ToMember::CoolDown { .. } | ToMember::Advance { .. } | ToMember::Evidence { .. } => {}
         }
         self.settle(process);
     }

@@ -9,7 +9,8 @@ use std::time::Duration;
 use cluster::Cluster;
 use proptest::prelude::*;
 use tidegate_share::{
-    Broker, Lease, LeaseTimes, LeaseUpdate, MemberId, Predecessor, Report, SlotUse, ToBroker, ToMember,
+    AdaptiveBounds, Broker, Lease, LeaseTimes, LeaseUpdate, MemberId, Predecessor, Report, Role, SlotUse,
+    ToBroker, ToMember,
 };
 
 const fn ms(millis: u64) -> Duration {
@@ -205,14 +206,20 @@ fn broker_that_accepts_members_but_does_not_answer_prolongs_no_lease() {
 fn any_message() -> impl Strategy<Value = ToBroker> {
     let number = || prop_oneof![0..10usize, Just(usize::MAX), Just(usize::MAX / 2), any::<usize>()];
     let weight = prop_oneof![Just(f64::NAN), Just(f64::INFINITY), Just(-1.0), Just(0.0), any::<f64>()];
-    let report = (number(), weight, number(), number(), number(), number()).prop_map(
-        |(cap, weight, want, returned, claim, known_survivors)| Report {
+    let bounds =
+        (number(), number()).prop_map(|(slots, first_tokens)| AdaptiveBounds { slots, first_tokens });
+    let role = prop_oneof![Just(Role::Follower), Just(Role::Deputy), Just(Role::Leader)];
+    let adaptive = (prop::option::of(bounds), role);
+    let report = (number(), weight, number(), number(), number(), number(), adaptive).prop_map(
+        |(cap, weight, want, returned, claim, known_survivors, (adaptive, role))| Report {
             cap,
             weight,
             want,
             returned,
             claim,
             known_survivors,
+            adaptive,
+            role,
         },
     );
     let resource = prop_oneof![Just(Arc::<str>::from("shared")), Just("other".into()), Just("".into())];
@@ -239,7 +246,7 @@ proptest! {
             let mut answers = broker.on_message(now, MemberId(hostile), &message);
             let returned = held[who] / 2;
             held[who] -= returned;
-            let report = Report { cap: CAP, weight: 1.0, want, returned, claim: 0, known_survivors: 0 };
+            let report = Report { cap: CAP, weight: 1.0, want, returned, claim: 0, known_survivors: 0, adaptive: None, role: Role::Follower };
             let report = ToBroker::Report { resource: "shared".into(), report };
             answers.extend(broker.on_message(now, honest[who], &report));
             for (to, answer) in answers {

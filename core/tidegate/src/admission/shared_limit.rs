@@ -9,7 +9,7 @@ use super::Admission;
 use super::driver::State;
 use super::share_link::{ShareEvent, ShareLink};
 use crate::clock::now;
-use tidegate_share::{Lease, LeaseUpdate, LeaseView, Report};
+use tidegate_share::{CallEvent, Lease, LeaseUpdate, LeaseView, Report};
 
 impl Admission {
     /// Shares the limit with other processes from the first call on. Has no effect on a limit that is
@@ -28,6 +28,9 @@ impl Admission {
         link.join();
         if let Some(report) = state.scheduler.share_report(now) {
             link.send(ShareEvent::Reported(report));
+        }
+        if state.scheduler.announces_evidence() {
+            link.send(ShareEvent::Observed);
         }
     }
 
@@ -50,6 +53,17 @@ impl Admission {
     /// Records that the broker was lost. The lease remains until its end.
     pub(crate) fn on_share_lost(self: &Arc<Self>) {
         self.on_lease_event(Lease::on_lost);
+    }
+
+    /// Returns what other processes must be told of the calls of this one, and whether they must forget what
+    /// they know of them. Returns `None` when there is nothing more to tell.
+    pub(crate) fn take_evidence(&self) -> Option<(bool, Vec<CallEvent>)> {
+        self.state.lock().scheduler.take_evidence(now())
+    }
+
+    /// Applies what happened to calls of another process, which has the number `process`.
+    pub(crate) fn on_evidence(self: &Arc<Self>, process: u64, restarts: bool, events: &[CallEvent]) {
+        self.update(|scheduler, now| scheduler.on_evidence(now, process, restarts, events));
     }
 
     /// Lets this process use the whole cap, because there can be no broker.

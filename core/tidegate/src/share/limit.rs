@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use crate::admission::{Admission, BudgetSet};
 use tidegate_share::rates::Draw;
-use tidegate_share::{LeaseUpdate, Report};
+use tidegate_share::{CallEvent, LeaseUpdate, Report};
 
 /// A limit of this process that other processes share.
 #[derive(Clone, Debug)]
@@ -43,6 +43,17 @@ impl SharedLimit {
     pub(super) fn on_lease_update(&self, update: LeaseUpdate) {
         if let Some(admission) = self.slots() {
             admission.on_lease_update(update);
+        }
+    }
+
+    /// Returns what other processes must be told of the calls, and whether they must forget what they know.
+    pub(super) fn take_evidence(&self) -> Option<(bool, Vec<CallEvent>)> {
+        self.slots()?.take_evidence()
+    }
+
+    pub(super) fn on_evidence(&self, process: u64, restarts: bool, events: &[CallEvent]) {
+        if let Some(admission) = self.slots() {
+            admission.on_evidence(process, restarts, events);
         }
     }
 

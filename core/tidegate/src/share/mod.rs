@@ -30,7 +30,7 @@ use tokio::sync::mpsc;
 use tokio::task::LocalSet;
 
 use crate::admission::{Admission, BudgetSet, ShareEvent, ShareLink};
-use crate::config::{Config, ShareStore};
+use crate::config::{Config, LimitConfig, ShareStore};
 use crate::error::Error;
 use limit::SharedLimit;
 use tidegate_share::rates::Draw;
@@ -45,6 +45,8 @@ enum Command {
     Report(Arc<str>, Report),
     Draw(Arc<str>, Draw),
     CoolDown(Arc<str>, Instant),
+    /// Other processes must be told what happened to calls.
+    Evidence(Arc<str>),
     /// A limit is dropped.
     Leave(Arc<str>, SharedLimit),
     /// The process exits. The sender is dropped when all slots were returned.
@@ -85,6 +87,8 @@ pub fn return_shared_slots() {
 /// The shared limits of a gate.
 pub(crate) struct Share {
     strict: bool,
+    /// Whether adaptive limits are shared, too.
+    is_local: bool,
     times: LeaseTimes,
     /// Where the member gets its commands.
     commands: mpsc::UnboundedSender<Command>,
@@ -132,11 +136,28 @@ impl Share {
             let problem = "a shared limit cannot be combined with `on_full = \"refuse\"`, because a process asks for its part while a call waits: set `wait = \"100ms\"` instead";
             return Err(Error::config(problem).at(&target.name));
         }
-        Ok(Some(Arc::new(Self { strict: share.strict, times, commands, start: Mutex::new(Some(start)) })))
+        let is_local = matches!(share.store, ShareStore::Local);
+        Ok(Some(Arc::new(Self {
+            strict: share.strict,
+            is_local,
+            times,
+            commands,
+            start: Mutex::new(Some(start)),
+        })))
     }
 
-    /// Shares the cap of a target or tool. `resource` is its name among all processes.
-    pub(crate) fn add(self: &Arc<Self>, resource: String, cap: usize, admission: &Arc<Admission>) {
+    /// Shares the limit of a target or tool, which is at most `cap`, unless it is adaptive and the store is a
+    /// server. `resource` is its name among all processes.
+    pub(crate) fn add(
+        self: &Arc<Self>,
+        resource: String,
+        limit: &LimitConfig,
+        cap: usize,
+        admission: &Arc<Admission>,
+    ) {
+        if *limit != LimitConfig::Fixed && !self.is_local {
+            return;
+        }
         let link = self.link(resource, SharedLimit::Slots(Arc::downgrade(admission)));
         admission.share(Lease::new(cap, self.strict, self.times), link);
     }
@@ -158,6 +179,7 @@ impl Share {
                 ShareEvent::Joined => Command::Join(resource, limit.clone()),
                 ShareEvent::Reported(report) => Command::Report(resource, report),
                 ShareEvent::Drawn(draw) => Command::Draw(resource, draw),
+                ShareEvent::Observed => Command::Evidence(resource),
                 ShareEvent::CoolingUntil(until) => Command::CoolDown(resource, until),
                 ShareEvent::Left => Command::Leave(resource, limit.clone()),
             });

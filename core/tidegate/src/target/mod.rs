@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 
 use crate::admission::{Admission, BudgetSet};
 use crate::budget::{BudgetView, RetryBudget};
-use crate::config::{LimitConfig, TargetConfig};
+use crate::config::TargetConfig;
 use crate::error::Error;
 use crate::kv::Kv;
 use crate::metrics::TargetMetrics;
@@ -124,14 +124,14 @@ impl Target {
         }
     }
 
-    /// Shares the cap with other processes, unless the limit is adaptive, or the target is a pool. Also
-    /// shares the rates of the target.
+    /// Shares the limit with other processes, unless the target is a pool. Also shares the rates of the target.
     pub(crate) fn share(&self, share: &Arc<Share>) {
         if self.config.budget.is_none() {
             share.add_rates(&format!("target:{}", self.config.name), &self.admission.budgets);
         }
-        if self.config.limit == LimitConfig::Fixed && self.pool.is_none() {
-            share.add(format!("target:{}", self.config.name), self.config.cap, &self.admission);
+        if self.pool.is_none() {
+            let name = format!("target:{}", self.config.name);
+            share.add(name, &self.config.limit, self.config.cap, &self.admission);
         }
     }
 

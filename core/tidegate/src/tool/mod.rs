@@ -32,7 +32,7 @@ use crate::adaptive::Ended;
 use crate::admission::{Admission, BudgetSet, Permit, ReadAheadGuard, TaskSlots};
 use crate::budget::RateBudgets;
 use crate::clock;
-use crate::config::{LimitConfig, Mode, ToolConfig};
+use crate::config::{Mode, ToolConfig};
 use crate::context::{Chain, Context};
 use crate::duration;
 use crate::error::{Error, ErrorKind, Reason};
@@ -88,9 +88,9 @@ impl Tools {
             let admission =
                 Admission::new(name.as_str().into(), &SchedulerSettings::from(config), budgets, None, hint);
             share.iter().for_each(|share| share.add_rates(&format!("tool:{name}"), &admission.budgets));
-            if let Some(share) = share.filter(|_| config.limit == LimitConfig::Fixed) {
-                share.add(format!("tool:{name}"), config.cap, &admission);
-            }
+            share
+                .iter()
+                .for_each(|share| share.add(format!("tool:{name}"), &config.limit, config.cap, &admission));
             (name.clone(), Tool { admission, metrics: metrics.tool(name, config), wait: config.wait })
         });
         Self { tools: tools.collect(), ..Self::default() }

@@ -96,7 +96,7 @@ impl PermitBody {
         permit.on_response();
         self.awaits_upstream = false;
         self.exchange = result.as_ref().ok().and_then(|response| response.extensions().get().cloned());
-        self.ended = Ended::from_outcome(outcome, false, || is_by_rate(permit, result, outcome));
+        self.ended = outcome.ended(false, || is_by_rate(permit, result, outcome));
         if self.ended.is_some() {
             return;
         }
@@ -127,7 +127,7 @@ impl PermitBody {
     fn on_error(&mut self, error: &Error) {
         let outcome = outcome_of_error(error);
         if self.ended.is_none() {
-            self.ended = Ended::from_outcome(&outcome, self.has_token(), || false);
+            self.ended = outcome.ended(self.has_token(), || false);
         }
         if let Some((permit, _)) = &mut self.permit
             && permit.placed().is_some()

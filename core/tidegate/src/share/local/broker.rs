@@ -25,6 +25,9 @@ use tidegate_share::{Broker, LeaseUpdate, MemberId, Predecessor, RENEWAL_TIME, T
 
 /// Time between two looks at the number of the current generation.
 const CHECK_INTERVAL: Duration = Duration::from_millis(500);
+/// The maximum number of messages with events of calls that are kept for one member. More are dropped: the
+/// member has been stopped for long, and is told of all calls again when it leads again.
+const MAX_EVIDENCE: usize = 10_000;
 
 /// The broker, shared by the tasks of its connections.
 struct LocalBroker {
@@ -52,6 +55,7 @@ struct Outbox {
     others: RefCell<BTreeMap<Option<Arc<str>>, ToMember>>,
     /// Each answers a draw. A member has at most a few that were not answered.
     advances: RefCell<VecDeque<ToMember>>,
+    evidence: RefCell<VecDeque<ToMember>>,
     filled: Notify,
 }
 
@@ -222,6 +226,12 @@ impl Outbox {
                 leases.insert(resource, LeaseUpdate { granted: known + update.granted, ..update });
             }
             ToMember::Advance { .. } => self.advances.borrow_mut().push_back(message),
+            ToMember::Evidence { .. } => {
+                let mut evidence = self.evidence.borrow_mut();
+                if evidence.len() < MAX_EVIDENCE {
+                    evidence.push_back(message);
+                }
+            }
             ToMember::CoolDown { ref resource, .. } => {
                 self.others.borrow_mut().insert(Some(resource.clone()), message);
             }
@@ -238,6 +248,10 @@ impl Outbox {
             frames::write(buffer, &ToMember::Lease { resource, update });
         }
         for message in std::mem::take(&mut *self.advances.borrow_mut()) {
+            frames::write(buffer, &message);
+        }
+        // After the leases, which say whether the member observes the calls of all.
+        for message in std::mem::take(&mut *self.evidence.borrow_mut()) {
             frames::write(buffer, &message);
         }
         for message in std::mem::take(&mut *self.others.borrow_mut()).into_values() {

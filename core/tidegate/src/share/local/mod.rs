@@ -8,7 +8,8 @@ mod broker;
 mod frames;
 mod place;
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
+use std::future::pending;
 use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -16,7 +17,7 @@ use std::time::{Duration, Instant};
 use tokio::io::{AsyncWriteExt, BufReader};
 use tokio::net::UnixStream;
 use tokio::sync::mpsc::UnboundedReceiver;
-use tokio::time::{Interval, MissedTickBehavior, interval, sleep, timeout};
+use tokio::time::{Interval, MissedTickBehavior, interval, sleep, sleep_until, timeout};
 
 use super::limit::{SharedLimit, Told};
 use super::{Command, start_thread};
@@ -34,6 +35,8 @@ const ALONE_DELAY: Duration = Duration::from_secs(5);
 const MAX_UNANSWERED: u64 = 4;
 /// Time without a connection after which a broker counts as stopped although it holds the lock.
 const CONNECTS_WITHIN: Duration = Duration::from_secs(2);
+/// Time for which events of calls are collected before they are sent to the broker.
+const EVIDENCE_DELAY: Duration = Duration::from_millis(20);
 
 /// The member of one gate. It runs in a thread of its own.
 pub(super) struct Member {
@@ -54,6 +57,34 @@ struct Heartbeat {
     sent_at: Option<Instant>,
     /// The number of the last one that was answered.
     answered: u64,
+}
+
+/// The adaptive limits of which events of calls wait to be sent.
+#[derive(Default)]
+struct DueEvidence {
+    resources: BTreeSet<Arc<str>>,
+    /// When the events are sent. `None` if there are none.
+    send_at: Option<Instant>,
+}
+
+impl DueEvidence {
+    fn add(&mut self, resource: Arc<str>) {
+        self.resources.insert(resource);
+        self.send_at.get_or_insert_with(|| now() + EVIDENCE_DELAY);
+    }
+
+    /// Waits until events must be sent.
+    async fn wait(&self) {
+        match self.send_at {
+            Some(at) => sleep_until(at.into()).await,
+            None => pending().await,
+        }
+    }
+
+    fn take(&mut self) -> BTreeSet<Arc<str>> {
+        self.send_at = None;
+        std::mem::take(&mut self.resources)
+    }
 }
 
 /// Why a connection was given up.
@@ -113,7 +144,11 @@ impl Member {
         match command {
             Command::Join(resource, limit) => drop(self.resources.insert(resource, limit)),
             Command::Leave(resource, limit) => drop(self.remove(&resource, &limit)),
-            Command::Report(..) | Command::Draw(..) | Command::CoolDown(..) | Command::Exit(_) => {}
+            Command::Report(..)
+            | Command::Draw(..)
+            | Command::CoolDown(..)
+            | Command::Evidence(_)
+            | Command::Exit(_) => {}
         }
     }
 
@@ -182,6 +217,7 @@ impl Member {
         let mut heartbeats = heartbeats();
         let mut heartbeat = Heartbeat::default();
         let mut out = Vec::new();
+        let mut evidence = DueEvidence::default();
         self.resources.iter().for_each(|(name, limit)| join(&mut out, name.clone(), limit));
         loop {
             if !out.is_empty() {
@@ -200,11 +236,12 @@ impl Member {
                 },
                 command = self.commands.recv() => {
                     let Some(command) = command else { return End::Dropped };
-                    self.on_command(&mut out, command);
+                    self.on_command(&mut out, &mut evidence, command);
                     while let Ok(command) = self.commands.try_recv() {
-                        self.on_command(&mut out, command);
+                        self.on_command(&mut out, &mut evidence, command);
                     }
                 }
+                () = evidence.wait() => self.send_evidence(&mut out, &mut evidence),
                 _ = heartbeats.tick() => {
                     if heartbeat.number - heartbeat.answered >= MAX_UNANSWERED {
                         return End::Unanswered;
@@ -228,6 +265,9 @@ impl Member {
                 let rates = limit(resource).and_then(SharedLimit::rates);
                 rates.iter().for_each(|rates| rates.on_advance(advance, Duration::ZERO));
             }
+            ToMember::Evidence { resource, member, restarts, events } => {
+                limit(resource).iter().for_each(|limit| limit.on_evidence(*member, *restarts, events));
+            }
             ToMember::CoolDown { resource, for_ms } => {
                 let until = now() + Duration::from_millis(*for_ms);
                 limit(resource).iter().for_each(|limit| limit.on_cool_down(until));
@@ -243,7 +283,7 @@ impl Member {
     }
 
     /// Adds the message for a command to `out`.
-    fn on_command(&mut self, out: &mut Vec<u8>, command: Command) {
+    fn on_command(&mut self, out: &mut Vec<u8>, evidence: &mut DueEvidence, command: Command) {
         match command {
             Command::Join(resource, limit) => {
                 join(out, resource.clone(), &limit);
@@ -255,6 +295,7 @@ impl Member {
                 let for_ms = cool_down_ms(until.saturating_duration_since(now()));
                 frames::write(out, &ToBroker::CoolDown { resource, for_ms });
             }
+            Command::Evidence(resource) => evidence.add(resource),
             Command::Leave(resource, limit) => {
                 if self.remove(&resource, &limit).is_some() {
                     frames::write(out, &ToBroker::Leave { resource });
@@ -262,6 +303,17 @@ impl Member {
             }
             // The broker notices that the connection ends.
             Command::Exit(_) => {}
+        }
+    }
+
+    /// Adds what must be told of calls to `out`.
+    fn send_evidence(&self, out: &mut Vec<u8>, evidence: &mut DueEvidence) {
+        for resource in evidence.take() {
+            let Some(limit) = self.resources.get(&resource) else { continue };
+            while let Some((restarts, events)) = limit.take_evidence() {
+                let resource = resource.clone();
+                frames::write(out, &ToBroker::Evidence { resource, restarts, events });
+            }
         }
     }
 

@@ -261,7 +261,7 @@ for _, account in ipairs(sorted) do
   short = short + (account.want > 0 and 1 or 0)
 end
 for _, account in ipairs(sorted) do
-  local others_short = short > (account.want > 0 and 1 or 0)
+  local others_short = short > (account.want > 0 and 1 or 0) or total > cap
   -- The fair number matters only while others are short.
   local fair = others_short and account.fair or account.told_fair
   local is_new = others_short ~= account.short or fair ~= account.told_fair

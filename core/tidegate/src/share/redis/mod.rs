@@ -254,6 +254,8 @@ impl Member {
                     account.on_draw(draw);
                 }
             }
+            // Adaptive limits are not shared over a server.
+            Command::Evidence(_) => {}
             Command::Exit(exiting) => self.exiting = Some(exiting),
         }
     }

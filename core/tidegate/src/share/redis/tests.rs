@@ -8,7 +8,7 @@ use proptest::prelude::*;
 use redis::{Connection, Script};
 
 use super::exchange::{Message, Situation, script_with};
-use tidegate_share::{Broker, LeaseUpdate, MemberId, Predecessor, Report, ToBroker, ToMember};
+use tidegate_share::{Broker, LeaseUpdate, MemberId, Predecessor, Report, Role, ToBroker, ToMember};
 use tidegate_test_servers::RedisServer;
 
 /// A heartbeat of a member that has returned nothing, and does not know of its grants.
@@ -112,7 +112,16 @@ fn compare(store: &mut Store, actions: &[(usize, Action, u64)]) -> Result<(), Te
         let (message, to_broker) = match (action, known) {
             (Action::Join { cap, weight, claim, want }, None) => {
                 let (cap, weight, claim, want) = (*cap, *weight, *claim, *want);
-                let report = Report { cap, weight, want, returned: 0, claim, known_survivors: 0 };
+                let report = Report {
+                    cap,
+                    weight,
+                    want,
+                    returned: 0,
+                    claim,
+                    known_survivors: 0,
+                    adaptive: None,
+                    role: Role::Follower,
+                };
                 names.insert(*who, turn as u64);
                 members.insert(turn as u64, Told { granted: claim, ..Told::default() });
                 let message = Message::Join { report, replaces: Vec::new() };
@@ -123,7 +132,16 @@ fn compare(store: &mut Store, actions: &[(usize, Action, u64)]) -> Result<(), Te
                 let returned = (*returned).min(told.granted - told.returned);
                 told.returned += returned;
                 let (cap, weight, want) = (*cap, *weight, *want);
-                let report = Report { cap, weight, want, returned, claim: 0, known_survivors: 0 };
+                let report = Report {
+                    cap,
+                    weight,
+                    want,
+                    returned,
+                    claim: 0,
+                    known_survivors: 0,
+                    adaptive: None,
+                    role: Role::Follower,
+                };
                 let message = Message::Report { report, granted: told.granted, returned: told.returned };
                 (message, ToBroker::Report { resource: resource.clone(), report })
             }
@@ -182,7 +200,16 @@ fn store(server: &RedisServer) -> Store {
 }
 
 fn join(cap: usize, want: usize) -> Message {
-    let report = Report { cap, weight: 1.0, want, returned: 0, claim: 0, known_survivors: 0 };
+    let report = Report {
+        cap,
+        weight: 1.0,
+        want,
+        returned: 0,
+        claim: 0,
+        known_survivors: 0,
+        adaptive: None,
+        role: Role::Follower,
+    };
     Message::Join { report, replaces: Vec::new() }
 }
 
@@ -217,7 +244,16 @@ fn repeated_and_lost_messages_change_nothing() {
     let mut store = store(&server);
     let at = Duration::from_secs(1);
     assert_eq!(store.situation(at, "a", &join(8, 8)).granted, 8);
-    let report = Report { cap: 8, weight: 1.0, want: 0, returned: 0, claim: 0, known_survivors: 0 };
+    let report = Report {
+        cap: 8,
+        weight: 1.0,
+        want: 0,
+        returned: 0,
+        claim: 0,
+        known_survivors: 0,
+        adaptive: None,
+        role: Role::Follower,
+    };
     for _ in 0..3 {
         let message = Message::Report { report, granted: 8, returned: 3 };
         assert_eq!(store.situation(at, "a", &message).update.total, 5);
