@@ -285,16 +285,23 @@ fn check_prints_every_setting_that_was_set() {
 #[test]
 fn check_prints_which_caps_processes_share() {
     let limits = "[targets]\nopenai = 12\nanthropic = { ttft = 2 }\n\
+                  pool = { pool = { replicas = [\"http://localhost:1\"] } }\n\
                   [tools]\ndb = 8\nsearch = { cap = 4, latency = 1 }\n";
     let output = check(&format!("share = {{ store = \"local\", name = \"web\", strict = true }}\n{limits}"));
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let block = "share\nstore local\nname web\nstrict true\n\
                  target openai the processes share the cap of 12 slots\n\
-                 target anthropic not shared: each process adapts its limit on its own\n\
+                 target anthropic the processes share one adaptive limit of at most 256 slots\n\
                  tool db the processes share the cap of 8 slots\n\
-                 tool search not shared: each process adapts its limit on its own\n";
+                 tool search the processes share one adaptive limit of at most 4 slots\n\
+                 target pool not shared: the limits of a pool are those of each process\n";
     let text = settings(&output);
-    assert!(text.contains(block), "{text}");
+    block.lines().for_each(|line| assert!(text.contains(line), "{line}: {text}"));
+    let redis = settings(&check(&format!("share = \"redis://localhost\"\n{limits}")));
+    assert!(
+        redis.contains("target anthropic not shared: each process adapts its limit on its own\n"),
+        "{redis}"
+    );
 
     let text = settings(&check(limits));
     assert!(!text.contains("share\nstore") && !text.contains("not shared"), "{text}");

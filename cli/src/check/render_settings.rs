@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use tidegate::Config;
-use tidegate::config::{LimitConfig, TargetConfig, ToolConfig};
+use tidegate::config::{LimitConfig, ShareStore, TargetConfig, ToolConfig};
 use tidegate::policy::schedule;
 use tidegate::transport::ProxyRules;
 
@@ -85,23 +85,37 @@ fn tool_lines(tool: &ToolConfig) -> Vec<(String, String)> {
 fn share_lines(config: &Config) -> Vec<(String, String)> {
     let targets = config.targets.iter().map(|target| {
         let has_rates = config.rates_of(target).is_limited();
-        (format!("target {}", target.name), shared_limits(&target.limit, target.cap, has_rates))
+        let limit = target.pool.is_none().then(|| shared_limit(config, &target.limit, target.cap));
+        (format!("target {}", target.name), shared_limits(limit, has_rates))
     });
     let tools = config.tools.iter().map(|(name, tool)| {
         let has_rates = tool.rps.is_some() || tool.rpm.is_some();
-        (format!("tool {name}"), shared_limits(&tool.limit, tool.cap, has_rates))
+        let limit = shared_limit(config, &tool.limit, tool.cap);
+        (format!("tool {name}"), shared_limits(Some(limit), has_rates))
     });
     config.share.settings().into_iter().chain(targets).chain(tools).collect()
 }
 
-fn shared_limits(limit: &LimitConfig, cap: usize, has_rates: bool) -> String {
-    let and_rates = if has_rates { " and the rates" } else { "" };
+/// Returns the limit that the processes share, or `None` if each has one of its own.
+fn shared_limit(config: &Config, limit: &LimitConfig, cap: usize) -> Option<String> {
     match limit {
-        LimitConfig::Fixed => format!("the processes share the cap of {cap} slots{and_rates}"),
-        LimitConfig::Adaptive(_) if has_rates => {
-            "the processes share the rates; each adapts its limit on its own".to_owned()
-        }
-        LimitConfig::Adaptive(_) => "not shared: each process adapts its limit on its own".to_owned(),
+        LimitConfig::Fixed => Some(format!("the cap of {cap} slots")),
+        LimitConfig::Adaptive(_) if matches!(config.share.store, ShareStore::Redis(_)) => None,
+        LimitConfig::Adaptive(_) => Some(format!("one adaptive limit of at most {cap} slots")),
+    }
+}
+
+/// Returns what the processes share of a target or tool. `limit` is [`shared_limit`], or `None` for a pool.
+fn shared_limits(limit: Option<Option<String>>, has_rates: bool) -> String {
+    let alone = match &limit {
+        None => "the limits of a pool are those of each process",
+        Some(_) => "each process adapts its limit on its own",
+    };
+    match (limit.flatten(), has_rates) {
+        (Some(limit), true) => format!("the processes share {limit} and the rates"),
+        (Some(limit), false) => format!("the processes share {limit}"),
+        (None, true) => format!("the processes share the rates; {alone}"),
+        (None, false) => format!("not shared: {alone}"),
     }
 }
 

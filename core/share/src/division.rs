@@ -4,9 +4,9 @@ use std::cmp::{Ordering, Reverse};
 use std::collections::{BTreeMap, BinaryHeap};
 use std::time::Instant;
 
-use super::evidence::{AdaptiveBounds, Role};
+use super::evidence::{Appointment, Role};
 use super::member::{MemberId, Presence, WEIGHTS};
-use super::{LeaseUpdate, REJOIN_TIME, Report, SharedAdaptive};
+use super::{LeaseUpdate, REJOIN_TIME, Report};
 
 /// The smallest part of a contended slot that a member may be entitled to, so that none waits long.
 pub const MIN_PART: f64 = 0.05;
@@ -38,8 +38,8 @@ pub(crate) struct Division {
     observers: Vec<MemberId>,
     /// The number of times that observers were appointed.
     term: u64,
-    /// The adaptive limit of the leader, or `None` if the limit is fixed.
-    adaptive: Option<AdaptiveBounds>,
+    /// What the leader has found, or `None` if the limit is fixed.
+    adaptive: Option<usize>,
 }
 
 /// Members of an earlier broker that may still use their slots. Nothing is granted meanwhile.
@@ -59,8 +59,8 @@ struct Missing {
 #[derive(Debug)]
 struct Account {
     cap: usize,
-    /// The member's own adaptive limit, or `None` if its limit is fixed.
-    adaptive: Option<AdaptiveBounds>,
+    /// What the member's adaptive limit has found, or `None` if its limit is fixed.
+    adaptive: Option<usize>,
     /// What the member did for the adaptive limit at an earlier broker.
     earlier_role: Role,
     weight: f64,
@@ -205,11 +205,11 @@ impl Division {
         self.adaptive = leader.and_then(|leader| self.adaptive.or(leader.adaptive));
     }
 
-    /// Returns the cap that is divided: the smallest of all members or, if that is less, the slots of the
-    /// adaptive limit.
+    /// Returns the cap that is divided: the smallest of all members or, if that is less, what the leader of
+    /// an adaptive limit has found.
     fn cap(&self) -> usize {
         let cap = self.accounts.values().map(|account| account.cap).min().unwrap_or(0);
-        self.adaptive.map_or(cap, |adaptive| adaptive.slots.clamp(1, cap.max(1)))
+        self.adaptive.map_or(cap, |found| found.clamp(1, cap.max(1)))
     }
 
     /// Grants free slots, and returns the updates for the members.
@@ -292,7 +292,7 @@ impl Division {
         let survivors = self.members().filter(|id| !presence.is_own(*id)).count();
         let total = self.leased();
         let term = self.term;
-        let first_tokens = self.adaptive.map(|adaptive| adaptive.first_tokens);
+        let is_adaptive = self.adaptive.is_some();
         let mut updates = Vec::new();
         for (&id, account) in &mut self.accounts {
             let others_short = short > usize::from(account.want > 0) || total > cap;
@@ -301,13 +301,13 @@ impl Division {
                 Some(_) => Role::Deputy,
                 None => Role::Follower,
             };
-            let adaptive = first_tokens.map(|first_tokens| SharedAdaptive { first_tokens, role, term });
+            let appointment = is_adaptive.then_some(Appointment { role, term });
             // The fair number matters only while others are short.
             let fair = if others_short { account.fair } else { account.told.fair };
             let granted = granted.get(&id).copied().unwrap_or(0);
             let told = account.told;
             let update =
-                LeaseUpdate { granted: 0, others_short, fair, cap, members, survivors, total, adaptive };
+                LeaseUpdate { granted: 0, others_short, fair, cap, members, survivors, total, appointment };
             let is_new = granted > 0 || update != LeaseUpdate { total, ..told };
             if is_new {
                 account.told = update;

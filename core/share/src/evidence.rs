@@ -30,13 +30,13 @@ impl Role {
     }
 }
 
-/// The state of an adaptive limit.
+/// The appointment of a member by the broker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct AdaptiveBounds {
-    /// The maximum number of calls in flight.
-    pub slots: usize,
-    /// The maximum number of calls that await their first token.
-    pub first_tokens: usize,
+pub struct Appointment {
+    /// What the member does.
+    pub role: Role,
+    /// Identifies the leader and the deputy. When it changes, each member tells of all of its calls again.
+    pub term: u64,
 }
 
 /// What happened to a call of a member.

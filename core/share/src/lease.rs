@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use super::{AdaptiveBounds, LeaseTimes, LeaseUpdate, Report, SharedAdaptive};
+use super::{Appointment, LeaseTimes, LeaseUpdate, Report};
 use crate::evidence::Role;
 
 /// Delay before slots are wanted again after granted slots could not be used. Doubles up to
@@ -34,8 +34,8 @@ pub struct Lease {
     cap: usize,
     /// Whether no call may be admitted after the lease has ended.
     strict: bool,
-    /// The adaptive limit of this member, or `None` if its limit is fixed.
-    adaptive: Option<AdaptiveBounds>,
+    /// What the adaptive limit of this member has found, or `None` if its limit is fixed.
+    adaptive: Option<usize>,
     times: LeaseTimes,
     state: State,
     /// The slots that are leased, as far as the member knows.
@@ -175,17 +175,18 @@ impl Lease {
         self.cap = cap;
     }
 
-    /// Sets the adaptive limit of this member. The other members follow it if this one is the leader.
-    pub fn set_adaptive(&mut self, bounds: AdaptiveBounds) {
-        let leads = self.followed().is_some_and(|followed| followed.role == Role::Leader);
-        self.has_new_cap |= leads && self.adaptive != Some(bounds);
-        self.adaptive = Some(bounds);
+    /// Sets what the adaptive limit of this member has found. The other members follow it if this one is the
+    /// leader.
+    pub fn set_adaptive(&mut self, slots: usize) {
+        let leads = self.appointment().is_some_and(|appointment| appointment.role == Role::Leader);
+        self.has_new_cap |= leads && self.adaptive != Some(slots);
+        self.adaptive = Some(slots);
     }
 
-    /// Returns the adaptive limit that the members follow. `None` if the limit is fixed, or this member
-    /// has no broker, so that its own adaptive limit applies.
-    pub fn followed(&self) -> Option<SharedAdaptive> {
-        self.update.adaptive.filter(|_| self.is_joined())
+    /// Returns what this member does for the adaptive limit of all. `None` if the limit is fixed, or if this
+    /// member has no broker, so that its own adaptive limit applies.
+    pub fn appointment(&self) -> Option<Appointment> {
+        self.update.appointment.filter(|_| self.is_joined())
     }
 
     /// Gives back a slot whose call has ended, if the slot must not be used for another call here.
@@ -271,7 +272,7 @@ impl Lease {
         self.returned = 0;
         self.update.others_short = false;
         // The new broker has not appointed anybody.
-        let earlier = self.update.adaptive.take();
+        let earlier = self.update.appointment.take();
         self.state = State::Joined { heard };
         self.tick(now);
         let want = usage.waiting.min(self.cap - claim);

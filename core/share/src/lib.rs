@@ -63,10 +63,10 @@ use std::time::Duration;
 
 pub use broker::{Broker, MAX_COOL_DOWN};
 pub use division::{MAX_CAP, MIN_PART, Predecessor};
-pub use evidence::{AdaptiveBounds, CallEvent, CallKind, CallStep, Ended, MAX_EVENTS, Role};
+pub use evidence::{Appointment, CallEvent, CallKind, CallStep, Ended, MAX_EVENTS, Role};
 pub use lease::{Lease, LeaseView, SlotUse};
 pub use member::{MemberId, WEIGHTS};
-pub use message::{LeaseUpdate, Report, SharedAdaptive, ToBroker, ToMember, cool_down_ms};
+pub use message::{LeaseUpdate, Report, ToBroker, ToMember, cool_down_ms};
 
 /// Time between two heartbeats of a member of a local broker: 0.5 s.
 pub const HEARTBEAT: Duration = Duration::from_millis(500);

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::evidence::{AdaptiveBounds, CallEvent, Role};
+use crate::evidence::{Appointment, CallEvent, Role};
 use crate::rates::{Advance, Draw};
 
 /// A message of a member to the broker.
@@ -73,10 +73,10 @@ pub struct Report {
     /// [`LeaseUpdate::survivors`] of the earlier broker, or 0 if the member had none. Read in the first
     /// report only.
     pub known_survivors: usize,
-    /// The adaptive limit of the member, or `None` if its limit is fixed. That of the leader bounds the
-    /// sum of all leases, besides the smallest cap.
+    /// The slots that the member's adaptive limit has found, or `None` if its limit is fixed. Those of the
+    /// leader bound the sum of all leases, besides the smallest cap.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub adaptive: Option<AdaptiveBounds>,
+    pub adaptive: Option<usize>,
     /// What the member did for the adaptive limit at an earlier broker. Read in the first report only:
     /// whoever has seen the calls of all is preferred as the leader.
     #[serde(default, skip_serializing_if = "Role::is_follower")]
@@ -137,8 +137,8 @@ pub struct LeaseUpdate {
     pub others_short: bool,
     /// The number of slots that the member may keep while others are short.
     pub fair: usize,
-    /// The cap that is divided: the smallest of all members or, if that is less, the slots of the
-    /// adaptive limit.
+    /// The cap that is divided: the smallest of all members or, if that is less, what the leader of an
+    /// adaptive limit has found.
     pub cap: usize,
     /// The number of members of the resource.
     pub members: usize,
@@ -146,20 +146,9 @@ pub struct LeaseUpdate {
     pub survivors: usize,
     /// The total of all leases.
     pub total: usize,
-    /// The adaptive limit that all members follow, or `None` if the limit is fixed.
+    /// What the member does for the adaptive limit of all, or `None` if the limit is fixed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub adaptive: Option<SharedAdaptive>,
-}
-
-/// An adaptive limit that several members follow.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct SharedAdaptive {
-    /// The maximum number of calls of all members that await their first token.
-    pub first_tokens: usize,
-    /// What the member does for the limit.
-    pub role: Role,
-    /// Identifies the observers. When it changes, each member tells of all of its calls again.
-    pub term: u64,
+    pub appointment: Option<Appointment>,
 }
 
 /// Returns the milliseconds of a cool-down, rounded up so that nobody begins too early.

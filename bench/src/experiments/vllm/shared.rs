@@ -19,10 +19,9 @@ const GATES: usize = 8;
 const OBJECTIVE: Duration = Duration::from_secs(1);
 /// The number of callers of a closed loop in which nothing is set.
 const CALLERS: usize = 64;
-const CLOSED: Lengths = Lengths { prompt: (20, 200), output: (16, 48) };
 /// Calls per second, divided by the capacity of the server.
 const LOADS: [f64; 2] = [1.5, 3.0];
-const OPEN: Lengths = Lengths { prompt: (20, 400), output: (8, 64) };
+const LENGTHS: Lengths = Lengths { prompt: (20, 200), output: (16, 48) };
 
 /// The minimum goodput, divided by that of one gate.
 const GOODPUT: f64 = 0.95;
@@ -31,18 +30,18 @@ const IN_TIME: f64 = 0.02;
 
 /// Runs each load with all contenders, and returns the report.
 pub(crate) fn measure(options: &Options) -> Fallible<Report> {
-    let mut runner = Runner::over_sockets(options, Profile::Queue)?;
+    let mut runner = Runner::over_sockets(options, Profile::Tenants16)?;
     let mut report = options.report("vllm-share", SEED);
     let scenario = format!("{CALLERS} callers, nothing set");
     if options.includes(&scenario) {
-        let plan = Plan::closed(CALLERS, CLOSED, options.lasts(), SEED);
+        let plan = Plan::closed(CALLERS, LENGTHS, options.lasts(), SEED);
         measure_load(&mut runner, &mut report, &scenario, None, &plan)?;
     }
     for load in LOADS {
         let scenario = format!("{load} times the capacity, ttft {} s", OBJECTIVE.as_secs());
         if options.includes(&scenario) {
-            let load = Load::Open(load * capacity(&runner.engine, OPEN));
-            let plan = Plan { load, lengths: OPEN, lasts: options.lasts(), tail: OBJECTIVE, seed: SEED };
+            let load = Load::Open(load * capacity(&runner.engine, LENGTHS));
+            let plan = Plan { load, lengths: LENGTHS, lasts: options.lasts(), tail: OBJECTIVE, seed: SEED };
             measure_load(&mut runner, &mut report, &scenario, Some(OBJECTIVE), &plan)?;
         }
     }

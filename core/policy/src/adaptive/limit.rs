@@ -12,8 +12,6 @@ use super::first_token_capacity::first_token_work;
 use super::latency_class::{CLASSES, LatencyClass, class_of, is_streaming};
 use super::load_tracker::{FEW_CALLS, LoadTracker};
 use super::{CallKind, Decision, DecisionCause, Ended, LimitView, Sample, call_sample::Sent};
-use tidegate_share::AdaptiveBounds;
-
 use super::{
     engine_queue::EngineQueue, first_token_capacity::FirstTokenCapacity, first_token_limit::FirstTokenLimit,
     growth::Growth, percentile::Percentile, slot_limit::SlotLimit,
@@ -315,11 +313,11 @@ impl Limit {
         self.tick_percentile(now);
     }
 
-    /// Follows a limit that another process finds: `bounds` are in force, and the events of calls do not
-    /// change them until [`Limit::decide`] is called.
-    pub(crate) fn follow(&mut self, bounds: AdaptiveBounds) {
-        self.slots.follow(bounds.slots);
-        self.first_token_limit.set(bounds.first_tokens);
+    /// Follows a limit that another process finds: these slots and this first-token limit are in force, and
+    /// the events of calls do not change them until [`Limit::decide`] is called.
+    pub(crate) fn follow(&mut self, slots: usize, first_tokens: usize) {
+        self.slots.follow(slots);
+        self.first_token_limit.set(first_tokens);
     }
 
     /// Lets the events of calls change the limit again, beginning with the bounds that are in force.

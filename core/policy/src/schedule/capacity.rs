@@ -55,6 +55,9 @@ pub(super) struct Capacity {
     /// The slots that this process may use of a limit that several processes share. `None`: the
     /// limit is not shared.
     pub(super) lease: Option<Box<Lease>>,
+    /// The calls of this process that may await their first token, of those of all processes. `None`: the
+    /// limit is not shared, or not adaptive.
+    pub(super) first_token_lease: Option<Box<Lease>>,
 }
 
 impl Capacity {
@@ -81,6 +84,7 @@ impl Capacity {
             grants: 0,
             last_grant: None,
             lease: None,
+            first_token_lease: None,
         }
     }
 
@@ -171,9 +175,10 @@ impl Capacity {
     /// Lets the upstream update its time-dependent limits, and updates `limits`.
     pub(super) fn tick(&mut self, now: Instant) {
         self.upstream.tick(now);
-        if let Some(lease) = &mut self.lease {
-            lease.tick(now);
-        }
+        [&mut self.lease, &mut self.first_token_lease]
+            .into_iter()
+            .flatten()
+            .for_each(|lease| lease.tick(now));
         self.refresh_limits(now);
     }
 
@@ -211,7 +216,11 @@ impl Capacity {
     ) {
         let Some(tracked) = &mut slot.tracked else { return };
         if let Some(limiter) = self.upstream.limiter_of(slot.assignment.as_deref()) {
+            let awaited = tracked.awaits;
             event(limiter, tracked);
+            if let Some(lease) = self.first_token_lease.as_mut().filter(|_| awaited && !tracked.awaits) {
+                lease.on_release(limiter.awaiting);
+            }
         }
         self.refresh_and_record(now);
     }
@@ -226,7 +235,11 @@ impl Capacity {
         }
         if let Some(tracked) = slot.tracked.take() {
             if let Some(limiter) = self.upstream.limiter_of(slot.assignment.as_deref()) {
+                let awaited = tracked.awaits;
                 limiter.on_end(now, tracked, how);
+                if let Some(lease) = self.first_token_lease.as_mut().filter(|_| awaited) {
+                    lease.on_release(limiter.awaiting);
+                }
             }
             self.read_limits();
         }
@@ -288,12 +301,12 @@ impl Capacity {
     /// Updates `limits`.
     pub(super) fn read_limits(&mut self) {
         if let Some((lease, limiter)) = self.lease.as_mut().zip(self.upstream.limiter_of(None)) {
-            limiter.follow(lease);
+            limiter.follow(lease, self.first_token_lease.as_deref_mut());
         }
         self.limits = self.upstream.limits(self.in_flight);
         if let Some(lease) = &self.lease {
             let slots = lease.in_force();
-            if self.limits.shortage.is_none() && self.in_flight >= slots {
+            if self.limits.shortage != Some(Rule::Slots) && self.in_flight >= slots {
                 self.limits.shortage = Some(Rule::Share);
             }
             self.limits.slots = self.limits.slots.min(slots);

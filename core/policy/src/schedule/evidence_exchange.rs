@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant};
 
 use crate::adaptive::{CallKind, Ended, Limit, Sample};
-use tidegate_share::{CallEvent, CallStep, MAX_EVENTS, Role, SharedAdaptive};
+use tidegate_share::{Appointment, CallEvent, CallStep, MAX_EVENTS, Role};
 
 /// The maximum number of calls of other processes that are counted, and of events that were not told yet.
 const MAX_CALLS: usize = 65_536;
@@ -22,7 +22,7 @@ const MAX_AGE: Duration = Duration::from_secs(86_400);
 #[derive(Debug, Default)]
 pub(super) struct EvidenceExchange {
     /// What this process does for the limit. `None`: its own limit is in force.
-    followed: Option<SharedAdaptive>,
+    appointment: Option<Appointment>,
     /// The last role of this process, also if it has lost the broker since.
     last_role: Role,
     /// Whether another process observes the calls of this one.
@@ -129,7 +129,7 @@ impl EvidenceExchange {
 
     /// Returns what this process does for the limit. `None`: its own limit is in force.
     fn role(&self) -> Option<Role> {
-        self.followed.map(|followed| followed.role)
+        self.appointment.map(|appointment| appointment.role)
     }
 
     /// Returns `true` if the limit of another process is in force.
@@ -139,22 +139,22 @@ impl EvidenceExchange {
 
     /// Applies what the broker says about the limit, or that there is no broker (`None`). `members` is the
     /// number of processes that share the limit.
-    pub(super) fn set_followed(
+    pub(super) fn on_appointed(
         &mut self,
         now: Instant,
         limit: &mut Limit,
-        followed: Option<SharedAdaptive>,
+        appointment: Option<Appointment>,
         members: usize,
     ) {
-        let (before, known_term) = (self.role(), self.followed.map(|followed| followed.term));
+        let (before, known_term) = (self.role(), self.appointment.map(|appointment| appointment.term));
         let was_observed = self.is_observed;
-        self.followed = followed;
-        self.is_observed = followed.is_some() && members > 1;
+        self.appointment = appointment;
+        self.is_observed = appointment.is_some() && members > 1;
         if !self.is_observed {
             self.restarts = false;
             self.is_announced = false;
             self.untold.clear();
-        } else if !was_observed || followed.map(|followed| followed.term) != known_term {
+        } else if !was_observed || appointment.map(|appointment| appointment.term) != known_term {
             self.restart();
         }
         let role = self.role();
@@ -225,6 +225,97 @@ impl EvidenceExchange {
         let lost: Vec<_> = self.others.keys().filter(|(process, _)| is_lost(*process)).copied().collect();
         for sample in lost.iter().filter_map(|key| self.others.remove(key)) {
             limit.on_ended(now, sample, Ended::Cancelled);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::adaptive::LimitSettings;
+    use crate::testing::epoch;
+    use tidegate_config::AdaptiveConfig;
+
+    /// What happens to the calls of a process.
+    #[derive(Clone, Copy, Debug)]
+    enum Action {
+        Send {
+            streams: bool,
+        },
+        FirstToken {
+            nth: usize,
+        },
+        End {
+            nth: usize,
+        },
+        /// The untold events reach the observer.
+        Tell,
+        /// Another observer is appointed.
+        Appoint,
+    }
+
+    fn any_action() -> impl Strategy<Value = Action> {
+        prop_oneof![
+            4 => any::<bool>().prop_map(|streams| Action::Send { streams }),
+            3 => any::<usize>().prop_map(|nth| Action::FirstToken { nth }),
+            3 => any::<usize>().prop_map(|nth| Action::End { nth }),
+            2 => Just(Action::Tell),
+            1 => Just(Action::Appoint),
+        ]
+    }
+
+    proptest! {
+        /// The observer counts the calls in flight of another process, and those of them that await their
+        /// first token, however events and appointments follow each other.
+        #[test]
+        fn observer_counts_the_calls_of_others(actions in prop::collection::vec(any_action(), 0..60)) {
+            let adaptive = AdaptiveConfig::default();
+            let settings = LimitSettings { max: 64, objective: None, latency: None, tpot: None, adaptive };
+            let mut now = epoch();
+            let [mut own, mut seen] = [(); 2].map(|()| Limit::new(&settings, now));
+            let [mut process, mut observer] = [(); 2].map(|()| EvidenceExchange::default());
+            let appointed = |role, term| Some(Appointment { role, term });
+            observer.on_appointed(now, &mut seen, appointed(Role::Leader, 1), 2);
+            process.on_appointed(now, &mut own, appointed(Role::Follower, 1), 2);
+            let (mut term, mut open) = (1, Vec::new());
+            for action in actions.into_iter().chain([Action::Tell]) {
+                now += Duration::from_millis(5);
+                match action {
+                    Action::Send { streams } => {
+                        let kind = CallKind { input: 100, output: 10, streams };
+                        open.push((process.on_sent(now, kind), streams));
+                    }
+                    Action::FirstToken { nth } if !open.is_empty() => {
+                        let nth = nth % open.len();
+                        let (call, awaits) = &mut open[nth];
+                        if std::mem::take(awaits) {
+                            process.on_step(now, *call, CallStep::FirstToken);
+                        }
+                    }
+                    Action::End { nth } if !open.is_empty() => {
+                        let (call, _) = open.remove(nth % open.len());
+                        process.on_ended(now, call, Ended::Completed { output: 10 });
+                    }
+                    Action::FirstToken { .. } | Action::End { .. } => {}
+                    Action::Tell => {
+                        prop_assert_eq!(process.announce(), process.restarts || !process.untold.is_empty());
+                        while let Some((restarts, events)) = process.take(now) {
+                            observer.observe(now, &mut seen, 7, restarts, &events);
+                        }
+                        let awaiting = open.iter().filter(|(_, awaits)| *awaits).count();
+                        prop_assert_eq!(observer.others.len(), open.len());
+                        prop_assert_eq!(seen.view().awaiting, awaiting);
+                    }
+                    Action::Appoint => {
+                        term += 1;
+                        process.on_appointed(now, &mut own, appointed(Role::Follower, term), 2);
+                    }
+                }
+            }
+            observer.on_appointed(now, &mut seen, None, 1);
+            prop_assert_eq!((observer.others.len(), seen.view().awaiting), (0, 0));
         }
     }
 }

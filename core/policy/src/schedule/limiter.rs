@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use super::{EvidenceExchange, Rule, Ticket, UpstreamLoad};
 use crate::adaptive::{AdaptiveView, CallKind, Decision, Ended, Limit, LimitSettings, LimitView, Sample};
 use tidegate_protocol::vllm::EngineMetrics;
-use tidegate_share::{AdaptiveBounds, CallEvent, CallStep, Lease};
+use tidegate_share::{CallEvent, CallStep, Lease};
 
 /// The maximum number of limit changes that are kept for the driver. Later ones are dropped.
 const MAX_CHANGES: usize = 64;
@@ -30,7 +30,9 @@ pub(super) struct Limiter {
     most_awaiting: usize,
     /// The number of streamed calls that await their first token. Always zero if the limit is
     /// fixed.
-    awaiting: usize,
+    pub(super) awaiting: usize,
+    /// For each of the last 16 calls, whether it streams. The newest is the lowest bit.
+    recent_streams: u16,
     /// When time alone may change the adaptive limit, or `None` if it does not.
     pub(super) next_wake: Option<Instant>,
     /// The adaptive limit, or `None` if the limit is fixed.
@@ -79,9 +81,16 @@ impl Tracked {
 impl Limiter {
     /// Creates a fixed limit.
     pub(super) fn fixed(slots: usize) -> Self {
-        let most_awaiting = usize::MAX;
-        let changes = Vec::new();
-        Self { slots, most_awaiting, awaiting: 0, next_wake: None, adaptive: None, changes, exchange: None }
+        Self {
+            slots,
+            most_awaiting: usize::MAX,
+            awaiting: 0,
+            recent_streams: 0,
+            next_wake: None,
+            adaptive: None,
+            changes: Vec::new(),
+            exchange: None,
+        }
     }
 
     /// Creates an adaptive limit, or a fixed limit of `slots` slots if `adaptive` is `None`.
@@ -136,6 +145,7 @@ impl Limiter {
             (sample, work_seconds)
         })?;
         self.awaiting += usize::from(kind.streams);
+        self.recent_streams = self.recent_streams << 1 | u16::from(kind.streams);
         let call = self.exchange.as_mut().map_or(0, |exchange| exchange.on_sent(now, kind));
         Some(Tracked { sample, output: kind.output, awaits: kind.streams, work_seconds, call })
     }
@@ -196,7 +206,7 @@ impl Limiter {
     pub(super) fn on_lease_changed(&mut self, now: Instant, lease: &Lease) {
         let members = lease.view().members;
         self.with_exchange(|exchange, limit| {
-            exchange.set_followed(now, limit, lease.followed(), members);
+            exchange.on_appointed(now, limit, lease.appointment(), members);
         });
     }
 
@@ -206,22 +216,25 @@ impl Limiter {
         self.exchange = Some(exchange);
     }
 
-    /// Puts the limit in force that all processes have together: that of `lease`, or, if this process leads,
-    /// its own, which `lease` then tells the others. This process may use a part of the first-token limit.
-    pub(super) fn follow(&mut self, lease: &mut Lease) {
+    /// Puts the limit in force that all processes have together: that of the leases, or, if this process
+    /// leads, its own, which the leases then tell the others.
+    pub(super) fn follow(&mut self, slots: &mut Lease, first_tokens: Option<&mut Lease>) {
         let Some(exchange) = &self.exchange else { return };
         let Some(AdaptiveLimit { limit, .. }) = self.adaptive.as_deref_mut() else { return };
-        let view = lease.view();
-        if let Some(followed) = lease.followed().filter(|_| exchange.follows()) {
-            limit.follow(AdaptiveBounds { slots: view.cap, first_tokens: followed.first_tokens });
+        if exchange.follows() {
+            let first_tokens = first_tokens.as_ref().map_or(usize::MAX, |lease| lease.view().cap);
+            limit.follow(slots.view().cap, first_tokens);
         }
-        let bounds = AdaptiveBounds { slots: limit.slots(), first_tokens: limit.first_token_limit() };
-        lease.set_adaptive(bounds);
-        self.slots = bounds.slots;
-        self.most_awaiting = match view.members {
-            1 => bounds.first_tokens,
-            _ => (bounds.first_tokens * view.slots).div_ceil(bounds.slots).max(1),
-        };
+        self.slots = limit.slots();
+        self.most_awaiting = limit.first_token_limit();
+        slots.set_adaptive(self.slots);
+        if let Some(lease) = first_tokens {
+            lease.set_adaptive(self.most_awaiting);
+            // Calls that do not stream would hold what they do not use.
+            if self.recent_streams > 0 {
+                self.most_awaiting = self.most_awaiting.min(lease.in_force());
+            }
+        }
     }
 
     /// Stops counting the call among those that await their first token, if it is counted.

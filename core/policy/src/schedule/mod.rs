@@ -103,6 +103,7 @@ pub use grant::{Grant, GrantId};
 pub use rule::{Rule, WaitExplanation};
 pub use scheduler::Scheduler;
 pub use settings::SchedulerSettings;
+pub use share::LeaseKind;
 pub use upstream_trait::LimitChange;
 pub use view::{LaneView, SchedulerView, TenantView};
 pub use waiters::WaiterId;

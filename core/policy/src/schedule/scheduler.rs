@@ -10,6 +10,7 @@ use super::{
     SchedulerSettings, Selector, TenantId, Ticket, Turn, Waiter, WaiterId, earlier,
 };
 use crate::Reason;
+use tidegate_share::MAX_CAP;
 
 /// The admission scheduler of one target or tool. See [the module](super).
 ///
@@ -232,8 +233,9 @@ impl<W> Scheduler<W> {
         let (mut wake, _) = *self.queue.waiters.by_deadline.first()?;
         self.tick(now);
         // Relevant only while calls wait: otherwise the next event lets time pass at the upstream.
-        let lease = self.capacity.lease.as_ref().and_then(|lease| lease.next_wake(now));
-        for at in self.capacity.upstream.next_wake(now).into_iter().chain(lease).filter(|at| *at > now) {
+        let leases = [&self.capacity.lease, &self.capacity.first_token_lease].into_iter().flatten();
+        let leases = leases.filter_map(|lease| lease.next_wake(now));
+        for at in self.capacity.upstream.next_wake(now).into_iter().chain(leases).filter(|at| *at > now) {
             wake = wake.min(at);
         }
         // Before the wait budgets, because it may reopen the target and let them run again.
@@ -284,6 +286,10 @@ impl<W> Scheduler<W> {
         self.capacity.upstream.set_limit(limit);
         if let Some(lease) = &mut self.capacity.lease {
             lease.set_cap(limit);
+        }
+        // Nothing bounds the first tokens any more, here.
+        if let Some(lease) = &mut self.capacity.first_token_lease {
+            lease.set_cap(MAX_CAP);
         }
         self.capacity.read_limits();
     }

@@ -3,35 +3,65 @@
 
 use std::time::Instant;
 
-use super::{EvidenceExchange, Limiter, Rule, Scheduler, Ticket};
+use super::{Capacity, EvidenceExchange, Limiter, Rule, Scheduler, Ticket};
 use tidegate_share::{CallEvent, Lease, LeaseView, Report, SlotUse};
 
+/// What a lease permits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LeaseKind {
+    /// Calls in flight.
+    Slots,
+    /// Calls that await their first token, at a target with an adaptive limit.
+    FirstTokens,
+}
+
+impl LeaseKind {
+    /// Both kinds. A call takes a slot first.
+    pub const ALL: [Self; 2] = [Self::Slots, Self::FirstTokens];
+}
+
 impl<W> Scheduler<W> {
-    /// Shares the limit with other processes: from now on, calls need a slot of `lease`, too.
-    pub fn share(&mut self, lease: Lease) {
-        self.capacity.lease = Some(Box::new(lease));
-        if let Some(limiter) = self.capacity.upstream.limiter_of(None) {
+    /// Shares the limit with other processes: from now on, calls need a slot of `slots`, too, and, if the
+    /// limit is adaptive, a place of `first_tokens` until their first token.
+    pub fn share(&mut self, slots: Lease, first_tokens: Lease) {
+        let Self { capacity, .. } = self;
+        capacity.lease = Some(Box::new(slots));
+        if let Some(limiter) = capacity.upstream.limiter_of(None).filter(|limiter| !limiter.is_fixed()) {
             limiter.share();
+            capacity.first_token_lease = Some(Box::new(first_tokens));
         }
         self.capacity.read_limits();
     }
 
-    /// Runs `event` on the lease and the use of its slots, and updates the limits if the slots in force
-    /// have changed. Returns `None` if the limit is not shared.
+    /// Returns `true` if calls need a lease of this kind.
+    pub fn has_lease(&self, kind: LeaseKind) -> bool {
+        match kind {
+            LeaseKind::Slots => self.capacity.lease.is_some(),
+            LeaseKind::FirstTokens => self.capacity.first_token_lease.is_some(),
+        }
+    }
+
+    /// Runs `event` on a lease and its use, and updates the limits if what is in force has changed. Returns
+    /// `None` if the limit is not shared.
     ///
     /// Call [`Scheduler::next`] afterwards.
     pub fn with_lease<T>(
         &mut self,
         now: Instant,
+        kind: LeaseKind,
         event: impl FnOnce(&mut Lease, &SlotUse) -> T,
     ) -> Option<T> {
-        self.capacity.lease.as_ref()?;
-        let usage = self.usage(now);
-        let lease = self.capacity.lease.as_mut()?;
-        let before = (lease.in_force(), lease.view().cap, lease.followed());
+        let usage = self.usage(now, kind)?;
+        let Capacity { lease, first_token_lease, upstream, .. } = &mut self.capacity;
+        let lease = match kind {
+            LeaseKind::Slots => lease.as_mut()?,
+            LeaseKind::FirstTokens => first_token_lease.as_mut()?,
+        };
+        let state = |lease: &Lease| (lease.in_force(), lease.view().cap, lease.appointment());
+        let before = state(lease);
         let result = event(lease, &usage);
-        if (lease.in_force(), lease.view().cap, lease.followed()) != before {
-            if let Some(limiter) = self.capacity.upstream.limiter_of(None) {
+        if state(lease) != before {
+            if let Some(limiter) = upstream.limiter_of(None).filter(|_| kind == LeaseKind::Slots) {
                 limiter.on_lease_changed(now, lease);
             }
             self.capacity.refresh_limits(now);
@@ -41,8 +71,8 @@ impl<W> Scheduler<W> {
 
     /// Returns the report that must be sent to the broker now, or `None` if there is none. Call this
     /// method after each event, when [`Scheduler::next`] has returned `None`.
-    pub fn share_report(&mut self, now: Instant) -> Option<Report> {
-        self.with_lease(now, |lease, usage| lease.report(now, usage)).flatten()
+    pub fn share_report(&mut self, now: Instant, kind: LeaseKind) -> Option<Report> {
+        self.with_lease(now, kind, |lease, usage| lease.report(now, usage)).flatten()
     }
 
     /// Returns `true` if there are events of calls that other processes must be told of. Returns it once for
@@ -77,10 +107,12 @@ impl<W> Scheduler<W> {
         self.capacity.lease.as_ref().map(|lease| lease.view())
     }
 
-    /// Returns how the slots of the lease are used.
-    fn usage(&self, now: Instant) -> SlotUse {
+    /// Returns how a lease is used, or `None` if the limit is not shared. A waiting call that lacks nothing
+    /// but a place for its first token keeps its slot: it would be short of one when it gets that place.
+    fn usage(&self, now: Instant, kind: LeaseKind) -> Option<SlotUse> {
         let capacity = &self.capacity;
-        let waiting = if capacity.limits.shortage != Some(Rule::Share) || self.draining {
+        let slots = capacity.lease.as_ref()?;
+        let waiting = if self.draining {
             0
         } else if capacity.upstream.is_open() {
             self.queue.len()
@@ -90,7 +122,13 @@ impl<W> Scheduler<W> {
             // Probes and the calls of a ramp are sent one at a time.
             self.queue.len().min(1)
         };
-        SlotUse { in_flight: capacity.in_flight, waiting, weight: self.waiting_weight() }
+        let waits_for = |rule| if capacity.limits.shortage == Some(rule) { waiting } else { 0 };
+        let kept = waits_for(Rule::FirstTokens).min(slots.in_force().saturating_sub(capacity.in_flight));
+        let (in_flight, waiting) = match kind {
+            LeaseKind::Slots => (capacity.in_flight + kept, waits_for(Rule::Share)),
+            LeaseKind::FirstTokens => (capacity.upstream.awaiting(), kept),
+        };
+        Some(SlotUse { in_flight, waiting, weight: self.waiting_weight() })
     }
 
     /// Asks for what a call needs that is not queued, but may be tried again.

@@ -105,6 +105,10 @@ impl Upstream for SingleUpstream {
         Some(&mut self.limiter)
     }
 
+    fn awaiting(&self) -> usize {
+        self.limiter.awaiting
+    }
+
     fn is_sized(&self) -> bool {
         self.memory.is_some()
     }

@@ -136,6 +136,12 @@ pub(super) trait Upstream: fmt::Debug + Send {
     /// replica of the attempt has left the pool. For a single server, the assignment is ignored.
     fn limiter_of(&mut self, assignment: Option<&Assignment>) -> Option<&mut Limiter>;
 
+    /// Returns the number of calls of this process that await their first token at a single server with an
+    /// adaptive limit. Zero otherwise.
+    fn awaiting(&self) -> usize {
+        0
+    }
+
     /// Applies the metrics of the engine of a single server. Does nothing for a pool, whose
     /// replicas are observed with [`Scheduler::observe`](super::Scheduler::observe).
     fn on_engine_metrics(&mut self, _: Instant, _: &EngineMetrics) {}

@@ -9,8 +9,7 @@ use std::time::Duration;
 use cluster::Cluster;
 use proptest::prelude::*;
 use tidegate_share::{
-    AdaptiveBounds, Broker, Lease, LeaseTimes, LeaseUpdate, MemberId, Predecessor, Report, Role, SlotUse,
-    ToBroker, ToMember,
+    Broker, Lease, LeaseTimes, LeaseUpdate, MemberId, Predecessor, Report, Role, SlotUse, ToBroker, ToMember,
 };
 
 const fn ms(millis: u64) -> Duration {
@@ -206,10 +205,8 @@ fn broker_that_accepts_members_but_does_not_answer_prolongs_no_lease() {
 fn any_message() -> impl Strategy<Value = ToBroker> {
     let number = || prop_oneof![0..10usize, Just(usize::MAX), Just(usize::MAX / 2), any::<usize>()];
     let weight = prop_oneof![Just(f64::NAN), Just(f64::INFINITY), Just(-1.0), Just(0.0), any::<f64>()];
-    let bounds =
-        (number(), number()).prop_map(|(slots, first_tokens)| AdaptiveBounds { slots, first_tokens });
     let role = prop_oneof![Just(Role::Follower), Just(Role::Deputy), Just(Role::Leader)];
-    let adaptive = (prop::option::of(bounds), role);
+    let adaptive = (prop::option::of(number()), role);
     let report = (number(), weight, number(), number(), number(), number(), adaptive).prop_map(
         |(cap, weight, want, returned, claim, known_survivors, (adaptive, role))| Report {
             cap,

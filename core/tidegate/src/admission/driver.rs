@@ -18,7 +18,8 @@ use crate::clock::{self, now};
 use crate::error::Error;
 use crate::kv::Kv;
 use crate::schedule::{
-    ForcedDecision, Grant, LimitChange, Refusal, Resources, Scheduler, SchedulerSettings, Ticket, WaiterId,
+    ForcedDecision, Grant, LeaseKind, LimitChange, Refusal, Resources, Scheduler, SchedulerSettings, Ticket,
+    WaiterId,
 };
 use tidegate_policy::outcome::Cancellation;
 
@@ -61,8 +62,8 @@ pub struct Admission {
     /// Limits how often a replica is reported as alive to the scheduler. `None` if the target is
     /// not a pool.
     pub(super) liveness: Option<LivenessThrottle>,
-    /// The connection to the other processes that share the limit. Empty if it is not shared.
-    pub(super) share: OnceLock<ShareLink>,
+    /// The connections of the leases to the other processes that share the limit. Empty if it is not shared.
+    pub(super) share: OnceLock<Vec<(LeaseKind, ShareLink)>>,
 }
 
 impl Admission {

@@ -9,50 +9,63 @@ use super::Admission;
 use super::driver::State;
 use super::share_link::{ShareEvent, ShareLink};
 use crate::clock::now;
+use crate::schedule::LeaseKind;
 use tidegate_share::{CallEvent, Lease, LeaseUpdate, LeaseView, Report};
 
 impl Admission {
-    /// Shares the limit with other processes from the first call on. Has no effect on a limit that is
-    /// shared already.
-    pub(crate) fn share(&self, lease: Lease, link: ShareLink) {
+    /// Shares the limit with other processes from the first call on: calls in flight, and, if the limit is
+    /// adaptive, calls that await their first token. `lease` creates the lease of each, and `link` its
+    /// connection. Has no effect on a limit that is shared already.
+    pub(crate) fn share(&self, lease: impl Fn() -> Lease, link: impl Fn(LeaseKind) -> ShareLink) {
         let mut state = self.state.lock();
-        if self.share.set(link).is_ok() {
-            state.scheduler.share(lease);
+        if self.share.get().is_none() {
+            state.scheduler.share(lease(), lease());
+            let kinds = LeaseKind::ALL.into_iter().filter(|kind| state.scheduler.has_lease(*kind));
+            let _ = self.share.set(kinds.map(|kind| (kind, link(kind))).collect());
         }
     }
 
-    /// Sends the report that is due to the broker, if the limit is shared. Call this function after
+    /// Sends the reports that are due to the broker, if the limit is shared. Call this function after
     /// each event, under the lock.
     pub(super) fn report_share(&self, state: &mut State, now: Instant) {
-        let Some(link) = self.share.get() else { return };
-        link.join();
-        if let Some(report) = state.scheduler.share_report(now) {
-            link.send(ShareEvent::Reported(report));
+        let Some(links) = self.share.get() else { return };
+        for (kind, link) in links {
+            link.join();
+            if let Some(report) = state.scheduler.share_report(now, *kind) {
+                link.send(ShareEvent::Reported(report));
+            }
         }
-        if state.scheduler.announces_evidence() {
+        if state.scheduler.announces_evidence()
+            && let Some(link) = self.slots_link()
+        {
             link.send(ShareEvent::Observed);
         }
     }
 
+    fn slots_link(&self) -> Option<&ShareLink> {
+        let links = self.share.get()?;
+        links.iter().find(|(kind, _)| *kind == LeaseKind::Slots).map(|(_, link)| link)
+    }
+
     /// Joins a broker. Returns the report for it, or `None` if the limit is not shared.
-    pub(crate) fn join_share(&self) -> Option<Report> {
+    pub(crate) fn join_share(&self, kind: LeaseKind) -> Option<Report> {
         let now = now();
-        self.state.lock().scheduler.with_lease(now, |lease, usage| lease.join(now, usage))
+        self.state.lock().scheduler.with_lease(now, kind, |lease, usage| lease.join(now, usage))
     }
 
-    /// Applies a change of the lease, and admits the calls for which there are slots now.
-    pub(crate) fn on_lease_update(self: &Arc<Self>, update: LeaseUpdate) {
-        self.on_lease_event(|lease, now| lease.on_update(now, update));
+    /// Applies a change of a lease, and admits the calls that may be sent now.
+    pub(crate) fn on_lease_update(self: &Arc<Self>, kind: LeaseKind, update: LeaseUpdate) {
+        self.on_lease_event(kind, |lease, now| lease.on_update(now, update));
     }
 
-    /// Renews the lease, because the broker has answered a heartbeat that was sent at `sent_at`.
-    pub(crate) fn on_share_alive(self: &Arc<Self>, sent_at: Instant) {
-        self.on_lease_event(|lease, now| lease.on_alive(now, sent_at));
+    /// Renews a lease, because the broker has answered a heartbeat that was sent at `sent_at`.
+    pub(crate) fn on_share_alive(self: &Arc<Self>, kind: LeaseKind, sent_at: Instant) {
+        self.on_lease_event(kind, |lease, now| lease.on_alive(now, sent_at));
     }
 
     /// Records that the broker was lost. The lease remains until its end.
-    pub(crate) fn on_share_lost(self: &Arc<Self>) {
-        self.on_lease_event(Lease::on_lost);
+    pub(crate) fn on_share_lost(self: &Arc<Self>, kind: LeaseKind) {
+        self.on_lease_event(kind, Lease::on_lost);
     }
 
     /// Returns what other processes must be told of the calls of this one, and whether they must forget what
@@ -67,8 +80,8 @@ impl Admission {
     }
 
     /// Lets this process use the whole cap, because there can be no broker.
-    pub(crate) fn on_share_alone(self: &Arc<Self>) {
-        self.on_lease_event(Lease::on_alone);
+    pub(crate) fn on_share_alone(self: &Arc<Self>, kind: LeaseKind) {
+        self.on_lease_event(kind, Lease::on_alone);
     }
 
     /// Returns the state of the lease, or `None` if the limit is not shared.
@@ -76,24 +89,26 @@ impl Admission {
         self.state.lock().scheduler.share_view()
     }
 
-    fn on_lease_event(self: &Arc<Self>, event: impl FnOnce(&mut Lease, Instant)) {
-        self.update(|scheduler, now| scheduler.with_lease(now, |lease, _| event(lease, now)));
+    fn on_lease_event(self: &Arc<Self>, kind: LeaseKind, event: impl FnOnce(&mut Lease, Instant)) {
+        self.update(|scheduler, now| scheduler.with_lease(now, kind, |lease, _| event(lease, now)));
     }
 
-    /// Returns idle slots, and reports what has changed since the last report.
-    pub(crate) fn on_share_heartbeat(self: &Arc<Self>) {
+    /// Returns what is idle, and reports what has changed since the last report.
+    pub(crate) fn on_share_heartbeat(self: &Arc<Self>, kind: LeaseKind) {
         self.update(|scheduler, now| {
-            let report = scheduler.with_lease(now, |lease, usage| lease.heartbeat(now, usage)).flatten();
+            let report =
+                scheduler.with_lease(now, kind, |lease, usage| lease.heartbeat(now, usage)).flatten();
+            let links = self.share.get().into_iter().flatten();
             // Under the lock, so that a later report is not sent before this one.
-            if let Some((link, report)) = self.share.get().zip(report) {
-                link.send(ShareEvent::Reported(report));
+            for (_, link) in links.filter(|(of, _)| *of == kind) {
+                report.into_iter().for_each(|report| link.send(ShareEvent::Reported(report)));
             }
         });
     }
 
     /// Tells the other processes that the provider asked callers to wait, if it did.
     pub(super) fn announce_cooldown(&self, state: &State) {
-        if let Some((link, until)) = self.share.get().zip(state.scheduler.waits_until()) {
+        if let Some((link, until)) = self.slots_link().zip(state.scheduler.waits_until()) {
             link.send(ShareEvent::CoolingUntil(until));
         }
     }

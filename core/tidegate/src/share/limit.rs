@@ -4,14 +4,15 @@ use std::sync::{Arc, Weak};
 use std::time::Instant;
 
 use crate::admission::{Admission, BudgetSet};
+use crate::schedule::LeaseKind;
 use tidegate_share::rates::Draw;
 use tidegate_share::{CallEvent, LeaseUpdate, Report};
 
 /// A limit of this process that other processes share.
 #[derive(Clone, Debug)]
 pub(crate) enum SharedLimit {
-    /// The slots of a target or tool.
-    Slots(Weak<Admission>),
+    /// The calls in flight of a target or tool, or those that await their first token.
+    Calls(LeaseKind, Weak<Admission>),
     /// The requests and tokens per time of a target, of a tool, or of several targets.
     Rates(Weak<BudgetSet>),
 }
@@ -19,14 +20,14 @@ pub(crate) enum SharedLimit {
 /// What a limit tells its store when it joins.
 #[derive(Debug)]
 pub(crate) enum Told {
-    Slots(Report),
+    Calls(Report),
     Rates(Draw),
 }
 
 impl SharedLimit {
     pub(super) fn is_same(&self, other: &Self) -> bool {
         match (self, other) {
-            (Self::Slots(one), Self::Slots(other)) => one.ptr_eq(other),
+            (Self::Calls(kind, one), Self::Calls(of, other)) => kind == of && one.ptr_eq(other),
             (Self::Rates(one), Self::Rates(other)) => one.ptr_eq(other),
             _ => false,
         }
@@ -35,14 +36,14 @@ impl SharedLimit {
     /// Joins a broker. Returns what it must be told, or `None` if the limit was dropped.
     pub(super) fn join(&self) -> Option<Told> {
         match self {
-            Self::Slots(admission) => admission.upgrade()?.join_share().map(Told::Slots),
+            Self::Calls(kind, admission) => admission.upgrade()?.join_share(*kind).map(Told::Calls),
             Self::Rates(budgets) => budgets.upgrade()?.join_share().map(Told::Rates),
         }
     }
 
     pub(super) fn on_lease_update(&self, update: LeaseUpdate) {
-        if let Some(admission) = self.slots() {
-            admission.on_lease_update(update);
+        if let Self::Calls(kind, admission) = self {
+            admission.upgrade().iter().for_each(|it| it.on_lease_update(*kind, update));
         }
     }
 
@@ -66,34 +67,42 @@ impl SharedLimit {
     /// Renews what is leased, because the broker has answered a heartbeat that was sent at `sent_at`.
     pub(super) fn on_alive(&self, sent_at: Instant) {
         match self {
-            Self::Slots(admission) => admission.upgrade().iter().for_each(|it| it.on_share_alive(sent_at)),
+            Self::Calls(kind, admission) => {
+                admission.upgrade().iter().for_each(|it| it.on_share_alive(*kind, sent_at));
+            }
             Self::Rates(budgets) => budgets.upgrade().iter().for_each(|it| it.on_share_alive(sent_at)),
         }
     }
 
     pub(super) fn on_heartbeat(&self) {
         match self {
-            Self::Slots(admission) => admission.upgrade().iter().for_each(|it| it.on_share_heartbeat()),
+            Self::Calls(kind, admission) => {
+                admission.upgrade().iter().for_each(|it| it.on_share_heartbeat(*kind));
+            }
             Self::Rates(budgets) => budgets.upgrade().iter().for_each(|it| it.on_share_heartbeat()),
         }
     }
 
     pub(super) fn on_lost(&self) {
         match self {
-            Self::Slots(admission) => admission.upgrade().iter().for_each(|it| it.on_share_lost()),
+            Self::Calls(kind, admission) => {
+                admission.upgrade().iter().for_each(|it| it.on_share_lost(*kind));
+            }
             Self::Rates(budgets) => budgets.upgrade().iter().for_each(|it| it.on_share_lost()),
         }
     }
 
     pub(super) fn on_alone(&self) {
         match self {
-            Self::Slots(admission) => admission.upgrade().iter().for_each(|it| it.on_share_alone()),
+            Self::Calls(kind, admission) => {
+                admission.upgrade().iter().for_each(|it| it.on_share_alone(*kind));
+            }
             Self::Rates(budgets) => budgets.upgrade().iter().for_each(|it| it.on_share_alone()),
         }
     }
 
     fn slots(&self) -> Option<Arc<Admission>> {
-        if let Self::Slots(admission) = self { admission.upgrade() } else { None }
+        if let Self::Calls(LeaseKind::Slots, admission) = self { admission.upgrade() } else { None }
     }
 
     pub(super) fn rates(&self) -> Option<Arc<BudgetSet>> {

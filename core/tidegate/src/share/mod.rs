@@ -32,6 +32,7 @@ use tokio::task::LocalSet;
 use crate::admission::{Admission, BudgetSet, ShareEvent, ShareLink};
 use crate::config::{Config, LimitConfig, ShareStore};
 use crate::error::Error;
+use crate::schedule::LeaseKind;
 use limit::SharedLimit;
 use tidegate_share::rates::Draw;
 use tidegate_share::{Lease, LeaseTimes, Report};
@@ -158,8 +159,14 @@ impl Share {
         if *limit != LimitConfig::Fixed && !self.is_local {
             return;
         }
-        let link = self.link(resource, SharedLimit::Slots(Arc::downgrade(admission)));
-        admission.share(Lease::new(cap, self.strict, self.times), link);
+        let link = |kind| {
+            let name = match kind {
+                LeaseKind::Slots => resource.clone(),
+                LeaseKind::FirstTokens => format!("{resource}:first-tokens"),
+            };
+            self.link(name, SharedLimit::Calls(kind, Arc::downgrade(admission)))
+        };
+        admission.share(|| Lease::new(cap, self.strict, self.times), link);
     }
 
     /// Shares the configured requests and tokens per time of `budgets`, if there are any. `owner` is their

@@ -22,12 +22,13 @@ static HAS_REPORTED: AtomicBool = AtomicBool::new(false);
 const LOCKED_WITHIN: Duration = Duration::from_millis(100);
 
 /// Logs one line if another process of the same user has a gate with the same names and limits. Does
-/// nothing for a configuration without fixed caps and rates.
+/// nothing for a configuration without limits that can be shared.
 pub(super) fn report_neighbours(config: &Config) {
-    let cap = |limit: &LimitConfig, cap| (*limit == LimitConfig::Fixed).then_some(cap);
+    let cap = |limit: &LimitConfig, cap| Some((*limit == LimitConfig::Fixed, cap));
     let targets = config.targets.iter().map(|target| {
         let rates = Some(config.rates_of(target)).filter(|rates| rates.is_limited());
-        (target.name.to_string(), cap(&target.limit, target.cap), rates.map(RateConfig::settings))
+        let cap = cap(&target.limit, target.cap).filter(|_| target.pool.is_none());
+        (target.name.to_string(), cap, rates.map(RateConfig::settings))
     });
     let tools = config.tools.iter();
     let tools = tools.map(|(name, tool)| (format!("tool {name}"), cap(&tool.limit, tool.cap), None));

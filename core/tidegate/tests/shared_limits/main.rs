@@ -99,6 +99,36 @@ async fn two_gates_share_a_cap() {
     assert_eq!(upstream.seen().peak, 4);
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn two_gates_share_an_adaptive_limit() {
+    let upstream = Upstream::start().await;
+    let (url, name) = (upstream.url(), unique_name());
+    let gates = [(); 2].map(|()| {
+        let target = Target::new("llm").url(&url);
+        Gate::builder().target(target).share(share_of(&name)).build().unwrap()
+    });
+    let [first, second] = &gates;
+    let start = first.snapshot().targets["llm"].limit;
+    let mut calls = start_calls(first, &url, 40);
+    upstream.until(|seen| seen.in_flight == start).await;
+    calls.extend(start_calls(second, &url, 40));
+    let share = |gate: &Gate| gate.snapshot().targets["llm"].share.unwrap();
+    until(|| share(second).processes == 2).await;
+    // The limit grows with each of the first answers.
+    for answered in 1..=30 {
+        upstream.answer(1);
+        upstream.until(|seen| seen.answered == answered).await;
+    }
+    let is_full = |limit| share(second).cap == limit && upstream.seen().in_flight == limit;
+    until(|| share(first).cap > start && is_full(share(first).cap)).await;
+    assert!(upstream.seen().peak <= share(first).cap);
+    assert!(gates.iter().all(|gate| gate.snapshot().targets["llm"].in_flight > 0));
+    upstream.answer(80);
+    for call in calls {
+        assert_eq!(answer_of(call).await, "200");
+    }
+}
+
 /// Two gates with many calls send as many as one rate permits.
 async fn check_rates(share: &str) {
     let upstream = Upstream::start().await;

@@ -331,7 +331,7 @@ impl Member {
 /// Adds the message that joins a resource to `out`.
 fn join(out: &mut Vec<u8>, resource: Arc<str>, limit: &SharedLimit) {
     match limit.join() {
-        Some(Told::Slots(report)) => frames::write(out, &ToBroker::Report { resource, report }),
+        Some(Told::Calls(report)) => frames::write(out, &ToBroker::Report { resource, report }),
         Some(Told::Rates(draw)) => frames::write(out, &ToBroker::Draw { resource, draw }),
         None => {}
     }

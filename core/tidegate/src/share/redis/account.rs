@@ -105,7 +105,7 @@ impl Account {
                 (self.owes_report, self.owes_heartbeat) = (false, false);
                 self.state = State::Joining;
                 Some(match told {
-                    Told::Slots(report) => {
+                    Told::Calls(report) => {
                         (self.granted, self.returned) = (report.claim, 0);
                         self.report = Some(report);
                         Message::Join { report, replaces: self.old_ids.clone() }
@@ -213,7 +213,7 @@ impl Account {
     /// and otherwise it may be forgotten.
     pub(super) fn on_heartbeat(&mut self) {
         if self.state != State::Out {
-            self.owes_heartbeat |= matches!(self.limit, SharedLimit::Slots(_));
+            self.owes_heartbeat |= matches!(self.limit, SharedLimit::Calls(..));
             self.limit.on_heartbeat();
         }
     }
@@ -223,7 +223,7 @@ impl Account {
         let time = now();
         let has_come = self.again_at.take_if(|at| *at <= time).is_some();
         match self.limit {
-            SharedLimit::Slots(_) => self.owes_report |= has_come,
+            SharedLimit::Calls(..) => self.owes_report |= has_come,
             SharedLimit::Rates(_) => self.owes_heartbeat |= has_come,
         }
     }
@@ -239,7 +239,7 @@ impl Account {
                 self.limit.on_alive(sent_at);
                 self.apply_rates(&situation)
             }
-            SharedLimit::Slots(_) => {
+            SharedLimit::Calls(..) => {
                 let situation = Situation::parse(answer)?;
                 self.limit.on_alive(sent_at);
                 if situation.division >= std::mem::take(&mut self.pushed) {

@@ -276,7 +276,7 @@ impl Situation {
             members,
             survivors: members - 1,
             total,
-            adaptive: None,
+            appointment: None,
         };
         let [cools, again] = [cools, again].map(|time| Duration::from_millis(time).min(MAX_COOL_DOWN));
         Ok(Self { granted, division, update, cools, again })
