@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use super::division::Division;
 use super::member::Presence;
 use super::rates::{Draw, RateDivision};
-use super::{CallEvent, MAX_EVENTS, MemberId, Predecessor, REJOIN_TIME, ToBroker, ToMember, cool_down_ms};
+use super::{Evidence, MAX_EVENTS, MemberId, Predecessor, REJOIN_TIME, ToBroker, ToMember, cool_down_ms};
 
 /// The maximum number of resources of one broker. Reports of further ones are ignored.
 const MAX_RESOURCES: usize = 100_000;
@@ -71,8 +71,12 @@ impl Broker {
                     return Vec::new();
                 };
                 let is_new = division.members().all(|id| id != from);
+                let ends_adapting = division.adapts(from) && report.adaptive.is_none();
                 division.report(now, from, report);
                 let mut messages = addressed(resource, division.settle(now, &self.presence));
+                if ends_adapting {
+                    messages.extend(forget(resource, division, from));
+                }
                 let cools = cools_until.filter(|until| is_new && *until > now);
                 messages.extend(cools.map(|until| (from, cool_down(resource, until - now))));
                 messages
@@ -82,9 +86,7 @@ impl Broker {
             ToBroker::CoolDown { resource, for_ms } => {
                 self.on_cool_down(now, from, resource, Duration::from_millis(*for_ms))
             }
-            ToBroker::Evidence { resource, restarts, events } => {
-                self.forward(from, resource, *restarts, events)
-            }
+            ToBroker::Evidence { resource, evidence } => self.forward(from, resource, evidence),
             ToBroker::Heartbeat { number } => {
                 let mut messages = self.replace_observers(now);
                 let refreshed = self.resources.iter_mut().filter_map(|(name, resource)| {
@@ -167,11 +169,12 @@ impl Broker {
         if division.members().all(|id| id != member) {
             return Vec::new();
         }
-        // Those that observe the calls of the member must forget them.
-        let observers: Vec<_> = division.observers_of(member).collect();
+        let adapts = division.adapts(member);
         division.leave(now, member);
         let mut messages = addressed(name, division.settle(now, &self.presence));
-        messages.extend(observers.into_iter().map(|id| (id, evidence(name, member, true, &[]))));
+        if adapts {
+            messages.extend(forget(name, division, member));
+        }
         if division.is_empty() && cools_until.is_none_or(|until| until <= now) {
             self.resources.remove(name);
         }
@@ -179,10 +182,22 @@ impl Broker {
     }
 
     /// Forwards the events of a member's calls to the observers.
-    fn forward(&self, from: MemberId, name: &Arc<str>, restarts: bool, events: &[CallEvent]) -> Messages {
+    fn forward(&self, from: MemberId, name: &Arc<str>, evidence: &Evidence) -> Messages {
         let Some(Resource { division, .. }) = self.resources.get(name) else { return Vec::new() };
-        let events = &events[..events.len().min(MAX_EVENTS)];
-        division.observers_of(from).map(|id| (id, evidence(name, from, restarts, events))).collect()
+        if evidence.events.len() > MAX_EVENTS {
+            return Vec::new();
+        }
+        let message = |id| {
+            let (resource, evidence) = (name.clone(), evidence.clone());
+            (id, ToMember::Evidence { resource, member: from.0, evidence })
+        };
+        division.observers_of(from).map(message).collect()
+    }
+
+    /// Records that a member does not read its messages, so that some were dropped. It does not lead an
+    /// adaptive limit any more.
+    pub fn on_unread(&mut self, member: MemberId) {
+        self.presence.on_unread(member);
     }
 
     /// Appoints other members to lead adaptive limits, where a leader or deputy is not heard any more.
@@ -224,8 +239,16 @@ fn advances(name: &Arc<str>, now: Instant, rates: &mut RateDivision) -> Messages
     rates.settle(now).into_iter().map(message).collect()
 }
 
-fn evidence(name: &Arc<str>, member: MemberId, restarts: bool, events: &[CallEvent]) -> ToMember {
-    ToMember::Evidence { resource: name.clone(), member: member.0, restarts, events: events.to_vec() }
+/// Tells all members with an adaptive limit to forget the calls of `member`. Also those that do not observe
+/// them: one that was stopped may not know yet that it was replaced.
+fn forget(name: &Arc<str>, division: &Division, member: MemberId) -> Messages {
+    let others = division.members().filter(|id| *id != member && division.adapts(*id));
+    let evidence = Evidence { restarts: true, ..Evidence::default() };
+    let message = |id| {
+        let (resource, evidence) = (name.clone(), evidence.clone());
+        (id, ToMember::Evidence { resource, member: member.0, evidence })
+    };
+    others.map(message).collect()
 }
 
 fn cool_down(name: &Arc<str>, time: Duration) -> ToMember {

@@ -61,8 +61,8 @@ struct Account {
     cap: usize,
     /// What the member's adaptive limit has found, or `None` if its limit is fixed.
     adaptive: Option<usize>,
-    /// What the member did for the adaptive limit at an earlier broker.
-    earlier_role: Role,
+    /// How much of the calls of all the member has seen.
+    standing: Standing,
     weight: f64,
     leased: usize,
     want: usize,
@@ -76,6 +76,29 @@ struct Account {
     service: f64,
     /// The last update that was sent to the member.
     told: LeaseUpdate,
+}
+
+/// How much of the calls of all a member has seen, for the choice of the leader of an adaptive limit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Standing {
+    /// It was an observer, and has missed calls since.
+    Replaced,
+    /// It has joined without a role.
+    New,
+    /// It was the deputy at an earlier broker.
+    Deputy,
+    /// It was the leader at an earlier broker.
+    Leader,
+}
+
+impl Standing {
+    fn of(earlier: Role) -> Self {
+        match earlier {
+            Role::Follower => Self::New,
+            Role::Deputy => Self::Deputy,
+            Role::Leader => Self::Leader,
+        }
+    }
 }
 
 /// A member that wants slots, in the order of grants.
@@ -137,7 +160,7 @@ impl Division {
             let account = Account {
                 cap,
                 adaptive: None,
-                earlier_role: report.role,
+                standing: Standing::of(report.role),
                 weight,
                 leased: report.claim.min(cap),
                 want: 0,
@@ -175,18 +198,28 @@ impl Division {
     }
 
     /// Returns the members that should observe the calls of all: two that are heard. Prefers those that did
-    /// so before, and then those that have joined first.
+    /// so at an earlier broker, and then those that have joined first. A member that was replaced comes last.
     fn next_observers(&self, now: Instant, presence: &Presence) -> Vec<MemberId> {
-        let heard = self.accounts.iter().filter(|(id, _)| presence.is_heard(now, **id));
-        let mut able: Vec<_> = heard.filter(|(_, account)| account.adaptive.is_some()).collect();
-        able.sort_by_key(|(_, account)| Reverse(account.earlier_role));
-        able.into_iter().map(|(id, _)| *id).take(2).collect()
+        let heard = self.adapting().filter(|(id, _)| presence.is_heard(now, *id));
+        let mut able: Vec<_> = heard.map(|(id, account)| (Reverse(account.standing), id)).collect();
+        able.sort_unstable();
+        able.into_iter().map(|(_, id)| id).take(2).collect()
     }
 
-    /// Returns `true` if another member should be leader or deputy, because one of them is not heard any
-    /// more, or is heard again.
+    /// Returns the members with an adaptive limit.
+    fn adapting(&self) -> impl Iterator<Item = (MemberId, &Account)> {
+        let members = self.accounts.iter().map(|(id, account)| (*id, account));
+        members.filter(|(_, account)| account.adaptive.is_some())
+    }
+
+    /// Returns `true` if the leader or the deputy is not heard any more.
     pub(crate) fn needs_observers(&self, now: Instant, presence: &Presence) -> bool {
-        self.adaptive.is_some() && self.next_observers(now, presence) != self.observers
+        self.observers.iter().any(|id| !presence.is_heard(now, *id))
+    }
+
+    /// Returns `true` if the limit of the member is adaptive.
+    pub(crate) fn adapts(&self, member: MemberId) -> bool {
+        self.accounts.get(&member).is_some_and(|account| account.adaptive.is_some())
     }
 
     /// Returns the other members that observe the calls of `member`.
@@ -196,9 +229,17 @@ impl Division {
     }
 
     /// Appoints the leader and the deputy of an adaptive limit. A new leader begins with the limit of the
-    /// one before.
+    /// one before. If nobody is heard, because all were stopped, nothing changes.
     fn appoint(&mut self, now: Instant, presence: &Presence) {
         let observers = self.next_observers(now, presence);
+        if observers.is_empty() && self.adapting().next().is_some() {
+            return;
+        }
+        for replaced in self.observers.iter().filter(|id| !observers.contains(id)) {
+            if let Some(account) = self.accounts.get_mut(replaced) {
+                account.standing = Standing::Replaced;
+            }
+        }
         self.term += u64::from(observers.iter().any(|id| !self.observers.contains(id)));
         self.observers = observers;
         let leader = self.observers.first().and_then(|leader| self.accounts.get(leader));

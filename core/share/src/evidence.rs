@@ -3,7 +3,7 @@
 //! An adaptive limit needs to see all calls of an upstream. So one member, the *leader*, runs its law
 //! for all: the others send it the events of their calls, and the broker divides the slots that the
 //! leader has found. A *deputy* gets the same events, so that it knows as much when the leader ends.
-//! Leader and deputy are the members that joined first.
+//! Leader and deputy are the members that joined first, or that had these roles at an earlier broker.
 
 use serde::{Deserialize, Serialize};
 
@@ -37,6 +37,17 @@ pub struct Appointment {
     pub role: Role,
     /// Identifies the leader and the deputy. When it changes, each member tells of all of its calls again.
     pub term: u64,
+}
+
+/// What happened to the calls of a member.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Evidence {
+    /// Whether earlier calls of the member must be forgotten: `events` are of all of its calls.
+    pub restarts: bool,
+    /// When the message was sent, in microseconds on a clock of the member. It tells a message that was late.
+    pub sent_us: u64,
+    /// What happened, in order. At most [`MAX_EVENTS`].
+    pub events: Vec<CallEvent>,
 }
 
 /// What happened to a call of a member.

@@ -128,6 +128,12 @@ impl Lease {
         self.in_force
     }
 
+    /// Returns the idle slots that need not be returned while `in_flight` calls are in flight.
+    pub fn idle(&self, in_flight: usize) -> usize {
+        let most = if self.update.others_short { self.update.fair } else { usize::MAX };
+        self.in_force.min(most).saturating_sub(in_flight)
+    }
+
     /// Returns when time alone changes the slots or lets a report be due, or `None` if it does not.
     pub fn next_wake(&self, now: Instant) -> Option<Instant> {
         let changes = match self.state {
@@ -170,7 +176,7 @@ impl Lease {
 
     /// Changes the cap to a fixed one.
     pub fn set_cap(&mut self, cap: usize) {
-        self.adaptive = None;
+        self.has_new_cap |= self.adaptive.take().is_some();
         self.has_new_cap |= cap != self.cap;
         self.cap = cap;
     }
@@ -289,6 +295,9 @@ impl Lease {
         self.slots += update.granted;
         self.unused += update.granted;
         self.asked = self.asked.saturating_sub(update.granted);
+        let leads = |update: &LeaseUpdate| update.appointment.is_some_and(|it| it.role == Role::Leader);
+        // The broker may divide what an earlier leader has found.
+        self.has_new_cap |= leads(&update) && !leads(&self.update);
         self.update = LeaseUpdate { granted: 0, ..update };
         self.tick(now);
     }
@@ -343,6 +352,7 @@ impl Lease {
 
     /// Takes slots out of the lease, which the next report returns.
     fn return_slots(&mut self, slots: usize) {
+        let slots = slots.min(self.slots);
         self.slots -= slots;
         self.in_force = self.in_force.min(self.slots);
         self.returned += slots;

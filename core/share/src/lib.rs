@@ -6,7 +6,7 @@
 //!
 //! - [`Broker`] is the state of the broker: who holds how many slots of each resource.
 //! - [`Lease`] is the state of one resource in a member. It belongs to the member's scheduler, so a
-//!   call within the lease costs no message.
+//!   call within the lease costs no message, unless the limit is adaptive.
 //! - [`rates`] is the same for limits of requests and tokens per time.
 //! - [`Role`] is what a member does for an adaptive limit, whose cap one member finds for all.
 //! - [`ToBroker`] and [`ToMember`] are the messages between them.
@@ -49,7 +49,7 @@
 //! - A member that has lost the broker admits as many calls as its part of the cap when its lease has
 //!   ended ([`LeaseTimes`]), or none in strict mode.
 //! - A member that sends false reports can withhold the slots that it holds or claims, and lower the
-//!   cap. It cannot make the others exceed the cap.
+//!   cap. It cannot make the others exceed the cap. It can change an adaptive limit, up to the cap.
 
 mod broker;
 mod division;
@@ -63,7 +63,7 @@ use std::time::Duration;
 
 pub use broker::{Broker, MAX_COOL_DOWN};
 pub use division::{MAX_CAP, MIN_PART, Predecessor};
-pub use evidence::{Appointment, CallEvent, CallKind, CallStep, Ended, MAX_EVENTS, Role};
+pub use evidence::{Appointment, CallEvent, CallKind, CallStep, Ended, Evidence, MAX_EVENTS, Role};
 pub use lease::{Lease, LeaseView, SlotUse};
 pub use member::{MemberId, WEIGHTS};
 pub use message::{LeaseUpdate, Report, ToBroker, ToMember, cool_down_ms};

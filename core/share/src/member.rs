@@ -39,6 +39,11 @@ impl Presence {
         self.heard.get(&member).is_some_and(|at| now < *at + HEARD_WITHIN)
     }
 
+    /// Records that a member does not read its messages, as if it had not been heard since.
+    pub(crate) fn on_unread(&mut self, member: MemberId) {
+        self.heard.remove(&member);
+    }
+
     pub(crate) fn remove(&mut self, member: MemberId) {
         self.heard.remove(&member);
         self.own.remove(&member);

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::evidence::{Appointment, CallEvent, Role};
+use crate::evidence::{Appointment, Evidence, Role};
 use crate::rates::{Advance, Draw};
 
 /// A message of a member to the broker.
@@ -44,10 +44,9 @@ pub enum ToBroker {
     Evidence {
         /// The name of the resource.
         resource: Arc<str>,
-        /// Whether the observers must forget earlier calls of the member: `events` are of all of its calls.
-        restarts: bool,
-        /// What happened, in order. At most [`MAX_EVENTS`](crate::MAX_EVENTS).
-        events: Vec<CallEvent>,
+        /// What happened.
+        #[serde(flatten)]
+        evidence: Evidence,
     },
     /// Asks the broker for a sign of life.
     Heartbeat {
@@ -116,10 +115,9 @@ pub enum ToMember {
         resource: Arc<str>,
         /// The number of the member.
         member: u64,
-        /// Whether earlier calls of the member must be forgotten.
-        restarts: bool,
-        /// What happened, in order.
-        events: Vec<CallEvent>,
+        /// What happened.
+        #[serde(flatten)]
+        evidence: Evidence,
     },
     /// Answers a heartbeat.
     Alive {

@@ -238,11 +238,11 @@ impl Config {
     /// process gets its part on demand, which takes a moment.
     pub fn unshareable_target(&self) -> Option<&TargetConfig> {
         let shares_adaptive = !matches!(self.share.store, ShareStore::Redis(_));
+        let shares_limit = |target: &TargetConfig| {
+            target.pool.is_none() && (shares_adaptive || target.limit == LimitConfig::Fixed)
+        };
         let refuses = |target: &&TargetConfig| {
-            target.on_full == OnFull::Refuse
-                && (shares_adaptive
-                    || target.limit == LimitConfig::Fixed
-                    || self.rates_of(target).is_limited())
+            target.on_full == OnFull::Refuse && (shares_limit(target) || self.rates_of(target).is_limited())
         };
         self.targets.iter().find(refuses)
     }

@@ -52,11 +52,18 @@ impl Sample {
     }
 
     /// Moves the call to a later time, because its next event is reported late by that time. Latencies are
-    /// then exact.
-    pub(crate) fn shift(&mut self, now: Instant, late_by: Duration) {
-        let later = |at: Instant| at.checked_add(late_by).map_or(now, |at| at.min(now));
-        self.sent.at = later(self.sent.at);
-        self.first_token_at = self.first_token_at.map(later);
+    /// then exact. See [`Sample::advance`].
+    pub(crate) fn postpone(&mut self, now: Instant, late_by: Duration) {
+        for at in [Some(&mut self.sent.at), self.first_token_at.as_mut()].into_iter().flatten() {
+            *at = at.checked_add(late_by).map_or(now, |at| at.min(now));
+        }
+    }
+
+    /// Moves the call back to when it happened, after the event.
+    pub(crate) fn advance(&mut self, late_by: Duration) {
+        for at in [Some(&mut self.sent.at), self.first_token_at.as_mut()].into_iter().flatten() {
+            *at = at.checked_sub(late_by).unwrap_or(*at);
+        }
     }
 
     /// Returns the seconds from the sending of the call to `now`.

@@ -313,8 +313,9 @@ impl Limit {
         self.tick_percentile(now);
     }
 
-    /// Follows a limit that another process finds: these slots and this first-token limit are in force, and
-    /// the events of calls do not change them until [`Limit::decide`] is called.
+    /// Follows a limit that another process finds: these slots and this first-token limit are in force. Until
+    /// [`Limit::decide`] is called, the events of calls do not change the slots. They may change the first-token
+    /// limit, so this must be called after each of them.
     pub(crate) fn follow(&mut self, slots: usize, first_tokens: usize) {
         self.slots.follow(slots);
         self.first_token_limit.set(first_tokens);
@@ -327,6 +328,10 @@ impl Limit {
         self.answers = Evidence::new(now);
         self.pace_evidence = Evidence::new(now);
         self.trial_evidence = Evidence::new(now);
+        // A trial that began meanwhile has raised nothing.
+        if matches!(self.growth, Growth::Probing(_)) {
+            self.growth = self.growth.on_overload();
+        }
     }
 
     /// Forgets what is usual for calls, because it was learned while other processes congested the

@@ -51,7 +51,8 @@
 //!
 //! # Guarantees
 //!
-//! - The slots are always between the configured minimum and the cap.
+//! - The slots are always between the configured minimum and the cap, or those of another process, if it
+//!   finds the limit.
 //! - The counts of calls in flight, and of calls that await their first token, are exact if the
 //!   caller passes each [`Sample`] to [`Limit::on_ended`] once.
 //! - Each event takes amortized constant time and allocates only when the number of awaiting calls

@@ -11,10 +11,12 @@ use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant};
 
 use crate::adaptive::{CallKind, Ended, Limit, Sample};
-use tidegate_share::{Appointment, CallEvent, CallStep, MAX_EVENTS, Role};
+use tidegate_share::{Appointment, CallEvent, CallStep, Evidence, MAX_EVENTS, Role};
 
 /// The maximum number of calls of other processes that are counted, and of events that were not told yet.
 const MAX_CALLS: usize = 65_536;
+/// The largest prompt. Longer ones are cut.
+const MAX_TOKENS: u64 = 1 << 32;
 /// The longest time since an event. Longer ones are cut.
 const MAX_AGE: Duration = Duration::from_secs(86_400);
 
@@ -23,8 +25,8 @@ const MAX_AGE: Duration = Duration::from_secs(86_400);
 pub(super) struct EvidenceExchange {
     /// What this process does for the limit. `None`: its own limit is in force.
     appointment: Option<Appointment>,
-    /// The last role of this process, also if it has lost the broker since.
-    last_role: Role,
+    /// The last role of this process, also if it has lost the broker since. `None`: it never had any.
+    last_role: Option<Role>,
     /// Whether another process observes the calls of this one.
     is_observed: bool,
     /// The number of calls of this process so far.
@@ -39,6 +41,10 @@ pub(super) struct EvidenceExchange {
     is_announced: bool,
     /// The calls of other processes in flight, by the number of the process and of the call.
     others: BTreeMap<(u64, u64), Sample>,
+    /// When the first message was made. The clock of this process begins then.
+    began_at: Option<Instant>,
+    /// When the clocks of the other processes began, by their number: the earliest time that fits a message.
+    clocks: BTreeMap<u64, Instant>,
 }
 
 /// A call of this process in flight.
@@ -95,19 +101,19 @@ impl EvidenceExchange {
         is_due
     }
 
-    /// Removes up to [`MAX_EVENTS`] untold events. Returns them, and whether the observers must forget
-    /// earlier calls first. Returns `None` if there is nothing to tell.
-    pub(super) fn take(&mut self, now: Instant) -> Option<(bool, Vec<CallEvent>)> {
+    /// Removes up to [`MAX_EVENTS`] untold events, and returns them. Returns `None` if there is nothing to
+    /// tell.
+    pub(super) fn take(&mut self, now: Instant) -> Option<Evidence> {
         self.is_announced = false;
+        let micros = |from, to: Instant| {
+            u64::try_from(to.saturating_duration_since(from).as_micros()).unwrap_or(u64::MAX)
+        };
         let restarts = std::mem::take(&mut self.restarts);
         let untold = self.untold.drain(..self.untold.len().min(MAX_EVENTS));
-        let events: Vec<_> = untold
-            .map(|(at, call, what)| {
-                let age = now.saturating_duration_since(at).as_micros();
-                CallEvent { call, age_us: u64::try_from(age).unwrap_or(u64::MAX), what }
-            })
-            .collect();
-        (restarts || !events.is_empty()).then_some((restarts, events))
+        let events: Vec<_> =
+            untold.map(|(at, call, what)| CallEvent { call, age_us: micros(at, now), what }).collect();
+        let sent_us = micros(*self.began_at.get_or_insert(now), now);
+        (restarts || !events.is_empty()).then_some(Evidence { restarts, sent_us, events })
     }
 
     /// Tells the observers of all calls in flight again.
@@ -165,59 +171,60 @@ impl EvidenceExchange {
             self.forget(now, limit, |_| true);
         }
         let Some(role) = role else { return limit.decide(now) };
-        let saw_all = !self.last_role.is_follower() || role == Role::Leader && before.is_none();
+        // Whoever leads at first has been alone.
+        let saw_all = self.last_role.map_or(role == Role::Leader, |role| !role.is_follower());
         if !role.is_follower() && !saw_all {
             limit.forget_usual();
         }
         if role == Role::Leader {
             limit.decide(now);
         }
-        self.last_role = role;
+        self.last_role = Some(role);
     }
 
     /// Applies events of the calls of another process. Does nothing if this process does not observe them.
-    pub(super) fn observe(
-        &mut self,
-        now: Instant,
-        limit: &mut Limit,
-        process: u64,
-        restarts: bool,
-        events: &[CallEvent],
-    ) {
+    pub(super) fn observe(&mut self, now: Instant, limit: &mut Limit, process: u64, evidence: &Evidence) {
         if self.role().is_none_or(|role| role.is_follower()) {
             return;
         }
-        if restarts {
+        if evidence.restarts {
             self.forget(now, limit, |of| of == process);
         }
-        for event in events {
-            let late_by = Duration::from_micros(event.age_us).min(MAX_AGE);
+        let delay = self.delay(now, process, evidence.sent_us);
+        for event in &evidence.events {
+            let late_by = delay.saturating_add(Duration::from_micros(event.age_us)).min(MAX_AGE);
             let key = (process, event.call);
-            match event.what {
-                CallStep::Sent(kind) if self.others.len() < MAX_CALLS && !self.others.contains_key(&key) => {
+            if let CallStep::Sent(kind) = event.what {
+                if self.others.len() < MAX_CALLS && !self.others.contains_key(&key) {
+                    let kind = CallKind { input: kind.input.min(MAX_TOKENS), ..kind };
                     let sent_at = now.checked_sub(late_by).unwrap_or(now);
                     self.others.insert(key, limit.on_sent_at(now, sent_at, kind));
                 }
-                CallStep::Sent(_) => {}
-                CallStep::FirstToken => {
-                    if let Some(sample) = self.others.get_mut(&key) {
-                        sample.shift(now, late_by);
-                        limit.on_first_token(now, sample);
-                    }
-                }
-                CallStep::Unobservable { output } => {
-                    if let Some(sample) = self.others.get_mut(&key) {
-                        limit.mark_unobservable(now, sample, output);
-                    }
-                }
-                CallStep::Ended(how) => {
-                    if let Some(mut sample) = self.others.remove(&key) {
-                        sample.shift(now, late_by);
-                        limit.on_ended(now, sample, how);
-                    }
-                }
+                continue;
             }
+            let Some(mut sample) = self.others.remove(&key) else { continue };
+            sample.postpone(now, late_by);
+            match event.what {
+                CallStep::FirstToken => limit.on_first_token(now, &mut sample),
+                CallStep::Unobservable { output } => limit.mark_unobservable(now, &mut sample, output),
+                CallStep::Ended(how) => {
+                    limit.on_ended(now, sample, how);
+                    continue;
+                }
+                CallStep::Sent(_) => {}
+            }
+            sample.advance(late_by);
+            self.others.insert(key, sample);
         }
+    }
+
+    /// Returns for how long a message was on its way that was sent at `sent_us` on the clock of another
+    /// process, compared with the fastest one.
+    fn delay(&mut self, now: Instant, process: u64, sent_us: u64) -> Duration {
+        let Some(began_at) = now.checked_sub(Duration::from_micros(sent_us)) else { return Duration::ZERO };
+        let earliest = self.clocks.entry(process).or_insert(began_at);
+        *earliest = began_at.min(*earliest);
+        began_at.saturating_duration_since(*earliest)
     }
 
     /// Removes the calls of the processes for which `is_lost` is `true` from the limit.
@@ -226,6 +233,7 @@ impl EvidenceExchange {
         for sample in lost.iter().filter_map(|key| self.others.remove(key)) {
             limit.on_ended(now, sample, Ended::Cancelled);
         }
+        self.clocks.retain(|process, _| !is_lost(*process));
     }
 }
 
@@ -301,8 +309,8 @@ mod tests {
                     Action::FirstToken { .. } | Action::End { .. } => {}
                     Action::Tell => {
                         prop_assert_eq!(process.announce(), process.restarts || !process.untold.is_empty());
-                        while let Some((restarts, events)) = process.take(now) {
-                            observer.observe(now, &mut seen, 7, restarts, &events);
+                        while let Some(evidence) = process.take(now) {
+                            observer.observe(now, &mut seen, 7, &evidence);
                         }
                         let awaiting = open.iter().filter(|(_, awaits)| *awaits).count();
                         prop_assert_eq!(observer.others.len(), open.len());

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use super::{EvidenceExchange, Rule, Ticket, UpstreamLoad};
 use crate::adaptive::{AdaptiveView, CallKind, Decision, Ended, Limit, LimitSettings, LimitView, Sample};
 use tidegate_protocol::vllm::EngineMetrics;
-use tidegate_share::{CallEvent, CallStep, Lease};
+use tidegate_share::{CallStep, Evidence, Lease, LeaseView};
 
 /// The maximum number of limit changes that are kept for the driver. Later ones are dropped.
 const MAX_CHANGES: usize = 64;
@@ -31,6 +31,8 @@ pub(super) struct Limiter {
     /// The number of streamed calls that await their first token. Always zero if the limit is
     /// fixed.
     pub(super) awaiting: usize,
+    /// The slots that this process may reach while other processes want some.
+    reachable: usize,
     /// For each of the last 16 calls, whether it streams. The newest is the lowest bit.
     recent_streams: u16,
     /// When time alone may change the adaptive limit, or `None` if it does not.
@@ -85,6 +87,7 @@ impl Limiter {
             slots,
             most_awaiting: usize::MAX,
             awaiting: 0,
+            reachable: usize::MAX,
             recent_streams: 0,
             next_wake: None,
             adaptive: None,
@@ -123,7 +126,7 @@ impl Limiter {
         UpstreamLoad {
             first_tokens: limit.first_token_capacity(),
             has_first_token_room: limit.has_first_token_room(),
-            reachable_slots: limit.reachable_slots(),
+            reachable_slots: limit.reachable_slots().min(self.reachable),
         }
     }
 
@@ -198,14 +201,18 @@ impl Limiter {
     }
 
     /// Reports events of the calls of another process to the adaptive limit.
-    pub(super) fn observe(&mut self, now: Instant, process: u64, restarts: bool, events: &[CallEvent]) {
-        self.with_exchange(|exchange, limit| exchange.observe(now, limit, process, restarts, events));
+    pub(super) fn observe(&mut self, now: Instant, process: u64, evidence: &Evidence) {
+        self.with_exchange(|exchange, limit| exchange.observe(now, limit, process, evidence));
     }
 
     /// Applies what `lease` says about the adaptive limit of all processes.
     pub(super) fn on_lease_changed(&mut self, now: Instant, lease: &Lease) {
-        let members = lease.view().members;
+        let LeaseView { members, cap, .. } = lease.view();
         self.with_exchange(|exchange, limit| {
+            // A new leader begins with the limit that it has followed.
+            if exchange.follows() {
+                limit.follow(cap, limit.first_token_limit());
+            }
             exchange.on_appointed(now, limit, lease.appointment(), members);
         });
     }
@@ -225,6 +232,7 @@ impl Limiter {
             let first_tokens = first_tokens.as_ref().map_or(usize::MAX, |lease| lease.view().cap);
             limit.follow(slots.view().cap, first_tokens);
         }
+        self.reachable = if slots.view().others_short { slots.in_force() } else { usize::MAX };
         self.slots = limit.slots();
         self.most_awaiting = limit.first_token_limit();
         slots.set_adaptive(self.slots);

@@ -4,7 +4,7 @@
 use std::time::Instant;
 
 use super::{Capacity, EvidenceExchange, Limiter, Rule, Scheduler, Ticket};
-use tidegate_share::{CallEvent, Lease, LeaseView, Report, SlotUse};
+use tidegate_share::{Evidence, Lease, LeaseView, Report, SlotUse};
 
 /// What a lease permits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,7 +57,7 @@ impl<W> Scheduler<W> {
             LeaseKind::Slots => lease.as_mut()?,
             LeaseKind::FirstTokens => first_token_lease.as_mut()?,
         };
-        let state = |lease: &Lease| (lease.in_force(), lease.view().cap, lease.appointment());
+        let state = |lease: &Lease| (lease.view(), lease.appointment());
         let before = state(lease);
         let result = event(lease, &usage);
         if state(lease) != before {
@@ -83,20 +83,18 @@ impl<W> Scheduler<W> {
         limiter.and_then(Limiter::exchange).is_some_and(EvidenceExchange::announce)
     }
 
-    /// Returns events of calls that other processes must be told of, and whether they must forget earlier
-    /// calls of this process first. Call this method until it returns `None`.
-    pub fn take_evidence(&mut self, now: Instant) -> Option<(bool, Vec<CallEvent>)> {
+    /// Returns events of calls that other processes must be told of. Call this method until it returns `None`.
+    pub fn take_evidence(&mut self, now: Instant) -> Option<Evidence> {
         self.capacity.upstream.limiter_of(None)?.exchange()?.take(now)
     }
 
-    /// Applies events of the calls of another process, which have the number `process`. If `restarts`, its
-    /// earlier calls are forgotten.
+    /// Applies events of the calls of another process, which has the number `process`.
     ///
     /// Call [`Scheduler::next`] afterwards.
-    pub fn on_evidence(&mut self, now: Instant, process: u64, restarts: bool, events: &[CallEvent]) {
+    pub fn on_evidence(&mut self, now: Instant, process: u64, evidence: &Evidence) {
         self.tick(now);
         if let Some(limiter) = self.capacity.upstream.limiter_of(None) {
-            limiter.observe(now, process, restarts, events);
+            limiter.observe(now, process, evidence);
         }
         self.capacity.refresh_and_record(now);
         self.watch_gap(now);
@@ -107,8 +105,11 @@ impl<W> Scheduler<W> {
         self.capacity.lease.as_ref().map(|lease| lease.view())
     }
 
-    /// Returns how a lease is used, or `None` if the limit is not shared. A waiting call that lacks nothing
-    /// but a place for its first token keeps its slot: it would be short of one when it gets that place.
+    /// Returns how a lease is used, or `None` if the limit is not shared.
+    ///
+    /// A call takes a slot first. A waiting call that lacks only a place for its first token keeps an idle slot
+    /// of this process's share, so that it does not lack one when it gets that place. Only a process with such a
+    /// slot asks for a place.
     fn usage(&self, now: Instant, kind: LeaseKind) -> Option<SlotUse> {
         let capacity = &self.capacity;
         let slots = capacity.lease.as_ref()?;
@@ -123,7 +124,7 @@ impl<W> Scheduler<W> {
             self.queue.len().min(1)
         };
         let waits_for = |rule| if capacity.limits.shortage == Some(rule) { waiting } else { 0 };
-        let kept = waits_for(Rule::FirstTokens).min(slots.in_force().saturating_sub(capacity.in_flight));
+        let kept = waits_for(Rule::FirstTokens).min(slots.idle(capacity.in_flight));
         let (in_flight, waiting) = match kind {
             LeaseKind::Slots => (capacity.in_flight + kept, waits_for(Rule::Share)),
             LeaseKind::FirstTokens => (capacity.upstream.awaiting(), kept),

@@ -10,7 +10,7 @@ use super::driver::State;
 use super::share_link::{ShareEvent, ShareLink};
 use crate::clock::now;
 use crate::schedule::LeaseKind;
-use tidegate_share::{CallEvent, Lease, LeaseUpdate, LeaseView, Report};
+use tidegate_share::{Evidence, Lease, LeaseUpdate, LeaseView, Report};
 
 impl Admission {
     /// Shares the limit with other processes from the first call on: calls in flight, and, if the limit is
@@ -68,15 +68,14 @@ impl Admission {
         self.on_lease_event(kind, Lease::on_lost);
     }
 
-    /// Returns what other processes must be told of the calls of this one, and whether they must forget what
-    /// they know of them. Returns `None` when there is nothing more to tell.
-    pub(crate) fn take_evidence(&self) -> Option<(bool, Vec<CallEvent>)> {
+    /// Returns what other processes must be told of the calls of this one, or `None` if there is nothing more.
+    pub(crate) fn take_evidence(&self) -> Option<Evidence> {
         self.state.lock().scheduler.take_evidence(now())
     }
 
     /// Applies what happened to calls of another process, which has the number `process`.
-    pub(crate) fn on_evidence(self: &Arc<Self>, process: u64, restarts: bool, events: &[CallEvent]) {
-        self.update(|scheduler, now| scheduler.on_evidence(now, process, restarts, events));
+    pub(crate) fn on_evidence(self: &Arc<Self>, process: u64, evidence: &Evidence) {
+        self.update(|scheduler, now| scheduler.on_evidence(now, process, evidence));
     }
 
     /// Lets this process use the whole cap, because there can be no broker.

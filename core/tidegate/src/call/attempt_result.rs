@@ -101,7 +101,7 @@ mod tests {
         ] {
             assert_eq!(Failure::from_outcome(&outcome, false), failure, "{outcome:?}");
             assert_eq!(Fault::from_outcome(&outcome, false), fault, "{outcome:?}");
-            assert_eq!(Ended::from_outcome(&outcome, false, || true), ended, "{outcome:?}");
+            assert_eq!(outcome.ended(false, || true), ended, "{outcome:?}");
         }
         let inconclusive = [
             failed(ErrorKind::IdleTimeout, CallerTimeout),
@@ -121,7 +121,7 @@ mod tests {
         ] {
             let outcome = failed(kind, Upstream);
             assert_eq!(Fault::from_outcome(&outcome, true), fault, "{kind:?}");
-            assert_eq!(Ended::from_outcome(&outcome, true, || false), Some(Ended::Failed), "{kind:?}");
+            assert_eq!(outcome.ended(true, || false), Some(Ended::Failed), "{kind:?}");
         }
     }
 

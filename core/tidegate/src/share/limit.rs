@@ -6,7 +6,7 @@ use std::time::Instant;
 use crate::admission::{Admission, BudgetSet};
 use crate::schedule::LeaseKind;
 use tidegate_share::rates::Draw;
-use tidegate_share::{CallEvent, LeaseUpdate, Report};
+use tidegate_share::{Evidence, LeaseUpdate, Report};
 
 /// A limit of this process that other processes share.
 #[derive(Clone, Debug)]
@@ -47,14 +47,14 @@ impl SharedLimit {
         }
     }
 
-    /// Returns what other processes must be told of the calls, and whether they must forget what they know.
-    pub(super) fn take_evidence(&self) -> Option<(bool, Vec<CallEvent>)> {
+    /// Returns what other processes must be told of the calls, or `None` if there is nothing more.
+    pub(super) fn take_evidence(&self) -> Option<Evidence> {
         self.slots()?.take_evidence()
     }
 
-    pub(super) fn on_evidence(&self, process: u64, restarts: bool, events: &[CallEvent]) {
+    pub(super) fn on_evidence(&self, process: u64, evidence: &Evidence) {
         if let Some(admission) = self.slots() {
-            admission.on_evidence(process, restarts, events);
+            admission.on_evidence(process, evidence);
         }
     }
 

@@ -3,9 +3,9 @@
 //! Each gate with a shared limit is a member of a broker: of a local one, or of a Redis or Valkey
 //! server. The member has a thread of its own, which starts with the first call: it joins the targets
 //! and tools, and passes messages between the broker and the schedulers. A call that finds a slot in the
-//! lease of its process sends no message.
+//! lease of its process sends no message, unless the limit is adaptive.
 //!
-//! - `limit`: a limit that is shared: slots, or rates.
+//! - `limit`: a limit that is shared: calls in flight, calls that await their first token, or rates.
 //! - `local`: the member of a local broker, and the broker.
 //! - `redis`: the member of a Redis or Valkey server.
 //! - `unshared`: notices that another process has the same caps without sharing them.
@@ -162,7 +162,7 @@ impl Share {
         let link = |kind| {
             let name = match kind {
                 LeaseKind::Slots => resource.clone(),
-                LeaseKind::FirstTokens => format!("{resource}:first-tokens"),
+                LeaseKind::FirstTokens => format!("first-tokens:{resource}"),
             };
             self.link(name, SharedLimit::Calls(kind, Arc::downgrade(admission)))
         };

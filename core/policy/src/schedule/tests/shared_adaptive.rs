@@ -133,8 +133,8 @@ impl Cluster {
             self.fill(id);
             let Some(process) = self.processes.get_mut(&id) else { continue };
             if process.tells_at.take_if(|at| *at <= now).is_some() {
-                while let Some((restarts, events)) = process.scheduler.take_evidence(now) {
-                    let message = ToBroker::Evidence { resource: RESOURCE.into(), restarts, events };
+                while let Some(evidence) = process.scheduler.take_evidence(now) {
+                    let message = ToBroker::Evidence { resource: RESOURCE.into(), evidence };
                     self.to_broker.push_back((now + LATENCY, id, message));
                 }
             }
@@ -166,8 +166,8 @@ impl Cluster {
                     process.scheduler.with_lease(now, kind, |lease, _| lease.on_alive(now, sent_at));
                 }
             }
-            ToMember::Evidence { member, restarts, events, .. } => {
-                process.scheduler.on_evidence(now, member, restarts, &events);
+            ToMember::Evidence { member, evidence, .. } => {
+                process.scheduler.on_evidence(now, member, &evidence);
             }
             ToMember::Advance { .. } | ToMember::CoolDown { .. } => {}
         }

@@ -25,9 +25,9 @@ use tidegate_share::{Broker, LeaseUpdate, MemberId, Predecessor, RENEWAL_TIME, T
 
 /// Time between two looks at the number of the current generation.
 const CHECK_INTERVAL: Duration = Duration::from_millis(500);
-/// The maximum number of messages with events of calls that are kept for one member. More are dropped: the
-/// member has been stopped for long, and is told of all calls again when it leads again.
-const MAX_EVIDENCE: usize = 10_000;
+/// The maximum number of messages with events of calls that are kept for one member. If it does not read them,
+/// more are dropped, and another member replaces it.
+const MAX_EVIDENCE: usize = 500;
 
 /// The broker, shared by the tasks of its connections.
 struct LocalBroker {
@@ -185,8 +185,10 @@ impl LocalBroker {
     fn deliver(&self, messages: Vec<(MemberId, ToMember)>) {
         let outboxes = self.outboxes.borrow();
         for (member, message) in messages {
-            if let Some(outbox) = outboxes.get(&member) {
-                outbox.put(message);
+            if let Some(outbox) = outboxes.get(&member)
+                && !outbox.put(message)
+            {
+                self.broker.borrow_mut().on_unread(member);
             }
         }
     }
@@ -218,7 +220,8 @@ impl LocalBroker {
 }
 
 impl Outbox {
-    fn put(&self, message: ToMember) {
+    /// Adds a message. Returns `false` if it was dropped.
+    fn put(&self, message: ToMember) -> bool {
         match message {
             ToMember::Lease { resource, update } => {
                 let mut leases = self.leases.borrow_mut();
@@ -228,9 +231,10 @@ impl Outbox {
             ToMember::Advance { .. } => self.advances.borrow_mut().push_back(message),
             ToMember::Evidence { .. } => {
                 let mut evidence = self.evidence.borrow_mut();
-                if evidence.len() < MAX_EVIDENCE {
-                    evidence.push_back(message);
+                if evidence.len() >= MAX_EVIDENCE {
+                    return false;
                 }
+                evidence.push_back(message);
             }
             ToMember::CoolDown { ref resource, .. } => {
                 self.others.borrow_mut().insert(Some(resource.clone()), message);
@@ -240,6 +244,7 @@ impl Outbox {
             }
         }
         self.filled.notify_one();
+        true
     }
 
     /// Moves the messages to `buffer`, as lines.

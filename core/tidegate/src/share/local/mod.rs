@@ -228,6 +228,16 @@ impl Member {
             }
             tokio::select! {
                 biased;
+                // First, so that many messages do not let the lease end.
+                _ = heartbeats.tick() => {
+                    if heartbeat.number - heartbeat.answered >= MAX_UNANSWERED {
+                        return End::Unanswered;
+                    }
+                    heartbeat.number += 1;
+                    heartbeat.sent_at = Some(now());
+                    self.each(SharedLimit::on_heartbeat);
+                    frames::write(&mut out, &ToBroker::Heartbeat { number: heartbeat.number });
+                }
                 message = lines.next::<ToMember>() => match message {
                     Ok(Some(message)) => {
                         self.on_message(&message, &mut heartbeat);
@@ -242,15 +252,6 @@ impl Member {
                     }
                 }
                 () = evidence.wait() => self.send_evidence(&mut out, &mut evidence),
-                _ = heartbeats.tick() => {
-                    if heartbeat.number - heartbeat.answered >= MAX_UNANSWERED {
-                        return End::Unanswered;
-                    }
-                    heartbeat.number += 1;
-                    heartbeat.sent_at = Some(now());
-                    self.each(SharedLimit::on_heartbeat);
-                    frames::write(&mut out, &ToBroker::Heartbeat { number: heartbeat.number });
-                }
             }
         }
     }
@@ -265,8 +266,8 @@ impl Member {
                 let rates = limit(resource).and_then(SharedLimit::rates);
                 rates.iter().for_each(|rates| rates.on_advance(advance, Duration::ZERO));
             }
-            ToMember::Evidence { resource, member, restarts, events } => {
-                limit(resource).iter().for_each(|limit| limit.on_evidence(*member, *restarts, events));
+            ToMember::Evidence { resource, member, evidence } => {
+                limit(resource).iter().for_each(|limit| limit.on_evidence(*member, evidence));
             }
             ToMember::CoolDown { resource, for_ms } => {
                 let until = now() + Duration::from_millis(*for_ms);
@@ -310,9 +311,9 @@ impl Member {
     fn send_evidence(&self, out: &mut Vec<u8>, evidence: &mut DueEvidence) {
         for resource in evidence.take() {
             let Some(limit) = self.resources.get(&resource) else { continue };
-            while let Some((restarts, events)) = limit.take_evidence() {
+            while let Some(evidence) = limit.take_evidence() {
                 let resource = resource.clone();
-                frames::write(out, &ToBroker::Evidence { resource, restarts, events });
+                frames::write(out, &ToBroker::Evidence { resource, evidence });
             }
         }
     }

@@ -1,0 +1,160 @@
+//! Who leads an adaptive limit, and what is divided, in virtual time.
+#![allow(clippy::disallowed_methods, clippy::unwrap_used)]
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use tidegate_share::{
+    Broker, CallEvent, CallStep, Ended, Evidence, LeaseUpdate, MemberId, Predecessor, Report, Role, ToBroker,
+    ToMember,
+};
+
+/// A broker, and what its members were told last.
+struct Share {
+    now: Instant,
+    broker: Broker,
+    told: BTreeMap<MemberId, LeaseUpdate>,
+    /// The evidence that was forwarded, with its receiver and its sender.
+    evidence: Vec<(MemberId, u64, Evidence)>,
+}
+
+impl Share {
+    fn new() -> Self {
+        let now = Instant::now();
+        let broker = Broker::new(now, Predecessor::None);
+        Self { now, broker, told: BTreeMap::new(), evidence: Vec::new() }
+    }
+
+    fn on_messages(&mut self, messages: Vec<(MemberId, ToMember)>) {
+        for (to, message) in messages {
+            match message {
+                ToMember::Lease { update, .. } => drop(self.told.insert(to, update)),
+                ToMember::Evidence { member, evidence, .. } => self.evidence.push((to, member, evidence)),
+                _ => {}
+            }
+        }
+    }
+
+    fn send(&mut self, from: u64, message: &ToBroker) {
+        let messages = self.broker.on_message(self.now, MemberId(from), message);
+        self.on_messages(messages);
+    }
+
+    /// Reports what the adaptive limit of a member has found.
+    fn report(&mut self, from: u64, adaptive: Option<usize>, role: Role) {
+        let report = Report {
+            cap: 64,
+            weight: 1.0,
+            want: 0,
+            returned: 0,
+            claim: 0,
+            known_survivors: 0,
+            adaptive,
+            role,
+        };
+        self.send(from, &ToBroker::Report { resource: "llm".into(), report });
+    }
+
+    fn join(&mut self, members: u64) {
+        (1..=members).for_each(|member| self.report(member, Some(10 + member as usize), Role::Follower));
+    }
+
+    /// Lets time pass in which only some members send heartbeats.
+    fn pass(&mut self, time: Duration, heard: &[u64]) {
+        let end = self.now + time;
+        while self.now < end {
+            self.now += Duration::from_millis(500);
+            heard.iter().for_each(|member| self.send(*member, &ToBroker::Heartbeat { number: 1 }));
+        }
+    }
+
+    fn tell(&mut self, from: u64) {
+        let events = vec![CallEvent { call: 1, age_us: 0, what: CallStep::Ended(Ended::Cancelled) }];
+        let evidence = Evidence { events, ..Evidence::default() };
+        self.send(from, &ToBroker::Evidence { resource: "llm".into(), evidence });
+    }
+
+    fn role(&self, member: u64) -> Role {
+        self.told[&MemberId(member)].appointment.unwrap().role
+    }
+
+    fn roles<const N: usize>(&self) -> [Role; N] {
+        std::array::from_fn(|nth| self.role(nth as u64 + 1))
+    }
+
+    fn cap(&self) -> usize {
+        self.told.values().next_back().unwrap().cap
+    }
+}
+
+const SECONDS: Duration = Duration::from_secs(4);
+
+#[test]
+fn leader_bounds_the_cap_and_observers_get_the_events() {
+    let mut share = Share::new();
+    share.join(4);
+    assert_eq!(share.roles(), [Role::Leader, Role::Deputy, Role::Follower, Role::Follower]);
+    assert_eq!(share.cap(), 11);
+    share.report(2, Some(40), Role::Follower);
+    assert_eq!(share.cap(), 11, "only the leader decides");
+    share.report(1, Some(40), Role::Follower);
+    assert_eq!(share.cap(), 40);
+    share.report(1, Some(400), Role::Follower);
+    assert_eq!(share.cap(), 64, "the configured cap holds");
+    share.tell(3);
+    let receivers: Vec<_> = share.evidence.drain(..).map(|(to, from, _)| (to.0, from)).collect();
+    assert_eq!(receivers, [(1, 3), (2, 3)]);
+    share.tell(1);
+    assert_eq!(share.evidence.len(), 1, "the deputy gets those of the leader");
+}
+
+#[test]
+fn calls_of_a_member_that_leaves_or_gets_a_fixed_limit_are_forgotten() {
+    let mut share = Share::new();
+    share.join(4);
+    let messages = share.broker.on_disconnect(share.now, MemberId(4));
+    share.on_messages(messages);
+    share.report(3, None, Role::Follower);
+    for (nth, from) in [(0, 4), (1, 4), (3, 3), (4, 3)] {
+        let (_, member, evidence) = &share.evidence[nth];
+        assert_eq!((*member, evidence.restarts, evidence.events.len()), (from, true, 0), "{nth}");
+    }
+}
+
+#[test]
+fn stopped_leader_is_replaced_and_stays_so() {
+    let mut share = Share::new();
+    share.join(3);
+    share.pass(SECONDS, &[2, 3]);
+    assert_eq!(share.roles(), [Role::Follower, Role::Leader, Role::Deputy]);
+    assert_eq!(share.cap(), 11, "the limit of the former leader is kept");
+    share.pass(SECONDS, &[1, 2, 3]);
+    assert_eq!(share.roles(), [Role::Follower, Role::Leader, Role::Deputy]);
+}
+
+#[test]
+fn limit_stays_when_all_were_stopped() {
+    let mut share = Share::new();
+    share.join(3);
+    share.now += SECONDS;
+    let messages = share.broker.on_tick(share.now);
+    share.on_messages(messages);
+    assert_eq!((share.cap(), share.role(1)), (11, Role::Leader));
+    share.pass(SECONDS, &[3, 2, 1]);
+    assert_eq!(share.cap(), 11);
+    let leaders = share.roles::<3>().into_iter().filter(|role| *role == Role::Leader);
+    assert_eq!(leaders.count(), 1);
+}
+
+#[test]
+fn who_observed_the_calls_before_leads_at_a_new_broker() {
+    let mut share = Share::new();
+    share.report(1, Some(20), Role::Follower);
+    assert_eq!((share.role(1), share.cap()), (Role::Leader, 20));
+    share.report(2, Some(24), Role::Deputy);
+    assert_eq!(share.roles(), [Role::Deputy, Role::Leader]);
+    share.report(2, Some(24), Role::Follower);
+    assert_eq!(share.cap(), 24);
+    share.report(3, Some(26), Role::Leader);
+    assert_eq!(share.roles(), [Role::Follower, Role::Deputy, Role::Leader]);
+}
