@@ -240,7 +240,9 @@ impl Limiter {
             lease.set_adaptive(self.most_awaiting);
             // Calls that do not stream would hold what they do not use.
             if self.recent_streams > 0 {
-                self.most_awaiting = self.most_awaiting.min(lease.in_force());
+                // If the broker was lost while all places were idle, a call with a slot may be sent.
+                let least = usize::from(slots.appointment().is_none());
+                self.most_awaiting = self.most_awaiting.min(lease.in_force().max(least));
             }
         }
     }
