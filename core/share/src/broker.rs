@@ -11,6 +11,8 @@ use super::{Evidence, MAX_EVENTS, MemberId, Predecessor, REJOIN_TIME, ToBroker, 
 
 /// The maximum number of resources of one broker. Reports of further ones are ignored.
 const MAX_RESOURCES: usize = 100_000;
+/// The prefix of the names of resources that are not calls in flight, but calls that await their first token.
+pub const FIRST_TOKENS: &str = "first-tokens:";
 /// The maximum length of the name of a resource, in bytes.
 const MAX_NAME: usize = 1_024;
 /// The longest cool-down that is forwarded. Longer ones are cut.
@@ -64,7 +66,10 @@ impl Broker {
                     if self.resources.len() >= MAX_RESOURCES || resource.len() > MAX_NAME {
                         return Vec::new();
                     }
-                    let division = Division::new(self.started_at, self.predecessor);
+                    let division = {
+                        let expires = resource.starts_with(FIRST_TOKENS);
+                        Division::new(self.started_at, self.predecessor, expires)
+                    };
                     self.resources.insert(resource.clone(), Resource { division, cools_until: None });
                 }
                 let Some(Resource { division, cools_until }) = self.resources.get_mut(resource) else {
@@ -89,8 +94,9 @@ impl Broker {
             ToBroker::Evidence { resource, evidence } => self.forward(from, resource, evidence),
             ToBroker::Heartbeat { number } => {
                 let mut messages = self.replace_observers(now);
+                let presence = &self.presence;
                 let refreshed = self.resources.iter_mut().filter_map(|(name, resource)| {
-                    let update = resource.division.refresh(from)?;
+                    let update = resource.division.refresh(now, from, presence)?;
                     Some((from, ToMember::Lease { resource: name.clone(), update }))
                 });
                 messages.extend(refreshed.chain([(from, ToMember::Alive { number: *number })]));
@@ -196,8 +202,9 @@ impl Broker {
 
     /// Records that a member does not read its messages, so that some were dropped. It does not lead an
     /// adaptive limit any more.
-    pub fn on_unread(&mut self, member: MemberId) {
+    pub fn on_unread(&mut self, now: Instant, member: MemberId) -> Messages {
         self.presence.on_unread(member);
+        self.replace_observers(now)
     }
 
     /// Appoints other members to lead adaptive limits, where a leader or deputy is not heard any more.

@@ -4,7 +4,7 @@ use std::cmp::{Ordering, Reverse};
 use std::collections::{BTreeMap, BinaryHeap};
 use std::time::Instant;
 
-use super::evidence::{Appointment, Role};
+use super::evidence::{Appointment, LimitRole};
 use super::member::{MemberId, Presence, WEIGHTS};
 use super::{LeaseUpdate, REJOIN_TIME, Report};
 
@@ -40,6 +40,8 @@ pub(crate) struct Division {
     term: u64,
     /// What the leader has found, or `None` if the limit is fixed.
     adaptive: Option<usize>,
+    /// Whether members that are not heard hold nothing: their calls have got their first tokens since.
+    expires: bool,
 }
 
 /// Members of an earlier broker that may still use their slots. Nothing is granted meanwhile.
@@ -62,7 +64,7 @@ struct Account {
     /// What the member's adaptive limit has found, or `None` if its limit is fixed.
     adaptive: Option<usize>,
     /// How much of the calls of all the member has seen.
-    standing: Standing,
+    seniority: Seniority,
     weight: f64,
     leased: usize,
     want: usize,
@@ -80,23 +82,25 @@ struct Account {
 
 /// How much of the calls of all a member has seen, for the choice of the leader of an adaptive limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Standing {
+enum Seniority {
     /// It was an observer, and has missed calls since.
     Replaced,
-    /// It has joined without a role.
+    /// It sees its own calls only.
     New,
+    /// It is an observer.
+    Observer,
     /// It was the deputy at an earlier broker.
     Deputy,
     /// It was the leader at an earlier broker.
     Leader,
 }
 
-impl Standing {
-    fn of(earlier: Role) -> Self {
+impl Seniority {
+    fn of(earlier: LimitRole) -> Self {
         match earlier {
-            Role::Follower => Self::New,
-            Role::Deputy => Self::Deputy,
-            Role::Leader => Self::Leader,
+            LimitRole::Follower => Self::New,
+            LimitRole::Deputy => Self::Deputy,
+            LimitRole::Leader => Self::Leader,
         }
     }
 }
@@ -114,8 +118,9 @@ struct Claimant {
 }
 
 impl Division {
-    /// Creates a division without members at a broker that started at `started_at`.
-    pub(crate) fn new(started_at: Instant, predecessor: Predecessor) -> Self {
+    /// Creates a division without members at a broker that started at `started_at`. If it `expires`, members
+    /// that are not heard hold nothing.
+    pub(crate) fn new(started_at: Instant, predecessor: Predecessor, expires: bool) -> Self {
         let missing = (predecessor != Predecessor::None).then(|| Missing {
             until: started_at + REJOIN_TIME,
             broker_survives: predecessor == Predecessor::Stopped,
@@ -130,6 +135,7 @@ impl Division {
             observers: Vec::new(),
             term: 0,
             adaptive: None,
+            expires,
         }
     }
 
@@ -157,10 +163,13 @@ impl Division {
             if let Some(missing) = self.missing.as_mut().filter(|_| report.known_survivors > 0) {
                 missing.on_rejoined(report.known_survivors);
             }
+            // Whoever joins later was away, and has missed calls.
+            let rejoins = self.missing.as_ref().is_some_and(|missing| now < missing.until);
+            let is_rejoining = rejoins || report.role.is_follower();
             let account = Account {
                 cap,
                 adaptive: None,
-                standing: Standing::of(report.role),
+                seniority: if is_rejoining { Seniority::of(report.role) } else { Seniority::Replaced },
                 weight,
                 leased: report.claim.min(cap),
                 want: 0,
@@ -198,10 +207,11 @@ impl Division {
     }
 
     /// Returns the members that should observe the calls of all: two that are heard. Prefers those that did
-    /// so at an earlier broker, and then those that have joined first. A member that was replaced comes last.
+    /// so at an earlier broker, then those that do so, and then those that have joined first. A member that was
+    /// replaced comes last.
     fn next_observers(&self, now: Instant, presence: &Presence) -> Vec<MemberId> {
         let heard = self.adapting().filter(|(id, _)| presence.is_heard(now, *id));
-        let mut able: Vec<_> = heard.map(|(id, account)| (Reverse(account.standing), id)).collect();
+        let mut able: Vec<_> = heard.map(|(id, account)| (Reverse(account.seniority), id)).collect();
         able.sort_unstable();
         able.into_iter().map(|(_, id)| id).take(2).collect()
     }
@@ -237,11 +247,16 @@ impl Division {
         }
         for replaced in self.observers.iter().filter(|id| !observers.contains(id)) {
             if let Some(account) = self.accounts.get_mut(replaced) {
-                account.standing = Standing::Replaced;
+                account.seniority = Seniority::Replaced;
             }
         }
         self.term += u64::from(observers.iter().any(|id| !self.observers.contains(id)));
         self.observers = observers;
+        for observer in &self.observers {
+            if let Some(account) = self.accounts.get_mut(observer) {
+                account.seniority = account.seniority.max(Seniority::Observer);
+            }
+        }
         let leader = self.observers.first().and_then(|leader| self.accounts.get(leader));
         self.adaptive = leader.and_then(|leader| self.adaptive.or(leader.adaptive));
     }
@@ -257,13 +272,13 @@ impl Division {
     pub(crate) fn settle(&mut self, now: Instant, presence: &Presence) -> Vec<(MemberId, LeaseUpdate)> {
         self.appoint(now, presence);
         let cap = self.cap();
-        let leased = self.leased();
+        let leased = self.leased(now, presence);
         self.missing.take_if(|missing| missing.is_over(now));
         let free = if self.missing.is_some() { 0 } else { cap.saturating_sub(leased) };
         self.charge(now);
         self.divide(cap);
         let granted = self.grant(free);
-        self.updates(cap, &granted, presence)
+        self.updates(now, cap, &granted, presence)
     }
 
     /// Computes the fair number of slots of each member.
@@ -324,6 +339,7 @@ impl Division {
     /// Returns an update for each member that was granted slots, or whose situation has changed.
     fn updates(
         &mut self,
+        now: Instant,
         cap: usize,
         granted: &BTreeMap<MemberId, usize>,
         presence: &Presence,
@@ -331,16 +347,16 @@ impl Division {
         let members = self.accounts.len();
         let short = self.accounts.values().filter(|account| account.want > 0).count();
         let survivors = self.members().filter(|id| !presence.is_own(*id)).count();
-        let total = self.leased();
+        let total = self.leased(now, presence);
         let term = self.term;
         let is_adaptive = self.adaptive.is_some();
         let mut updates = Vec::new();
         for (&id, account) in &mut self.accounts {
             let others_short = short > usize::from(account.want > 0) || total > cap;
             let role = match self.observers.iter().position(|observer| *observer == id) {
-                Some(0) => Role::Leader,
-                Some(_) => Role::Deputy,
-                None => Role::Follower,
+                Some(0) => LimitRole::Leader,
+                Some(_) => LimitRole::Deputy,
+                None => LimitRole::Follower,
             };
             let appointment = is_adaptive.then_some(Appointment { role, term });
             // The fair number matters only while others are short.
@@ -360,8 +376,8 @@ impl Division {
 
     /// Returns the update that tells a member the total of the leases, if that has changed since the
     /// last update.
-    pub(crate) fn refresh(&mut self, id: MemberId) -> Option<LeaseUpdate> {
-        let total = self.leased();
+    pub(crate) fn refresh(&mut self, now: Instant, id: MemberId, presence: &Presence) -> Option<LeaseUpdate> {
+        let total = self.leased(now, presence);
         let account = self.accounts.get_mut(&id)?;
         if account.told.total == total {
             return None;
@@ -371,8 +387,9 @@ impl Division {
     }
 
     /// Returns the total of all leases.
-    fn leased(&self) -> usize {
-        self.accounts.values().map(|account| account.leased).sum()
+    fn leased(&self, now: Instant, presence: &Presence) -> usize {
+        let holds = |id: &MemberId| !self.expires || presence.is_heard(now, *id);
+        self.accounts.iter().filter(|(id, _)| holds(id)).map(|(_, account)| account.leased).sum()
     }
 }
 

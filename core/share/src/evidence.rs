@@ -13,7 +13,7 @@ pub const MAX_EVENTS: usize = 400;
 /// What a member does for an adaptive limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Role {
+pub enum LimitRole {
     /// The member sends the events of its calls, and follows the leader.
     #[default]
     Follower,
@@ -23,7 +23,7 @@ pub enum Role {
     Leader,
 }
 
-impl Role {
+impl LimitRole {
     /// Returns `true` if the member sees the events of its own calls only.
     pub fn is_follower(&self) -> bool {
         *self == Self::Follower
@@ -34,7 +34,7 @@ impl Role {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Appointment {
     /// What the member does.
-    pub role: Role,
+    pub role: LimitRole,
     /// Identifies the leader and the deputy. When it changes, each member tells of all of its calls again.
     pub term: u64,
 }

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use super::{Appointment, LeaseTimes, LeaseUpdate, Report};
-use crate::evidence::Role;
+use crate::evidence::LimitRole;
 
 /// Delay before slots are wanted again after granted slots could not be used. Doubles up to
 /// [`MAX_RETRY_DELAY`].
@@ -128,9 +128,11 @@ impl Lease {
         self.in_force
     }
 
-    /// Returns the idle slots that need not be returned while `in_flight` calls are in flight.
+    /// Returns the idle slots that a process may keep for calls that are about to be sent while `in_flight` calls
+    /// are in flight: its fair number of slots, and at least one more.
     pub fn idle(&self, in_flight: usize) -> usize {
-        let most = if self.update.others_short { self.update.fair } else { usize::MAX };
+        let fair = self.update.fair.max(in_flight + 1);
+        let most = if self.update.others_short { fair } else { usize::MAX };
         self.in_force.min(most).saturating_sub(in_flight)
     }
 
@@ -184,7 +186,7 @@ impl Lease {
     /// Sets what the adaptive limit of this member has found. The other members follow it if this one is the
     /// leader.
     pub fn set_adaptive(&mut self, slots: usize) {
-        let leads = self.appointment().is_some_and(|appointment| appointment.role == Role::Leader);
+        let leads = self.appointment().is_some_and(|appointment| appointment.role == LimitRole::Leader);
         self.has_new_cap |= leads && self.adaptive != Some(slots);
         self.adaptive = Some(slots);
     }
@@ -285,7 +287,7 @@ impl Lease {
         Report {
             claim,
             known_survivors: self.update.survivors,
-            role: earlier.map_or(Role::Follower, |earlier| earlier.role),
+            role: earlier.map_or(LimitRole::Follower, |earlier| earlier.role),
             ..self.make_report(usage, want)
         }
     }
@@ -295,7 +297,7 @@ impl Lease {
         self.slots += update.granted;
         self.unused += update.granted;
         self.asked = self.asked.saturating_sub(update.granted);
-        let leads = |update: &LeaseUpdate| update.appointment.is_some_and(|it| it.role == Role::Leader);
+        let leads = |update: &LeaseUpdate| update.appointment.is_some_and(|it| it.role == LimitRole::Leader);
         // The broker may divide what an earlier leader has found.
         self.has_new_cap |= leads(&update) && !leads(&self.update);
         self.update = LeaseUpdate { granted: 0, ..update };
@@ -369,7 +371,7 @@ impl Lease {
             claim: 0,
             known_survivors: 0,
             adaptive: self.adaptive,
-            role: Role::Follower,
+            role: LimitRole::Follower,
         }
     }
 }

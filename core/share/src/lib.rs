@@ -8,7 +8,7 @@
 //! - [`Lease`] is the state of one resource in a member. It belongs to the member's scheduler, so a
 //!   call within the lease costs no message, unless the limit is adaptive.
 //! - [`rates`] is the same for limits of requests and tokens per time.
-//! - [`Role`] is what a member does for an adaptive limit, whose cap one member finds for all.
+//! - [`LimitRole`] is what a member does for an adaptive limit, whose cap one member finds for all.
 //! - [`ToBroker`] and [`ToMember`] are the messages between them.
 //!
 //! # Exchange
@@ -61,9 +61,9 @@ pub mod rates;
 
 use std::time::Duration;
 
-pub use broker::{Broker, MAX_COOL_DOWN};
+pub use broker::{Broker, FIRST_TOKENS, MAX_COOL_DOWN};
 pub use division::{MAX_CAP, MIN_PART, Predecessor};
-pub use evidence::{Appointment, CallEvent, CallKind, CallStep, Ended, Evidence, MAX_EVENTS, Role};
+pub use evidence::{Appointment, CallEvent, CallKind, CallStep, Ended, Evidence, LimitRole, MAX_EVENTS};
 pub use lease::{Lease, LeaseView, SlotUse};
 pub use member::{MemberId, WEIGHTS};
 pub use message::{LeaseUpdate, Report, ToBroker, ToMember, cool_down_ms};

@@ -29,8 +29,13 @@ impl Presence {
         self.own.contains(&member)
     }
 
-    /// Records that a message of the member has arrived.
+    /// Records that a message of the member has arrived. If nobody was heard for long, the broker itself was
+    /// stopped, and messages of the others are waiting.
     pub(crate) fn on_heard(&mut self, now: Instant, member: MemberId) {
+        let was_stopped = self.heard.values().max().is_some_and(|last| *last + HEARD_WITHIN / 2 < now);
+        if was_stopped {
+            self.heard.values_mut().for_each(|at| *at = now);
+        }
         self.heard.insert(member, now);
     }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::evidence::{Appointment, Evidence, Role};
+use crate::evidence::{Appointment, Evidence, LimitRole};
 use crate::rates::{Advance, Draw};
 
 /// A message of a member to the broker.
@@ -78,8 +78,8 @@ pub struct Report {
     pub adaptive: Option<usize>,
     /// What the member did for the adaptive limit at an earlier broker. Read in the first report only:
     /// whoever has seen the calls of all is preferred as the leader.
-    #[serde(default, skip_serializing_if = "Role::is_follower")]
-    pub role: Role,
+    #[serde(default, skip_serializing_if = "LimitRole::is_follower")]
+    pub role: LimitRole,
 }
 
 /// A message of the broker to a member.

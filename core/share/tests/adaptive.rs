@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use tidegate_share::{
-    Broker, CallEvent, CallStep, Ended, Evidence, LeaseUpdate, MemberId, Predecessor, Report, Role, ToBroker,
-    ToMember,
+    Broker, CallEvent, CallStep, Ended, Evidence, LeaseUpdate, LimitRole, MemberId, Predecessor, Report,
+    ToBroker, ToMember,
 };
 
 /// A broker, and what its members were told last.
@@ -19,9 +19,9 @@ struct Share {
 }
 
 impl Share {
-    fn new() -> Self {
+    fn new(predecessor: Predecessor) -> Self {
         let now = Instant::now();
-        let broker = Broker::new(now, Predecessor::None);
+        let broker = Broker::new(now, predecessor);
         Self { now, broker, told: BTreeMap::new(), evidence: Vec::new() }
     }
 
@@ -41,7 +41,7 @@ impl Share {
     }
 
     /// Reports what the adaptive limit of a member has found.
-    fn report(&mut self, from: u64, adaptive: Option<usize>, role: Role) {
+    fn report(&mut self, from: u64, adaptive: Option<usize>, role: LimitRole) {
         let report = Report {
             cap: 64,
             weight: 1.0,
@@ -56,7 +56,7 @@ impl Share {
     }
 
     fn join(&mut self, members: u64) {
-        (1..=members).for_each(|member| self.report(member, Some(10 + member as usize), Role::Follower));
+        (1..=members).for_each(|member| self.report(member, Some(10 + member as usize), LimitRole::Follower));
     }
 
     /// Lets time pass in which only some members send heartbeats.
@@ -74,11 +74,11 @@ impl Share {
         self.send(from, &ToBroker::Evidence { resource: "llm".into(), evidence });
     }
 
-    fn role(&self, member: u64) -> Role {
+    fn role(&self, member: u64) -> LimitRole {
         self.told[&MemberId(member)].appointment.unwrap().role
     }
 
-    fn roles<const N: usize>(&self) -> [Role; N] {
+    fn roles<const N: usize>(&self) -> [LimitRole; N] {
         std::array::from_fn(|nth| self.role(nth as u64 + 1))
     }
 
@@ -91,15 +91,18 @@ const SECONDS: Duration = Duration::from_secs(4);
 
 #[test]
 fn leader_bounds_the_cap_and_observers_get_the_events() {
-    let mut share = Share::new();
+    let mut share = Share::new(Predecessor::None);
     share.join(4);
-    assert_eq!(share.roles(), [Role::Leader, Role::Deputy, Role::Follower, Role::Follower]);
+    assert_eq!(
+        share.roles(),
+        [LimitRole::Leader, LimitRole::Deputy, LimitRole::Follower, LimitRole::Follower]
+    );
     assert_eq!(share.cap(), 11);
-    share.report(2, Some(40), Role::Follower);
+    share.report(2, Some(40), LimitRole::Follower);
     assert_eq!(share.cap(), 11, "only the leader decides");
-    share.report(1, Some(40), Role::Follower);
+    share.report(1, Some(40), LimitRole::Follower);
     assert_eq!(share.cap(), 40);
-    share.report(1, Some(400), Role::Follower);
+    share.report(1, Some(400), LimitRole::Follower);
     assert_eq!(share.cap(), 64, "the configured cap holds");
     share.tell(3);
     let receivers: Vec<_> = share.evidence.drain(..).map(|(to, from, _)| (to.0, from)).collect();
@@ -110,11 +113,11 @@ fn leader_bounds_the_cap_and_observers_get_the_events() {
 
 #[test]
 fn calls_of_a_member_that_leaves_or_gets_a_fixed_limit_are_forgotten() {
-    let mut share = Share::new();
+    let mut share = Share::new(Predecessor::None);
     share.join(4);
     let messages = share.broker.on_disconnect(share.now, MemberId(4));
     share.on_messages(messages);
-    share.report(3, None, Role::Follower);
+    share.report(3, None, LimitRole::Follower);
     for (nth, from) in [(0, 4), (1, 4), (3, 3), (4, 3)] {
         let (_, member, evidence) = &share.evidence[nth];
         assert_eq!((*member, evidence.restarts, evidence.events.len()), (from, true, 0), "{nth}");
@@ -123,38 +126,41 @@ fn calls_of_a_member_that_leaves_or_gets_a_fixed_limit_are_forgotten() {
 
 #[test]
 fn stopped_leader_is_replaced_and_stays_so() {
-    let mut share = Share::new();
+    let mut share = Share::new(Predecessor::None);
     share.join(3);
     share.pass(SECONDS, &[2, 3]);
-    assert_eq!(share.roles(), [Role::Follower, Role::Leader, Role::Deputy]);
+    assert_eq!(share.roles(), [LimitRole::Follower, LimitRole::Leader, LimitRole::Deputy]);
     assert_eq!(share.cap(), 11, "the limit of the former leader is kept");
     share.pass(SECONDS, &[1, 2, 3]);
-    assert_eq!(share.roles(), [Role::Follower, Role::Leader, Role::Deputy]);
+    assert_eq!(share.roles(), [LimitRole::Follower, LimitRole::Leader, LimitRole::Deputy]);
 }
 
 #[test]
 fn limit_stays_when_all_were_stopped() {
-    let mut share = Share::new();
+    let mut share = Share::new(Predecessor::None);
     share.join(3);
     share.now += SECONDS;
     let messages = share.broker.on_tick(share.now);
     share.on_messages(messages);
-    assert_eq!((share.cap(), share.role(1)), (11, Role::Leader));
+    assert_eq!((share.cap(), share.role(1)), (11, LimitRole::Leader));
     share.pass(SECONDS, &[3, 2, 1]);
     assert_eq!(share.cap(), 11);
-    let leaders = share.roles::<3>().into_iter().filter(|role| *role == Role::Leader);
+    let leaders = share.roles::<3>().into_iter().filter(|role| *role == LimitRole::Leader);
     assert_eq!(leaders.count(), 1);
 }
 
 #[test]
 fn who_observed_the_calls_before_leads_at_a_new_broker() {
-    let mut share = Share::new();
-    share.report(1, Some(20), Role::Follower);
-    assert_eq!((share.role(1), share.cap()), (Role::Leader, 20));
-    share.report(2, Some(24), Role::Deputy);
-    assert_eq!(share.roles(), [Role::Deputy, Role::Leader]);
-    share.report(2, Some(24), Role::Follower);
+    let mut share = Share::new(Predecessor::Died);
+    share.report(1, Some(20), LimitRole::Follower);
+    assert_eq!((share.role(1), share.cap()), (LimitRole::Leader, 20));
+    share.report(2, Some(24), LimitRole::Deputy);
+    assert_eq!(share.roles(), [LimitRole::Deputy, LimitRole::Leader]);
+    share.report(2, Some(24), LimitRole::Follower);
     assert_eq!(share.cap(), 24);
-    share.report(3, Some(26), Role::Leader);
-    assert_eq!(share.roles(), [Role::Follower, Role::Deputy, Role::Leader]);
+    share.report(3, Some(26), LimitRole::Leader);
+    assert_eq!(share.roles(), [LimitRole::Follower, LimitRole::Deputy, LimitRole::Leader]);
+    share.pass(SECONDS, &[1, 2, 3]);
+    share.report(4, Some(30), LimitRole::Leader);
+    assert_eq!(share.role(4), LimitRole::Follower, "it was away for long");
 }

@@ -1,17 +1,17 @@
 //! The events of calls that an adaptive limit exchanges with other processes. See
-//! [`tidegate_share::Role`].
+//! [`tidegate_share::LimitRole`].
 //!
 //! # Invariants
 //!
 //! - A call of another process is counted in the limit from its first event until its last one, or until
 //!   that process or the broker is lost.
-//! - Each event of a call in flight is told once, or the observers are told of all calls again.
+//! - Each event of a call in flight is sent to the broker once, or all calls are sent again.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant};
 
 use crate::adaptive::{CallKind, Ended, Limit, Sample};
-use tidegate_share::{Appointment, CallEvent, CallStep, Evidence, MAX_EVENTS, Role};
+use tidegate_share::{Appointment, CallEvent, CallStep, Evidence, LimitRole, MAX_EVENTS};
 
 /// The maximum number of calls of other processes that are counted, and of events that were not told yet.
 const MAX_CALLS: usize = 65_536;
@@ -26,7 +26,7 @@ pub(super) struct EvidenceExchange {
     /// What this process does for the limit. `None`: its own limit is in force.
     appointment: Option<Appointment>,
     /// The last role of this process, also if it has lost the broker since. `None`: it never had any.
-    last_role: Option<Role>,
+    last_role: Option<LimitRole>,
     /// Whether another process observes the calls of this one.
     is_observed: bool,
     /// The number of calls of this process so far.
@@ -34,10 +34,10 @@ pub(super) struct EvidenceExchange {
     /// The calls of this process in flight.
     open: BTreeMap<u64, OpenCall>,
     /// The events that were not told yet.
-    untold: VecDeque<(Instant, u64, CallStep)>,
+    pending: VecDeque<(Instant, u64, CallStep)>,
     /// Whether the observers must forget the calls that they know of.
     restarts: bool,
-    /// Whether the driver knows that there are untold events.
+    /// Whether the driver knows that there are pending events.
     is_announced: bool,
     /// The calls of other processes in flight, by the number of the process and of the call.
     others: BTreeMap<(u64, u64), Sample>,
@@ -87,21 +87,21 @@ impl EvidenceExchange {
         if !self.is_observed {
             return;
         }
-        self.untold.push_back((now, call, step));
-        if self.untold.len() > MAX_CALLS {
+        self.pending.push_back((now, call, step));
+        if self.pending.len() > MAX_CALLS {
             // The driver is stuck.
             self.restart();
         }
     }
 
-    /// Returns `true` if there are untold events that the driver was not told of.
+    /// Returns `true` if there are pending events that the driver was not told of.
     pub(super) fn announce(&mut self) -> bool {
-        let is_due = (self.restarts || !self.untold.is_empty()) && !self.is_announced;
+        let is_due = (self.restarts || !self.pending.is_empty()) && !self.is_announced;
         self.is_announced |= is_due;
         is_due
     }
 
-    /// Removes up to [`MAX_EVENTS`] untold events, and returns them. Returns `None` if there is nothing to
+    /// Removes up to [`MAX_EVENTS`] pending events, and returns them. Returns `None` if there is nothing to
     /// tell.
     pub(super) fn take(&mut self, now: Instant) -> Option<Evidence> {
         self.is_announced = false;
@@ -109,9 +109,9 @@ impl EvidenceExchange {
             u64::try_from(to.saturating_duration_since(from).as_micros()).unwrap_or(u64::MAX)
         };
         let restarts = std::mem::take(&mut self.restarts);
-        let untold = self.untold.drain(..self.untold.len().min(MAX_EVENTS));
+        let pending = self.pending.drain(..self.pending.len().min(MAX_EVENTS));
         let events: Vec<_> =
-            untold.map(|(at, call, what)| CallEvent { call, age_us: micros(at, now), what }).collect();
+            pending.map(|(at, call, what)| CallEvent { call, age_us: micros(at, now), what }).collect();
         let sent_us = micros(*self.began_at.get_or_insert(now), now);
         (restarts || !events.is_empty()).then_some(Evidence { restarts, sent_us, events })
     }
@@ -123,24 +123,24 @@ impl EvidenceExchange {
     fn restart(&mut self) {
         self.restarts = true;
         self.is_announced = false;
-        self.untold.clear();
+        self.pending.clear();
         for (call, open) in &mut self.open {
-            self.untold.push_back((open.sent_at, *call, CallStep::Sent(open.kind)));
+            self.pending.push_back((open.sent_at, *call, CallStep::Sent(open.kind)));
             if open.is_answered {
                 open.is_sample = false;
-                self.untold.push_back((open.sent_at, *call, CallStep::Unobservable { output: 0 }));
+                self.pending.push_back((open.sent_at, *call, CallStep::Unobservable { output: 0 }));
             }
         }
     }
 
     /// Returns what this process does for the limit. `None`: its own limit is in force.
-    fn role(&self) -> Option<Role> {
+    fn role(&self) -> Option<LimitRole> {
         self.appointment.map(|appointment| appointment.role)
     }
 
     /// Returns `true` if the limit of another process is in force.
     pub(super) fn follows(&self) -> bool {
-        matches!(self.role(), Some(Role::Follower | Role::Deputy))
+        matches!(self.role(), Some(LimitRole::Follower | LimitRole::Deputy))
     }
 
     /// Applies what the broker says about the limit, or that there is no broker (`None`). `members` is the
@@ -159,24 +159,28 @@ impl EvidenceExchange {
         if !self.is_observed {
             self.restarts = false;
             self.is_announced = false;
-            self.untold.clear();
+            self.pending.clear();
         } else if !was_observed || appointment.map(|appointment| appointment.term) != known_term {
             self.restart();
         }
         let role = self.role();
+        if appointment.map(|appointment| appointment.term) != known_term
+            || role.is_none_or(|role| role.is_follower())
+        {
+            // All processes tell of their calls again.
+            self.forget(now, limit, |_| true);
+            self.clocks.clear();
+        }
         if role == before {
             return;
         }
-        if role.is_none_or(|role| role.is_follower()) {
-            self.forget(now, limit, |_| true);
-        }
         let Some(role) = role else { return limit.decide(now) };
         // Whoever leads at first has been alone.
-        let saw_all = self.last_role.map_or(role == Role::Leader, |role| !role.is_follower());
+        let saw_all = self.last_role.map_or(role == LimitRole::Leader, |role| !role.is_follower());
         if !role.is_follower() && !saw_all {
             limit.forget_usual();
         }
-        if role == Role::Leader {
+        if role == LimitRole::Leader {
             limit.decide(now);
         }
         self.last_role = Some(role);
@@ -189,6 +193,10 @@ impl EvidenceExchange {
         }
         if evidence.restarts {
             self.forget(now, limit, |of| of == process);
+        }
+        if evidence.events.is_empty() {
+            self.clocks.remove(&process);
+            return;
         }
         let delay = self.delay(now, process, evidence.sent_us);
         for event in &evidence.events {
@@ -233,7 +241,6 @@ impl EvidenceExchange {
         for sample in lost.iter().filter_map(|key| self.others.remove(key)) {
             limit.on_ended(now, sample, Ended::Cancelled);
         }
-        self.clocks.retain(|process, _| !is_lost(*process));
     }
 }
 
@@ -258,7 +265,7 @@ mod tests {
         End {
             nth: usize,
         },
-        /// The untold events reach the observer.
+        /// The pending events reach the observer.
         Tell,
         /// Another observer is appointed.
         Appoint,
@@ -285,8 +292,8 @@ mod tests {
             let [mut own, mut seen] = [(); 2].map(|()| Limit::new(&settings, now));
             let [mut process, mut observer] = [(); 2].map(|()| EvidenceExchange::default());
             let appointed = |role, term| Some(Appointment { role, term });
-            observer.on_appointed(now, &mut seen, appointed(Role::Leader, 1), 2);
-            process.on_appointed(now, &mut own, appointed(Role::Follower, 1), 2);
+            observer.on_appointed(now, &mut seen, appointed(LimitRole::Leader, 1), 2);
+            process.on_appointed(now, &mut own, appointed(LimitRole::Follower, 1), 2);
             let (mut term, mut open) = (1, Vec::new());
             for action in actions.into_iter().chain([Action::Tell]) {
                 now += Duration::from_millis(5);
@@ -308,7 +315,7 @@ mod tests {
                     }
                     Action::FirstToken { .. } | Action::End { .. } => {}
                     Action::Tell => {
-                        prop_assert_eq!(process.announce(), process.restarts || !process.untold.is_empty());
+                        prop_assert_eq!(process.announce(), process.restarts || !process.pending.is_empty());
                         while let Some(evidence) = process.take(now) {
                             observer.observe(now, &mut seen, 7, &evidence);
                         }
@@ -318,7 +325,7 @@ mod tests {
                     }
                     Action::Appoint => {
                         term += 1;
-                        process.on_appointed(now, &mut own, appointed(Role::Follower, term), 2);
+                        process.on_appointed(now, &mut own, appointed(LimitRole::Follower, term), 2);
                     }
                 }
             }

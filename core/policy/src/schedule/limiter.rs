@@ -3,7 +3,7 @@
 //! # Invariants
 //!
 //! - Each call that gets a slot is reported to the adaptive limit once as sent and once as ended.
-//! - If several processes share the limit, its slots are those that their leader has found.
+//! - While several processes share the limit, its slots are those that their leader has found.
 //! - The calls that await their first token are the streamed calls whose first token was not
 //!   reported.
 
@@ -238,8 +238,8 @@ impl Limiter {
         slots.set_adaptive(self.slots);
         if let Some(lease) = first_tokens {
             lease.set_adaptive(self.most_awaiting);
-            // Calls that do not stream would hold what they do not use.
-            if self.recent_streams > 0 {
+            // Calls that do not stream would hold what they do not use, and as many places as slots bound nothing.
+            if self.recent_streams > 0 && lease.view().cap < slots.view().cap {
                 // If the broker was lost while all places were idle, a call with a slot may be sent.
                 let least = usize::from(slots.appointment().is_none());
                 self.most_awaiting = self.most_awaiting.min(lease.in_force().max(least));

@@ -35,7 +35,7 @@ use crate::error::Error;
 use crate::schedule::LeaseKind;
 use limit::SharedLimit;
 use tidegate_share::rates::Draw;
-use tidegate_share::{Lease, LeaseTimes, Report};
+use tidegate_share::{FIRST_TOKENS, Lease, LeaseTimes, Report};
 
 /// What the schedulers tell the member.
 #[derive(Debug)]
@@ -162,7 +162,7 @@ impl Share {
         let link = |kind| {
             let name = match kind {
                 LeaseKind::Slots => resource.clone(),
-                LeaseKind::FirstTokens => format!("first-tokens:{resource}"),
+                LeaseKind::FirstTokens => format!("{FIRST_TOKENS}{resource}"),
             };
             self.link(name, SharedLimit::Calls(kind, Arc::downgrade(admission)))
         };

@@ -8,7 +8,7 @@ use crate::adaptive::{Ended, LimitSettings};
 use crate::testing::epoch;
 use tidegate_config::AdaptiveConfig;
 use tidegate_share::{
-    Broker, HEARTBEAT, Lease, LeaseTimes, MemberId, Predecessor, Report, Role, ToBroker, ToMember,
+    Broker, HEARTBEAT, Lease, LeaseTimes, LimitRole, MemberId, Predecessor, Report, ToBroker, ToMember,
 };
 
 /// Time that a message takes.
@@ -20,7 +20,7 @@ const STEP: Duration = Duration::from_millis(40);
 /// Number of calls that wait in each process.
 const BACKLOG: usize = 6;
 const RESOURCE: &str = "target:model";
-const FIRST_TOKENS: &str = "first tokens";
+const FIRST_TOKENS: &str = "first-tokens:target:model";
 
 /// Processes that share the limit of one engine.
 struct Cluster {
@@ -42,6 +42,7 @@ struct Process {
     tells_at: Option<Instant>,
     next_heartbeat: Instant,
     sent_heartbeats: Vec<Instant>,
+    served: usize,
 }
 
 /// An engine that runs up to `places` calls at once. Each running call gets a token in each step.
@@ -82,8 +83,13 @@ impl Cluster {
             let mut scheduler = Scheduler::new(&settings, now);
             let lease = || Lease::new(64, false, LeaseTimes::LOCAL);
             scheduler.share(lease(), lease());
-            let process =
-                Process { scheduler, tells_at: None, next_heartbeat: now, sent_heartbeats: Vec::new() };
+            let process = Process {
+                scheduler,
+                tells_at: None,
+                next_heartbeat: now,
+                sent_heartbeats: Vec::new(),
+                served: 0,
+            };
             cluster.processes.insert(id, process);
             cluster.fill(id);
             cluster.join(id);
@@ -192,6 +198,7 @@ impl Cluster {
                 running.push(call);
             } else {
                 call.grant.outcome = Ended::Completed { output: 50 };
+                process.served += 1;
                 process.scheduler.release(now, call.grant);
             }
         }
@@ -250,7 +257,10 @@ impl Cluster {
             process.scheduler.with_lease(now, LeaseKind::Slots, |lease, _| lease.appointment())
         };
         let leads = |(id, process): (&u64, &mut Process)| {
-            role(process).flatten().is_some_and(|appointed| appointed.role == Role::Leader).then_some(*id)
+            role(process)
+                .flatten()
+                .is_some_and(|appointed| appointed.role == LimitRole::Leader)
+                .then_some(*id)
         };
         self.processes.iter_mut().filter_map(leads).collect()
     }
@@ -287,6 +297,18 @@ fn processes_serve_as_much_together_as_one_alone() {
             assert!(seconds <= 0.5, "{what} for {seconds:.2} s, and {queue:.2} of one process");
             assert_eq!(cluster.leaders(), [0]);
         }
+    }
+}
+
+#[test]
+fn each_of_more_processes_than_slots_is_served() {
+    for objective in OBJECTIVES {
+        let mut cluster = Cluster::new(12, 8, objective);
+        let (ran, _) = cluster.run(secs(60));
+        assert!(ran >= 7.0, "{ran} run");
+        let served: Vec<_> = cluster.processes.values().map(|process| process.served).collect();
+        let mean = served.iter().sum::<usize>() / served.len();
+        assert!(served.iter().all(|served| (mean / 2..=2 * mean).contains(served)), "{served:?}");
     }
 }
 

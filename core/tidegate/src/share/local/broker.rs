@@ -183,13 +183,17 @@ impl LocalBroker {
     }
 
     fn deliver(&self, messages: Vec<(MemberId, ToMember)>) {
-        let outboxes = self.outboxes.borrow();
+        let mut unread = Vec::new();
         for (member, message) in messages {
-            if let Some(outbox) = outboxes.get(&member)
+            if let Some(outbox) = self.outboxes.borrow().get(&member)
                 && !outbox.put(message)
             {
-                self.broker.borrow_mut().on_unread(member);
+                unread.push(member);
             }
+        }
+        for member in unread {
+            let messages = self.broker.borrow_mut().on_unread(now(), member);
+            self.deliver(messages);
         }
     }
 

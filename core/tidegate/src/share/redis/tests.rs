@@ -8,7 +8,7 @@ use proptest::prelude::*;
 use redis::{Connection, Script};
 
 use super::exchange::{Message, Situation, script_with};
-use tidegate_share::{Broker, LeaseUpdate, MemberId, Predecessor, Report, Role, ToBroker, ToMember};
+use tidegate_share::{Broker, LeaseUpdate, LimitRole, MemberId, Predecessor, Report, ToBroker, ToMember};
 use tidegate_test_servers::RedisServer;
 
 /// A heartbeat of a member that has returned nothing, and does not know of its grants.
@@ -120,7 +120,7 @@ fn compare(store: &mut Store, actions: &[(usize, Action, u64)]) -> Result<(), Te
                     claim,
                     known_survivors: 0,
                     adaptive: None,
-                    role: Role::Follower,
+                    role: LimitRole::Follower,
                 };
                 names.insert(*who, turn as u64);
                 members.insert(turn as u64, Told { granted: claim, ..Told::default() });
@@ -140,7 +140,7 @@ fn compare(store: &mut Store, actions: &[(usize, Action, u64)]) -> Result<(), Te
                     claim: 0,
                     known_survivors: 0,
                     adaptive: None,
-                    role: Role::Follower,
+                    role: LimitRole::Follower,
                 };
                 let message = Message::Report { report, granted: told.granted, returned: told.returned };
                 (message, ToBroker::Report { resource: resource.clone(), report })
@@ -208,7 +208,7 @@ fn join(cap: usize, want: usize) -> Message {
         claim: 0,
         known_survivors: 0,
         adaptive: None,
-        role: Role::Follower,
+        role: LimitRole::Follower,
     };
     Message::Join { report, replaces: Vec::new() }
 }
@@ -252,7 +252,7 @@ fn repeated_and_lost_messages_change_nothing() {
         claim: 0,
         known_survivors: 0,
         adaptive: None,
-        role: Role::Follower,
+        role: LimitRole::Follower,
     };
     for _ in 0..3 {
         let message = Message::Report { report, granted: 8, returned: 3 };
