@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use tidegate::Config;
-use tidegate::config::{LimitConfig, ShareStore, TargetConfig, ToolConfig};
+use tidegate::config::{LimitConfig, TargetConfig, ToolConfig};
 use tidegate::policy::schedule;
 use tidegate::transport::ProxyRules;
 
@@ -100,7 +100,7 @@ fn share_lines(config: &Config) -> Vec<(String, String)> {
 fn shared_limit(config: &Config, limit: &LimitConfig, cap: usize) -> Option<String> {
     match limit {
         LimitConfig::Fixed => Some(format!("the cap of {cap} slots")),
-        LimitConfig::Adaptive(_) if matches!(config.share.store, ShareStore::Redis(_)) => None,
+        LimitConfig::Adaptive(_) if !config.share.shares_limit(limit) => None,
         LimitConfig::Adaptive(_) => Some(format!("one adaptive limit of at most {cap} slots")),
     }
 }

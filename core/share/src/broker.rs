@@ -122,14 +122,11 @@ impl Broker {
     /// Applies what time alone changes. See [`Broker::next_wake`].
     pub fn on_tick(&mut self, now: Instant) -> Messages {
         let gives_from = self.gives_from();
-        let presence = &self.presence;
-        let settle = |(name, resource): (&Arc<str>, &mut Resource)| {
-            addressed(name, resource.division.settle(now, presence))
-        };
-        let leases = self.resources.iter_mut().flat_map(settle);
+        let mut messages = self.settle(now, |_, _| true);
         let gives = now >= gives_from;
         let rates = self.rates.iter_mut().filter(|_| gives);
-        leases.chain(rates.flat_map(|(name, rates)| advances(name, now, rates))).collect()
+        messages.extend(rates.flat_map(|(name, rates)| advances(name, now, rates)));
+        messages
     }
 
     /// Returns when the driver must call [`Broker::on_tick`], or `None` if time alone changes
@@ -193,11 +190,7 @@ impl Broker {
         if evidence.events.len() > MAX_EVENTS {
             return Vec::new();
         }
-        let message = |id| {
-            let (resource, evidence) = (name.clone(), evidence.clone());
-            (id, ToMember::Evidence { resource, member: from.0, evidence })
-        };
-        division.observers_of(from).map(message).collect()
+        tell(name, from, evidence, division.observers_of(from))
     }
 
     /// Records that a member does not read its messages, so that some were dropped. It does not lead an
@@ -209,15 +202,14 @@ impl Broker {
 
     /// Appoints other members to lead adaptive limits, where a leader or deputy is not heard any more.
     fn replace_observers(&mut self, now: Instant) -> Messages {
-        let presence = &self.presence;
-        let resources = self
-            .resources
-            .iter_mut()
-            .filter(|(_, resource)| resource.division.needs_observers(now, presence));
-        let settle = |(name, resource): (&Arc<str>, &mut Resource)| {
-            addressed(name, resource.division.settle(now, presence))
-        };
-        resources.flat_map(settle).collect()
+        self.settle(now, |division, presence| division.needs_observers(now, presence))
+    }
+
+    /// Settles the resources for which `is_due` is `true`.
+    fn settle(&mut self, now: Instant, is_due: impl Fn(&Division, &Presence) -> bool) -> Messages {
+        let Self { resources, presence, .. } = self;
+        let due = resources.iter_mut().filter(|(_, resource)| is_due(&resource.division, presence));
+        due.flat_map(|(name, resource)| addressed(name, resource.division.settle(now, presence))).collect()
     }
 
     /// Forwards a cool-down to the other members, if it ends later than the known one.
@@ -250,12 +242,16 @@ fn advances(name: &Arc<str>, now: Instant, rates: &mut RateDivision) -> Messages
 /// them: one that was stopped may not know yet that it was replaced.
 fn forget(name: &Arc<str>, division: &Division, member: MemberId) -> Messages {
     let others = division.members().filter(|id| *id != member && division.adapts(*id));
-    let evidence = Evidence { restarts: true, ..Evidence::default() };
+    tell(name, member, &Evidence { restarts: true, ..Evidence::default() }, others)
+}
+
+/// Tells members what happened to the calls of another one.
+fn tell(name: &Arc<str>, of: MemberId, evidence: &Evidence, to: impl Iterator<Item = MemberId>) -> Messages {
     let message = |id| {
         let (resource, evidence) = (name.clone(), evidence.clone());
-        (id, ToMember::Evidence { resource, member: member.0, evidence })
+        (id, ToMember::Evidence { resource, member: of.0, evidence })
     };
-    others.map(message).collect()
+    to.map(message).collect()
 }
 
 fn cool_down(name: &Arc<str>, time: Duration) -> ToMember {

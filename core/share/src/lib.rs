@@ -8,7 +8,7 @@
 //! - [`Lease`] is the state of one resource in a member. It belongs to the member's scheduler, so a
 //!   call within the lease costs no message, unless the limit is adaptive.
 //! - [`rates`] is the same for limits of requests and tokens per time.
-//! - [`LimitRole`] is what a member does for an adaptive limit, whose cap one member finds for all.
+//! - [`LimitRole`] says which member finds an adaptive limit for all.
 //! - [`ToBroker`] and [`ToMember`] are the messages between them.
 //!
 //! # Exchange

@@ -233,14 +233,19 @@ fn check_store(share: &ShareConfig, given: &Given<'_>) {
     }
 }
 
+impl ShareConfig {
+    /// Returns `true` if the store can share a limit of this kind. A server shares no adaptive limits.
+    pub fn shares_limit(&self, limit: &LimitConfig) -> bool {
+        *limit == LimitConfig::Fixed || !matches!(self.store, ShareStore::Redis(_))
+    }
+}
+
 impl Config {
     /// Returns a target whose limits cannot be shared, because it refuses calls instead of queueing them: a
     /// process gets its part on demand, which takes a moment.
     pub fn unshareable_target(&self) -> Option<&TargetConfig> {
-        let shares_adaptive = !matches!(self.share.store, ShareStore::Redis(_));
-        let shares_limit = |target: &TargetConfig| {
-            target.pool.is_none() && (shares_adaptive || target.limit == LimitConfig::Fixed)
-        };
+        let shares_limit =
+            |target: &TargetConfig| target.pool.is_none() && self.share.shares_limit(&target.limit);
         let refuses = |target: &&TargetConfig| {
             target.on_full == OnFull::Refuse && (shares_limit(target) || self.rates_of(target).is_limited())
         };

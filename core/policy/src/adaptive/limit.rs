@@ -324,14 +324,19 @@ impl Limit {
     /// Lets the events of calls change the limit again, beginning with the bounds that are in force.
     pub(crate) fn decide(&mut self, now: Instant) {
         self.slots.is_followed = false;
-        self.first_tokens = Evidence::new(now);
-        self.answers = Evidence::new(now);
-        self.pace_evidence = Evidence::new(now);
+        self.discard_evidence(now);
         self.trial_evidence = Evidence::new(now);
         // A trial that began meanwhile has raised nothing.
         if matches!(self.growth, Growth::Probing(_)) {
             self.growth = self.growth.on_overload();
         }
+    }
+
+    /// Discards the evidence, so that only calls sent from now on count.
+    pub(super) fn discard_evidence(&mut self, now: Instant) {
+        self.first_tokens = Evidence::new(now);
+        self.answers = Evidence::new(now);
+        self.pace_evidence = Evidence::new(now);
     }
 
     /// Forgets what is usual for calls, because it was learned while other processes congested the

@@ -30,7 +30,7 @@ use tokio::sync::mpsc;
 use tokio::task::LocalSet;
 
 use crate::admission::{Admission, BudgetSet, ShareEvent, ShareLink};
-use crate::config::{Config, LimitConfig, ShareStore};
+use crate::config::{Config, LimitConfig, ShareConfig, ShareStore};
 use crate::error::Error;
 use crate::schedule::LeaseKind;
 use limit::SharedLimit;
@@ -87,9 +87,7 @@ pub fn return_shared_slots() {
 
 /// The shared limits of a gate.
 pub(crate) struct Share {
-    strict: bool,
-    /// Whether adaptive limits are shared, too.
-    is_local: bool,
+    config: ShareConfig,
     times: LeaseTimes,
     /// Where the member gets its commands.
     commands: mpsc::UnboundedSender<Command>,
@@ -137,14 +135,7 @@ impl Share {
             let problem = "a shared limit cannot be combined with `on_full = \"refuse\"`, because a process asks for its part while a call waits: set `wait = \"100ms\"` instead";
             return Err(Error::config(problem).at(&target.name));
         }
-        let is_local = matches!(share.store, ShareStore::Local);
-        Ok(Some(Arc::new(Self {
-            strict: share.strict,
-            is_local,
-            times,
-            commands,
-            start: Mutex::new(Some(start)),
-        })))
+        Ok(Some(Arc::new(Self { config: share.clone(), times, commands, start: Mutex::new(Some(start)) })))
     }
 
     /// Shares the limit of a target or tool, which is at most `cap`, unless it is adaptive and the store is a
@@ -156,7 +147,7 @@ impl Share {
         cap: usize,
         admission: &Arc<Admission>,
     ) {
-        if *limit != LimitConfig::Fixed && !self.is_local {
+        if !self.config.shares_limit(limit) {
             return;
         }
         let link = |kind| {
@@ -166,13 +157,13 @@ impl Share {
             };
             self.link(name, SharedLimit::Calls(kind, Arc::downgrade(admission)))
         };
-        admission.share(|| Lease::new(cap, self.strict, self.times), link);
+        admission.share(|| Lease::new(cap, self.config.strict, self.times), link);
     }
 
     /// Shares the configured requests and tokens per time of `budgets`, if there are any. `owner` is their
     /// name among all processes.
     pub(crate) fn add_rates(self: &Arc<Self>, owner: &str, budgets: &Arc<BudgetSet>) {
-        budgets.share(self.strict, self.times, |limits| {
+        budgets.share(self.config.strict, self.times, |limits| {
             self.link(format!("rates:{owner}:{limits}"), SharedLimit::Rates(Arc::downgrade(budgets)))
         });
     }

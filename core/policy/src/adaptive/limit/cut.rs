@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use tidegate_protocol::vllm::EngineMetrics;
 
 use super::super::percentile::PercentileVerdict;
-use super::{DecisionCause, Decrease, Evidence, FEW_CALLS, Growth, Limit, Sample, is_streaming};
+use super::{DecisionCause, Decrease, FEW_CALLS, Growth, Limit, Sample, is_streaming};
 
 /// Share of the time between baseline and threshold of a latency class that calls may spend in the
 /// upstream's queue after a cut.
@@ -181,9 +181,7 @@ impl Limit {
     /// `previous_limit` is the first-token limit before the current event.
     fn cut_both(&mut self, now: Instant, to: f64, cause: DecisionCause, previous_limit: usize) {
         self.last_breach_at = Some(now);
-        self.first_tokens = Evidence::new(now);
-        self.answers = Evidence::new(now);
-        self.pace_evidence = Evidence::new(now);
+        self.discard_evidence(now);
         // After a 429, the upstream itself has shown what it accepts.
         let to = if cause == DecisionCause::Refused { to } else { self.load.limit_cut(to) };
         self.slots.cut(now, to, cause, [previous_limit, self.first_token_limit()]);
