@@ -18,11 +18,14 @@ pub(super) enum Profile {
     /// Like `Queue`, but a prompt token takes three times as long, which is longer than two cores need
     /// for it: 0.2 to 0.22 ms in a prompt of 400 to 1,000 tokens.
     Tenants16,
-    /// Like `Tenants16` with at most 256 sequences, which is never reached: prompts wait because a
-    /// step computes a bounded number of tokens.
+    /// At most 256 sequences, which is never reached: prompts wait because a step computes a bounded
+    /// number of tokens. Steps take a third longer than in `Tenants16`, because the server's own work
+    /// between steps grows with the sequences.
     Tenants256,
     /// The KV cache is too small for the calls in the batch, so sequences are preempted.
     Kv,
+    /// Like `Queue`, with longer steps, because two servers and the client share two cores.
+    Pool,
     /// Like `Queue` with at most 8, 16 or 24 sequences, and without a prefix cache. To the server's
     /// tokenizer, all words of a sweep's prompts are the same, unknown word.
     Sweep8,
@@ -42,6 +45,7 @@ impl Profile {
             Profile::Tenants16 => "tenants-16",
             Profile::Tenants256 => "tenants-256",
             Profile::Kv => "kv",
+            Profile::Pool => "pool",
             Profile::Sweep8 => "sweep-8",
             Profile::Sweep16 => "sweep-16",
             Profile::Sweep24 => "sweep-24",

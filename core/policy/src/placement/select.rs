@@ -13,9 +13,10 @@
 //!    not known what other clients sent, the owner of the key (the first in the order) is assumed
 //!    to hold a part of the prompt that equals their share of the traffic.
 //! 3. Choose the candidate with the lowest cost: the [work](super::load_estimate) before the call,
-//!    plus uncached prompt tokens times (1 + [`UNCACHED_FACTOR`]), divided by the replica's
-//!    [speed](super::replica_speed) and weight. The factor is above one because later calls wait
-//!    for those tokens too, and other prefixes are evicted for them. Ties are broken at random.
+//!    plus uncached prompt tokens times more than one (see [`UNCACHED_FACTOR`]), divided by the
+//!    replica's [speed](super::replica_speed) and weight. The factor is above one because later
+//!    calls wait for those tokens too, and other prefixes are evicted for them. Ties are broken at
+//!    random.
 //!
 //! # Rationale
 //!
@@ -38,9 +39,10 @@ const NON_OWNER_DISCOUNT: f64 = 0.5;
 /// Number of replicas sampled from the start of the rendezvous order of a key.
 const PREFERRED: usize = 2;
 /// Additional cost of an uncached prompt token, in prompt tokens.
-const UNCACHED_FACTOR: f64 = 2.0;
-/// Work that a call past its first token adds at a replica, in prompt tokens.
-const DECODE_COST: f64 = 64.0;
+const UNCACHED_FACTOR: ByTraffic = ByTraffic { own: 0.75, others: 2.0 };
+/// Work that a call past its first token adds at a replica, in prompt tokens. It is more than the call
+/// adds to the next step, because the call keeps its slot until it ends.
+const DECODE_COST: ByTraffic = ByTraffic { own: 128.0, others: 64.0 };
 /// Fixed work of each call before its first token, in prompt tokens.
 const CALL_COST: f64 = 256.0;
 /// Factor by which calls with an affinity key may exceed the load bound.
@@ -51,6 +53,23 @@ const NEGLIGIBLE_SHARE: f64 = 0.1;
 /// Minimum probability with which replicas that are in slow start and have no calls are added to
 /// the sample.
 const NEW_REPLICA_SHARE: f64 = 0.02;
+
+/// A value that depends on whose traffic the pool serves. The load that other clients cause is known
+/// less exactly than what is cached, so load counts less if others cause much of it.
+#[derive(Clone, Copy, Debug)]
+struct ByTraffic {
+    /// The value if all traffic is this client's own.
+    own: f64,
+    /// The value if half of the traffic or more is that of other clients.
+    others: f64,
+}
+
+impl ByTraffic {
+    /// Returns the value for a share of other clients' traffic, from 0 to 1.
+    fn at(self, others_share: f64) -> f64 {
+        self.own + (self.others - self.own) * (2.0 * others_share).min(1.0)
+    }
+}
 
 /// A replica that can take the call, with the inputs of the cost estimate.
 #[derive(Clone, Copy, Debug)]
@@ -74,10 +93,12 @@ pub(super) struct Candidate {
 }
 
 impl Candidate {
-    /// Returns the estimated cost of sending the call to the replica (step 3 of the algorithm). The
-    /// unit has no meaning: costs are only compared with each other.
-    fn cost(&self, work: Work) -> f64 {
-        let own = work.input.saturating_sub(self.cached) as f64 * (1.0 + UNCACHED_FACTOR) + CALL_COST;
+    /// Returns the estimated cost of sending the call to the replica (step 3 of the algorithm).
+    /// `others_share` is [`Placement::others_share`]. The unit has no meaning: costs are only compared
+    /// with each other.
+    fn cost(&self, work: Work, others_share: f64) -> f64 {
+        let factor = 1.0 + UNCACHED_FACTOR.at(others_share);
+        let own = work.input.saturating_sub(self.cached) as f64 * factor + CALL_COST;
         (self.queued_work + own) * self.slowness / self.weight
     }
 
@@ -100,6 +121,7 @@ impl Placement {
     ) -> Vec<Candidate> {
         let pool = PoolSpeed::from_replicas(self.known().map(|(_, replica)| replica.load.speed));
         let mean = self.mean_of_others(now, open);
+        let decode_cost = DECODE_COST.at(self.others_share);
         let candidate = |(index, replica): (usize, &Replica)| {
             let load = &replica.load;
             let others = load.others(now).unwrap_or(mean);
@@ -110,7 +132,7 @@ impl Placement {
                 weight: replica.member.weight.max(1e-3),
                 queued_work: load.awaiting_tokens as f64
                     + load.awaiting as f64 * CALL_COST
-                    + (load.answering as f64 + others.running) * DECODE_COST
+                    + (load.answering as f64 + others.running) * decode_cost
                     + others.under_way
                     + others.waiting * self.mean_uncached,
                 slowness: pool.map_or(1.0, |pool| pool.slowness(now, load.speed)),
@@ -243,9 +265,10 @@ impl Placement {
     /// Returns the candidate with the lowest cost, one of them at random if several have it, or
     /// `None` if there is no candidate.
     fn cheapest(&mut self, candidates: &[Candidate], work: Work) -> Option<Candidate> {
-        let costs = || candidates.iter().map(|candidate| candidate.cost(work));
-        let least = costs().fold(f64::INFINITY, f64::min);
-        let equals = candidates.iter().filter(|candidate| candidate.cost(work) <= least);
+        let others_share = self.others_share;
+        let cost = |candidate: &Candidate| candidate.cost(work, others_share);
+        let least = candidates.iter().map(cost).fold(f64::INFINITY, f64::min);
+        let equals = candidates.iter().filter(|candidate| cost(candidate) <= least);
         let drawn = self.rng.usize(..equals.clone().count().max(1));
         equals.copied().nth(drawn)
     }

@@ -32,8 +32,8 @@ const SEED: u64 = 66;
 const REPLICAS: usize = 2;
 /// Calls per second: about 70 % of what the replicas can serve. With faults, one replica can serve
 /// all of them.
-const RATE: f64 = 14.0;
-const FAULT_RATE: f64 = 8.0;
+const RATE: f64 = 7.0;
+const FAULT_RATE: f64 = 4.0;
 /// Number of runs with each fault.
 const FAULT_RUNS: u64 = 3;
 
@@ -76,11 +76,11 @@ pub(crate) fn measure(args: &PoolArgs) -> Fallible<Report> {
     let mut report =
         Report::new(if args.managed { "vllm-pool" } else { "simulated" }, SEED..SEED + args.pairs);
     let count = if args.managed { REPLICAS } else { 0 };
-    let servers = (0..count).map(|_| ManagedServer::start(Profile::Queue)).collect::<Fallible<_>>()?;
+    let servers = (0..count).map(|_| ManagedServer::start(Profile::Pool)).collect::<Fallible<_>>()?;
     let mut experiment = Experiment {
         args,
         // vLLM caches prefixes by default, unlike the simulator.
-        engine: EngineConfig { prefix_cache: true, ..engine(Profile::Queue)? },
+        engine: EngineConfig { prefix_cache: true, ..engine(Profile::Pool)? },
         servers,
         // One thread, because the cores are shared with the servers.
         runtime: tokio::runtime::Builder::new_current_thread().enable_all().build()?,
