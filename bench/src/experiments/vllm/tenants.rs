@@ -46,6 +46,8 @@ const SCENARIOS: [(&str, Profile, [usize; 8]); 2] = [
 
 /// The maximum p99 TTFT of a tenant that does not burst, divided by that with the best bounds.
 const TTFT: f64 = 1.15;
+/// The highest ratio that is reported. A call without a first token makes a ratio infinite.
+const MOST_RATIO: f64 = 1e3;
 /// The minimum number of served calls of the tenant that bursts, divided by that with the best bounds.
 const SERVED: f64 = 0.9;
 
@@ -92,7 +94,7 @@ fn measure_burst(
         report.peer("best bounds", format!("{scenario}, {what}"), value);
     }
     for tenant in STEADY {
-        let ratio = p99_ms(&ours, tenant) / p99_ms(&best, tenant);
+        let ratio = (p99_ms(&ours, tenant) / p99_ms(&best, tenant)).min(MOST_RATIO);
         report.bar(format!("{scenario}, {tenant}: p99 TTFT / best bounds"), ratio, Op::AtMost, TTFT);
     }
     report.figure(format!("{scenario}: power / best bounds"), power(&ours) / power(&best));
@@ -110,7 +112,7 @@ fn measure_burst(
         }
         if contender == Contender::Tenants(TenantRule::WithoutNames) {
             // The others would be delayed if the names had no effect.
-            let ratio = worst_p99_ms(&run) / worst_p99_ms(&best);
+            let ratio = (worst_p99_ms(&run) / worst_p99_ms(&best)).min(MOST_RATIO);
             report.bar(
                 format!("{scenario}, without tenants' names: worst p99 TTFT / best bounds"),
                 ratio,
@@ -184,7 +186,9 @@ fn of<'a>(run: &'a Run, tenant: &'a str) -> impl Iterator<Item = &'a Call> {
 /// token counts as infinitely late.
 fn p99_ms(run: &Run, tenant: &str) -> f64 {
     let ttft = |call: &Call| call.ttft.map_or(f64::INFINITY, |ttft| ttft.as_secs_f64() * 1e3);
-    quantile(&mut of(run, tenant).map(ttft).collect::<Vec<f64>>(), 0.99)
+    let p99 = quantile(&mut of(run, tenant).map(ttft).collect::<Vec<f64>>(), 0.99);
+    // Between two infinite values, nothing can be interpolated.
+    if p99.is_nan() { f64::INFINITY } else { p99 }
 }
 
 fn worst_p99_ms(run: &Run) -> f64 {
