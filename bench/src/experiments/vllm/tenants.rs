@@ -94,7 +94,7 @@ fn measure_burst(
         report.peer("best bounds", format!("{scenario}, {what}"), value);
     }
     for tenant in STEADY {
-        let ratio = (p99_ms(&ours, tenant) / p99_ms(&best, tenant)).min(MOST_RATIO);
+        let ratio = ttft_ratio(p99_ms(&ours, tenant), p99_ms(&best, tenant));
         report.bar(format!("{scenario}, {tenant}: p99 TTFT / best bounds"), ratio, Op::AtMost, TTFT);
     }
     report.figure(format!("{scenario}: power / best bounds"), power(&ours) / power(&best));
@@ -112,7 +112,7 @@ fn measure_burst(
         }
         if contender == Contender::Tenants(TenantRule::WithoutNames) {
             // The others would be delayed if the names had no effect.
-            let ratio = (worst_p99_ms(&run) / worst_p99_ms(&best)).min(MOST_RATIO);
+            let ratio = ttft_ratio(worst_p99_ms(&run), worst_p99_ms(&best));
             report.bar(
                 format!("{scenario}, without tenants' names: worst p99 TTFT / best bounds"),
                 ratio,
@@ -189,6 +189,11 @@ fn p99_ms(run: &Run, tenant: &str) -> f64 {
     let p99 = quantile(&mut of(run, tenant).map(ttft).collect::<Vec<f64>>(), 0.99);
     // Between two infinite values, nothing can be interpolated.
     if p99.is_nan() { f64::INFINITY } else { p99 }
+}
+
+/// Returns the ratio of two times to first token, at most [`MOST_RATIO`].
+fn ttft_ratio(ms: f64, best_ms: f64) -> f64 {
+    (ms / best_ms).min(MOST_RATIO)
 }
 
 fn worst_p99_ms(run: &Run) -> f64 {

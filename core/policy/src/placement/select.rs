@@ -93,12 +93,11 @@ pub(super) struct Candidate {
 }
 
 impl Candidate {
-    /// Returns the estimated cost of sending the call to the replica (step 3 of the algorithm).
-    /// `others_share` is [`Placement::others_share`]. The unit has no meaning: costs are only compared
-    /// with each other.
-    fn cost(&self, work: Work, others_share: f64) -> f64 {
-        let factor = 1.0 + UNCACHED_FACTOR.at(others_share);
-        let own = work.input.saturating_sub(self.cached) as f64 * factor + CALL_COST;
+    /// Returns the estimated cost of sending the call to the replica (step 3 of the algorithm), where
+    /// an uncached prompt token costs one more than `uncached_factor`. The unit has no meaning: costs
+    /// are only compared with each other.
+    fn cost(&self, work: Work, uncached_factor: f64) -> f64 {
+        let own = work.input.saturating_sub(self.cached) as f64 * (1.0 + uncached_factor) + CALL_COST;
         (self.queued_work + own) * self.slowness / self.weight
     }
 
@@ -265,8 +264,8 @@ impl Placement {
     /// Returns the candidate with the lowest cost, one of them at random if several have it, or
     /// `None` if there is no candidate.
     fn cheapest(&mut self, candidates: &[Candidate], work: Work) -> Option<Candidate> {
-        let others_share = self.others_share;
-        let cost = |candidate: &Candidate| candidate.cost(work, others_share);
+        let uncached_factor = UNCACHED_FACTOR.at(self.others_share);
+        let cost = |candidate: &Candidate| candidate.cost(work, uncached_factor);
         let least = candidates.iter().map(cost).fold(f64::INFINITY, f64::min);
         let equals = candidates.iter().filter(|candidate| cost(candidate) <= least);
         let drawn = self.rng.usize(..equals.clone().count().max(1));
