@@ -14,8 +14,8 @@ whole prompt. Computing: share of the engines' time that prompts took. Streams c
 broke because their replica was killed; other figures count them by their first tokens.\n\n\
 Only replica selection is simulated, without queues, limits and retries. `ours` expects the same \
 output of every call. The seeds of Mooncake move the calls of one trace by up to two seconds, \
-and constants were chosen on that trace too, with other seeds. No constant was chosen on the \
-calls of the sessions.";
+and constants were chosen on that trace and on sessions too, with other seeds. That a pool with half \
+of its traffic by others counts as shared was decided after a run on the reported seeds.";
 
 /// Returns the median of a figure over the seeds.
 pub(crate) fn median(runs: &[Figures], of: fn(&Figures) -> f64) -> f64 {
