@@ -13,8 +13,8 @@ use super::latency_class::{CLASSES, LatencyClass, class_of, is_streaming};
 use super::load_tracker::{FEW_CALLS, LoadTracker};
 use super::{CallKind, Decision, DecisionCause, Ended, LimitView, Sample, call_sample::Sent};
 use super::{
-    engine_queue::EngineQueue, first_token_capacity::FirstTokenCapacity, first_token_limit::FirstTokenLimit,
-    growth::Growth, percentile::Percentile, slot_limit::SlotLimit,
+    batch_size::BatchSize, engine_queue::EngineQueue, first_token_capacity::FirstTokenCapacity,
+    first_token_limit::FirstTokenLimit, growth::Growth, percentile::Percentile, slot_limit::SlotLimit,
 };
 
 /// Normalized latency that is assumed for an overdue call, whose latency is not known yet. Calls
@@ -67,6 +67,7 @@ pub struct Limit {
     spare: usize,
     first_token_limit: FirstTokenLimit,
     first_token_capacity: FirstTokenCapacity,
+    batch_size: BatchSize,
     growth: Growth,
     /// Evidence from the calls sent since the last raise. Used during trials only.
     trial_evidence: Evidence,
@@ -124,6 +125,7 @@ impl Limit {
             spare: 0,
             first_token_limit,
             first_token_capacity: FirstTokenCapacity::new(),
+            batch_size: BatchSize::default(),
             growth: Growth::SlowStart,
             trial_evidence: Evidence::new(now),
             engine_queue: EngineQueue::new(settings.objective.or(settings.latency).is_some()),
@@ -159,10 +161,12 @@ impl Limit {
         self.first_token_capacity.work()
     }
 
-    /// Returns the number of slots that the limit may have soon: the maximum while it grows freely,
-    /// and the current number once an overload has shown that it is about what the upstream serves.
+    /// Returns the number of calls that the upstream may serve at the same time soon: the size of its
+    /// batch if that is known. Otherwise the maximum number of slots while the limit grows freely, and
+    /// the current one once an overload has shown that it is about what the upstream serves.
     pub fn reachable_slots(&self) -> usize {
-        if matches!(self.growth, Growth::SlowStart) { self.settings.max } else { self.slots() }
+        let slots = if matches!(self.growth, Growth::SlowStart) { self.settings.max } else { self.slots() };
+        self.batch_size.calls().map_or(slots, |size| size.min(slots))
     }
 
     /// Sets the number of slots that are kept free for other tenants. The slots count as full if only
@@ -235,13 +239,14 @@ impl Limit {
         sample.first_token_at = Some(now);
         self.load.on_first_token(now, sample.work);
         self.load.recent_accepted.observe(now, sample.sent.in_flight);
-        self.first_token_capacity.observe(
-            sample.class,
-            sample.work,
-            sample.awaiting_work,
-            sample.seconds_until(now),
-        );
-        self.on_answer(now, sample, sample.class, sample.seconds_until(now));
+        let took = sample.seconds_until(now);
+        self.first_token_capacity.observe(sample.class, sample.work, sample.awaiting_work, took);
+        let quiet = self.first_token_capacity.quiet(sample.class);
+        if let (Some(quiet), Some(served)) = (quiet, self.load.served_now()) {
+            let prompts = sample.awaiting_work as f64 / sample.work as f64;
+            self.batch_size.observe(now, served, took / (quiet * prompts));
+        }
+        self.on_answer(now, sample, sample.class, took);
     }
 
     /// Treats a call as one that does not stream from here on, because the tokens of its response
@@ -345,6 +350,7 @@ impl Limit {
         self.classes.iter_mut().for_each(LatencyClass::forget);
         self.pace_class.forget();
         self.first_token_capacity = FirstTokenCapacity::new();
+        self.batch_size = BatchSize::default();
         if self.settings.adaptive.decrease == Decrease::Served {
             self.growth = self.growth.on_overload();
         }

@@ -93,6 +93,7 @@
 //! ```
 
 mod awaiting_calls;
+mod batch_size;
 mod call_sample;
 mod engine_queue;
 mod evidence;

@@ -377,7 +377,9 @@ impl<W> Scheduler<W> {
     /// the tenant's slots.
     pub(super) fn on_active(&mut self, now: Instant, tenant: TenantId) {
         if self.is_shared() {
-            self.queue.on_active(now, tenant, self.capacity.limits.slots);
+            let Capacity { upstream, limits, .. } = &self.capacity;
+            let slots = limits.slots.min(upstream.load().reachable_slots);
+            self.queue.on_active(now, tenant, slots);
         }
     }
 

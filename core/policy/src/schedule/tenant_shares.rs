@@ -9,9 +9,10 @@
 //!   the capacity alone, or demands more than its max-min fair share: what is left for the tenants
 //!   with calls in flight that demand more than an equal share if the others continue with what they
 //!   use. The demand is the mean use over about ten seconds, with that of the waiting calls.
-//! - **Slots.** The tenant has at least its weighted share of the slots, and only *spare* slots are
-//!   left: those that the active tenants used at most lately, a quarter more, and do not use now. The
-//!   spare slots of a tenant are at most its share. Calls that do not stream count, too.
+//! - **Slots.** The tenant has at least its weighted share of the slots, wants half more than that
+//!   ([`EXCESS`]), and only *spare* slots are left: those that the active tenants used at most lately, a
+//!   quarter more, and do not use now. The spare slots of a tenant are at most its share. Slots beyond
+//!   the size of the engine's batch do not count. Calls that do not stream count, too.
 //!
 //! A tenant is *active* for half a minute to a minute after its last call arrived, was sent or ended.
 //!
@@ -51,6 +52,9 @@ const MEAN_OVER: Duration = Duration::from_secs(10);
 const CALL_WEIGHT: f64 = 1.0 / 16.0;
 /// A tenant counts as active for this time, or up to twice as long, after its last call.
 const ACTIVE_FOR: Duration = Duration::from_secs(30);
+/// The calls of a tenant, in flight and waiting, from which it is held for the spare slots of others, as a
+/// multiple of its share. A few calls at the same time, whose mean is below the share, are not delayed.
+const EXCESS: f64 = 1.5;
 /// A tenant that used `n` slots at most has spare slots for `n / SPARE_DIVISOR` more.
 const SPARE_DIVISOR: usize = 4;
 
@@ -252,19 +256,23 @@ impl<W> Queue<W> {
         let TenantShares { active, call, .. } = &self.shares;
         let (weight, call) = (active.weight(), *call);
         let spare = if is_shared { active.spare() } else { 0 };
-        let lacks_spare = spare > 0 && load.reachable_slots.saturating_sub(in_flight) <= spare;
+        let slots = slots.min(load.reachable_slots);
+        let lacks_spare = is_shared && load.reachable_slots.saturating_sub(in_flight) <= spare;
         let is_used_up = is_shared && !load.has_first_token_room;
         let level = if is_used_up { self.level(now, &candidates, load.first_tokens) } else { f64::INFINITY };
         candidates.retain(|id| {
             let Some(tenant) = self.tenants.get_mut(*id) else { return false };
             let awaits = tenant.usage.awaiting > 0;
-            let has_share = tenant.in_flight as f64 >= tenant.weight / weight * slots as f64;
+            let share = tenant.weight / weight * slots as f64;
+            let wanted = (tenant.in_flight + tenant.waiting) as f64;
+            let exceeds_share = tenant.in_flight as f64 >= share && wanted >= EXCESS * share;
             let exceeds = |tenant: &Tenant| {
                 tenant.usage.work as f64 >= load.first_tokens
                     || tenant.demand(now, call) >= tenant.weight * level
             };
             let has_calls = tenant.in_flight > 0;
-            let is_held = has_calls && has_share && lacks_spare || awaits && is_used_up && exceeds(tenant);
+            let is_held =
+                has_calls && exceeds_share && lacks_spare || awaits && is_used_up && exceeds(tenant);
             if is_held != tenant.is_held() {
                 tenant.held.set(now, is_held);
                 Lane::ALL.into_iter().for_each(|lane| self.place(*id, lane));

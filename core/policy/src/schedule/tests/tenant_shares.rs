@@ -29,6 +29,8 @@ struct Engine {
     prefilling: VecDeque<(&'static str, Instant, Grant)>,
     /// The calls that were answered, with the time of their end.
     decoding: VecDeque<(Instant, Grant)>,
+    /// The maximum number of calls that the engine decodes. It reads no prompt meanwhile.
+    batch: usize,
     /// The time at which the engine finishes the current prompt.
     prefilled_at: Option<Instant>,
     /// The tenants of the first tokens, with the time from the arrival of the call.
@@ -43,6 +45,7 @@ impl Engine {
             scheduler: Scheduler::new(&adaptive(slots), now),
             prefilling: VecDeque::new(),
             decoding: VecDeque::new(),
+            batch: usize::MAX,
             prefilled_at: None,
             first_tokens: Vec::new(),
         }
@@ -61,7 +64,14 @@ impl Engine {
     fn start(&mut self, tenant: &'static str, arrived: Instant, mut grant: Grant) {
         grant.sent = true;
         self.prefilling.push_back((tenant, arrived, grant));
-        self.prefilled_at.get_or_insert(self.now + PREFILL);
+        self.start_prefill();
+    }
+
+    /// Starts to read the next prompt if the engine reads none and can decode another call.
+    fn start_prefill(&mut self) {
+        if !self.prefilling.is_empty() && self.decoding.len() < self.batch {
+            self.prefilled_at.get_or_insert(self.now + PREFILL);
+        }
     }
 
     /// Lets time pass until `until`, and dispatches waiting calls after each event.
@@ -77,11 +87,12 @@ impl Engine {
                 self.first_tokens.push((tenant, at - arrived));
                 self.scheduler.on_first_token(at, &mut grant);
                 self.decoding.push_back((at + DECODE, grant));
-                self.prefilled_at = (!self.prefilling.is_empty()).then(|| at + PREFILL);
+                self.prefilled_at = None;
             } else if let Some((_, mut grant)) = self.decoding.pop_front() {
                 grant.outcome = Ended::Completed { output: 10 };
                 self.scheduler.release(at, grant);
             }
+            self.start_prefill();
             self.dispatch();
         }
         self.now = until;
@@ -189,6 +200,24 @@ fn spare_slots_are_kept_for_active_tenants() {
     let burst = engine.scheduler.view(engine.now);
     let burst = burst.tenants.iter().find(|tenant| &*tenant.name == "burst").expect("a tenant");
     assert!(burst.peak < 16, "the burst used {} of 16 slots", burst.peak);
+}
+
+#[test]
+fn burst_leaves_room_in_full_batch() {
+    let mut engine = Engine { batch: 6, ..Engine::new(64) };
+    engine.warm_up(&["light", "burst"]);
+    (0..100).for_each(|_| engine.call("burst"));
+    // The batch is found to be full.
+    engine.run_for(Duration::from_secs(5));
+    engine.first_tokens.clear();
+    for _ in 0..8 {
+        engine.call("light");
+        engine.run_for(ms(730));
+    }
+    // In a full batch, it would wait for the end of a call.
+    assert!(engine.slowest("light") <= 3 * PREFILL, "{:?}", engine.slowest("light"));
+    let served = engine.first_tokens.iter().filter(|(tenant, _)| *tenant == "burst").count();
+    assert!(served >= 20, "{served} calls of the burst in 6 s");
 }
 
 #[test]

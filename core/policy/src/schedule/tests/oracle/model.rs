@@ -289,7 +289,8 @@ impl Model {
 
     /// Records that a call of the tenant arrived, was sent or ended.
     pub(super) fn on_active(&mut self, now: Instant, tenant: usize) {
-        let (in_flight, slots) = (self.in_flight(tenant), self.slots());
+        let reachable = self.found.as_ref().map_or(usize::MAX, Limit::reachable_slots);
+        let (in_flight, slots) = (self.in_flight(tenant), self.slots().min(reachable));
         if let Some(shares) = &mut self.shares {
             shares.on_active(now, tenant, in_flight, slots);
         }

@@ -83,17 +83,20 @@ impl TenantShares {
         }
         let spare: usize = active.iter().map(|tenant| self.spare(*tenant)).sum();
         let in_flight: usize = uses.iter().map(|of| of.in_flight).sum();
-        let only_spare_left = spare > 0 && in_flight + spare >= limit.reachable_slots();
+        let only_spare_left = in_flight + spare >= limit.reachable_slots();
+        let slots = limit.slots().min(limit.reachable_slots());
         let level = self.level(now, capacity, uses);
         let is_held = |tenant: &usize| {
-            let TenantUse { in_flight, awaiting, .. } = uses[*tenant];
+            let TenantUse { in_flight, waiting, awaiting } = uses[*tenant];
             // Multiplied out, so that nothing is rounded.
-            let has_share =
-                in_flight > 0 && in_flight * weight_of(&active) >= weight_of(&[*tenant]) * limit.slots();
+            let share = weight_of(&[*tenant]) * slots;
+            let exceeds_share = in_flight > 0
+                && in_flight * weight_of(&active) >= share
+                && 2 * (in_flight + waiting) * weight_of(&active) >= 3 * share;
             let exceeds = |work: u64| {
                 work as f64 >= capacity || self.demand(now, *tenant, uses) >= weight(*tenant) * level
             };
-            only_spare_left && has_share || !limit.has_first_token_room() && awaiting.is_some_and(exceeds)
+            only_spare_left && exceeds_share || !limit.has_first_token_room() && awaiting.is_some_and(exceeds)
         };
         ((0..TENANTS.len()).filter(is_held).collect(), spare)
     }
