@@ -378,8 +378,7 @@ impl<W> Scheduler<W> {
     pub(super) fn on_active(&mut self, now: Instant, tenant: TenantId) {
         if self.is_shared() {
             let Capacity { upstream, limits, .. } = &self.capacity;
-            let slots = limits.slots.min(upstream.load().reachable_slots);
-            self.queue.on_active(now, tenant, slots);
+            self.queue.on_active(now, tenant, upstream.load().shared_slots(limits.slots));
         }
     }
 

@@ -53,7 +53,7 @@ const CALL_WEIGHT: f64 = 1.0 / 16.0;
 /// A tenant counts as active for this time, or up to twice as long, after its last call.
 const ACTIVE_FOR: Duration = Duration::from_secs(30);
 /// The calls of a tenant, in flight and waiting, from which it is held for the spare slots of others, as a
-/// multiple of its share. A few calls at the same time, whose mean is below the share, are not delayed.
+/// multiple of its share. Fewer calls that happen to arrive together are not delayed.
 const EXCESS: f64 = 1.5;
 /// A tenant that used `n` slots at most has spare slots for `n / SPARE_DIVISOR` more.
 const SPARE_DIVISOR: usize = 4;
@@ -75,6 +75,12 @@ impl UpstreamLoad {
     /// The load of an upstream with a fixed limit, which tenants do not share.
     pub(super) const UNSHARED: Self =
         Self { first_tokens: f64::INFINITY, has_first_token_room: true, reachable_slots: usize::MAX };
+
+    /// Returns the number of slots that tenants share: those of the upstream, without those that it
+    /// cannot serve.
+    pub(super) fn shared_slots(&self, slots: usize) -> usize {
+        slots.min(self.reachable_slots)
+    }
 }
 
 /// What one tenant uses of an upstream.
@@ -206,8 +212,8 @@ impl ActiveTenants {
 }
 
 impl<W> Queue<W> {
-    /// Counts the tenant as active, and updates its spare slots. `slots` is the current number of
-    /// slots of the upstream.
+    /// Counts the tenant as active, and updates its spare slots. `slots` is the number of slots that
+    /// tenants share.
     pub(super) fn on_active(&mut self, now: Instant, id: TenantId, slots: usize) {
         if let Some(tenant) = self.tenants.get_mut(id) {
             let TenantShares { candidates, active, .. } = &mut self.shares;
@@ -256,7 +262,7 @@ impl<W> Queue<W> {
         let TenantShares { active, call, .. } = &self.shares;
         let (weight, call) = (active.weight(), *call);
         let spare = if is_shared { active.spare() } else { 0 };
-        let slots = slots.min(load.reachable_slots);
+        let slots = load.shared_slots(slots);
         let lacks_spare = is_shared && load.reachable_slots.saturating_sub(in_flight) <= spare;
         let is_used_up = is_shared && !load.has_first_token_room;
         let level = if is_used_up { self.level(now, &candidates, load.first_tokens) } else { f64::INFINITY };
