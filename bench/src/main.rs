@@ -104,6 +104,8 @@ enum Command {
     ShareRate,
     /// Kills and stops processes that share a cap.
     ShareChaos,
+    /// Counts the calls of other processes after one of them has got a 429.
+    ShareCooldown,
     /// Measures shared caps with a Redis server as the store.
     ShareRedis,
     /// Kills, stops, wipes and cuts off processes and the Redis server.
@@ -208,6 +210,7 @@ fn execute(command: Command) -> Fallible<String> {
         Command::ShareGap => run::share::measure_gap()?,
         Command::ShareRate => run::share::measure_rate()?,
         Command::ShareChaos => run::share::measure_chaos()?,
+        Command::ShareCooldown => run::share::measure_cooldown()?,
         Command::ShareRedis => run::share::measure_redis()?,
         Command::ShareRedisChaos => run::share::measure_redis_chaos()?,
         Command::ShareFair => run::share::measure_fair()?,

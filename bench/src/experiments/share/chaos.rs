@@ -15,7 +15,9 @@ pub(super) const PROCESSES: usize = 8;
 pub(super) const CAP: usize = 32;
 pub(super) const CALLERS: usize = 12;
 pub(super) const SERVICE: Duration = Duration::from_millis(500);
-const FAULTS: u32 = 30;
+/// The number of processes that are killed at random, besides as many with the broker.
+const KILLS: u32 = 120;
+const STOPS: u32 = 60;
 /// Time between two faults of the same kind.
 const INTERVAL: Duration = Duration::from_secs(1);
 /// Time within which the upstream may notice that a connection was closed.
@@ -39,7 +41,8 @@ pub(crate) fn measure() -> Fallible<Report> {
     let mut report = Report::new("share-chaos", []);
     for (faults, name) in [(Faults::Kills, "kills"), (Faults::Stops, "stops")] {
         let (number, run) = play(faults)?;
-        report.bar(format!("{name}: faults"), number as f64, Op::AtLeast, f64::from(FAULTS));
+        let planned = if faults == Faults::Kills { 2 * KILLS } else { STOPS };
+        report.bar(format!("{name}: faults"), number as f64, Op::AtLeast, f64::from(planned));
         run.add_to(&mut report, name, 0, 2.0);
     }
     Ok(report)
@@ -137,7 +140,7 @@ impl Cluster<'_> {
     fn kill_every(&mut self, interval: Duration) -> Fallible<Instant> {
         let start = std_now();
         let mut last = start;
-        for round in 0..2 * FAULTS {
+        for round in 0..2 * KILLS {
             sleep_until(start + interval / 2 * round);
             let broker = (round % 2 == 1).then(|| self.broker()).flatten();
             let victim = broker.unwrap_or_else(|| fastrand::usize(..PROCESSES));
@@ -150,7 +153,7 @@ impl Cluster<'_> {
     /// Stops a random process at a time. Returns the time at which the last one was continued.
     fn stop_every(&mut self, interval: Duration) -> Fallible<Instant> {
         let mut last = std_now();
-        for round in 0..FAULTS {
+        for round in 0..STOPS {
             let broker = (round % 2 == 1).then(|| self.broker()).flatten();
             let victim = broker.unwrap_or_else(|| fastrand::usize(..PROCESSES));
             let Some(member) = self.members.get(victim) else { continue };

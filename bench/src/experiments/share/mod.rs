@@ -5,6 +5,7 @@
 //! a directory of the experiment, or a Redis server.
 
 mod chaos;
+mod cooldown;
 mod cost;
 mod fair;
 mod gap;
@@ -20,6 +21,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 pub(crate) use chaos::measure as measure_chaos;
+pub(crate) use cooldown::measure as measure_cooldown;
 pub(crate) use cost::measure as measure_cost;
 pub(crate) use fair::measure as measure_fair;
 pub(crate) use gap::measure as measure_gap;

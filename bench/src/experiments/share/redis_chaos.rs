@@ -39,7 +39,7 @@ enum Faults {
 
 impl Faults {
     const ALL: [(Self, &'static str, usize, usize); 6] = [
-        (Self::Kills, "kills", 30, 0),
+        (Self::Kills, "kills", 120, 0),
         (Self::Stops, "stops", 12, 0),
         (Self::ServerKills, "server killed", 10, CAP / 4),
         (Self::ServerStops, "server stopped", 6, 0),

@@ -78,7 +78,14 @@ mod tests {
     fn timeline_counts_calls_and_cuts_them_at_the_bounds() {
         let start = std_now();
         let at = |ms| start + Duration::from_millis(ms);
-        let call = |began, ended, aborted| Call { member: 0, began: at(began), ended, aborted, output: 0 };
+        let call = |began, ended, aborted| Call {
+            member: 0,
+            began: at(began),
+            ended,
+            aborted,
+            output: 0,
+            limited: false,
+        };
         let calls = [call(0, Some(at(100)), false), call(50, Some(at(150)), true), call(140, None, false)];
         let timeline = Timeline::new(&calls, Duration::ZERO);
         assert_eq!(timeline.peak(at(0), at(200)), 2);

@@ -1,4 +1,5 @@
-//! The upstream: answers each call after a random service time, and records when calls begin and end.
+//! The upstream: answers each call after a random service time, and records when calls begin and end. It can
+//! answer single calls with a 429.
 //!
 //! It knows nothing of gates. A call begins when its request has arrived, and ends when it is answered
 //! or when its connection is closed.
@@ -27,6 +28,8 @@ pub(super) struct Call {
     pub(super) aborted: bool,
     /// The tokens of its answer.
     pub(super) output: u64,
+    /// Whether it was answered with a 429.
+    pub(super) limited: bool,
 }
 
 /// The tokens of each prompt.
@@ -37,7 +40,16 @@ const OUTPUT: (u64, u64) = (50, 400);
 /// An upstream on loopback, in a thread of its own, which ends with the process.
 pub(super) struct Upstream {
     url: String,
-    calls: Arc<Mutex<Vec<Call>>>,
+    state: Arc<State>,
+}
+
+/// What the connections of an upstream share.
+#[derive(Default)]
+struct State {
+    service: Duration,
+    calls: Mutex<Vec<Call>>,
+    /// The Retry-After header of the next answer, which is a 429 then.
+    retry_after: Mutex<Option<Duration>>,
 }
 
 impl Upstream {
@@ -46,73 +58,84 @@ impl Upstream {
         let listener = std::net::TcpListener::bind("127.0.0.1:0")?;
         listener.set_nonblocking(true)?;
         let url = format!("http://{}", listener.local_addr()?);
-        let calls = Arc::<Mutex<Vec<Call>>>::default();
+        let state = Arc::new(State { service, ..State::default() });
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        let recorded = calls.clone();
-        std::thread::spawn(move || runtime.block_on(accept(listener, service, recorded)));
-        Ok(Self { url, calls })
+        let served = state.clone();
+        std::thread::spawn(move || runtime.block_on(accept(listener, served)));
+        Ok(Self { url, state })
     }
 
     pub(super) fn url(&self) -> &str {
         &self.url
     }
 
+    /// Answers the next call at once with a 429 whose Retry-After header has the whole seconds of `time`.
+    pub(super) fn limit_next_call(&self, time: Duration) {
+        *self.state.retry_after.lock() = Some(time);
+    }
+
     /// Returns the number of calls in flight.
     pub(super) fn in_flight(&self) -> usize {
-        self.calls.lock().iter().rev().filter(|call| call.ended.is_none()).count()
+        self.state.calls.lock().iter().rev().filter(|call| call.ended.is_none()).count()
     }
 
     /// Returns when the first call of a member arrived, or `None` if none did.
     pub(super) fn first_of(&self, member: usize) -> Option<Instant> {
-        self.calls.lock().iter().find(|call| call.member == member).map(|call| call.began)
+        self.state.calls.lock().iter().find(|call| call.member == member).map(|call| call.began)
     }
 
     /// Returns all calls until now.
     pub(super) fn calls(&self) -> Vec<Call> {
-        self.calls.lock().clone()
+        self.state.calls.lock().clone()
     }
 }
 
 /// Serves connections without end.
-async fn accept(
-    listener: std::net::TcpListener,
-    service: Duration,
-    calls: Arc<Mutex<Vec<Call>>>,
-) -> std::io::Result<Infallible> {
+async fn accept(listener: std::net::TcpListener, state: Arc<State>) -> std::io::Result<Infallible> {
     let listener = TcpListener::from_std(listener)?;
     loop {
         match listener.accept().await {
-            Ok((stream, _)) => drop(tokio::spawn(serve(stream, service, calls.clone()))),
+            Ok((stream, _)) => drop(tokio::spawn(serve(stream, state.clone()))),
             // Too many open files, for example.
             Err(_) => tokio::time::sleep(Duration::from_millis(10)).await,
         }
     }
 }
 
-async fn serve(mut stream: TcpStream, service: Duration, calls: Arc<Mutex<Vec<Call>>>) {
+async fn serve(mut stream: TcpStream, state: Arc<State>) {
     if stream.set_nodelay(true).is_err() {
         return;
     }
     while let Some(member) = read_request(&mut stream).await {
         let output = fastrand::u64(OUTPUT.0..=OUTPUT.1);
+        let retry_after = state.retry_after.lock().take();
+        let limited = retry_after.is_some();
         let number = {
-            let mut calls = calls.lock();
-            calls.push(Call { member, began: std_now(), ended: None, aborted: false, output });
+            let mut calls = state.calls.lock();
+            calls.push(Call { member, began: std_now(), ended: None, aborted: false, output, limited });
             calls.len() - 1
         };
-        let time = service.mul_f64(0.5 + fastrand::f64());
+        let time = if limited { Duration::ZERO } else { state.service.mul_f64(0.5 + fastrand::f64()) };
         let mut byte = [0];
         let aborted = tokio::select! {
             () = tokio::time::sleep(time) => false,
             // The caller has closed the connection.
             _ = stream.read(&mut byte) => true,
         };
-        if let Some(call) = calls.lock().get_mut(number) {
+        if let Some(call) = state.calls.lock().get_mut(number) {
             (call.ended, call.aborted) = (Some(std_now()), aborted);
         }
-        let body = format!(r#"{{"usage": {{"prompt_tokens": {INPUT}, "completion_tokens": {output}}}}}"#);
+        let (status, body) = match retry_after {
+            Some(time) => {
+                (format!("429 Too Many Requests\r\nretry-after: {}", time.as_secs()), "{}".to_owned())
+            }
+            None => (
+                "200 OK".to_owned(),
+                format!(r#"{{"usage": {{"prompt_tokens": {INPUT}, "completion_tokens": {output}}}}}"#),
+            ),
+        };
         let answer = format!(
-            "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n{body}",
+            "HTTP/1.1 {status}\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n{body}",
             body.len()
         );
         if aborted || stream.write_all(answer.as_bytes()).await.is_err() {
