@@ -65,8 +65,8 @@ export interface ReplicaSnapshot {
   /** Prompt tokens plus expected output tokens of the requests that `requests` counts. */
   tokens: number;
   /**
-   * Number of requests of other clients at the replica, from the latest poll of its metrics; null
-   * if there was no recent poll.
+   * Number of requests of other clients at the replica: those at the latest poll of its metrics, and the
+   * current ones of processes that share the pool; null if there was no recent poll and none of the latter.
    */
   others: number | null;
   /** Used share of the KV memory, 0 to 1, as the engine reports it; null if not known. */

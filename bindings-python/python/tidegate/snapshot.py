@@ -244,8 +244,9 @@ class ReplicaSnapshot(TypedDict):
         kv: KV-cache memory, or None if its size is not known.
         requests: Number of calls of this gate that are at the replica now.
         tokens: Prompt tokens plus expected output tokens of the calls that `requests` counts.
-        others: Number of calls of other clients at the replica, from the latest poll of its
-            metrics, or None without a recent poll.
+        others: Number of calls of other clients at the replica: those at the latest poll of its
+            metrics, and the current ones of processes that share the pool. None without a recent
+            poll and without the latter.
         kv_usage: Used share of the KV memory as the engine reports it, 0 to 1, or None if not
             known.
         models: Models that the replica serves, or None if not known.

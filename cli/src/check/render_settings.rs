@@ -85,13 +85,16 @@ fn tool_lines(tool: &ToolConfig) -> Vec<(String, String)> {
 fn share_lines(config: &Config) -> Vec<(String, String)> {
     let targets = config.targets.iter().map(|target| {
         let has_rates = config.rates_of(target).is_limited();
-        let limit = target.pool.is_none().then(|| shared_limit(config, &target.limit, target.cap));
-        (format!("target {}", target.name), shared_limits(limit, has_rates))
+        let text = match &target.pool {
+            Some(_) => shared_of_pool(config, has_rates),
+            None => shared_limits(shared_limit(config, &target.limit, target.cap), has_rates),
+        };
+        (format!("target {}", target.name), text)
     });
     let tools = config.tools.iter().map(|(name, tool)| {
         let has_rates = tool.rps.is_some() || tool.rpm.is_some();
         let limit = shared_limit(config, &tool.limit, tool.cap);
-        (format!("tool {name}"), shared_limits(Some(limit), has_rates))
+        (format!("tool {name}"), shared_limits(limit, has_rates))
     });
     config.share.settings().into_iter().chain(targets).chain(tools).collect()
 }
@@ -105,13 +108,23 @@ fn shared_limit(config: &Config, limit: &LimitConfig, cap: usize) -> Option<Stri
     }
 }
 
-/// Returns what the processes share of a target or tool. `limit` is [`shared_limit`], or `None` for a pool.
-fn shared_limits(limit: Option<Option<String>>, has_rates: bool) -> String {
-    let alone = match &limit {
-        None => "the limits of a pool are those of each process",
-        Some(_) => "each process adapts its limit on its own",
-    };
-    match (limit.flatten(), has_rates) {
+/// Returns what the processes share of a pool.
+fn shared_of_pool(config: &Config, has_rates: bool) -> String {
+    let alone = "the limits of a pool are those of each process";
+    match (config.share.shares_pools(), has_rates) {
+        (true, true) => {
+            format!("the processes share the rates, and know where the others send calls; {alone}")
+        }
+        (true, false) => format!("the processes know where the others send calls; {alone}"),
+        (false, true) => format!("the processes share the rates; {alone}"),
+        (false, false) => format!("not shared: {alone}"),
+    }
+}
+
+/// Returns what the processes share of a target or tool. `limit` is [`shared_limit`].
+fn shared_limits(limit: Option<String>, has_rates: bool) -> String {
+    let alone = "each process adapts its limit on its own";
+    match (limit, has_rates) {
         (Some(limit), true) => format!("the processes share {limit} and the rates"),
         (Some(limit), false) => format!("the processes share {limit}"),
         (None, true) => format!("the processes share the rates; {alone}"),

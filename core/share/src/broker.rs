@@ -1,13 +1,15 @@
 //! The broker: divides all resources among the members. See [the crate](crate).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::division::Division;
 use super::member::Presence;
 use super::rates::{Draw, RateDivision};
-use super::{Evidence, MAX_EVENTS, MemberId, Predecessor, REJOIN_TIME, ToBroker, ToMember, cool_down_ms};
+use super::{
+    Evidence, MAX_EVENTS, MemberId, Placements, Predecessor, REJOIN_TIME, ToBroker, ToMember, cool_down_ms,
+};
 
 /// The maximum number of resources of one broker. Reports of further ones are ignored.
 const MAX_RESOURCES: usize = 100_000;
@@ -25,6 +27,8 @@ pub const MAX_COOL_DOWN: Duration = Duration::from_secs(3_600);
 pub struct Broker {
     resources: BTreeMap<Arc<str>, Resource>,
     rates: BTreeMap<Arc<str>, RateDivision>,
+    /// The members of each pool.
+    pools: BTreeMap<Arc<str>, BTreeSet<MemberId>>,
     presence: Presence,
     started_at: Instant,
     predecessor: Predecessor,
@@ -46,6 +50,7 @@ impl Broker {
         Self {
             resources: BTreeMap::new(),
             rates: BTreeMap::new(),
+            pools: BTreeMap::new(),
             presence: Presence::default(),
             started_at: now,
             predecessor,
@@ -92,6 +97,9 @@ impl Broker {
                 self.on_cool_down(now, from, resource, Duration::from_millis(*for_ms))
             }
             ToBroker::Evidence { resource, evidence } => self.forward(from, resource, evidence),
+            ToBroker::Placements { resource, placements } => {
+                self.share_placements(from, resource, placements)
+            }
             ToBroker::Heartbeat { number } => {
                 let mut messages = self.replace_observers(now);
                 let presence = &self.presence;
@@ -115,7 +123,8 @@ impl Broker {
             .filter(|(_, rates)| rates.is_member(member))
             .map(|(name, _)| name.clone())
             .collect();
-        let names = names.iter().chain(&drawn_from);
+        let pools: Vec<_> = self.pools.keys().cloned().collect();
+        let names = names.iter().chain(&drawn_from).chain(&pools);
         names.flat_map(|name| self.leave(now, member, name)).collect()
     }
 
@@ -161,20 +170,21 @@ impl Broker {
         if now >= gives_from { advances(name, now, rates) } else { Vec::new() }
     }
 
+    /// Removes a member from what has this name: limits, rates and a pool.
     fn leave(&mut self, now: Instant, member: MemberId, name: &Arc<str>) -> Messages {
         if let Some(rates) = self.rates.get_mut(name) {
             rates.leave(now, member);
-            return Vec::new();
         }
+        let mut messages = self.leave_pool(member, name);
         let Some(Resource { division, cools_until }) = self.resources.get_mut(name) else {
-            return Vec::new();
+            return messages;
         };
         if division.members().all(|id| id != member) {
-            return Vec::new();
+            return messages;
         }
         let adapts = division.adapts(member);
         division.leave(now, member);
-        let mut messages = addressed(name, division.settle(now, &self.presence));
+        messages.extend(addressed(name, division.settle(now, &self.presence)));
         if adapts {
             messages.extend(forget(name, division, member));
         }
@@ -191,6 +201,40 @@ impl Broker {
             return Vec::new();
         }
         tell(name, from, evidence, division.observers_of(from))
+    }
+
+    /// Forwards where a member has sent calls of a pool to its other members. With the first message, the sender
+    /// becomes a member, and is told of the others.
+    fn share_placements(&mut self, from: MemberId, name: &Arc<str>, placements: &Placements) -> Messages {
+        let is_full = !self.pools.contains_key(name) && self.pools.len() >= MAX_RESOURCES;
+        if is_full || name.len() > MAX_NAME || !placements.is_valid() {
+            return Vec::new();
+        }
+        let members = self.pools.entry(name.clone()).or_default();
+        let is_new = members.insert(from);
+        let message = |to: MemberId, of: MemberId, placements| {
+            (to, ToMember::Placements { resource: name.clone(), member: Some(of.0), placements })
+        };
+        let others = || members.iter().copied().filter(|id| *id != from);
+        let forwarded = others().map(|to| message(to, from, placements.clone()));
+        let told = others().filter(|_| is_new).map(|of| message(from, of, Placements::restart()));
+        forwarded.chain(told).collect()
+    }
+
+    /// Removes a member from a pool. The others forget its calls.
+    fn leave_pool(&mut self, member: MemberId, name: &Arc<str>) -> Messages {
+        let is_member = self.pools.get(name).is_some_and(|members| members.contains(&member));
+        if !is_member {
+            return Vec::new();
+        }
+        let messages = self.share_placements(member, name, &Placements::restart());
+        if let Some(members) = self.pools.get_mut(name) {
+            members.remove(&member);
+            if members.is_empty() {
+                self.pools.remove(name);
+            }
+        }
+        messages
     }
 
     /// Records that a member does not read its messages, so that some were dropped. It does not lead an

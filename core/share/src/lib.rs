@@ -9,6 +9,7 @@
 //!   call within the lease costs no message, unless the limit is adaptive.
 //! - [`rates`] is the same for limits of requests and tokens per time.
 //! - [`LimitRole`] says which member finds an adaptive limit for all.
+//! - [`Placements`] tell which replicas of a pool the calls of each member use.
 //! - [`ToBroker`] and [`ToMember`] are the messages between them.
 //!
 //! # Exchange
@@ -57,6 +58,7 @@ mod evidence;
 mod lease;
 mod member;
 mod message;
+mod placements;
 pub mod rates;
 
 use std::time::Duration;
@@ -67,6 +69,7 @@ pub use evidence::{Appointment, CallEvent, CallKind, CallStep, Ended, Evidence, 
 pub use lease::{Lease, LeaseView, SlotUse};
 pub use member::{MemberId, WEIGHTS};
 pub use message::{LeaseUpdate, Report, ToBroker, ToMember, cool_down_ms};
+pub use placements::{MAX_PLACEMENTS, MAX_PREFIXES, PlacementEvent, PlacementStep, Placements};
 
 /// Time between two heartbeats of a member of a local broker: 0.5 s.
 pub const HEARTBEAT: Duration = Duration::from_millis(500);

@@ -6,6 +6,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::evidence::{Appointment, Evidence, LimitRole};
+use crate::placements::Placements;
 use crate::rates::{Advance, Draw};
 
 /// A message of a member to the broker.
@@ -47,6 +48,14 @@ pub enum ToBroker {
         /// What happened.
         #[serde(flatten)]
         evidence: Evidence,
+    },
+    /// Tells the other members where calls of a pool were sent. The first message of a pool joins it.
+    Placements {
+        /// The name of the resource.
+        resource: Arc<str>,
+        /// What happened.
+        #[serde(flatten)]
+        placements: Placements,
     },
     /// Asks the broker for a sign of life.
     Heartbeat {
@@ -118,6 +127,17 @@ pub enum ToMember {
         /// What happened.
         #[serde(flatten)]
         evidence: Evidence,
+    },
+    /// Tells where another member has sent calls of a pool.
+    Placements {
+        /// The name of the resource.
+        resource: Arc<str>,
+        /// The number of the member. `None`: all members, whose calls must be forgotten, because messages
+        /// were dropped.
+        member: Option<u64>,
+        /// What happened.
+        #[serde(flatten)]
+        placements: Placements,
     },
     /// Answers a heartbeat.
     Alive {

@@ -11,6 +11,8 @@ use super::choosers::{
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Role {
     Ours,
+    /// Tidegate's selection in processes that share the pool.
+    Sharing,
     /// Tidegate's selection with a part switched off.
     Off,
     Peer,
@@ -18,7 +20,7 @@ pub(crate) enum Role {
     Oracle,
 }
 
-type Make = Box<dyn Fn(u64) -> Box<dyn Chooser> + Sync>;
+type Make = Box<dyn Fn(&[u64]) -> Vec<Box<dyn Chooser>> + Sync>;
 
 /// A chooser (replica selection policy): its names, its role, and its constructor.
 pub(crate) struct Entry {
@@ -26,18 +28,21 @@ pub(crate) struct Entry {
     pub(crate) short: &'static str,
     pub(crate) name: &'static str,
     pub(crate) role: Role,
-    /// Creates the chooser of one client from a seed.
+    /// Creates the choosers of all clients from a seed for each.
     pub(crate) make: Make,
 }
 
 impl Entry {
+    /// Creates an entry whose clients know nothing of each other. `make` creates the chooser of one client
+    /// from a seed.
     fn new(
         short: &'static str,
         name: &'static str,
         role: Role,
         make: impl Fn(u64) -> Box<dyn Chooser> + Sync + 'static,
     ) -> Self {
-        Self { short, name, role, make: Box::new(make) }
+        let make = Box::new(move |seeds: &[u64]| seeds.iter().map(|seed| make(*seed)).collect());
+        Self { short, name, role, make }
     }
 }
 
@@ -61,6 +66,7 @@ pub(crate) fn entries(clients: usize) -> Vec<Entry> {
     let all = Without::default();
     let mut entries = vec![
         Entry::new("ours", "ours", Role::Ours, ours(all)),
+        Entry { short: "sharing", name: "ours, sharing", role: Role::Sharing, make: Box::new(Ours::sharing) },
         Entry::new(
             "no-affinity",
             "ours, without affinity",

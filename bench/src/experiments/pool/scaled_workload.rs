@@ -44,7 +44,7 @@ pub(crate) fn capacity(workload: Workload) -> Fallible<f64> {
         let engine = engine(workload);
         let setting =
             RunSetting { engine: &engine, calls: &calls, clients, fault: Fault::None, seed: PACED_ON };
-        let run = play(&setting, |_| Box::new(Oracle { others: PACE }));
+        let run = play(&setting, |_| vec![Box::new(Oracle { others: PACE })]);
         let fits = run.figures().goodput >= 0.99;
         (slow, fast) = if fits { (speed, fast) } else { (slow, speed) };
     }

@@ -73,16 +73,17 @@ struct Open {
     begun: bool,
 }
 
-/// Simulates a run until all calls have ended, and returns its records. `make` creates the chooser
-/// of each client from a seed.
-pub(crate) fn play(setting: &RunSetting, make: impl Fn(u64) -> Box<dyn Chooser>) -> Run {
+/// Simulates a run until all calls have ended, and returns its records. `make` creates the choosers
+/// of the clients from a seed for each.
+pub(crate) fn play(setting: &RunSetting, make: impl Fn(&[u64]) -> Vec<Box<dyn Chooser>>) -> Run {
     let mut rng = Rng::with_seed(setting.seed ^ 0x7001);
     let of = |call: &Call, rng: &mut Rng| match setting.clients.sticky {
         true => call.session as usize % setting.clients.count,
         false => rng.usize(0..setting.clients.count),
     };
     let clients: Vec<usize> = setting.calls.iter().map(|call| of(call, &mut rng)).collect();
-    let choosers = (0..setting.clients.count).map(|_| make(rng.u64(..))).collect();
+    let seeds: Vec<u64> = (0..setting.clients.count).map(|_| rng.u64(..)).collect();
+    let choosers = make(&seeds);
     let mut play = Play {
         setting,
         replicas: Replicas::new(setting.engine),

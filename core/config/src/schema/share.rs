@@ -238,6 +238,11 @@ impl ShareConfig {
     pub fn shares_limit(&self, limit: &LimitConfig) -> bool {
         *limit == LimitConfig::Fixed || !matches!(self.store, ShareStore::Redis(_))
     }
+
+    /// Returns `true` if the processes tell each other where they send calls of a pool. Not over a server.
+    pub fn shares_pools(&self) -> bool {
+        self.store == ShareStore::Local
+    }
 }
 
 impl Config {

@@ -4,14 +4,14 @@
 //! Most of that work is the uncached part of the prompts of all calls that await their first token.
 //! A call past its first token adds one token to each step of the engine, which is almost nothing.
 //!
-//! The load of this client is known. For other clients, it is estimated from the last poll: running
-//! and waiting calls, minus this client's calls at that moment, and the [backlog](super::backlog)
+//! The load of this client and of its [partners](super::partners) is known. For other clients, it is estimated from the last poll: running
+//! and waiting calls, minus the known calls at that moment, and the [backlog](super::backlog)
 //! of their prompts. A poll older than three poll intervals is stale and is ignored.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use super::{EngineMetrics, backlog::Backlog, prefix_cache::EngineCache, replica_speed::Speed};
+use super::{EngineMetrics, Sender, backlog::Backlog, prefix_cache::EngineCache, replica_speed::Speed};
 
 /// Age beyond which the result of a poll is stale, as a multiple of the poll interval.
 const STALE_POLLS: u32 = 3;
@@ -38,7 +38,8 @@ impl Others {
     }
 }
 
-/// The load of one replica: this client's calls, and other clients' calls as of the last poll.
+/// The load of one replica: the calls of this client and of its partners, and those of other clients as of the
+/// last poll. If not stated otherwise, the calls of partners count among those of this client.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Load {
     /// Age after which a poll is stale.
@@ -49,7 +50,9 @@ pub(super) struct Load {
     pub(super) awaiting_tokens: u64,
     /// Number of this client's calls after their first token.
     pub(super) answering: usize,
-    /// Expected tokens of all of this client's calls: prompts and answers.
+    /// Number of the partners' calls among these.
+    partners: usize,
+    /// Expected tokens of the own calls: prompts and answers.
     pub(super) tokens: u64,
     pub(super) speed: Speed,
     pub(super) cache: EngineCache,
@@ -94,9 +97,21 @@ impl Load {
         self.awaiting + self.answering
     }
 
+    /// Returns the number of calls in flight without those of partners.
+    pub(super) fn own_calls(&self) -> usize {
+        self.calls() - self.partners
+    }
+
     /// Returns other clients' calls, or `None` if there was no poll or the last one is stale.
     pub(super) fn others(&self, now: Instant) -> Option<Others> {
         Some(self.seen(now)?.others)
+    }
+
+    /// Returns the number of other clients' calls and of partners' calls, or `None` if neither is known.
+    pub(super) fn all_others(&self, now: Instant) -> Option<f64> {
+        let partners = Some(self.partners as f64).filter(|partners| *partners > 0.0);
+        let polled = self.others(now).map(|others| others.calls());
+        polled.map(|polled| polled + partners.unwrap_or(0.0)).or(partners)
     }
 
     /// Returns the used share of the KV-cache memory, from 0 to 1, or `None` if the last poll is
@@ -167,10 +182,13 @@ impl Load {
 
     /// Counts a call that is sent. `uncached` prompt tokens are to be computed for it, `output`
     /// tokens are expected, and `tokens` is the sum of the whole prompt and the expected output.
-    pub(super) fn on_sent(&mut self, uncached: u64, output: u64, tokens: u64) {
+    pub(super) fn on_sent(&mut self, sender: Sender, uncached: u64, output: u64, tokens: u64) {
         self.awaiting += 1;
         self.awaiting_tokens = self.awaiting_tokens.saturating_add(uncached);
-        self.tokens = self.tokens.saturating_add(tokens);
+        match sender {
+            Sender::Own => self.tokens = self.tokens.saturating_add(tokens),
+            Sender::Partner => self.partners += 1,
+        }
         self.cache.filled = self.cache.filled.saturating_add(uncached).saturating_add(output);
         self.sent += uncached as f64;
     }
@@ -184,14 +202,17 @@ impl Load {
     /// Removes a call that has ended. `uncached` is the number of prompt tokens to be computed for
     /// it if its first token never came, and `None` otherwise. `tokens` is as in
     /// [`Load::on_sent`].
-    pub(super) fn on_ended(&mut self, uncached: Option<u64>, tokens: u64) {
+    pub(super) fn on_ended(&mut self, sender: Sender, uncached: Option<u64>, tokens: u64) {
         if let Some(uncached) = uncached {
             self.stop_awaiting(uncached);
             self.sent = (self.sent - uncached as f64).max(0.0);
         } else {
             self.answering = self.answering.saturating_sub(1);
         }
-        self.tokens = self.tokens.saturating_sub(tokens);
+        match sender {
+            Sender::Own => self.tokens = self.tokens.saturating_sub(tokens),
+            Sender::Partner => self.partners -= 1,
+        }
     }
 
     /// Removes a call with `uncached` prompt tokens to be computed from the calls without a first
@@ -217,8 +238,8 @@ mod tests {
         let now = crate::testing::epoch();
         let mut load = Load::new(Some(POLL));
         assert_eq!(load.others(now), None);
-        load.on_sent(500, 10, 600);
-        load.on_sent(700, 10, 800);
+        load.on_sent(Sender::Own, 500, 10, 600);
+        load.on_sent(Sender::Own, 700, 10, 800);
         load.on_first_token(500);
         load.observe(now, &metrics(4.0, 3.0));
         assert_eq!(load.others(now), Some(Others { running: 3.0, waiting: 2.0, under_way: 0.0 }));
@@ -233,12 +254,12 @@ mod tests {
     #[test]
     fn ended_calls_leave_no_counts() {
         let mut load = Load::new(Some(POLL));
-        load.on_sent(500, 10, 600);
-        load.on_sent(700, 10, 800);
+        load.on_sent(Sender::Own, 500, 10, 600);
+        load.on_sent(Sender::Own, 700, 10, 800);
         assert_eq!((load.calls(), load.awaiting_tokens, load.tokens), (2, 1_200, 1_400));
         load.on_first_token(500);
-        load.on_ended(None, 600);
-        load.on_ended(Some(700), 800);
+        load.on_ended(Sender::Own, None, 600);
+        load.on_ended(Sender::Own, Some(700), 800);
         assert_eq!((load.calls(), load.awaiting_tokens, load.tokens), (0, 0, 0));
     }
 
@@ -254,7 +275,7 @@ mod tests {
         };
         load.observe(now, &counters(5_000.0, 1_000.0));
         assert_eq!((load.cache.filled, load.cache.capacity), (0, Some(800)), "before our time");
-        load.on_sent(300, 50, 350);
+        load.on_sent(Sender::Own, 300, 50, 350);
         load.observe(now, &counters(6_000.0, 1_200.0));
         assert_eq!(load.cache.filled, 850, "800 computed, 300 of them ours, and our answer");
         let before = load.cache.name;

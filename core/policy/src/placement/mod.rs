@@ -14,6 +14,7 @@
 //!   replicas stay. Replicas that refuse connections are always ejected.
 //! - `poll_schedule`: when to poll the health, the load and the models of each replica.
 //! - `members`: which replicas join and leave, and which models they serve.
+//! - `partners`: the calls of other processes that share the pool.
 //!
 //! If metrics are stale, the load of a replica is unknown. An unknown load counts neither as full
 //! nor as unhealthy.
@@ -24,6 +25,7 @@ mod health;
 mod load_bound;
 mod load_estimate;
 mod members;
+mod partners;
 mod poll_schedule;
 mod prefix_cache;
 mod rendezvous;
@@ -36,7 +38,7 @@ mod tests;
 mod types;
 
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 pub use tidegate_config::MAX_REPLICAS;
 use tidegate_config::{PoolConfig, ReplicaConfig};
 
@@ -47,23 +49,27 @@ pub use self::replica_set::ReplicaSet;
 pub use self::types::{
     Fault, Observation, Placed, PollKind, PollRequest, PollRequests, ReplicaId, Wants, Work,
 };
-use self::{affinity_key::Counts, poll_schedule::PollSchedule, prefix_cache::PrefixCache, replica::Replica};
+use self::{affinity_key::Counts, partners::Partners, poll_schedule::PollSchedule};
+use self::{prefix_cache::PrefixCache, replica::Replica};
 use crate::{adaptive::AdaptiveView, kv};
 use tidegate_protocol::duration;
 pub use tidegate_protocol::request::Affinity;
 pub use tidegate_protocol::vllm::{EngineMetrics, Model};
+use tidegate_share::PlacementStep;
+pub use tidegate_share::Placements;
 
 /// Reciprocal of the weight that a new value has in the decaying means.
 const SPAN: f64 = 32.0;
 
 /// The selection policy of one pool. See [the module](self).
-#[derive(Clone, Debug)]
+#[derive(Debug)]
+#[cfg_attr(test, derive(Clone))]
 pub struct Placement {
     /// The replicas by index. `None` if the replica of an index has left and the index is free.
     replicas: Vec<Option<Replica>>,
     /// Last [`ReplicaId`] assigned, or 0 if none was.
     ids: u64,
-    /// Number of calls sent, which is also the number of the last call.
+    /// Number of calls that were counted, of partners too. It is also the number of the last call.
     calls: u64,
     rng: Rng,
     polls: PollSchedule,
@@ -77,17 +83,30 @@ pub struct Placement {
     /// Decaying mean of other clients' share of all calls, from 0 to 1. It is 0.5 until the first
     /// load poll that reports calls.
     others_share: f64,
+    /// The processes that share the pool, or `None` if there is no connection to them.
+    partners: Option<Box<Partners>>,
+}
+
+/// Who sent a call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Sender {
+    /// This client.
+    Own,
+    /// A process that shares the pool.
+    Partner,
 }
 
 /// A call that was sent to a replica. Pass it once to [`Placement::on_ended`].
 #[derive(Debug)]
+#[cfg_attr(test, derive(Clone))]
 #[must_use = "a call that never ends is counted as in flight for ever"]
 pub struct PlacedCall {
     /// Index of the replica.
     pub at: usize,
     /// Identifier and URL of the replica.
     pub placed: Placed,
-    /// Number of the call among all calls of the pool, from 1.
+    sender: Sender,
+    /// Number of the call among all counted calls of the pool, from 1.
     number: u64,
     /// When the call was sent.
     sent: Instant,
@@ -133,8 +152,8 @@ pub struct ReplicaView {
     pub requests: usize,
     /// Prompt tokens plus expected output tokens of these calls.
     pub tokens: u64,
-    /// Number of other clients' calls at the last poll, or `None` if there was no poll or the last
-    /// one is stale.
+    /// Number of other clients' calls: those at the last poll, and the current ones of processes that share
+    /// the pool. `None` if neither is known, because there was no poll or the last one is stale.
     pub others: Option<f64>,
     /// Used share of the KV-cache memory at the last poll, from 0 to 1. `None` if there was no
     /// poll, or if the last one is stale or did not report the share. See
@@ -188,6 +207,7 @@ impl Placement {
             mean_uncached: 0.0,
             pending: None,
             others_share: 0.5,
+            partners: None,
         }
     }
 
@@ -289,26 +309,45 @@ impl Placement {
         wants: Option<&Wants>,
         work: Work,
     ) -> Option<PlacedCall> {
-        let mut candidate = self.candidates(now, wants, work, ReplicaSet::one(at)).pop()?;
-        // It is unknown what other clients sent there, but known how much of the prompts the caches
-        // hold.
-        candidate.cached = candidate.cached.max(self.cached_by_others(work));
+        let call = self.count(now, at, wants, work, Sender::Own)?;
         let members = self.members();
-        let model = wants.and_then(|wants| wants.model.as_deref());
+        let model = call.model.as_deref();
         let may_serve = |model| self.filter(|replica| replica.serves(model) != Some(false)).and(members);
         if model.is_some_and(|model| may_serve(model).is_empty()) {
             self.polls.model_wanted_at = Some(now);
         }
-        let replica = self.replicas.get_mut(at)?.as_mut()?;
         self.polls.active_at = Some(now);
+        let replica = self.replicas.get_mut(at)?.as_mut()?;
+        replica.health.on_sent(call.number);
+        if let Some(partners) = &mut self.partners {
+            partners.on_sent(now, &call, replica.name, work);
+        }
+        Some(call)
+    }
+
+    /// Counts a call that is sent to a replica in its load, its cache, and the counts of affinity keys.
+    /// Returns `None`, and counts nothing, if there is no such replica.
+    fn count(
+        &mut self,
+        now: Instant,
+        at: usize,
+        wants: Option<&Wants>,
+        work: Work,
+        sender: Sender,
+    ) -> Option<PlacedCall> {
+        let mut candidate = self.candidates(now, wants, work, ReplicaSet::one(at)).pop()?;
+        // It is unknown what other clients sent there, but known how much of the prompts the caches
+        // hold.
+        candidate.cached = candidate.cached.max(self.cached_by_others(work));
+        let members = self.members().len();
+        let replica = self.replicas.get_mut(at)?.as_mut()?;
         self.calls += 1;
         let uncached = work.input.saturating_sub(candidate.cached);
         let tokens = work.input.saturating_add(work.output);
-        replica.load.on_sent(uncached, work.output, tokens);
-        replica.health.on_sent(self.calls);
+        replica.load.on_sent(sender, uncached, work.output, tokens);
         let affinity = wants.map(|wants| wants.affinity.clone()).unwrap_or_default();
         if wants.is_some() {
-            self.counts.on_sent(&affinity, members.len());
+            self.counts.on_sent(&affinity, members);
         }
         let prefixes = affinity.prefixes.iter().enumerate();
         let prefixes = prefixes.map(|(index, prefix)| (*prefix, affinity.tokens(index, work.input)));
@@ -320,6 +359,7 @@ impl Placement {
         Some(PlacedCall {
             at,
             placed: replica.placed.clone(),
+            sender,
             number: self.calls,
             sent: now,
             uncached: Some(uncached),
@@ -335,23 +375,42 @@ impl Placement {
     /// Records the first token of a call: the replica's speed is learned from the time since the
     /// call was sent. Does nothing if the first token was already recorded or the replica has left.
     pub fn on_first_token(&mut self, now: Instant, call: &mut PlacedCall) {
+        if call.uncached.is_none() {
+            return;
+        }
+        let took = now.saturating_duration_since(call.sent);
+        if let Some(partners) = &mut self.partners {
+            partners.on_first_token(call, took);
+        }
+        self.count_first_token(now, call, took);
         let Some(replica) = replica_of(&mut self.replicas, call) else { return };
-        let Some(uncached) = call.uncached.take() else { return };
-        replica.load.on_first_token(uncached);
-        let took = now.saturating_duration_since(call.sent).mul_f64(replica.member.weight);
-        replica.load.speed.observe(now, call.work, took);
         if replica.health.on_first_token(now, call) {
             self.settle(now);
         }
     }
 
+    /// Counts the first token of a call that arrived `took` after the call was sent, in the load and the speed of its
+    /// replica. Does nothing in the same cases as [`Placement::on_first_token`].
+    fn count_first_token(&mut self, now: Instant, call: &mut PlacedCall, took: Duration) {
+        let Some(replica) = replica_of(&mut self.replicas, call) else { return };
+        let Some(uncached) = call.uncached.take() else { return };
+        replica.load.on_first_token(uncached);
+        replica.load.speed.observe(now, call.work, took.mul_f64(replica.member.weight));
+    }
+
     /// Records the end of a call. Returns the index of its replica if the replica was draining and
     /// leaves with this call, or `None` otherwise.
     pub fn on_ended(&mut self, call: PlacedCall) -> Option<usize> {
+        let ran = call.uncached.is_none() || call.accepted;
+        if let (Sender::Own, Some(partners)) = (call.sender, &mut self.partners) {
+            partners.tell(call.number, PlacementStep::Ended { ran });
+        }
         let replica = replica_of(&mut self.replicas, &call)?;
-        replica.load.on_ended(call.uncached, call.tokens);
-        replica.health.on_ended(call.number);
-        if call.uncached.is_some() && !call.accepted {
+        replica.load.on_ended(call.sender, call.uncached, call.tokens);
+        if call.sender == Sender::Own {
+            replica.health.on_ended(call.number);
+        }
+        if !ran {
             for prefix in call.affinity.prefixes.iter().chain(&call.affinity.session) {
                 self.prefix_cache.remove(*prefix, call.cache, call.number);
             }
@@ -441,9 +500,9 @@ impl Placement {
             weight: replica.member.weight,
             share: replica.health.share(now),
             ejections: replica.health.ejections,
-            requests: replica.load.calls(),
+            requests: replica.load.own_calls(),
             tokens: replica.load.tokens,
-            others: replica.load.others(now).map(|others| others.calls()),
+            others: replica.load.all_others(now),
             kv_usage: replica.load.kv_usage(now),
             models: replica.known_models(),
             models_status: replica.models_status,

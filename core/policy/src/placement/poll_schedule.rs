@@ -111,7 +111,7 @@ impl PollSchedule {
     pub(super) fn due(&self, now: Instant, replicas: &mut [Option<Replica>], rng: &mut Rng) -> PollRequests {
         let mut requests = PollRequests::default();
         let is_active = self.active_at.is_some_and(|last| now <= last + ACTIVE_FOR);
-        if !is_active && replicas.iter().flatten().all(|replica| replica.load.calls() == 0) {
+        if !is_active && replicas.iter().flatten().all(|replica| replica.load.own_calls() == 0) {
             return requests;
         }
         for replica in replicas.iter_mut().flatten() {
@@ -169,7 +169,7 @@ impl PollSchedule {
 /// Returns when the health of a healthy replica is to be polled: when nothing was received from it
 /// for long enough.
 fn due_after_silence(now: Instant, replica: &Replica, slot: &PollSlot) -> Instant {
-    let interval = if replica.load.calls() > 0 { SILENT_INTERVAL } else { IDLE_INTERVAL };
+    let interval = if replica.load.own_calls() > 0 { SILENT_INTERVAL } else { IDLE_INTERVAL };
     match (slot.last, replica.health.last_alive) {
         (None, Some(alive)) => (alive + SILENT_INTERVAL).max(now),
         (Some(last), Some(alive)) if !slot.is_pending => last.max(alive) + interval.mul_f64(slot.jitter),

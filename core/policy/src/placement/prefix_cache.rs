@@ -1,5 +1,5 @@
-//! Prefixes and the replicas that have them cached, as far as this client can know: where it sent
-//! them, and how much was computed there since.
+//! Prefixes and the replicas that have them cached, as far as this client can know: where it and its
+//! partners sent them, and how much was computed there since.
 //!
 //! An engine evicts the least recently used blocks. A prefix is assumed to be cached while fewer
 //! tokens were added since than the memory holds. Each mark records the replica's count of computed

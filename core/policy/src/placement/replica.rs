@@ -78,7 +78,7 @@ impl Replica {
 
     /// Returns `true` if the replica is draining and its last call has ended.
     pub(super) fn has_drained(&self) -> bool {
-        self.draining && self.load.calls() == 0
+        self.draining && self.load.own_calls() == 0
     }
 
     /// Returns whether the replica serves a model, or `None` if that is not known. Configured

@@ -9,7 +9,7 @@
 //! 2. Sample candidates: the replica with the longest cached prefix, and the first two in the
 //!    [rendezvous] order of the [key](super::affinity_key). Without a key, draw
 //!    two in proportion to their weights. Sometimes add a replica that is in slow start and has no
-//!    calls. Cached prefixes are those that [this client sent](super::prefix_cache). Because it is
+//!    calls. Cached prefixes are those that [this client or a partner sent](super::prefix_cache). Because it is
 //!    not known what other clients sent, the owner of the key (the first in the order) is assumed
 //!    to hold a part of the prompt that equals their share of the traffic.
 //! 3. Choose the candidate with the lowest cost: the [work](super::load_estimate) before the call,
@@ -23,7 +23,8 @@
 //! Sampling prevents herding: independent clients see the same metrics at the same time and would
 //! all choose the same best replica. For the same reason, only one of the replicas with the longest
 //! cached prefix is sampled: a prefix that all prompts share is cached everywhere. If nearly all
-//! calls are this client's own, its counts are exact, and all replicas are compared.
+//! calls are this client's own or its [partners'](super::partners), the counts are exact, and all
+//! replicas are compared, unless many partners call at the same moment.
 
 use std::time::Instant;
 
@@ -40,6 +41,9 @@ const NON_OWNER_DISCOUNT: f64 = 0.5;
 const PREFERRED: usize = 2;
 /// Additional cost of an uncached prompt token, in prompt tokens.
 const UNCACHED_FACTOR: ByTraffic = ByTraffic { own: 0.75, others: 2.0 };
+/// The least additional cost of an uncached prompt token if processes share the pool. With less, prefix hits
+/// fall below 0.9 of an oracle's (experiment `pool`, seeds 1 to 5).
+const SHARED_UNCACHED_FACTOR: f64 = 1.25;
 /// Work that a call past its first token adds at a replica, in prompt tokens. It is more than the call
 /// adds to the next step, because the call keeps its slot until it ends.
 const DECODE_COST: ByTraffic = ByTraffic { own: 128.0, others: 64.0 };
@@ -186,7 +190,9 @@ impl Placement {
         self.credit_owner(work, &order, &mut candidates);
         let others = |candidate: &Candidate| self.replica(candidate.index)?.load.others(now);
         let is_unknown = candidates.iter().any(|candidate| others(candidate).is_none());
-        if self.others_share >= NEGLIGIBLE_SHARE || is_unknown {
+        let members = self.members().len();
+        let meet = self.partners.as_ref().is_some_and(|partners| partners.meet(members));
+        if self.others_share >= NEGLIGIBLE_SHARE || is_unknown || meet {
             candidates = self.sample(&candidates, &order);
         }
         self.cheapest(&candidates, work).map(|candidate| candidate.index)
@@ -265,6 +271,9 @@ impl Placement {
     /// `None` if there is no candidate.
     fn cheapest(&mut self, candidates: &[Candidate], work: Work) -> Option<Candidate> {
         let uncached_factor = UNCACHED_FACTOR.at(self.others_share);
+        let is_shared = self.partners.as_ref().is_some_and(|partners| partners.is_observed());
+        let uncached_factor =
+            if is_shared { uncached_factor.max(SHARED_UNCACHED_FACTOR) } else { uncached_factor };
         let cost = |candidate: &Candidate| candidate.cost(work, uncached_factor);
         let least = candidates.iter().map(cost).fold(f64::INFINITY, f64::min);
         let equals = candidates.iter().filter(|candidate| cost(candidate) <= least);

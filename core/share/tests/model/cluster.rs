@@ -391,7 +391,10 @@ impl Cluster {
                     process.lease.on_alive(now, sent_at);
                 }
             }
-            ToMember::CoolDown { .. } | ToMember::Advance { .. } | ToMember::Evidence { .. } => {}
+            ToMember::CoolDown { .. }
+            | ToMember::Advance { .. }
+            | ToMember::Evidence { .. }
+            | ToMember::Placements { .. } => {}
         }
         self.settle(process);
     }

@@ -64,6 +64,8 @@ pub struct Admission {
     pub(super) liveness: Option<LivenessThrottle>,
     /// The connections of the leases to the other processes that share the limit. Empty if it is not shared.
     pub(super) share: OnceLock<Vec<(LeaseKind, ShareLink)>>,
+    /// The connection to the other processes that share the pool. Empty if it is not shared.
+    pub(super) pool_share: OnceLock<ShareLink>,
 }
 
 impl Admission {
@@ -94,6 +96,7 @@ impl Admission {
             cancel_signals,
             liveness,
             share: OnceLock::new(),
+            pool_share: OnceLock::new(),
         });
         admission.budgets.add(&admission);
         admission

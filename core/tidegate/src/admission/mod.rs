@@ -19,6 +19,7 @@ mod rejection;
 mod release_guard;
 mod share_link;
 mod shared_limit;
+mod shared_pool;
 mod task_slots;
 #[cfg(test)]
 mod tests;

@@ -25,9 +25,10 @@ impl Admission {
         }
     }
 
-    /// Sends the reports that are due to the broker, if the limit is shared. Call this function after
-    /// each event, under the lock.
+    /// Sends what is due to the broker, if the limit or the pool is shared. Call this function after each event,
+    /// under the lock.
     pub(super) fn report_share(&self, state: &mut State, now: Instant) {
+        self.announce_placements(state);
         let Some(links) = self.share.get() else { return };
         for (kind, link) in links {
             link.join();

@@ -1,4 +1,4 @@
-//! A limit of this process that other processes share, as the member of a store sees it.
+//! A limit or a pool of this process that other processes share, as the member of a store sees it.
 
 use std::sync::{Arc, Weak};
 use std::time::Instant;
@@ -6,15 +6,17 @@ use std::time::Instant;
 use crate::admission::{Admission, BudgetSet};
 use crate::schedule::LeaseKind;
 use tidegate_share::rates::Draw;
-use tidegate_share::{Evidence, LeaseUpdate, Report};
+use tidegate_share::{Evidence, LeaseUpdate, Placements, Report, ToBroker};
 
-/// A limit of this process that other processes share.
+/// A limit or a pool of this process that other processes share.
 #[derive(Clone, Debug)]
 pub(crate) enum SharedLimit {
     /// The calls in flight of a target or tool, or those that await their first token.
     Calls(LeaseKind, Weak<Admission>),
     /// The requests and tokens per time of a target, of a tool, or of several targets.
     Rates(Weak<BudgetSet>),
+    /// The replicas of a pool: where calls are sent, and how far they are. Nothing of it is leased.
+    Replicas(Weak<Admission>),
 }
 
 /// What a limit tells its store when it joins.
@@ -22,6 +24,7 @@ pub(crate) enum SharedLimit {
 pub(crate) enum Told {
     Calls(Report),
     Rates(Draw),
+    Placements(Placements),
 }
 
 impl SharedLimit {
@@ -29,6 +32,7 @@ impl SharedLimit {
         match (self, other) {
             (Self::Calls(kind, one), Self::Calls(of, other)) => kind == of && one.ptr_eq(other),
             (Self::Rates(one), Self::Rates(other)) => one.ptr_eq(other),
+            (Self::Replicas(one), Self::Replicas(other)) => one.ptr_eq(other),
             _ => false,
         }
     }
@@ -38,6 +42,7 @@ impl SharedLimit {
         match self {
             Self::Calls(kind, admission) => admission.upgrade()?.join_share(*kind).map(Told::Calls),
             Self::Rates(budgets) => budgets.upgrade()?.join_share().map(Told::Rates),
+            Self::Replicas(admission) => admission.upgrade()?.join_partners().map(Told::Placements),
         }
     }
 
@@ -47,9 +52,22 @@ impl SharedLimit {
         }
     }
 
-    /// Returns what other processes must be told of the calls, or `None` if there is nothing more.
-    pub(super) fn take_evidence(&self) -> Option<Evidence> {
-        self.slots()?.take_evidence()
+    /// Returns a message of what other processes must be told of the calls, or `None` if there is nothing more.
+    /// `resource` is the name of the limit or pool.
+    pub(super) fn take_message(&self, resource: &Arc<str>) -> Option<ToBroker> {
+        let resource = resource.clone();
+        if let Self::Replicas(admission) = self {
+            let placements = admission.upgrade()?.take_placements()?;
+            return Some(ToBroker::Placements { resource, placements });
+        }
+        let evidence = self.slots()?.take_evidence()?;
+        Some(ToBroker::Evidence { resource, evidence })
+    }
+
+    pub(super) fn on_placements(&self, process: Option<u64>, placements: &Placements) {
+        if let Self::Replicas(admission) = self {
+            admission.upgrade().iter().for_each(|it| it.on_placements(process, placements));
+        }
     }
 
     pub(super) fn on_evidence(&self, process: u64, evidence: &Evidence) {
@@ -71,6 +89,7 @@ impl SharedLimit {
                 admission.upgrade().iter().for_each(|it| it.on_share_alive(*kind, sent_at));
             }
             Self::Rates(budgets) => budgets.upgrade().iter().for_each(|it| it.on_share_alive(sent_at)),
+            Self::Replicas(_) => {}
         }
     }
 
@@ -80,6 +99,7 @@ impl SharedLimit {
                 admission.upgrade().iter().for_each(|it| it.on_share_heartbeat(*kind));
             }
             Self::Rates(budgets) => budgets.upgrade().iter().for_each(|it| it.on_share_heartbeat()),
+            Self::Replicas(_) => {}
         }
     }
 
@@ -89,6 +109,7 @@ impl SharedLimit {
                 admission.upgrade().iter().for_each(|it| it.on_share_lost(*kind));
             }
             Self::Rates(budgets) => budgets.upgrade().iter().for_each(|it| it.on_share_lost()),
+            Self::Replicas(admission) => admission.upgrade().iter().for_each(|it| it.leave_partners()),
         }
     }
 
@@ -98,6 +119,7 @@ impl SharedLimit {
                 admission.upgrade().iter().for_each(|it| it.on_share_alone(*kind));
             }
             Self::Rates(budgets) => budgets.upgrade().iter().for_each(|it| it.on_share_alone()),
+            Self::Replicas(_) => {}
         }
     }
 

@@ -3,9 +3,9 @@
 //! Each gate with a shared limit is a member of a broker: of a local one, or of a Redis or Valkey
 //! server. The member has a thread of its own, which starts with the first call: it joins the targets
 //! and tools, and passes messages between the broker and the schedulers. A call that finds a slot in the
-//! lease of its process sends no message, unless the limit is adaptive.
+//! lease of its process sends no message, unless the limit is adaptive or the target a pool.
 //!
-//! - `limit`: a limit that is shared: calls in flight, calls that await their first token, or rates.
+//! - `limit`: what is shared: calls in flight, calls that await their first token, rates, or the load of replicas.
 //! - `local`: the member of a local broker, and the broker.
 //! - `redis`: the member of a Redis or Valkey server.
 //! - `unshared`: notices that another process has the same caps without sharing them.
@@ -46,7 +46,7 @@ enum Command {
     Report(Arc<str>, Report),
     Draw(Arc<str>, Draw),
     CoolDown(Arc<str>, Instant),
-    /// Other processes must be told what happened to calls.
+    /// Other processes must be told what happened to calls of an adaptive limit or a pool.
     Evidence(Arc<str>),
     /// A limit is dropped.
     Leave(Arc<str>, SharedLimit),
@@ -166,6 +166,14 @@ impl Share {
         budgets.share(self.config.strict, self.times, |limits| {
             self.link(format!("rates:{owner}:{limits}"), SharedLimit::Rates(Arc::downgrade(budgets)))
         });
+    }
+
+    /// Tells other processes where calls of a pool are sent, unless the store is a server. `resource` is the name
+    /// of the pool among all processes.
+    pub(crate) fn add_pool(self: &Arc<Self>, resource: String, admission: &Arc<Admission>) {
+        if self.config.shares_pools() {
+            admission.share_pool(self.link(resource, SharedLimit::Replicas(Arc::downgrade(admission))));
+        }
     }
 
     /// Connects a limit to the member. `resource` is its name among all processes.

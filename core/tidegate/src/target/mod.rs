@@ -124,14 +124,18 @@ impl Target {
         }
     }
 
-    /// Shares the limit with other processes, unless the target is a pool. Also shares the rates of the target.
+    /// Shares the limit with other processes, or, for a pool, the load of its replicas. Also shares the rates of the
+    /// target.
     pub(crate) fn share(&self, share: &Arc<Share>) {
         if self.config.budget.is_none() {
             share.add_rates(&format!("target:{}", self.config.name), &self.admission.budgets);
         }
-        if self.pool.is_none() {
-            let name = format!("target:{}", self.config.name);
-            share.add(name, &self.config.limit, self.config.cap, &self.admission);
+        match &self.pool {
+            Some(_) => share.add_pool(format!("pool:{}", self.config.name), &self.admission),
+            None => {
+                let name = format!("target:{}", self.config.name);
+                share.add(name, &self.config.limit, self.config.cap, &self.admission);
+            }
         }
     }
 

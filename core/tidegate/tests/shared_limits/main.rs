@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod over_redis;
+mod pools;
 mod processes;
 mod upstream;
 

@@ -61,6 +61,11 @@ impl Upstream {
         self.answers.add_permits(calls);
     }
 
+    /// Answers no call until [`Upstream::answer`] is called again.
+    pub(crate) fn answer_no_more(&self) {
+        self.answers.forget_permits(usize::MAX);
+    }
+
     /// Waits until `condition` holds.
     pub(crate) async fn until(&self, condition: impl Fn(&Seen) -> bool) -> Seen {
         let mut seen = self.seen.subscribe();

@@ -49,7 +49,7 @@ impl Ask<'_> {
 }
 
 /// A client's replica selection policy. The client's own calls are reported to it immediately. It
-/// learns about the calls of other clients only by polls.
+/// learns about the calls of other clients by polls, or because they tell it.
 pub(crate) trait Chooser {
     /// Chooses the replica for a call, and returns its index. The chooser counts the call as sent.
     fn choose(&mut self, ask: &Ask) -> usize;

@@ -2,12 +2,14 @@
 
 mod health;
 mod members;
+mod partners;
 mod polls;
 mod properties;
 mod select;
 
 use std::time::{Duration, Instant};
 use tidegate_config::ReplicaConfig;
+use tidegate_share::PlacementEvent;
 
 use super::*;
 

@@ -16,6 +16,7 @@ mod assignment;
 mod call_classes;
 mod failures;
 mod members;
+mod partners;
 mod pool_upstream;
 mod replica_slots;
 #[cfg(test)]

@@ -175,7 +175,7 @@ impl Cluster {
             ToMember::Evidence { member, evidence, .. } => {
                 process.scheduler.on_evidence(now, member, &evidence);
             }
-            ToMember::Advance { .. } | ToMember::CoolDown { .. } => {}
+            ToMember::Advance { .. } | ToMember::CoolDown { .. } | ToMember::Placements { .. } => {}
         }
     }
 

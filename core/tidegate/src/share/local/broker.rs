@@ -4,7 +4,7 @@
 //! message that it cannot read ends the connection.
 
 use std::cell::{Cell, RefCell};
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::future::pending;
 use std::io;
 use std::rc::Rc;
@@ -21,7 +21,9 @@ use tokio::time::{sleep, sleep_until};
 use super::frames::{self, Lines};
 use super::place::{BrokerLock, Place};
 use crate::clock::now;
-use tidegate_share::{Broker, LeaseUpdate, MemberId, Predecessor, RENEWAL_TIME, ToBroker, ToMember};
+use tidegate_share::{
+    Broker, LeaseUpdate, MemberId, Placements, Predecessor, RENEWAL_TIME, ToBroker, ToMember,
+};
 
 /// Time between two looks at the number of the current generation.
 const CHECK_INTERVAL: Duration = Duration::from_millis(500);
@@ -56,6 +58,7 @@ struct Outbox {
     /// Each answers a draw. A member has at most a few that were not answered.
     advances: RefCell<VecDeque<ToMember>>,
     evidence: RefCell<VecDeque<ToMember>>,
+    placements: RefCell<VecDeque<ToMember>>,
     filled: Notify,
 }
 
@@ -240,6 +243,7 @@ impl Outbox {
                 }
                 evidence.push_back(message);
             }
+            ToMember::Placements { .. } => self.put_placements(message),
             ToMember::CoolDown { ref resource, .. } => {
                 self.others.borrow_mut().insert(Some(resource.clone()), message);
             }
@@ -251,12 +255,34 @@ impl Outbox {
         true
     }
 
+    /// Adds a message about calls of a pool. If the member does not read, replaces all by messages that its
+    /// knowledge is lost.
+    fn put_placements(&self, message: ToMember) {
+        let mut placements = self.placements.borrow_mut();
+        if placements.len() < MAX_EVIDENCE {
+            return placements.push_back(message);
+        }
+        let name = |message: ToMember| match message {
+            ToMember::Placements { resource, .. } => Some(resource),
+            _ => None,
+        };
+        let names: BTreeSet<_> = placements.drain(..).chain([message]).filter_map(name).collect();
+        placements.extend(names.into_iter().map(|resource| ToMember::Placements {
+            resource,
+            member: None,
+            placements: Placements::restart(),
+        }));
+    }
+
     /// Moves the messages to `buffer`, as lines.
     fn take(&self, buffer: &mut Vec<u8>) {
         for (resource, update) in std::mem::take(&mut *self.leases.borrow_mut()) {
             frames::write(buffer, &ToMember::Lease { resource, update });
         }
         for message in std::mem::take(&mut *self.advances.borrow_mut()) {
+            frames::write(buffer, &message);
+        }
+        for message in std::mem::take(&mut *self.placements.borrow_mut()) {
             frames::write(buffer, &message);
         }
         // After the leases, which say whether the member observes the calls of all.

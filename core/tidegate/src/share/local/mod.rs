@@ -37,6 +37,10 @@ const MAX_UNANSWERED: u64 = 4;
 const CONNECTS_WITHIN: Duration = Duration::from_secs(2);
 /// Time for which events of calls are collected before they are sent to the broker.
 const EVIDENCE_DELAY: Duration = Duration::from_millis(20);
+/// The maximum number of messages with such events of one limit or pool that are sent together.
+const MAX_MESSAGES: usize = 8;
+/// Time within which the broker must read what is sent. It may wait for this member to read.
+const WRITES_WITHIN: Duration = Duration::from_secs(2);
 
 /// The member of one gate. It runs in a thread of its own.
 pub(super) struct Member {
@@ -59,7 +63,7 @@ struct Heartbeat {
     answered: u64,
 }
 
-/// The adaptive limits of which events of calls wait to be sent.
+/// The adaptive limits and pools of which events of calls wait to be sent.
 #[derive(Default)]
 struct DueEvidence {
     resources: BTreeSet<Arc<str>>,
@@ -221,8 +225,10 @@ impl Member {
         self.resources.iter().for_each(|(name, limit)| join(&mut out, name.clone(), limit));
         loop {
             if !out.is_empty() {
-                if writer.write_all(&out).await.is_err() {
-                    return End::Lost;
+                match timeout(WRITES_WITHIN, writer.write_all(&out)).await {
+                    Ok(Ok(())) => {}
+                    Ok(Err(_)) => return End::Lost,
+                    Err(_) => return End::Unanswered,
                 }
                 out.clear();
             }
@@ -269,6 +275,9 @@ impl Member {
             ToMember::Evidence { resource, member, evidence } => {
                 limit(resource).iter().for_each(|limit| limit.on_evidence(*member, evidence));
             }
+            ToMember::Placements { resource, member, placements } => {
+                limit(resource).iter().for_each(|limit| limit.on_placements(*member, placements));
+            }
             ToMember::CoolDown { resource, for_ms } => {
                 let until = now() + Duration::from_millis(*for_ms);
                 limit(resource).iter().for_each(|limit| limit.on_cool_down(until));
@@ -311,9 +320,12 @@ impl Member {
     fn send_evidence(&self, out: &mut Vec<u8>, evidence: &mut DueEvidence) {
         for resource in evidence.take() {
             let Some(limit) = self.resources.get(&resource) else { continue };
-            while let Some(evidence) = limit.take_evidence() {
-                let resource = resource.clone();
-                frames::write(out, &ToBroker::Evidence { resource, evidence });
+            let messages: Vec<_> =
+                std::iter::from_fn(|| limit.take_message(&resource)).take(MAX_MESSAGES).collect();
+            messages.iter().for_each(|message| frames::write(out, message));
+            if messages.len() == MAX_MESSAGES {
+                // There may be more.
+                evidence.add(resource);
             }
         }
     }
@@ -334,6 +346,9 @@ fn join(out: &mut Vec<u8>, resource: Arc<str>, limit: &SharedLimit) {
     match limit.join() {
         Some(Told::Calls(report)) => frames::write(out, &ToBroker::Report { resource, report }),
         Some(Told::Rates(draw)) => frames::write(out, &ToBroker::Draw { resource, draw }),
+        Some(Told::Placements(placements)) => {
+            frames::write(out, &ToBroker::Placements { resource, placements });
+        }
         None => {}
     }
 }

@@ -102,6 +102,10 @@ impl Account {
             State::Out if self.again_at.is_some() => None,
             State::Out => {
                 let told = self.limit.join()?;
+                if let Told::Placements(_) = told {
+                    // Pools are not shared over a server.
+                    return None;
+                }
                 (self.owes_report, self.owes_heartbeat) = (false, false);
                 self.state = State::Joining;
                 Some(match told {
@@ -114,6 +118,7 @@ impl Account {
                         (self.draw, self.advances) = (None, 0);
                         Message::JoinRates { draw, epoch: self.epoch.clone(), replaces: self.old_ids.clone() }
                     }
+                    Told::Placements(_) => return None,
                 })
             }
             State::Idle => {
@@ -223,7 +228,7 @@ impl Account {
         let time = now();
         let has_come = self.again_at.take_if(|at| *at <= time).is_some();
         match self.limit {
-            SharedLimit::Calls(..) => self.owes_report |= has_come,
+            SharedLimit::Calls(..) | SharedLimit::Replicas(_) => self.owes_report |= has_come,
             SharedLimit::Rates(_) => self.owes_heartbeat |= has_come,
         }
     }
@@ -239,7 +244,7 @@ impl Account {
                 self.limit.on_alive(sent_at);
                 self.apply_rates(&situation)
             }
-            SharedLimit::Calls(..) => {
+            SharedLimit::Calls(..) | SharedLimit::Replicas(_) => {
                 let situation = Situation::parse(answer)?;
                 self.limit.on_alive(sent_at);
                 if situation.division >= std::mem::take(&mut self.pushed) {

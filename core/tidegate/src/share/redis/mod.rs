@@ -254,7 +254,7 @@ impl Member {
                     account.on_draw(draw);
                 }
             }
-            // Adaptive limits are not shared over a server.
+            // Adaptive limits and pools are not shared over a server.
             Command::Evidence(_) => {}
             Command::Exit(exiting) => self.exiting = Some(exiting),
         }

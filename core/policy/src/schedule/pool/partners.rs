@@ -1,0 +1,42 @@
+//! The operations of a pool that several processes share. See [`Placement::on_placements`].
+
+use std::time::Instant;
+
+use crate::placement::{Placement, Placements};
+use crate::schedule::Scheduler;
+
+impl<W> Scheduler<W> {
+    /// Tells the processes that share the pool of own calls from now on. Forgets their earlier calls. Returns the
+    /// first message for them, or `None` if the target is not a pool.
+    pub fn join_partners(&mut self) -> Option<Placements> {
+        self.placement().map(Placement::join_partners)
+    }
+
+    /// Forgets the calls of the processes that share the pool, because the connection to them was lost.
+    pub fn leave_partners(&mut self) {
+        self.placement().into_iter().for_each(Placement::leave_partners);
+    }
+
+    /// Returns `true` if there are events of calls that the processes that share the pool must be told of. Returns
+    /// it once for the events that [`Scheduler::take_placements`] returns. Call this method after each event.
+    pub fn announces_placements(&mut self) -> bool {
+        self.placement().is_some_and(Placement::announces_placements)
+    }
+
+    /// Returns what the processes that share the pool must be told. Call this method until it returns `None`.
+    pub fn take_placements(&mut self) -> Option<Placements> {
+        self.placement()?.take_placements()
+    }
+
+    /// Applies what a process that shares the pool tells of its calls, which has the number `process`, or what is
+    /// lost of all processes (`None`). It changes which replicas later calls are sent to.
+    pub fn on_placements(&mut self, now: Instant, process: Option<u64>, placements: &Placements) {
+        if let Some(placement) = self.placement() {
+            placement.on_placements(now, process, placements);
+        }
+    }
+
+    fn placement(&mut self) -> Option<&mut Placement> {
+        self.capacity.upstream.as_pool_mut().map(|pool| &mut pool.placement)
+    }
+}
