@@ -292,7 +292,7 @@ fn check_prints_which_caps_processes_share() {
     let block = "share\nstore local\nname web\nstrict true\n\
                  target openai the processes share the cap of 12 slots\n\
                  target anthropic the processes share one adaptive limit of at most 256 slots\n\
-                 target pool the processes know where the others send calls; the limits of a pool are those of each process\n\
+                 target pool the processes exchange which replica each call is sent to; the limits of a pool are those of each process\n\
                  tool db the processes share the cap of 8 slots\n\
                  tool search the processes share one adaptive limit of at most 4 slots\n";
     let text = settings(&output);

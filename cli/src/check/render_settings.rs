@@ -113,9 +113,9 @@ fn shared_of_pool(config: &Config, has_rates: bool) -> String {
     let alone = "the limits of a pool are those of each process";
     match (config.share.shares_pools(), has_rates) {
         (true, true) => {
-            format!("the processes share the rates, and know where the others send calls; {alone}")
+            format!("the processes share the rates, and exchange which replica each call is sent to; {alone}")
         }
-        (true, false) => format!("the processes know where the others send calls; {alone}"),
+        (true, false) => format!("the processes exchange which replica each call is sent to; {alone}"),
         (false, true) => format!("the processes share the rates; {alone}"),
         (false, false) => format!("not shared: {alone}"),
     }

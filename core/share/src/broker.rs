@@ -212,27 +212,30 @@ impl Broker {
         }
         let members = self.pools.entry(name.clone()).or_default();
         let is_new = members.insert(from);
+        let others = members.len() - 1;
         let message = |to: MemberId, of: MemberId, placements| {
-            (to, ToMember::Placements { resource: name.clone(), member: Some(of.0), placements })
+            (to, ToMember::Placements { resource: name.clone(), member: Some(of.0), others, placements })
         };
-        let others = || members.iter().copied().filter(|id| *id != from);
-        let forwarded = others().map(|to| message(to, from, placements.clone()));
-        let told = others().filter(|_| is_new).map(|of| message(from, of, Placements::restart()));
-        forwarded.chain(told).collect()
+        let receivers = || members.iter().copied().filter(|id| *id != from);
+        let forwarded = receivers().map(|to| message(to, from, placements.clone()));
+        let joined = receivers().filter(|_| is_new).map(|of| message(from, of, Placements::restart()));
+        forwarded.chain(joined).collect()
     }
 
     /// Removes a member from a pool. The others forget its calls.
     fn leave_pool(&mut self, member: MemberId, name: &Arc<str>) -> Messages {
-        let is_member = self.pools.get(name).is_some_and(|members| members.contains(&member));
-        if !is_member {
+        let Some(members) = self.pools.get_mut(name) else { return Vec::new() };
+        if !members.remove(&member) {
             return Vec::new();
         }
-        let messages = self.share_placements(member, name, &Placements::restart());
-        if let Some(members) = self.pools.get_mut(name) {
-            members.remove(&member);
-            if members.is_empty() {
-                self.pools.remove(name);
-            }
+        let others = members.len().saturating_sub(1);
+        let message = |to: &MemberId| {
+            let (resource, placements) = (name.clone(), Placements::restart());
+            (*to, ToMember::Placements { resource, member: Some(member.0), others, placements })
+        };
+        let messages = members.iter().map(message).collect();
+        if members.is_empty() {
+            self.pools.remove(name);
         }
         messages
     }

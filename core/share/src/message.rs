@@ -135,6 +135,8 @@ pub enum ToMember {
         /// The number of the member. `None`: all members, whose calls must be forgotten, because messages
         /// were dropped.
         member: Option<u64>,
+        /// The number of other members of the pool.
+        others: usize,
         /// What happened.
         #[serde(flatten)]
         placements: Placements,

@@ -8,9 +8,9 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 /// The maximum number of events in one message.
-pub const MAX_PLACEMENTS: usize = 16;
+pub const MAX_PLACEMENTS: usize = 8;
 /// The maximum number of prefixes of a call in an event.
-pub const MAX_PREFIXES: usize = 128;
+pub const MAX_PREFIXES: usize = 256;
 
 /// Where the calls of a member were sent, and how far they are.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -57,7 +57,7 @@ pub enum PlacementStep {
     /// The call has ended.
     Ended {
         /// Whether the replica has accepted the call, so that its prompt is cached there.
-        ran: bool,
+        accepted: bool,
     },
 }
 

@@ -119,7 +119,7 @@ fn largest_message_fits_a_line_of_the_local_broker() {
     };
     let placements = Placements { restarts: true, events: vec![event; MAX_PLACEMENTS] };
     let resource = "x".repeat(1_024).into();
-    let message = ToMember::Placements { resource, member: Some(u64::MAX), placements };
+    let message = ToMember::Placements { resource, member: Some(u64::MAX), others: 1, placements };
     let line = serde_json::to_string(&message).unwrap();
     assert!(line.len() < 60_000, "{}", line.len());
     assert_eq!(serde_json::from_str::<ToMember>(&line).unwrap(), message);

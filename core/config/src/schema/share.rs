@@ -239,7 +239,7 @@ impl ShareConfig {
         *limit == LimitConfig::Fixed || !matches!(self.store, ShareStore::Redis(_))
     }
 
-    /// Returns `true` if the processes tell each other where they send calls of a pool. Not over a server.
+    /// Returns `true` if the processes exchange where they send calls of pools: only with the store `local`.
     pub fn shares_pools(&self) -> bool {
         self.store == ShareStore::Local
     }

@@ -403,7 +403,7 @@ impl Placement {
     pub fn on_ended(&mut self, call: PlacedCall) -> Option<usize> {
         let ran = call.uncached.is_none() || call.accepted;
         if let (Sender::Own, Some(partners)) = (call.sender, &mut self.partners) {
-            partners.tell(call.number, PlacementStep::Ended { ran });
+            partners.push_event(call.number, PlacementStep::Ended { accepted: ran });
         }
         let replica = replica_of(&mut self.replicas, &call)?;
         replica.load.on_ended(call.sender, call.uncached, call.tokens);

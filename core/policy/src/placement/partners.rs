@@ -1,5 +1,5 @@
-//! Partners: other processes that share the pool. They tell each other where they send calls, and how
-//! far these are.
+//! Partners: other processes that share the pool. They report to each other where they send calls, and
+//! when these get their first token and end.
 //!
 //! The calls of a partner count like own ones: as load of their replica, as prefixes in its cache, for
 //! its speed, and in the counts of affinity keys. So if all traffic is that of partners, each of them
@@ -16,31 +16,36 @@ use super::{PlacedCall, Placement, SPAN, Sender, Wants, Work};
 use tidegate_protocol::request::Affinity;
 use tidegate_share::{MAX_PLACEMENTS, MAX_PREFIXES, PlacementEvent, PlacementStep, Placements};
 
-/// The maximum number of calls of partners that are counted, and of events that were not told yet.
+/// The maximum number of calls of partners that are counted.
 const MAX_CALLS: usize = 65_536;
-/// Time after an own call in which partners' calls become known that it did not know of: events are
+/// The maximum number of events that were not sent yet.
+const MAX_PENDING: usize = 65_536;
+/// Time after an own call in which partners' calls become known that were sent before it: events are
 /// collected for 20 ms.
-const UNSEEN_FOR: Duration = Duration::from_millis(25);
-/// Partners meet if more calls than the number of replicas, divided by this, were not known to an own call.
-const MAX_UNSEEN_DIVISOR: f64 = 4.0;
+const REPORTED_WITHIN: Duration = Duration::from_millis(25);
+/// The number of replicas, divided by the number of partners' calls of which an own call may not know.
+const UNREPORTED_DIVISOR: f64 = 4.0;
+/// The maximum number of own calls that are remembered for [`REPORTED_WITHIN`].
+const MAX_RECENT: usize = 256;
 /// The largest prompt or answer. Longer ones are cut.
 const MAX_TOKENS: u64 = 1 << 32;
 /// The longest time until a first token. Longer ones are cut.
 const MAX_TIME: Duration = Duration::from_secs(86_400);
 
-/// What this process tells its partners, and their calls. See [the module](self).
+/// What this process reports to its partners, and their calls. See [the module](self).
 #[derive(Debug, Default)]
 #[cfg_attr(test, derive(Clone))]
 pub(super) struct Partners {
-    /// Whether a partner was heard. Before that, there is nobody to tell.
-    is_observed: bool,
-    /// When the last own call was sent, or `None` before the first.
-    last_sent: Option<Instant>,
-    /// The number of calls of partners that were heard of within [`UNSEEN_FOR`] after the last own call.
-    unseen_by_last: u32,
+    /// The number of partners. Without any, no events are recorded.
+    count: usize,
+    /// When own calls were sent, the last [`REPORTED_WITHIN`].
+    recent: VecDeque<Instant>,
+    /// The number of partners' calls that became known within that time after an own call, since the last
+    /// own call.
+    unreported: usize,
     /// Exponentially decaying mean of that number over own calls.
-    unseen: f64,
-    /// The events that were not told yet.
+    mean_unreported: f64,
+    /// The events that were not sent yet.
     pending: VecDeque<PlacementEvent>,
     /// Whether the partners must forget the calls that they know of, because events were dropped.
     restarts: bool,
@@ -52,21 +57,23 @@ pub(super) struct Partners {
 
 impl Partners {
     /// Returns `true` if there are partners.
-    pub(super) fn is_observed(&self) -> bool {
-        self.is_observed
+    pub(super) fn has_partners(&self) -> bool {
+        self.count > 0
     }
 
-    /// Returns `true` if so many partners call at the same moment that they would all choose the same of
-    /// `replicas` replicas.
-    pub(super) fn meet(&self, replicas: usize) -> bool {
-        self.unseen * MAX_UNSEEN_DIVISOR > replicas as f64
+    /// Returns `true` if so many partners make calls at the same moment that they would all choose the same
+    /// of `replicas` replicas.
+    pub(super) fn has_concurrent_calls(&self, replicas: usize) -> bool {
+        self.mean_unreported * UNREPORTED_DIVISOR > replicas as f64
     }
 
     /// Records that an own call was sent.
     pub(super) fn on_sent(&mut self, now: Instant, call: &PlacedCall, replica: u64, work: Work) {
-        let unseen = std::mem::take(&mut self.unseen_by_last);
-        if self.last_sent.replace(now).is_some() {
-            self.unseen += (f64::from(unseen) - self.unseen) / SPAN;
+        let unreported = std::mem::take(&mut self.unreported) as f64;
+        self.mean_unreported += (unreported - self.mean_unreported) / SPAN;
+        self.forget_old(now);
+        if self.has_partners() && self.recent.len() < MAX_RECENT {
+            self.recent.push_back(now);
         }
         let Affinity { session, prefixes, .. } = &call.affinity;
         let prefixes = match prefixes.get(..MAX_PREFIXES) {
@@ -74,29 +81,40 @@ impl Partners {
             _ => prefixes.clone(),
         };
         let Work { input, output } = work;
-        self.tell(call.number, PlacementStep::Sent { replica, input, output, session: *session, prefixes });
+        self.push_event(
+            call.number,
+            PlacementStep::Sent { replica, input, output, session: *session, prefixes },
+        );
     }
 
-    /// Records that a partner's call was heard of.
-    fn on_heard(&mut self, now: Instant) {
-        let age = self.last_sent.map(|at| now.saturating_duration_since(at));
-        self.unseen_by_last += u32::from(age.is_some_and(|age| age <= UNSEEN_FOR));
+    /// Records that a partner's call became known.
+    fn on_partner_call(&mut self, now: Instant) {
+        self.forget_old(now);
+        self.unreported = self.unreported.saturating_add(self.recent.len());
+    }
+
+    /// Removes the times of own calls that are not recent.
+    fn forget_old(&mut self, now: Instant) {
+        let is_old = |at: &Instant| now.saturating_duration_since(*at) > REPORTED_WITHIN;
+        while self.recent.front().is_some_and(is_old) {
+            self.recent.pop_front();
+        }
     }
 
     /// Records the first token of an own call, `took` after it was sent.
     pub(super) fn on_first_token(&mut self, call: &PlacedCall, took: Duration) {
         let after_us = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
-        self.tell(call.number, PlacementStep::FirstToken { after_us });
+        self.push_event(call.number, PlacementStep::FirstToken { after_us });
     }
 
     /// Records a step of an own call.
-    pub(super) fn tell(&mut self, call: u64, what: PlacementStep) {
-        if !self.is_observed {
+    pub(super) fn push_event(&mut self, call: u64, what: PlacementStep) {
+        if !self.has_partners() {
             return;
         }
         self.pending.push_back(PlacementEvent { call, what });
         // The driver is stuck.
-        if self.pending.len() > MAX_CALLS {
+        if self.pending.len() > MAX_PENDING {
             self.pending.clear();
             self.restarts = true;
         }
@@ -104,8 +122,8 @@ impl Partners {
 }
 
 impl Placement {
-    /// Joins the partners: from now on, they are told of own calls. Forgets their earlier calls. Returns the
-    /// first message for them.
+    /// Joins the partners: from now on, own calls are reported to them. Forgets their earlier calls. Returns
+    /// the first message for them.
     pub fn join_partners(&mut self) -> Placements {
         self.leave_partners();
         self.partners = Some(Box::default());
@@ -118,7 +136,7 @@ impl Placement {
         self.forget(lost.into_values());
     }
 
-    /// Removes calls of partners of whose end nobody will tell. Their prompts are probably computed.
+    /// Removes calls of partners whose end will not be reported. Their prompts are probably computed.
     fn forget(&mut self, lost: impl Iterator<Item = PlacedCall>) {
         for call in lost {
             // A partner's call never lets a replica leave.
@@ -144,11 +162,18 @@ impl Placement {
         (restarts || !events.is_empty()).then_some(Placements { restarts, events })
     }
 
-    /// Applies what a partner tells, which has the number `partner`, or what is lost of all partners (`None`).
-    pub fn on_placements(&mut self, now: Instant, partner: Option<u64>, placements: &Placements) {
-        // Taken out, so that these calls are not told to the partners.
+    /// Applies events of the calls of a partner, which has the number `partner`. `None` removes the calls of all
+    /// partners. `others` is the number of partners.
+    pub fn on_placements(
+        &mut self,
+        now: Instant,
+        partner: Option<u64>,
+        others: usize,
+        placements: &Placements,
+    ) {
+        // Taken out, so that these calls are not reported to the partners.
         let Some(mut partners) = self.partners.take() else { return };
-        partners.is_observed |= partner.is_some();
+        partners.count = others;
         if placements.restarts {
             let is_lost = |of: u64| partner.is_none_or(|partner| partner == of);
             let lost: Vec<_> = partners.calls.keys().filter(|(of, _)| is_lost(*of)).copied().collect();
@@ -161,14 +186,13 @@ impl Placement {
                     if partners.calls.len() >= MAX_CALLS || partners.calls.contains_key(&key) {
                         continue;
                     }
-                    partners.on_heard(now);
+                    partners.on_partner_call(now);
                     let affinity =
                         Affinity { session: *session, prefixes: prefixes.clone(), ..Affinity::default() };
-                    let has_affinity = session.is_some() || !prefixes.is_empty();
-                    let wants = has_affinity.then(|| Wants { affinity, ..Wants::default() });
+                    let wants = Wants { affinity, ..Wants::default() };
                     let work = Work { input: (*input).min(MAX_TOKENS), output: (*output).min(MAX_TOKENS) };
                     let at = self.known().find(|(_, known)| known.name == *replica).map(|(at, _)| at);
-                    let call = at.and_then(|at| self.count(now, at, wants.as_ref(), work, Sender::Partner));
+                    let call = at.and_then(|at| self.count(now, at, Some(&wants), work, Sender::Partner));
                     partners.calls.extend(call.map(|call| (key, call)));
                 }
                 PlacementStep::FirstToken { after_us } => {
@@ -177,9 +201,9 @@ impl Placement {
                         self.count_first_token(now, call, took);
                     }
                 }
-                PlacementStep::Ended { ran } => {
+                PlacementStep::Ended { accepted } => {
                     if let Some(call) = partners.calls.remove(&key) {
-                        let accepted = call.accepted || *ran;
+                        let accepted = call.accepted || *accepted;
                         let _ = self.on_ended(PlacedCall { accepted, ..call });
                     }
                 }

@@ -41,8 +41,8 @@ const NON_OWNER_DISCOUNT: f64 = 0.5;
 const PREFERRED: usize = 2;
 /// Additional cost of an uncached prompt token, in prompt tokens.
 const UNCACHED_FACTOR: ByTraffic = ByTraffic { own: 0.75, others: 2.0 };
-/// The least additional cost of an uncached prompt token if processes share the pool. With less, prefix hits
-/// fall below 0.9 of an oracle's (experiment `pool`, seeds 1 to 5).
+/// The least value of [`UNCACHED_FACTOR`] if processes share the pool. With 0.75, prefix hits were 0.88 of an
+/// oracle's at a high load (experiment `pool`, seeds 1 to 5).
 const SHARED_UNCACHED_FACTOR: f64 = 1.25;
 /// Work that a call past its first token adds at a replica, in prompt tokens. It is more than the call
 /// adds to the next step, because the call keeps its slot until it ends.
@@ -191,8 +191,9 @@ impl Placement {
         let others = |candidate: &Candidate| self.replica(candidate.index)?.load.others(now);
         let is_unknown = candidates.iter().any(|candidate| others(candidate).is_none());
         let members = self.members().len();
-        let meet = self.partners.as_ref().is_some_and(|partners| partners.meet(members));
-        if self.others_share >= NEGLIGIBLE_SHARE || is_unknown || meet {
+        let is_concurrent =
+            self.partners.as_ref().is_some_and(|partners| partners.has_concurrent_calls(members));
+        if self.others_share >= NEGLIGIBLE_SHARE || is_unknown || is_concurrent {
             candidates = self.sample(&candidates, &order);
         }
         self.cheapest(&candidates, work).map(|candidate| candidate.index)
@@ -271,7 +272,7 @@ impl Placement {
     /// `None` if there is no candidate.
     fn cheapest(&mut self, candidates: &[Candidate], work: Work) -> Option<Candidate> {
         let uncached_factor = UNCACHED_FACTOR.at(self.others_share);
-        let is_shared = self.partners.as_ref().is_some_and(|partners| partners.is_observed());
+        let is_shared = self.partners.as_ref().is_some_and(|partners| partners.has_partners());
         let uncached_factor =
             if is_shared { uncached_factor.max(SHARED_UNCACHED_FACTOR) } else { uncached_factor };
         let cost = |candidate: &Candidate| candidate.cost(work, uncached_factor);

@@ -1,7 +1,5 @@
 //! The operations of [`Admission`] that concern a pool that several processes share.
 
-use std::sync::Arc;
-
 use super::Admission;
 use super::driver::State;
 use super::share_link::{ShareEvent, ShareLink};
@@ -38,9 +36,9 @@ impl Admission {
         self.state.lock().scheduler.take_placements()
     }
 
-    /// Applies where another process, which has the number `process`, has sent calls, or what is lost of all
-    /// processes (`None`).
-    pub(crate) fn on_placements(self: &Arc<Self>, process: Option<u64>, placements: &Placements) {
-        self.state.lock().scheduler.on_placements(now(), process, placements);
+    /// Applies events of calls of another process, which has the number `process`. `None` removes the calls of all
+    /// processes. `others` is the number of other processes.
+    pub(crate) fn on_placements(&self, process: Option<u64>, others: usize, placements: &Placements) {
+        self.state.lock().scheduler.on_placements(now(), process, others, placements);
     }
 }

@@ -64,9 +64,9 @@ impl SharedLimit {
         Some(ToBroker::Evidence { resource, evidence })
     }
 
-    pub(super) fn on_placements(&self, process: Option<u64>, placements: &Placements) {
+    pub(super) fn on_placements(&self, process: Option<u64>, others: usize, placements: &Placements) {
         if let Self::Replicas(admission) = self {
-            admission.upgrade().iter().for_each(|it| it.on_placements(process, placements));
+            admission.upgrade().iter().for_each(|it| it.on_placements(process, others, placements));
         }
     }
 

@@ -38,6 +38,8 @@ struct Share {
     told: Messages,
     /// The number of the client.
     client: u64,
+    /// The number of other clients.
+    others: usize,
     /// How much the client has heard.
     heard: usize,
 }
@@ -78,8 +80,9 @@ impl Ours {
             let told = ours.placement.join_partners();
             // All have joined before the first call.
             let others = (0..seeds.len() as u64).filter(|other| *other != client);
-            others.for_each(|other| ours.placement.on_placements(time_origin(), Some(other), &told));
-            ours.share = Some(Share { told: all_told.clone(), client, heard: 0 });
+            let count = seeds.len() - 1;
+            others.for_each(|other| ours.placement.on_placements(time_origin(), Some(other), count, &told));
+            ours.share = Some(Share { told: all_told.clone(), client, others: seeds.len() - 1, heard: 0 });
             Box::new(ours) as Box<dyn Chooser>
         };
         (0..).zip(seeds).map(client).collect()
@@ -87,11 +90,11 @@ impl Ours {
 
     /// Applies what other clients have told until `now`.
     fn hear(&mut self, now: Duration) {
-        let Some(Share { told, client, heard }) = &mut self.share else { return };
+        let Some(Share { told, client, others, heard }) = &mut self.share else { return };
         let told = told.borrow();
         while let Some((at, from, placements)) = told.get(*heard).filter(|(at, ..)| *at <= now) {
             if from != client {
-                self.placement.on_placements(instant(*at), Some(*from), placements);
+                self.placement.on_placements(instant(*at), Some(*from), *others, placements);
             }
             *heard += 1;
         }

@@ -40,13 +40,13 @@ fn two() -> (Placement, Placement, Instant) {
 
 fn join(now: Instant, one: &mut Placement, other: &mut Placement) {
     let (from_one, from_other) = (one.join_partners(), other.join_partners());
-    one.on_placements(now, Some(2), &from_other);
-    other.on_placements(now, Some(1), &from_one);
+    one.on_placements(now, Some(2), 1, &from_other);
+    other.on_placements(now, Some(1), 1, &from_one);
 }
 
 fn tell(now: Instant, from: &mut Placement, to: &mut Placement) {
     while let Some(placements) = from.take_placements() {
-        to.on_placements(now, Some(1), &placements);
+        to.on_placements(now, Some(1), 1, &placements);
     }
 }
 
@@ -186,18 +186,18 @@ fn events_that_make_no_sense_change_nothing() {
     let name = pool.replica(0).unwrap().name;
     let events = vec![
         event(1, first_token.clone()),
-        event(1, PlacementStep::Ended { ran: true }),
+        event(1, PlacementStep::Ended { accepted: true }),
         event(2, sent(12)),
         event(3, sent(name)),
         event(3, sent(name)),
         event(3, first_token.clone()),
         event(3, first_token.clone()),
     ];
-    pool.on_placements(now, Some(9), &Placements { restarts: false, events });
+    pool.on_placements(now, Some(9), 1, &Placements { restarts: false, events });
     assert_eq!(loads(&pool), [(1, 1), (0, 0), (0, 0)]);
-    pool.on_placements(now, Some(8), &Placements::restart());
+    pool.on_placements(now, Some(8), 1, &Placements::restart());
     assert_eq!(loads(&pool)[0], (1, 1), "that of another partner");
-    pool.on_placements(now, None, &Placements::restart());
+    pool.on_placements(now, None, 1, &Placements::restart());
     assert_eq!(loads(&pool)[0], (0, 0));
     assert!(pool.take_placements().is_none(), "calls of partners are told to nobody");
 }
@@ -212,7 +212,7 @@ fn partners_that_call_at_the_same_moment_choose_different_replicas() {
         let first = pool.join_partners();
         (0..16)
             .filter(|other| *other != number)
-            .for_each(|other| pool.on_placements(now, Some(other), &first));
+            .for_each(|other| pool.on_placements(now, Some(other), 15, &first));
         // As if the pool had been polled for long: all traffic is that of the partners.
         (0..8).for_each(|at| pool.observe_metrics(now, at, 0.0, 0.0));
         pool.others_share = 0.0;
@@ -221,7 +221,7 @@ fn partners_that_call_at_the_same_moment_choose_different_replicas() {
         for from in 0..pools.len() {
             while let Some(placements) = pools[from].take_placements() {
                 for to in (0..pools.len()).filter(|to| *to != from) {
-                    pools[to].on_placements(now, Some(from as u64), &placements);
+                    pools[to].on_placements(now, Some(from as u64), 15, &placements);
                 }
             }
         }

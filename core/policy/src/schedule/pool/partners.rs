@@ -28,11 +28,17 @@ impl<W> Scheduler<W> {
         self.placement()?.take_placements()
     }
 
-    /// Applies what a process that shares the pool tells of its calls, which has the number `process`, or what is
-    /// lost of all processes (`None`). It changes which replicas later calls are sent to.
-    pub fn on_placements(&mut self, now: Instant, process: Option<u64>, placements: &Placements) {
+    /// Applies events of calls of another process. See [`Placement::on_placements`]. They change which replicas
+    /// later calls are sent to.
+    pub fn on_placements(
+        &mut self,
+        now: Instant,
+        process: Option<u64>,
+        others: usize,
+        placements: &Placements,
+    ) {
         if let Some(placement) = self.placement() {
-            placement.on_placements(now, process, placements);
+            placement.on_placements(now, process, others, placements);
         }
     }
 

@@ -4,7 +4,7 @@
 //! message that it cannot read ends the connection.
 
 use std::cell::{Cell, RefCell};
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::future::pending;
 use std::io;
 use std::rc::Rc;
@@ -262,15 +262,14 @@ impl Outbox {
         if placements.len() < MAX_EVIDENCE {
             return placements.push_back(message);
         }
-        let name = |message: ToMember| match message {
-            ToMember::Placements { resource, .. } => Some(resource),
+        let pool = |message: ToMember| match message {
+            ToMember::Placements { resource, others, .. } => Some((resource, others)),
             _ => None,
         };
-        let names: BTreeSet<_> = placements.drain(..).chain([message]).filter_map(name).collect();
-        placements.extend(names.into_iter().map(|resource| ToMember::Placements {
-            resource,
-            member: None,
-            placements: Placements::restart(),
+        let pools: BTreeMap<_, _> = placements.drain(..).chain([message]).filter_map(pool).collect();
+        placements.extend(pools.into_iter().map(|(resource, others)| {
+            let placements = Placements::restart();
+            ToMember::Placements { resource, member: None, others, placements }
         }));
     }
 

@@ -38,7 +38,7 @@ const CONNECTS_WITHIN: Duration = Duration::from_secs(2);
 /// Time for which events of calls are collected before they are sent to the broker.
 const EVIDENCE_DELAY: Duration = Duration::from_millis(20);
 /// The maximum number of messages with such events of one limit or pool that are sent together.
-const MAX_MESSAGES: usize = 8;
+const MAX_MESSAGES: usize = 64;
 /// Time within which the broker must read what is sent. It may wait for this member to read.
 const WRITES_WITHIN: Duration = Duration::from_secs(2);
 
@@ -225,11 +225,9 @@ impl Member {
         self.resources.iter().for_each(|(name, limit)| join(&mut out, name.clone(), limit));
         loop {
             if !out.is_empty() {
-                match timeout(WRITES_WITHIN, writer.write_all(&out)).await {
-                    Ok(Ok(())) => {}
-                    Ok(Err(_)) => return End::Lost,
-                    Err(_) => return End::Unanswered,
-                }
+                let Ok(Ok(())) = timeout(WRITES_WITHIN, writer.write_all(&out)).await else {
+                    return End::Lost;
+                };
                 out.clear();
             }
             tokio::select! {
@@ -275,8 +273,8 @@ impl Member {
             ToMember::Evidence { resource, member, evidence } => {
                 limit(resource).iter().for_each(|limit| limit.on_evidence(*member, evidence));
             }
-            ToMember::Placements { resource, member, placements } => {
-                limit(resource).iter().for_each(|limit| limit.on_placements(*member, placements));
+            ToMember::Placements { resource, member, others, placements } => {
+                limit(resource).iter().for_each(|limit| limit.on_placements(*member, *others, placements));
             }
             ToMember::CoolDown { resource, for_ms } => {
                 let until = now() + Duration::from_millis(*for_ms);
