@@ -109,11 +109,11 @@ async fn two_gates_share_an_adaptive_limit() {
         Gate::builder().target(target).share(share_of(&name)).build().unwrap()
     });
     let [first, second] = &gates;
-    let start = first.snapshot().targets["llm"].limit;
-    let mut calls = start_calls(first, &url, 40);
-    upstream.until(|seen| seen.in_flight == start).await;
-    calls.extend(start_calls(second, &url, 40));
     let share = |gate: &Gate| gate.snapshot().targets["llm"].share.unwrap();
+    let mut calls = start_calls(first, &url, 40);
+    until(|| upstream.seen().in_flight > 0 && upstream.seen().in_flight == share(first).cap).await;
+    let start = share(first).cap;
+    calls.extend(start_calls(second, &url, 40));
     until(|| share(second).processes == 2).await;
     // The limit grows with each of the first answers.
     for answered in 1..=30 {
