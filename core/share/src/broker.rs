@@ -204,7 +204,7 @@ impl Broker {
     }
 
     /// Forwards where a member has sent calls of a pool to its other members. With the first message, the sender
-    /// becomes a member, and is told of the others.
+    /// becomes a member, and gets a message about each of the others.
     fn share_placements(&mut self, from: MemberId, name: &Arc<str>, placements: &Placements) -> Messages {
         let is_full = !self.pools.contains_key(name) && self.pools.len() >= MAX_RESOURCES;
         if is_full || name.len() > MAX_NAME || !placements.is_valid() {

@@ -132,8 +132,8 @@ pub enum ToMember {
     Placements {
         /// The name of the resource.
         resource: Arc<str>,
-        /// The number of the member. `None`: all members, whose calls must be forgotten, because messages
-        /// were dropped.
+        /// The number of the member. `None` stands for all other members: messages were dropped, so the
+        /// receiver must forget their calls.
         member: Option<u64>,
         /// The number of other members of the pool.
         others: usize,

@@ -4,9 +4,10 @@
 //! Most of that work is the uncached part of the prompts of all calls that await their first token.
 //! A call past its first token adds one token to each step of the engine, which is almost nothing.
 //!
-//! The load of this client and of its [partners](super::partners) is known. For other clients, it is estimated from the last poll: running
-//! and waiting calls, minus the known calls at that moment, and the [backlog](super::backlog)
-//! of their prompts. A poll older than three poll intervals is stale and is ignored.
+//! The load of this client and of its [partners](super::partners) is known. For other clients, it is
+//! estimated from the last poll: running and waiting calls, minus the known calls at that moment, and
+//! the [backlog](super::backlog) of their prompts. A poll older than three poll intervals is stale and
+//! is ignored.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -38,21 +39,21 @@ impl Others {
     }
 }
 
-/// The load of one replica: the calls of this client and of its partners, and those of other clients as of the
-/// last poll. If not stated otherwise, the calls of partners count among those of this client.
+/// The load of one replica: the known calls, which are those of this client and of its partners, and the
+/// calls of other clients as of the last poll.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Load {
     /// Age after which a poll is stale.
     stale_after: Duration,
-    /// Number of this client's calls without a first token.
+    /// Number of known calls without a first token.
     pub(super) awaiting: usize,
     /// Prompt tokens to be computed for the calls that `awaiting` counts.
     pub(super) awaiting_tokens: u64,
-    /// Number of this client's calls after their first token.
+    /// Number of known calls after their first token.
     pub(super) answering: usize,
-    /// Number of the partners' calls among these.
+    /// Number of partners' calls among the known ones.
     partners: usize,
-    /// Expected tokens of the own calls: prompts and answers.
+    /// Expected tokens of this client's calls: prompts and answers.
     pub(super) tokens: u64,
     pub(super) speed: Speed,
     pub(super) cache: EngineCache,
@@ -92,12 +93,12 @@ impl Load {
         Self { stale_after: poll.unwrap_or(Duration::from_secs(1)) * STALE_POLLS, cache, ..Self::default() }
     }
 
-    /// Returns the number of this client's calls in flight at the replica.
+    /// Returns the number of known calls in flight at the replica.
     pub(super) fn calls(&self) -> usize {
         self.awaiting + self.answering
     }
 
-    /// Returns the number of calls in flight without those of partners.
+    /// Returns the number of this client's calls in flight at the replica.
     pub(super) fn own_calls(&self) -> usize {
         self.calls() - self.partners
     }

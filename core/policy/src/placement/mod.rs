@@ -87,7 +87,7 @@ pub struct Placement {
     partners: Option<Box<Partners>>,
 }
 
-/// Who sent a call.
+/// The sender of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Sender {
     /// This client.

@@ -71,8 +71,11 @@ impl Partners {
     pub(super) fn on_sent(&mut self, now: Instant, call: &PlacedCall, replica: u64, work: Work) {
         let unreported = std::mem::take(&mut self.unreported) as f64;
         self.mean_unreported += (unreported - self.mean_unreported) / SPAN;
+        if !self.has_partners() {
+            return;
+        }
         self.forget_old(now);
-        if self.has_partners() && self.recent.len() < MAX_RECENT {
+        if self.recent.len() < MAX_RECENT {
             self.recent.push_back(now);
         }
         let Affinity { session, prefixes, .. } = &call.affinity;

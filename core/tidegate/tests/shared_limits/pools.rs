@@ -25,8 +25,8 @@ fn others(gate: &Gate) -> Option<f64> {
     gate.snapshot().targets["llm"].replicas.iter().find_map(|replica| replica.others)
 }
 
-/// Waits until the second gate hears of the calls of the first one, whose only replica is `replica`. One of
-/// these calls remains in flight, and is returned.
+/// Makes calls by the first gate, whose only replica is `replica`, until the second gate counts one of them.
+/// Returns that call, which is still in flight.
 async fn wait_for_exchange(first: &Gate, second: &Gate, replica: &Upstream) -> JoinHandle<String> {
     loop {
         let call = start_calls(first, URL, 1).remove(0);

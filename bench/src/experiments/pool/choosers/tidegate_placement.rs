@@ -82,7 +82,7 @@ impl Ours {
             let others = (0..seeds.len() as u64).filter(|other| *other != client);
             let count = seeds.len() - 1;
             others.for_each(|other| ours.placement.on_placements(time_origin(), Some(other), count, &told));
-            ours.share = Some(Share { told: all_told.clone(), client, others: seeds.len() - 1, heard: 0 });
+            ours.share = Some(Share { told: all_told.clone(), client, others: count, heard: 0 });
             Box::new(ours) as Box<dyn Chooser>
         };
         (0..).zip(seeds).map(client).collect()

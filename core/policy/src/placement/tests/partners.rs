@@ -118,7 +118,7 @@ proptest! {
 #[test]
 fn call_goes_where_a_partner_has_sent_its_prefix() {
     let (mut one, mut other, now) = two();
-    // Both must have seen other beginnings.
+    // A prefix becomes a key only after calls that begin differently.
     let others = (10..20).map(|prefix| one.place(now, Some(&wants(&[prefix])), work(10)).unwrap());
     let others: Vec<_> = others.collect();
     end(&mut one, others);
