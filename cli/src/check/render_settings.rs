@@ -86,50 +86,34 @@ fn share_lines(config: &Config) -> Vec<(String, String)> {
     let targets = config.targets.iter().map(|target| {
         let has_rates = config.rates_of(target).is_limited();
         let text = match &target.pool {
-            Some(_) => shared_of_pool(config, has_rates),
-            None => shared_limits(shared_limit(config, &target.limit, target.cap), has_rates),
+            Some(_) => shared_of_pool(has_rates),
+            None => shared_limits(&target.limit, target.cap, has_rates),
         };
         (format!("target {}", target.name), text)
     });
     let tools = config.tools.iter().map(|(name, tool)| {
         let has_rates = tool.rps.is_some() || tool.rpm.is_some();
-        let limit = shared_limit(config, &tool.limit, tool.cap);
-        (format!("tool {name}"), shared_limits(limit, has_rates))
+        (format!("tool {name}"), shared_limits(&tool.limit, tool.cap, has_rates))
     });
     config.share.settings().into_iter().chain(targets).chain(tools).collect()
 }
 
-/// Returns the limit that the processes share, or `None` if each has one of its own.
-fn shared_limit(config: &Config, limit: &LimitConfig, cap: usize) -> Option<String> {
-    match limit {
-        LimitConfig::Fixed => Some(format!("the cap of {cap} slots")),
-        LimitConfig::Adaptive(_) if !config.share.shares_limit(limit) => None,
-        LimitConfig::Adaptive(_) => Some(format!("one adaptive limit of at most {cap} slots")),
-    }
-}
-
 /// Returns what the processes share of a pool.
-fn shared_of_pool(config: &Config, has_rates: bool) -> String {
-    let alone = "the limits of a pool are those of each process";
-    match (config.share.shares_pools(), has_rates) {
-        (true, true) => {
-            format!("the processes share the rates, and exchange which replica each call is sent to; {alone}")
-        }
-        (true, false) => format!("the processes exchange which replica each call is sent to; {alone}"),
-        (false, true) => format!("the processes share the rates; {alone}"),
-        (false, false) => format!("not shared: {alone}"),
-    }
+fn shared_of_pool(has_rates: bool) -> String {
+    let rates = if has_rates { "share the rates, and " } else { "" };
+    format!(
+        "the processes {rates}exchange which replica each call is sent to; the limits of a pool are those of each process"
+    )
 }
 
-/// Returns what the processes share of a target or tool. `limit` is [`shared_limit`].
-fn shared_limits(limit: Option<String>, has_rates: bool) -> String {
-    let alone = "each process adapts its limit on its own";
-    match (limit, has_rates) {
-        (Some(limit), true) => format!("the processes share {limit} and the rates"),
-        (Some(limit), false) => format!("the processes share {limit}"),
-        (None, true) => format!("the processes share the rates; {alone}"),
-        (None, false) => format!("not shared: {alone}"),
-    }
+/// Returns what the processes share of a target or tool with this limit.
+fn shared_limits(limit: &LimitConfig, cap: usize, has_rates: bool) -> String {
+    let limit = match limit {
+        LimitConfig::Fixed => format!("the cap of {cap} slots"),
+        LimitConfig::Adaptive(_) => format!("one adaptive limit of at most {cap} slots"),
+    };
+    let rates = if has_rates { " and the rates" } else { "" };
+    format!("the processes share {limit}{rates}")
 }
 
 /// If the limit is adaptive, replaces the value of the setting `limit` by a text that contains the

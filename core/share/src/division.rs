@@ -165,11 +165,12 @@ impl Division {
             }
             // Whoever joins later was away, and has missed calls.
             let rejoins = self.missing.as_ref().is_some_and(|missing| now < missing.until);
-            let is_rejoining = rejoins || report.role.is_follower();
+            let role = report.role.unwrap_or_default();
+            let is_rejoining = rejoins || role.is_follower();
             let account = Account {
                 cap,
                 adaptive: None,
-                seniority: if is_rejoining { Seniority::of(report.role) } else { Seniority::Replaced },
+                seniority: if is_rejoining { Seniority::of(role) } else { Seniority::Replaced },
                 weight,
                 leased: report.claim.min(cap),
                 want: 0,
@@ -179,6 +180,8 @@ impl Division {
                 told: LeaseUpdate::default(),
             };
             self.accounts.insert(id, account);
+        } else if let Some((account, role)) = self.accounts.get_mut(&id).zip(report.role) {
+            account.seniority = Seniority::of(role);
         }
         let Some(account) = self.accounts.get_mut(&id) else { return };
         account.cap = cap;

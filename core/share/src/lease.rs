@@ -36,6 +36,10 @@ pub struct Lease {
     strict: bool,
     /// What the adaptive limit of this member has found, or `None` if its limit is fixed.
     adaptive: Option<usize>,
+    /// What this member does for the adaptive limit of all, if another lease decides that.
+    role: Option<LimitRole>,
+    /// What this member did at an earlier broker, until the next one has appointed anybody.
+    earlier_role: Option<LimitRole>,
     times: LeaseTimes,
     state: State,
     /// The slots that are leased, as far as the member knows.
@@ -55,7 +59,7 @@ pub struct Lease {
     overdue: usize,
     /// The maximum number of calls in flight since the last heartbeat.
     peak: usize,
-    /// The cap, or the adaptive limit that the others follow, has changed since the last report.
+    /// The cap, or the adaptive limit that the others follow, or the role has changed since the last report.
     has_new_cap: bool,
     /// Granted slots that no call has used yet.
     unused: usize,
@@ -106,6 +110,8 @@ impl Lease {
             cap,
             strict,
             adaptive: None,
+            role: None,
+            earlier_role: None,
             times,
             state: State::New,
             slots: 0,
@@ -189,6 +195,12 @@ impl Lease {
         let leads = self.appointment().is_some_and(|appointment| appointment.role == LimitRole::Leader);
         self.has_new_cap |= leads && self.adaptive != Some(slots);
         self.adaptive = Some(slots);
+    }
+
+    /// Sets what this member does for the adaptive limit of all, which another lease decides.
+    pub fn set_role(&mut self, role: LimitRole) {
+        self.has_new_cap |= self.role != Some(role);
+        self.role = Some(role);
     }
 
     /// Returns what this member does for the adaptive limit of all. `None` if the limit is fixed, or if this
@@ -280,16 +292,15 @@ impl Lease {
         self.returned = 0;
         self.update.others_short = false;
         // The new broker has not appointed anybody.
-        let earlier = self.update.appointment.take();
+        self.earlier_role = self.update.appointment.take().map(|earlier| earlier.role).or(self.earlier_role);
         self.state = State::Joined { heard };
         self.tick(now);
         let want = usage.waiting.min(self.cap - claim);
-        Report {
-            claim,
-            known_survivors: self.update.survivors,
-            role: earlier.map_or(LimitRole::Follower, |earlier| earlier.role),
-            ..self.make_report(usage, want)
-        }
+        let report = self.make_report(usage, want);
+        let role = self.earlier_role.or(self.role);
+        // A role that another lease decides is told in the next report: the first one tells an earlier role.
+        self.has_new_cap = self.role.is_some();
+        Report { claim, known_survivors: self.update.survivors, role, ..report }
     }
 
     /// Applies a message of the broker about this lease.
@@ -301,6 +312,7 @@ impl Lease {
         // The broker may divide what an earlier leader has found.
         self.has_new_cap |= leads(&update) && !leads(&self.update);
         self.update = LeaseUpdate { granted: 0, ..update };
+        self.earlier_role = None;
         self.tick(now);
     }
 
@@ -371,7 +383,7 @@ impl Lease {
             claim: 0,
             known_survivors: 0,
             adaptive: self.adaptive,
-            role: LimitRole::Follower,
+            role: self.role,
         }
     }
 }

@@ -10,6 +10,7 @@
 //! - [`rates`] is the same for limits of requests and tokens per time.
 //! - [`LimitRole`] says which member finds an adaptive limit for all.
 //! - [`Placements`] tell which replicas of a pool the calls of each member use.
+//! - [`Peers`] notices that messages of a member were lost, or that it has ended.
 //! - [`ToBroker`] and [`ToMember`] are the messages between them.
 //!
 //! # Exchange
@@ -58,6 +59,7 @@ mod evidence;
 mod lease;
 mod member;
 mod message;
+mod peers;
 mod placements;
 pub mod rates;
 
@@ -69,6 +71,7 @@ pub use evidence::{Appointment, CallEvent, CallKind, CallStep, Ended, Evidence, 
 pub use lease::{Lease, LeaseView, SlotUse};
 pub use member::{MemberId, WEIGHTS};
 pub use message::{LeaseUpdate, Report, ToBroker, ToMember, cool_down_ms};
+pub use peers::{MessageOrder, Peers};
 pub use placements::{MAX_PLACEMENTS, MAX_PREFIXES, PlacementEvent, PlacementStep, Placements};
 
 /// Time between two heartbeats of a member of a local broker: 0.5 s.

@@ -85,10 +85,11 @@ pub struct Report {
     /// leader bound the sum of all leases, besides the smallest cap.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub adaptive: Option<usize>,
-    /// What the member did for the adaptive limit at an earlier broker. Read in the first report only:
-    /// whoever has seen the calls of all is preferred as the leader.
-    #[serde(default, skip_serializing_if = "LimitRole::is_follower")]
-    pub role: LimitRole,
+    /// What the member does for the adaptive limit, if this resource must have the same leader as another one.
+    /// In the first report: what the member did at an earlier broker. Whoever has seen the calls of all is
+    /// preferred as the leader. `None`: the broker decides.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub role: Option<LimitRole>,
 }
 
 /// A message of the broker to a member.

@@ -68,7 +68,7 @@ impl Placements {
     }
 
     /// Returns `true` if the message is not larger than permitted.
-    pub(crate) fn is_valid(&self) -> bool {
+    pub fn is_valid(&self) -> bool {
         let is_short = |event: &PlacementEvent| match &event.what {
             PlacementStep::Sent { prefixes, .. } => prefixes.len() <= MAX_PREFIXES,
             PlacementStep::FirstToken { .. } | PlacementStep::Ended { .. } => true,

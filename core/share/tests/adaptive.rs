@@ -50,7 +50,7 @@ impl Share {
             claim: 0,
             known_survivors: 0,
             adaptive,
-            role,
+            role: (!role.is_follower()).then_some(role),
         };
         self.send(from, &ToBroker::Report { resource: "llm".into(), report });
     }

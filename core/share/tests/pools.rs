@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use tidegate_share::{
-    Broker, LimitRole, MAX_PLACEMENTS, MAX_PREFIXES, MemberId, PlacementEvent, PlacementStep, Placements,
-    Predecessor, Report, ToBroker, ToMember,
+    Broker, MAX_PLACEMENTS, MAX_PREFIXES, MemberId, PlacementEvent, PlacementStep, Placements, Predecessor,
+    Report, ToBroker, ToMember,
 };
 
 struct Pool {
@@ -72,7 +72,7 @@ fn pool_with_the_name_of_a_limit_keeps_no_slots() {
         claim: 0,
         known_survivors: 0,
         adaptive: None,
-        role: LimitRole::Follower,
+        role: None,
     };
     for member in [1, 2] {
         pool.broker.on_message(

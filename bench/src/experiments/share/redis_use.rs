@@ -1,16 +1,19 @@
 //! `share-redis`: what `share-gap` and `share-cost` measure, with a Redis server as the store.
 
-use tidegate::config::{Config, EngineMetricsPolicy, Share, Target};
-use tidegate::{Context, Gate};
+use std::time::Duration;
+
+use tidegate::config::{Config, EngineMetricsPolicy, Pool, Share, Target};
+use tidegate::{Context, Gate, Transport};
 use tidegate_test_servers::RedisServer;
+use tokio::time::{interval, sleep as sleep_async};
+use tower::{Service, ServiceExt, service_fn};
 
 use super::cost::instant;
 use super::{gap, sleep};
 use crate::Fallible;
-use crate::client_call::URL;
+use crate::client_call::{Ask, URL};
 use crate::experiments::hot_path::std_now;
 use crate::report::{Op, Report};
-use std::time::Duration;
 
 /// The number of members whose heartbeats are measured.
 const MEMBERS: usize = 1_000;
@@ -18,6 +21,10 @@ const MEMBERS: usize = 1_000;
 const JOIN_TIME: Duration = Duration::from_secs(8);
 const MEASURED: Duration = Duration::from_secs(10);
 const CAP: usize = 64;
+/// The number of members whose calls are told to the others.
+const CALLERS: usize = 64;
+/// The time between two calls of such a member, and the time that a call takes.
+const CALL_INTERVAL: Duration = Duration::from_millis(200);
 
 /// Measures gaps, exchanges and the cost of heartbeats, and returns the report.
 pub(crate) fn measure() -> Fallible<Report> {
@@ -28,7 +35,62 @@ pub(crate) fn measure() -> Fallible<Report> {
     };
     gap::measure_shared(&mut report, each, Some(&redis))?;
     measure_heartbeats(&mut report)?;
+    measure_events(&mut report, "an adaptive limit", Target::new("sim").url(URL))?;
+    let replicas = ["http://replica-0.invalid/v1", "http://replica-1.invalid/v1"];
+    let pool = Pool::new(replicas).poll(None).health(None);
+    measure_events(&mut report, "a pool", Target::new("sim").url(URL).pool(pool))?;
     Ok(report)
+}
+
+/// Measures which part of one core it takes in the server that many members tell each other of their calls.
+fn measure_events(report: &mut Report, what: &str, target: Target) -> Fallible<()> {
+    let redis = RedisServer::start(&[])?;
+    let target = target.metrics(EngineMetricsPolicy::Off);
+    let config = Config::builder().target(target).share(Share::redis(redis.url())).build()?;
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
+    let gates: Vec<Gate> = {
+        let _entered = runtime.enter();
+        (0..CALLERS).map(|_| Ok(Gate::over(config.clone(), slow())?)).collect::<Fallible<_>>()?
+    };
+    for gate in &gates {
+        let client = gate.client();
+        let ask = Ask { tenant: "t", prompt: 100, output: 10, stream: false };
+        runtime.spawn(async move {
+            // Members begin at different times.
+            sleep_async(CALL_INTERVAL.mul_f64(fastrand::f64())).await;
+            let mut turns = interval(CALL_INTERVAL);
+            loop {
+                turns.tick().await;
+                // How a call ends does not matter.
+                tokio::spawn(client.clone().oneshot(ask.request(URL)));
+            }
+        });
+    }
+    sleep(JOIN_TIME);
+    let published = || number(&redis, "commandstats", "cmdstat_spublish:calls=");
+    let (from, before, published_before) = (std_now(), processor_time(&redis)?, published()?);
+    sleep(MEASURED);
+    let time = from.elapsed().as_secs_f64();
+    let used = (processor_time(&redis)? - before) / time;
+    let rate = (published()? - published_before) / time / CALLERS as f64;
+    runtime.shutdown_background();
+    let calls = CALLERS as f64 / CALL_INTERVAL.as_secs_f64();
+    let case = format!("{CALLERS} processes, {calls} calls/s at {what}");
+    report.figure(format!("{case}: texts per s and process"), rate);
+    report.figure(format!("{case}: part of a core that the server uses"), used);
+    Ok(())
+}
+
+/// Returns a transport whose answers take [`CALL_INTERVAL`].
+fn slow() -> Transport {
+    let wire = instant();
+    Transport::new(service_fn(move |request| {
+        let mut wire = wire.clone();
+        async move {
+            sleep_async(CALL_INTERVAL).await;
+            wire.call(request).await
+        }
+    }))
 }
 
 /// Measures which part of one core the heartbeats of many idle members take in the server.

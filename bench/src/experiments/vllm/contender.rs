@@ -8,6 +8,7 @@ use http::Request;
 use tidegate::config::{Config, EngineMetricsPolicy, Share, Target, TransportConfig};
 use tidegate::transport::Http;
 use tidegate::{Gate, RequestBody, Transport};
+use tidegate_test_servers::RedisServer;
 use tower::{ServiceExt, service_fn};
 
 use super::tenant_rules::TenantRule;
@@ -27,10 +28,20 @@ pub(super) enum Contender {
     Stock,
     /// A gate with the settings that are not `None`, which reads the metrics of the engine or not.
     Gate { cap: Option<usize>, ttft: Option<Duration>, wait: Option<Duration>, metrics: EngineMetricsPolicy },
-    /// This many gates, as of several processes, which share their limit or not. Calls take turns.
-    Gates { count: usize, shares: bool, ttft: Option<Duration> },
+    /// This many gates, as of several processes. Calls take turns.
+    Gates { count: usize, store: Store, ttft: Option<Duration> },
     /// What bounds the calls of tenants.
     Tenants(TenantRule),
+}
+
+/// Over what several gates share their limit.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum Store {
+    /// They share nothing.
+    Off,
+    Local,
+    /// A Redis server of their own.
+    Redis,
 }
 
 impl Contender {
@@ -60,8 +71,14 @@ impl Contender {
             Self::Stock => return "no gate, openai's rule".to_owned(),
             Self::Tenants(rule) => return rule.name(),
             Self::Gates { count: 1, .. } => return "one gate".to_owned(),
-            Self::Gates { count, shares: true, .. } => return format!("{count} gates that share"),
-            Self::Gates { count, shares: false, .. } => return format!("{count} gates that share nothing"),
+            Self::Gates { count, store, .. } => {
+                let what = match store {
+                    Store::Off => "share nothing",
+                    Store::Local => "share",
+                    Store::Redis => "share over Redis",
+                };
+                return format!("{count} gates that {what}");
+            }
             Self::Gate { cap, ttft, wait, .. } => (cap, ttft, wait),
         };
         let settings: Vec<String> = [
@@ -88,7 +105,7 @@ impl Contender {
                 return Ok((Rule::openai(STOCK_TIMEOUT).over(wire), None));
             }
             Self::Tenants(rule) => return rule.client(base, wire),
-            Self::Gates { count, shares, ttft } => return several(count, shares, ttft, base),
+            Self::Gates { count, store, ttft } => return several(count, store, ttft, base),
             Self::Gate { cap, ttft, wait, metrics } => (cap, ttft, wait, metrics),
         };
         let mut target = Target::new(TARGET).url(base).metrics(metrics);
@@ -112,7 +129,7 @@ static SHARES: AtomicUsize = AtomicUsize::new(0);
 /// Returns a client whose calls take turns between `count` gates, and the first gate.
 fn several(
     count: usize,
-    shares: bool,
+    store: Store,
     ttft: Option<Duration>,
     base: &str,
 ) -> Fallible<(Transport, Option<Gate>)> {
@@ -121,7 +138,10 @@ fn several(
         target = target.ttft(ttft);
     }
     let mut config = Config::builder().target(target);
-    if shares {
+    let server = (store == Store::Redis).then(|| RedisServer::start(&[])).transpose()?;
+    if let Some(server) = &server {
+        config = config.share(Share::redis(server.url()));
+    } else if store == Store::Local {
         let name = format!("bench-{}-{}", std::process::id(), SHARES.fetch_add(1, Ordering::Relaxed));
         config = config.share(Share::local().name(name));
     }
@@ -130,7 +150,10 @@ fn several(
     let first = gates.first().cloned().ok_or("no gates")?;
     let clients: Arc<[_]> = gates.iter().map(Gate::client).collect();
     let turns = Arc::new(AtomicUsize::new(0));
+    // The server ends with the client.
+    let server = Arc::new(server);
     let client = service_fn(move |request: Request<RequestBody>| {
+        let _server = &server;
         let turn = turns.fetch_add(1, Ordering::Relaxed) % clients.len();
         clients[turn].clone().oneshot(request)
     });

@@ -1,10 +1,10 @@
-//! `vllm-share`: eight gates that share an adaptive limit in front of one server, beside one gate, and
-//! beside eight gates that share nothing.
+//! `vllm-share`: eight gates that share an adaptive limit in front of one server, over a local broker and over
+//! Redis, beside one gate, and beside eight gates that share nothing.
 
 use std::time::Duration;
 
 use super::Options;
-use super::contender::Contender;
+use super::contender::{Contender, Store};
 use super::engines::{Profile, capacity};
 use super::load::{Lengths, Load, Plan};
 use super::run::Run;
@@ -56,25 +56,28 @@ fn measure_load(
     ttft: Option<Duration>,
     plan: &Plan,
 ) -> Fallible<()> {
-    let gates = |count, shares| Contender::Gates { count, shares, ttft };
-    let ours = runner.play(scenario, gates(GATES, true), plan)?;
-    let alone = runner.play(scenario, gates(1, false), plan)?;
-    let apart = runner.play(scenario, gates(GATES, false), plan)?;
-    for (what, value) in figures(&ours, ttft) {
-        report.figure(format!("{scenario}: {what}"), value);
-    }
+    let gates = |count, store| Contender::Gates { count, store, ttft };
+    let local = runner.play(scenario, gates(GATES, Store::Local), plan)?;
+    let alone = runner.play(scenario, gates(1, Store::Off), plan)?;
+    let over_redis = runner.play(scenario, gates(GATES, Store::Redis), plan)?;
+    let apart = runner.play(scenario, gates(GATES, Store::Off), plan)?;
     for (peer, run) in [("one gate", &alone), ("eight gates that share nothing", &apart)] {
         for (what, value) in figures(run, ttft) {
             report.peer(peer, format!("{scenario}: {what}"), value);
         }
     }
     let good = |run: &Run| ttft.map_or_else(|| run.tokens_per_second(), |ttft| run.goodput(ttft));
-    let ratio = good(&ours) / good(&alone);
-    report.bar(format!("{scenario}: goodput / one gate"), ratio, Op::AtLeast, GOODPUT);
-    if let Some(ttft) = ttft {
-        let in_time = ours.admitted_in_time(ttft) - alone.admitted_in_time(ttft);
-        let what = format!("{scenario}: share of admitted calls in time, less that of one gate");
-        report.bar(what, in_time, Op::AtLeast, -IN_TIME);
+    for (scenario, run) in [(scenario.to_owned(), &local), (format!("{scenario}, Redis"), &over_redis)] {
+        for (what, value) in figures(run, ttft) {
+            report.figure(format!("{scenario}: {what}"), value);
+        }
+        let ratio = good(run) / good(&alone);
+        report.bar(format!("{scenario}: goodput / one gate"), ratio, Op::AtLeast, GOODPUT);
+        if let Some(ttft) = ttft {
+            let in_time = run.admitted_in_time(ttft) - alone.admitted_in_time(ttft);
+            let what = format!("{scenario}: share of admitted calls in time, less that of one gate");
+            report.bar(what, in_time, Op::AtLeast, -IN_TIME);
+        }
     }
     Ok(())
 }

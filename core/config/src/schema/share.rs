@@ -6,9 +6,7 @@ use url::{Host, Url};
 
 #[cfg(test)]
 use super::Kind;
-use super::{
-    Config, Given, InvalidValue, LimitConfig, OnFull, RateConfig, Scalar, TargetConfig, Text, TextRule, Value,
-};
+use super::{Config, Given, InvalidValue, OnFull, RateConfig, Scalar, TargetConfig, Text, TextRule, Value};
 
 /// The port of a server or of a Sentinel whose address has none.
 const PORTS: (u16, u16) = (6379, 26379);
@@ -233,26 +231,12 @@ fn check_store(share: &ShareConfig, given: &Given<'_>) {
     }
 }
 
-impl ShareConfig {
-    /// Returns `true` if the store can share a limit of this kind. A server shares no adaptive limits.
-    pub fn shares_limit(&self, limit: &LimitConfig) -> bool {
-        *limit == LimitConfig::Fixed || !matches!(self.store, ShareStore::Redis(_))
-    }
-
-    /// Returns `true` if the processes exchange where they send calls of pools: only with the store `local`.
-    pub fn shares_pools(&self) -> bool {
-        self.store == ShareStore::Local
-    }
-}
-
 impl Config {
     /// Returns a target whose limits cannot be shared, because it refuses calls instead of queueing them: a
     /// process gets its part on demand, which takes a moment.
     pub fn unshareable_target(&self) -> Option<&TargetConfig> {
-        let shares_limit =
-            |target: &TargetConfig| target.pool.is_none() && self.share.shares_limit(&target.limit);
         let refuses = |target: &&TargetConfig| {
-            target.on_full == OnFull::Refuse && (shares_limit(target) || self.rates_of(target).is_limited())
+            target.on_full == OnFull::Refuse && (target.pool.is_none() || self.rates_of(target).is_limited())
         };
         self.targets.iter().find(refuses)
     }

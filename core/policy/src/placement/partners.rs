@@ -21,7 +21,7 @@ const MAX_CALLS: usize = 65_536;
 /// The maximum number of events that were not sent yet.
 const MAX_PENDING: usize = 65_536;
 /// Time after an own call in which partners' calls become known that were sent before it: events are
-/// collected for 20 ms.
+/// collected for 20 ms, except at a remote store with many partners.
 const REPORTED_WITHIN: Duration = Duration::from_millis(25);
 /// The number of replicas, divided by the number of partners' calls of which an own call may not know.
 const UNREPORTED_DIVISOR: f64 = 4.0;
@@ -38,6 +38,11 @@ const MAX_TIME: Duration = Duration::from_secs(86_400);
 pub(super) struct Partners {
     /// The number of partners. Without any, no events are recorded.
     count: usize,
+    /// Whether own calls were sent since [`Placement::take_activity`].
+    has_sent: bool,
+    /// Whether the other processes must be told that this one exists, because it has begun to send calls and knows
+    /// of no partner.
+    shows_itself: bool,
     /// When own calls were sent, the last [`REPORTED_WITHIN`].
     recent: VecDeque<Instant>,
     /// The number of partners' calls that became known within that time after an own call, since the last
@@ -47,7 +52,8 @@ pub(super) struct Partners {
     mean_unreported: f64,
     /// The events that were not sent yet.
     pending: VecDeque<PlacementEvent>,
-    /// Whether the partners must forget the calls that they know of, because events were dropped.
+    /// Whether the next message tells the partners to forget earlier calls of this process, because some of their
+    /// events were dropped or not recorded.
     restarts: bool,
     /// Whether the driver knows that there are pending events.
     is_announced: bool,
@@ -69,6 +75,7 @@ impl Partners {
 
     /// Records that an own call was sent.
     pub(super) fn on_sent(&mut self, now: Instant, call: &PlacedCall, replica: u64, work: Work) {
+        self.shows_itself |= !std::mem::replace(&mut self.has_sent, true) && !self.has_partners();
         let unreported = std::mem::take(&mut self.unreported) as f64;
         self.mean_unreported += (unreported - self.mean_unreported) / SPAN;
         if !self.has_partners() {
@@ -110,6 +117,16 @@ impl Partners {
         self.push_event(call.number, PlacementStep::FirstToken { after_us });
     }
 
+    /// Sets the number of partners. The events of calls in flight are not recorded without partners, so those who
+    /// become partners again must forget these calls.
+    fn set_count(&mut self, count: usize) {
+        if count == 0 && self.has_partners() {
+            self.pending.clear();
+            self.restarts = true;
+        }
+        self.count = count;
+    }
+
     /// Records a step of an own call.
     pub(super) fn push_event(&mut self, call: u64, what: PlacementStep) {
         if !self.has_partners() {
@@ -139,6 +156,11 @@ impl Placement {
         self.forget(lost.into_values());
     }
 
+    /// Returns `true` if own calls were sent since the last time.
+    pub fn take_activity(&mut self) -> bool {
+        self.partners.as_mut().is_some_and(|partners| std::mem::take(&mut partners.has_sent))
+    }
+
     /// Removes calls of partners whose end will not be reported. Their prompts are probably computed.
     fn forget(&mut self, lost: impl Iterator<Item = PlacedCall>) {
         for call in lost {
@@ -150,19 +172,20 @@ impl Placement {
     /// Returns `true` if there are pending events that the driver was not told of.
     pub fn announces_placements(&mut self) -> bool {
         let Some(partners) = &mut self.partners else { return false };
-        let is_due = (partners.restarts || !partners.pending.is_empty()) && !partners.is_announced;
-        partners.is_announced |= is_due;
-        is_due
+        let restarts = partners.restarts && partners.has_partners();
+        let is_due = restarts || partners.shows_itself || !partners.pending.is_empty();
+        is_due && !std::mem::replace(&mut partners.is_announced, true)
     }
 
     /// Removes up to [`MAX_PLACEMENTS`] pending events, and returns them. Returns `None` if there are none.
     /// Events that remain are not announced again.
     pub fn take_placements(&mut self) -> Option<Placements> {
         let partners = self.partners.as_mut()?;
-        let restarts = std::mem::take(&mut partners.restarts);
+        let (restarts, shows_itself) =
+            (std::mem::take(&mut partners.restarts), std::mem::take(&mut partners.shows_itself));
         let events: Vec<_> = partners.pending.drain(..partners.pending.len().min(MAX_PLACEMENTS)).collect();
         partners.is_announced = !partners.pending.is_empty();
-        (restarts || !events.is_empty()).then_some(Placements { restarts, events })
+        (restarts || shows_itself || !events.is_empty()).then_some(Placements { restarts, events })
     }
 
     /// Applies events of the calls of a partner, which has the number `partner`. `None` removes the calls of all
@@ -176,7 +199,7 @@ impl Placement {
     ) {
         // Taken out, so that these calls are not reported to the partners.
         let Some(mut partners) = self.partners.take() else { return };
-        partners.count = others;
+        partners.set_count(others);
         if placements.restarts {
             let is_lost = |of: u64| partner.is_none_or(|partner| partner == of);
             let lost: Vec<_> = partners.calls.keys().filter(|(of, _)| is_lost(*of)).copied().collect();

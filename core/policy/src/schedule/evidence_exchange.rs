@@ -4,8 +4,8 @@
 //! # Invariants
 //!
 //! - A call of another process is counted in the limit from its first event until its last one, or until
-//!   that process or the broker is lost.
-//! - Each event of a call in flight is sent to the broker once, or all calls are sent again.
+//!   that process, the broker or one of its messages is lost.
+//! - Each event of a call in flight is taken by the driver once, or all calls are taken again.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant};
@@ -134,7 +134,7 @@ impl EvidenceExchange {
     }
 
     /// Returns what this process does for the limit. `None`: its own limit is in force.
-    fn role(&self) -> Option<LimitRole> {
+    pub(super) fn role(&self) -> Option<LimitRole> {
         self.appointment.map(|appointment| appointment.role)
     }
 

@@ -206,7 +206,7 @@ fn broker_that_accepts_members_but_does_not_answer_prolongs_no_lease() {
 fn any_message() -> impl Strategy<Value = ToBroker> {
     let number = || prop_oneof![0..10usize, Just(usize::MAX), Just(usize::MAX / 2), any::<usize>()];
     let weight = prop_oneof![Just(f64::NAN), Just(f64::INFINITY), Just(-1.0), Just(0.0), any::<f64>()];
-    let role = prop_oneof![Just(LimitRole::Follower), Just(LimitRole::Deputy), Just(LimitRole::Leader)];
+    let role = prop_oneof![Just(None), Just(Some(LimitRole::Deputy)), Just(Some(LimitRole::Leader))];
     let adaptive = (prop::option::of(number()), role);
     let report = (number(), weight, number(), number(), number(), number(), adaptive).prop_map(
         |(cap, weight, want, returned, claim, known_survivors, (adaptive, role))| Report {
@@ -244,7 +244,7 @@ proptest! {
             let mut answers = broker.on_message(now, MemberId(hostile), &message);
             let returned = held[who] / 2;
             held[who] -= returned;
-            let report = Report { cap: CAP, weight: 1.0, want, returned, claim: 0, known_survivors: 0, adaptive: None, role: LimitRole::Follower };
+            let report = Report { cap: CAP, weight: 1.0, want, returned, claim: 0, known_survivors: 0, adaptive: None, role: None };
             let report = ToBroker::Report { resource: "shared".into(), report };
             answers.extend(broker.on_message(now, honest[who], &report));
             for (to, answer) in answers {

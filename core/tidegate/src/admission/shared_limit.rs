@@ -74,6 +74,11 @@ impl Admission {
         self.state.lock().scheduler.take_evidence(now())
     }
 
+    /// Returns `true` if calls are in flight, or, at a pool, were sent since the last time.
+    pub(crate) fn take_activity(&self) -> bool {
+        self.state.lock().scheduler.take_activity()
+    }
+
     /// Applies what happened to calls of another process, which has the number `process`.
     pub(crate) fn on_evidence(self: &Arc<Self>, process: u64, evidence: &Evidence) {
         self.update(|scheduler, now| scheduler.on_evidence(now, process, evidence));

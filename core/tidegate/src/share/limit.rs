@@ -6,7 +6,7 @@ use std::time::Instant;
 use crate::admission::{Admission, BudgetSet};
 use crate::schedule::LeaseKind;
 use tidegate_share::rates::Draw;
-use tidegate_share::{Evidence, LeaseUpdate, Placements, Report, ToBroker};
+use tidegate_share::{Evidence, LeaseUpdate, Placements, Report};
 
 /// A limit or a pool of this process that other processes share.
 #[derive(Clone, Debug)]
@@ -24,6 +24,15 @@ pub(crate) enum SharedLimit {
 pub(crate) enum Told {
     Calls(Report),
     Rates(Draw),
+    Placements(Placements),
+}
+
+/// What happened to calls, which other processes must be told.
+#[derive(Clone, Debug)]
+pub(crate) enum CallEvents {
+    /// The calls are at a target with an adaptive limit.
+    Evidence(Evidence),
+    /// The calls are at a pool.
     Placements(Placements),
 }
 
@@ -52,24 +61,32 @@ impl SharedLimit {
         }
     }
 
-    /// Returns a message of what other processes must be told of the calls, or `None` if there is nothing more.
-    /// `resource` is the name of the limit or pool.
-    pub(super) fn take_message(&self, resource: &Arc<str>) -> Option<ToBroker> {
-        let resource = resource.clone();
+    /// Returns what other processes must be told of the calls, or `None` if there is nothing more.
+    pub(super) fn take_events(&self) -> Option<CallEvents> {
         if let Self::Replicas(admission) = self {
-            let placements = admission.upgrade()?.take_placements()?;
-            return Some(ToBroker::Placements { resource, placements });
+            return admission.upgrade()?.take_placements().map(CallEvents::Placements);
         }
-        let evidence = self.slots()?.take_evidence()?;
-        Some(ToBroker::Evidence { resource, evidence })
+        self.slots()?.take_evidence().map(CallEvents::Evidence)
     }
 
+    /// Returns `true` if calls are in flight, or, at a pool, were sent since the last time.
+    pub(super) fn take_activity(&self) -> bool {
+        match self {
+            Self::Calls(LeaseKind::Slots, admission) | Self::Replicas(admission) => {
+                admission.upgrade().is_some_and(|admission| admission.take_activity())
+            }
+            Self::Calls(LeaseKind::FirstTokens, _) | Self::Rates(_) => false,
+        }
+    }
+
+    /// Applies what happened to calls at a pool of another process. See [`Admission::on_placements`].
     pub(super) fn on_placements(&self, process: Option<u64>, others: usize, placements: &Placements) {
         if let Self::Replicas(admission) = self {
             admission.upgrade().iter().for_each(|it| it.on_placements(process, others, placements));
         }
     }
 
+    /// Applies what happened to calls of another process at an adaptive limit.
     pub(super) fn on_evidence(&self, process: u64, evidence: &Evidence) {
         if let Some(admission) = self.slots() {
             admission.on_evidence(process, evidence);

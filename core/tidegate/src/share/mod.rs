@@ -30,7 +30,7 @@ use tokio::sync::mpsc;
 use tokio::task::LocalSet;
 
 use crate::admission::{Admission, BudgetSet, ShareEvent, ShareLink};
-use crate::config::{Config, LimitConfig, ShareConfig, ShareStore};
+use crate::config::{Config, ShareStore};
 use crate::error::Error;
 use crate::schedule::LeaseKind;
 use limit::SharedLimit;
@@ -87,7 +87,8 @@ pub fn return_shared_slots() {
 
 /// The shared limits of a gate.
 pub(crate) struct Share {
-    config: ShareConfig,
+    /// Whether a process that has lost the store makes no calls.
+    strict: bool,
     times: LeaseTimes,
     /// Where the member gets its commands.
     commands: mpsc::UnboundedSender<Command>,
@@ -135,21 +136,11 @@ impl Share {
             let problem = "a shared limit cannot be combined with `on_full = \"refuse\"`, because a process asks for its part while a call waits: set `wait = \"100ms\"` instead";
             return Err(Error::config(problem).at(&target.name));
         }
-        Ok(Some(Arc::new(Self { config: share.clone(), times, commands, start: Mutex::new(Some(start)) })))
+        Ok(Some(Arc::new(Self { strict: share.strict, times, commands, start: Mutex::new(Some(start)) })))
     }
 
-    /// Shares the limit of a target or tool, which is at most `cap`, unless it is adaptive and the store is a
-    /// server. `resource` is its name among all processes.
-    pub(crate) fn add(
-        self: &Arc<Self>,
-        resource: String,
-        limit: &LimitConfig,
-        cap: usize,
-        admission: &Arc<Admission>,
-    ) {
-        if !self.config.shares_limit(limit) {
-            return;
-        }
+    /// Shares the limit of a target or tool, which is at most `cap`. `resource` is its name among all processes.
+    pub(crate) fn add(self: &Arc<Self>, resource: String, cap: usize, admission: &Arc<Admission>) {
         let link = |kind| {
             let name = match kind {
                 LeaseKind::Slots => resource.clone(),
@@ -157,23 +148,20 @@ impl Share {
             };
             self.link(name, SharedLimit::Calls(kind, Arc::downgrade(admission)))
         };
-        admission.share(|| Lease::new(cap, self.config.strict, self.times), link);
+        admission.share(|| Lease::new(cap, self.strict, self.times), link);
     }
 
     /// Shares the configured requests and tokens per time of `budgets`, if there are any. `owner` is their
     /// name among all processes.
     pub(crate) fn add_rates(self: &Arc<Self>, owner: &str, budgets: &Arc<BudgetSet>) {
-        budgets.share(self.config.strict, self.times, |limits| {
+        budgets.share(self.strict, self.times, |limits| {
             self.link(format!("rates:{owner}:{limits}"), SharedLimit::Rates(Arc::downgrade(budgets)))
         });
     }
 
-    /// Tells other processes where calls of a pool are sent, unless the store is a server. `resource` is the name
-    /// of the pool among all processes.
+    /// Tells other processes where calls of a pool are sent. `resource` is the name of the pool among all processes.
     pub(crate) fn add_pool(self: &Arc<Self>, resource: String, admission: &Arc<Admission>) {
-        if self.config.shares_pools() {
-            admission.share_pool(self.link(resource, SharedLimit::Replicas(Arc::downgrade(admission))));
-        }
+        admission.share_pool(self.link(resource, SharedLimit::Replicas(Arc::downgrade(admission))));
     }
 
     /// Connects a limit to the member. `resource` is its name among all processes.

@@ -134,7 +134,7 @@ impl Target {
             Some(_) => share.add_pool(format!("pool:{}", self.config.name), &self.admission),
             None => {
                 let name = format!("target:{}", self.config.name);
-                share.add(name, &self.config.limit, self.config.cap, &self.admission);
+                share.add(name, self.config.cap, &self.admission);
             }
         }
     }

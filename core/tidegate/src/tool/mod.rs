@@ -88,9 +88,7 @@ impl Tools {
             let admission =
                 Admission::new(name.as_str().into(), &SchedulerSettings::from(config), budgets, None, hint);
             share.iter().for_each(|share| share.add_rates(&format!("tool:{name}"), &admission.budgets));
-            share
-                .iter()
-                .for_each(|share| share.add(format!("tool:{name}"), &config.limit, config.cap, &admission));
+            share.iter().for_each(|share| share.add(format!("tool:{name}"), config.cap, &admission));
             (name.clone(), Tool { admission, metrics: metrics.tool(name, config), wait: config.wait })
         });
         Self { tools: tools.collect(), ..Self::default() }

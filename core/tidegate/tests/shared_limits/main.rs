@@ -24,7 +24,7 @@ fn unique_name() -> String {
     format!("test-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed))
 }
 
-/// Creates a gate whose target `llm` shares its cap. `share` is the name of the share at the local
+/// Creates a gate whose target `llm` shares its limit. `share` is the name of the share at the local
 /// broker, or the URL of a Redis server.
 fn gate(url: &str, share: &str, cap: usize) -> Gate {
     gate_of(url, share_of(share), cap)
@@ -34,17 +34,25 @@ fn share_of(share: &str) -> Share {
     if share.contains("://") { Share::redis(share) } else { Share::local().name(share) }
 }
 
-/// Creates a gate whose target `llm` shares its cap.
+/// Stands for an adaptive limit, instead of a cap.
+const ADAPTIVE: usize = 0;
+
+/// Creates a gate whose target `llm` shares its limit.
 fn gate_of(url: &str, share: Share, cap: usize) -> Gate {
-    let target = Target::new("llm").url(url).cap(cap);
+    let target = Target::new("llm").url(url);
+    let target = if cap == ADAPTIVE { target } else { target.cap(cap) };
     Gate::builder().target(target).share(share).build().unwrap()
 }
 
 /// Makes a call, and returns its status or its error.
 async fn call(gate: &Gate, url: &str) -> String {
+    call_with(gate, url, r#"{"model": "m", "messages": []}"#).await
+}
+
+async fn call_with(gate: &Gate, url: &str, body: &'static str) -> String {
     let request = Request::post(format!("{url}/chat/completions"))
         .header("content-type", "application/json")
-        .body(r#"{"model": "m", "messages": []}"#.into())
+        .body(body.into())
         .unwrap();
     match gate.client().call(request).await {
         Ok(response) => {
@@ -100,14 +108,11 @@ async fn two_gates_share_a_cap() {
     assert_eq!(upstream.seen().peak, 4);
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn two_gates_share_an_adaptive_limit() {
+/// The adaptive limit of two gates grows with the calls of both, and holds for both.
+async fn check_adaptive_limit(share_name: &str) {
     let upstream = Upstream::start().await;
-    let (url, name) = (upstream.url(), unique_name());
-    let gates = [(); 2].map(|()| {
-        let target = Target::new("llm").url(&url);
-        Gate::builder().target(target).share(share_of(&name)).build().unwrap()
-    });
+    let url = upstream.url();
+    let gates = [(); 2].map(|()| gate(&url, share_name, ADAPTIVE));
     let [first, second] = &gates;
     let share = |gate: &Gate| gate.snapshot().targets["llm"].share.unwrap();
     let mut calls = start_calls(first, &url, 40);
@@ -128,6 +133,76 @@ async fn two_gates_share_an_adaptive_limit() {
     for call in calls {
         assert_eq!(answer_of(call).await, "200");
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn two_gates_share_an_adaptive_limit() {
+    check_adaptive_limit(&unique_name()).await;
+}
+
+/// The gate that leads an adaptive limit counts the calls of another gate, until they end or that gate is dropped.
+async fn check_counted_calls(share: &str) {
+    let upstream = Upstream::start().await;
+    let url = upstream.url();
+    let (leader, other) = (gate(&url, share, ADAPTIVE), gate(&url, share, ADAPTIVE));
+    let stream = |gate: &Gate| {
+        let (gate, url) = (gate.clone(), url.clone());
+        tokio::spawn(async move { call_with(&gate, &url, r#"{"model": "m", "stream": true}"#).await })
+    };
+    let target = |gate: &Gate| gate.snapshot().targets["llm"].clone();
+    let awaiting = |gate: &Gate| target(gate).adaptive.unwrap().awaiting;
+    let first = stream(&leader);
+    until(|| upstream.seen().in_flight == 1).await;
+    let calls = [stream(&other), stream(&other)];
+    until(|| awaiting(&leader) == 3).await;
+    upstream.answer(1);
+    until(|| awaiting(&leader) == 2).await;
+    calls.iter().for_each(JoinHandle::abort);
+    first.abort();
+    until(|| awaiting(&leader) == 0 && upstream.seen().in_flight == 0).await;
+    let call = stream(&other);
+    until(|| awaiting(&leader) == 1).await;
+    call.abort();
+    drop(other);
+    until(|| target(&leader).share.is_some_and(|share| share.processes == 1)).await;
+    until(|| awaiting(&leader) == 0).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn leader_counts_the_calls_of_other_gates() {
+    check_counted_calls(&unique_name()).await;
+}
+
+/// A process that leads an adaptive limit is killed, and then another one reduces the limit.
+async fn check_killed_leader(share_name: &str) {
+    let upstream = Upstream::start().await;
+    let url = upstream.url();
+    let leader = Process::start(&url, share_name, ADAPTIVE, 40);
+    upstream.until(|seen| seen.in_flight > 0).await;
+    let gate = gate(&url, share_name, ADAPTIVE);
+    let calls = start_calls(&gate, &url, 40);
+    let share = || gate.snapshot().targets["llm"].share.unwrap();
+    until(|| share().processes == 2).await;
+    drop(leader);
+    upstream.until(|seen| seen.aborted > 0).await;
+    until(|| share().processes == 1 && upstream.seen().in_flight == share().cap).await;
+    let start = share().cap;
+    upstream.answer(4);
+    upstream.until(|seen| seen.answered == 4 && seen.in_flight == start).await;
+    // There are too many concurrent calls. Refusals of those that were nearly alone when they were sent show nothing.
+    *upstream.head.lock() = Some("HTTP/1.1 429 Too Many Requests\r\n".to_owned());
+    upstream.answer(start);
+    until(|| share().cap < start).await;
+    *upstream.head.lock() = None;
+    upstream.answer(60);
+    for call in calls {
+        assert_eq!(answer_of(call).await, "200");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn another_process_adapts_the_limit_when_its_leader_is_killed() {
+    check_killed_leader(&unique_name()).await;
 }
 
 /// Two gates with many calls send as many as one rate permits.

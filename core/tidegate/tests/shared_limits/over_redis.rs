@@ -6,9 +6,13 @@ use tidegate::Gate;
 use tidegate::config::{Share, Target};
 use tidegate_test_servers::{RedisServer, free_port};
 
+use super::pools::check_selection;
 use super::processes::Process;
 use super::upstream::Upstream;
-use super::{answer_of, call, check_cooldown, check_rates, gate, gate_of, start_calls, until};
+use super::{
+    answer_of, call, check_adaptive_limit, check_cooldown, check_counted_calls, check_killed_leader,
+    check_rates, gate, gate_of, start_calls, until,
+};
 
 /// More answers than a test needs.
 const MANY: usize = usize::MAX >> 8;
@@ -43,6 +47,21 @@ async fn two_gates_share_a_rate() {
     check_rates(&server.url()).await;
     let keys = server.command(&["keys", "*"]).unwrap();
     assert!(!keys.contains("llm") && !keys.contains("default"), "{keys}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn two_gates_share_an_adaptive_limit() {
+    check_adaptive_limit(&server().url()).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn leader_counts_the_calls_of_other_gates() {
+    check_counted_calls(&server().url()).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn another_process_adapts_the_limit_when_its_leader_is_killed() {
+    check_killed_leader(&server().url()).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -248,10 +267,11 @@ async fn user_of_the_guide_has_all_rights_that_sharing_needs() {
         assert_eq!(answer_of(call).await, "200");
     }
     assert_eq!(upstream.seen().peak, 4);
+    check_selection(share).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn caps_are_shared_over_a_cluster() {
+async fn limits_and_pools_are_shared_over_a_cluster() {
     let upstream = Upstream::start().await;
     let nodes: Vec<_> = (0..3)
         .map(|_| {
@@ -292,6 +312,7 @@ async fn caps_are_shared_over_a_cluster() {
             assert_eq!(answer_of(call).await, "200");
         }
         gates.extend([first, second]);
+        check_selection(share).await;
     }
     assert_eq!(upstream.seen().peak, 4);
     let used = nodes.iter().filter(|node| node.command(&["keys", "*"]).unwrap().contains("tidegate")).count();

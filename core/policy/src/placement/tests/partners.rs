@@ -243,3 +243,40 @@ fn partners_that_call_at_the_same_moment_choose_different_replicas() {
     assert!(later < 8.0, "{at_free:?}");
     end(&mut pools[0], busy);
 }
+
+#[test]
+fn calls_of_partner_that_had_nobody_to_tell_are_forgotten() {
+    let (mut one, mut other, now) = two();
+    let call = one.place(now, None, work(10));
+    tell(now, &mut one, &mut other);
+    assert_eq!(loads(&other).iter().map(|load| load.0).sum::<usize>(), 1);
+    // The other one is silent, and the call ends.
+    one.on_placements(now, Some(2), 0, &Placements::restart());
+    end(&mut one, call);
+    one.on_placements(now, Some(2), 1, &Placements::default());
+    assert!(one.announces_placements());
+    tell(now, &mut one, &mut other);
+    assert_eq!(loads(&other).iter().map(|load| load.0).sum::<usize>(), 0);
+}
+
+#[test]
+fn process_without_partners_shows_itself_when_it_begins_to_send() {
+    let (mut pool, now) = pool(3);
+    let _ = pool.join_partners();
+    let send = |pool: &mut Placement| {
+        let call = pool.place(now, None, work(10));
+        let told = pool.announces_placements().then(|| pool.take_placements()).flatten();
+        (call, told)
+    };
+    assert_eq!(send(&mut pool).1, Some(Placements::default()));
+    assert_eq!(send(&mut pool).1, None, "once");
+    assert!(pool.take_activity() && !pool.take_activity());
+    assert_eq!(send(&mut pool).1, Some(Placements::default()), "it was silent meanwhile");
+    pool.take_activity();
+    pool.on_placements(now, Some(2), 1, &Placements::default());
+    let (call, told) = send(&mut pool);
+    assert!(
+        call.is_some() && told.is_some_and(|told| told.events.len() == 1),
+        "the partner is told of the call"
+    );
+}

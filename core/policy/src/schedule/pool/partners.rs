@@ -17,6 +17,12 @@ impl<W> Scheduler<W> {
         self.placement().into_iter().for_each(Placement::leave_partners);
     }
 
+    /// Returns `true` if calls are in flight, or, at a pool, were sent since the last time.
+    pub fn take_activity(&mut self) -> bool {
+        let has_calls = self.capacity.in_flight > 0;
+        self.placement().is_some_and(Placement::take_activity) || has_calls
+    }
+
     /// Returns `true` if there are events of calls that the processes that share the pool must be told of. Returns
     /// it once for the events that [`Scheduler::take_placements`] returns. Call this method after each event.
     pub fn announces_placements(&mut self) -> bool {

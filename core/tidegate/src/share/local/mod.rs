@@ -19,7 +19,7 @@ use tokio::net::UnixStream;
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::time::{Interval, MissedTickBehavior, interval, sleep, sleep_until, timeout};
 
-use super::limit::{SharedLimit, Told};
+use super::limit::{CallEvents, SharedLimit, Told};
 use super::{Command, start_thread};
 use crate::clock::now;
 use broker::is_own_user;
@@ -318,11 +318,17 @@ impl Member {
     fn send_evidence(&self, out: &mut Vec<u8>, evidence: &mut DueEvidence) {
         for resource in evidence.take() {
             let Some(limit) = self.resources.get(&resource) else { continue };
-            let messages: Vec<_> =
-                std::iter::from_fn(|| limit.take_message(&resource)).take(MAX_MESSAGES).collect();
-            messages.iter().for_each(|message| frames::write(out, message));
-            if messages.len() == MAX_MESSAGES {
-                // There may be more.
+            let messages: Vec<_> = std::iter::from_fn(|| limit.take_events()).take(MAX_MESSAGES).collect();
+            let may_have_more = messages.len() == MAX_MESSAGES;
+            for events in messages {
+                let resource = resource.clone();
+                let message = match events {
+                    CallEvents::Evidence(evidence) => ToBroker::Evidence { resource, evidence },
+                    CallEvents::Placements(placements) => ToBroker::Placements { resource, placements },
+                };
+                frames::write(out, &message);
+            }
+            if may_have_more {
                 evidence.add(resource);
             }
         }

@@ -10,7 +10,9 @@ use aws_lc_rs::digest::{SHA256, digest};
 use redis::RedisResult;
 
 use super::super::limit::{SharedLimit, Told};
-use super::exchange::{Message, RatesSituation, Scripts, Situation};
+use super::call_event_exchange::{CallEventExchange, channel_of};
+use super::events::Published;
+use super::exchange::{Message, Publication, RatesSituation, Scripts, Situation};
 use super::server::Connection;
 use crate::clock::now;
 use tidegate_share::rates::Draw;
@@ -48,8 +50,22 @@ pub(super) struct Account {
     advances: u64,
     /// The name of the state of the rates in the last answer. Empty before the first.
     epoch: String,
+    /// What this member and the others publish about their calls.
+    events: CallEventExchange,
+    /// Whether the last message was for the script, so that events go before the next one.
+    is_turn_of_events: bool,
     /// When the next report is due in any case, or the next attempt to join.
     pub(super) again_at: Option<Instant>,
+}
+
+/// What the store answers to a message.
+pub(super) enum Answer {
+    /// The situation of the member, as text.
+    Situation(String),
+    /// The store does not know the member.
+    Unknown,
+    /// The texts were passed on. `receivers` is the number of members that received the last one.
+    Published { receivers: u32 },
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -69,11 +85,14 @@ impl Account {
     pub(super) fn new(share: &str, resource: &str, limit: SharedLimit) -> Self {
         let hash = digest(&SHA256, format!("{share}\0{resource}").as_bytes());
         let hash: String = hash.as_ref().iter().take(16).map(|byte| format!("{byte:02x}")).collect();
+        // In a cluster, what is in braces determines the server, which is one for all keys.
+        let (key, id) = (Arc::<str>::from(format!("tidegate:2:{{{hash}}}")), new_id());
+        let events = CallEventExchange::new(limit.clone(), key.clone(), id.clone());
         Self {
             limit,
-            // In a cluster, what is in braces determines the server, which is one for all keys.
-            key: format!("tidegate:1:{{{hash}}}").into(),
-            id: new_id(),
+            key,
+            id,
+            events,
             old_ids: Vec::new(),
             state: State::Out,
             report: None,
@@ -86,13 +105,19 @@ impl Account {
             draw: None,
             advances: 0,
             epoch: String::new(),
+            is_turn_of_events: false,
             again_at: None,
         }
     }
 
-    /// Returns the channel to which the store pushes.
-    pub(super) fn channel(&self) -> String {
-        format!("{}:{}", self.key, self.id)
+    /// Returns the channel to which the store pushes, or other members of the pool publish.
+    pub(super) fn channel(&self) -> &str {
+        self.events.channel()
+    }
+
+    /// Returns when something is due that no event announces, or `None` if nothing is.
+    pub(super) fn next_wake(&self) -> Option<Instant> {
+        self.again_at.into_iter().chain(self.events.next_wake()).min()
     }
 
     /// Returns the message that is due, and takes it to be sent.
@@ -102,44 +127,56 @@ impl Account {
             State::Out if self.again_at.is_some() => None,
             State::Out => {
                 let told = self.limit.join()?;
-                if let Told::Placements(_) = told {
-                    // Pools are not shared over a server.
-                    return None;
-                }
                 (self.owes_report, self.owes_heartbeat) = (false, false);
                 self.state = State::Joining;
                 Some(match told {
                     Told::Calls(report) => {
                         (self.granted, self.returned) = (report.claim, 0);
-                        self.report = Some(report);
+                        // The role was that at an earlier store.
+                        self.report = Some(Report { role: None, ..report });
                         Message::Join { report, replaces: self.old_ids.clone() }
                     }
                     Told::Rates(draw) => {
                         (self.draw, self.advances) = (None, 0);
                         Message::JoinRates { draw, epoch: self.epoch.clone(), replaces: self.old_ids.clone() }
                     }
-                    Told::Placements(_) => return None,
+                    Told::Placements(placements) => {
+                        Message::JoinPool(self.events.first_publication(placements, &self.old_ids))
+                    }
                 })
             }
             State::Idle => {
-                let message = if let SharedLimit::Rates(_) = self.limit {
-                    self.next_of_rates()?
-                } else if let Some(until) = self.cools_until.take() {
-                    Message::CoolDown(cool_down_ms(until.saturating_duration_since(now())))
-                } else if std::mem::take(&mut self.owes_report) {
-                    self.owes_heartbeat = false;
-                    let Self { granted, returned, .. } = *self;
-                    Message::Report { report: self.report?, granted, returned }
-                } else if std::mem::take(&mut self.owes_heartbeat) {
-                    let Self { granted, returned, .. } = *self;
-                    Message::Heartbeat { granted, returned }
-                } else {
-                    return None;
-                };
+                let message = match self.limit {
+                    SharedLimit::Rates(_) => self.next_of_rates(),
+                    SharedLimit::Replicas(_) => self.next_events(),
+                    SharedLimit::Calls(..) if self.is_turn_of_events => {
+                        self.next_events().or_else(|| self.next_of_calls())
+                    }
+                    SharedLimit::Calls(..) => self.next_of_calls().or_else(|| self.next_events()),
+                }?;
+                self.is_turn_of_events = message.publication().is_none();
                 self.state = State::Busy;
                 Some(message)
             }
         }
+    }
+
+    fn next_of_calls(&mut self) -> Option<Message> {
+        let Self { granted, returned, .. } = *self;
+        if let Some(until) = self.cools_until.take() {
+            Some(Message::CoolDown(cool_down_ms(until.saturating_duration_since(now()))))
+        } else if std::mem::take(&mut self.owes_report) {
+            self.owes_heartbeat = false;
+            self.report.map(|report| Message::Report { report, granted, returned })
+        } else if std::mem::take(&mut self.owes_heartbeat) {
+            Some(Message::Heartbeat { granted, returned })
+        } else {
+            None
+        }
+    }
+
+    fn next_events(&mut self) -> Option<Message> {
+        self.events.next_publication().map(Message::Publish)
     }
 
     fn next_of_rates(&mut self) -> Option<Message> {
@@ -150,7 +187,11 @@ impl Account {
 
     /// Returns the message that returns what the member holds.
     pub(super) fn leave_message(&self) -> Message {
-        if let SharedLimit::Rates(_) = self.limit { Message::LeaveRates } else { Message::Leave }
+        match self.limit {
+            SharedLimit::Calls(..) => Message::Leave,
+            SharedLimit::Rates(_) => Message::LeaveRates,
+            SharedLimit::Replicas(_) => Message::Publish(self.events.last_publication()),
+        }
     }
 
     /// Sends a message. Returns when it was sent, and the answer.
@@ -159,18 +200,32 @@ impl Account {
         message: Message,
         mut connection: Connection,
         scripts: &Scripts,
-    ) -> impl Future<Output = (Instant, RedisResult<Option<String>>)> + 'static {
-        let (key, channel) = (self.key.clone(), self.channel());
-        let old_channel = self.old_ids.last().map(|id| format!("{key}:{id}"));
+    ) -> impl Future<Output = (Instant, RedisResult<Answer>)> + 'static {
+        let (key, channel) = (self.key.clone(), self.channel().to_owned());
+        let old_channel = self.old_ids.last().map(|id| channel_of(&key, id));
         let arguments = message.arguments(&self.id);
-        let is_join = matches!(message, Message::Join { .. } | Message::JoinRates { .. });
+        let is_join =
+            matches!(message, Message::Join { .. } | Message::JoinRates { .. } | Message::JoinPool(_));
         let script = scripts.of(&message);
         async move {
             if is_join && let Err(error) = connection.subscribe(&channel, old_channel.as_deref()).await {
                 return (now(), Err(error));
             }
             let sent_at = now();
-            (sent_at, connection.run(&script, &key, &arguments).await)
+            let Some(Publication { channels, texts }) = message.publication() else {
+                let answer = connection.run(&script, &key, &arguments).await;
+                return (sent_at, answer.map(|answer| answer.map_or(Answer::Unknown, Answer::Situation)));
+            };
+            let mut receivers = 0;
+            for (channel, text) in
+                channels.iter().flat_map(|channel| texts.iter().map(move |text| (channel, text)))
+            {
+                match connection.publish(channel, text).await {
+                    Ok(number) => receivers = number,
+                    Err(error) => return (sent_at, Err(error)),
+                }
+            }
+            (sent_at, Ok(Answer::Published { receivers }))
         }
     }
 
@@ -214,23 +269,40 @@ impl Account {
         self.cools_until = self.cools_until.max(Some(until));
     }
 
-    /// Lets a heartbeat be sent, and returns idle slots. Rates need none: while calls wait, the member asks again,
-    /// and otherwise it may be forgotten.
+    /// Lets a heartbeat be sent, and returns idle slots. Rates need none: while calls wait, the member asks again, and
+    /// otherwise it may be forgotten.
     pub(super) fn on_heartbeat(&mut self) {
         if self.state != State::Out {
             self.owes_heartbeat |= matches!(self.limit, SharedLimit::Calls(..));
+            self.events.on_heartbeat();
             self.limit.on_heartbeat();
         }
     }
 
-    /// Lets a report be sent, or another attempt to join be made, if its time has come.
+    /// Lets the events of calls be published soon, because there are some.
+    pub(super) fn on_events(&mut self) {
+        if self.state != State::Out {
+            self.events.on_events();
+        }
+    }
+
+    /// Lets what is due be sent, or another attempt to join be made, if its time has come.
     pub(super) fn on_time(&mut self) {
         let time = now();
+        self.events.on_time(time);
         let has_come = self.again_at.take_if(|at| *at <= time).is_some();
         match self.limit {
-            SharedLimit::Calls(..) | SharedLimit::Replicas(_) => self.owes_report |= has_come,
+            SharedLimit::Calls(..) => self.owes_report |= has_come,
             SharedLimit::Rates(_) => self.owes_heartbeat |= has_come,
+            SharedLimit::Replicas(_) => {}
         }
+    }
+
+    /// Records that a text was published, and how many members received it.
+    pub(super) fn on_published(&mut self, receivers: u32) {
+        self.events.on_published(receivers);
+        self.state = State::Idle;
+        self.old_ids.clear();
     }
 
     /// Applies an answer to a message that was sent at `sent_at`.
@@ -259,9 +331,11 @@ impl Account {
         Ok(())
     }
 
-    /// Applies what the store has pushed. Ignores what the script does not push.
+    /// Applies what the store has pushed, or another member has published. Ignores anything else.
     pub(super) fn on_push(&mut self, pushed: &str) {
-        if let SharedLimit::Rates(_) = self.limit {
+        if let Some(published) = Published::parse(pushed) {
+            self.events.on_text(&published);
+        } else if let SharedLimit::Rates(_) = self.limit {
             if let Ok(situation) = RatesSituation::parse(pushed)
                 && situation.advances > self.advances
             {
@@ -293,7 +367,11 @@ impl Account {
         if let Some(report) = &mut self.report {
             report.want = report.want.saturating_sub(granted);
         }
-        let update = LeaseUpdate { granted, ..situation.update };
+        // Of other limits, nothing is observed.
+        let is_adaptive = self.report.is_some_and(|report| report.adaptive.is_some());
+        self.events.set_observers(if is_adaptive { &situation.observers } else { &[] });
+        let appointment = situation.appointment(&self.id);
+        let update = LeaseUpdate { granted, appointment, ..situation.update };
         self.limit.on_lease_update(update);
         if situation.cools > Duration::ZERO {
             self.limit.on_cool_down(now() + situation.cools);
@@ -310,6 +388,7 @@ impl Account {
         self.state = State::Out;
         self.pushed = 0;
         self.again_at = None;
+        self.events = CallEventExchange::new(self.limit.clone(), self.key.clone(), self.id.clone());
         self.limit.on_lost();
     }
 }

@@ -6,7 +6,8 @@
 -- ARGV   the member, and one of
 --        `join`       with the fields of `report`, and the members that it replaces
 --        `report`     with the total of granted slots that the member knows of, the total that it has
---                     returned, its cap, its weight, and the slots that it wants
+--                     returned, its cap, its weight, the slots that it wants, what its adaptive limit has
+--                     found, and its role, each of the last two `-` if there is none
 --        `heartbeat`  with the two totals
 --        `cool_down`  with the milliseconds that the provider asked for
 --        `leave`
@@ -17,6 +18,11 @@
 
 local state_key, heard_key, cool_key = KEYS[1], KEYS[2], KEYS[3]
 local id, kind = ARGV[1], ARGV[2]
+
+-- Members with the highest rank become the leader and the deputy of an adaptive limit. REPLACED: was an observer, or
+-- was away, and has missed calls. REJOINED: was an observer, and has connected again before its lease ended.
+local REPLACED, REJOINED, OBSERVER = 0, 2, 3
+local SENIORITY = { follower = 1, deputy = 4, leader = 5 }
 
 local function field(member)
   return 'member:' .. member
@@ -39,7 +45,8 @@ end
 
 -- Returns what a member is told: the total of its granted slots, whether others are short, its fair
 -- number, the cap, the number of members, the total of all leases, the number of the last division, the
--- milliseconds of a cool-down, and the milliseconds after which time alone may let slots become free, or 0.
+-- number of appointments, the leader and the deputy of an adaptive limit, the milliseconds of a cool-down, and
+-- the milliseconds after which time alone may let slots become free, or 0.
 local function situation(fields)
   local cools = math.max(redis.call('PTTL', cool_key), 0)
   local again = math.max(math.ceil((wake - clock) * 1000), 0)
@@ -68,7 +75,10 @@ local packed = redis.call('HGET', state_key, 'state')
 local state = packed and cmsgpack.unpack(packed)
 if not state then
   -- The members of a lost state have not claimed their slots yet, so newcomers get a part only.
-  state = { virtual_time = 0, served_until = clock, joined = 0, early = 0, division = 0, accounts = {} }
+  state = {
+    virtual_time = 0, served_until = clock, joined = 0, early = 0, division = 0, term = 0, observers = {},
+    accounts = {},
+  }
   wake = clock + GRACE_TIME
 end
 local accounts = state.accounts
@@ -86,7 +96,13 @@ local function charge()
   end
 end
 
+-- The members whose calls the observers of an adaptive limit must forget.
+local gone = {}
+
 local function remove(member)
+  if accounts[member] and accounts[member].adaptive then
+    gone[#gone + 1] = member
+  end
   accounts[member] = nil
   redis.call('HDEL', state_key, field(member), returned_field(member))
   redis.call('ZREM', heard_key, member)
@@ -109,13 +125,20 @@ elseif kind == 'cool_down' then
 else
   local granted, returned = tonumber(ARGV[3]), tonumber(ARGV[4])
   if kind == 'join' then
-    for index = 8, #ARGV do
+    local was_member = false
+    for index = 10, #ARGV do
+      was_member = was_member or accounts[ARGV[index]] ~= nil
       remove(ARGV[index])
     end
     state.joined = state.joined + 1
+    local seniority = SENIORITY[ARGV[9]] or SENIORITY.follower
+    -- Whoever joins later was away, and has missed calls.
+    local is_late = clock >= wake and seniority > SENIORITY.follower
+    local late_seniority = was_member and REJOINED or REPLACED
     accounts[id] = {
       id = id, number = state.joined, granted = granted, fair = tonumber(ARGV[5]), part = 1, want = 0,
-      service = state.virtual_time, short = false, told_fair = 0,
+      service = state.virtual_time, short = false, told_fair = 0, seniority = is_late and late_seniority or seniority,
+      told_cap = 0,
     }
   end
   local account = accounts[id]
@@ -129,6 +152,17 @@ else
     account.cap = math.max(math.min(tonumber(ARGV[5]), MAX_CAP), 1)
     account.weight = math.max(math.min(weight, MAX_WEIGHT), MIN_WEIGHT)
     account.want = tonumber(ARGV[7]) - crossing
+    if kind == 'report' then
+      account.seniority = SENIORITY[ARGV[9]] or account.seniority
+    end
+    local adapted = account.adaptive
+    account.adaptive = tonumber(ARGV[8])
+    if adapted and not account.adaptive then
+      gone[#gone + 1] = id
+    end
+    if state.observers[1] == id then
+      state.adaptive = account.adaptive
+    end
   end
   account.want = math.max(math.min(account.want, account.cap - leased(account)), 0)
 end
@@ -153,6 +187,42 @@ end
 if #sorted == 0 then
   redis.call('DEL', state_key, heard_key)
   return ''
+end
+
+-- Appoints the leader and the deputy of an adaptive limit. A new leader begins with the limit of the one before.
+local adapting = {}
+for _, account in ipairs(sorted) do
+  if account.adaptive then
+    adapting[#adapting + 1] = account
+  end
+end
+table.sort(adapting, function(a, b)
+  if a.seniority ~= b.seniority then return a.seniority > b.seniority end
+  return a.number < b.number
+end)
+local leader, deputy = adapting[1], adapting[2]
+local has_new_observers = false
+for index = 1, 2 do
+  local before, observer = state.observers[index], adapting[index]
+  has_new_observers = has_new_observers or before ~= (observer and observer.id)
+  if before and before ~= (leader and leader.id) and before ~= (deputy and deputy.id) and accounts[before] then
+    accounts[before].seniority = REPLACED
+  end
+end
+local appoints_another = false
+for index = 1, math.min(#adapting, 2) do
+  local observer = adapting[index]
+  observer.seniority = math.max(observer.seniority, OBSERVER)
+  appoints_another = appoints_another
+    or observer.id ~= state.observers[1] and observer.id ~= state.observers[2]
+end
+if appoints_another then
+  state.term = state.term + 1
+end
+state.observers = { leader and leader.id, deputy and deputy.id }
+state.adaptive = leader and (state.adaptive or leader.adaptive) or nil
+if state.adaptive then
+  cap = math.min(math.max(state.adaptive, 1), cap)
 end
 
 -- Returns the number of slots per weight up to which each member gets what it needs.
@@ -255,7 +325,8 @@ end
 
 -- Tells the members what has changed. Those without slots have nothing to return, and hear it later.
 state.division = state.division + 1
-summary = string.format('%d %d %d %d', cap, #sorted, total, state.division)
+summary = string.format('%d %d %d %d %d %s %s', cap, #sorted, total, state.division, state.term,
+  leader and leader.id or '-', deputy and deputy.id or '-')
 local short = 0
 for _, account in ipairs(sorted) do
   short = short + (account.want > 0 and 1 or 0)
@@ -269,14 +340,29 @@ for _, account in ipairs(sorted) do
   account.short, account.told_fair = others_short, fair
   account.before, account.rank, account.density, account.is_contended = nil, nil, nil, nil
   local fields = string.format('%d %d %d', account.granted, others_short and 1 or 0, fair)
+  -- A member that holds the whole cap wants nothing until it knows of a higher one.
+  local is_raised = cap > account.told_cap and leased(account) >= account.told_cap
+  local is_pushed = is_granted or cools or (is_new and leased(account) > 0)
+    or (account.adaptive and (is_raised or has_new_observers))
+  -- A lower cap may be told by a heartbeat alone.
+  account.told_cap = (account.id == id or is_pushed) and cap or math.min(account.told_cap, cap)
   if is_new or is_granted or account.id == id then
     redis.call('HSET', state_key, field(account.id), fields, returned_field(account.id),
       string.format('%d', account.returned))
   end
   if account.id == id then
     own = fields
-  elseif is_granted or cools or (is_new and leased(account) > 0) then
+  end
+  -- The member that sends this message hears of new observers before what others publish because of them.
+  if is_pushed and (account.id ~= id or has_new_observers) then
     push(account.id, fields)
+  end
+end
+for _, member in ipairs(gone) do
+  for _, observer in ipairs(state.observers) do
+    if observer ~= member then
+      redis.call('SPUBLISH', state_key .. ':' .. observer, 'gone ' .. member)
+    end
   end
 end
 

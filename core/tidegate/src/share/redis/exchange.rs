@@ -9,7 +9,8 @@ use tidegate_share::rates::{
     Advance, BINS, Draw, LONG_WINDOW_MS, MAX_AMOUNT, RateLimit, TRAVEL_BINS, WINDOWS_MS,
 };
 use tidegate_share::{
-    LEASE_TIME, LeaseTimes, LeaseUpdate, MAX_CAP, MAX_COOL_DOWN, MIN_PART, Report, WEIGHTS,
+    Appointment, LEASE_TIME, LeaseTimes, LeaseUpdate, LimitRole, MAX_CAP, MAX_COOL_DOWN, MIN_PART, Report,
+    WEIGHTS,
 };
 
 /// The script for slots without its settings. See `exchange.lua`.
@@ -94,7 +95,14 @@ pub(super) fn script_with(wall: &str, grace: Duration) -> Script {
     ))
 }
 
-/// A message of a member about one resource.
+/// Texts for other members, and the channels to which each is published.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Publication {
+    pub(super) channels: Vec<String>,
+    pub(super) texts: Vec<String>,
+}
+
+/// A message of a member about one resource: to the script, or through the store to other members.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Message {
     /// Joins the resource, in place of the members `replaces`. The claim counts as granted.
@@ -126,17 +134,35 @@ pub(super) enum Message {
     Draw(Draw),
     RatesHeartbeat,
     LeaveRates,
+    /// Joins a pool, and tells its other members.
+    JoinPool(Publication),
+    Publish(Publication),
 }
 
 impl Message {
+    /// Returns what is published, or `None` if the message is for the script.
+    pub(super) fn publication(&self) -> Option<&Publication> {
+        match self {
+            Self::JoinPool(publication) | Self::Publish(publication) => Some(publication),
+            _ => None,
+        }
+    }
+
     /// Returns the arguments of the script.
     pub(super) fn arguments(&self, member: &str) -> Vec<String> {
         let fields = |kind: &str, granted: usize, returned: usize, report: &Report| {
-            let Report { cap, weight, want, .. } = report;
+            let Report { cap, weight, want, adaptive, role, .. } = report;
             let numbers = [granted, returned, *cap].map(|number| number.to_string());
             let mut arguments = vec![member.to_owned(), kind.to_owned()];
             arguments.extend(numbers);
             arguments.extend([weight.to_string(), want.to_string()]);
+            arguments.push(adaptive.map_or_else(|| "-".to_owned(), |slots| slots.to_string()));
+            let role = role.map_or("-", |role| match role {
+                LimitRole::Follower => "follower",
+                LimitRole::Deputy => "deputy",
+                LimitRole::Leader => "leader",
+            });
+            arguments.push(role.to_owned());
             arguments
         };
         let only = |kind: &str| vec![member.to_owned(), kind.to_owned()];
@@ -170,6 +196,7 @@ impl Message {
                 arguments
             }
             Self::RatesHeartbeat => only("heartbeat"),
+            Self::JoinPool(_) | Self::Publish(_) => Vec::new(),
         }
     }
 }
@@ -235,14 +262,18 @@ impl RatesSituation {
 }
 
 /// What the store tells a member about slots: in its answers, and when it pushes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Situation {
     /// The slots that were granted since the member joined.
     pub(super) granted: usize,
     /// The number of the division of which this tells. Later ones have larger numbers.
     pub(super) division: u64,
-    /// The rest, without newly granted slots.
+    /// The rest, without newly granted slots and without an appointment.
     pub(super) update: LeaseUpdate,
+    /// The number of times that observers of an adaptive limit were appointed.
+    term: u64,
+    /// The names of the leader and of the deputy of an adaptive limit, as far as there are any.
+    pub(super) observers: Vec<Arc<str>>,
     /// The remaining time of a cool-down, or zero.
     pub(super) cools: Duration,
     /// The time after which slots may be free without a message, or zero.
@@ -256,11 +287,16 @@ impl Situation {
     /// The text is not what the script returns.
     pub(super) fn parse(text: &str) -> RedisResult<Self> {
         let malformed = || (ErrorKind::UnexpectedReturnType, "the answer is malformed").into();
-        let numbers: Result<Vec<u64>, _> = text.split(' ').map(str::parse).collect();
+        let fields: Vec<&str> = text.split(' ').collect();
+        let [numbers @ .., leader, deputy, cools, again] = &fields[..] else { return Err(malformed()) };
+        let numbers: Result<Vec<u64>, _> =
+            numbers.iter().chain([cools, again]).map(|field| field.parse()).collect();
         let numbers = numbers.map_err(|_| malformed())?;
-        let [granted, short, fair, cap, members, total, division, cools, again] = numbers[..] else {
+        let [granted, short, fair, cap, members, total, division, term, cools, again] = numbers[..] else {
             return Err(malformed());
         };
+        let observers = [leader, deputy].into_iter().filter(|name| **name != "-");
+        let observers = observers.map(|name| Arc::from(*name)).collect();
         let number =
             |number: u64| u32::try_from(number).map(|number| number as usize).map_err(|_| malformed());
         let (granted, fair, cap) = (number(granted)?, number(fair)?, number(cap)?);
@@ -279,6 +315,16 @@ impl Situation {
             appointment: None,
         };
         let [cools, again] = [cools, again].map(|time| Duration::from_millis(time).min(MAX_COOL_DOWN));
-        Ok(Self { granted, division, update, cools, again })
+        Ok(Self { granted, division, update, term, observers, cools, again })
+    }
+
+    /// Returns what a member does for an adaptive limit, or `None` if the limit is fixed.
+    pub(super) fn appointment(&self, member: &str) -> Option<Appointment> {
+        let role = match self.observers.iter().position(|observer| &**observer == member) {
+            Some(0) => LimitRole::Leader,
+            Some(_) => LimitRole::Deputy,
+            None => LimitRole::Follower,
+        };
+        (!self.observers.is_empty()).then_some(Appointment { role, term: self.term })
     }
 }

@@ -1,14 +1,20 @@
 //! The member of a store that several machines share: a Redis or Valkey server.
 //!
 //! The store is the broker. It runs a script for each message, which divides the cap as
-//! [`tidegate_share::Broker`] does, and pushes grants to a channel of each member and resource. A push
-//! that is lost costs time only, because each answer contains the totals.
+//! [`tidegate_share::Broker`] does, and pushes grants to a channel of each member and resource. A grant that is lost
+//! costs time only, because each answer contains the totals.
+//!
+//! Members publish the events of their calls: at an adaptive limit to the channels of the leader and the deputy, at a
+//! pool to one channel that all members receive. See [`tidegate_share::Peers`] for texts that are lost.
 //!
 //! - `server`: the connection to one server, to a cluster, or to the primary of Sentinels.
 //! - `exchange`: the messages to the script, and its answers.
+//! - `call_event_exchange`: what members publish to each other about their calls, and `events`, its text.
 //! - `account`: what the member knows of one resource, and which message is due.
 
 mod account;
+mod call_event_exchange;
+mod events;
 mod exchange;
 #[cfg(test)]
 mod rates_tests;
@@ -30,7 +36,7 @@ use super::{Command, start_thread};
 use crate::clock::now;
 use crate::config::{RedisUrl, ShareConfig};
 use crate::error::Error;
-use account::Account;
+use account::{Account, Answer};
 use exchange::Scripts;
 use server::{Connection, Server};
 
@@ -63,7 +69,7 @@ struct Answered {
     /// The name of the member under which it was sent.
     id: Arc<str>,
     sent_at: Instant,
-    answer: RedisResult<Option<String>>,
+    answer: RedisResult<Answer>,
 }
 
 /// Why a connection was given up.
@@ -160,7 +166,7 @@ impl Member {
                     }
                 }
                 _ = heartbeats.tick() => self.accounts.values_mut().for_each(Account::on_heartbeat),
-                () = sleep_until_any(self.accounts.values().filter_map(|account| account.again_at)) => {
+                () = sleep_until_any(self.accounts.values().filter_map(Account::next_wake)) => {
                     self.accounts.values_mut().for_each(Account::on_time);
                 }
             }
@@ -254,8 +260,11 @@ impl Member {
                     account.on_draw(draw);
                 }
             }
-            // Adaptive limits and pools are not shared over a server.
-            Command::Evidence(_) => {}
+            Command::Evidence(resource) => {
+                if let Some(account) = self.accounts.get_mut(&resource) {
+                    account.on_events();
+                }
+            }
             Command::Exit(exiting) => self.exiting = Some(exiting),
         }
     }
@@ -282,8 +291,12 @@ impl Member {
             return answer.map(drop);
         };
         let applied = answer.and_then(|answer| match answer {
-            Some(answer) => account.on_answer(&answer, sent_at).map(Some),
-            None => Ok(None),
+            Answer::Situation(answer) => account.on_answer(&answer, sent_at).map(Some),
+            Answer::Published { receivers } => {
+                account.on_published(receivers);
+                Ok(Some(()))
+            }
+            Answer::Unknown => Ok(None),
         });
         match applied {
             Ok(Some(())) => {

@@ -177,6 +177,19 @@ impl Connection {
         }
     }
 
+    /// Passes `text` on to the members that receive what is pushed to `channel`. Returns their number.
+    ///
+    /// # Errors
+    /// The server cannot be reached, or permits no publishing.
+    pub(super) async fn publish(&mut self, channel: &str, text: &str) -> RedisResult<u32> {
+        let mut command = redis::cmd("SPUBLISH");
+        command.arg(channel).arg(text);
+        match self {
+            Self::Single(connection) => command.query_async(connection).await,
+            Self::Cluster(connection) => command.query_async(connection).await,
+        }
+    }
+
     /// Runs the script on the resource whose state has this key. Returns `None` if the store does not know
     /// the member.
     ///

@@ -17,11 +17,14 @@ const HEARTBEAT: Message = Message::Heartbeat { granted: 0, returned: 0 };
 /// What a member does.
 #[derive(Clone, Debug)]
 enum Action {
-    Join { cap: usize, weight: f64, claim: usize, want: usize },
-    Report { returned: usize, want: usize, cap: usize, weight: f64 },
+    Join { cap: usize, weight: f64, claim: usize, want: usize, adaptive: Adaptive },
+    Report { returned: usize, want: usize, cap: usize, weight: f64, adaptive: Adaptive },
     Heartbeat,
     Leave,
 }
+
+/// What a member says about an adaptive limit: what it has found, and its role.
+type Adaptive = (Option<usize>, Option<LimitRole>);
 
 /// What the broker in Rust has told a member.
 #[derive(Clone, Copy, Default)]
@@ -86,14 +89,21 @@ fn weight() -> impl Strategy<Value = f64> {
 fn action() -> impl Strategy<Value = Action> {
     // Small caps are contended.
     let cap = || prop_oneof![1..4usize, 3..40usize];
-    let join = (cap(), weight(), 0..4usize, 0..20usize).prop_map(|(cap, weight, claim, want)| Action::Join {
-        cap,
-        weight,
-        claim: claim.min(cap),
-        want,
-    });
-    let report = (0..4usize, prop_oneof![0..3usize, 0..20usize], cap(), weight())
-        .prop_map(|(returned, want, cap, weight)| Action::Report { returned, want, cap, weight });
+    let role = || {
+        let roles = [LimitRole::Follower, LimitRole::Deputy, LimitRole::Leader];
+        prop_oneof![6 => Just(None), 1 => prop::sample::select(roles.to_vec()).prop_map(Some)]
+    };
+    let found = || prop_oneof![1 => Just(None), 3 => (1..40usize).prop_map(Some)];
+    let adaptive = move || prop_oneof![1 => Just((None, None)), 1 => (found(), role())];
+    let join = (cap(), weight(), 0..4usize, 0..20usize, adaptive()).prop_map(
+        |(cap, weight, claim, want, adaptive)| {
+            let claim = claim.min(cap);
+            Action::Join { cap, weight, claim, want, adaptive }
+        },
+    );
+    let report = (0..4usize, prop_oneof![0..3usize, 0..20usize], cap(), weight(), adaptive()).prop_map(
+        |(returned, want, cap, weight, adaptive)| Action::Report { returned, want, cap, weight, adaptive },
+    );
     prop_oneof![2 => join, 12 => report, 1 => Just(Action::Heartbeat), 1 => Just(Action::Leave)]
 }
 
@@ -110,38 +120,24 @@ fn compare(store: &mut Store, actions: &[(usize, Action, u64)]) -> Result<(), Te
         at += Duration::from_millis(*millis);
         let known = names.get(who).copied();
         let (message, to_broker) = match (action, known) {
-            (Action::Join { cap, weight, claim, want }, None) => {
+            (Action::Join { cap, weight, claim, want, adaptive: (adaptive, role) }, None) => {
                 let (cap, weight, claim, want) = (*cap, *weight, *claim, *want);
-                let report = Report {
-                    cap,
-                    weight,
-                    want,
-                    returned: 0,
-                    claim,
-                    known_survivors: 0,
-                    adaptive: None,
-                    role: LimitRole::Follower,
-                };
+                let (adaptive, role) = (*adaptive, *role);
+                let report =
+                    Report { cap, weight, want, returned: 0, claim, known_survivors: 0, adaptive, role };
                 names.insert(*who, turn as u64);
                 members.insert(turn as u64, Told { granted: claim, ..Told::default() });
                 let message = Message::Join { report, replaces: Vec::new() };
                 (message, ToBroker::Report { resource: resource.clone(), report })
             }
-            (Action::Report { returned, want, cap, weight }, Some(id)) => {
+            (Action::Report { returned, want, cap, weight, adaptive: (adaptive, role) }, Some(id)) => {
                 let Some(told) = members.get_mut(&id) else { continue };
                 let returned = (*returned).min(told.granted - told.returned);
                 told.returned += returned;
                 let (cap, weight, want) = (*cap, *weight, *want);
-                let report = Report {
-                    cap,
-                    weight,
-                    want,
-                    returned,
-                    claim: 0,
-                    known_survivors: 0,
-                    adaptive: None,
-                    role: LimitRole::Follower,
-                };
+                let (adaptive, role) = (*adaptive, *role);
+                let report =
+                    Report { cap, weight, want, returned, claim: 0, known_survivors: 0, adaptive, role };
                 let message = Message::Report { report, granted: told.granted, returned: told.returned };
                 (message, ToBroker::Report { resource: resource.clone(), report })
             }
@@ -179,6 +175,7 @@ fn compare(store: &mut Store, actions: &[(usize, Action, u64)]) -> Result<(), Te
                 id,
                 turn
             );
+            prop_assert_eq!(situation.appointment(&format!("{id:08}")), told.update.appointment);
             prop_assert!(total.is_none_or(|total| total == update.total));
         }
     }
@@ -208,7 +205,7 @@ fn join(cap: usize, want: usize) -> Message {
         claim: 0,
         known_survivors: 0,
         adaptive: None,
-        role: LimitRole::Follower,
+        role: None,
     };
     Message::Join { report, replaces: Vec::new() }
 }
@@ -252,7 +249,7 @@ fn repeated_and_lost_messages_change_nothing() {
         claim: 0,
         known_survivors: 0,
         adaptive: None,
-        role: LimitRole::Follower,
+        role: None,
     };
     for _ in 0..3 {
         let message = Message::Report { report, granted: 8, returned: 3 };
@@ -270,20 +267,110 @@ fn repeated_and_lost_messages_change_nothing() {
     assert_eq!(store.exchange(at, "unknown", &HEARTBEAT), None);
 }
 
+/// A message that joins with an adaptive limit, in place of other members.
+fn join_adaptive(found: usize, role: Option<LimitRole>, replaces: &[&str]) -> Message {
+    let Message::Join { report, .. } = join(64, 0) else { unreachable!() };
+    let report = Report { adaptive: Some(found), role, ..report };
+    Message::Join { report, replaces: replaces.iter().map(|name| Arc::from(*name)).collect() }
+}
+
+#[test]
+fn who_has_seen_most_calls_leads() {
+    let server = RedisServer::start(&[]).unwrap();
+    let mut store = Store::new(&server, script_with(WALL, Duration::from_secs(4)));
+    let at = Duration::from_secs;
+    let observers = |situation: Situation| -> Vec<String> {
+        situation.observers.iter().map(ToString::to_string).collect()
+    };
+    // The store has lost its data, and the observers join after the others.
+    let first = store.situation(at(1), "follower", &join_adaptive(10, None, &[]));
+    assert_eq!(observers(first), ["follower"]);
+    store.situation(at(2), "deputy", &join_adaptive(20, Some(LimitRole::Deputy), &[]));
+    let all = store.situation(at(2), "leader", &join_adaptive(30, Some(LimitRole::Leader), &[]));
+    assert_eq!(all.update.cap, 10, "what the leader finds is not known yet");
+    assert_eq!(observers(all), ["leader", "deputy"]);
+    // The leader connects again. It has missed less than the others, except the deputy.
+    store.situation(at(6), "deputy", &HEARTBEAT);
+    let again = join_adaptive(30, Some(LimitRole::Leader), &["leader"]);
+    assert_eq!(observers(store.situation(at(6), "again", &again)), ["deputy", "again"]);
+    // Whoever was forgotten meanwhile has missed more.
+    let late = join_adaptive(30, Some(LimitRole::Leader), &["unknown"]);
+    store.situation(at(7), "late", &late);
+    store.exchange(at(7), "deputy", &Message::Leave);
+    store.exchange(at(7), "again", &Message::Leave);
+    let rest = store.situation(at(7), "late", &HEARTBEAT);
+    assert_eq!(observers(rest), ["follower", "late"]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn observers_are_told_who_has_ended_and_whoever_holds_all_of_a_higher_cap() {
+    let server = RedisServer::start(&[]).unwrap();
+    let mut store = store(&server);
+    let at = Duration::from_secs(1);
+    let listener = redis::Client::open(format!("{}?protocol=resp3", server.url())).unwrap();
+    let (pushed, mut pushes) = tokio::sync::mpsc::unbounded_channel();
+    let config = redis::AsyncConnectionConfig::new().set_push_sender(pushed);
+    let mut connection = listener.get_multiplexed_async_connection_with_config(&config).await.unwrap();
+    for member in ["leader", "follower"] {
+        let channel = format!("{}:{member}", store.key);
+        redis::cmd("SSUBSCRIBE").arg(channel).exec_async(&mut connection).await.unwrap();
+    }
+    let mut received = async || -> Vec<(String, String)> {
+        // Its answer comes after what was pushed.
+        redis::cmd("PING").exec_async(&mut connection).await.unwrap();
+        let text = |value: &redis::Value| redis::from_redis_value_ref::<String>(value).ok();
+        let message = |push: redis::PushInfo| {
+            let [channel, pushed] = &push.data[..] else { return None };
+            let channel = text(channel)?.rsplit(':').next()?.to_owned();
+            (push.kind == redis::PushKind::SMessage).then_some((channel, text(pushed)?))
+        };
+        std::iter::from_fn(|| pushes.try_recv().ok()).filter_map(message).collect()
+    };
+    let report = |found| {
+        let Message::Join { report, .. } = join_adaptive(found, None, &[]) else { unreachable!() };
+        Message::Report { report, granted: 0, returned: 0 }
+    };
+    store.situation(at, "leader", &join_adaptive(4, None, &[]));
+    let Message::Join { report: joins, .. } = join_adaptive(9, None, &[]) else { unreachable!() };
+    let joins = Message::Join { report: Report { want: 4, ..joins }, replaces: Vec::new() };
+    assert_eq!(store.situation(at, "follower", &joins).granted, 4);
+    received().await;
+    store.situation(at, "leader", &report(6));
+    let told = received().await;
+    assert!(told.len() == 1 && told[0].0 == "follower" && told[0].1.starts_with("4 0 "), "{told:?}");
+    // It hears of a lower cap by its heartbeat, and then of a higher one.
+    store.situation(at, "leader", &report(4));
+    let known = Message::Heartbeat { granted: 4, returned: 0 };
+    assert_eq!(store.situation(at, "follower", &known).update.cap, 4);
+    received().await;
+    store.situation(at, "leader", &report(5));
+    assert_eq!(received().await.len(), 1);
+    store.situation(at, "other", &join_adaptive(9, None, &[]));
+    received().await;
+    store.exchange(at, "other", &Message::Leave);
+    let gone = |to: &str| (to.to_owned(), "gone other".to_owned());
+    assert_eq!(received().await, [gone("leader"), gone("follower")]);
+}
+
 #[test]
 fn malformed_answers_are_rejected() {
-    let valid = "8 1 4 8 2 8 5000000000 250 0";
+    let valid = "8 1 4 8 2 8 5000000000 3 a b 250 0";
     let situation = Situation::parse(valid).unwrap();
     assert_eq!((situation.granted, situation.update.fair, situation.cools.as_millis()), (8, 4, 250));
+    let roles = ["a", "b", "c"].map(|member| situation.appointment(member).map(|it| (it.role, it.term)));
+    let expected = [LimitRole::Leader, LimitRole::Deputy, LimitRole::Follower].map(|role| Some((role, 3)));
+    assert_eq!(roles, expected);
+    assert_eq!(Situation::parse("8 1 4 8 2 8 1 0 - - 0 0").unwrap().appointment("a"), None);
     for text in [
         "",
         "8",
-        "8 1 4 8 2 8 1 250",
-        "8 1 4 8 2 8 1 250 0 0",
-        "-8 1 4 8 2 8 1 250 0",
-        "8 1 4 0 2 8 1 0 0",
-        "nan 1 4 8 2 8 1 0 0",
-        "5000000000 1 4 8 2 8 1 0 0",
+        "8 1 4 8 2 8 1 0 - - 250",
+        "8 1 4 8 2 8 1 0 - - 250 0 0",
+        "-8 1 4 8 2 8 1 0 - - 250 0",
+        "8 1 4 0 2 8 1 0 - - 0 0",
+        "nan 1 4 8 2 8 1 0 - - 0 0",
+        "8 1 4 8 2 8 1 a b - 0 0",
+        "5000000000 1 4 8 2 8 1 0 - - 0 0",
     ] {
         assert!(Situation::parse(text).is_err(), "{text}");
     }

@@ -1,0 +1,227 @@
+//! What a member and the other members of a resource publish to each other about their calls.
+//!
+//! At an adaptive limit, each member publishes to its observers, which the script appoints. At a pool, each publishes
+//! to all. See [`Peers`] for texts that are lost.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::super::limit::{CallEvents, SharedLimit};
+use super::events::{Published, events_text, gone_text, member_number, parse_events};
+use super::exchange::Publication;
+use crate::clock::now;
+use crate::schedule::LeaseKind;
+use tidegate_share::{Evidence, MessageOrder, Peers, Placements};
+
+/// Time for which events of calls are collected before they are published.
+const EVENTS_DELAY: Duration = Duration::from_millis(20);
+/// Multiplied by the numbers of publishing and of receiving members: the minimum time between two texts with events
+/// that one member publishes at a pool. So the server delivers at most 50,000 of these texts per second.
+const EVENTS_APART: Duration = Duration::from_micros(20);
+/// The maximum number of lines with such events that are published together.
+const MAX_LINES: usize = 64;
+
+/// The exchange of one member at one resource, from its first attempt to join until the store is lost.
+pub(super) struct CallEventExchange {
+    limit: SharedLimit,
+    /// The channels of the resource begin with it.
+    key: Arc<str>,
+    /// The name of the member.
+    member: Arc<str>,
+    /// The channel to which the store pushes, or other members of the pool publish.
+    channel: String,
+    /// The names of those that observe an adaptive limit: the leader and the deputy.
+    observers: Vec<Arc<str>>,
+    /// The members whose texts this one has received.
+    peers: Peers,
+    /// The number of texts that were published.
+    published: u64,
+    /// Whether another text must follow the last one, so that its loss is noticed.
+    owes_follow_up: bool,
+    /// When the last text was published. `None` before the first.
+    published_at: Option<Instant>,
+    /// The number of members that received the last text.
+    receivers: u32,
+    /// When events become due. `None` if there are none.
+    events_at: Option<Instant>,
+    owes_events: bool,
+    /// Whether a text must be published even if there are no events.
+    owes_sign_of_life: bool,
+}
+
+impl CallEventExchange {
+    /// Creates the exchange of `member` at the resource `key`. It shares `limit`.
+    pub(super) fn new(limit: SharedLimit, key: Arc<str>, member: Arc<str>) -> Self {
+        let channel = match limit {
+            SharedLimit::Replicas(_) => format!("{key}:calls"),
+            SharedLimit::Calls(..) | SharedLimit::Rates(_) => channel_of(&key, &member),
+        };
+        Self {
+            limit,
+            key,
+            member,
+            channel,
+            observers: Vec::new(),
+            peers: Peers::default(),
+            published: 0,
+            owes_follow_up: false,
+            published_at: None,
+            receivers: 0,
+            events_at: None,
+            owes_events: false,
+            owes_sign_of_life: false,
+        }
+    }
+
+    /// Returns the channel to which the store pushes, or other members of the pool publish.
+    pub(super) fn channel(&self) -> &str {
+        &self.channel
+    }
+
+    /// Sets the names of the observers of an adaptive limit. Empty if the limit is fixed.
+    pub(super) fn set_observers(&mut self, observers: &[Arc<str>]) {
+        if self.observers != observers {
+            self.observers = observers.to_vec();
+        }
+    }
+
+    /// Returns when events become due, or `None` if there are none.
+    pub(super) fn next_wake(&self) -> Option<Instant> {
+        self.events_at
+    }
+
+    /// Schedules the publication of pending events. At a pool, keeps the minimum time since the last text.
+    pub(super) fn on_events(&mut self) {
+        if self.events_at.is_some() {
+            return;
+        }
+        let soon = now() + EVENTS_DELAY;
+        let publishers = u32::try_from(self.peers.count()).unwrap_or(u32::MAX).saturating_add(1);
+        let apart = match self.limit {
+            SharedLimit::Replicas(_) => {
+                EVENTS_APART.saturating_mul(publishers.saturating_mul(self.receivers))
+            }
+            SharedLimit::Calls(..) | SharedLimit::Rates(_) => Duration::ZERO,
+        };
+        self.events_at = Some(self.published_at.map_or(soon, |before| soon.max(before + apart)));
+    }
+
+    /// Lets events be due if their time has come.
+    pub(super) fn on_time(&mut self, time: Instant) {
+        self.owes_events |= self.events_at.take_if(|at| *at <= time).is_some();
+    }
+
+    /// Lets a text be due even without events, if other members count calls of this one, or if its last text may have
+    /// been lost. A member without calls is silent, because the others need to know nothing of it. Forgets the calls of
+    /// members that were not heard for long.
+    pub(super) fn on_heartbeat(&mut self) {
+        let has_calls = self.has_receivers() && self.limit.take_activity();
+        self.owes_sign_of_life |= std::mem::take(&mut self.owes_follow_up) || has_calls;
+        self.peers.remove_silent(now()).into_iter().for_each(|member| self.forget(member));
+    }
+
+    /// Returns the text that is due, with the events that the limit has to tell.
+    pub(super) fn next_publication(&mut self) -> Option<Publication> {
+        let owes_sign_of_life = std::mem::take(&mut self.owes_sign_of_life);
+        if !std::mem::take(&mut self.owes_events) && !owes_sign_of_life {
+            return None;
+        }
+        let events: Vec<_> = std::iter::from_fn(|| self.limit.take_events()).take(MAX_LINES).collect();
+        // There may be more.
+        self.owes_events = events.len() == MAX_LINES;
+        let is_due = self.has_receivers() && (owes_sign_of_life || !events.is_empty());
+        is_due.then(|| self.publication(&events))
+    }
+
+    /// Returns what tells the members of a pool that this one joins, in place of the members `replaces`.
+    pub(super) fn first_publication(&mut self, first: Placements, replaces: &[Arc<str>]) -> Publication {
+        let mut publication = self.publication(&[CallEvents::Placements(first)]);
+        publication.texts.splice(0..0, replaces.iter().map(|member| gone_text(member)));
+        publication
+    }
+
+    /// Returns what tells the members of a pool that this one ends.
+    pub(super) fn last_publication(&self) -> Publication {
+        Publication { channels: self.receiving_channels(), texts: vec![gone_text(&self.member)] }
+    }
+
+    fn publication(&mut self, events: &[CallEvents]) -> Publication {
+        self.published += 1;
+        self.published_at = Some(now());
+        self.owes_follow_up |= !events.is_empty();
+        let texts = vec![events_text(&self.member, self.published, events)];
+        Publication { channels: self.receiving_channels(), texts }
+    }
+
+    /// Returns the channels of the members to which this one publishes.
+    fn receiving_channels(&self) -> Vec<String> {
+        match self.limit {
+            SharedLimit::Calls(..) => {
+                let others = self.observers.iter().filter(|observer| **observer != self.member);
+                others.map(|observer| channel_of(&self.key, observer)).collect()
+            }
+            SharedLimit::Rates(_) => Vec::new(),
+            SharedLimit::Replicas(_) => vec![self.channel.clone()],
+        }
+    }
+
+    /// Returns `true` if other members may receive what this one publishes.
+    fn has_receivers(&self) -> bool {
+        match self.limit {
+            SharedLimit::Calls(..) => self.observers.iter().any(|observer| *observer != self.member),
+            SharedLimit::Rates(_) => false,
+            SharedLimit::Replicas(_) => true,
+        }
+    }
+
+    /// Records how many members received a text.
+    pub(super) fn on_published(&mut self, receivers: u32) {
+        self.receivers = receivers;
+    }
+
+    /// Applies what another member, or the script, has published.
+    pub(super) fn on_text(&mut self, published: &Published<'_>) {
+        match published {
+            Published::Events { member, .. } if Some(*member) == member_number(&self.member) => {}
+            Published::Events { member, number, lines } => {
+                match self.peers.on_message(now(), *member, *number) {
+                    MessageOrder::Ignored => return,
+                    MessageOrder::AfterLoss => self.forget(*member),
+                    MessageOrder::InOrder => {}
+                }
+                // Also without events, because the member may be new.
+                self.apply(*member, &CallEvents::Placements(Placements::default()));
+                let events = lines.clone().filter_map(|line| parse_events(&self.limit, line));
+                events.for_each(|events| self.apply(*member, &events));
+            }
+            Published::Gone { member } => {
+                self.peers.remove(*member);
+                self.forget(*member);
+            }
+        }
+    }
+
+    /// Forgets the calls of another member.
+    fn forget(&self, member: u64) {
+        self.apply(member, &CallEvents::Evidence(Evidence { restarts: true, ..Evidence::default() }));
+        self.apply(member, &CallEvents::Placements(Placements::restart()));
+    }
+
+    /// Applies events of calls of another member, unless they are of another kind than those of this resource.
+    fn apply(&self, member: u64, events: &CallEvents) {
+        match (events, &self.limit) {
+            (CallEvents::Evidence(evidence), SharedLimit::Calls(LeaseKind::Slots, _)) => {
+                self.limit.on_evidence(member, evidence);
+            }
+            (CallEvents::Placements(placements), SharedLimit::Replicas(_)) => {
+                self.limit.on_placements(Some(member), self.peers.count(), placements);
+            }
+            _ => {}
+        }
+    }
+}
+
+/// Returns the channel to which the store and other members publish for a member of the resource `key`.
+pub(super) fn channel_of(key: &str, member: &str) -> String {
+    format!("{key}:{member}")
+}
