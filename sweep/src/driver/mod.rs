@@ -5,7 +5,8 @@
 //! some always wait. The gate enforces the cap. All times are read from tokio's clock, so a whole
 //! sweep can run under the paused clock. Calls in flight at the end of a step continue into the
 //! next one. Calls that only wait are cancelled, because each step sends the requests of the mix
-//! from index 0. No exchange is in flight when the driver returns, however the sweep ended.
+//! from index 0 or, with an objective, from where the earlier steps at its cap ended. No exchange is
+//! in flight when the driver returns, however the sweep ended.
 
 mod active_calls;
 mod blocked_by;
@@ -171,7 +172,7 @@ impl<'a> Driver<'a> {
             return Ok(Some(ended));
         }
         self.calls.cancel(|call| !call.was_sent());
-        (self.step, self.next_work) = (step, 0);
+        (self.step, self.next_work) = (step, self.first_work(cap));
         self.start_calls();
         self.take_load_sample(0.0, false)?;
         while !self.parts.session.search.is_settled() {
@@ -186,6 +187,19 @@ impl<'a> Driver<'a> {
             }
         }
         Ok(None)
+    }
+
+    /// Returns the index in the mix of the first call of a step at `cap`: 0 or, if the search has a
+    /// latency objective, the number of calls of all earlier steps at that cap. With the same
+    /// requests, repeated steps would repeat the same coincidences of long prompts, and would not
+    /// show how often calls are late.
+    fn first_work(&self, cap: usize) -> usize {
+        let search = &self.parts.session.search;
+        if !search.has_objective() {
+            return 0;
+        }
+        let earlier = search.steps().iter().filter(|step| step.cap == cap);
+        earlier.map(|step| step.warm_up + step.calls).sum()
     }
 
     /// Sends calls until the gate has recovered from a cool-down. Stops earlier if an attempt

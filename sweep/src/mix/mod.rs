@@ -1,6 +1,6 @@
-//! The mix: the sequence of requests that every step sends.
+//! The mix: the sequence of requests that the steps of a sweep send.
 //!
-//! The request of a call depends only on the seed and on its index, so every step sends the same
+//! The request of a call depends only on the seed and on its index, so all caps receive the same
 //! requests. Only the nonce differs. Generated prompts start with a nonce of seed, step and index.
 //! Without it, the server's prefix cache would serve all steps except the first. The user's own
 //! requests are sent unchanged except for `model`, `stream` and, if the user asks for it, the

@@ -8,7 +8,7 @@ use super::knee::NEAR;
 use super::next_step::{MAX_KNEE_STEPS, MAX_ROUNDS, Phase, Policy, SUFFICIENT_CALLS};
 use super::noise::NOTABLE;
 use super::step_monitor::StoppingRule;
-use super::step_stopping_rules::{CONFIRM_ABOVE, CONFIRM_ANSWER};
+use super::step_stopping_rules::{CONFIRM_ABOVE, CONFIRM_ANSWER, CONFIRM_OBJECTIVE};
 use crate::search_result::Purpose;
 
 /// Maximum width of the interval on each side of a confirmed answer, as a share of the answer, if
@@ -57,13 +57,16 @@ impl Policy {
             return;
         }
         self.phase = Phase::Confirm { at: at + 1, answer, above };
+        let (rule, rule_above) = if self.evidence.has_late_calls() {
+            (CONFIRM_OBJECTIVE, CONFIRM_OBJECTIVE)
+        } else {
+            (CONFIRM_ANSWER, CONFIRM_ABOVE)
+        };
         match (at % 2, above) {
-            (0, _) => self.push_plain_step(
-                answer,
-                Purpose::Confirm,
-                if at == 0 { CONFIRM_ANSWER } else { StoppingRule { accept: true, ..CONFIRM_ANSWER } },
-            ),
-            (_, Some(above)) => self.push_plain_step(above, Purpose::Confirm, CONFIRM_ABOVE),
+            (0, _) => {
+                self.push_plain_step(answer, Purpose::Confirm, StoppingRule { accept: at > 0, ..rule });
+            }
+            (_, Some(above)) => self.push_plain_step(above, Purpose::Confirm, rule_above),
             (_, None) => {}
         }
     }

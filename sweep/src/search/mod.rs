@@ -180,6 +180,11 @@ impl Search {
         self.max_calls
     }
 
+    /// Returns `true` if calls have a latency objective.
+    pub(crate) fn has_objective(&self) -> bool {
+        self.settings.ttft.or(self.settings.tpot).is_some()
+    }
+
     /// Returns the results of all completed steps, in order.
     pub fn steps(&self) -> &[StepResult] {
         &self.steps

@@ -125,6 +125,34 @@ fn every_step_sends_the_same_work() {
 }
 
 #[test]
+fn repeated_step_continues_in_the_mix_with_an_objective() {
+    let directory = Directory::new("mix");
+    let mut options = options();
+    options.search.ttft = Some(60.0);
+    let sweep = tidegate_sweep::Sweep::new(options).unwrap().keep(&directory.0);
+    run_paused_seeded(run(sweep, &limited(1_000))).unwrap();
+    let log = std::fs::read_to_string(directory.0.join(tidegate_sweep::CALL_LOG_FILE)).unwrap();
+    // The lowest and the highest index of each step, by cap.
+    let mut steps: BTreeMap<u64, BTreeMap<u64, (u64, u64)>> = BTreeMap::new();
+    for line in log.lines().map(|line| serde_json::from_str::<Value>(line).unwrap()) {
+        let [cap, step, work] = ["cap", "step", "work"].map(|key| line[key].as_u64().unwrap());
+        let (low, high) = steps.entry(cap).or_default().entry(step).or_insert((work, work));
+        (*low, *high) = ((*low).min(work), (*high).max(work));
+    }
+    let mut repeated = 0;
+    for (cap, steps) in steps {
+        let ranges: Vec<(u64, u64)> = steps.into_values().collect();
+        assert_eq!(ranges[0].0, 0, "cap {cap}");
+        for pair in ranges.windows(2) {
+            // Calls that had not ended at the end of a step are sent again.
+            assert!((pair[0].0 + 1..=pair[0].1 + 1).contains(&pair[1].0), "cap {cap}: {pair:?}");
+            repeated += 1;
+        }
+    }
+    assert!(repeated >= 2, "{repeated}");
+}
+
+#[test]
 fn token_rate_is_recognized_by_the_gates_reason() {
     let faults = serde_json::json!({"token_rate": {"tokens_per_minute": 60_000.0, "burst_s": 5.0}});
     let upstream = Upstream::new(serde_json::from_value(faults).unwrap());
