@@ -25,6 +25,8 @@ use super::server_metrics::{Sample, poll, sample};
 use crate::report::Report;
 use crate::{Fallible, virtual_time};
 
+/// Time after the first call of several gates until a new Redis server grants them the whole limit.
+const GRANTS_WITHIN: Duration = Duration::from_millis(4_500);
 /// Time in which the server must finish the cancelled calls of the last run.
 const SETTLES: Duration = Duration::from_secs(60);
 /// The address of the simulator. As with vLLM on this machine, the gate reads its metrics.
@@ -175,6 +177,13 @@ async fn play_in_real_time(url: &str, step: &StepCost, contender: Contender, pla
     let wire = http()?;
     let before = lone_slowness(&wire, url, step).await?;
     let (client, gate) = contender.client(url, None)?;
+    if let Contender::Gates { count, .. } = contender {
+        // Calls take turns between the gates.
+        for _ in 0..count {
+            lone_call(&client, url).await?;
+        }
+        sleep(GRANTS_WITHIN).await;
+    }
     let (calls, samples) = play(&client, gate.as_ref(), &wire, url, plan).await;
     let after = lone_slowness(&wire, url, step).await?;
     let mut run = Run { calls, samples, lasts: plan.lasts.as_secs_f64(), slowness: before.max(after) };
