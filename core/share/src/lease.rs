@@ -298,7 +298,7 @@ impl Lease {
         let want = usage.waiting.min(self.cap - claim);
         let report = self.make_report(usage, want);
         let role = self.earlier_role.or(self.role);
-        // A role that another lease decides is told in the next report: the first one tells an earlier role.
+        // The first report tells the earlier role, and the next one that which another lease decides.
         self.has_new_cap = self.role.is_some();
         Report { claim, known_survivors: self.update.survivors, role, ..report }
     }

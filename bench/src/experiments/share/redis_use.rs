@@ -21,7 +21,7 @@ const MEMBERS: usize = 1_000;
 const JOIN_TIME: Duration = Duration::from_secs(8);
 const MEASURED: Duration = Duration::from_secs(10);
 const CAP: usize = 64;
-/// The number of members whose calls are told to the others.
+/// The number of members that tell each other of their calls.
 const CALLERS: usize = 64;
 /// The time between two calls of such a member, and the time that a call takes.
 const CALL_INTERVAL: Duration = Duration::from_millis(200);

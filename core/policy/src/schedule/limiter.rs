@@ -239,7 +239,9 @@ impl Limiter {
         if let Some(lease) = first_tokens {
             lease.set_adaptive(self.most_awaiting);
             // Whoever finds the slots also finds how many calls may await their first token.
-            exchange.role().into_iter().for_each(|role| lease.set_role(role));
+            if let Some(role) = exchange.role() {
+                lease.set_role(role);
+            }
             // Calls that do not stream would hold what they do not use, and as many places as slots bound nothing.
             if self.recent_streams > 0 && lease.view().cap < slots.view().cap {
                 // If the broker was lost while all places were idle, a call with a slot may be sent.

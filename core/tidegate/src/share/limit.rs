@@ -1,12 +1,17 @@
 //! A limit or a pool of this process that other processes share, as the member of a store sees it.
 
 use std::sync::{Arc, Weak};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use crate::admission::{Admission, BudgetSet};
 use crate::schedule::LeaseKind;
 use tidegate_share::rates::Draw;
 use tidegate_share::{Evidence, LeaseUpdate, Placements, Report};
+
+/// Time for which events of calls are collected before other processes are told of them.
+pub(super) const EVENTS_DELAY: Duration = Duration::from_millis(20);
+/// The maximum number of messages with such events of one limit or pool that are sent together.
+const MAX_MESSAGES: usize = 64;
 
 /// A limit or a pool of this process that other processes share.
 #[derive(Clone, Debug)]
@@ -61,8 +66,14 @@ impl SharedLimit {
         }
     }
 
-    /// Returns what other processes must be told of the calls, or `None` if there is nothing more.
-    pub(super) fn take_events(&self) -> Option<CallEvents> {
+    /// Returns what other processes must be told of the calls, and whether there may be more.
+    pub(super) fn take_events(&self) -> (Vec<CallEvents>, bool) {
+        let events: Vec<_> = std::iter::from_fn(|| self.take_message()).take(MAX_MESSAGES).collect();
+        let may_have_more = events.len() == MAX_MESSAGES;
+        (events, may_have_more)
+    }
+
+    fn take_message(&self) -> Option<CallEvents> {
         if let Self::Replicas(admission) = self {
             return admission.upgrade()?.take_placements().map(CallEvents::Placements);
         }

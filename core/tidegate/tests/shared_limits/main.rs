@@ -189,7 +189,7 @@ async fn check_killed_leader(share_name: &str) {
     let start = share().cap;
     upstream.answer(4);
     upstream.until(|seen| seen.answered == 4 && seen.in_flight == start).await;
-    // There are too many concurrent calls. Refusals of those that were nearly alone when they were sent show nothing.
+    // The upstream refuses all calls in flight: that of a call that was sent as one of few does not reduce the limit.
     *upstream.head.lock() = Some("HTTP/1.1 429 Too Many Requests\r\n".to_owned());
     upstream.answer(start);
     until(|| share().cap < start).await;

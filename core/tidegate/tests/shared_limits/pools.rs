@@ -26,8 +26,8 @@ fn others(gate: &Gate) -> Option<f64> {
     gate.snapshot().targets["llm"].replicas.iter().find_map(|replica| replica.others)
 }
 
-/// Makes calls by both gates until the second one counts a call of the first one, whose only replica is the first of
-/// `replicas`. Returns that call, which is still in flight.
+/// Lets both gates make calls until the second one counts a call of the first one. The first gate has no replica but
+/// `replicas[0]`. Returns the counted call, which is still in flight.
 async fn wait_for_exchange(first: &Gate, second: &Gate, replicas: &[&Arc<Upstream>]) -> JoinHandle<String> {
     loop {
         // Calls that begin before both gates have joined are not told.

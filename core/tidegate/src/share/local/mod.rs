@@ -19,7 +19,7 @@ use tokio::net::UnixStream;
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::time::{Interval, MissedTickBehavior, interval, sleep, sleep_until, timeout};
 
-use super::limit::{CallEvents, SharedLimit, Told};
+use super::limit::{CallEvents, EVENTS_DELAY, SharedLimit, Told};
 use super::{Command, start_thread};
 use crate::clock::now;
 use broker::is_own_user;
@@ -35,10 +35,6 @@ const ALONE_DELAY: Duration = Duration::from_secs(5);
 const MAX_UNANSWERED: u64 = 4;
 /// Time without a connection after which a broker counts as stopped although it holds the lock.
 const CONNECTS_WITHIN: Duration = Duration::from_secs(2);
-/// Time for which events of calls are collected before they are sent to the broker.
-const EVIDENCE_DELAY: Duration = Duration::from_millis(20);
-/// The maximum number of messages with such events of one limit or pool that are sent together.
-const MAX_MESSAGES: usize = 64;
 /// Time within which the broker must read what is sent. It may wait for this member to read.
 const WRITES_WITHIN: Duration = Duration::from_secs(2);
 
@@ -74,7 +70,7 @@ struct DueEvidence {
 impl DueEvidence {
     fn add(&mut self, resource: Arc<str>) {
         self.resources.insert(resource);
-        self.send_at.get_or_insert_with(|| now() + EVIDENCE_DELAY);
+        self.send_at.get_or_insert_with(|| now() + EVENTS_DELAY);
     }
 
     /// Waits until events must be sent.
@@ -318,8 +314,7 @@ impl Member {
     fn send_evidence(&self, out: &mut Vec<u8>, evidence: &mut DueEvidence) {
         for resource in evidence.take() {
             let Some(limit) = self.resources.get(&resource) else { continue };
-            let messages: Vec<_> = std::iter::from_fn(|| limit.take_events()).take(MAX_MESSAGES).collect();
-            let may_have_more = messages.len() == MAX_MESSAGES;
+            let (messages, may_have_more) = limit.take_events();
             for events in messages {
                 let resource = resource.clone();
                 let message = match events {

@@ -367,7 +367,7 @@ impl Account {
         if let Some(report) = &mut self.report {
             report.want = report.want.saturating_sub(granted);
         }
-        // Of other limits, nothing is observed.
+        // A member with a fixed limit publishes nothing.
         let is_adaptive = self.report.is_some_and(|report| report.adaptive.is_some());
         self.events.set_observers(if is_adaptive { &situation.observers } else { &[] });
         let appointment = situation.appointment(&self.id);

@@ -6,20 +6,16 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::super::limit::{CallEvents, SharedLimit};
+use super::super::limit::{CallEvents, EVENTS_DELAY, SharedLimit};
 use super::events::{Published, events_text, gone_text, member_number, parse_events};
 use super::exchange::Publication;
 use crate::clock::now;
 use crate::schedule::LeaseKind;
 use tidegate_share::{Evidence, MessageOrder, Peers, Placements};
 
-/// Time for which events of calls are collected before they are published.
-const EVENTS_DELAY: Duration = Duration::from_millis(20);
 /// Multiplied by the numbers of publishing and of receiving members: the minimum time between two texts with events
 /// that one member publishes at a pool. So the server delivers at most 50,000 of these texts per second.
 const EVENTS_APART: Duration = Duration::from_micros(20);
-/// The maximum number of lines with such events that are published together.
-const MAX_LINES: usize = 64;
 
 /// The exchange of one member at one resource, from its first attempt to join until the store is lost.
 pub(super) struct CallEventExchange {
@@ -30,7 +26,7 @@ pub(super) struct CallEventExchange {
     member: Arc<str>,
     /// The channel to which the store pushes, or other members of the pool publish.
     channel: String,
-    /// The names of those that observe an adaptive limit: the leader and the deputy.
+    /// The names of the leader and the deputy of an adaptive limit.
     observers: Vec<Arc<str>>,
     /// The members whose texts this one has received.
     peers: Peers,
@@ -126,9 +122,8 @@ impl CallEventExchange {
         if !std::mem::take(&mut self.owes_events) && !owes_sign_of_life {
             return None;
         }
-        let events: Vec<_> = std::iter::from_fn(|| self.limit.take_events()).take(MAX_LINES).collect();
-        // There may be more.
-        self.owes_events = events.len() == MAX_LINES;
+        let (events, may_have_more) = self.limit.take_events();
+        self.owes_events = may_have_more;
         let is_due = self.has_receivers() && (owes_sign_of_life || !events.is_empty());
         is_due.then(|| self.publication(&events))
     }
@@ -167,11 +162,7 @@ impl CallEventExchange {
 
     /// Returns `true` if other members may receive what this one publishes.
     fn has_receivers(&self) -> bool {
-        match self.limit {
-            SharedLimit::Calls(..) => self.observers.iter().any(|observer| *observer != self.member),
-            SharedLimit::Rates(_) => false,
-            SharedLimit::Replicas(_) => true,
-        }
+        !self.receiving_channels().is_empty()
     }
 
     /// Records how many members received a text.

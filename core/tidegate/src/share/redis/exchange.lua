@@ -201,25 +201,27 @@ table.sort(adapting, function(a, b)
   return a.number < b.number
 end)
 local leader, deputy = adapting[1], adapting[2]
-local has_new_observers = false
-for index = 1, 2 do
-  local before, observer = state.observers[index], adapting[index]
-  has_new_observers = has_new_observers or before ~= (observer and observer.id)
-  if before and before ~= (leader and leader.id) and before ~= (deputy and deputy.id) and accounts[before] then
-    accounts[before].seniority = REPLACED
+local before, observers = state.observers, { leader and leader.id, deputy and deputy.id }
+local has_new_observers = before[1] ~= observers[1] or before[2] ~= observers[2]
+
+local function is_one_of(two, member)
+  return two[1] == member or two[2] == member
+end
+
+for _, member in ipairs(before) do
+  if accounts[member] and not is_one_of(observers, member) then
+    accounts[member].seniority = REPLACED
   end
 end
 local appoints_another = false
-for index = 1, math.min(#adapting, 2) do
-  local observer = adapting[index]
-  observer.seniority = math.max(observer.seniority, OBSERVER)
-  appoints_another = appoints_another
-    or observer.id ~= state.observers[1] and observer.id ~= state.observers[2]
+for _, member in ipairs(observers) do
+  accounts[member].seniority = math.max(accounts[member].seniority, OBSERVER)
+  appoints_another = appoints_another or not is_one_of(before, member)
 end
 if appoints_another then
   state.term = state.term + 1
 end
-state.observers = { leader and leader.id, deputy and deputy.id }
+state.observers = observers
 state.adaptive = leader and (state.adaptive or leader.adaptive) or nil
 if state.adaptive then
   cap = math.min(math.max(state.adaptive, 1), cap)
@@ -326,7 +328,7 @@ end
 -- Tells the members what has changed. Those without slots have nothing to return, and hear it later.
 state.division = state.division + 1
 summary = string.format('%d %d %d %d %d %s %s', cap, #sorted, total, state.division, state.term,
-  leader and leader.id or '-', deputy and deputy.id or '-')
+  observers[1] or '-', observers[2] or '-')
 local short = 0
 for _, account in ipairs(sorted) do
   short = short + (account.want > 0 and 1 or 0)
@@ -359,7 +361,7 @@ for _, account in ipairs(sorted) do
   end
 end
 for _, member in ipairs(gone) do
-  for _, observer in ipairs(state.observers) do
+  for _, observer in ipairs(observers) do
     if observer ~= member then
       redis.call('SPUBLISH', state_key .. ':' .. observer, 'gone ' .. member)
     end

@@ -196,17 +196,13 @@ fn store(server: &RedisServer) -> Store {
     Store::new(server, script_with(WALL, Duration::ZERO))
 }
 
+fn report(cap: usize, want: usize) -> Report {
+    let (returned, claim, known_survivors) = (0, 0, 0);
+    Report { cap, weight: 1.0, want, returned, claim, known_survivors, adaptive: None, role: None }
+}
+
 fn join(cap: usize, want: usize) -> Message {
-    let report = Report {
-        cap,
-        weight: 1.0,
-        want,
-        returned: 0,
-        claim: 0,
-        known_survivors: 0,
-        adaptive: None,
-        role: None,
-    };
+    let report = report(cap, want);
     Message::Join { report, replaces: Vec::new() }
 }
 
@@ -241,16 +237,7 @@ fn repeated_and_lost_messages_change_nothing() {
     let mut store = store(&server);
     let at = Duration::from_secs(1);
     assert_eq!(store.situation(at, "a", &join(8, 8)).granted, 8);
-    let report = Report {
-        cap: 8,
-        weight: 1.0,
-        want: 0,
-        returned: 0,
-        claim: 0,
-        known_survivors: 0,
-        adaptive: None,
-        role: None,
-    };
+    let report = report(8, 0);
     for _ in 0..3 {
         let message = Message::Report { report, granted: 8, returned: 3 };
         assert_eq!(store.situation(at, "a", &message).update.total, 5);
@@ -269,8 +256,7 @@ fn repeated_and_lost_messages_change_nothing() {
 
 /// A message that joins with an adaptive limit, in place of other members.
 fn join_adaptive(found: usize, role: Option<LimitRole>, replaces: &[&str]) -> Message {
-    let Message::Join { report, .. } = join(64, 0) else { unreachable!() };
-    let report = Report { adaptive: Some(found), role, ..report };
+    let report = Report { adaptive: Some(found), role, ..report(64, 0) };
     Message::Join { report, replaces: replaces.iter().map(|name| Arc::from(*name)).collect() }
 }
 
@@ -326,13 +312,10 @@ async fn observers_are_told_who_has_ended_and_whoever_holds_all_of_a_higher_cap(
         };
         std::iter::from_fn(|| pushes.try_recv().ok()).filter_map(message).collect()
     };
-    let report = |found| {
-        let Message::Join { report, .. } = join_adaptive(found, None, &[]) else { unreachable!() };
-        Message::Report { report, granted: 0, returned: 0 }
-    };
+    let adaptive = |found, want| Report { adaptive: Some(found), ..report(64, want) };
+    let report = |found| Message::Report { report: adaptive(found, 0), granted: 0, returned: 0 };
     store.situation(at, "leader", &join_adaptive(4, None, &[]));
-    let Message::Join { report: joins, .. } = join_adaptive(9, None, &[]) else { unreachable!() };
-    let joins = Message::Join { report: Report { want: 4, ..joins }, replaces: Vec::new() };
+    let joins = Message::Join { report: adaptive(9, 4), replaces: Vec::new() };
     assert_eq!(store.situation(at, "follower", &joins).granted, 4);
     received().await;
     store.situation(at, "leader", &report(6));
