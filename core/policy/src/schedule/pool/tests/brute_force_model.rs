@@ -106,6 +106,7 @@ pub(super) struct PoolModel {
     pub(super) now: Instant,
     configured: Option<u64>,
     aging: Duration,
+    is_adaptive: bool,
     cap: usize,
     waiting: BTreeMap<u64, Waiting>,
     running: Vec<Running>,
@@ -132,6 +133,7 @@ impl PoolModel {
             now,
             configured: settings.kv_tokens,
             aging: settings.aging,
+            is_adaptive: settings.adaptive.is_some(),
             cap: settings.limit,
             waiting: BTreeMap::new(),
             running: Vec::new(),
@@ -398,6 +400,13 @@ impl PoolModel {
         for number in numbers {
             let (id, ticket) = (self.waiting[&number].id, self.waiting[&number].ticket.clone());
             let why = self.scheduler.explain(now, id).expect("it waits");
+            if why.rule == Rule::TenantShare {
+                // The model of the scheduler decides which tenants are held. See `tests/oracle`.
+                assert!(self.is_adaptive, "tenants share only adaptive limits");
+                let of_tenant = |call: &Running| call.ticket.tenant == ticket.tenant;
+                assert!(self.running.iter().any(of_tenant), "{ticket:?} is held without calls in flight");
+                continue;
+            }
             let fits = self.fits(&ticket, &room);
             let held = [&held[..], &self.kept(number, &ticket, &room)].concat();
             let free = self.free(&ticket, &room, &held);
