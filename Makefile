@@ -52,7 +52,7 @@ LINT := lint-deny -- lint-clippy lint-python lint-node lint-docs lint-structure 
 TEST := test-build test-environments -- test-rust -- test-python -- test-openai2 -- test-node -- test-examples test-report test-docs
 BENCH_RUST := noisy-neighbour burst-default burst-mixed cap cooldown outage cancel hot-path memory fairness \
     work-conserving starvation scale tokens kv burst aimd-history adaptive adaptive-gate pool herd failover sweep \
-    share-gap share-rate share-chaos share-cooldown share-fair share-cost share-redis share-redis-chaos
+    share-gap share-rate share-headers share-chaos share-cooldown share-fair share-cost share-redis share-redis-chaos
 BENCH_NODE := node node-abort node-memory
 BENCH_PYTHON := python python-cap python-cooldown python-cancel frameworks python-memory install demo sweep-peer run
 # Experiments on a real vLLM. They are no part of `make bench`, because they install 6 GB and take

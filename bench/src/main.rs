@@ -102,6 +102,8 @@ enum Command {
     ShareGap,
     /// Compares what processes use of shared requests and tokens per minute with the budget.
     ShareRate,
+    /// Compares what processes use of a limit that only headers announce with the limit.
+    ShareHeaders,
     /// Kills and stops processes that share a cap.
     ShareChaos,
     /// Counts the calls of other processes after one of them has got a 429.
@@ -209,6 +211,7 @@ fn execute(command: Command) -> Fallible<String> {
         Command::ShareMember { settings } => return run::share::run_member(&settings),
         Command::ShareGap => run::share::measure_gap()?,
         Command::ShareRate => run::share::measure_rate()?,
+        Command::ShareHeaders => run::share::measure_headers()?,
         Command::ShareChaos => run::share::measure_chaos()?,
         Command::ShareCooldown => run::share::measure_cooldown()?,
         Command::ShareRedis => run::share::measure_redis()?,

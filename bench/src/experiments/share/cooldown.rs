@@ -2,8 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use tidegate_test_servers::RedisServer;
-
+use super::store::Store;
 use super::upstream::{Call, Upstream};
 use super::{Directory, Settings, sharing, sleep, start, wait_until_full};
 use crate::Fallible;
@@ -19,15 +18,6 @@ const RETRY_AFTER: Duration = Duration::from_secs(2);
 const PAUSE: Duration = Duration::from_secs(2);
 /// Time within which a call may arrive that was sent before the process could hear of the 429.
 const ON_ITS_WAY: Duration = Duration::from_millis(50);
-
-/// Where the processes hear of cool-downs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Store {
-    Local,
-    Redis,
-    /// Nowhere.
-    None,
-}
 
 /// What the upstream saw after a 429.
 struct Cooldown {
@@ -70,15 +60,11 @@ fn late(cooldowns: &[Cooldown]) -> f64 {
 fn play(processes: usize, store: Store) -> Fallible<Vec<Cooldown>> {
     let upstream = Upstream::start(SERVICE)?;
     let directory = Directory::create()?;
-    let redis = (store == Store::Redis).then(|| RedisServer::start(&[])).transpose()?;
+    let opened = store.open()?;
     let cap = if store == Store::None { CAP / processes } else { CAP };
     let settings = |member| {
-        let shared = sharing(&upstream, cap, member, 2 * CAP / processes);
-        match (&redis, store) {
-            (Some(redis), _) => Settings { share: Some(redis.url()), ..shared },
-            (None, Store::None) => Settings { share: None, ..shared },
-            (None, _) => shared,
-        }
+        let callers = 2 * CAP / processes;
+        Settings { share: opened.share.clone(), ..sharing(&upstream, cap, member, callers) }
     };
     let members = start(&(0..processes).map(settings).collect::<Vec<_>>(), &directory)?;
     wait_until_full(&members, &upstream, CAP)?;

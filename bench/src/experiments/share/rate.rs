@@ -4,10 +4,9 @@
 
 use std::time::{Duration, Instant};
 
-use tidegate_test_servers::RedisServer;
-
 use super::member::Rates;
 use super::redis_use::exchanges;
+use super::store::Store;
 use super::upstream::{Call, INPUT, Upstream};
 use super::{Directory, Settings, sharing, sleep_until, start};
 use crate::Fallible;
@@ -43,21 +42,21 @@ enum Charges {
 
 /// How the processes keep to the rates.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Store {
-    Local,
-    Redis,
-    /// Each has them alone.
-    None,
+enum Division {
+    /// They share them over a store.
+    Shared(Store),
+    /// Each has all of them.
+    Whole,
     /// Each has an equal part of them, and one process has all calls.
-    Divided,
-    /// There is only one.
+    Equal,
+    /// There is only one process.
     Alone,
 }
 
 struct Case {
     processes: usize,
     charges: Charges,
-    store: Store,
+    division: Division,
 }
 
 /// What the provider has counted.
@@ -76,18 +75,19 @@ struct Counted {
 pub(crate) fn measure() -> Fallible<Report> {
     let mut report = Report::new("share-rate", []);
     let mut cases = Vec::new();
+    let mut add = |processes, charges, division| cases.push(Case { processes, charges, division });
     for store in [Store::Local, Store::Redis] {
         for processes in [4, 16, 64] {
-            cases.push(Case { processes, charges: Charges::Reserved, store });
+            add(processes, Charges::Reserved, Division::Shared(store));
         }
         for charges in [Charges::Requests, Charges::Actual] {
-            cases.push(Case { processes: 16, charges, store });
+            add(16, charges, Division::Shared(store));
         }
     }
-    cases.push(Case { processes: 4, charges: Charges::Reserved, store: Store::None });
-    cases.push(Case { processes: 4, charges: Charges::Reserved, store: Store::Divided });
+    add(4, Charges::Reserved, Division::Whole);
+    add(4, Charges::Reserved, Division::Equal);
     for charges in [Charges::Requests, Charges::Reserved, Charges::Actual] {
-        cases.push(Case { processes: 1, charges, store: Store::Alone });
+        add(1, charges, Division::Alone);
     }
     let begins_at = std_now() + STARTS_WITHIN;
     let counted = std::thread::scope(|scope| {
@@ -104,19 +104,19 @@ pub(crate) fn measure() -> Fallible<Report> {
             .collect::<Result<Vec<_>, _>>()
     })?;
     for (case, counted) in cases.iter().zip(counted) {
-        let Case { processes, charges, store } = case;
-        let name = match store {
-            Store::Local => format!("{processes} processes, {}", charges.name()),
-            Store::Redis => format!("Redis, {processes} processes, {}", charges.name()),
-            Store::None => {
+        let Case { processes, charges, division } = case;
+        let name = match division {
+            Division::Shared(Store::Local) => format!("{processes} processes, {}", charges.name()),
+            Division::Shared(Store::Redis) => format!("Redis, {processes} processes, {}", charges.name()),
+            Division::Shared(Store::None) | Division::Whole => {
                 report.bar("not shared: most in a minute / budget", counted.most, Op::AtLeast, 1.5);
                 continue;
             }
-            Store::Alone => {
+            Division::Alone => {
                 report.peer("one process alone", format!("{}: used / budget", charges.name()), counted.used);
                 continue;
             }
-            Store::Divided => {
+            Division::Equal => {
                 report.peer(
                     "budget / processes each",
                     "calls in one of 4 processes: used / budget",
@@ -128,7 +128,7 @@ pub(crate) fn measure() -> Fallible<Report> {
         let most = if *charges == Charges::Actual { 1.0 + counted.error } else { 1.0 };
         report.bar(format!("{name}: most in a minute / budget"), counted.most, Op::AtMost, most);
         report.bar(format!("{name}: used / budget"), counted.used, Op::AtLeast, USED);
-        if *store == Store::Redis {
+        if *division == Division::Shared(Store::Redis) {
             report.bar(format!("{name}: exchanges per s and process"), counted.exchanges, Op::AtMost, 3.0);
         }
     }
@@ -159,26 +159,23 @@ impl Charges {
 }
 
 fn play(case: &Case, began: Instant) -> Fallible<Counted> {
-    let Case { processes, charges, store } = *case;
+    let Case { processes, charges, division } = *case;
     let upstream = Upstream::start(SERVICE)?;
     let directory = Directory::create()?;
-    let redis = (store == Store::Redis).then(|| RedisServer::start(&[])).transpose()?;
-    let divided_by = if store == Store::Divided { processes as u64 } else { 1 };
+    let store = if let Division::Shared(store) = division { store } else { Store::None };
+    let opened = store.open()?;
+    let divided_by = if division == Division::Equal { processes as u64 } else { 1 };
     let settings = |member| {
-        let callers = if store == Store::Divided && member > 0 { 0 } else { CALLERS / processes };
+        let callers = if division == Division::Equal && member > 0 { 0 } else { CALLERS / processes };
         let rates = match charges {
             Charges::Requests => Rates { rpm: Some(RPM / divided_by), tpm: None, actual: false },
             _ => Rates { rpm: None, tpm: Some(TPM / divided_by), actual: charges == Charges::Actual },
         };
-        let shared = Settings {
+        Settings {
+            share: opened.share.clone(),
             rates,
             pause: began.saturating_duration_since(std_now()),
             ..sharing(&upstream, CAP, member, callers)
-        };
-        match (&redis, store) {
-            (Some(redis), _) => Settings { share: Some(redis.url()), ..shared },
-            (None, Store::None | Store::Divided | Store::Alone) => Settings { share: None, ..shared },
-            (None, _) => shared,
         }
     };
     let members = start(&(0..processes).map(settings).collect::<Vec<_>>(), &directory)?;
@@ -189,9 +186,9 @@ fn play(case: &Case, began: Instant) -> Fallible<Counted> {
     // A whole window, in which the budget is used for the first time, and one that is measured.
     let from = began + WINDOW + Duration::from_secs(5);
     sleep_until(from);
-    let before = redis.as_ref().map(exchanges).transpose()?;
+    let before = opened.redis.as_ref().map(exchanges).transpose()?;
     sleep_until(from + WINDOW);
-    let after = redis.as_ref().map(exchanges).transpose()?;
+    let after = opened.redis.as_ref().map(exchanges).transpose()?;
     let exchanges = after.unwrap_or_default() - before.unwrap_or_default();
     let exchanges = exchanges / WINDOW.as_secs_f64() / processes as f64;
     let calls = upstream.calls();
@@ -220,7 +217,7 @@ fn play(case: &Case, began: Instant) -> Fallible<Counted> {
     let error = in_flight as f64 * MAX_OUTPUT as f64 / budget;
     let counted = Counted { most: most as f64 / budget, used: used as f64 / budget, error, exchanges };
     eprintln!(
-        "{processes} processes, {charges:?}, {store:?}: most {:.4}, used {:.4}, {in_flight} in flight, {exchanges:.2} exchanges",
+        "{processes} processes, {charges:?}, {division:?}: most {:.4}, used {:.4}, {in_flight} in flight, {exchanges:.2} exchanges",
         counted.most, counted.used
     );
     Ok(counted)

@@ -13,6 +13,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
 use super::MEMBER_HEADER;
+use super::provider::Provider;
 use crate::Fallible;
 use crate::experiments::hot_path::std_now;
 
@@ -50,15 +51,26 @@ struct State {
     calls: Mutex<Vec<Call>>,
     /// The Retry-After header of the next answer, which is a 429 then.
     retry_after: Mutex<Option<Duration>>,
+    /// What admits calls and writes headers, if anything does.
+    provider: Option<Mutex<Provider>>,
 }
 
 impl Upstream {
     /// Starts an upstream with service times between 0.5 and 1.5 times `service`.
     pub(super) fn start(service: Duration) -> Fallible<Self> {
+        Self::with_provider(service, None)
+    }
+
+    /// Starts an upstream whose provider admits calls and announces in the headers what is left.
+    pub(super) fn announcing(service: Duration, provider: Provider) -> Fallible<Self> {
+        Self::with_provider(service, Some(Mutex::new(provider)))
+    }
+
+    fn with_provider(service: Duration, provider: Option<Mutex<Provider>>) -> Fallible<Self> {
         let listener = std::net::TcpListener::bind("127.0.0.1:0")?;
         listener.set_nonblocking(true)?;
         let url = format!("http://{}", listener.local_addr()?);
-        let state = Arc::new(State { service, ..State::default() });
+        let state = Arc::new(State { service, provider, ..State::default() });
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let served = state.clone();
         std::thread::spawn(move || runtime.block_on(accept(listener, served)));
@@ -109,7 +121,9 @@ async fn serve(mut stream: TcpStream, state: Arc<State>) {
     while let Some(member) = read_request(&mut stream).await {
         let output = fastrand::u64(OUTPUT.0..=OUTPUT.1);
         let retry_after = state.retry_after.lock().take();
-        let limited = retry_after.is_some();
+        let answer = state.provider.as_ref().map(|provider| provider.lock().admit(std_now()));
+        let (is_admitted, headers) = answer.unwrap_or((retry_after.is_none(), String::new()));
+        let limited = !is_admitted;
         let number = {
             let mut calls = state.calls.lock();
             calls.push(Call { member, began: std_now(), ended: None, aborted: false, output, limited });
@@ -125,17 +139,15 @@ async fn serve(mut stream: TcpStream, state: Arc<State>) {
         if let Some(call) = state.calls.lock().get_mut(number) {
             (call.ended, call.aborted) = (Some(std_now()), aborted);
         }
-        let (status, body) = match retry_after {
-            Some(time) => {
-                (format!("429 Too Many Requests\r\nretry-after: {}", time.as_secs()), "{}".to_owned())
-            }
-            None => (
-                "200 OK".to_owned(),
-                format!(r#"{{"usage": {{"prompt_tokens": {INPUT}, "completion_tokens": {output}}}}}"#),
-            ),
+        let (status, body) = if limited {
+            let wait = retry_after.map(|time| format!("\r\nretry-after: {}", time.as_secs()));
+            (format!("429 Too Many Requests{}", wait.unwrap_or_default()), "{}".to_owned())
+        } else {
+            let body = format!(r#"{{"usage": {{"prompt_tokens": {INPUT}, "completion_tokens": {output}}}}}"#);
+            ("200 OK".to_owned(), body)
         };
         let answer = format!(
-            "HTTP/1.1 {status}\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n{body}",
+            "HTTP/1.1 {status}\r\n{headers}content-type: application/json\r\ncontent-length: {}\r\n\r\n{body}",
             body.len()
         );
         if aborted || stream.write_all(answer.as_bytes()).await.is_err() {

@@ -15,6 +15,8 @@ use tidegate::tokens::Demand;
 use super::random_configuration::{NAMES, Scene};
 use super::token_bucket::TokenBucket;
 
+/// The memory, in tokens, that a call holds besides its tokens: on average, half of its last block.
+const PARTIAL_BLOCK: f64 = 8.0;
 const PACE: f64 = 0.985;
 const MINUTE: f64 = 0.99;
 const SHORTEST_BURST: f64 = 0.25;
@@ -71,13 +73,18 @@ pub(super) struct Accounts {
     counting: Counting,
     budgets: [Option<TokenBucket>; KINDS],
     tenants: Vec<Tenant>,
-    /// The tokens of engine memory that may be used. `None` if memory is not limited.
-    memory: Option<f64>,
-    /// A moving average of the expected outputs of admitted calls, in tokens. The same amount of
-    /// memory is kept free for the answer of the next call.
-    typical: f64,
+    /// `None` if the engine's memory is not limited.
+    memory: Option<Memory>,
     pub(super) waiting: BTreeMap<u64, Call>,
     pub(super) running: BTreeMap<u64, (Call, Charge)>,
+}
+
+/// The engine's memory, in tokens.
+#[derive(Clone, Copy, Debug)]
+struct Memory {
+    capacity: f64,
+    /// What calls may use: the capacity without the headroom.
+    usable: f64,
 }
 
 /// For each resource of the target except slots, whether a call needs more than is available.
@@ -119,11 +126,10 @@ impl Accounts {
             counting: rates.counting,
             budgets: [requests, tokens(rates.tpm), tokens(rates.itpm), tokens(rates.otpm)],
             tenants: tenants.collect(),
-            memory: scene
-                .target
-                .kv_tokens
-                .map(|tokens| (tokens as f64 * (1.0 - scene.target.kv_headroom)).floor()),
-            typical: 0.0,
+            memory: scene.target.kv_tokens.map(|tokens| {
+                let capacity = tokens as f64;
+                Memory { capacity, usable: (capacity * (1.0 - scene.target.kv_headroom)).floor() }
+            }),
             waiting: BTreeMap::new(),
             running: BTreeMap::new(),
         }
@@ -144,9 +150,6 @@ impl Accounts {
 
     pub(super) fn admit(&mut self, at: f64, number: u64, call: Call) {
         self.waiting.remove(&number);
-        let output = call.demand.output.min(call.demand.max_output.unwrap_or(u64::MAX)) as f64;
-        let weight = if self.typical == 0.0 { 1.0 } else { 0.25 };
-        self.typical += weight * (output - self.typical);
         let charge = Charge { kinds: self.need(&call.demand), own: call.demand.total() as f64 };
         for (budget, cost) in self.budgets.iter_mut().zip(charge.kinds) {
             budget.iter_mut().for_each(|budget| budget.take(at, cost));
@@ -192,16 +195,17 @@ impl Accounts {
         }
     }
 
-    /// Returns the highest memory use, in tokens, that the calls in flight will reach together.
+    /// Returns the highest memory use, in tokens, that the calls in flight reach together with one more. Each
+    /// gains a token per step until its answer is complete.
     ///
-    /// If `caution` is `true`, sizes are rounded up, as the scheduler may round them.
-    fn peak(&self, caution: bool) -> f64 {
-        let calls: Vec<(f64, f64)> = self
-            .running
-            .values()
-            .map(|(call, _)| {
-                let (input, output) = (call.demand.input as f64, call.demand.output as f64);
-                if caution { (input + 9.0, output * (1.0 + 1.0 / 16.0) + 1.0) } else { (input, output) }
+    /// If `caution` is `true`, answers are as much longer as the scheduler may round them.
+    fn peak(&self, more: &Call, caution: bool) -> f64 {
+        let calls = self.running.values().map(|(call, _)| call).chain([more]);
+        let calls: Vec<(f64, f64)> = calls
+            .map(|Call { demand, .. }| {
+                let output = demand.output.min(demand.max_output.unwrap_or(u64::MAX)) as f64;
+                let rounded = if caution { output * (1.0 + 1.0 / 16.0) + 1.0 } else { output };
+                (demand.input as f64 + PARTIAL_BLOCK, rounded)
             })
             .collect();
         let at = |then: f64| -> f64 {
@@ -211,12 +215,11 @@ impl Accounts {
     }
 
     fn in_memory(&self, call: &Call, caution: bool) -> bool {
-        let Some(usable) = self.memory else { return true };
-        let need = (call.demand.input as f64).min(usable);
+        let Some(Memory { capacity, usable }) = self.memory else { return true };
         if self.running.is_empty() {
-            return true;
+            return call.demand.input as f64 <= capacity;
         }
-        need <= usable - self.peak(caution) - self.typical + if caution { -1.0 } else { 1.0 }
+        self.peak(call, caution) <= usable + if caution { -1.0 } else { 1.0 }
     }
 
     fn tenant_has_room(&self, call: &Call) -> bool {
