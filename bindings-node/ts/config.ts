@@ -48,8 +48,9 @@ export interface RetryConfig {
    */
   ratio?: number;
   /**
-   * The retry budget: the number of retries allowed in addition, regardless of the calls. Range: 0
-   * to 10000. Default: 10.
+   * The retry budget: the number of retries allowed in addition, regardless of the calls. Processes
+   * that share the target divide it, and each has at least one of them unless it is 0. Range: 0 to
+   * 10000. Default: 10.
    */
   reserve?: number;
 }

@@ -286,12 +286,14 @@ fn check_prints_every_setting_that_was_set() {
 fn check_prints_which_caps_processes_share() {
     let limits = "[targets]\nopenai = 12\nanthropic = { ttft = 2 }\n\
                   pool = { pool = { replicas = [\"http://localhost:1\"] } }\n\
+                  full = { pool = { replicas = [\"http://localhost:2\"] }, on_full = \"refuse\" }\n\
                   [tools]\ndb = 8\nsearch = { cap = 4, latency = 1 }\n";
     let output = check(&format!("share = {{ store = \"local\", name = \"web\", strict = true }}\n{limits}"));
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    let shared = "target openai the processes share the cap of 12 slots\n\
-                 target anthropic the processes share one adaptive limit of at most 256 slots\n\
-                 target pool the processes exchange which replica each call is sent to; the limits of a pool are those of each process\n\
+    let shared = "target openai the processes share the cap of 12 slots and the rates that the provider announces\n\
+                 target anthropic the processes share one adaptive limit of at most 256 slots and the rates that the provider announces\n\
+                 target pool the processes share the rates that the provider announces, and exchange which replica each call is sent to; the limits of a pool are those of each process\n\
+                 target full the processes exchange which replica each call is sent to; the limits of a pool are those of each process\n\
                  tool db the processes share the cap of 8 slots\n\
                  tool search the processes share one adaptive limit of at most 4 slots\n";
     let text = settings(&output);

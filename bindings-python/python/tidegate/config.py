@@ -97,6 +97,7 @@ class RetryConfig(TypedDict, total=False):
     reserve: int
     """The retry budget: the number of retries allowed in addition, regardless of the calls.
 
+    Processes that share the target divide it, and each has at least one of them unless it is 0.
     Range: 0 to 10000. Default: 10.
     """
 

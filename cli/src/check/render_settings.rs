@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use tidegate::Config;
-use tidegate::config::{LimitConfig, TargetConfig, ToolConfig};
+use tidegate::config::{HeaderPolicy, LimitConfig, RateConfig, TargetConfig, ToolConfig};
 use tidegate::policy::schedule;
 use tidegate::transport::ProxyRules;
 
@@ -84,35 +84,44 @@ fn tool_lines(tool: &ToolConfig) -> Vec<(String, String)> {
 /// Returns the settings of shared limits, and for each target and tool what the processes share.
 fn share_lines(config: &Config) -> Vec<(String, String)> {
     let targets = config.targets.iter().map(|target| {
-        let has_rates = config.rates_of(target).is_limited();
+        let rates = config.can_share_rates(target).then(|| shared_rates(config.rates_of(target))).flatten();
         let text = match &target.pool {
-            Some(_) => shared_of_pool(has_rates),
-            None => shared_limits(&target.limit, target.cap, has_rates),
+            Some(_) => shared_of_pool(rates),
+            None => shared_limits(&target.limit, target.cap, rates),
         };
         (format!("target {}", target.name), text)
     });
     let tools = config.tools.iter().map(|(name, tool)| {
-        let has_rates = tool.rps.is_some() || tool.rpm.is_some();
-        (format!("tool {name}"), shared_limits(&tool.limit, tool.cap, has_rates))
+        let rates = (tool.rps.is_some() || tool.rpm.is_some()).then_some("the rates");
+        (format!("tool {name}"), shared_limits(&tool.limit, tool.cap, rates))
     });
     config.share.settings().into_iter().chain(targets).chain(tools).collect()
 }
 
+/// Returns which rates of a target the processes share, or `None` if there can be none.
+fn shared_rates(rates: &RateConfig) -> Option<&'static str> {
+    match (rates.is_limited(), rates.headers == HeaderPolicy::Ignore) {
+        (true, _) => Some("the rates"),
+        (false, false) => Some("the rates that the provider announces"),
+        (false, true) => None,
+    }
+}
+
 /// Returns what the processes share of a pool.
-fn shared_of_pool(has_rates: bool) -> String {
-    let rates = if has_rates { "share the rates, and " } else { "" };
+fn shared_of_pool(rates: Option<&str>) -> String {
+    let rates = rates.map_or(String::new(), |rates| format!("share {rates}, and "));
     format!(
         "the processes {rates}exchange which replica each call is sent to; the limits of a pool are those of each process"
     )
 }
 
 /// Returns what the processes share of a target or tool with this limit.
-fn shared_limits(limit: &LimitConfig, cap: usize, has_rates: bool) -> String {
+fn shared_limits(limit: &LimitConfig, cap: usize, rates: Option<&str>) -> String {
     let limit = match limit {
         LimitConfig::Fixed => format!("the cap of {cap} slots"),
         LimitConfig::Adaptive(_) => format!("one adaptive limit of at most {cap} slots"),
     };
-    let rates = if has_rates { " and the rates" } else { "" };
+    let rates = rates.map_or(String::new(), |rates| format!(" and {rates}"));
     format!("the processes share {limit}{rates}")
 }
 

@@ -241,6 +241,19 @@ impl Config {
         self.targets.iter().find(refuses)
     }
 
+    /// Returns `true` if processes can share the rates of a target, because no target that uses them
+    /// refuses calls instead of queueing them.
+    pub fn can_share_rates(&self, target: &TargetConfig) -> bool {
+        target.budget.as_ref().map_or(target.on_full != OnFull::Refuse, |name| self.can_share_budget(name))
+    }
+
+    /// Returns `true` if processes can share a budget, because no target that uses it refuses calls
+    /// instead of queueing them.
+    pub fn can_share_budget(&self, name: &str) -> bool {
+        let mut users = self.targets.iter().filter(|target| target.budget.as_deref() == Some(name));
+        users.all(|target| target.on_full != OnFull::Refuse)
+    }
+
     /// Returns the rates of a target: those of its budget, or its own.
     pub fn rates_of<'a>(&'a self, target: &'a TargetConfig) -> &'a RateConfig {
         target.budget.as_ref().and_then(|name| self.budgets.get(name)).unwrap_or(&target.rates)

@@ -61,6 +61,7 @@ settings! {
         /// The retry budget: the number of retries allowed per call of the last 10 s.
         ratio: f64 "retries per call" = 0.2, 0.0..=10.0;
         /// The retry budget: the number of retries allowed in addition, regardless of the calls.
+        /// Processes that share the target divide it, and each has at least one of them unless it is 0.
         reserve: u32 "retries" = 10, 0..=10_000;
     }
 }

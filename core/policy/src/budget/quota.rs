@@ -43,6 +43,7 @@ use std::time::{Duration, Instant};
 use super::counting::{ChargeTotals, PerRule};
 use super::limit_history::{self, LimitHistory};
 use super::provider_window::{ChargedAt, ProviderWindow, Report};
+use super::shared::LimitSource;
 use super::{BudgetKind, Need, request_rate::RequestRate};
 use tidegate_protocol::rate::RateWindow;
 use tidegate_share::rates::{RateLimit, SlidingWindow, TokenBucket, seconds};
@@ -150,6 +151,8 @@ pub(super) struct Quota {
     started_at: Instant,
     /// The window that all processes know, if several share the limit.
     pub(super) shared_window: Option<Duration>,
+    /// Since when the limit is shared over this window.
+    pub(super) shared_since: Instant,
     /// The number by which the limit is divided, because other processes may use the other parts.
     divided_by: u32,
 }
@@ -189,18 +192,41 @@ impl Quota {
             resets_at: None,
             started_at: now,
             shared_window: None,
+            shared_since: now,
             divided_by: 1,
         }
     }
 
+    /// Returns where the limit comes from.
+    pub(super) fn source(&self) -> LimitSource {
+        let is_announced = self.from_headers && self.configured.is_none();
+        if is_announced { LimitSource::Announced } else { LimitSource::Configured }
+    }
+
+    /// Returns whether the limit comes from `source`, and other processes share it.
+    pub(super) fn is_shared(&self, source: LimitSource) -> bool {
+        self.shared_window.is_some() && self.source() == source
+    }
+
+    /// Shares the limit with other processes. The window of a configured limit is that of the
+    /// configuration for all of them, whatever headers say.
+    pub(super) fn share_with_others(&mut self, now: Instant) {
+        let is_fixed = self.source() == LimitSource::Configured && self.shared_window.is_some();
+        if !is_fixed && self.shared_window != Some(self.window) {
+            (self.shared_window, self.shared_since) = (Some(self.window), now);
+        }
+    }
+
     /// Returns the limit for the broker, or `None` if no other process shares it.
-    pub(super) fn shared_limit(&self) -> Option<RateLimit> {
+    pub(super) fn shared_limit(&self, now: Instant) -> Option<RateLimit> {
         let shared_window = self.shared_window?;
         let windows = shared_window.as_secs_f64() / self.window.as_secs_f64();
+        // A token bucket admits twice its limit in a window that begins with a full bucket.
+        let windows = if self.trusts_token_bucket(now) { 2.0 * windows } else { windows };
         Some(RateLimit {
             window_ms: shared_window.as_millis() as u64,
             per_window: (self.whole_window_limit() * windows) as u64,
-            per_second: self.whole_rate(),
+            per_second: self.boost() * self.whole_rate(),
             burst_ms: self.burst.as_millis() as u64,
         })
     }
@@ -376,6 +402,7 @@ impl Quota {
                 no_token_bucket_until: self.no_token_bucket_until,
                 last_adjusted_at: self.last_adjusted_at,
                 shared_window: self.shared_window,
+                shared_since: self.shared_since,
                 divided_by: self.divided_by,
                 burst: if new.is_long() { new.burst } else { new.burst.min(self.burst) },
                 ..new
@@ -542,8 +569,12 @@ impl Quota {
 
     /// Returns the pacer's rate, in requests or tokens per second.
     fn rate(&self) -> f64 {
-        let boost = if self.is_boosted { BOOST_FACTOR } else { 1.0 };
-        boost * self.whole_rate() / f64::from(self.divided_by)
+        self.boost() * self.whole_rate() / f64::from(self.divided_by)
+    }
+
+    /// Returns the factor by which the rate is boosted now, at least 1.
+    fn boost(&self) -> f64 {
+        if self.is_boosted { BOOST_FACTOR } else { 1.0 }
     }
 
     /// Returns the rate that all processes together pace, without a boost.

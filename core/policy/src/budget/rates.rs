@@ -21,12 +21,12 @@ use std::time::{Duration, Instant};
 
 use super::budget_kind::{DAY, MINUTE};
 use super::counting::{self, ChargeTotals, RULES};
+use super::shared::SharedLimits;
 use super::{AvailableBudget, BudgetKind, Need, quota::Quota, window_inference::WindowHint};
 use crate::saturate;
 use tidegate_config::{Counting, HeaderPolicy, RateConfig};
 use tidegate_protocol::rate::{RateHeaders, RateWindow};
 use tidegate_protocol::{observe::Usage, request::Dialect};
-use tidegate_share::rates::RateStock;
 use tidegate_tokens::Demand;
 
 const HOUR: Duration = Duration::from_secs(3_600);
@@ -107,8 +107,8 @@ pub struct RateBudgets {
     pub(super) totals: ChargeTotals,
     requests_window: WindowHint,
     tokens_window: WindowHint,
-    /// What this process may charge to the limits that it shares. `None` if it shares none.
-    pub(super) stock: Option<Box<RateStock>>,
+    /// What this process shares with others. `None` if it shares nothing.
+    pub(super) shared: Option<Box<SharedLimits>>,
 }
 
 impl RateBudgets {
@@ -290,6 +290,7 @@ impl RateBudgets {
             }
             self.learn_rule();
             self.publish_has_limits();
+            self.update_shared(now);
         }
         // A rejection for lack of requests says nothing about how tokens are counted.
         let distrust = limited && !is_other_kind && self.learned.take().is_some();
@@ -308,7 +309,7 @@ impl RateBudgets {
     /// Returns the state of each limit.
     pub fn view(&mut self, now: Instant) -> Vec<BudgetView> {
         let counting = self.rule(&Demand { dialect: self.dialect, ..Demand::default() });
-        let processes = self.stock.as_ref().map(|stock| stock.members());
+        let shared = self.shared.as_deref();
         let view = |quota: &mut Quota| {
             let level = quota.level(now, &self.totals);
             BudgetView {
@@ -320,7 +321,7 @@ impl RateBudgets {
                 source: if quota.from_headers { "headers" } else { "configured" },
                 burst: quota.burst,
                 counting,
-                processes: processes.filter(|_| quota.shared_window.is_some()),
+                processes: shared.and_then(|shared| shared.processes(quota)),
             }
         };
         self.quotas.iter_mut().map(view).collect()
@@ -358,7 +359,9 @@ impl RateBudgets {
             // Calls already in flight were charged by the provider, but not here.
             let mut quota = Quota::new(kind, limit, window, self.config.burst, now);
             quota.from_headers = true;
-            self.quotas.push(quota);
+            // In the order of kinds, which is the same in all processes.
+            let at = self.quotas.partition_point(|quota| quota.kind < kind);
+            self.quotas.insert(at, quota);
         }
         let Some(quota) = self.quotas.iter_mut().find(|quota| quota.kind == kind) else { return false };
         if let Some(limit) = report.limit {

@@ -6,6 +6,10 @@
 //! scheduled, and refunded if it is cancelled before it is sent. Ratio and counts are exact:
 //! rounding the ratio would let a setting of 60 % act as 100 %.
 //!
+//! Processes that share the target divide the reserve equally. Each has at least one retry of it, if
+//! there is one, so that a call of a process with few calls can be repeated. Together they have at most the reserve,
+//! or one retry for each process if that is more.
+//!
 //! # Rationale
 //!
 //! A limit per call is not enough. With four attempts per call, an upstream that fails under load
@@ -52,6 +56,8 @@ pub struct RetryToken {
 pub struct RetryBudget {
     ratio: f64,
     reserve: u32,
+    /// The number of processes that divide the reserve, at least 1.
+    processes: u32,
     origin: Instant,
     bins: [Bin; WINDOW as usize],
 }
@@ -60,7 +66,12 @@ impl RetryBudget {
     /// Creates a budget that allows, within any ten seconds, `ratio` retries per call plus
     /// `reserve` retries.
     pub fn new(ratio: f64, reserve: u32, now: Instant) -> Self {
-        Self { ratio, reserve, origin: now, bins: Default::default() }
+        Self { ratio, reserve, processes: 1, origin: now, bins: Default::default() }
+    }
+
+    /// Sets the number of processes that share the target, and so divide the reserve. 0 counts as 1.
+    pub fn divide(&mut self, processes: usize) {
+        self.processes = u32::try_from(processes).unwrap_or(u32::MAX).max(1);
     }
 
     /// Records a call, which allows `ratio` more retries within the next ten seconds.
@@ -94,7 +105,9 @@ impl RetryBudget {
         let (calls, retries) = recent.fold((0u64, 0u64), |(calls, retries), bin| {
             (calls + u64::from(bin.calls), retries + u64::from(bin.retries))
         });
-        self.ratio * calls as f64 + f64::from(self.reserve) - retries as f64
+        let reserve = f64::from(self.reserve);
+        let part = (reserve / f64::from(self.processes)).max(reserve.min(1.0));
+        self.ratio * calls as f64 + part - retries as f64
     }
 
     /// Returns the seconds since the budget was created, plus [`WINDOW`] so that unused bins count
@@ -129,6 +142,21 @@ mod tests {
         let granted = (0..100).filter(|_| budget.withdraw(now).is_some()).count();
         assert_eq!(granted, 10);
         assert!(budget.withdraw(now + Duration::from_secs(WINDOW)).is_some(), "and fills again");
+    }
+
+    #[test]
+    fn processes_divide_reserve_and_each_has_one_retry() {
+        let now = epoch();
+        for (reserve, processes, want) in [(10, 1, 10), (10, 3, 3), (10, 64, 1), (0, 64, 0), (10, 0, 10)] {
+            let mut budget = RetryBudget::new(0.0, reserve, now);
+            budget.divide(processes);
+            let granted = (0..100).filter(|_| budget.withdraw(now).is_some()).count();
+            assert_eq!(granted, want, "{reserve} of {processes} processes");
+        }
+        let mut budget = RetryBudget::new(0.5, 10, now);
+        (0..10).for_each(|_| budget.deposit(now));
+        budget.divide(5);
+        assert!((budget.balance(now) - 7.0).abs() < 1e-9, "what own calls allow is not divided");
     }
 
     #[test]

@@ -1,9 +1,13 @@
 //! Rate budgets that several processes share. See [`tidegate_share::rates`].
 //!
-//! The limits of the configuration are shared. Each process keeps its own account of them as well: its
-//! charges are within the limits in any case, a part of the limits is in force if the broker is lost, and a
-//! new broker learns from the account what was used. What a provider announces is not shared, because each
-//! process sees in the headers what all of them have left.
+//! The limits of the configuration are shared from the beginning, and those that only a provider
+//! announces as soon as its headers have done so. They are two resources, because processes learn at
+//! different times what is announced, and the configured limits must hold meanwhile.
+//!
+//! Each process keeps its own account of all limits as well: its charges are within the limits in
+//! any case, a part of the limits is in force if the broker is lost, and a new broker learns from
+//! the account what was used. What the headers say is left is not shared, because each process sees
+//! what all of them have left.
 
 use std::time::{Duration, Instant};
 
@@ -18,12 +22,96 @@ const MIN_CHECK_DELAY: Duration = Duration::from_millis(20);
 /// The maximum number of entries for the charges of a window when a process joins a broker.
 const PAST_CHARGES: usize = 60;
 
+/// Where limits come from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum LimitSource {
+    Configured,
+    /// The headers of responses, and not the configuration.
+    Announced,
+}
+
+/// A set of limits that several processes share. If a limit is added or its window changes, another
+/// set replaces it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SharedSet {
+    source: LimitSource,
+    /// The number of sets of this source so far.
+    number: u32,
+}
+
+/// What this process shares with others.
+#[derive(Debug)]
+pub(super) struct SharedLimits {
+    strict: bool,
+    times: LeaseTimes,
+    /// The sets of limits, by source.
+    stocks: [SetStock; 2],
+}
+
+/// The current set of limits of one source, and what this process may charge to it.
+#[derive(Debug, Default)]
+struct SetStock {
+    limits: Vec<(BudgetKind, Duration)>,
+    number: u32,
+    /// `None` if there are no limits.
+    stock: Option<RateStock>,
+}
+
 /// What this process may charge to the shared limits, in the order of the limits.
 pub(super) struct SharedPart<'a> {
-    stock: Option<&'a RateStock>,
-    terms: RateTerms,
-    next: usize,
+    stocks: [Option<&'a RateStock>; 2],
+    terms: [RateTerms; 2],
+    /// The index of the next limit of each source.
+    next: [usize; 2],
     totals: &'a ChargeTotals,
+}
+
+impl LimitSource {
+    const ALL: [Self; 2] = [Self::Configured, Self::Announced];
+}
+
+impl SharedLimits {
+    fn stock(&self, source: LimitSource) -> Option<&RateStock> {
+        self.stocks[source as usize].stock.as_ref()
+    }
+
+    fn stock_mut(&mut self, source: LimitSource) -> Option<&mut RateStock> {
+        self.stocks[source as usize].stock.as_mut()
+    }
+
+    /// Returns the number of processes that share a limit, as last heard. `None` if it is not shared.
+    pub(super) fn processes(&self, quota: &Quota) -> Option<usize> {
+        quota.shared_window.and(self.stock(quota.source())).map(RateStock::members)
+    }
+
+    fn set(&self, source: LimitSource) -> Option<SharedSet> {
+        let set = &self.stocks[source as usize];
+        set.stock.as_ref().map(|_| SharedSet { source, number: set.number })
+    }
+
+    /// Starts a set anew if its limits have changed.
+    fn update(&mut self, now: Instant, quotas: &[Quota]) {
+        let stocks = self.stocks.iter().filter_map(|set| set.stock.as_ref());
+        let members = stocks.map(RateStock::members).max().unwrap_or(1);
+        for source in LimitSource::ALL {
+            let set = &mut self.stocks[source as usize];
+            let limits =
+                of_source(quotas, source).filter_map(|quota| Some((quota.kind, quota.shared_window?)));
+            if !limits.clone().eq(set.limits.iter().copied()) {
+                set.limits = limits.collect();
+                set.number += 1;
+                let limits = limits_of(quotas, source, now);
+                set.stock = (!limits.is_empty()).then(|| {
+                    let mut stock = RateStock::new(&limits, self.strict, self.times, now);
+                    if members > 1 {
+                        // As many as shared the earlier limits, until the broker says it.
+                        stock.set_members(members);
+                    }
+                    stock
+                });
+            }
+        }
+    }
 }
 
 impl SharedPart<'_> {
@@ -32,12 +120,13 @@ impl SharedPart<'_> {
         if quota.shared_window.is_none() {
             return u64::MAX;
         }
-        let limit = self.next;
-        self.next += 1;
+        let source = quota.source() as usize;
+        let limit = self.next[source];
+        self.next[source] += 1;
         if quota.follows_provider(now, self.totals) {
             return u64::MAX;
         }
-        match (self.terms, self.stock) {
+        match (self.terms[source], self.stocks[source]) {
             (RateTerms::Advance, Some(stock)) => stock.available(now, limit),
             (RateTerms::Nothing(_), _) => 0,
             _ => u64::MAX,
@@ -46,58 +135,78 @@ impl SharedPart<'_> {
 }
 
 impl RateBudgets {
-    /// Shares the limits so far with other processes. Returns `false` if there are none.
+    /// Shares the limits with other processes: those so far, and those that responses announce.
     ///
     /// If `strict`, no call is admitted while there is no broker.
-    pub fn share(&mut self, now: Instant, strict: bool, times: LeaseTimes) -> bool {
-        for quota in &mut self.quotas {
-            quota.shared_window = Some(quota.window);
+    pub fn share(&mut self, now: Instant, strict: bool, times: LeaseTimes) {
+        self.shared = Some(Box::new(SharedLimits { strict, times, stocks: Default::default() }));
+        self.update_shared(now);
+    }
+
+    /// Shares the limits as they are now, if limits are shared.
+    pub(super) fn update_shared(&mut self, now: Instant) {
+        if let Some(shared) = &mut self.shared {
+            self.quotas.iter_mut().for_each(|quota| quota.share_with_others(now));
+            shared.update(now, &self.quotas);
         }
-        let limits = self.shared_limits();
-        self.stock = (!limits.is_empty()).then(|| Box::new(RateStock::new(&limits, strict, times, now)));
-        self.stock.is_some()
     }
 
-    /// Returns the names of the shared limits. Processes share a limit if they have the same name for it.
-    pub fn shared_names(&self) -> String {
-        let shared = self.quotas.iter().filter_map(|quota| Some((quota.kind, quota.shared_window?)));
-        let names = shared.map(|(kind, window)| format!("{}/{}", kind.as_str(), window.as_millis()));
-        names.collect::<Vec<_>>().join(",")
+    /// Returns the sets of limits that are shared now.
+    pub fn shared_sets(&self) -> impl Iterator<Item = SharedSet> {
+        LimitSource::ALL.into_iter().filter_map(|source| self.shared.as_ref()?.set(source))
     }
 
-    /// Runs `event` on the amounts of this process, if limits are shared.
-    pub fn with_stock<T>(&mut self, event: impl FnOnce(&mut RateStock) -> T) -> Option<T> {
-        self.stock.as_mut().map(|stock| event(stock))
+    /// Returns the name of the current set of the source of `set`: the names of its limits. Processes
+    /// share a set if they have the same name for it.
+    pub fn shared_name(&self, set: SharedSet) -> String {
+        let limits = self.shared.as_ref().map(|shared| &shared.stocks[set.source as usize].limits);
+        let name =
+            |(kind, window): &(BudgetKind, Duration)| format!("{}/{}", kind.as_str(), window.as_millis());
+        let names: Vec<_> = limits.into_iter().flatten().map(name).collect();
+        let source = if set.source == LimitSource::Announced { "announced:" } else { "" };
+        format!("{source}{}", names.join(","))
+    }
+
+    /// Runs `event` on the amounts of this process, unless the set is not shared any more.
+    pub fn with_stock<T>(&mut self, set: SharedSet, event: impl FnOnce(&mut RateStock) -> T) -> Option<T> {
+        let shared = self.shared.as_mut().filter(|shared| shared.set(set.source) == Some(set))?;
+        shared.stock_mut(set.source).map(event)
     }
 
     /// Returns the message to the broker that is due, or `None` if there is none. Call this method after each
     /// event, when the first call has been made. `weight` is that of the calls that wait.
-    pub fn draw(&mut self, now: Instant, weight: impl FnOnce() -> f64) -> Option<Draw> {
-        let stock = self.stock.as_mut()?;
-        stock.begin(now);
-        if !stock.is_draw_due() {
+    pub fn draw(&mut self, now: Instant, set: SharedSet, weight: impl FnOnce() -> f64) -> Option<Draw> {
+        let is_due = |stock: &mut RateStock| {
+            stock.begin(now);
+            stock.is_draw_due()
+        };
+        if !self.with_stock(set, is_due)? {
             return None;
         }
-        stock.set_weight(weight());
-        let limits = self.shared_limits();
-        Some(self.stock.as_mut()?.draw(now, limits))
+        let limits = limits_of(&self.quotas, set.source, now);
+        let weight = weight();
+        self.with_stock(set, |stock| {
+            stock.set_weight(weight);
+            stock.draw(now, limits)
+        })
     }
 
     /// Returns the message that tells the broker of changed charges, or `None` if none is due. Call this method
     /// periodically.
-    pub fn correct_due(&mut self, now: Instant) -> Option<Draw> {
-        if !self.stock.as_mut()?.is_correction_due(now) {
+    pub fn correct_due(&mut self, now: Instant, set: SharedSet) -> Option<Draw> {
+        if !self.with_stock(set, |stock| stock.is_correction_due(now))? {
             return None;
         }
-        let limits = self.shared_limits();
-        Some(self.stock.as_mut()?.draw(now, limits))
+        let limits = limits_of(&self.quotas, set.source, now);
+        self.with_stock(set, |stock| stock.draw(now, limits))
     }
 
-    /// Returns the message that joins a broker, or `None` if no limits are shared.
-    pub fn join(&mut self, now: Instant) -> Option<Draw> {
-        let limits = self.shared_limits();
+    /// Returns the message that joins a broker, or `None` if the set is not shared any more.
+    pub fn join(&mut self, now: Instant, set: SharedSet) -> Option<Draw> {
+        let limits = limits_of(&self.quotas, set.source, now);
         let mut past = Vec::new();
-        for (nth, quota) in self.quotas.iter_mut().filter(|quota| quota.shared_window.is_some()).enumerate() {
+        let quotas = self.quotas.iter_mut().filter(|quota| quota.is_shared(set.source));
+        for (nth, quota) in quotas.enumerate() {
             let charges = quota.charges(now);
             for some in charges.chunks(charges.len().div_ceil(PAST_CHARGES).max(1)) {
                 let mut amounts = vec![0; limits.len()];
@@ -106,65 +215,87 @@ impl RateBudgets {
                 past.push(Correction { age_ms, amounts });
             }
         }
-        Some(self.stock.as_mut()?.join(now, limits, past))
-    }
-
-    fn shared_limits(&self) -> Vec<RateLimit> {
-        self.quotas.iter().filter_map(Quota::shared_limit).collect()
+        self.with_stock(set, |stock| stock.join(now, limits, past))
     }
 
     /// Brings the limits up to `now`: all of them are in force, or a part if there is no broker. Returns what
     /// may be charged to them.
     pub(super) fn shared_part(&mut self, now: Instant) -> (SharedPart<'_>, &mut [Quota]) {
-        let terms = self.stock.as_ref().map_or(RateTerms::Part(1), |stock| stock.terms(now));
-        let divided_by = if let RateTerms::Part(divided_by) = terms { divided_by } else { 1 };
-        self.quotas.iter_mut().for_each(|quota| quota.divide(now, divided_by));
-        (SharedPart { stock: self.stock.as_deref(), terms, next: 0, totals: &self.totals }, &mut self.quotas)
+        let shared = self.shared.as_deref();
+        let stocks = LimitSource::ALL.map(|source| shared.and_then(|shared| shared.stock(source)));
+        let terms = stocks.map(|stock| stock.map_or(RateTerms::Part(1), |stock| stock.terms(now)));
+        for quota in &mut self.quotas {
+            let terms = terms[quota.source() as usize];
+            quota.divide(now, if let RateTerms::Part(divided_by) = terms { divided_by } else { 1 });
+        }
+        (SharedPart { stocks, terms, next: [0; 2], totals: &self.totals }, &mut self.quotas)
     }
 
     /// Tells what the first waiting call needs, so that the broker is asked for it if it is not available.
     pub fn want(&mut self, now: Instant, need: &Need) {
-        if self.stock.is_some() && self.shared_shortage(now, need).is_some() {
-            // The account of the broker may be full when that of the provider has begun again.
-            let cost = |quota: &Quota| {
-                if quota.follows_provider(now, &self.totals) { 0 } else { quota.cost(need).unsigned_abs() }
-            };
-            let costs: Amounts = shared(&self.quotas).map(cost).collect();
-            self.with_stock(|stock| stock.lack(&costs));
+        if self.shared.is_none() {
+            return;
+        }
+        for source in LimitSource::ALL {
+            if self.shared_shortage(now, need, source).is_some() {
+                // The account of the broker may be full when that of the provider has begun again.
+                let cost = |quota: &Quota| {
+                    if quota.follows_provider(now, &self.totals) {
+                        0
+                    } else {
+                        quota.cost(need).unsigned_abs()
+                    }
+                };
+                let costs: Amounts = of_source(&self.quotas, source).map(cost).collect();
+                if let Some(stock) = self.shared.as_mut().and_then(|shared| shared.stock_mut(source)) {
+                    stock.lack(&costs);
+                }
+            }
         }
     }
 
     /// Returns the limit of which a call lacks most in this process, and when that may have changed.
     pub(super) fn shared_ready_at(&mut self, now: Instant, need: &Need) -> Option<(BudgetKind, Instant)> {
-        self.stock.as_ref()?;
-        let (kind, time, terms) = self.shared_shortage(now, need)?;
-        let at = match terms {
-            RateTerms::Advance => {
-                let stock = self.stock.as_ref()?;
-                let members = u32::try_from(stock.members()).unwrap_or(u32::MAX);
-                // What the others use is not known. As long as it has lasted, it may last again.
-                now + time
-                    .saturating_mul(members)
-                    .min(stock.has_waited(now))
-                    .clamp(MIN_CHECK_DELAY, MAX_DELAY)
-            }
-            RateTerms::Nothing(until) => until.unwrap_or(now + MAX_DELAY),
-            RateTerms::Part(_) => return None,
+        self.shared.as_ref()?;
+        let ready_at = |source| {
+            let (kind, time, terms) = self.shared_shortage(now, need, source)?;
+            let at = match terms {
+                RateTerms::Advance => {
+                    let stock = self.shared.as_ref()?.stock(source)?;
+                    let members = u32::try_from(stock.members()).unwrap_or(u32::MAX);
+                    // What the others use is not known. As long as it has lasted, it may last again.
+                    now + time
+                        .saturating_mul(members)
+                        .min(stock.has_waited(now))
+                        .clamp(MIN_CHECK_DELAY, MAX_DELAY)
+                }
+                // A broker answers much earlier than that, if there is one.
+                RateTerms::Nothing(Some(until)) => until.min(now + MIN_CHECK_DELAY),
+                RateTerms::Nothing(None) => now + MAX_DELAY,
+                RateTerms::Part(_) => return None,
+            };
+            Some((kind, at))
         };
-        Some((kind, at))
+        LimitSource::ALL.into_iter().filter_map(ready_at).max_by_key(|(_, at)| *at)
     }
 
-    /// Returns the limit of which a call lacks most in this process, and the time in which that accrues.
-    fn shared_shortage(&mut self, now: Instant, need: &Need) -> Option<(BudgetKind, Duration, RateTerms)> {
+    /// Returns the limit of a source of which a call lacks most in this process, and the time in
+    /// which that accrues.
+    fn shared_shortage(
+        &mut self,
+        now: Instant,
+        need: &Need,
+        source: LimitSource,
+    ) -> Option<(BudgetKind, Duration, RateTerms)> {
         let (mut part, quotas) = self.shared_part(now);
         let mut lacking: Option<(BudgetKind, Duration, RateTerms)> = None;
-        for quota in shared(quotas) {
+        for quota in of_source(quotas, source) {
             let missing = quota.cost(need).unsigned_abs().saturating_sub(part.next_available(now, quota));
             if missing > 0 {
-                let rate = quota.shared_limit().map_or(1.0, |limit| limit.per_second);
+                let rate = quota.shared_limit(now).map_or(1.0, |limit| limit.per_second);
                 let time = seconds(missing as f64 / rate);
                 if lacking.is_none_or(|(_, longest, _)| longest < time) {
-                    lacking = Some((quota.kind, time, part.terms));
+                    lacking = Some((quota.kind, time, part.terms[source as usize]));
                 }
             }
         }
@@ -173,22 +304,43 @@ impl RateBudgets {
 
     /// Charges an admitted call to the amounts of this process.
     pub(super) fn charge_shared(&mut self, now: Instant, need: &Need) {
-        let Some(stock) = &mut self.stock else { return };
-        let costs: Amounts = shared(&self.quotas).map(|quota| quota.cost(need).unsigned_abs()).collect();
-        stock.charge(now, &costs);
+        self.each_stock(|stock, quotas| {
+            let costs: Amounts = quotas.map(|quota| quota.cost(need).unsigned_abs()).collect();
+            stock.charge(now, &costs);
+        });
     }
 
     /// Replaces a charge by one for `counted`.
     pub(super) fn correct_shared(&mut self, charge: &Charge, counted: Option<&Need>) {
-        let Some(stock) = &mut self.stock else { return };
-        let changes = shared(&self.quotas)
-            .map(|quota| counted.map_or(0, |need| quota.cost(need)) - quota.cost(&charge.need));
-        let changes: Vec<i64> = changes.collect();
-        stock.correct(charge.charged_at, &changes);
+        self.each_stock(|stock, quotas| {
+            let change = |quota: &Quota| {
+                // The broker knows of no charge that was made before the limit was known.
+                let is_charged = charge.charged_at >= quota.shared_since;
+                let counted = counted.map_or(0, |need| quota.cost(need));
+                if is_charged { counted - quota.cost(&charge.need) } else { 0 }
+            };
+            let changes: Vec<i64> = quotas.map(change).collect();
+            stock.correct(charge.charged_at, &changes);
+        });
+    }
+
+    /// Runs `event` on the amounts of this process and the limits of each set.
+    fn each_stock(&mut self, event: impl Fn(&mut RateStock, &mut dyn Iterator<Item = &Quota>)) {
+        let Some(shared) = &mut self.shared else { return };
+        for source in LimitSource::ALL {
+            if let Some(stock) = shared.stock_mut(source) {
+                event(stock, &mut of_source(&self.quotas, source));
+            }
+        }
     }
 }
 
-/// Returns the limits that other processes share, in the order of the stock.
-fn shared(quotas: &[Quota]) -> impl Iterator<Item = &Quota> {
-    quotas.iter().filter(|quota| quota.shared_window.is_some())
+/// Returns the shared limits of a source, in the order of its stock.
+fn of_source(quotas: &[Quota], source: LimitSource) -> impl Iterator<Item = &Quota> + Clone {
+    quotas.iter().filter(move |quota| quota.is_shared(source))
+}
+
+/// Returns the shared limits of a source for the broker.
+fn limits_of(quotas: &[Quota], source: LimitSource, now: Instant) -> Vec<RateLimit> {
+    of_source(quotas, source).filter_map(|quota| quota.shared_limit(now)).collect()
 }

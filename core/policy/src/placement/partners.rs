@@ -142,6 +142,11 @@ impl Partners {
 }
 
 impl Placement {
+    /// Returns the number of processes that share the pool, as last heard. At least 1.
+    pub fn processes(&self) -> usize {
+        1 + self.partners.as_ref().map_or(0, |partners| partners.count)
+    }
+
     /// Joins the partners: from now on, own calls are reported to them. Forgets their earlier calls. Returns
     /// the first message for them.
     pub fn join_partners(&mut self) -> Placements {

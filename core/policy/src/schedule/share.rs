@@ -100,6 +100,13 @@ impl<W> Scheduler<W> {
         self.watch_gap(now);
     }
 
+    /// Returns the number of processes that share the limit or the pool, as last heard. At least 1.
+    pub fn processes(&self) -> usize {
+        let of_limit = self.capacity.lease.as_ref().map_or(1, |lease| lease.view().members);
+        let of_pool = self.capacity.upstream.as_pool().map_or(1, |pool| pool.processes());
+        of_limit.max(of_pool)
+    }
+
     /// Returns the state of the lease, or `None` if the limit is not shared.
     pub fn share_view(&self) -> Option<LeaseView> {
         self.capacity.lease.as_ref().map(|lease| lease.view())

@@ -7,8 +7,8 @@ use super::{
     Advance, Amounts, BINS, Correction, Draw, LONG_WINDOW_MS, MAX_AMOUNT, MAX_CORRECTIONS, MAX_LIMITS,
     RateLimit, SlidingWindow, StockTime, TRAVEL_BINS, TokenBucket, WINDOWS_MS,
 };
-use crate::LeaseTimes;
 use crate::member::{MemberId, WEIGHTS};
+use crate::{LEASE_TIME, LeaseTimes};
 
 /// The rate limits of one resource, and the members that draw from them.
 #[derive(Debug)]
@@ -23,7 +23,7 @@ pub(crate) struct RateDivision {
 /// One limit, and what was charged to it.
 #[derive(Debug)]
 struct ChargedLimit {
-    /// The smallest limits of all members.
+    /// The smallest limits of the members that use them.
     limit: RateLimit,
     bucket: TokenBucket,
     window: SlidingWindow,
@@ -36,6 +36,8 @@ struct Account {
     weight: f64,
     /// The number of its last draw.
     number: u64,
+    /// When it drew last.
+    drawn_at: Instant,
     /// Empty if the member wants nothing.
     want: Amounts,
     least: Amounts,
@@ -88,6 +90,7 @@ impl RateDivision {
             limits: Vec::new(),
             weight: 1.0,
             number: 0,
+            drawn_at: now,
             want: Amounts::new(),
             least: Amounts::new(),
             served: self.virtual_time,
@@ -97,6 +100,7 @@ impl RateDivision {
         account.weight = if weight.is_nan() { 1.0 } else { weight };
         account.limits = draw.limits.iter().map(|limit| clamped(*limit)).collect();
         account.number = draw.number;
+        account.drawn_at = now;
         account.want = draw.want.clone();
         account.least = draw.least.clone();
         for correction in draw.corrections.iter().take(MAX_CORRECTIONS) {
@@ -112,10 +116,13 @@ impl RateDivision {
         }
     }
 
-    /// Lets the smallest limits of all members apply.
+    /// Applies the smallest limits of the members that wait or have drawn within [`LEASE_TIME`].
+    /// Others may know outdated limits.
     fn apply_limits(&mut self, now: Instant) {
         for (nth, bound) in self.bounds.iter_mut().enumerate() {
-            let limits = self.accounts.values().filter_map(|account| account.limits.get(nth));
+            let accounts =
+                self.accounts.values().filter(|account| account.waits() || now < account.idle_at());
+            let limits = accounts.filter_map(|account| account.limits.get(nth));
             if let Some(limit) = limits.copied().reduce(RateLimit::smaller)
                 && limit != bound.limit
             {
@@ -127,6 +134,7 @@ impl RateDivision {
 
     /// Gives the advances that fit now. Each ends the draw of its member.
     pub(crate) fn settle(&mut self, now: Instant) -> Vec<(MemberId, Advance)> {
+        self.apply_limits(now);
         let members = self.accounts.len();
         let mut advances = Vec::new();
         while let Some((id, amounts)) = self.next(now)
@@ -154,13 +162,17 @@ impl RateDivision {
     /// Returns when an advance fits that does not fit now, or `None` if no member waits.
     pub(crate) fn next_wake(&mut self, now: Instant) -> Option<Instant> {
         let (_, amounts) = self.next(now)?;
-        self.bounds.iter_mut().zip(amounts).map(|(bound, amount)| bound.ready_at(now, amount)).max()
+        let bounds = self.bounds.iter_mut().zip(amounts);
+        let ready_at = bounds.map(|(bound, amount)| bound.ready_at(now, amount)).max();
+        // Higher limits may apply then.
+        let idle = self.accounts.values().filter(|account| !account.waits()).map(Account::idle_at);
+        ready_at.into_iter().chain(idle.filter(|at| *at > now)).min()
     }
 
     /// Returns the member that is served next, and its advance: its next call, and as many like it as it wants
     /// and is entitled to for the time of a stock.
     fn next(&mut self, now: Instant) -> Option<(MemberId, Amounts)> {
-        let waiting = self.accounts.iter().filter(|(_, account)| !account.want.is_empty());
+        let waiting = self.accounts.iter().filter(|(_, account)| account.waits());
         let weights: f64 = waiting.clone().map(|(_, account)| account.weight).sum();
         let start = |account: &Account| account.served.max(self.virtual_time);
         let (id, account) = waiting.min_by(|(_, a), (_, b)| start(a).total_cmp(&start(b)))?;
@@ -204,6 +216,15 @@ impl ChargedLimit {
 }
 
 impl Account {
+    fn waits(&self) -> bool {
+        !self.want.is_empty()
+    }
+
+    /// Returns from when on the limits of the member do not count if it does not wait.
+    fn idle_at(&self) -> Instant {
+        self.drawn_at + LEASE_TIME
+    }
+
     /// Applies a correction. A member cannot take back more than it was given.
     ///
     /// What a new member has charged before (`is_past`) has been accruing again since then.

@@ -65,7 +65,7 @@ pub type Amounts = Vec<u64>;
 pub struct Draw {
     /// The number of the draw, from 1.
     pub number: u64,
-    /// The limits of the member. The smallest ones of all members count.
+    /// The limits of the member. The smallest ones of the members that use them count.
     pub limits: Vec<RateLimit>,
     /// The weight of the member's calls, positive and finite. Shares follow weights.
     pub weight: f64,

@@ -4,12 +4,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::{Duration, Instant};
 
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 
 use super::Admission;
 use super::driver::State;
 use super::share_link::{ShareEvent, ShareLink};
-use crate::budget::RateBudgets;
+use crate::budget::{RateBudgets, SharedSet};
 use crate::clock::now;
 use crate::config::RateConfig;
 use tidegate_share::LeaseTimes;
@@ -26,8 +26,18 @@ pub struct BudgetSet {
     /// The targets that share the budgets. Targets that were dropped stay in the list until the
     /// next call of `add`.
     members: Mutex<Vec<Weak<Admission>>>,
-    /// The connection to the other processes that share the budgets. Empty if they are not shared.
-    share: OnceLock<ShareLink>,
+    /// The connections to the other processes. Empty if the budgets are not shared.
+    links: OnceLock<Links>,
+}
+
+/// Connects a set of limits, which has this name, to the other processes.
+type Connect = dyn Fn(SharedSet, &str) -> ShareLink + Send + Sync;
+
+/// The connections of budgets to the other processes that share them.
+struct Links {
+    connect: Box<Connect>,
+    /// A connection for each set.
+    open: Mutex<Vec<(SharedSet, ShareLink)>>,
 }
 
 impl BudgetSet {
@@ -43,7 +53,7 @@ impl BudgetSet {
             rates: Arc::new(Mutex::new(budgets)),
             bounds,
             members: Mutex::default(),
-            share: OnceLock::new(),
+            links: OnceLock::new(),
         })
     }
 
@@ -75,76 +85,104 @@ impl BudgetSet {
         members.iter().filter(|member| picked(member)).for_each(Admission::admit_waiting);
     }
 
-    /// Shares the configured budgets with other processes from the first call on. `link` connects them by
-    /// the names of their limits. Has no effect without limits.
-    pub(crate) fn share(&self, strict: bool, times: LeaseTimes, link: impl FnOnce(String) -> ShareLink) {
-        let mut rates = self.rates.lock();
-        if rates.share(now(), strict, times) {
-            let _ = self.share.set(link(rates.shared_names()));
-        }
+    /// Shares the budgets with other processes from the first call on. `connect` connects a set of
+    /// limits by its name.
+    pub(crate) fn share(
+        &self,
+        strict: bool,
+        times: LeaseTimes,
+        connect: impl Fn(SharedSet, &str) -> ShareLink + Send + Sync + 'static,
+    ) {
+        self.rates.lock().share(now(), strict, times);
+        let _ = self.links.set(Links { connect: Box::new(connect), open: Mutex::default() });
     }
 
     /// Asks the broker for what the calls of a target lack, if the budgets are shared. Call this function
     /// after each event of its scheduler, under the lock. If the target is the only one, none of its calls
     /// waits, and `may_withdraw`, nothing more is asked for.
     pub(super) fn report(&self, state: &State, now: Instant, may_withdraw: bool) {
-        let Some(link) = self.share.get() else { return };
-        link.join();
+        let Some(links) = self.links.get().filter(|_| self.bounds_anything()) else { return };
         // Not while the rates are locked.
         let is_only = self.members.lock().len() == 1;
+        let is_idle = is_only && may_withdraw && !state.scheduler.has_waiting();
         let mut rates = self.rates.lock();
-        if is_only && may_withdraw && !state.scheduler.has_waiting() {
-            rates.with_stock(RateStock::lack_nothing);
-        }
-        if let Some(draw) = rates.draw(now, || state.scheduler.waiting_weight()) {
-            link.send(ShareEvent::Drawn(draw));
+        for (set, link) in links.update(&rates).iter() {
+            link.join();
+            if is_idle {
+                rates.with_stock(*set, RateStock::lack_nothing);
+            }
+            if let Some(draw) = rates.draw(now, *set, || state.scheduler.waiting_weight()) {
+                link.send(ShareEvent::Drawn(draw));
+            }
         }
     }
 
-    /// Joins a broker. Returns what it must be told, or `None` if the budgets are not shared.
-    pub(crate) fn join_share(&self) -> Option<Draw> {
-        let draw = self.rates.lock().join(now());
+    /// Joins a broker. Returns what it must be told, or `None` if the set is not shared any more.
+    pub(crate) fn join_share(&self, set: SharedSet) -> Option<Draw> {
+        let draw = self.rates.lock().join(now(), set);
         // The waiting calls can draw now. What they ask for is sent later.
         self.notify(|_| true);
         draw
     }
 
     /// Records that the broker has answered what was sent at `sent_at`.
-    pub(crate) fn on_share_alive(&self, sent_at: Instant) {
-        self.rates.lock().with_stock(|stock| stock.on_alive(sent_at));
+    pub(crate) fn on_share_alive(&self, set: SharedSet, sent_at: Instant) {
+        self.rates.lock().with_stock(set, |stock| stock.on_alive(sent_at));
     }
 
-    /// Sets the number of processes that share the budgets, as last heard.
-    pub(crate) fn set_processes(&self, processes: usize) {
-        self.rates.lock().with_stock(|stock| stock.set_members(processes));
+    /// Sets the number of processes that share the limits, as last heard.
+    pub(crate) fn set_processes(&self, set: SharedSet, processes: usize) {
+        self.rates.lock().with_stock(set, |stock| stock.set_members(processes));
     }
 
     /// Adds what the broker has advanced before the time `age`, and admits the calls that fit now.
-    pub(crate) fn on_advance(&self, advance: &Advance, age: Duration) {
-        self.on_share_event(|stock, now| stock.on_advance(now, advance, age));
+    pub(crate) fn on_advance(&self, set: SharedSet, advance: &Advance, age: Duration) {
+        self.on_share_event(set, |stock, now| stock.on_advance(now, advance, age));
     }
 
     /// Records that the broker was lost.
-    pub(crate) fn on_share_lost(&self) {
-        self.on_share_event(RateStock::on_lost);
+    pub(crate) fn on_share_lost(&self, set: SharedSet) {
+        self.on_share_event(set, RateStock::on_lost);
     }
 
     /// Lets this process use the whole budgets, because there can be no broker.
-    pub(crate) fn on_share_alone(&self) {
-        self.on_share_event(|stock, _| stock.on_alone());
+    pub(crate) fn on_share_alone(&self, set: SharedSet) {
+        self.on_share_event(set, |stock, _| stock.on_alone());
     }
 
     /// Returns what was not used, and tells the broker how charges have changed.
-    pub(crate) fn on_share_heartbeat(&self) {
-        let Some(link) = self.share.get() else { return };
+    pub(crate) fn on_share_heartbeat(&self, set: SharedSet) {
+        let Some(links) = self.links.get() else { return };
         let mut rates = self.rates.lock();
-        if let Some(draw) = rates.correct_due(now()) {
+        let open = links.open.lock();
+        if let Some((_, link)) = open.iter().find(|(open, _)| *open == set)
+            && let Some(draw) = rates.correct_due(now(), set)
+        {
             link.send(ShareEvent::Drawn(draw));
         }
     }
 
-    fn on_share_event(&self, event: impl FnOnce(&mut RateStock, Instant)) {
-        self.rates.lock().with_stock(|stock| event(stock, now()));
+    fn on_share_event(&self, set: SharedSet, event: impl FnOnce(&mut RateStock, Instant)) {
+        self.rates.lock().with_stock(set, |stock| event(stock, now()));
         self.notify(|_| true);
+    }
+}
+
+impl Links {
+    /// Opens and closes connections, so that there is one for each set of limits that is shared now.
+    /// Returns them.
+    fn update(&self, rates: &RateBudgets) -> MutexGuard<'_, Vec<(SharedSet, ShareLink)>> {
+        let mut open = self.open.lock();
+        if !rates.shared_sets().eq(open.iter().map(|(set, _)| *set)) {
+            let mut before = std::mem::take(&mut *open);
+            for set in rates.shared_sets() {
+                let known = before.iter().position(|(open, _)| *open == set);
+                open.push(match known {
+                    Some(at) => before.swap_remove(at),
+                    None => (set, (self.connect)(set, &rates.shared_name(set))),
+                });
+            }
+        }
+        open
     }
 }

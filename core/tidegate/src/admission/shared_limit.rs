@@ -89,6 +89,12 @@ impl Admission {
         self.on_lease_event(kind, Lease::on_alone);
     }
 
+    /// Returns the number of processes that share the limit or the pool, as last heard. At least 1.
+    pub(crate) fn processes(&self) -> usize {
+        let is_shared = self.share.get().is_some() || self.pool_share.get().is_some();
+        if is_shared { self.state.lock().scheduler.processes() } else { 1 }
+    }
+
     /// Returns the state of the lease, or `None` if the limit is not shared.
     pub(crate) fn share_view(&self) -> Option<LeaseView> {
         self.state.lock().scheduler.share_view()

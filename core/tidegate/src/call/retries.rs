@@ -29,7 +29,7 @@ impl RetryCharge {
     /// Charges one more attempt of the call to the retry budget of its target. Returns `None` if
     /// the budget is exhausted.
     pub(crate) fn withdraw(call: &Call) -> Option<Self> {
-        let token = call.target().retries().lock().withdraw(clock::now())?;
+        let token = call.target().divided_retries().withdraw(clock::now())?;
         Some(Self { call: call.clone(), sent_attempts: call.sent_attempts(), token: Some(token) })
     }
 

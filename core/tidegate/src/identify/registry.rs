@@ -2,7 +2,7 @@
 //! credential and model that no configured target matches.
 
 use std::collections::{BTreeMap, HashMap};
-use std::hash::{BuildHasher, RandomState};
+use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher, RandomState};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -42,6 +42,9 @@ const EVICTABLE_AFTER: Duration = Duration::from_secs(60);
 
 /// Key of the shared target `others`. A request whose hash happens to be 0 also uses it.
 const OTHERS: u64 = 0;
+/// Hashes alike in all processes of the same build. Others may not share targets that are not
+/// configured.
+const FIXED_HASHER: BuildHasherDefault<DefaultHasher> = BuildHasherDefault::new();
 
 /// The headers that carry credentials, in addition to `authorization` and Google's `?key=`.
 /// Credentials are hashed with a random key of this process, and never stored.
@@ -118,9 +121,9 @@ impl Registry {
         share: Option<Arc<Share>>,
     ) -> Result<Self, Error> {
         let now = clock::now();
-        let budget_sets =
+        let budget_sets: BTreeMap<Arc<str>, Arc<BudgetSet>> =
             config.budgets.iter().map(|(name, rates)| (name.clone(), BudgetSet::new(rates, now))).collect();
-        for (name, budgets) in share.iter().flat_map(|_| &budget_sets) {
+        for (name, budgets) in budget_sets.iter().filter(|(name, _)| config.can_share_budget(name)) {
             share.iter().for_each(|share| share.add_rates(&format!("budget:{name}"), budgets));
         }
         let make = |target: &TargetConfig| {
@@ -131,7 +134,7 @@ impl Registry {
         for target in &configured {
             target.start_pool(transport, acting)?;
             engines.iter().for_each(|engines| target.start_engine(engines));
-            share.iter().for_each(|share| target.share(share));
+            share.iter().for_each(|share| target.share(share, target.name()));
         }
         let names = configured.iter().enumerate().map(|(at, target)| (target.name().clone(), at)).collect();
         Ok(Self {
@@ -172,8 +175,8 @@ impl Registry {
             return (target.clone(), None);
         }
         let credential = credential(uri, headers).map(stable_part);
-        let key =
-            self.hasher.hash_one((uri.scheme_str(), uri.authority().map(|a| a.as_str()), credential, model));
+        let what = (uri.scheme_str(), uri.authority().map(|a| a.as_str()), credential, model);
+        let key = self.hasher.hash_one(what);
         let now = u64::try_from(clock::now().saturating_duration_since(self.began).as_millis());
         let now = now.unwrap_or(u64::MAX);
         if let Some(known) = self.found.read().get(&key) {
@@ -185,7 +188,10 @@ impl Registry {
             return (known.touch(now), None);
         }
         if found.len() < MAX_UNCONFIGURED || self.evict(&mut found, now) {
-            let target = self.create(name(uri, model), &found, Target::new);
+            let name = name(uri, model);
+            // Not the name of the target, whose number depends on which credential comes first.
+            let shared_name = format!("{name}@{:016x}", FIXED_HASHER.hash_one(what));
+            let target = self.create(name, &shared_name, &found, Target::new);
             // Its calls used the shared target until now, where some may still wait for a
             // cool-down.
             let others = found.get(&OTHERS).and_then(|others| others.target.shared());
@@ -197,15 +203,17 @@ impl Registry {
         if let Some(others) = found.get(&OTHERS) {
             return (others.touch(now), Some(key));
         }
-        let target = self.create("others".to_owned(), &found, Target::new_shared);
+        let target = self.create("others".to_owned(), "@others", &found, Target::new_shared);
         (found.entry(OTHERS).or_insert(UnconfiguredTarget::new(target)).touch(now), Some(key))
     }
 
     /// Creates a target with the default configuration. `new` is the constructor: [`Target::new`]
-    /// or [`Target::new_shared`]. The name gets a number if it is in use.
+    /// or [`Target::new_shared`]. The name gets a number if it is in use. `shared_name` is the name
+    /// among all processes.
     fn create(
         &self,
         name: String,
+        shared_name: &str,
         found: &HashMap<u64, UnconfiguredTarget>,
         new: impl FnOnce(TargetConfig, Arc<BudgetSet>, TargetMetrics, Instant) -> Arc<Target>,
     ) -> Arc<Target> {
@@ -214,7 +222,7 @@ impl Registry {
         let budgets = budget_set(&self.budget_sets, &config, now);
         let target = new(config, budgets, metrics, now);
         self.engines.iter().for_each(|engines| target.start_engine(engines));
-        self.share.iter().for_each(|share| target.share(share));
+        self.share.iter().for_each(|share| target.share(share, shared_name));
         target
     }
 

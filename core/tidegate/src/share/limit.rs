@@ -4,8 +4,9 @@ use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use crate::admission::{Admission, BudgetSet};
+use crate::budget::SharedSet;
 use crate::schedule::LeaseKind;
-use tidegate_share::rates::Draw;
+use tidegate_share::rates::{Advance, Draw};
 use tidegate_share::{Evidence, LeaseUpdate, Placements, Report};
 
 /// Time for which events of calls are collected before other processes are told of them.
@@ -19,7 +20,7 @@ pub(crate) enum SharedLimit {
     /// The calls in flight of a target or tool, or those that await their first token.
     Calls(LeaseKind, Weak<Admission>),
     /// The requests and tokens per time of a target, of a tool, or of several targets.
-    Rates(Weak<BudgetSet>),
+    Rates(Weak<BudgetSet>, SharedSet),
     /// The replicas of a pool: where calls are sent, and how far they are. Nothing of it is leased.
     Replicas(Weak<Admission>),
 }
@@ -45,7 +46,7 @@ impl SharedLimit {
     pub(super) fn is_same(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Calls(kind, one), Self::Calls(of, other)) => kind == of && one.ptr_eq(other),
-            (Self::Rates(one), Self::Rates(other)) => one.ptr_eq(other),
+            (Self::Rates(one, set), Self::Rates(other, of)) => set == of && one.ptr_eq(other),
             (Self::Replicas(one), Self::Replicas(other)) => one.ptr_eq(other),
             _ => false,
         }
@@ -55,7 +56,7 @@ impl SharedLimit {
     pub(super) fn join(&self) -> Option<Told> {
         match self {
             Self::Calls(kind, admission) => admission.upgrade()?.join_share(*kind).map(Told::Calls),
-            Self::Rates(budgets) => budgets.upgrade()?.join_share().map(Told::Rates),
+            Self::Rates(budgets, set) => budgets.upgrade()?.join_share(*set).map(Told::Rates),
             Self::Replicas(admission) => admission.upgrade()?.join_partners().map(Told::Placements),
         }
     }
@@ -63,6 +64,21 @@ impl SharedLimit {
     pub(super) fn on_lease_update(&self, update: LeaseUpdate) {
         if let Self::Calls(kind, admission) = self {
             admission.upgrade().iter().for_each(|it| it.on_lease_update(*kind, update));
+        }
+    }
+
+    /// Adds what the broker has advanced before the time `age`.
+    pub(super) fn on_advance(&self, advance: &Advance, age: Duration) {
+        if let Self::Rates(budgets, set) = self {
+            budgets.upgrade().iter().for_each(|it| it.on_advance(*set, advance, age));
+        }
+    }
+
+    /// Sets the number of processes that share rates.
+    #[cfg_attr(not(feature = "redis"), allow(dead_code, reason = "a local broker tells it with advances"))]
+    pub(super) fn set_processes(&self, processes: usize) {
+        if let Self::Rates(budgets, set) = self {
+            budgets.upgrade().iter().for_each(|it| it.set_processes(*set, processes));
         }
     }
 
@@ -86,7 +102,7 @@ impl SharedLimit {
             Self::Calls(LeaseKind::Slots, admission) | Self::Replicas(admission) => {
                 admission.upgrade().is_some_and(|admission| admission.take_activity())
             }
-            Self::Calls(LeaseKind::FirstTokens, _) | Self::Rates(_) => false,
+            Self::Calls(LeaseKind::FirstTokens, _) | Self::Rates(..) => false,
         }
     }
 
@@ -116,7 +132,9 @@ impl SharedLimit {
             Self::Calls(kind, admission) => {
                 admission.upgrade().iter().for_each(|it| it.on_share_alive(*kind, sent_at));
             }
-            Self::Rates(budgets) => budgets.upgrade().iter().for_each(|it| it.on_share_alive(sent_at)),
+            Self::Rates(budgets, set) => {
+                budgets.upgrade().iter().for_each(|it| it.on_share_alive(*set, sent_at))
+            }
             Self::Replicas(_) => {}
         }
     }
@@ -126,7 +144,7 @@ impl SharedLimit {
             Self::Calls(kind, admission) => {
                 admission.upgrade().iter().for_each(|it| it.on_share_heartbeat(*kind));
             }
-            Self::Rates(budgets) => budgets.upgrade().iter().for_each(|it| it.on_share_heartbeat()),
+            Self::Rates(budgets, set) => budgets.upgrade().iter().for_each(|it| it.on_share_heartbeat(*set)),
             Self::Replicas(_) => {}
         }
     }
@@ -136,7 +154,7 @@ impl SharedLimit {
             Self::Calls(kind, admission) => {
                 admission.upgrade().iter().for_each(|it| it.on_share_lost(*kind));
             }
-            Self::Rates(budgets) => budgets.upgrade().iter().for_each(|it| it.on_share_lost()),
+            Self::Rates(budgets, set) => budgets.upgrade().iter().for_each(|it| it.on_share_lost(*set)),
             Self::Replicas(admission) => admission.upgrade().iter().for_each(|it| it.leave_partners()),
         }
     }
@@ -146,16 +164,12 @@ impl SharedLimit {
             Self::Calls(kind, admission) => {
                 admission.upgrade().iter().for_each(|it| it.on_share_alone(*kind));
             }
-            Self::Rates(budgets) => budgets.upgrade().iter().for_each(|it| it.on_share_alone()),
+            Self::Rates(budgets, set) => budgets.upgrade().iter().for_each(|it| it.on_share_alone(*set)),
             Self::Replicas(_) => {}
         }
     }
 
     fn slots(&self) -> Option<Arc<Admission>> {
         if let Self::Calls(LeaseKind::Slots, admission) = self { admission.upgrade() } else { None }
-    }
-
-    pub(super) fn rates(&self) -> Option<Arc<BudgetSet>> {
-        if let Self::Rates(budgets) = self { budgets.upgrade() } else { None }
     }
 }

@@ -151,11 +151,12 @@ impl Share {
         admission.share(|| Lease::new(cap, self.strict, self.times), link);
     }
 
-    /// Shares the configured requests and tokens per time of `budgets`, if there are any. `owner` is their
-    /// name among all processes.
+    /// Shares the requests and tokens per time of `budgets`. `owner` is their name among all
+    /// processes.
     pub(crate) fn add_rates(self: &Arc<Self>, owner: &str, budgets: &Arc<BudgetSet>) {
-        budgets.share(self.strict, self.times, |limits| {
-            self.link(format!("rates:{owner}:{limits}"), SharedLimit::Rates(Arc::downgrade(budgets)))
+        let (share, owner, shared) = (self.clone(), owner.to_owned(), Arc::downgrade(budgets));
+        budgets.share(self.strict, self.times, move |set, limits| {
+            share.link(format!("rates:{owner}:{limits}"), SharedLimit::Rates(shared.clone(), set))
         });
     }
 

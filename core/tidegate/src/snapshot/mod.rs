@@ -260,6 +260,7 @@ impl TargetSnapshot {
     pub(crate) fn from_target(target: &Target, now: Instant) -> Self {
         let view = target.admission().view();
         let metrics = target.metrics();
+        let retry_budget = target.divided_retries().balance(now);
         Self {
             limit: view.limit,
             adaptive: view.adaptive.as_ref().map(|view| LimitSnapshot::from_view(view, now)),
@@ -271,7 +272,7 @@ impl TargetSnapshot {
             cool_for: view.cool_for.map(|left| left.as_secs_f64()),
             held_for: view.held_for.map(|held| held.as_secs_f64()),
             gap_fraction: view.gap.as_secs_f64() / view.up.as_secs_f64().max(f64::MIN_POSITIVE),
-            retry_budget: target.retries().lock().balance(now),
+            retry_budget,
             budgets: target.budgets(now).iter().map(|budget| (budget.kind.as_str(), budget.into())).collect(),
             kv: view.kv.as_ref().map(KvSnapshot::from),
             replicas: target

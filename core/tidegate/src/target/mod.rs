@@ -6,11 +6,11 @@ mod shared_cooldowns;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 
 use crate::admission::{Admission, BudgetSet};
 use crate::budget::{BudgetView, RetryBudget};
-use crate::config::TargetConfig;
+use crate::config::{OnFull, TargetConfig};
 use crate::error::Error;
 use crate::kv::Kv;
 use crate::metrics::TargetMetrics;
@@ -124,18 +124,20 @@ impl Target {
         }
     }
 
-    /// Shares the limit with other processes, or, for a pool, the load of its replicas. Also shares the rates of the
-    /// target.
-    pub(crate) fn share(&self, share: &Arc<Share>) {
-        if self.config.budget.is_none() {
-            share.add_rates(&format!("target:{}", self.config.name), &self.admission.budgets);
+    /// Shares the limit with other processes, or, for a pool, the load of its replicas. Also shares the
+    /// rates of the target. `name` is the name of the target among all processes.
+    ///
+    /// A target that refuses calls instead of queueing them shares only the load, because a process
+    /// gets its part of the rest while a call waits.
+    pub(crate) fn share(&self, share: &Arc<Share>, name: &str) {
+        let queues = self.config.on_full != OnFull::Refuse;
+        if queues && self.config.budget.is_none() {
+            share.add_rates(&format!("target:{name}"), &self.admission.budgets);
         }
-        match &self.pool {
-            Some(_) => share.add_pool(format!("pool:{}", self.config.name), &self.admission),
-            None => {
-                let name = format!("target:{}", self.config.name);
-                share.add(name, self.config.cap, &self.admission);
-            }
+        if self.pool.is_some() {
+            share.add_pool(format!("pool:{name}"), &self.admission);
+        } else if queues {
+            share.add(format!("target:{name}"), self.config.cap, &self.admission);
         }
     }
 
@@ -213,6 +215,14 @@ impl Target {
     /// calls.
     pub(crate) fn retries(&self) -> &Mutex<RetryBudget> {
         &self.retries
+    }
+
+    /// Returns the retry budget with the part of the reserve that this process has now.
+    pub(crate) fn divided_retries(&self) -> MutexGuard<'_, RetryBudget> {
+        let processes = self.admission.processes();
+        let mut retries = self.retries.lock();
+        retries.divide(processes);
+        retries
     }
 
     /// Returns the state of the rate budgets at `now`.

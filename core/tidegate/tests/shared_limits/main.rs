@@ -14,7 +14,7 @@ use http::Request;
 use http_body_util::BodyExt;
 use processes::Process;
 use tidegate::Gate;
-use tidegate::config::{Share, Target};
+use tidegate::config::{OnFull, Pool, Share, Target};
 use tokio::task::JoinHandle;
 use upstream::{GIVE_UP_AFTER, Upstream};
 
@@ -209,17 +209,50 @@ async fn another_process_adapts_the_limit_when_its_leader_is_killed() {
 async fn check_rates(share: &str) {
     let upstream = Upstream::start().await;
     let url = upstream.url();
-    let gates: Vec<Gate> = (0..2)
-        .map(|_| {
-            let target = Target::new("llm").url(&url).cap(1_000).rpd(100);
-            Gate::builder().target(target).share(share_of(share)).build().unwrap()
-        })
-        .collect();
+    let target = Target::new("llm").url(&url).cap(1_000).rpd(100);
+    let gates =
+        [(); 2].map(|()| Gate::builder().target(target.clone()).share(share_of(share)).build().unwrap());
+    check_requests_per_day(&upstream, &gates, 100).await;
+}
+
+/// Two gates with many calls send as many as a rate permits that they know only from headers.
+async fn check_announced_rates(share: &str) {
+    let upstream = Upstream::start().await;
+    let url = upstream.url();
+    let gates = [(); 2].map(|()| gate(&url, share, 1_000));
+    *upstream.head.lock() = Some("HTTP/1.1 200 OK\r\nx-ratelimit-limit-requests-day: 100\r\n".to_owned());
+    upstream.answer(2);
+    for gate in &gates {
+        assert_eq!(call(gate, &url).await, "200");
+    }
+    check_requests_per_day(&upstream, &gates, 98).await;
+}
+
+/// A process gets its part of a rate while a call waits, which it cannot do here.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn pool_that_refuses_calls_does_not_share_a_rate_of_headers() {
+    let upstream = Upstream::start().await;
+    let url = upstream.url();
+    let pool = Pool::new([&url]).poll(None).health(None);
+    let target = Target::new("llm").url(&url).pool(pool).on_full(OnFull::Refuse);
+    let gate = Gate::builder().target(target).share(share_of(&unique_name())).build().unwrap();
+    *upstream.head.lock() = Some("HTTP/1.1 200 OK\r\nx-ratelimit-limit-requests-day: 100\r\n".to_owned());
+    upstream.answer(3);
+    for _ in 0..3 {
+        assert_eq!(call(&gate, &url).await, "200");
+    }
+    assert_eq!(gate.snapshot().targets["llm"].budgets["requests_per_day"].processes, None);
+}
+
+/// Two gates with many calls send `left` of them.
+async fn check_requests_per_day(upstream: &Upstream, gates: &[Gate; 2], left: usize) {
+    let url = upstream.url();
     let calls: Vec<_> = gates.iter().flat_map(|gate| start_calls(gate, &url, 80)).collect();
-    upstream.until(|seen| seen.in_flight >= 98).await;
+    // A little less may be charged at once than the rate.
+    upstream.until(|seen| seen.in_flight + 2 >= left).await;
     let waiting = |gate: &Gate| gate.snapshot().targets["llm"].queue_depth;
     until(|| gates.iter().map(waiting).sum::<usize>() + upstream.seen().in_flight == 160).await;
-    assert!(upstream.seen().peak <= 100);
+    assert!(upstream.seen().peak <= left);
     let processes =
         gates.iter().map(|gate| gate.snapshot().targets["llm"].budgets["requests_per_day"].processes);
     assert_eq!(processes.max(), Some(Some(2)));
@@ -229,6 +262,35 @@ async fn check_rates(share: &str) {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn two_gates_share_a_rate() {
     check_rates(&unique_name()).await;
+}
+
+/// Targets that are not configured are shared by the processes that use them with the same key.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn gates_share_unconfigured_target_by_its_key() {
+    let upstream = Upstream::start().await;
+    let (url, name) = (upstream.url(), unique_name());
+    let gates = [(); 2].map(|()| Gate::builder().share(share_of(&name)).build().unwrap());
+    upstream.answer(10);
+    let call = async |gate: &Gate, key: &str| {
+        let request = Request::post(format!("{url}/chat/completions")).header("authorization", key);
+        let response = gate.client().call(request.body("{}".into()).unwrap()).await.unwrap();
+        response.into_body().collect().await.unwrap();
+    };
+    let processes = |gate: &Gate, target: &str| {
+        let name = format!("{}{target}", upstream.address);
+        gate.snapshot().targets[name.as_str()].share.map(|share| share.processes)
+    };
+    call(&gates[0], "Bearer one").await;
+    call(&gates[1], "Bearer two").await;
+    call(&gates[1], "Bearer one").await;
+    // In the second gate, the key of the first one comes second.
+    until(|| processes(&gates[0], "") == Some(2) && processes(&gates[1], "#2") == Some(2)).await;
+    assert_eq!(processes(&gates[1], ""), Some(1));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn two_gates_share_a_rate_of_headers() {
+    check_announced_rates(&unique_name()).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

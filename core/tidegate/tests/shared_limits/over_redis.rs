@@ -10,8 +10,8 @@ use super::pools::check_selection;
 use super::processes::Process;
 use super::upstream::Upstream;
 use super::{
-    answer_of, call, check_adaptive_limit, check_cooldown, check_counted_calls, check_killed_leader,
-    check_rates, gate, gate_of, start_calls, until,
+    answer_of, call, check_adaptive_limit, check_announced_rates, check_cooldown, check_counted_calls,
+    check_killed_leader, check_rates, gate, gate_of, start_calls, until,
 };
 
 /// More answers than a test needs.
@@ -47,6 +47,11 @@ async fn two_gates_share_a_rate() {
     check_rates(&server.url()).await;
     let keys = server.command(&["keys", "*"]).unwrap();
     assert!(!keys.contains("llm") && !keys.contains("default"), "{keys}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn two_gates_share_a_rate_of_headers() {
+    check_announced_rates(&server().url()).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -189,7 +189,7 @@ fn play(scene: &Scene, seed: u64) -> Outcome {
                 let announced = if scene.at_answer { Some(announced) } else { call.announced };
                 let tokens = announced.filter(|_| scene.headers).map_or(RateWindow::default(), |announced| {
                     RateWindow {
-                        limit: Some(LIMIT as u64),
+                        limit: Some(announced.limit as u64),
                         remaining: Some(announced.remaining as u64),
                         reset: Some(Duration::from_secs_f64(announced.reset.max(0.0))),
                         period: None,

@@ -46,9 +46,10 @@ pub(super) struct Provider {
     phase: f64,
 }
 
-/// The `remaining` and `reset` headers.
+/// The `limit`, `remaining` and `reset` headers.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Announced {
+    pub(super) limit: f64,
     pub(super) remaining: f64,
     pub(super) reset: f64,
 }
@@ -98,21 +99,13 @@ impl Provider {
     pub(super) fn announced(&mut self, now: f64) -> Announced {
         self.turn(now);
         let rate = self.limit / WINDOW;
-        match self.policy {
-            Policy::Bucket(depth) => {
-                Announced { remaining: self.level.max(0.0), reset: depth - self.level / rate }
-            }
-            Policy::HiddenBucket(_) => {
-                Announced { remaining: self.minute.max(0.0), reset: (self.limit - self.minute) / rate }
-            }
-            Policy::Fixed => {
-                Announced { remaining: self.left(), reset: WINDOW - (now - self.phase).rem_euclid(WINDOW) }
-            }
-            Policy::Sliding => {
-                let oldest = self.counted.front().map_or(0.0, |(at, _)| at + WINDOW - now);
-                Announced { remaining: self.left(), reset: oldest }
-            }
-        }
+        let (remaining, reset) = match self.policy {
+            Policy::Bucket(depth) => (self.level.max(0.0), depth - self.level / rate),
+            Policy::HiddenBucket(_) => (self.minute.max(0.0), (self.limit - self.minute) / rate),
+            Policy::Fixed => (self.left(), WINDOW - (now - self.phase).rem_euclid(WINDOW)),
+            Policy::Sliding => (self.left(), self.counted.front().map_or(0.0, |(at, _)| at + WINDOW - now)),
+        };
+        Announced { limit: self.limit, remaining, reset }
     }
 
     fn left(&self) -> f64 {

@@ -1,205 +1,20 @@
 //! Budgets that several processes share, with a broker in virtual time.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use fastrand::Rng;
-use tidegate_share::rates::RateStock;
-use tidegate_share::{Broker, LeaseTimes, MemberId, Predecessor, ToBroker, ToMember};
+use tidegate_share::{MemberId, ToBroker};
 
+use super::cluster::{Cluster, Process, call, overload};
 use crate::budget::RateBudgets;
 use crate::testing::epoch;
 use tidegate_config::{Counting, RateConfig};
-use tidegate_protocol::observe::Usage;
 use tidegate_protocol::rate::{RateHeaders, RateWindow};
-use tidegate_tokens::Demand;
-
-const STEP: Duration = Duration::from_millis(5);
-const HEARTBEAT: Duration = Duration::from_millis(500);
-const WINDOW: Duration = Duration::from_secs(60);
-
-/// A process with calls that wait, in order.
-struct Process {
-    budgets: RateBudgets,
-    waiting: VecDeque<Demand>,
-    /// Charges in flight, by when their calls end.
-    running: Vec<(Instant, crate::budget::Charge, u64)>,
-    id: MemberId,
-    has_joined: bool,
-    sent: u64,
-}
-
-impl Process {
-    fn new(config: &RateConfig, now: Instant, id: u64, is_shared: bool) -> Self {
-        let mut budgets = RateBudgets::new(config, now);
-        assert!(!is_shared || budgets.share(now, false, LeaseTimes::LOCAL));
-        let (waiting, running) = (VecDeque::new(), Vec::new());
-        Self { budgets, waiting, running, id: MemberId(id), has_joined: false, sent: 0 }
-    }
-}
-
-/// Processes, their broker, and the messages on their way.
-struct Cluster {
-    now: Instant,
-    start: Instant,
-    broker: Broker,
-    processes: Vec<Process>,
-    to_broker: VecDeque<(Instant, MemberId, ToBroker)>,
-    to_member: VecDeque<(Instant, MemberId, ToMember)>,
-    /// When calls reached the provider, and what it charges for them.
-    charged: Vec<(Instant, u64)>,
-    messages: usize,
-    is_shared: bool,
-    /// The tokens that a call takes, divided by its estimate.
-    actual: f64,
-}
-
-impl Cluster {
-    fn new(config: &RateConfig, count: u64, is_shared: bool) -> Self {
-        let start = epoch();
-        Self {
-            now: start,
-            start,
-            broker: Broker::new(start, Predecessor::None),
-            processes: (0..count).map(|id| Process::new(config, start, id, is_shared)).collect(),
-            to_broker: VecDeque::new(),
-            to_member: VecDeque::new(),
-            charged: Vec::new(),
-            messages: 0,
-            is_shared,
-            actual: 1.0,
-        }
-    }
-
-    /// Lets time pass. `arrive` adds the calls of each process.
-    fn run(&mut self, time: Duration, rng: &mut Rng, mut arrive: impl FnMut(&mut Process, &mut Rng)) {
-        let until = self.now + time;
-        while self.now < until {
-            self.now += STEP;
-            self.deliver();
-            let is_heartbeat = (self.now - self.start).as_millis().is_multiple_of(HEARTBEAT.as_millis());
-            for nth in 0..self.processes.len() {
-                arrive(&mut self.processes[nth], rng);
-                self.advance(nth, is_heartbeat, rng);
-            }
-        }
-    }
-
-    fn deliver(&mut self) {
-        let now = self.now;
-        let mut messages = self.broker.on_tick(now);
-        while self.to_broker.front().is_some_and(|(at, ..)| *at <= now)
-            && let Some((_, from, message)) = self.to_broker.pop_front()
-        {
-            messages.extend(self.broker.on_message(now, from, &message));
-        }
-        self.messages += messages.len();
-        self.to_member.extend(messages.into_iter().map(|(to, message)| (now + STEP, to, message)));
-        while self.to_member.front().is_some_and(|(at, ..)| *at <= now)
-            && let Some((_, to, message)) = self.to_member.pop_front()
-        {
-            let process = self.processes.iter_mut().find(|process| process.id == to);
-            if let (Some(process), ToMember::Advance { advance, .. }) = (process, message) {
-                process.budgets.with_stock(|stock| stock.on_advance(now, &advance, STEP));
-            }
-        }
-    }
-
-    /// Sends the calls of a process that fit, and its messages.
-    fn advance(&mut self, nth: usize, is_heartbeat: bool, rng: &mut Rng) {
-        let now = self.now;
-        let process = &mut self.processes[nth];
-        let mut messages = Vec::new();
-        if self.is_shared && !process.has_joined {
-            process.has_joined = true;
-            messages.extend(process.budgets.join(now));
-        }
-        for at in (0..process.running.len()).rev() {
-            if process.running[at].0 <= now {
-                let (_, mut charge, tokens) = process.running.swap_remove(at);
-                let usage = Usage { input: tokens, output: 0, ..Usage::default() };
-                process.budgets.settle(now, &mut charge, &usage);
-            }
-        }
-        if is_heartbeat {
-            process.budgets.with_stock(|stock| stock.on_alive(now));
-        }
-        if process.waiting.is_empty() {
-            process.budgets.with_stock(RateStock::lack_nothing);
-        }
-        while let Some(call) = process.waiting.front().copied() {
-            let need = process.budgets.need(&call);
-            if !need.fits(&process.budgets.available(now)) {
-                process.budgets.want(now, &need);
-                break;
-            }
-            let charge = process.budgets.charge(now, &call);
-            process.waiting.pop_front();
-            process.sent += 1;
-            let tokens = (call.input as f64 * self.actual) as u64;
-            // The way to the provider takes a while.
-            self.charged.push((now + Duration::from_millis(rng.u64(0..100)), tokens));
-            process.running.push((now + Duration::from_millis(rng.u64(100..3_000)), charge, tokens));
-        }
-        messages.extend(process.budgets.draw(now, || 1.0));
-        if is_heartbeat {
-            messages.extend(process.budgets.correct_due(now));
-        }
-        self.messages += messages.len();
-        let resource: Arc<str> = "rates".into();
-        let from = process.id;
-        let draws = messages.into_iter().map(|draw| ToBroker::Draw { resource: resource.clone(), draw });
-        self.to_broker.extend(draws.map(|message| (now + STEP, from, message)));
-    }
-
-    /// Ends a process. Its calls remain charged at the provider.
-    fn kill(&mut self, nth: usize) {
-        let id = self.processes[nth].id;
-        self.processes.remove(nth);
-        let messages = self.broker.on_disconnect(self.now, id);
-        self.to_member.extend(messages.into_iter().map(|(to, message)| (self.now + STEP, to, message)));
-    }
-
-    /// Returns the largest sum of charges within any window.
-    fn most_in_window(&self) -> u64 {
-        let mut charged = self.charged.clone();
-        charged.sort_unstable();
-        let (mut sum, mut most, mut first) = (0, 0, 0);
-        for (at, tokens) in &charged {
-            sum += tokens;
-            while charged[first].0 + WINDOW <= *at {
-                sum -= charged[first].1;
-                first += 1;
-            }
-            most = most.max(sum);
-        }
-        most
-    }
-
-    /// Returns what was charged from `from` on, per window.
-    fn charged_per_window(&self, from: Duration) -> f64 {
-        let from = self.start + from;
-        let sum: u64 = self.charged.iter().filter(|(at, _)| *at >= from).map(|(_, tokens)| tokens).sum();
-        sum as f64 * WINDOW.as_secs_f64() / (self.now - from).as_secs_f64()
-    }
-}
 
 fn tokens_per_minute(tpm: u64) -> RateConfig {
     RateConfig { tpm: Some(tpm), counting: Counting::Sum, ..RateConfig::default() }
-}
-
-fn call(input: u64) -> Demand {
-    Demand { input, exact: true, ..Demand::default() }
-}
-
-/// Keeps `count` calls waiting.
-fn overload(count: usize, sizes: std::ops::Range<u64>) -> impl FnMut(&mut Process, &mut Rng) {
-    move |process, rng| {
-        while process.waiting.len() < count {
-            process.waiting.push_back(call(rng.u64(sizes.clone())));
-        }
-    }
 }
 
 #[test]
@@ -324,13 +139,7 @@ fn new_broker_knows_what_members_have_used() {
     let mut cluster = Cluster::new(&tokens_per_minute(tpm), 4, true);
     for _ in 0..6 {
         cluster.run(Duration::from_secs(20), &mut rng, overload(50, 100..900));
-        cluster.broker = Broker::new(cluster.now, Predecessor::None);
-        cluster.to_broker.clear();
-        cluster.to_member.clear();
-        for process in &mut cluster.processes {
-            process.budgets.with_stock(|stock| stock.on_lost(cluster.now));
-            process.has_joined = false;
-        }
+        cluster.replace_broker();
     }
     assert!(cluster.most_in_window() <= tpm, "{}", cluster.most_in_window());
 }
@@ -342,9 +151,7 @@ fn part_of_budget_is_in_force_without_broker() {
     let mut cluster = Cluster::new(&tokens_per_minute(tpm), 4, true);
     cluster.run(Duration::from_secs(120), &mut rng, overload(50, 100..900));
     cluster.is_shared = false;
-    for process in &mut cluster.processes {
-        process.budgets.with_stock(|stock| stock.on_lost(cluster.now));
-    }
+    cluster.lose_broker();
     let begins = cluster.now - cluster.start;
     cluster.run(Duration::from_secs(120), &mut rng, overload(50, 100..900));
     let used = cluster.charged_per_window(begins + Duration::from_secs(60)) / tpm as f64;
@@ -374,10 +181,12 @@ fn hostile_draws_do_not_enlarge_budget() {
     let tpm = 90_000;
     let mut cluster = Cluster::new(&tokens_per_minute(tpm), 4, true);
     let mut rng = Rng::with_seed(12);
-    let resource: Arc<str> = "rates".into();
     for _ in 0..60 {
         cluster.run(Duration::from_secs(2), &mut rng, overload(20, 100..900));
-        let mut draw = cluster.processes[0].budgets.join(cluster.now).expect("the budgets are shared");
+        let (now, budgets) = (cluster.now, &mut cluster.processes[0].budgets);
+        let set = budgets.shared_sets().next().expect("the budgets are shared");
+        let resource: Arc<str> = budgets.shared_name(set).into();
+        let mut draw = budgets.join(now, set).expect("the budgets are shared");
         for limit in &mut draw.limits {
             (limit.per_window, limit.per_second, limit.burst_ms) = (u64::MAX, f64::INFINITY, u64::MAX);
         }
@@ -386,7 +195,7 @@ fn hostile_draws_do_not_enlarge_budget() {
             age_ms: rng.u64(0..70_000),
             amounts: vec![-(rng.i64(0..i64::MAX))],
         }];
-        let message = ToBroker::Draw { resource: resource.clone(), draw };
+        let message = ToBroker::Draw { resource, draw };
         cluster.to_broker.push_back((cluster.now, MemberId(99), message));
     }
     let by_others: BTreeMap<MemberId, u64> =
@@ -400,11 +209,12 @@ fn limit_per_day_is_not_asked_of_broker_if_provider_announces_it() {
     let now = epoch();
     let config = RateConfig { rpm: Some(600), rpd: Some(1_000), ..RateConfig::default() };
     let mut budgets = Process::new(&config, now, 0, true).budgets;
-    budgets.join(now);
+    let set = budgets.shared_sets().next().expect("the budgets are shared");
+    budgets.join(now, set);
     let need = budgets.need(&call(100));
     let asked = |budgets: &mut RateBudgets| {
         budgets.want(now, &need);
-        budgets.draw(now, || 1.0).map(|draw| draw.least)
+        budgets.draw(now, set, || 1.0).map(|draw| draw.least)
     };
     assert_eq!(asked(&mut budgets), Some(vec![1, 1]));
     let charge = budgets.charge(now, &call(100));
@@ -412,4 +222,29 @@ fn limit_per_day_is_not_asked_of_broker_if_provider_announces_it() {
     let headers = RateHeaders { requests_per_day: day, ..RateHeaders::default() };
     budgets.on_response(now, &charge, now, &headers, false);
     assert_eq!(asked(&mut budgets), Some(vec![1, 0]));
+}
+
+/// A provider has raised a limit, of which a process without calls has not heard.
+#[test]
+fn idle_process_with_outdated_limit_does_not_bound_others() {
+    let tpm = 90_000;
+    let mut cluster = Cluster::new(&tokens_per_minute(tpm), 1, true);
+    cluster.processes.push(Process::new(&tokens_per_minute(tpm / 9), cluster.now, 1, true));
+    let mut rng = Rng::with_seed(14);
+    cluster.processes[1].waiting.push_back(call(100));
+    cluster.run(Duration::from_secs(1), &mut rng, |_, _| {});
+    assert_eq!(cluster.processes[1].sent, 1);
+    let mut more = overload(50, 100..900);
+    let mut busy = |process: &mut Process, rng: &mut Rng| {
+        if process.id == MemberId(0) {
+            more(process, rng);
+        }
+    };
+    cluster.run(Duration::from_secs(7), &mut rng, &mut busy);
+    let used = cluster.charged_per_window(Duration::from_secs(2)) / tpm as f64;
+    assert!(used <= 0.15, "the smallest limit counts: {used}");
+    cluster.run(Duration::from_secs(120), &mut rng, &mut busy);
+    let used = cluster.charged_per_window(Duration::from_secs(10)) / tpm as f64;
+    assert!(used >= 0.95, "{used}");
+    assert!(cluster.most_in_window() <= tpm);
 }

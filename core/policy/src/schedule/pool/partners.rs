@@ -2,8 +2,16 @@
 
 use std::time::Instant;
 
+use super::Pool;
 use crate::placement::{Placement, Placements};
 use crate::schedule::Scheduler;
+
+impl Pool {
+    /// Returns the number of processes that share the pool, as last heard. At least 1.
+    pub(in crate::schedule) fn processes(&self) -> usize {
+        self.placement.processes()
+    }
+}
 
 impl<W> Scheduler<W> {
     /// Tells the processes that share the pool of own calls from now on. Forgets their earlier calls. Returns the

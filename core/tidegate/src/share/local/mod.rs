@@ -263,8 +263,7 @@ impl Member {
                 limit(resource).iter().for_each(|limit| limit.on_lease_update(*update));
             }
             ToMember::Advance { resource, advance } => {
-                let rates = limit(resource).and_then(SharedLimit::rates);
-                rates.iter().for_each(|rates| rates.on_advance(advance, Duration::ZERO));
+                limit(resource).iter().for_each(|limit| limit.on_advance(advance, Duration::ZERO));
             }
             ToMember::Evidence { resource, member, evidence } => {
                 limit(resource).iter().for_each(|limit| limit.on_evidence(*member, evidence));

@@ -147,7 +147,7 @@ impl Account {
             }
             State::Idle => {
                 let message = match self.limit {
-                    SharedLimit::Rates(_) => self.next_of_rates(),
+                    SharedLimit::Rates(..) => self.next_of_rates(),
                     SharedLimit::Replicas(_) => self.next_events(),
                     SharedLimit::Calls(..) if self.is_turn_of_events => {
                         self.next_events().or_else(|| self.next_of_calls())
@@ -189,7 +189,7 @@ impl Account {
     pub(super) fn leave_message(&self) -> Message {
         match self.limit {
             SharedLimit::Calls(..) => Message::Leave,
-            SharedLimit::Rates(_) => Message::LeaveRates,
+            SharedLimit::Rates(..) => Message::LeaveRates,
             SharedLimit::Replicas(_) => Message::Publish(self.events.last_publication()),
         }
     }
@@ -293,7 +293,7 @@ impl Account {
         let has_come = self.again_at.take_if(|at| *at <= time).is_some();
         match self.limit {
             SharedLimit::Calls(..) => self.owes_report |= has_come,
-            SharedLimit::Rates(_) => self.owes_heartbeat |= has_come,
+            SharedLimit::Rates(..) => self.owes_heartbeat |= has_come,
             SharedLimit::Replicas(_) => {}
         }
     }
@@ -311,7 +311,7 @@ impl Account {
     /// The answer is not what the script returns.
     pub(super) fn on_answer(&mut self, answer: &str, sent_at: Instant) -> RedisResult<()> {
         let again = match &self.limit {
-            SharedLimit::Rates(_) => {
+            SharedLimit::Rates(..) => {
                 let situation = RatesSituation::parse(answer)?;
                 self.limit.on_alive(sent_at);
                 self.apply_rates(&situation)
@@ -335,7 +335,7 @@ impl Account {
     pub(super) fn on_push(&mut self, pushed: &str) {
         if let Some(published) = Published::parse(pushed) {
             self.events.on_text(&published);
-        } else if let SharedLimit::Rates(_) = self.limit {
+        } else if let SharedLimit::Rates(..) = self.limit {
             if let Ok(situation) = RatesSituation::parse(pushed)
                 && situation.advances > self.advances
             {
@@ -351,11 +351,9 @@ impl Account {
     /// Applies the last advance, unless it is known. Returns when to ask again.
     fn apply_rates(&mut self, situation: &RatesSituation) -> Duration {
         self.epoch.clone_from(&situation.epoch);
-        if let Some(rates) = self.limit.rates() {
-            rates.set_processes(situation.advance.members);
-            if situation.advances > self.advances {
-                rates.on_advance(&situation.advance, situation.age);
-            }
+        self.limit.set_processes(situation.advance.members);
+        if situation.advances > self.advances {
+            self.limit.on_advance(&situation.advance, situation.age);
         }
         self.advances = self.advances.max(situation.advances);
         situation.again

@@ -50,7 +50,7 @@ impl CallEventExchange {
     pub(super) fn new(limit: SharedLimit, key: Arc<str>, member: Arc<str>) -> Self {
         let channel = match limit {
             SharedLimit::Replicas(_) => format!("{key}:calls"),
-            SharedLimit::Calls(..) | SharedLimit::Rates(_) => channel_of(&key, &member),
+            SharedLimit::Calls(..) | SharedLimit::Rates(..) => channel_of(&key, &member),
         };
         Self {
             limit,
@@ -97,7 +97,7 @@ impl CallEventExchange {
             SharedLimit::Replicas(_) => {
                 EVENTS_APART.saturating_mul(publishers.saturating_mul(self.receivers))
             }
-            SharedLimit::Calls(..) | SharedLimit::Rates(_) => Duration::ZERO,
+            SharedLimit::Calls(..) | SharedLimit::Rates(..) => Duration::ZERO,
         };
         self.events_at = Some(self.published_at.map_or(soon, |before| soon.max(before + apart)));
     }
@@ -155,7 +155,7 @@ impl CallEventExchange {
                 let others = self.observers.iter().filter(|observer| **observer != self.member);
                 others.map(|observer| channel_of(&self.key, observer)).collect()
             }
-            SharedLimit::Rates(_) => Vec::new(),
+            SharedLimit::Rates(..) => Vec::new(),
             SharedLimit::Replicas(_) => vec![self.channel.clone()],
         }
     }

@@ -162,7 +162,7 @@ local function read(at, is_join)
     account = { number = state.joined, served = state.virtual_time, advanced = 0, given = {}, given_at = clock }
     accounts[id] = account
   end
-  account.draw, account.weight, account.limits = draw, weight, limits
+  account.draw, account.weight, account.limits, account.drawn_at = draw, weight, limits, clock
   account.want, account.least, account.waits = want, least, wants
   local knows = is_join and not is_new and ARGV[4] == state.epoch
   local unknown_for = knows and tonumber(ARGV[5]) / 1000 or math.huge
@@ -192,12 +192,14 @@ elseif kind == 'leave' then
   remove(id)
 end
 
--- Lets the smallest limits of all members apply.
+-- Applies the smallest limits of the members that wait or have drawn within LEASE_TIME. Others may know outdated
+-- limits. Sums of times are rounded.
 local members = 0
 local smallest = {}
 for _, account in pairs(accounts) do
   members = members + 1
-  for nth, limit in ipairs(account.limits) do
+  local is_used = account.waits or clock < account.drawn_at + LEASE_TIME - 1e-6
+  for nth, limit in ipairs(is_used and account.limits or {}) do
     local known = smallest[nth] or limit
     smallest[nth] = { window_ms = known.window_ms, per_window = math.min(known.per_window, limit.per_window),
       per_second = math.min(known.per_second, limit.per_second), burst_ms = math.min(known.burst_ms, limit.burst_ms) }
