@@ -155,6 +155,8 @@ impl RateDivision {
                 given.charge(now, now, *amount as i64);
             }
             advances.push((id, Advance { number: account.number, amounts, members }));
+            // If the member has waited for long, its limits do not count any more.
+            self.apply_limits(now);
         }
         advances
     }

@@ -194,26 +194,30 @@ end
 
 -- Applies the smallest limits of the members that wait or have drawn within LEASE_TIME. Others may know outdated
 -- limits. Sums of times are rounded.
+local function apply_limits()
+  local smallest = {}
+  for _, account in pairs(accounts) do
+    local is_used = account.waits or clock < account.drawn_at + LEASE_TIME - 1e-6
+    for nth, limit in ipairs(is_used and account.limits or {}) do
+      local known = smallest[nth] or limit
+      smallest[nth] = { window_ms = known.window_ms, per_window = math.min(known.per_window, limit.per_window),
+        per_second = math.min(known.per_second, limit.per_second), burst_ms = math.min(known.burst_ms, limit.burst_ms) }
+    end
+  end
+  for nth, limit in ipairs(smallest) do
+    local bound = bounds[nth]
+    local known = bound.limit
+    if known.per_window ~= limit.per_window or known.per_second ~= limit.per_second or known.burst_ms ~= limit.burst_ms then
+      local now = level(bound)
+      bound.limit = limit
+      bound.level, bound.at = math.min(math.max(now, -limit.per_window), depth(limit)), clock
+    end
+  end
+end
+
+apply_limits()
 local members = 0
-local smallest = {}
-for _, account in pairs(accounts) do
-  members = members + 1
-  local is_used = account.waits or clock < account.drawn_at + LEASE_TIME - 1e-6
-  for nth, limit in ipairs(is_used and account.limits or {}) do
-    local known = smallest[nth] or limit
-    smallest[nth] = { window_ms = known.window_ms, per_window = math.min(known.per_window, limit.per_window),
-      per_second = math.min(known.per_second, limit.per_second), burst_ms = math.min(known.burst_ms, limit.burst_ms) }
-  end
-end
-for nth, limit in ipairs(smallest) do
-  local bound = bounds[nth]
-  local known = bound.limit
-  if known.per_window ~= limit.per_window or known.per_second ~= limit.per_second or known.burst_ms ~= limit.burst_ms then
-    local now = level(bound)
-    bound.limit = limit
-    bound.level, bound.at = math.min(math.max(now, -limit.per_window), depth(limit)), clock
-  end
-end
+for _ in pairs(accounts) do members = members + 1 end
 
 -- Returns the members that wait, in the order in which they are served.
 local function in_order()
@@ -306,6 +310,8 @@ while true do
   account.waits, account.answered = false, account.draw
   account.given, account.given_at, account.advanced = amounts, clock, account.advanced + 1
   if first.member ~= id then advanced[#advanced + 1] = first.member end
+  -- If the member has waited for long, its limits do not count any more.
+  apply_limits()
 end
 for _, member in ipairs(advanced) do
   redis.call('SPUBLISH', state_key .. ':' .. member, situation(accounts[member], 0))
