@@ -1,10 +1,9 @@
 //! `share-headers`: processes that know the provider's limit only from its headers.
-//!
-//! All cases run at the same time, because each takes minutes and little of the processor.
 
 use std::ops::Range;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
+use super::load::{CALLERS, CAP, MAX_OUTPUT, SERVICE, TPM, WINDOW, play_all};
 use super::provider::{Provider, Refill};
 use super::store::Store;
 use super::upstream::{INPUT, Upstream};
@@ -13,20 +12,6 @@ use crate::Fallible;
 use crate::experiments::hot_path::std_now;
 use crate::report::{Op, Report};
 
-/// Time in which all processes start, before the first call.
-const STARTS_WITHIN: Duration = Duration::from_secs(15);
-/// Time between the first calls of two cases, each of which begins with a burst.
-const APART: Duration = Duration::from_secs(3);
-const WINDOW: Duration = Duration::from_secs(60);
-const SERVICE: Duration = Duration::from_secs(1);
-/// More than the limit needs.
-const CAP: usize = 1_000;
-/// The number of callers of all processes. More calls wait than the limit admits.
-const CALLERS: usize = 192;
-/// The provider's limit, in tokens per minute.
-const TPM: u64 = 600_000;
-/// The maximum output of a call, in tokens.
-const MAX_OUTPUT: u64 = 400;
 /// The least part of the limit that must be used.
 const USED: f64 = 0.95;
 /// The most 429s per call that is admitted.
@@ -62,20 +47,7 @@ pub(crate) fn measure() -> Fallible<Report> {
             cases.push(Case { processes, refill, store });
         }
     }
-    let begins_at = std_now() + STARTS_WITHIN;
-    let counted = std::thread::scope(|scope| {
-        let running: Vec<_> = cases
-            .iter()
-            .zip(0..)
-            .map(|(case, nth)| {
-                scope.spawn(move || play(case, begins_at + APART * nth).map_err(|error| error.to_string()))
-            })
-            .collect();
-        running
-            .into_iter()
-            .map(|case| case.join().map_err(|_| "a case panics".to_owned())?)
-            .collect::<Result<Vec<_>, _>>()
-    })?;
+    let counted = play_all(&cases, play)?;
     for (case, counted) in cases.iter().zip(counted) {
         let refill = match case.refill {
             Refill::Continuous => "bucket",

@@ -10,6 +10,7 @@ mod cost;
 mod fair;
 mod gap;
 mod headers;
+mod load;
 mod member;
 mod provider;
 mod rate;

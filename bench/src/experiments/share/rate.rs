@@ -1,9 +1,8 @@
 //! `share-rate`: processes that share requests and tokens per minute, beside a provider that counts them.
-//!
-//! All cases run at the same time, because each takes minutes and little of the processor.
 
 use std::time::{Duration, Instant};
 
+use super::load::{CALLERS, CAP, MAX_OUTPUT, SERVICE, TPM, WINDOW, play_all};
 use super::member::Rates;
 use super::redis_use::exchanges;
 use super::store::Store;
@@ -13,20 +12,7 @@ use crate::Fallible;
 use crate::experiments::hot_path::std_now;
 use crate::report::{Op, Report};
 
-/// Time in which all processes start, before the first call.
-const STARTS_WITHIN: Duration = Duration::from_secs(15);
-/// Time between the first calls of two cases, each of which begins with a burst.
-const APART: Duration = Duration::from_secs(3);
-const WINDOW: Duration = Duration::from_secs(60);
-const SERVICE: Duration = Duration::from_secs(1);
-/// More than the rates need.
-const CAP: usize = 1_000;
-/// The number of callers of all processes. More calls wait than the rates admit.
-const CALLERS: usize = 192;
 const RPM: u64 = 1_200;
-const TPM: u64 = 600_000;
-/// The maximum output of a call, in tokens.
-const MAX_OUTPUT: u64 = 400;
 /// The least part of a budget that must be used.
 const USED: f64 = 0.97;
 
@@ -89,20 +75,7 @@ pub(crate) fn measure() -> Fallible<Report> {
     for charges in [Charges::Requests, Charges::Reserved, Charges::Actual] {
         add(1, charges, Division::Alone);
     }
-    let begins_at = std_now() + STARTS_WITHIN;
-    let counted = std::thread::scope(|scope| {
-        let running: Vec<_> = cases
-            .iter()
-            .zip(0..)
-            .map(|(case, nth)| {
-                scope.spawn(move || play(case, begins_at + APART * nth).map_err(|error| error.to_string()))
-            })
-            .collect();
-        running
-            .into_iter()
-            .map(|case| case.join().map_err(|_| "a case panics".to_owned())?)
-            .collect::<Result<Vec<_>, _>>()
-    })?;
+    let counted = play_all(&cases, play)?;
     for (case, counted) in cases.iter().zip(counted) {
         let Case { processes, charges, division } = case;
         let name = match division {

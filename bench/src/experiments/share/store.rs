@@ -16,7 +16,7 @@ pub(super) enum Store {
 
 /// A store that processes use, until this value is dropped.
 pub(super) struct OpenStore {
-    /// What the processes are told of the store.
+    /// The name or URL of the store for [`Settings::share`](super::Settings).
     pub(super) share: Option<String>,
     pub(super) redis: Option<RedisServer>,
 }

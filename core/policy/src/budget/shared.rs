@@ -104,7 +104,7 @@ impl SharedLimits {
                 set.stock = (!limits.is_empty()).then(|| {
                     let mut stock = RateStock::new(&limits, self.strict, self.times, now);
                     if members > 1 {
-                        // As many as shared the earlier limits, until the broker says it.
+                        // The number that shared the earlier limits, until the broker tells the new one.
                         stock.set_members(members);
                     }
                     stock

@@ -189,7 +189,7 @@ impl Registry {
         }
         if found.len() < MAX_UNCONFIGURED || self.evict(&mut found, now) {
             let name = name(uri, model);
-            // Not the name of the target, whose number depends on which credential comes first.
+            // The name of the target may have a number, which depends on the order of calls here.
             let shared_name = format!("{name}@{:016x}", FIXED_HASHER.hash_one(what));
             let target = self.create(name, &shared_name, &found, Target::new);
             // Its calls used the shared target until now, where some may still wait for a
