@@ -76,7 +76,10 @@ const MIN_WEIGHT: f64 = 0.03;
 const MARGIN: f64 = 0.005;
 /// Fraction of the limit that is not used as a safety margin while other clients use the same
 /// limit. It is larger than [`MARGIN`], because their use is reported late.
-const SHARED_MARGIN: f64 = 0.05;
+const OUTSIDERS_MARGIN: f64 = 0.05;
+/// Fraction of the limit that must be missing beyond what is known to be used, before others are
+/// assumed to use the limit.
+const UNEXPLAINED_FRACTION: f64 = 0.03;
 
 /// A point in time, and the total that was charged until then under each counting rule.
 pub(super) type ChargedAt = (Instant, PerRule);
@@ -99,6 +102,9 @@ pub(super) struct Report {
     pub(super) rate: f64,
     /// Amount that this process charged within the last window.
     pub(super) own_usage: f64,
+    /// The largest amount that all processes which share the limit may have charged within the last
+    /// window. Infinite if it is not known yet.
+    pub(super) all_usage: f64,
 }
 
 /// A running mean in which each new value has at least the weight [`MIN_WEIGHT`].
@@ -152,9 +158,12 @@ pub(super) struct ProviderWindow {
     /// Estimate of the largest possible `remaining` value: a slowly decreasing maximum of the
     /// reports that starts at the limit. 0 until the first report.
     max_remaining: f64,
-    /// Time until which other clients are assumed to use the limit. `None` if no report has shown
-    /// other clients.
-    shared_until: Option<Instant>,
+    /// Time until which others are assumed to use the limit: processes that share it, or other
+    /// clients. `None` if no report has shown any.
+    used_by_others_until: Option<Instant>,
+    /// Time until which clients are assumed to use the limit that do not share it. `None` if no
+    /// report has shown any.
+    outsiders_until: Option<Instant>,
     /// Lower bound on the assumed refill per second. `None` unless announced resets proved wrong.
     min_refill_rate: Option<f64>,
     /// Number of announced resets that refilled the budget minus those that did not, from -4 to 4.
@@ -272,8 +281,12 @@ impl ProviderWindow {
         let from = if self.counts_at_arrival() { report.sent.0 } else { now } + NETWORK_DELAY;
         self.full_at = Some(from.checked_add(reset.min(window)).unwrap_or(from));
         self.expected_reset = self.expected_reset.or(self.full_at);
-        if limit - remaining > report.own_usage + 0.03 * limit {
-            self.shared_until = now.checked_add(window);
+        let exceeds = |usage: f64| limit - remaining > usage + UNEXPLAINED_FRACTION * limit;
+        if exceeds(report.own_usage) {
+            self.used_by_others_until = now.checked_add(window);
+        }
+        if exceeds(report.all_usage) {
+            self.outsiders_until = now.checked_add(window);
         }
     }
 
@@ -325,11 +338,11 @@ impl ProviderWindow {
     /// estimates. `exact` is `true` for requests, which are counted exactly.
     ///
     /// Returns `None` if the error is unknown: the last report is older than [`MAX_REPORT_AGE`],
-    /// other clients use the limit, or the provider counts output when it is generated.
+    /// others use the limit, or the provider counts output when it is generated.
     pub(super) fn max_error(&self, now: Instant, charged: &PerRule, limit: f64, exact: bool) -> Option<f64> {
         let predictor = self.predictor()?;
         let is_old = now.saturating_duration_since(predictor.at) > MAX_REPORT_AGE;
-        if is_old || self.is_shared(now) || predictor.is_shared() {
+        if is_old || self.is_used_by_others(now) || predictor.is_shared() {
             return None;
         }
         if exact {
@@ -381,13 +394,14 @@ impl ProviderWindow {
 
     /// Returns the amount that is never used, as a safety margin.
     fn margin(&self, now: Instant, limit: f64) -> f64 {
-        let margin = if self.is_shared(now) { SHARED_MARGIN } else { MARGIN };
+        let has_outsiders = self.outsiders_until.is_some_and(|until| now < until);
+        let margin = if has_outsiders { OUTSIDERS_MARGIN } else { MARGIN };
         (margin * limit).min(0.25 * self.max_seen)
     }
 
-    /// Returns `true` if other clients are assumed to use the limit at `now`.
-    fn is_shared(&self, now: Instant) -> bool {
-        self.shared_until.is_some_and(|until| now < until)
+    /// Returns `true` if others are assumed to use the limit at `now`.
+    fn is_used_by_others(&self, now: Instant) -> bool {
+        self.used_by_others_until.is_some_and(|until| now < until)
     }
 
     /// Returns the refill per second that the predictor measured, or the assumed lower bound if

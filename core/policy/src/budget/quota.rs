@@ -433,13 +433,14 @@ impl Quota {
     /// limit is ignored.
     ///
     /// `sent` and `received` contain the totals charged until the attempt was sent and its response
-    /// received.
+    /// received. See [`RateBudgets::charged_by_all`](super::RateBudgets::charged_by_all).
     pub(super) fn on_report(
         &mut self,
         remaining: u64,
         report: &RateWindow,
         sent: ChargedAt,
         received: ChargedAt,
+        charged_by_all: f64,
     ) {
         let limit = report.limit.unwrap_or(self.limit).max(self.limit) as f64;
         let remaining = remaining as f64;
@@ -447,6 +448,7 @@ impl Quota {
             return;
         }
         self.has_remaining = true;
+        let own_usage = self.window_usage.sum(received.0) as f64;
         self.provider_window.on_report(&Report {
             remaining,
             reset: report.reset,
@@ -455,7 +457,8 @@ impl Quota {
             limit,
             window: self.window,
             rate: self.limit as f64 / self.window.as_secs_f64(),
-            own_usage: self.window_usage.sum(received.0) as f64,
+            own_usage,
+            all_usage: own_usage.max(charged_by_all),
         });
         if self.is_long() && report.reset.is_some_and(|reset| !reset.is_zero()) {
             self.resets_at = self.provider_window.full_at;

@@ -377,6 +377,8 @@ impl RateBudgets {
             }
         }
         let Some(remaining) = report.remaining else { return false };
+        let charged_by_all = self.charged_by_all(now, kind);
+        let Some(quota) = self.quotas.iter_mut().find(|quota| quota.kind == kind) else { return false };
         if self.learned.is_none() {
             quota.provider_window.rule = RULES.iter().position(|rule| *rule == charge.rule).unwrap_or(0);
         }
@@ -386,7 +388,7 @@ impl RateBudgets {
             _ => false,
         });
         let [sent, received] = [&charge.totals, &self.totals].map(|totals| totals.by_rule(kind));
-        quota.on_report(remaining, report, (sent_at, sent), (now, received));
+        quota.on_report(remaining, report, (sent_at, sent), (now, received), charged_by_all);
         remaining < u64::from(kind.cost(&charge.need))
     }
 

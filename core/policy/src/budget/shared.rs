@@ -21,6 +21,9 @@ use tidegate_share::rates::{Amounts, Correction, Draw, MAX_DELAY, RateLimit, Rat
 const MIN_CHECK_DELAY: Duration = Duration::from_millis(20);
 /// The maximum number of entries for the charges of a window when a process joins a broker.
 const PAST_CHARGES: usize = 60;
+/// Maximum time since an advance, and maximum part of the window (1 / this number), for which it is
+/// estimated what all processes have charged.
+const ESTIMATED_FOR: (Duration, u32) = (Duration::from_secs(10), 6);
 
 /// Where limits come from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -300,6 +303,29 @@ impl RateBudgets {
             }
         }
         lacking
+    }
+
+    /// Returns an upper bound of what the processes together have charged to a limit within its window.
+    /// Infinite if it is not known yet, and 0 if only the charges of this process are known.
+    pub(super) fn charged_by_all(&self, now: Instant, kind: BudgetKind) -> f64 {
+        let Some(shared) = self.shared.as_deref() else { return 0.0 };
+        let Some(quota) = self.quotas.iter().find(|quota| quota.kind == kind) else { return f64::INFINITY };
+        let source = quota.source();
+        let (Some(stock), Some(window)) = (shared.stock(source), quota.shared_window) else {
+            return f64::INFINITY;
+        };
+        match stock.terms(now) {
+            RateTerms::Advance if window == quota.window => {}
+            RateTerms::Nothing(_) => return f64::INFINITY,
+            RateTerms::Advance | RateTerms::Part(_) => return 0.0,
+        }
+        let nth = of_source(&self.quotas, source).position(|shared| shared.kind == kind);
+        let Some((charged, age)) = nth.and_then(|nth| stock.charged_by_all(now, nth)) else {
+            return f64::INFINITY;
+        };
+        let (longest, parts) = ESTIMATED_FOR;
+        let rate = quota.limit as f64 / window.as_secs_f64();
+        if age <= longest.min(window / parts) { charged as f64 + rate * age.as_secs_f64() } else { 0.0 }
     }
 
     /// Charges an admitted call to the amounts of this process.

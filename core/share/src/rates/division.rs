@@ -154,7 +154,8 @@ impl RateDivision {
                 bound.window.charge(now, now, *amount as i64);
                 given.charge(now, now, *amount as i64);
             }
-            advances.push((id, Advance { number: account.number, amounts, members }));
+            let charged = self.bounds.iter_mut().map(|bound| bound.window.sum(now).unsigned_abs()).collect();
+            advances.push((id, Advance { number: account.number, amounts, members, charged }));
             // If the member has waited for long, its limits do not count any more.
             self.apply_limits(now);
         }

@@ -113,6 +113,8 @@ pub struct Advance {
     pub amounts: Amounts,
     /// The number of members of the resource.
     pub members: usize,
+    /// What all members have charged within the window of each limit, with this advance.
+    pub charged: Amounts,
 }
 
 /// Time for which an advance may be used, which is also the time for which a member draws at once.

@@ -83,6 +83,10 @@ struct Part {
 struct LastAdvance {
     at: Instant,
     used: Vec<f64>,
+    /// When the broker gave it.
+    given_at: Instant,
+    /// What all members had charged then, within the window of each limit.
+    charged: Amounts,
 }
 
 /// Which amounts a member may charge.
@@ -136,6 +140,13 @@ impl RateStock {
     /// Returns the number of members, as last heard. At least 1.
     pub fn members(&self) -> usize {
         self.members.max(1)
+    }
+
+    /// Returns what all members had charged to a limit within its window at the last advance, and the time
+    /// since then. `None` if this broker has given none.
+    pub fn charged_by_all(&self, now: Instant, limit: usize) -> Option<(u64, Duration)> {
+        let last = self.last.as_ref()?;
+        Some((*last.charged.get(limit)?, now.saturating_duration_since(last.given_at)))
     }
 
     /// Returns how long the broker has not given what it was asked for.
@@ -248,6 +259,9 @@ impl RateStock {
         self.corrections.clear();
         self.asked.clear();
         self.asked_at = None;
+        if let Some(last) = &mut self.last {
+            last.charged.clear();
+        }
         let unknown_ms = u32::try_from(unknown.as_millis()).unwrap_or(u32::MAX).into();
         Draw { corrections: past, unknown_ms, ..self.draw(now, limits) }
     }
@@ -265,7 +279,12 @@ impl RateStock {
             // It may be older than it seems, and remains charged.
             return;
         }
-        self.last = Some(LastAdvance { at: now, used: vec![0.0; self.limits] });
+        self.last = Some(LastAdvance {
+            at: now,
+            used: vec![0.0; self.limits],
+            given_at: now.checked_sub(age).unwrap_or(now),
+            charged: advance.charged.clone(),
+        });
         // A call that is larger than a limit gets all of it.
         let asked = asked.into_iter().chain(std::iter::repeat(0));
         let advanced: Amounts = advance.amounts.iter().map(|amount| (*amount).min(MAX_AMOUNT)).collect();

@@ -42,10 +42,11 @@ impl SlidingWindow {
     /// `lag` bins after it is charged.
     pub fn with_bins(window: Duration, bins: u64, lag: u64, now: Instant) -> Self {
         let bin = window.as_secs_f64().max(1e-3) / bins as f64;
-        // Earlier charges may be added.
-        let origin = now.checked_sub(window).unwrap_or(now);
         // One more for the bin that is about to expire.
-        Self { bin, origin, head: 0, bins: vec![0; (bins + 1 + lag) as usize].into(), sum: 0 }
+        let total = bins + 1 + lag;
+        // Earlier charges may be added.
+        let origin = now.checked_sub(Duration::from_secs_f64(bin * total as f64)).unwrap_or(now);
+        Self { bin, origin, head: 0, bins: vec![0; total as usize].into(), sum: 0 }
     }
 
     /// Returns the charges of the last window, oldest first, with the least time since

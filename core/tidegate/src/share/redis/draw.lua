@@ -159,7 +159,8 @@ local function read(at, is_join)
   local account = accounts[id]
   if not account then
     state.joined = state.joined + 1
-    account = { number = state.joined, served = state.virtual_time, advanced = 0, given = {}, given_at = clock }
+    account = { number = state.joined, served = state.virtual_time, advanced = 0, given = {},
+      charged = {}, given_at = clock }
     accounts[id] = account
   end
   account.draw, account.weight, account.limits, account.drawn_at = draw, weight, limits, clock
@@ -262,15 +263,21 @@ local function advance_of(account, weights)
   return amounts
 end
 
+-- Returns amounts as text.
+local function text_of(amounts)
+  local texts = {}
+  for nth, amount in ipairs(amounts) do texts[nth] = string.format('%.0f', amount) end
+  return #texts > 0 and table.concat(texts, ',') or '-'
+end
+
 -- Returns what a member is told: the number of its advances, the milliseconds since the last one, the number
--- of the draw that it answers, its amounts, the number of members, the epoch, and the milliseconds after which the member must ask again
--- because only time lets its next advance fit, or 0.
+-- of the draw that it answers, its amounts, what all members had charged then, the number of members, the
+-- epoch, and the milliseconds after which the member must ask again because only time lets its next advance
+-- fit, or 0.
 local function situation(account, again)
-  local amounts = {}
-  for nth, amount in ipairs(account.given) do amounts[nth] = string.format('%.0f', amount) end
   local age = math.floor((clock - account.given_at) * 1000)
-  return string.format('%d %d %d %s %d %s %d', account.advanced, age, account.answered or 0, #amounts > 0 and table.concat(amounts, ',') or '-',
-    members, state.epoch, again)
+  return string.format('%d %d %d %s %s %d %s %d', account.advanced, age, account.answered or 0, text_of(account.given),
+    text_of(account.charged), members, state.epoch, again)
 end
 
 local advanced = {}
@@ -304,6 +311,7 @@ while true do
     part = math.max(part, amounts[nth] / bound.limit.per_second)
     take(bound, amounts[nth])
     charge(bound, 0, amounts[nth])
+    account.charged[nth] = math.max(bound.sum, 0)
   end
   state.virtual_time = first.start
   account.served = first.start + part / account.weight

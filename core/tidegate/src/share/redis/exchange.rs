@@ -6,7 +6,7 @@ use std::time::Duration;
 use redis::{ErrorKind, RedisResult, Script};
 
 use tidegate_share::rates::{
-    Advance, BINS, Draw, LONG_WINDOW_MS, MAX_AMOUNT, RateLimit, TRAVEL_BINS, WINDOWS_MS,
+    Advance, Amounts, BINS, Draw, LONG_WINDOW_MS, MAX_AMOUNT, RateLimit, TRAVEL_BINS, WINDOWS_MS,
 };
 use tidegate_share::{
     Appointment, LEASE_TIME, LeaseTimes, LeaseUpdate, LimitRole, MAX_CAP, MAX_COOL_DOWN, MIN_PART, Report,
@@ -248,17 +248,21 @@ impl RatesSituation {
             let advances = next()?.parse().ok()?;
             let age = Duration::from_millis(next()?.parse().ok()?);
             let number = next()?.parse().ok()?;
-            let amounts = match next()? {
-                "-" => Vec::new(),
-                amounts => amounts.split(',').map(|amount| amount.parse().ok()).collect::<Option<_>>()?,
-            };
+            let amounts = parse_amounts(next()?)?;
+            let charged = parse_amounts(next()?)?;
             let members = next()?.parse().ok()?;
             let epoch = next()?.to_owned();
             let again = Duration::from_millis(next()?.parse().ok()?).min(MAX_COOL_DOWN);
-            Some(Self { advances, advance: Advance { number, amounts, members }, age, epoch, again })
+            Some(Self { advances, advance: Advance { number, amounts, members, charged }, age, epoch, again })
         };
         parsed().ok_or_else(|| (ErrorKind::UnexpectedReturnType, "the answer is malformed").into())
     }
+}
+
+/// Parses one amount for each limit, or `-` for none.
+fn parse_amounts(text: &str) -> Option<Amounts> {
+    let amounts = text.split(',').filter(|amount| *amount != "-");
+    amounts.map(|amount| amount.parse().ok()).collect()
 }
 
 /// What the store tells a member about slots: in its answers, and when it pushes.
