@@ -1,4 +1,4 @@
-"""Three tenants share one model, and one of them bursts: without Tidegate, then twice with it.
+"""Three tenants share one model, and one of them bursts: without Tidegate, and twice with it.
 
 `make demo` sets everything up and runs the demo.
 """
@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
+import functools
 import json
 import os
 import sys
@@ -20,9 +21,10 @@ import page
 import server as servers
 import standalone_svg
 import table
+from cpu_usage import Usage
 from figures import POST, rows
 from progress import Progress
-from traffic import PHASES, Phase, play
+from traffic import PHASES, Phase, Setup, play, prepare
 
 if TYPE_CHECKING:
     from load_plan import Plan
@@ -46,14 +48,14 @@ def main() -> int:
         found = asyncio.run(capacity.measure(named))
         plan = plans.real(found, args.load)
         describe_real_run(plan, found)
-        where: contextlib.AbstractContextManager[Server] = contextlib.nullcontext(named)
     else:
         plan = plans.simulated(args.time_scale)
         describe_simulated_run(plan)
-        where = servers.simulator(args.tidegate, plan, workers=1)
-    with where as server:
-        phases = asyncio.run(run_phases(plan, server))
-    report(plan, phases, Path(args.out), simulated=named is None)
+    with contextlib.ExitStack() as stack:
+        simulator = functools.partial(servers.simulator, args.tidegate, plan, workers=1)
+        of_phases = [named or stack.enter_context(simulator()) for _ in PHASES]
+        phases, cpu = asyncio.run(run_phases(plan, of_phases))
+    report(plan, phases, cpu, Path(args.out), simulated=named is None)
     return 0
 
 
@@ -61,7 +63,7 @@ def arguments() -> argparse.Namespace:
     """Returns the parsed command-line arguments."""
     parser = argparse.ArgumentParser(prog="make demo", description=__doc__)
     parser.add_argument("--tidegate", default="tidegate", help="the command whose `sim` serves the model")
-    parser.add_argument("--time-scale", type=float, default=2.5, help="seconds of the post in a second (simulator)")
+    parser.add_argument("--time-scale", type=float, default=1.0, help="seconds of the post in a second (simulator)")
     parser.add_argument("--load", type=float, default=1.0, help="times the default load (a server of yours)")
     parser.add_argument("--yes", action="store_true", help="send to a server of yours without asking; so does YES=1")
     parser.add_argument("--out", default="out", help="folder for demo.html and demo.json")
@@ -73,15 +75,16 @@ def describe_simulated_run(plan: Plan) -> None:
     a, b, c = plan.tenants
     caps = f"{a.cap}/{b.cap}/{c.cap}"
     print(f"""\
-Three tenants share one vLLM, simulated behind a real HTTP server, called by the official openai client.
+Three tenants share one vLLM, simulated behind a real HTTP server, called by the official openai client. The three
+phases run at the same time, each with a simulator and clients of its own.
   A and C send {a.per_second:g} and {c.per_second:g} calls a second for {a.end:.0f} s.
   B bursts: {b.calls} calls at {b.per_second:g} a second, from {b.start:.0f} s on.
   off:   the client as it is.
   caps:  gate.wrap(client), caps {caps}; a call waits up to {plan.wait:g} s and then fails with 504.
   names: the same wait, and nothing else is configured but the tenants' names.
-Scaled against the post: half of its load (calls, rates and caps) on one of its two workers, {plan.time_scale:g} times
-as fast. Prompts ({plan.prompt_tokens} tokens), answers ({plan.output_tokens}), the engine and its step times are the
-post's, so that TTFT and decode compare as they are; calls and peaks are half. All times below are on the post's clock.
+Scaled against the post: half of its load (calls, rates and caps) on one of its two workers{plan.speed}. Prompts
+({plan.prompt_tokens} tokens), answers ({plan.output_tokens}), the engine and its step times are the post's, so that
+TTFT and decode compare as they are; calls and peaks are half. All times below are on the post's clock.
 """)
 
 
@@ -127,34 +130,52 @@ def confirmed(*, yes: bool) -> bool:
     return input("Send them? [y/N] ").strip().lower() in {"y", "yes"}
 
 
-async def run_phases(plan: Plan, server: Server) -> list[Phase]:
-    """Runs the phases one after the other, and returns them."""
+async def run_phases(plan: Plan, of_phases: list[Server]) -> tuple[list[Phase], Usage]:
+    """Runs the phases on their servers. Returns them, and the CPU usage of this process meanwhile.
+
+    Phases with the same server run one after the other, others at the same time.
+    """
     progress = Progress(plan)
     progress.legend()
-    phases = []
-    for name in PHASES:
-        phase = await play(plan, server, name, progress)
-        progress.done()
-        print(f"  {name:5} took {phase.seconds:.0f} s; the client used {phase.cpu}", flush=True)
-        phases.append(phase)
-    return phases
+    locks = {server: asyncio.Lock() for server in of_phases}
+
+    async def run(setup: Setup) -> Phase:
+        async with locks[setup.server]:
+            phase = await play(plan, setup, progress)
+        progress.done(phase, f"  {phase.name:5} took {phase.seconds:.0f} s")
+        return phase
+
+    setups = [await prepare(plan, server, name) for name, server in zip(PHASES, of_phases, strict=True)]
+    cpu = Usage()
+    sampler = asyncio.create_task(sample_every_second(cpu))
+    phases = await asyncio.gather(*(run(setup) for setup in setups))
+    sampler.cancel()
+    cpu.sample()
+    print(f"  the client used {cpu}")
+    return phases, cpu
 
 
-def report(plan: Plan, phases: list[Phase], out: Path, *, simulated: bool) -> None:
+async def sample_every_second(cpu: Usage) -> None:
+    """Samples the CPU time once a second until the task is cancelled."""
+    while True:
+        await asyncio.sleep(1)
+        cpu.sample()
+
+
+def report(plan: Plan, phases: list[Phase], cpu: Usage, out: Path, *, simulated: bool) -> None:
     """Prints the table of figures. Writes `demo.html`, `demo.json` and `demo.svg` into `out`."""
     here = {phase.name: rows(phase) for phase in phases}
     title = f"here, {plan.load:g} x load" if simulated else "here"
     groups = [(title, here), ("the post", POST)] if simulated else [(title, here)]
     print("\n" + table.text(groups) + "\n")
-    for phase in phases:
-        if phase.cpu.loop > BUSY:
-            print(f"The client itself was busy ({phase.name}: {phase.cpu}); slow down: --time-scale, --load.")
+    if cpu.loop > BUSY:
+        print(f"The client itself was busy ({cpu}); slow down: --time-scale, --load.")
     out.mkdir(parents=True, exist_ok=True)
-    cpu = {phase.name: {"mean": phase.cpu.mean, "busiest": phase.cpu.busiest} for phase in phases}
     figures = {name: {tenant: row.json() for tenant, row in of.items()} for name, of in here.items()}
-    (out / "demo.json").write_text(json.dumps({"figures": figures, "cpu": cpu}, indent=1) + "\n")
+    used = {"mean": cpu.mean, "busiest": cpu.busiest}
+    (out / "demo.json").write_text(json.dumps({"figures": figures, "cpu": used}, indent=1) + "\n")
     html = out / "demo.html"
-    html.write_text(page.render(plan, phases, groups), encoding="utf-8")
+    html.write_text(page.render(plan, phases, cpu, groups), encoding="utf-8")
     (out / "demo.svg").write_text(standalone_svg.render(plan, phases), encoding="utf-8")
     print(f"{html}: every call's time to first token in each phase (the chart alone: {out / 'demo.svg'})")
 

@@ -72,6 +72,11 @@ class Plan:
         tenant = self.tenants[1]
         return tenant.start, tenant.end
 
+    @property
+    def speed(self) -> str:
+        """How fast the blog post's clock runs, as the end of a sentence. Empty in real time."""
+        return "" if self.time_scale == 1 else f", {self.time_scale:g} times as fast"
+
     def arrivals(self) -> list[tuple[float, Tenant]]:
         """Returns the time of each call, in seconds since the start of the phase, and its tenant.
 

@@ -11,6 +11,7 @@ import plot
 import table
 
 if TYPE_CHECKING:
+    from cpu_usage import Usage
     from load_plan import Plan
     from traffic import Phase
 
@@ -20,7 +21,7 @@ SOURCE = (
 )
 
 
-def render(plan: Plan, phases: list[Phase], groups: list[tuple[str, table.Rows]]) -> str:
+def render(plan: Plan, phases: list[Phase], cpu: Usage, groups: list[tuple[str, table.Rows]]) -> str:
     """Returns the HTML page of the report.
 
     `groups` has pairs of a title and figures: those of the phases, and for the simulator those of
@@ -39,7 +40,7 @@ def render(plan: Plan, phases: list[Phase], groups: list[tuple[str, table.Rows]]
         phases="".join(f"<th>{phase}</th>" for _, rows in groups for phase in rows),
         body=body([rows for _, rows in groups]),
         scaled=scaled(plan) if simulated else measured(plan),
-        cpu=escape("; ".join(f"{phase.name} {phase.cpu}" for phase in phases)),
+        cpu=escape(str(cpu)),
         source=SOURCE if simulated else "",
     )
 
@@ -49,11 +50,13 @@ def introduction(plan: Plan, *, simulated: bool) -> str:
     _, b, _ = plan.tenants
     caps = "/".join(str(tenant.cap) for tenant in plan.tenants)
     where = "one simulated vLLM worker" if simulated else "one server"
+    when = "at the same time, each with a worker of its own" if simulated else "one after the other"
     return (
         f"Three tenants share {where}. A and C send at a steady rate; B sends {b.calls} calls in "
-        f"{b.end - b.start:.0f} s. Every call goes through the official openai client: first as it is (off), then "
-        f"wrapped by <code>gate.wrap(client)</code> with caps of {caps} (caps), then with nothing configured but the "
-        f"tenants’ names (names). Through Tidegate, a call waits up to {plan.wait:g} s and then fails with 504."
+        f"{b.end - b.start:.0f} s. Every call goes through the official openai client: as it is (off), wrapped by "
+        f"<code>gate.wrap(client)</code> with caps of {caps} (caps), and with nothing configured but the tenants’ "
+        f"names (names). The three phases ran {when}. Through Tidegate, a call waits up to {plan.wait:g} s and then "
+        "fails with 504."
     )
 
 
@@ -109,9 +112,8 @@ def measured(plan: Plan) -> str:
 def scaled(plan: Plan) -> str:
     """Returns a text that compares the simulated load with that of the blog post."""
     return (
-        f"Half of the post’s load (calls, rates and caps) on one of its two workers, {plan.time_scale:g} times as "
-        f"fast. Prompts of {plan.prompt_tokens} tokens, answers of {plan.output_tokens}, the engine and its step times "
-        "are the post’s, so that TTFT and decode compare as they are, while calls and peaks are half. All times are "
-        "on the post’s clock. The engine is calibrated on the post’s runs without caps; its run with caps is "
-        "predicted."
+        f"Half of the post’s load (calls, rates and caps) on one of its two workers{plan.speed}. Prompts of "
+        f"{plan.prompt_tokens} tokens, answers of {plan.output_tokens}, the engine and its step times are the post’s, "
+        "so that TTFT and decode compare as they are, while calls and peaks are half. All times are on the post’s "
+        "clock. The engine is calibrated on the post’s runs without caps; its run with caps is predicted."
     )

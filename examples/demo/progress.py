@@ -1,9 +1,10 @@
-"""The progress of a phase as a line of text. On a terminal, one line is rewritten."""
+"""The progress of the phases as lines of text. On a terminal, the lines are rewritten."""
 
 from __future__ import annotations
 
 import shutil
 import sys
+from collections import Counter
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -15,36 +16,48 @@ TICKS_PER_LINE = 5
 
 
 class Progress:
-    """Prints the progress of a phase. `traffic.play` calls the object about once a second."""
+    """Prints the progress of phases. `traffic.play` calls the object about once a second for each."""
 
     def __init__(self, plan: Plan) -> None:
         """Stores the plan, and detects whether the output is a terminal."""
         self._plan = plan
         self._rewrites = sys.stdout.isatty()
-        self._ticks = 0
+        self._ticks: Counter[str] = Counter()
+        #: The latest line of each phase that runs, by its name.
+        self._lines: dict[str, str] = {}
+        #: The number of lines above the cursor that are rewritten.
+        self._shown = 0
 
     def __call__(self, phase: Phase, now: float) -> None:
         """Prints the progress of the phase at the time `now`, in seconds since its start.
 
-        On a terminal, rewrites one line. Otherwise, prints a new line at every fifth call.
+        On a terminal, rewrites the line of the phase. Otherwise, prints a new line at every fifth
+        call for the phase.
         """
-        self._ticks += 1
+        self._ticks[phase.name] += 1
         if self._rewrites:
             # A line that wraps cannot be rewritten.
-            line = self._line(phase, now)[: shutil.get_terminal_size().columns - 1]
-            sys.stdout.write(f"\r\x1b[K{line}")
-            sys.stdout.flush()
-        elif self._ticks % TICKS_PER_LINE == 0:
+            self._lines[phase.name] = self._line(phase, now)[: shutil.get_terminal_size().columns - 1]
+            self._rewrite()
+        elif self._ticks[phase.name] % TICKS_PER_LINE == 0:
             print(self._line(phase, now), flush=True)
 
-    def done(self) -> None:
-        """Erases the progress line on a terminal, at the end of a phase."""
-        self._ticks = 0
-        if self._rewrites:
-            sys.stdout.write("\r\x1b[K")
+    def done(self, phase: Phase, result: str) -> None:
+        """Prints the result of a phase that has ended, instead of its progress."""
+        self._lines.pop(phase.name, None)
+        self._rewrite(result + "\n")
+
+    def _rewrite(self, text: str = "") -> None:
+        """Prints `text` and the lines of the phases that run, over those that were printed last."""
+        # Up to the first of these lines, and erase all of them.
+        start = f"\x1b[{self._shown}A\x1b[J" if self._shown else ""
+        lines = [f"{line}\n" for line in self._lines.values()]
+        sys.stdout.write(start + text + "".join(lines))
+        sys.stdout.flush()
+        self._shown = len(lines)
 
     def legend(self) -> None:
-        """Prints an explanation of the progress line."""
+        """Prints an explanation of the progress lines."""
         print("  calls open, and the longest wait for a first token, these 5 s:")
 
     def _line(self, phase: Phase, now: float) -> str:

@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import openai
-from cpu_usage import Usage
 from load_plan import prompt
 
 import tidegate
@@ -66,7 +65,6 @@ class Phase:
     calls: list[Call] = field(default_factory=list)
     #: Maximum number of concurrent calls of each tenant at the server.
     peaks: dict[str, int] = field(default_factory=dict)
-    cpu: Usage = field(default_factory=Usage)
     seconds: float = 0.0
 
 
@@ -92,20 +90,36 @@ def clients(plan: Plan, server: Server, gate: tidegate.Gate | None) -> dict[str,
     return {name: gate.wrap(client) for name, client in stock.items()} if gate else stock
 
 
-async def play(plan: Plan, server: Server, name: str, tick: Callable[[Phase, float], None]) -> Phase:
-    """Sends all calls of a phase, waits until they have ended, and returns the phase.
+@dataclass
+class Setup:
+    """What a phase needs: its server, its gate, or None without Tidegate, and the client of each tenant."""
 
-    `name` is one of the `PHASES`. `tick` is called about every second with the phase and the time since
-    its start, in seconds of the blog post's clock.
-    """
+    name: str
+    server: Server
+    gate: tidegate.Gate | None
+    clients: dict[str, openai.AsyncOpenAI]
+
+
+async def prepare(plan: Plan, server: Server, name: str) -> Setup:
+    """Sets up a phase, which is one of the `PHASES`, and sends its first call, which imports modules."""
     gate = gate_of(plan, server, name)
     of = clients(plan, server, gate)
-    # The first call imports modules, so it is sent before the measurement.
     size = (plan.prompt_tokens, plan.output_tokens)
     await send(of["A"], server, size, Call("A", 0.0), -1, time.perf_counter)
     if server.simulated:
         server.reset()
-    phase = Phase(name)
+    return Setup(name, server, gate, of)
+
+
+async def play(plan: Plan, setup: Setup, tick: Callable[[Phase, float], None]) -> Phase:
+    """Sends all calls of a phase, waits until they have ended, and returns the phase.
+
+    `tick` is called about every second with the phase and the time since its start, in seconds of the
+    blog post's clock.
+    """
+    server, of = setup.server, setup.clients
+    size = (plan.prompt_tokens, plan.output_tokens)
+    phase = Phase(setup.name)
     start = time.perf_counter()
 
     def clock() -> float:
@@ -120,9 +134,9 @@ async def play(plan: Plan, server: Server, name: str, tick: Callable[[Phase, flo
         tasks.append(asyncio.create_task(make_call(of[tenant.name], server, size, call, number, clock, tenant)))
     await asyncio.gather(*tasks)
     ticker.cancel()
-    phase.cpu.sample()
     phase.seconds = time.perf_counter() - start
-    phase.peaks = peaks(phase, server, gate)
+    # In a thread, because other phases may run.
+    phase.peaks = await asyncio.to_thread(peaks, phase, server, setup.gate)
     for client in of.values():
         await client.close()
     return phase
@@ -186,10 +200,9 @@ async def send(
 
 
 async def tick_every_second(phase: Phase, clock: Callable[[], float], tick: Callable[[Phase, float], None]) -> None:
-    """Samples the CPU time and calls `tick`, once a second until the task is cancelled."""
+    """Calls `tick` once a second until the task is cancelled."""
     while True:
         await asyncio.sleep(1)
-        phase.cpu.sample()
         tick(phase, clock())
 
 
