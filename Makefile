@@ -17,6 +17,7 @@ MORE := .venv-frameworks-more
 SCALE_OUT := .venv-scale-out
 MORE2 := .venv-frameworks-more-openai2
 AIPERF := .venv-aiperf
+SHARE_PEERS := .venv-share-peers
 DOCS := .venv-docs
 OUT := out
 DENY := .tools/bin/cargo-deny
@@ -54,7 +55,7 @@ BENCH_RUST := noisy-neighbour burst-default burst-mixed cap cooldown outage canc
     work-conserving starvation scale tokens kv burst aimd-history adaptive adaptive-gate pool herd failover sweep \
     share-gap share-rate share-headers share-chaos share-cooldown share-fair share-cost share-redis share-redis-chaos
 BENCH_NODE := node node-abort node-memory
-BENCH_PYTHON := python python-cap python-cooldown python-cancel frameworks python-memory install demo sweep-peer run
+BENCH_PYTHON := python python-cap python-cooldown python-cancel frameworks python-memory install demo sweep-peer run share-peers
 # Experiments on a real vLLM. They are no part of `make bench`, because they install 6 GB and take
 # hours of an otherwise idle machine.
 VLLM := objective default kv truth tenants sweep pool
@@ -308,6 +309,12 @@ bench-frameworks: $(addsuffix /.wheel,$(FRAMEWORKS) $(FRAMEWORKS2) $(MORE) $(MOR
 bench-sweep-peer: $(AIPERF)/.ready cli
 	@$(call MEASURE,$(AIPERF)/bin/python bench/python/bench_sweep_peer.py,sweep-peer)
 
+# Takes 45 minutes. token-throttle needs Python 3.12: PYTHON names one if `python3` is older.
+bench-share-peers: export LITELLM_LOCAL_MODEL_COST_MAP := True
+bench-share-peers: $(SHARE_PEERS)/.wheel
+	@.ci/need redis
+	@$(call MEASURE,$(SHARE_PEERS)/bin/python bench/python/share_peers.py,share-peers)
+
 # ARGS are options of tidegate-bench, such as --seconds 20. With them, results are not stored.
 # `run.py` installs vLLM in $(OUT)/vllm, with a Python of version 3.11 or newer.
 vllm: $(addprefix vllm-,$(VLLM))
@@ -362,6 +369,7 @@ $(eval $(call environment,$(FRAMEWORKS2),$(LOCKS)/frameworks-openai2.txt))
 $(eval $(call environment,$(MORE),$(LOCKS)/frameworks-more.txt))
 $(eval $(call environment,$(MORE2),$(LOCKS)/frameworks-more-openai2.txt))
 $(eval $(call environment,$(AIPERF),$(LOCKS)/aiperf.txt))
+$(eval $(call environment,$(SHARE_PEERS),$(LOCKS)/share-peers.txt))
 $(eval $(call environment,$(SCALE_OUT),$(LOCKS)/scale-out.txt))
 $(eval $(call environment,$(DOCS),$(LOCKS)/docs.txt))
 
@@ -399,7 +407,7 @@ $(DENY): | need-cargo
 lock:
 	@command -v uv >/dev/null || { echo 'missing: uv (pip install uv)' >&2; exit 1; }
 	for name in test test-openai2 bench frameworks frameworks-openai2 frameworks-more \
-	    frameworks-more-openai2 docs; do \
+	    frameworks-more-openai2 share-peers docs; do \
 	    (cd $(LOCKS) && uv pip compile --quiet --universal --python-version 3.10 --generate-hashes \
 	        --custom-compile-command 'make lock' $$name.in -o $$name.txt) || exit 1; done
 	for name in aiperf scale-out; do \

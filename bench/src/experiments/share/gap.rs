@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use tidegate_test_servers::RedisServer;
 
+use super::push;
 use super::redis_use::exchanges;
 use super::timeline::Timeline;
 use super::upstream::Upstream;
@@ -12,7 +13,7 @@ use crate::Fallible;
 use crate::experiments::hot_path::std_now;
 use crate::report::{Op, Report};
 
-const CAP: usize = 64;
+pub(super) const CAP: usize = 64;
 const PROCESSES: [usize; 3] = [4, 16, 64];
 /// The mean service times in seconds, with the bars on the gap.
 const SERVICE: [(f64, f64); 2] = [(1.0, 0.01), (0.5, 0.03)];
@@ -24,11 +25,38 @@ const LIGHT_LOAD: f64 = 0.1;
 
 /// Where the calls come from. In each case, calls wait all the time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Load {
+pub(super) enum Load {
     /// In each process, twice as many callers as its part of the cap.
     Even,
     /// A quarter of the processes have nearly all callers. The others have calls at random times.
     Uneven,
+}
+
+/// The calls of each process.
+pub(super) struct Demand {
+    /// The number of processes with callers.
+    heavy: usize,
+    /// The calls per second of each of the others.
+    light_rate: f64,
+}
+
+impl Demand {
+    /// Returns the demand of `processes` processes with calls of `service` seconds.
+    pub(super) fn new(processes: usize, load: Load, service: f64) -> Self {
+        let heavy = if load == Load::Even { processes } else { processes / 4 };
+        let light_rate = LIGHT_LOAD * CAP as f64 / service / (processes - heavy).max(1) as f64;
+        Self { heavy, light_rate }
+    }
+
+    /// Returns how many callers a process has, which make one call after the other.
+    pub(super) fn callers(&self, process: usize) -> usize {
+        if process < self.heavy { 2 * CAP / self.heavy + 4 } else { 0 }
+    }
+
+    /// Returns the number of further calls of a process per second.
+    pub(super) fn rate(&self, process: usize) -> f64 {
+        if process < self.heavy { 0.0 } else { self.light_rate }
+    }
 }
 
 /// How the cap is enforced.
@@ -62,6 +90,11 @@ pub(crate) fn measure() -> Fallible<Report> {
         let key = format!("{processes} processes, uneven load, calls of 1 s: slots used");
         report.peer("cap / processes each", key, divided.used);
     }
+    for (case, processes, load, service, _) in cases() {
+        report.figure(format!("{case}, simulated: slots used"), push::used(processes, load, service, true));
+        let key = format!("{case}: slots used");
+        report.peer("without push, simulated", key, push::used(processes, load, service, false));
+    }
     Ok(report)
 }
 
@@ -72,19 +105,27 @@ pub(super) fn measure_shared(
     mut each: impl FnMut(&mut Report, &str, &Run),
     redis: Option<&RedisServer>,
 ) -> Fallible<()> {
-    for processes in PROCESSES {
-        for (load, name) in [(Load::Even, "even"), (Load::Uneven, "uneven")] {
-            for (service, gap) in SERVICE {
-                let run = play(processes, load, service, Limit::Shared, redis)?;
-                let case = format!("{processes} processes, {name} load, calls of {service} s");
-                report.bar(format!("{case}: gap"), 1.0 - run.used, Op::AtMost, gap);
-                report.bar(format!("{case}: slots used"), run.used, Op::AtLeast, 0.97);
-                report.bar(format!("{case}: peak in flight"), run.peak as f64, Op::AtMost, CAP as f64);
-                each(report, &case, &run);
-            }
-        }
+    for (case, processes, load, service, gap) in cases() {
+        let run = play(processes, load, service, Limit::Shared, redis)?;
+        report.bar(format!("{case}: gap"), 1.0 - run.used, Op::AtMost, gap);
+        report.bar(format!("{case}: slots used"), run.used, Op::AtLeast, 0.97);
+        report.bar(format!("{case}: peak in flight"), run.peak as f64, Op::AtMost, CAP as f64);
+        each(report, &case, &run);
     }
     Ok(())
+}
+
+/// Returns the name, the processes, the load, the service time in seconds and the bar on the gap of each case.
+fn cases() -> impl Iterator<Item = (String, usize, Load, f64, f64)> {
+    let loads = [(Load::Even, "even"), (Load::Uneven, "uneven")];
+    PROCESSES.into_iter().flat_map(move |processes| {
+        loads.into_iter().flat_map(move |(load, name)| {
+            SERVICE.into_iter().map(move |(service, gap)| {
+                let case = format!("{processes} processes, {name} load, calls of {service} s");
+                (case, processes, load, service, gap)
+            })
+        })
+    })
 }
 
 fn play(
@@ -96,11 +137,10 @@ fn play(
 ) -> Fallible<Run> {
     let upstream = Upstream::start(Duration::from_secs_f64(service))?;
     let directory = Directory::create()?;
-    let heavy = if load == Load::Even { processes } else { processes / 4 };
-    let light_rate = LIGHT_LOAD * CAP as f64 / service / (processes - heavy).max(1) as f64;
+    let demand = Demand::new(processes, load, service);
     let settings = |member| {
-        let shared = sharing(&upstream, CAP, member, if member < heavy { 2 * CAP / heavy + 4 } else { 0 });
-        let shared = Settings { rate: if member < heavy { 0.0 } else { light_rate }, ..shared };
+        let shared = sharing(&upstream, CAP, member, demand.callers(member));
+        let shared = Settings { rate: demand.rate(member), ..shared };
         match limit {
             Limit::Shared => match redis {
                 Some(redis) => Settings { share: Some(redis.url()), ..shared },
@@ -115,7 +155,7 @@ fn play(
     wait_until_full(
         &members,
         &upstream,
-        if limit == Limit::Divided { heavy * CAP / processes } else { CAP },
+        if limit == Limit::Divided { demand.heavy * CAP / processes } else { CAP },
     )?;
     // The leases settle. A store that has begun with nothing grants only a part of a cap at first.
     sleep(if redis.is_some() { 3 * SETTLE } else { SETTLE });

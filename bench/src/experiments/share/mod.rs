@@ -13,6 +13,7 @@ mod headers;
 mod load;
 mod member;
 mod provider;
+mod push;
 mod rate;
 mod redis_chaos;
 mod redis_use;
