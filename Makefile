@@ -58,7 +58,7 @@ BENCH_NODE := node node-abort node-memory
 BENCH_PYTHON := python python-cap python-cooldown python-cancel frameworks python-memory install demo sweep-peer run share-peers
 # Experiments on a real vLLM. They are no part of `make bench`, because they install 6 GB and take
 # hours of an otherwise idle machine.
-VLLM := objective default kv truth tenants sweep pool
+VLLM := objective default kv truth tenants share sweep pool
 BENCH := $(BENCH_RUST) $(BENCH_PYTHON) $(BENCH_NODE)
 
 .PHONY: help demo test test-frameworks test-scale-out lint parts advisories bench results docs docs-reference node setup lock fuzz \

@@ -10,8 +10,11 @@ import asyncio
 import contextlib
 import functools
 import json
+import multiprocessing
 import os
 import sys
+import threading
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,10 +24,9 @@ import page
 import server as servers
 import standalone_svg
 import table
-from cpu_usage import Usage
 from figures import POST, rows
 from progress import Progress
-from traffic import PHASES, Phase, Setup, play, prepare
+from traffic import PHASES, Phase, run_phase
 
 if TYPE_CHECKING:
     from load_plan import Plan
@@ -54,8 +56,8 @@ def main() -> int:
     with contextlib.ExitStack() as stack:
         simulator = functools.partial(servers.simulator, args.tidegate, plan, workers=1)
         of_phases = [named or stack.enter_context(simulator()) for _ in PHASES]
-        phases, cpu = asyncio.run(run_phases(plan, of_phases))
-    report(plan, phases, cpu, Path(args.out), simulated=named is None)
+        phases = run_phases(plan, of_phases)
+    report(plan, phases, Path(args.out), simulated=named is None)
     return 0
 
 
@@ -130,52 +132,43 @@ def confirmed(*, yes: bool) -> bool:
     return input("Send them? [y/N] ").strip().lower() in {"y", "yes"}
 
 
-async def run_phases(plan: Plan, of_phases: list[Server]) -> tuple[list[Phase], Usage]:
-    """Runs the phases on their servers. Returns them, and the CPU usage of this process meanwhile.
+def run_phases(plan: Plan, of_phases: list[Server]) -> list[Phase]:
+    """Runs the phases on their servers, each in a process of its own, and returns them.
 
     Phases with the same server run one after the other, others at the same time.
     """
-    progress = Progress(plan)
-    progress.legend()
-    locks = {server: asyncio.Lock() for server in of_phases}
-
-    async def run(setup: Setup) -> Phase:
-        async with locks[setup.server]:
-            phase = await play(plan, setup, progress)
-        progress.done(phase, f"  {phase.name:5} took {phase.seconds:.0f} s")
-        return phase
-
-    setups = [await prepare(plan, server, name) for name, server in zip(PHASES, of_phases, strict=True)]
-    cpu = Usage()
-    sampler = asyncio.create_task(sample_every_second(cpu))
-    phases = await asyncio.gather(*(run(setup) for setup in setups))
-    sampler.cancel()
-    cpu.sample()
-    print(f"  the client used {cpu}")
-    return phases, cpu
+    at_once = len(set(of_phases))
+    context = multiprocessing.get_context("spawn")
+    with context.Manager() as manager, ProcessPoolExecutor(at_once, context) as pool:
+        messages, begin = manager.Queue(), manager.Barrier(at_once)
+        viewer = threading.Thread(target=Progress().follow, args=(messages,))
+        viewer.start()
+        try:
+            runs = [
+                pool.submit(run_phase, plan, server, name, messages, begin)
+                for name, server in zip(PHASES, of_phases, strict=True)
+            ]
+            return [run.result() for run in runs]
+        finally:
+            messages.put(None)
+            viewer.join()
 
 
-async def sample_every_second(cpu: Usage) -> None:
-    """Samples the CPU time once a second until the task is cancelled."""
-    while True:
-        await asyncio.sleep(1)
-        cpu.sample()
-
-
-def report(plan: Plan, phases: list[Phase], cpu: Usage, out: Path, *, simulated: bool) -> None:
+def report(plan: Plan, phases: list[Phase], out: Path, *, simulated: bool) -> None:
     """Prints the table of figures. Writes `demo.html`, `demo.json` and `demo.svg` into `out`."""
     here = {phase.name: rows(phase) for phase in phases}
     title = f"here, {plan.load:g} x load" if simulated else "here"
     groups = [(title, here), ("the post", POST)] if simulated else [(title, here)]
     print("\n" + table.text(groups) + "\n")
-    if cpu.loop > BUSY:
-        print(f"The client itself was busy ({cpu}); slow down: --time-scale, --load.")
+    for phase in phases:
+        if phase.cpu.loop > BUSY:
+            print(f"The client itself was busy ({phase.name}: {phase.cpu}); slow down: --time-scale, --load.")
     out.mkdir(parents=True, exist_ok=True)
     figures = {name: {tenant: row.json() for tenant, row in of.items()} for name, of in here.items()}
-    used = {"mean": cpu.mean, "busiest": cpu.busiest}
-    (out / "demo.json").write_text(json.dumps({"figures": figures, "cpu": used}, indent=1) + "\n")
+    cpu = {phase.name: {"mean": phase.cpu.mean, "busiest": phase.cpu.busiest} for phase in phases}
+    (out / "demo.json").write_text(json.dumps({"figures": figures, "cpu": cpu}, indent=1) + "\n")
     html = out / "demo.html"
-    html.write_text(page.render(plan, phases, cpu, groups), encoding="utf-8")
+    html.write_text(page.render(plan, phases, groups), encoding="utf-8")
     (out / "demo.svg").write_text(standalone_svg.render(plan, phases), encoding="utf-8")
     print(f"{html}: every call's time to first token in each phase (the chart alone: {out / 'demo.svg'})")
 

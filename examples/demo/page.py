@@ -11,7 +11,6 @@ import plot
 import table
 
 if TYPE_CHECKING:
-    from cpu_usage import Usage
     from load_plan import Plan
     from traffic import Phase
 
@@ -21,7 +20,7 @@ SOURCE = (
 )
 
 
-def render(plan: Plan, phases: list[Phase], cpu: Usage, groups: list[tuple[str, table.Rows]]) -> str:
+def render(plan: Plan, phases: list[Phase], groups: list[tuple[str, table.Rows]]) -> str:
     """Returns the HTML page of the report.
 
     `groups` has pairs of a title and figures: those of the phases, and for the simulator those of
@@ -40,7 +39,7 @@ def render(plan: Plan, phases: list[Phase], cpu: Usage, groups: list[tuple[str, 
         phases="".join(f"<th>{phase}</th>" for _, rows in groups for phase in rows),
         body=body([rows for _, rows in groups]),
         scaled=scaled(plan) if simulated else measured(plan),
-        cpu=escape(str(cpu)),
+        cpu=escape("; ".join(f"{phase.name} {phase.cpu}" for phase in phases)),
         source=SOURCE if simulated else "",
     )
 

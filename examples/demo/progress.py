@@ -8,19 +8,20 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from queue import Queue
+
     from load_plan import Plan
-    from traffic import Call, Phase
+    from traffic import Call, Message, Phase
 
 #: Ticks between two lines if the output is not a terminal.
 TICKS_PER_LINE = 5
 
 
 class Progress:
-    """Prints the progress of phases. `traffic.play` calls the object about once a second for each."""
+    """Prints the progress of the phases, which run in processes of their own."""
 
-    def __init__(self, plan: Plan) -> None:
-        """Stores the plan, and detects whether the output is a terminal."""
-        self._plan = plan
+    def __init__(self) -> None:
+        """Detects whether the output is a terminal."""
         self._rewrites = sys.stdout.isatty()
         self._ticks: Counter[str] = Counter()
         #: The latest line of each phase that runs, by its name.
@@ -28,24 +29,24 @@ class Progress:
         #: The number of lines above the cursor that are rewritten.
         self._shown = 0
 
-    def __call__(self, phase: Phase, now: float) -> None:
-        """Prints the progress of the phase at the time `now`, in seconds since its start.
+    def follow(self, messages: Queue[Message | None]) -> None:
+        """Prints what the phases tell, until a message is None.
 
-        On a terminal, rewrites the line of the phase. Otherwise, prints a new line at every fifth
-        call for the phase.
+        On a terminal, rewrites the line of the phase. Otherwise, prints every fifth one.
         """
-        self._ticks[phase.name] += 1
-        if self._rewrites:
-            # A line that wraps cannot be rewritten.
-            self._lines[phase.name] = self._line(phase, now)[: shutil.get_terminal_size().columns - 1]
-            self._rewrite()
-        elif self._ticks[phase.name] % TICKS_PER_LINE == 0:
-            print(self._line(phase, now), flush=True)
-
-    def done(self, phase: Phase, result: str) -> None:
-        """Prints the result of a phase that has ended, instead of its progress."""
-        self._lines.pop(phase.name, None)
-        self._rewrite(result + "\n")
+        print("  calls open, and the longest wait for a first token, these 5 s:", flush=True)
+        while message := messages.get():
+            phase, text, is_last = message
+            self._ticks[phase] += 1
+            if is_last:
+                self._lines.pop(phase, None)
+                self._rewrite(text + "\n")
+            elif self._rewrites:
+                # A line that wraps cannot be rewritten.
+                self._lines[phase] = text[: shutil.get_terminal_size().columns - 1]
+                self._rewrite()
+            elif self._ticks[phase] % TICKS_PER_LINE == 0:
+                print(text, flush=True)
 
     def _rewrite(self, text: str = "") -> None:
         """Prints `text` and the lines of the phases that run, over those that were printed last."""
@@ -56,22 +57,22 @@ class Progress:
         sys.stdout.flush()
         self._shown = len(lines)
 
-    def legend(self) -> None:
-        """Prints an explanation of the progress lines."""
-        print("  calls open, and the longest wait for a first token, these 5 s:")
 
-    def _line(self, phase: Phase, now: float) -> str:
-        start, end = self._plan.burst
-        burst = "burst" if start <= now < end else "     "
-        parts = [self._tenant(tenant.name, phase.calls, now) for tenant in self._plan.tenants]
-        return f"  {phase.name:5} {now:4.0f} s {burst}  " + "   ".join(parts)
+def line(plan: Plan, phase: Phase, now: float) -> str:
+    """Returns the progress of a phase at the time `now`, in seconds since its start, as a line of text."""
+    start, end = plan.burst
+    burst = "burst" if start <= now < end else "     "
+    parts = [of_tenant(tenant.name, phase.calls, now) for tenant in plan.tenants]
+    return f"  {phase.name:5} {now:4.0f} s {burst}  " + "   ".join(parts)
 
-    def _tenant(self, tenant: str, calls: list[Call], now: float) -> str:
-        own = [call for call in calls if call.tenant == tenant]
-        under_way = sum(call.ended is None for call in own)
-        failed = sum(call.failure is not None for call in own)
-        recent = [call.ttft for call in own if call.ttft is not None and call.first and call.first > now - 5]
-        waits = [now - call.sent for call in own if call.first is None and call.ended is None]
-        worst = max(recent + waits, default=None)
-        shown = "     –" if worst is None else f"{worst:4.1f} s"
-        return f"{tenant} {under_way:3} open {shown}" + (f", {failed} failed" if failed else "")
+
+def of_tenant(tenant: str, calls: list[Call], now: float) -> str:
+    """Returns the progress of a tenant's calls as text."""
+    own = [call for call in calls if call.tenant == tenant]
+    under_way = sum(call.ended is None for call in own)
+    failed = sum(call.failure is not None for call in own)
+    recent = [call.ttft for call in own if call.ttft is not None and call.first and call.first > now - 5]
+    waits = [now - call.sent for call in own if call.first is None and call.ended is None]
+    worst = max(recent + waits, default=None)
+    shown = "     –" if worst is None else f"{worst:4.1f} s"
+    return f"{tenant} {under_way:3} open {shown}" + (f", {failed} failed" if failed else "")

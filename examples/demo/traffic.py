@@ -1,4 +1,7 @@
-"""Runs one phase of the demo: sends all calls of the plan as streams, with the official client."""
+"""Runs one phase of the demo: sends all calls of the plan as streams, with the official client.
+
+Each phase has a process of its own, so that phases that run at the same time do not delay each other.
+"""
 
 from __future__ import annotations
 
@@ -8,12 +11,16 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import openai
+from cpu_usage import Usage
 from load_plan import prompt
+from progress import line
 
 import tidegate
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from queue import Queue
+    from threading import Barrier
 
     from load_plan import Plan, Tenant
     from server import Server
@@ -52,6 +59,8 @@ class Call:
         return (self.last - self.first) / (self.tokens - 1)
 
 
+#: Time in which all phases are ready to begin, in seconds.
+STARTS_WITHIN = 60
 #: The phases of the demo, in order: the client as it is; through Tidegate, with caps of the tenants; and
 #: through Tidegate, with nothing configured but the tenants' names.
 PHASES = ("off", "caps", "names")
@@ -65,6 +74,7 @@ class Phase:
     calls: list[Call] = field(default_factory=list)
     #: Maximum number of concurrent calls of each tenant at the server.
     peaks: dict[str, int] = field(default_factory=dict)
+    cpu: Usage = field(default_factory=Usage)
     seconds: float = 0.0
 
 
@@ -90,42 +100,32 @@ def clients(plan: Plan, server: Server, gate: tidegate.Gate | None) -> dict[str,
     return {name: gate.wrap(client) for name, client in stock.items()} if gate else stock
 
 
-@dataclass
-class Setup:
-    """What a phase needs: its server, its gate, or None without Tidegate, and the client of each tenant."""
-
-    name: str
-    server: Server
-    gate: tidegate.Gate | None
-    clients: dict[str, openai.AsyncOpenAI]
+#: What a phase tells of its progress: its name, a line of text, and whether the line is the last one.
+Message = tuple[str, str, bool]
 
 
-async def prepare(plan: Plan, server: Server, name: str) -> Setup:
-    """Sets up a phase, which is one of the `PHASES`, and sends its first call, which imports modules."""
+def run_phase(plan: Plan, server: Server, name: str, messages: Queue[Message | None], begin: Barrier) -> Phase:
+    """Runs a phase, which is one of the `PHASES`, in this process. It begins when all have reached `begin`."""
+    return asyncio.run(play(plan, server, name, messages, begin))
+
+
+async def play(plan: Plan, server: Server, name: str, messages: Queue[Message | None], begin: Barrier) -> Phase:
+    """Sends all calls of a phase, waits until they have ended, and returns the phase."""
     gate = gate_of(plan, server, name)
     of = clients(plan, server, gate)
+    # The first call imports modules, so it is sent before the measurement.
     size = (plan.prompt_tokens, plan.output_tokens)
     await send(of["A"], server, size, Call("A", 0.0), -1, time.perf_counter)
     if server.simulated:
         server.reset()
-    return Setup(name, server, gate, of)
-
-
-async def play(plan: Plan, setup: Setup, tick: Callable[[Phase, float], None]) -> Phase:
-    """Sends all calls of a phase, waits until they have ended, and returns the phase.
-
-    `tick` is called about every second with the phase and the time since its start, in seconds of the
-    blog post's clock.
-    """
-    server, of = setup.server, setup.clients
-    size = (plan.prompt_tokens, plan.output_tokens)
-    phase = Phase(setup.name)
+    begin.wait(STARTS_WITHIN)
+    phase = Phase(name)
     start = time.perf_counter()
 
     def clock() -> float:
         return (time.perf_counter() - start) * plan.time_scale
 
-    ticker = asyncio.create_task(tick_every_second(phase, clock, tick))
+    ticker = asyncio.create_task(report_every_second(plan, phase, clock, messages))
     tasks = []
     for number, (at, tenant) in enumerate(plan.arrivals()):
         await asyncio.sleep((at - clock()) / plan.time_scale)
@@ -134,11 +134,12 @@ async def play(plan: Plan, setup: Setup, tick: Callable[[Phase, float], None]) -
         tasks.append(asyncio.create_task(make_call(of[tenant.name], server, size, call, number, clock, tenant)))
     await asyncio.gather(*tasks)
     ticker.cancel()
+    phase.cpu.sample()
     phase.seconds = time.perf_counter() - start
-    # In a thread, because other phases may run.
-    phase.peaks = await asyncio.to_thread(peaks, phase, server, setup.gate)
+    phase.peaks = peaks(phase, server, gate)
     for client in of.values():
         await client.close()
+    messages.put((name, f"  {name:5} took {phase.seconds:.0f} s; the client used {phase.cpu}", True))
     return phase
 
 
@@ -199,11 +200,14 @@ async def send(
         call.failure = "truncated"
 
 
-async def tick_every_second(phase: Phase, clock: Callable[[], float], tick: Callable[[Phase, float], None]) -> None:
-    """Calls `tick` once a second until the task is cancelled."""
+async def report_every_second(
+    plan: Plan, phase: Phase, clock: Callable[[], float], messages: Queue[Message | None]
+) -> None:
+    """Samples the CPU time and tells the progress, once a second until the task is cancelled."""
     while True:
         await asyncio.sleep(1)
-        tick(phase, clock())
+        phase.cpu.sample()
+        messages.put((phase.name, line(plan, phase, clock()), False))
 
 
 def peaks(phase: Phase, server: Server, gate: tidegate.Gate | None) -> dict[str, int]:
