@@ -3,7 +3,8 @@
     python share_peers_process.py LIMITER LIMIT PER_MINUTE URL REDIS_URL NAME CALLERS
 
 `LIMITER` is `tidegate`, `tidegate, not shared`, `litellm` or `token-throttle`. `LIMIT` is what is limited: `requests`
-or `tokens`. `NAME` is that of the group of processes. Prints a line when it is ready, begins with the line that it
+or `tokens`. `NAME` is that of the group of processes. Makes one call without the limiter, because the first call
+imports most of the client. Prints a line when it is ready, begins with the line that it
 reads, and makes calls until standard input is closed. Then prints as JSON how many calls were served, how many the
 limiter refused, and how many ended with each error.
 """
@@ -112,6 +113,16 @@ def token_throttle_call(limits: dict[str, int], url: str, redis_url: str, name: 
     return call
 
 
+async def call_directly(limiter: str, url: str) -> None:
+    """Makes one call without the limiter."""
+    if limiter == "litellm":
+        import litellm  # noqa: PLC0415 - a process has only one of the limiters
+
+        await litellm.acompletion(model="openai/m", api_base=url, api_key="k", messages=MESSAGES)
+    else:
+        await ask(client_of(url))
+
+
 def call_of(limiter: str, limits: dict[str, int], url: str, redis_url: str, name: str) -> Call:
     """Returns the function that makes one call with a limiter."""
     if limiter == "litellm":
@@ -141,6 +152,7 @@ async def main() -> None:
                 errors[f"{type(error).__name__}: {error}"[:200]] += 1
                 await asyncio.sleep(PAUSE)
 
+    await call_directly(limiter, url)
     print("ready", flush=True)  # noqa: T201
     await loop.run_in_executor(None, sys.stdin.readline)
     tasks = [asyncio.create_task(make_calls()) for _ in range(int(callers))]
