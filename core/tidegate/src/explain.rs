@@ -192,10 +192,10 @@ impl Explanation {
         if let Some(share) = share.filter(|_| self.rule == Some(Rule::Share.as_str())) {
             let LeaseView { members, elsewhere, cap, .. } = share;
             self.text += &format!(
-                "; the other {} hold {elsewhere} of {cap} slots",
+                "; the other {} {elsewhere} of {cap} slots",
                 match members - 1 {
-                    1 => "process".to_owned(),
-                    others => format!("{others} processes"),
+                    1 => "process holds".to_owned(),
+                    others => format!("{others} processes hold"),
                 }
             );
         }
