@@ -309,7 +309,7 @@ bench-frameworks: $(addsuffix /.wheel,$(FRAMEWORKS) $(FRAMEWORKS2) $(MORE) $(MOR
 bench-sweep-peer: $(AIPERF)/.ready cli
 	@$(call MEASURE,$(AIPERF)/bin/python bench/python/bench_sweep_peer.py,sweep-peer)
 
-# Takes 45 minutes. token-throttle needs Python 3.12: PYTHON names one if `python3` is older.
+# Takes 25 minutes. token-throttle needs Python 3.12: PYTHON names one if `python3` is older.
 bench-share-peers: export LITELLM_LOCAL_MODEL_COST_MAP := True
 bench-share-peers: $(SHARE_PEERS)/.wheel
 	@.ci/need redis

@@ -1,8 +1,8 @@
 """Experiment `share-peers`: one limit per minute for all processes, beside the limiters that share it over Redis.
 
 A provider counts what it is sent and refuses nothing. 16 processes with 64 callers in all overload it with calls of
-one second, with a limit of requests and with a limit of tokens. One limiter runs after the
-other, each with a provider and a Redis server of its own:
+one second, with a limit of requests and with a limit of tokens. One limiter runs after the other, each with a provider
+and a Redis server of its own:
 
 - Tidegate, which lets a call wait until it is within the limit, and the same without a share;
 - LiteLLM's Router with `enforce_model_rate_limits`, whose refused calls are tried again after a second. It counts by
@@ -34,6 +34,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from experiment_support import bar, note, report
+from scripted_upstream import read, whole
 from share_peers_process import INPUT_TOKENS, MAX_OUTPUT_TOKENS
 
 if TYPE_CHECKING:
@@ -68,10 +69,7 @@ class Provider:
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Answers the calls of one connection, one after the other."""
         try:
-            while True:
-                head = (await reader.readuntil(b"\r\n\r\n")).lower()
-                length = int(head.split(b"content-length:", 1)[1].split(b"\r\n", 1)[0])
-                await reader.readexactly(length)
+            while await read(reader):
                 self.arrivals.append(time.monotonic())
                 self.now += 1
                 self.most = max(self.most, self.now)
@@ -79,7 +77,7 @@ class Provider:
                 await asyncio.sleep(SERVICE)
                 self.now -= 1
                 self.answers.append((time.monotonic(), INPUT_TOKENS + output))
-                writer.write(answer(output))
+                writer.write(whole("200 OK", completion(output)))
         except (asyncio.IncompleteReadError, ConnectionError):
             pass  # The process has ended.
         finally:
@@ -90,13 +88,11 @@ class Provider:
         return [(at, 1) for at in self.arrivals] if limit == "requests" else self.answers
 
 
-def answer(output: int) -> bytes:
-    """Returns a response with a chat completion of `output` tokens."""
+def completion(output: int) -> dict[str, Any]:
+    """Returns a chat completion of `output` tokens."""
     usage = {"prompt_tokens": INPUT_TOKENS, "completion_tokens": output, "total_tokens": INPUT_TOKENS + output}
     choice = {"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": "hello"}}
-    completion = {"id": "c", "object": "chat.completion", "created": 1, "model": "m", "choices": [choice]}
-    body = json.dumps(completion | {"usage": usage}).encode()
-    return b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n%s" % (len(body), body)
+    return {"id": "c", "object": "chat.completion", "created": 1, "model": "m", "choices": [choice], "usage": usage}
 
 
 def most_in_a_minute(charges: list[tuple[float, int]]) -> int:
@@ -146,7 +142,7 @@ async def provider() -> AsyncIterator[tuple[Provider, str]]:
 async def start(limiter: str, limit: str, url: str, redis_url: str) -> list[asyncio.subprocess.Process]:
     """Starts the processes of one limiter, and waits until all are ready."""
     script = Path(__file__).with_name("share_peers_process.py")
-    arguments = [limiter, limit, str(LIMITS[limit]), url, redis_url, "bench", str(CALLERS // PROCESSES)]
+    arguments = [limiter, limit, str(LIMITS[limit]), url, redis_url, str(CALLERS // PROCESSES)]
     pipe = asyncio.subprocess.PIPE
     started = [
         await asyncio.create_subprocess_exec(sys.executable, script, *arguments, stdin=pipe, stdout=pipe)

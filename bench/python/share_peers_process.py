@@ -1,12 +1,11 @@
 """One process of the experiment `share-peers`: callers whose calls are limited together with other processes.
 
-    python share_peers_process.py LIMITER LIMIT PER_MINUTE URL REDIS_URL NAME CALLERS
+    python share_peers_process.py LIMITER LIMIT PER_MINUTE URL REDIS_URL CALLERS
 
 `LIMITER` is `tidegate`, `tidegate, not shared`, `litellm` or `token-throttle`. `LIMIT` is what is limited: `requests`
-or `tokens`. `NAME` is that of the group of processes. Makes one call without the limiter, because the first call
-imports most of the client. Prints a line when it is ready, begins with the line that it
-reads, and makes calls until standard input is closed. Then prints as JSON how many calls were served, how many the
-limiter refused, and how many ended with each error.
+or `tokens`. Makes one call without the limiter, because the first call imports most of the client. Prints a line when
+it is ready, begins with the line that it reads, and makes calls until standard input is closed. Then prints as JSON
+how many calls were served, how many the limiter refused, and how many ended with each error.
 """
 
 from __future__ import annotations
@@ -30,6 +29,10 @@ if TYPE_CHECKING:
 INPUT_TOKENS, MAX_OUTPUT_TOKENS = 100, 400
 #: Time after which a refused call is tried again, in seconds.
 PAUSE = 1.0
+#: The name under which the processes share the limit. Each run has a Redis server of its own.
+GROUP = "bench"
+#: The names of the limits per minute, in Tidegate and in LiteLLM.
+RATE_KEYS = {"requests": "rpm", "tokens": "tpm"}
 MESSAGES: Any = [{"role": "user", "content": "x" * (4 * INPUT_TOKENS)}]
 
 
@@ -49,13 +52,13 @@ async def ask(client: openai.AsyncOpenAI) -> int:
     return answer.usage.total_tokens
 
 
-def tidegate_call(limits: dict[str, int], url: str, redis_url: str, name: str, *, shares: bool) -> Call:
+def tidegate_call(limit: str, per_minute: int, url: str, redis_url: str, *, shares: bool) -> Call:
     """Returns a function that makes one call through a gate. It waits until the call is within the limit."""
     import tidegate  # noqa: PLC0415 - a process has only one of the limiters
 
     target = {"url": url, "cap": 1000, "wait": 600, "counting": "actual", "headers": "ignore", "metrics": "off"}
-    target |= {{"requests": "rpm", "tokens": "tpm"}[limit]: number for limit, number in limits.items()}
-    share = {"store": redis_url, "name": name} if shares else "off"
+    target |= {RATE_KEYS[limit]: per_minute}
+    share = {"store": redis_url, "name": GROUP} if shares else "off"
     client = tidegate.Gate(targets={"m": target}, share=share).wrap(client_of(url))
 
     async def call() -> None:
@@ -64,16 +67,16 @@ def tidegate_call(limits: dict[str, int], url: str, redis_url: str, name: str, *
     return call
 
 
-def litellm_call(limits: dict[str, int], url: str, redis_url: str, name: str) -> Call:
+def litellm_call(limit: str, per_minute: int, url: str, redis_url: str) -> Call:
     """Returns a function that makes one call through LiteLLM's Router, which refuses calls beyond the limit."""
     import litellm  # noqa: PLC0415 - a process has only one of the limiters
 
     litellm.suppress_debug_info = True
     of_model = {"model": "openai/m", "api_base": url, "api_key": "k"}
-    of_model |= {{"requests": "rpm", "tokens": "tpm"}[limit]: number for limit, number in limits.items()}
+    of_model |= {RATE_KEYS[limit]: per_minute}
     router = litellm.Router(
         # Processes count a deployment together if it has the same id.
-        model_list=[{"model_name": "m", "litellm_params": of_model, "model_info": {"id": name}}],
+        model_list=[{"model_name": "m", "litellm_params": of_model, "model_info": {"id": GROUP}}],
         redis_host=urlsplit(redis_url).hostname,
         redis_port=urlsplit(redis_url).port,
         optional_pre_call_checks=["enforce_model_rate_limits"],
@@ -92,23 +95,23 @@ def litellm_call(limits: dict[str, int], url: str, redis_url: str, name: str) ->
     return call
 
 
-def token_throttle_call(limits: dict[str, int], url: str, redis_url: str, name: str) -> Call:
+def token_throttle_call(limit: str, per_minute: int, url: str, redis_url: str) -> Call:
     """Returns a function that makes one call after token-throttle has reserved it, and returns what was not used."""
     import redis.asyncio  # noqa: PLC0415 - a process has only one of the limiters
     import token_throttle  # noqa: PLC0415
 
-    quotas = [token_throttle.Quota(metric=limit, limit=number, per_seconds=60) for limit, number in limits.items()]
+    quota = token_throttle.Quota(metric=limit, limit=per_minute, per_seconds=60)
     limiter = token_throttle.RateLimiter(
-        token_throttle.PerModelConfig(quotas=token_throttle.UsageQuotas(quotas)),
-        backend=token_throttle.RedisBackendBuilder(redis.asyncio.from_url(redis_url), key_prefix=name),
+        token_throttle.PerModelConfig(quotas=token_throttle.UsageQuotas([quota])),
+        backend=token_throttle.RedisBackendBuilder(redis.asyncio.from_url(redis_url), key_prefix=GROUP),
     )
-    most = {"requests": 1, "tokens": INPUT_TOKENS + MAX_OUTPUT_TOKENS}
+    most = {"requests": 1, "tokens": INPUT_TOKENS + MAX_OUTPUT_TOKENS}[limit]
     client = client_of(url)
 
     async def call() -> None:
-        async with limiter.reserve({limit: most[limit] for limit in limits}, model="m") as reserved:
-            actual = {"requests": 1, "tokens": await ask(client)}
-            reserved.set_actual_usage({limit: actual[limit] for limit in limits})
+        async with limiter.reserve({limit: most}, model="m") as reserved:
+            tokens = await ask(client)
+            reserved.set_actual_usage({limit: tokens if limit == "tokens" else 1})
 
     return call
 
@@ -123,19 +126,19 @@ async def call_directly(limiter: str, url: str) -> None:
         await ask(client_of(url))
 
 
-def call_of(limiter: str, limits: dict[str, int], url: str, redis_url: str, name: str) -> Call:
+def call_of(limiter: str, limit: str, per_minute: int, url: str, redis_url: str) -> Call:
     """Returns the function that makes one call with a limiter."""
     if limiter == "litellm":
-        return litellm_call(limits, url, redis_url, name)
+        return litellm_call(limit, per_minute, url, redis_url)
     if limiter == "token-throttle":
-        return token_throttle_call(limits, url, redis_url, name)
-    return tidegate_call(limits, url, redis_url, name, shares=limiter == "tidegate")
+        return token_throttle_call(limit, per_minute, url, redis_url)
+    return tidegate_call(limit, per_minute, url, redis_url, shares=limiter == "tidegate")
 
 
 async def main() -> None:
     """Makes calls until standard input is closed, and prints how they ended."""
-    limiter, limit, per_minute, url, redis_url, name, callers = sys.argv[1:]
-    call = call_of(limiter, {limit: int(per_minute)}, url, redis_url, name)
+    limiter, limit, per_minute, url, redis_url, callers = sys.argv[1:]
+    call = call_of(limiter, limit, int(per_minute), url, redis_url)
     loop = asyncio.get_running_loop()
     counts = {"served": 0, "refused": 0}
     errors: Counter[str] = Counter()

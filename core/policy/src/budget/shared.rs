@@ -21,9 +21,10 @@ use tidegate_share::rates::{Amounts, Correction, Draw, MAX_DELAY, RateLimit, Rat
 const MIN_CHECK_DELAY: Duration = Duration::from_millis(20);
 /// The maximum number of entries for the charges of a window when a process joins a broker.
 const PAST_CHARGES: usize = 60;
-/// Maximum time since an advance, and maximum part of the window (1 / this number), for which it is
-/// estimated what all processes have charged.
-const ESTIMATED_FOR: (Duration, u32) = (Duration::from_secs(10), 6);
+/// The maximum time since an advance for which it is estimated what all processes have charged.
+const MAX_ADVANCE_AGE: Duration = Duration::from_secs(10);
+/// That time is at most the window divided by this number.
+const ADVANCE_AGES_PER_WINDOW: u32 = 6;
 
 /// Where limits come from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -323,9 +324,10 @@ impl RateBudgets {
         let Some((charged, age)) = nth.and_then(|nth| stock.charged_by_all(now, nth)) else {
             return f64::INFINITY;
         };
-        let (longest, parts) = ESTIMATED_FOR;
-        let rate = quota.limit as f64 / window.as_secs_f64();
-        if age <= longest.min(window / parts) { charged as f64 + rate * age.as_secs_f64() } else { 0.0 }
+        if age > MAX_ADVANCE_AGE.min(window / ADVANCE_AGES_PER_WINDOW) {
+            return 0.0;
+        }
+        charged as f64 + quota.limit as f64 * age.as_secs_f64() / window.as_secs_f64()
     }
 
     /// Charges an admitted call to the amounts of this process.
