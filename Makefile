@@ -199,6 +199,7 @@ lint-format: need-cargo
 lint-clippy: need-cargo
 	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
 	$(CARGO) clippy --package tidegate --no-default-features --locked -- -D warnings
+	$(CARGO) clippy --package tidegate --all-features --all-targets --locked -- -D warnings
 
 lint-docs: need-cargo
 	RUSTDOCFLAGS='-D warnings' $(CARGO) doc --workspace --no-deps --locked

@@ -5,7 +5,7 @@ use http::HeaderMap;
 
 use super::Counters;
 use tidegate_protocol::RequestFacts;
-use tidegate_tokens::exact;
+use tidegate_tokens::exact_count;
 
 /// Returns the number of tokens in the prompt of a request body. Returns `None` if the request has
 /// no prompt that can be counted.
@@ -17,5 +17,6 @@ pub(super) async fn count(
 ) -> Option<u64> {
     let prompt = facts.prompt?;
     let model = facts.model.clone();
-    counters.run(headers.clone(), body, move |content| exact::count(model.as_deref(), &prompt, content)).await
+    let count = move |content: &[u8]| exact_count::count(model.as_deref(), &prompt, content);
+    counters.run(headers.clone(), body, count).await
 }
