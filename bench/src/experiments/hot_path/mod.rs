@@ -53,6 +53,8 @@ pub(crate) fn measure() -> Fallible<Report> {
             3.0,
         );
     }
+    let (whole, off) = (median(&one, timed_operations::WHOLE), median(&one, timed_operations::WHOLE_OFF));
+    report.bar("whole call, enforce / off, over an instant transport", whole / off, Op::AtMost, 2.5);
     for name in [timed_operations::SEMAPHORE, timed_operations::TOWER] {
         report.figure(
             format!("{} / {name}", timed_operations::ADMIT_JUDGED),

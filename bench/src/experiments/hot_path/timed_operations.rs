@@ -28,6 +28,8 @@ pub(super) const BARE: &str = "bare minimum";
 pub(super) const ADMIT: &str = "admit + release";
 pub(super) const ADMIT_JUDGED: &str = "admit + judge + release";
 pub(super) const ADAPTIVE: &str = "admit + first token + judge + release, the limit found";
+pub(super) const WHOLE: &str = "whole call, enforce, over an instant transport";
+pub(super) const WHOLE_OFF: &str = "whole call, off, over an instant transport";
 pub(super) const SEMAPHORE: &str = "tokio Semaphore";
 pub(super) const TOWER: &str = "tower ConcurrencyLimit + governor";
 
@@ -131,8 +133,8 @@ pub(super) fn contenders() -> Fallible<Vec<Contender>> {
                 drop(black_box(gate.identify(&mut request)));
             })
         }),
-        contender("whole call, enforce, over an instant transport", true, 20, move || whole(&gate)),
-        contender("whole call, off, over an instant transport", true, 20, move || whole(&off)),
+        contender(WHOLE, true, 20, move || whole(&gate)),
+        contender(WHOLE_OFF, true, 20, move || whole(&off)),
         contender(SEMAPHORE, false, 1, move || {
             let semaphore = semaphore.clone();
             Box::new(move || drop(black_box(semaphore.clone().try_acquire_owned())))

@@ -25,7 +25,7 @@ const CUTS_PER_20_S: f64 = 2.0;
 /// Runs each number of callers with all contenders, and returns the report.
 pub(crate) fn measure(options: &Options) -> Fallible<Report> {
     let mut runner = Runner::new(options, Profile::Queue)?;
-    let mut report = options.report("vllm-default", SEED);
+    let mut report = options.report("vllm-default", [SEED]);
     for callers in CALLERS {
         let scenario = format!("{callers} callers");
         if !options.includes(&scenario) {

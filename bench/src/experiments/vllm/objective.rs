@@ -45,7 +45,7 @@ const IN_TIME: f64 = 0.95;
 /// Runs each load and mix of sizes with all contenders, and returns the report.
 pub(crate) fn measure(options: &Options) -> Fallible<Report> {
     let mut runner = Runner::new(options, Profile::Queue)?;
-    let mut report = options.report("vllm-objective", SEED);
+    let mut report = options.report("vllm-objective", [SEED]);
     for (mix, lengths) in MIXES {
         for load in LOADS {
             let scenario = format!("{load} times the capacity, {mix}");

@@ -23,7 +23,7 @@ const THROUGHPUT: f64 = 0.95;
 /// Runs all contenders, and returns the report.
 pub(crate) fn measure(options: &Options) -> Fallible<Report> {
     let mut runner = Runner::new(options, Profile::Kv)?;
-    let mut report = options.report("vllm-kv", SEED);
+    let mut report = options.report("vllm-kv", [SEED]);
     let scenario = format!("{CALLERS} callers");
     let plan = Plan::closed(CALLERS, LENGTHS, options.lasts(), SEED);
     let ours = runner.play(&scenario, Contender::DEFAULT, &plan)?;

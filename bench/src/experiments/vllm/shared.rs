@@ -31,7 +31,7 @@ const IN_TIME: f64 = 0.02;
 /// Runs each load with all contenders, and returns the report.
 pub(crate) fn measure(options: &Options) -> Fallible<Report> {
     let mut runner = Runner::over_sockets(options, Profile::Tenants16)?;
-    let mut report = options.report("vllm-share", SEED);
+    let mut report = options.report("vllm-share", [SEED]);
     let scenario = format!("{CALLERS} callers, nothing set");
     if options.includes(&scenario) {
         let plan = Plan::closed(CALLERS, LENGTHS, options.lasts(), SEED);

@@ -40,7 +40,7 @@ type Scenario = (&'static str, Contender, Load, Lengths);
 /// is longer than the simulator's in the same run. Its responses are delayed by the time that the
 /// server's HTTP front end takes in a lone call.
 pub(crate) fn measure(options: &Options) -> Fallible<Report> {
-    let mut report = options.report("vllm-truth", SEED);
+    let mut report = options.report("vllm-truth", [SEED]);
     let mut queue = Runner::new(options, Profile::Queue)?;
     let rate = capacity(&queue.engine, LENGTHS);
     let wait = Duration::from_millis(850);
