@@ -39,8 +39,8 @@ struct State {
 
 static OPEN_BODIES: AtomicUsize = AtomicUsize::new(0);
 
-/// Returns the number of response bodies in the process that still have an unread rest. Each
-/// occupies the slot of its call.
+/// Returns the number of response bodies in the process that still have an unread rest. Each may
+/// occupy the slot of its call.
 pub fn open_bodies() -> usize {
     OPEN_BODIES.load(Ordering::Relaxed)
 }

@@ -107,8 +107,8 @@ impl Port {
         Ok(())
     }
 
-    /// Returns the number of response bodies in the process that have an unread rest. Each occupies
-    /// a slot until it is read to its end, closed, or collected as garbage.
+    /// Returns the number of response bodies in the process that have an unread rest. Each may
+    /// occupy a slot until it is read to its end, closed, or collected as garbage.
     #[napi]
     pub fn open_bodies(&self) -> u32 {
         u32::try_from(open_bodies()).unwrap_or(u32::MAX)

@@ -1,7 +1,7 @@
 //! The bodies of requests and responses.
 //!
 //! A request body in memory can be sent again for a retry. A streamed request body cannot. Response
-//! bodies are not buffered.
+//! bodies are not buffered, but one that has arrived whole is passed on as bytes in memory.
 
 mod declared_length;
 
@@ -11,8 +11,8 @@ use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
+use http_body_util::BodyExt;
 use http_body_util::combinators::{BoxBody, UnsyncBoxBody};
-use http_body_util::{BodyExt, Full};
 use tokio::sync::watch;
 
 use self::declared_length::{DeclaredLengthBody, mismatch};
@@ -215,11 +215,18 @@ impl Body for RequestBody {
 /// The body of a response.
 ///
 /// The body of a response that [`Client`](crate::Client) returns holds the slot of its call. The
-/// slot is released when the body has been read to its end, fails, or is dropped.
+/// slot is released when the body has been read to its end, fails, or is dropped. A body that had
+/// arrived whole with the head of its response holds no slot.
 ///
 /// # Cancel safety
 /// Dropping the body ends the exchange with the upstream immediately.
-pub struct ResponseBody(UnsyncBoxBody<Bytes, Error>);
+pub struct ResponseBody(Received);
+
+enum Received {
+    /// The whole body in memory, or what is left of it to read.
+    Full(Bytes),
+    Stream(UnsyncBoxBody<Bytes, Error>),
+}
 
 impl ResponseBody {
     /// Creates a response body from any [`Body`] of bytes. It holds no slot.
@@ -227,12 +234,18 @@ impl ResponseBody {
     where
         B: Body<Data = Bytes, Error = Error> + Send + 'static,
     {
-        Self(body.boxed_unsync())
+        Self(Received::Stream(body.boxed_unsync()))
     }
 
     /// Creates a response body from bytes in memory. It holds no slot.
     pub fn full(bytes: impl Into<Bytes>) -> Self {
-        Self::new(Full::new(bytes.into()).map_err(|never| match never {}))
+        Self(Received::Full(bytes.into()))
+    }
+
+    /// Returns `true` if the whole body is in memory. Nothing is then left to receive, so no slot is
+    /// needed to read it.
+    pub(crate) fn is_in_memory(&self) -> bool {
+        matches!(self.0, Received::Full(_))
     }
 }
 
@@ -241,15 +254,25 @@ impl Body for ResponseBody {
     type Error = Error;
 
     fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Error>>> {
-        Pin::new(&mut self.get_mut().0).poll_frame(cx)
+        match &mut self.get_mut().0 {
+            Received::Full(bytes) if bytes.is_empty() => Poll::Ready(None),
+            Received::Full(bytes) => Poll::Ready(Some(Ok(Frame::data(std::mem::take(bytes))))),
+            Received::Stream(body) => Pin::new(body).poll_frame(cx),
+        }
     }
 
     fn is_end_stream(&self) -> bool {
-        self.0.is_end_stream()
+        match &self.0 {
+            Received::Full(bytes) => bytes.is_empty(),
+            Received::Stream(body) => body.is_end_stream(),
+        }
     }
 
     fn size_hint(&self) -> SizeHint {
-        self.0.size_hint()
+        match &self.0 {
+            Received::Full(bytes) => SizeHint::with_exact(bytes.len() as u64),
+            Received::Stream(body) => body.size_hint(),
+        }
     }
 }
 

@@ -31,6 +31,7 @@ use crate::layers::ask_usage::AskUsageLayer;
 use crate::layers::count::CountLayer;
 use crate::layers::deadline::DeadlineLayer;
 use crate::layers::fallback::{FallbackLayer, FallbackRoutes};
+use crate::layers::middleware::ResponseFuture;
 use crate::layers::observe::{CallLog, ObserveLayer};
 use crate::layers::retry::RetryLayer;
 use crate::layers::stream::StreamLayer;
@@ -38,6 +39,9 @@ use crate::layers::{HedgeLayer, PoolLayer};
 use crate::transport::Transport;
 use crate::transport::foreign::{Foreign, OverridableTransport};
 use tidegate_protocol::url_check;
+
+/// The composed layers, which send one request per call of the function.
+type Stack = Arc<dyn Fn(Request<RequestBody>) -> ResponseFuture + Send + Sync>;
 
 /// Builds the stack of layers, outermost first. `transport` sends the attempts. `own` sends the
 /// requests by which the gate itself counts prompt tokens.
@@ -47,7 +51,7 @@ fn compose(
     routes: Arc<FallbackRoutes>,
     log: Arc<CallLog>,
     active: Arc<Active>,
-) -> Transport {
+) -> Stack {
     let stack = ServiceBuilder::new()
         // If the target rejects the call, sends the call to the fallback target. Outermost, because
         // at the other target the call has new attempts, a new retry budget and a new place in the
@@ -84,7 +88,8 @@ fn compose(
         // Exchanges the request for a response, over the transport in the extensions of the request
         // if there is one, and otherwise over the gate's transport.
         .service(transport);
-    Transport::new(stack)
+    // No layer has to be polled for readiness, because the innermost service is always ready.
+    Arc::new(move |request| stack.clone().call(request))
 }
 
 /// Sends calls through a [`Gate`](crate::Gate).
@@ -103,7 +108,7 @@ fn compose(
 #[derive(Clone)]
 pub struct Client {
     identify: Arc<Identify>,
-    stack: Transport,
+    stack: Stack,
     transport: OverridableTransport,
 }
 
@@ -124,7 +129,8 @@ impl Client {
     ///
     /// Resolves when the first event of the response has arrived or, if the response is not a
     /// stream of events, when its head has arrived. The call holds its slot until the response body
-    /// ends or is dropped.
+    /// ends or is dropped. If the whole body has arrived with the head, the slot is released before
+    /// the call resolves.
     ///
     /// An error response of the provider is returned as a response, with the header
     /// `x-should-retry: false`. To set the tenant, the lane and the deadline of the call, put a
@@ -166,7 +172,7 @@ impl Client {
             return self.transport.clone().oneshot(request).await;
         }
         self.identify.identify(&mut request)?;
-        self.stack.clone().oneshot(request).await
+        (self.stack)(request).await
     }
 }
 

@@ -29,6 +29,9 @@ const CONNECTION_HEADERS: [HeaderName; 4] = [
 /// `Request` if the request would change its meaning without such a header: `upgrade`, or a
 /// transfer coding other than `chunked`.
 pub(crate) fn remove_connection_headers(headers: &mut HeaderMap) -> Result<(), Error> {
+    if !headers.keys().any(concerns_connection) {
+        return Ok(());
+    }
     if headers.contains_key(UPGRADE) {
         return Err(rejection(
             "the connection cannot be upgraded to another protocol: remove the upgrade header",
@@ -54,6 +57,12 @@ pub(crate) fn remove_connection_headers(headers: &mut HeaderMap) -> Result<(), E
         headers.remove(TE);
     }
     Ok(())
+}
+
+/// Returns `true` if [`remove_connection_headers`] removes or rejects headers of this name. Most
+/// requests have none, so their headers are read once.
+fn concerns_connection(name: &HeaderName) -> bool {
+    [UPGRADE, TE].contains(name) || CONNECTION_HEADERS.contains(name)
 }
 
 /// Checks that the body has the length of the header `content-length`, in bytes. A streamed body of

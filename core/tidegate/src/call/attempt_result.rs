@@ -42,13 +42,17 @@ pub(crate) fn hold_of(result: &AttemptResult) -> Hold {
     extensions.get().copied().unwrap_or(Hold::No)
 }
 
-/// Attaches to a result what the call must wait for before a retry.
+/// Attaches to a result what the call must wait for before a retry. [`Hold::No`] removes what was
+/// attached before, for example by a gate below this one.
 pub(crate) fn set_hold(result: &mut AttemptResult, hold: Hold) {
     let extensions: &mut Extensions = match result {
         Ok(response) => response.extensions_mut(),
         Err(error) => error.extensions_mut(),
     };
-    extensions.insert(hold);
+    match hold {
+        Hold::No => drop(extensions.remove::<Hold>()),
+        hold => drop(extensions.insert(hold)),
+    }
 }
 
 #[cfg(test)]

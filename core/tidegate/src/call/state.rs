@@ -67,7 +67,10 @@ impl Call {
     /// Adds the record of an attempt that is queued `now`.
     pub(crate) fn attempt_queued(&self, now: Instant) {
         let attempts = &mut self.state().attempts;
-        if attempts.len() >= REMEMBERED {
+        if attempts.is_empty() {
+            // Most calls make one attempt.
+            attempts.reserve_exact(1);
+        } else if attempts.len() >= REMEMBERED {
             // A pool without free slots may reject a call with a long deadline many times.
             attempts.remove(1);
         }

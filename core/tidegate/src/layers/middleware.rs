@@ -48,7 +48,7 @@ pub trait Middleware<S: InnerService>: Clone {
     }
 
     /// Returns the response to `request`, which belongs to `call`. `inner` is the service below the
-    /// layer, and is ready for one request.
+    /// layer. In the client's stack it is always ready, because the transport is.
     fn call(&self, call: Call, inner: &mut S, request: CallRequest) -> ResponseFuture;
 }
 

@@ -9,7 +9,7 @@ pub(crate) enum Outcome {
     Failed,
     /// Admission rejected the call.
     Refused,
-    /// The caller dropped the future of the call, or its response body before the end.
+    /// The caller dropped the future of the call, or its response body before the end had arrived.
     Cancelled,
     /// The response ended without the event that ends the provider's stream.
     Truncated,

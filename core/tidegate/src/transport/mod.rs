@@ -34,6 +34,8 @@ use crate::error::Error;
 ///
 /// - Dropping the response future or the response body ends the exchange immediately.
 /// - A body that is shorter than its `content-length` fails instead of ending.
+/// - It becomes ready quickly. An attempt polls a clone for readiness after it has acquired its
+///   slot, so this wait counts as a part of the attempt.
 /// - If a transport needs time to end an exchange after such a drop, it keeps the [`ReleaseGuard`]
 ///   from the request's extensions until the exchange has ended. The slot is released then.
 pub type Transport = BoxCloneSyncService<::http::Request<RequestBody>, ::http::Response<ResponseBody>, Error>;

@@ -52,6 +52,19 @@ async fn slot_is_held_until_the_stream_ends() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn response_that_arrived_whole_holds_no_slot() {
+    let (transport, seen) = upstream(|_, _, _| async { Ok(status(200, &[], ANSWER)) });
+    let gate = gate(transport, |t| t.cap(1));
+    let unread = gate.client().call(chat(false)).await.unwrap();
+    assert_idle(&gate);
+    let log = gate.calls().records();
+    let [call] = &log[..] else { panic!("one call: {log:?}") };
+    assert_eq!((call.outcome, call.output_tokens), ("completed", Some(1)));
+    assert_eq!(read(gate.client().call(chat(false)).await.unwrap()).await.unwrap(), ANSWER);
+    assert_eq!((seen.attempts(), read(unread).await.unwrap()), (2, ANSWER.into()));
+}
+
+#[tokio::test(start_paused = true)]
 async fn tenant_cap_delays_only_its_tenant() {
     let (transport, _) = slow(SECOND);
     let gate = gate(transport, |t| t.cap(64).tenant("B", Tenant::new().cap(2)));

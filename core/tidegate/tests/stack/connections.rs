@@ -9,7 +9,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures_util::future::join_all;
 use http::{Method, Request, Response, StatusCode};
-use http_body::Frame;
+use http_body::{Body, Frame};
 use http_body_util::{BodyExt, StreamBody};
 use tidegate::config::TransportConfig;
 use tidegate::transport::{Http, ProxyRules};
@@ -249,6 +249,25 @@ async fn body_that_nobody_reads_closes_the_connection() {
     let http = transport(TransportConfig::default());
     drop(call(&http, get(address)).await.unwrap());
     assert_eq!(was_closed.recv().await, Some(true));
+}
+
+#[tokio::test]
+async fn body_that_arrived_with_its_head_needs_no_reader() {
+    let chunked = "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n2\r\nok\r\n0\r\n\r\n";
+    for answer in [OK, chunked] {
+        let address = serve(move |mut socket, number| async move {
+            assert_eq!(number, 0, "the connection is used again: {answer}");
+            while head(&mut socket).await.is_some() {
+                socket.write_all(answer.as_bytes()).await.unwrap();
+            }
+        })
+        .await;
+        let http = transport(TransportConfig::default());
+        let unread = call(&http, get(address)).await.unwrap().into_body();
+        assert_eq!(text(&http, address).await.unwrap(), "ok");
+        assert_eq!(unread.size_hint().exact(), Some(2), "{answer}");
+        assert_eq!(unread.collect().await.unwrap().to_bytes(), "ok");
+    }
 }
 
 #[tokio::test]

@@ -46,6 +46,44 @@ async fn error_as_first_event_fails_the_attempt() {
     assert_eq!(seen.attempts(), 2);
 }
 
+/// Returns a JSON response whose body arrives after its head.
+fn sent_later(exchange: Exchange, text: &'static str) -> http::Response<tidegate::ResponseBody> {
+    let mut response = sse(exchange, vec![(MS, Some(text))]);
+    response.headers_mut().insert("content-type", http::HeaderValue::from_static("application/json"));
+    response
+}
+
+/// Returns a stream of events that arrives whole with its head.
+fn whole(events: &[&str]) -> http::Response<tidegate::ResponseBody> {
+    let body = tidegate::ResponseBody::full(events.concat());
+    http::Response::builder().header("content-type", "text/event-stream").body(body).unwrap()
+}
+
+#[tokio::test(start_paused = true)]
+async fn stream_that_arrived_whole_is_complete_before_it_is_read() {
+    let events = [ROLE, TOKEN, STOP, DONE];
+    let (transport, _) = upstream(move |_, _, _| async move { Ok(whole(&events)) });
+    let gate = gate(transport, |t| t.cap(1));
+    let response = gate.client().call(chat(true)).await.unwrap();
+    assert_idle(&gate);
+    let snapshot = gate.snapshot();
+    let tenant = &snapshot.targets["llm"].tenants["default"];
+    assert_eq!((tenant.outcomes["completed"], tenant.ttft.count), (1, 1));
+    assert_eq!(read(response).await.unwrap(), events.concat());
+}
+
+#[tokio::test(start_paused = true)]
+async fn truncated_stream_that_arrived_whole_fails_after_its_last_byte() {
+    let (transport, seen) = upstream(|_, _, _| async { Ok(whole(&[ROLE, TOKEN])) });
+    let gate = gate(transport, |t| t);
+    let mut body = gate.client().call(chat(true)).await.unwrap().into_body();
+    let first = body.frame().await.unwrap().unwrap();
+    assert_eq!(first.into_data().unwrap(), [ROLE, TOKEN].concat());
+    assert_eq!(body.frame().await.unwrap().unwrap_err().kind(), ErrorKind::Truncated);
+    assert_eq!(seen.attempts(), 1);
+    assert_idle(&gate);
+}
+
 #[tokio::test(start_paused = true)]
 async fn error_after_the_first_token_is_not_retried() {
     let (transport, seen) = upstream(|_, _, exchange| async move {
@@ -157,7 +195,7 @@ async fn body_that_is_not_json_passes() {
 
 #[tokio::test(start_paused = true)]
 async fn fully_read_response_is_never_late() {
-    let (transport, _) = upstream(|_, _, _| async move { Ok(status(200, &[], ANSWER)) });
+    let (transport, _) = upstream(|_, _, exchange| async move { Ok(sent_later(exchange, ANSWER)) });
     let gate = gate(transport, |t| t.stall(20 * SECOND).deadline(30 * SECOND));
     let mut body = gate.client().call(chat(false)).await.unwrap().into_body();
     assert_eq!(body.frame().await.unwrap().unwrap().into_data().unwrap(), ANSWER);

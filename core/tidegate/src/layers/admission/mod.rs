@@ -1,5 +1,5 @@
 //! The admission layer: each attempt waits for a permit. The response body holds the permit until
-//! the body ends.
+//! the body ends, or until all of it has arrived.
 
 mod apply_outcome;
 mod permit_body;
@@ -10,7 +10,6 @@ use http::Request;
 
 pub(crate) use self::apply_outcome::apply;
 use self::permit_body::PermitBody;
-use self::read_ahead::readable_ahead;
 pub(crate) use self::wait_for_slot::admit;
 use crate::admission::{Permit, ReleaseGuard};
 use crate::body::RequestBody;
@@ -63,7 +62,7 @@ impl<S: InnerService> Middleware<S> for AdmissionLayer {
             let hold = held.permit().map_or(Hold::No, |permit| apply(&call, permit, &outcome));
             set_hold(&mut result, hold);
             let response = result.map_err(|error| call.locate_error(error))?;
-            Ok(response.map(|body| readable_ahead(&call, held.with_body(body))))
+            Ok(response.map(|body| held.into_response_body(body)))
         })
     }
 }

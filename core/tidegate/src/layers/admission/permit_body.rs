@@ -9,6 +9,7 @@ use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 
 use super::apply_outcome::settle;
+use super::read_ahead::readable_ahead;
 use crate::adaptive::Ended;
 use crate::admission::{CancelSignal, Permit, ReleaseGuard};
 use crate::body::ResponseBody;
@@ -164,14 +165,19 @@ impl PermitBody {
         }
     }
 
-    /// Stores the inner body, so that the permit is held until that body ends. Releases the slot at
-    /// once if the body is empty.
-    pub(super) fn with_body(mut self, body: ResponseBody) -> Self {
-        if body.is_end_stream() {
+    /// Returns a body that holds the permit until `body` ends. If all of `body` has arrived, releases
+    /// the slot at once, and returns `body` itself.
+    pub(super) fn into_response_body(mut self, body: ResponseBody) -> ResponseBody {
+        if body.is_in_memory() || body.is_end_stream() {
             self.end(true);
+            return body;
         }
         self.body = Some(body);
-        self
+        readable_ahead(self)
+    }
+
+    pub(super) fn call(&self) -> &Call {
+        &self.call
     }
 
     /// Drops the inner body, and only then releases the slot, so that the upstream gets no other

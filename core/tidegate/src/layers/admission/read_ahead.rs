@@ -25,7 +25,6 @@ use tokio::task::AbortHandle;
 use super::permit_body::PermitBody;
 use crate::admission::{ReadAhead, TaskSlotGuard};
 use crate::body::ResponseBody;
-use crate::call::Call;
 use crate::error::Error;
 use crate::layers::size_hint_after;
 
@@ -58,13 +57,15 @@ struct State {
 }
 
 /// Wraps the body of a call's response so that it can be read ahead. Returns the body itself if no
-/// tools are configured, the caller is in no task, or the body is empty.
-pub(super) fn readable_ahead(call: &Call, body: PermitBody) -> ResponseBody {
-    let Some((slots, task)) = call.task_slots().filter(|_| !body.is_end_stream()) else {
+/// tools are configured, or if the caller is in no task.
+pub(super) fn readable_ahead(body: PermitBody) -> ResponseBody {
+    let call = body.call();
+    let Some((slots, task)) = call.task_slots().map(|(slots, task)| (slots.clone(), task)) else {
         return ResponseBody::new(body);
     };
+    let target = call.target().name().clone();
     ResponseBody::new(Reader(Arc::new_cyclic(|shared: &Weak<SharedBody>| {
-        let task_slot = slots.enter(task, call.target().name(), Some(shared.clone()));
+        let task_slot = slots.enter(task, &target, Some(shared.clone()));
         SharedBody(Mutex::new(State {
             body: Some(body),
             task_slot: Some(task_slot),

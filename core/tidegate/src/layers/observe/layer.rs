@@ -48,12 +48,14 @@ impl<S: InnerService> Middleware<S> for ObserveLayer {
                     let failed = response.status().is_client_error() || response.status().is_server_error();
                     record.on_response(&response);
                     Ok(response.map(|body| {
+                        // Readers do not poll an empty body, and need not read one in memory.
+                        let is_over = body.is_in_memory() || body.is_end_stream();
                         let mut counted = CountedBody { body, failed, record: Some(record) };
-                        // Readers do not poll an empty body.
-                        if counted.is_end_stream() {
-                            counted.end(Outcome::Completed);
+                        if !is_over {
+                            return ResponseBody::new(counted);
                         }
-                        ResponseBody::new(counted)
+                        counted.end(Outcome::Completed);
+                        counted.body
                     }))
                 }
                 Err(error) => {

@@ -97,19 +97,25 @@ async fn observe(
     let observer = Observer::new(call.facts().dialect, &parts.headers, call.facts().stream);
     let streams = observer.is_stream();
     let hold_head = streams && call.is_enforced();
+    let is_whole = body.is_in_memory();
     let observed = ObservedBody::new(call, placed, body, observer, exchange, identifies);
-    if !hold_head {
+    if !hold_head && !is_whole {
         parts.extensions.insert(AttemptOutcome::Accepted { streams });
         return Ok(Response::from_parts(parts, ResponseBody::new(observed)));
     }
     let mut replay = Replay::new(observed);
-    while !replay.rest.has_begun() && replay.len() < MAX_HELD_HEAD && replay.pull().await? {}
-    let outcome = match replay.rest.early_failure() {
+    if hold_head {
+        while !replay.rest.has_begun() && replay.len() < MAX_HELD_HEAD && replay.pull().await? {}
+    } else {
+        // The body in memory is at most one frame.
+        replay.pull().await?;
+    }
+    let outcome = match replay.rest.early_failure().filter(|_| hold_head) {
         Some(verdict) => AttemptOutcome::Rejected(verdict.clone()),
         None => AttemptOutcome::Accepted { streams },
     };
     parts.extensions.insert(outcome);
-    Ok(Response::from_parts(parts, ResponseBody::new(replay)))
+    Ok(Response::from_parts(parts, replay.into_response_body()))
 }
 
 /// Classifies an error response by its status and the start of its body, and attaches the outcome.
@@ -126,7 +132,7 @@ async fn rejected(call: &Call, head: Response<ResponseBody>) -> Result<Response<
     let seen: Bytes = replay.seen(MAX_ERROR_BODY);
     let verdict = classify(parts.status, &parts.headers, &seen, clock::wall());
     parts.extensions.insert(AttemptOutcome::Rejected(verdict));
-    Ok(Response::from_parts(parts, ResponseBody::new(replay)))
+    Ok(Response::from_parts(parts, replay.into_response_body()))
 }
 
 /// Waits for `response`, at most `limit` after the upload has ended. `limit` is `None` if

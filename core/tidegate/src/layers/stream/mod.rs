@@ -14,6 +14,9 @@
 //! - It limits how long the upstream may be silent while the reader waits: until the first token,
 //!   and between chunks. A silent stream ends earlier if its replica is down.
 //!
+//! A body that was whole in memory, or whose end was read before the head was returned, is passed on
+//! as bytes in memory, so that the layers above release the slot at once.
+//!
 //! Backpressure reaches the upstream: after the head was returned, nothing is read before the
 //! reader polls for it.
 

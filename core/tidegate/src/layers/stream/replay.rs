@@ -8,6 +8,7 @@ use bytes::{Bytes, BytesMut};
 use http_body::{Body, Frame, SizeHint};
 use http_body_util::BodyExt;
 
+use crate::body::ResponseBody;
 use crate::error::Error;
 use crate::layers::size_hint_after;
 
@@ -38,6 +39,7 @@ impl<B: Body<Data = Bytes, Error = Error> + Unpin> Replay<B> {
         match self.rest.frame().await {
             Some(Ok(frame)) => {
                 self.read.push_back(frame);
+                self.ended = self.rest.is_end_stream();
                 Ok(true)
             }
             Some(Err(error)) => Err(error),
@@ -56,6 +58,19 @@ impl<B: Body<Data = Bytes, Error = Error> + Unpin> Replay<B> {
             seen.extend_from_slice(data.get(..left).unwrap_or(data));
         }
         seen.freeze()
+    }
+
+    /// Returns the body of a response. If all of it was read in advance, it is in memory.
+    pub(super) fn into_response_body(mut self) -> ResponseBody
+    where
+        B: Send + 'static,
+    {
+        if !self.ended || !self.read.iter().all(Frame::is_data) {
+            return ResponseBody::new(self);
+        }
+        let only = if self.read.len() == 1 { self.read.pop_front() } else { None };
+        let only = only.and_then(|frame| frame.into_data().ok());
+        ResponseBody::full(only.unwrap_or_else(|| self.seen(usize::MAX)))
     }
 
     /// Returns the number of data bytes that were read in advance and not returned yet.

@@ -29,7 +29,8 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use http::{Method, Request, Response};
-use tower::Service;
+use tower::util::{Either, Oneshot};
+use tower::{Service, ServiceExt};
 
 pub use self::exchange::{Exchange, SendState};
 use crate::admission::ReleaseGuard;
@@ -130,32 +131,34 @@ impl Service<Request<RequestBody>> for Foreign {
 }
 
 /// A service that sends a request over the [`Foreign`] transport in its extensions, if there is
-/// one, and otherwise over the gate's transport.
+/// one, and otherwise over the gate's transport. It is always ready: it waits for the readiness of
+/// the gate's transport when it sends.
 #[derive(Clone)]
-pub(crate) struct OverridableTransport(Transport);
+pub(crate) struct OverridableTransport(Arc<Transport>);
 
 impl OverridableTransport {
     /// Creates the service. Requests without a [`Foreign`] transport in their extensions use
     /// `transport`.
     pub(crate) fn new(transport: Transport) -> Self {
-        Self(transport)
+        Self(Arc::new(transport))
     }
 }
 
 impl Service<Request<RequestBody>> for OverridableTransport {
     type Response = Response<ResponseBody>;
     type Error = Error;
-    type Future = <Transport as Service<Request<RequestBody>>>::Future;
+    type Future = Oneshot<Either<Foreign, Transport>, Request<RequestBody>>;
 
-    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Error>> {
-        self.0.poll_ready(cx)
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Error>> {
+        Poll::Ready(Ok(()))
     }
 
     fn call(&mut self, mut request: Request<RequestBody>) -> Self::Future {
-        match request.extensions_mut().remove::<Foreign>() {
-            Some(mut own) => own.call(request),
-            None => self.0.call(request),
-        }
+        let transport = match request.extensions_mut().remove::<Foreign>() {
+            Some(own) => Either::Left(own),
+            None => Either::Right(Transport::clone(&self.0)),
+        };
+        transport.oneshot(request)
     }
 }
 

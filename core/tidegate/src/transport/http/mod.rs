@@ -133,11 +133,16 @@ impl Http {
         }
     }
 
-    /// Returns the body of a response, which returns the connection to the pool at its end.
+    /// Returns the body of a response. At its end, or at once if all of it has been received, the
+    /// connection returns to the pool.
     fn incoming(self, host: Arc<Host>, body: http1::IncomingBody) -> ResponseBody {
         let mut body = Http1Body { body, host, pool: self.pool };
+        let whole = body.body.take_whole();
         body.keep_if_ended();
-        ResponseBody::new(body)
+        match whole {
+            Some(whole) => ResponseBody::full(whole),
+            None => ResponseBody::new(body),
+        }
     }
 }
 

@@ -15,6 +15,9 @@ const MAX_CHUNK_LINE: usize = 16 * 1024;
 /// The maximum number of trailer fields.
 const MAX_TRAILERS: usize = 64;
 
+/// What follows the data of the last chunk that is not empty, if there are no trailers.
+const END_OF_CHUNKS: &[u8] = b"\r\n0\r\n\r\n";
+
 /// Decodes a body from the bytes of its connection.
 #[derive(Debug)]
 pub(super) struct BodyDecoder(State);
@@ -90,6 +93,32 @@ impl BodyDecoder {
         }
     }
 
+    /// Takes the whole body from the front of `input`, if it is one piece without trailers and all of
+    /// it has been received. Otherwise returns `None`, and takes nothing.
+    pub(super) fn take_whole(&mut self, input: &mut BytesMut) -> Option<Bytes> {
+        let (start, length, end) = match self.0 {
+            State::Ended => (0, 0, &b""[..]),
+            State::Length(length) => (0, length, &b""[..]),
+            State::ChunkSize if input.first().is_some_and(u8::is_ascii_hexdigit) => {
+                match httparse::parse_chunk_size(input) {
+                    Ok(Status::Complete((start, length @ 1..))) => (start, length, END_OF_CHUNKS),
+                    _ => return None,
+                }
+            }
+            _ => return None,
+        };
+        let rest = input.get(start..)?;
+        let length = usize::try_from(length).ok().filter(|length| *length <= rest.len())?;
+        if !rest.get(length..)?.starts_with(end) {
+            return None;
+        }
+        input.advance(start);
+        let body = input.split_to(length).freeze();
+        input.advance(end.len());
+        self.0 = State::Ended;
+        Some(body)
+    }
+
     /// Takes the next part of the body from the front of `input`. If the end follows the data in
     /// `input`, the decoder has ended afterwards.
     ///
@@ -144,8 +173,8 @@ impl BodyDecoder {
     /// Ends the body if only the last chunk, without trailers, is left and received. So the reader
     /// of a complete answer learns with the data that nothing follows.
     fn skip_end_of_chunks(&mut self, input: &mut BytesMut) {
-        if input.starts_with(b"\r\n0\r\n\r\n") {
-            input.advance(b"\r\n0\r\n\r\n".len());
+        if input.starts_with(END_OF_CHUNKS) {
+            input.advance(END_OF_CHUNKS.len());
             self.0 = State::Ended;
         }
     }
@@ -264,6 +293,28 @@ mod tests {
             assert!(decode(BodyDecoder::chunked(), &[body.as_bytes()]).is_err(), "{body:?}");
         }
         assert!(decode(BodyDecoder::chunked(), &[&[b'1'; MAX_CHUNK_LINE]]).is_err(), "a size without an end");
+    }
+
+    #[test]
+    fn whole_body_is_taken_only_if_all_of_it_is_there() {
+        let chunked = BodyDecoder::chunked;
+        for (mut decoder, received, whole, rest) in [
+            (BodyDecoder::empty(), "next", Some(""), "next"),
+            (BodyDecoder::of_length(2), "okx", Some("ok"), "x"),
+            (BodyDecoder::of_length(3), "ok", None, "ok"),
+            (chunked(), "2;a=b\r\nok\r\n0\r\n\r\nx", Some("ok"), "x"),
+            (chunked(), "2\r\nok\r\n0\r\n\r", None, "2\r\nok\r\n0\r\n\r"),
+            (chunked(), "2\r\nok\r\n0\r\nusage: 7\r\n\r\n", None, "2\r\nok\r\n0\r\nusage: 7\r\n\r\n"),
+            (chunked(), "1\r\no\r\n1\r\nk\r\n0\r\n\r\n", None, "1\r\no\r\n1\r\nk\r\n0\r\n\r\n"),
+            (chunked(), "0\r\n\r\n0\r\n\r\n", None, "0\r\n\r\n0\r\n\r\n"),
+            (chunked(), "ffffffffffffffff\r\nok", None, "ffffffffffffffff\r\nok"),
+            (chunked(), "", None, ""),
+            (BodyDecoder::until_close(), "ok", None, "ok"),
+        ] {
+            let mut input = BytesMut::from(received);
+            assert_eq!(decoder.take_whole(&mut input), whole.map(Bytes::from), "{received:?}");
+            assert_eq!((&input[..], whole.is_some()), (rest.as_bytes(), decoder.has_ended()), "{received:?}");
+        }
     }
 
     #[test]

@@ -158,6 +158,13 @@ pub(super) struct IncomingBody {
 }
 
 impl IncomingBody {
+    /// Takes the whole body, if it was received with the head, and the request was written. Otherwise
+    /// returns `None`, and takes nothing.
+    pub(super) fn take_whole(&mut self) -> Option<Bytes> {
+        let exchange = self.exchange.as_mut().filter(|exchange| exchange.upload.is_none())?;
+        self.decoder.take_whole(&mut exchange.input)
+    }
+
     /// Takes the connection after the end of the body, if it can be used again. Otherwise returns
     /// `None`, and the connection is closed.
     pub(super) fn take_reusable(&mut self) -> Option<Connection> {
