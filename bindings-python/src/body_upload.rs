@@ -82,7 +82,7 @@ pub(crate) struct UploadCall {
 
 enum State {
     Running(oneshot::Receiver<Result<Answer, Error>>),
-    Answered(Result<Answer, Error>),
+    Answered(Box<Result<Answer, Error>>),
     Over,
 }
 
@@ -123,7 +123,10 @@ impl UploadCall {
         let (state, fed) = block_on(py, async move {
             tokio::select! {
                 biased;
-                answered = &mut answer => (State::Answered(answered.unwrap_or_else(|_| Err(abandoned()))), false),
+                answered = &mut answer => {
+                    let answer = answered.unwrap_or_else(|_| Err(abandoned()));
+                    (State::Answered(Box::new(answer)), false)
+                }
                 sent = sender.send(chunk) => (State::Running(answer), sent.is_ok()),
             }
         })?;
@@ -136,12 +139,12 @@ impl UploadCall {
     fn result(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
         let answer = match self.take() {
             State::Running(answer) => {
-                block_on(py, async move { answer.await.unwrap_or_else(|_| Err(abandoned())) })?
+                Box::new(block_on(py, async move { answer.await.unwrap_or_else(|_| Err(abandoned())) })?)
             }
             State::Answered(answer) => answer,
             State::Over => return Err(PyRuntimeError::new_err("this call is over")),
         };
-        Box::new(answer).into_python(py)
+        answer.into_python(py)
     }
 
     /// Ends the call at once, and drops its response.
