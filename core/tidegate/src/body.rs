@@ -242,10 +242,15 @@ impl ResponseBody {
         Self(Received::Full(bytes.into()))
     }
 
-    /// Returns `true` if the whole body is in memory. Nothing is then left to receive, so no slot is
-    /// needed to read it.
+    /// Returns `true` if the whole body is in memory.
     pub(crate) fn is_in_memory(&self) -> bool {
         matches!(self.0, Received::Full(_))
+    }
+
+    /// Returns `true` if nothing is left to receive: the body is in memory or has ended. No slot is
+    /// then needed to read it, and its reader never waits.
+    pub(crate) fn has_arrived(&self) -> bool {
+        self.is_in_memory() || self.is_end_stream()
     }
 }
 

@@ -65,6 +65,8 @@ pub fn quantile(values: &mut [f64], q: f64) -> f64 {
     let position = q.clamp(0.0, 1.0) * values.len().saturating_sub(1) as f64;
     let (low, high) = (position.floor() as usize, position.ceil() as usize);
     match (values.get(low), values.get(high)) {
+        // The difference of two infinite values would not be a number.
+        (Some(a), Some(b)) if a == b => *a,
         (Some(a), Some(b)) => a + (b - a) * position.fract(),
         _ => 0.0,
     }
@@ -93,6 +95,8 @@ mod tests {
         let mut values = [5.0, 1.0, 3.0, 2.0];
         assert_eq!([0.0, 0.5, 0.75, 1.0].map(|q| quantile(&mut values, q)), [1.0, 2.5, 3.5, 5.0]);
         assert_eq!(quantile(&mut [], 0.5), 0.0);
+        let mut late = [1.0, f64::INFINITY, f64::INFINITY];
+        assert_eq!([0.25, 0.5, 0.75].map(|q| quantile(&mut late, q)), [f64::INFINITY; 3]);
     }
 
     #[test]

@@ -201,28 +201,20 @@ fn of<'a>(run: &'a Run, tenant: &'a str) -> impl Iterator<Item = &'a Call> {
 /// token counts as infinitely late.
 fn p99_ms(run: &Run, tenant: &str) -> f64 {
     let ttft = |call: &Call| call.ttft.map_or(f64::INFINITY, |ttft| ttft.as_secs_f64() * 1e3);
-    let p99 = quantile(&mut of(run, tenant).map(ttft).collect::<Vec<f64>>(), 0.99);
-    // Between two infinite values, nothing can be interpolated.
-    if p99.is_nan() { f64::INFINITY } else { p99 }
+    quantile(&mut of(run, tenant).map(ttft).collect::<Vec<f64>>(), 0.99)
 }
 
-/// Returns the median of a figure over an odd number of runs with different seeds.
+/// Returns the median of a figure over runs with different seeds.
 fn median(runs: &[Run], figure: &dyn Fn(&Run) -> f64) -> f64 {
-    middle(runs.iter().map(figure).collect())
+    Spread::of(runs.iter().map(figure)).median
 }
 
-/// Returns the median of an odd number of values, which may be infinite.
-fn middle(mut values: Vec<f64>) -> f64 {
-    values.sort_by(f64::total_cmp);
-    values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
-}
-
-/// Returns the median of each figure over an odd number of runs with different seeds.
+/// Returns the median of each figure over runs with different seeds.
 fn medians(runs: &[Run]) -> Vec<(String, f64)> {
     let all: Vec<_> = runs.iter().map(figures).collect();
     let names = all.first().into_iter().flatten().enumerate();
     let of_all = |nth: usize| all.iter().filter_map(move |figures| figures.get(nth)).map(|(_, value)| *value);
-    names.map(|(nth, (what, _))| (what.clone(), middle(of_all(nth).collect()))).collect()
+    names.map(|(nth, (what, _))| (what.clone(), Spread::of(of_all(nth)).median)).collect()
 }
 
 fn worst_p99_ms(run: &Run) -> f64 {

@@ -168,7 +168,7 @@ impl PermitBody {
     /// Returns a body that holds the permit until `body` ends. If all of `body` has arrived, releases
     /// the slot at once, and returns `body` itself.
     pub(super) fn into_response_body(mut self, body: ResponseBody) -> ResponseBody {
-        if body.is_in_memory() || body.is_end_stream() {
+        if body.has_arrived() {
             self.end(true);
             return body;
         }

@@ -49,8 +49,7 @@ impl<S: InnerService> Middleware<S> for DeadlineLayer {
                     why => return Err(call.target().explain_rejection(overdue(&call, why))),
                 },
             };
-            Ok(answer?.map(|body| match body.is_in_memory() {
-                // A body in memory holds no slot, and its reader never waits.
+            Ok(answer?.map(|body| match body.has_arrived() {
                 true => body,
                 false => ResponseBody::new(DeadlineBody::new(call, body, &watch)),
             }))

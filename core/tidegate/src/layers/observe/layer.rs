@@ -49,7 +49,7 @@ impl<S: InnerService> Middleware<S> for ObserveLayer {
                     record.on_response(&response);
                     Ok(response.map(|body| {
                         // Readers do not poll an empty body, and need not read one in memory.
-                        let is_over = body.is_in_memory() || body.is_end_stream();
+                        let is_over = body.has_arrived();
                         let mut counted = CountedBody { body, failed, record: Some(record) };
                         if !is_over {
                             return ResponseBody::new(counted);
