@@ -147,7 +147,7 @@ impl Estimator {
         let (output, max_output) = match answer_length(facts.task, &prompt) {
             AnswerLength::Stated(length) => (length as f64, Some(length)),
             AnswerLength::Learned(cold) => {
-                let mean = self.lengths(facts, tenant, cold).mean;
+                let mean = self.mean_length(facts, tenant, cold);
                 let max = prompt.max_tokens.map_or(f64::INFINITY, |max| max as f64);
                 (mean.min(max) * answers(&prompt) as f64, prompt.max_output())
             }
@@ -286,6 +286,15 @@ impl Estimator {
             blend = blend.blended_with(known, false);
         }
         blend
+    }
+
+    /// Returns the mean of [`Estimator::lengths`], without the distribution if it is not needed.
+    fn mean_length(&self, facts: &RequestFacts, tenant: &str, cold: u64) -> f64 {
+        let known = output_keys(facts, tenant).into_iter().map(|key| self.outputs.get(key)).enumerate();
+        let mean = known
+            .filter_map(|(level, known)| Some((level, known?)))
+            .try_fold(cold as f64, |mean, (level, known)| known.blended_mean(mean, level == 0));
+        mean.unwrap_or_else(|| self.lengths(facts, tenant, cold).mean)
     }
 
     /// Returns the distribution of the lengths of one answer, in tokens. Starts with `cold` as the

@@ -125,11 +125,13 @@ pub(super) struct LengthCounts {
     /// The number of complete answers, the sum of their lengths, and the sum of the [`MIDPOINTS`]
     /// of their buckets.
     sums: [f64; 3],
+    /// The number of buckets in use. The counts of the others are 0.
+    used: usize,
 }
 
 impl Default for LengthCounts {
     fn default() -> Self {
-        Self { reached: [0.0; BUCKETS], ended: [0.0; BUCKETS], sums: [0.0; 3] }
+        Self { reached: [0.0; BUCKETS], ended: [0.0; BUCKETS], sums: [0.0; 3], used: 0 }
     }
 }
 
@@ -152,6 +154,7 @@ impl LengthCounts {
         let newly = self.reached.get_mut(usize::from(*next)..=to).unwrap_or_default();
         newly.iter_mut().for_each(|reached| *reached += 1.0);
         *next = (*next).max(to as u8 + 1);
+        self.used = self.used.max(usize::from(*next));
         let at = usize::from(*next) - 1;
         if let Some((ended, middle)) = self.ended.get_mut(at).zip(MIDPOINTS.get(at)).filter(|_| complete) {
             *ended += 1.0;
@@ -163,12 +166,15 @@ impl LengthCounts {
     fn decay(&mut self) {
         // One loop per array, which the compiler can vectorize.
         for weights in [&mut self.reached, &mut self.ended] {
-            for weight in weights {
+            for weight in weights.iter_mut().take(self.used) {
                 // Arithmetic with subnormal numbers would take a hundred times as long.
                 *weight = if *weight > MIN_WEIGHT { *weight * DECAY as f32 } else { 0.0 };
             }
         }
         self.sums = self.sums.map(|sum| sum * DECAY);
+        let is_used =
+            |at: &usize| [&self.reached, &self.ended].iter().any(|weights| weights.get(*at) > Some(&0.0));
+        self.used = (0..self.used).rev().find(is_used).map_or(0, |last| last + 1);
     }
 
     /// Returns the 99th percentile of the lengths of `count` answers, in tokens: the longest length
@@ -176,7 +182,7 @@ impl LengthCounts {
     /// if nothing was observed.
     fn percentile_99(&self, count: f64) -> f64 {
         let few = count / 100.0;
-        let at = self.reached.iter().rposition(|reached| f64::from(*reached) > few);
+        let at = self.reached().iter().rposition(|reached| f64::from(*reached) > few);
         at.map_or(0.0, |at| (at as f64 / BUCKETS_PER_DOUBLING as f64).exp2())
     }
 
@@ -197,6 +203,20 @@ impl LengthCounts {
         LengthDistribution { shares, mean: own_weight * own.mean + (1.0 - own_weight) * prior.mean }
     }
 
+    /// Returns the mean length as in [`LengthCounts::blended_with`], where `prior_mean` is the mean of the
+    /// prior. `None` if it depends on the distribution of the prior, because some answers may become
+    /// longer than all lengths that were observed.
+    pub(super) fn blended_mean(&self, prior_mean: f64, prior_is_cold: bool) -> Option<f64> {
+        let [_, count, ..] = self.reached;
+        if count <= 0.0 {
+            return Some(prior_mean);
+        }
+        let (shares, longest, left) = self.observed_shares();
+        let own_weight = own_weight(f64::from(count), prior_is_cold);
+        let own = || self.mean(&shares, longest + 1);
+        (f64::from(left) <= MIN_MASS).then(|| own_weight * own() + (1.0 - own_weight) * prior_mean)
+    }
+
     /// Returns the product-limit estimate of the distribution.
     ///
     /// The probability that is left beyond the longest observed length is distributed as in
@@ -204,18 +224,8 @@ impl LengthCounts {
     /// complete answers, is instead spread evenly over the buckets up to the prior's longest
     /// length, and at least over one doubling.
     fn lengths(&self, prior: &LengthDistribution, prior_is_cold: bool) -> LengthDistribution {
-        let mut shares = [0.0; BUCKETS];
-        for ((share, reached), ended) in shares.iter_mut().zip(&self.reached).zip(&self.ended) {
-            *share = if *reached > 0.0 { (ended / reached).min(1.0) } else { 0.0 };
-        }
-        let longest = self.reached.iter().rposition(|reached| *reached > 0.0).unwrap_or(0);
-        let mut left = 1.0_f32;
-        for share in shares.iter_mut().take(longest + 1) {
-            let goes_on = 1.0 - *share;
-            *share *= left;
-            left *= goes_on;
-        }
-        let [count, sum, middles] = self.sums;
+        let (mut shares, longest, left) = self.observed_shares();
+        let [count, ..] = self.sums;
         // The buckets from here on have no share.
         let mut end = longest + 1;
         if f64::from(left) > MIN_MASS {
@@ -236,10 +246,35 @@ impl LengthCounts {
                 *share += as_prior + if at <= to { even } else { 0.0 };
             }
         }
+        LengthDistribution { mean: self.mean(&shares, end), shares }
+    }
+
+    /// Returns the product-limit estimate up to the longest observed bucket, the index of that bucket, and
+    /// the probability of longer answers.
+    fn observed_shares(&self) -> ([f32; BUCKETS], usize, f32) {
+        let longest = self.reached().iter().rposition(|reached| *reached > 0.0).unwrap_or(0);
+        let (mut shares, mut left) = ([0.0; BUCKETS], 1.0_f32);
+        let counts = self.reached.iter().zip(&self.ended).take(longest + 1);
+        for (share, (reached, ended)) in shares.iter_mut().zip(counts) {
+            let ends = if *reached > 0.0 { (ended / reached).min(1.0) } else { 0.0 };
+            *share = ends * left;
+            left *= 1.0 - ends;
+        }
+        (shares, longest, left)
+    }
+
+    /// Returns the numbers of answers that reached the buckets in use.
+    fn reached(&self) -> &[f32] {
+        self.reached.get(..self.used).unwrap_or_default()
+    }
+
+    /// Returns the mean length with the given probabilities of the buckets, which are 0 from `end` on.
+    fn mean(&self, shares: &[f32; BUCKETS], end: usize) -> f64 {
+        let [_, sum, middles] = self.sums;
         let shared = shares.iter().zip(&MIDPOINTS).take(end);
         let mean: f64 = shared.map(|(share, middle)| f64::from(*share) * middle).sum();
         // Corrects the midpoints by their error for the complete answers.
         let exact = if middles > 0.0 { sum / middles } else { 1.0 };
-        LengthDistribution { shares, mean: mean * exact }
+        mean * exact
     }
 }

@@ -289,7 +289,22 @@ proptest! {
         let sum: f32 = found.shares.iter().sum();
         prop_assert!((sum - 1.0).abs() < 1e-4 && found.shares.iter().all(|share| *share >= 0.0), "{:?}", found);
         prop_assert!(found.mean.is_finite() && found.mean >= 0.0, "{:?}", found);
+        if let Some(mean) = observed.blended_mean(cold as f64, prior_is_cold) {
+            prop_assert_eq!(mean, found.mean, "the mean alone");
+        }
     }
+}
+
+#[test]
+fn mean_of_complete_answers_needs_no_prior() {
+    let (mut observed, mut begun) = (LengthCounts::default(), 0);
+    assert_eq!(observed.blended_mean(7.0, true), Some(7.0), "nothing was observed");
+    observed.learn(&mut 0, 100, u64::MAX, true);
+    assert!(observed.blended_mean(7.0, true).is_some());
+    observed.learn(&mut begun, 200, u64::MAX, false);
+    assert_eq!(observed.blended_mean(7.0, true), None, "an answer in flight is longer");
+    observed.learn(&mut begun, 300, u64::MAX, true);
+    assert!(observed.blended_mean(7.0, true).is_some());
 }
 
 #[test]
