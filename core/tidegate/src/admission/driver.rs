@@ -154,56 +154,48 @@ impl Admission {
         ticket: Ticket,
         on_queued: impl FnOnce(WaiterId) + Send,
     ) -> Result<Permit, Error> {
-        let mut late;
+        match self.enter(ticket, on_queued)? {
+            Entered::Admitted(permit) => Ok(permit),
+            // Boxed because most calls need not wait, and their futures stay smaller.
+            Entered::Queued(entry) => Box::pin(entry.wait()).await,
+        }
+    }
+
+    /// Admits a call if that is possible at once. Otherwise queues it, and calls `on_queued` with its id in
+    /// the queue.
+    ///
+    /// # Errors
+    /// `Refused` if the call may not wait.
+    pub(crate) fn enter(
+        self: &Arc<Self>,
+        ticket: Ticket,
+        on_queued: impl FnOnce(WaiterId),
+    ) -> Result<Entered<'_>, Error> {
         let (queued_at, deadline) = (ticket.queued_at, ticket.deadline);
-        let mut waiter = {
-            let now = now();
-            let mut state = self.state.lock();
-            match state.scheduler.try_admit(now, &ticket) {
-                Ok(Some(grant)) => {
-                    self.report_share(&mut state, now);
-                    self.budgets.report(&state, now, true);
-                    drop(state);
-                    return Ok(Permit::new(self.clone(), grant, ticket.queued_at, now));
-                }
-                Ok(None) => {}
-                Err(refusal) => {
-                    drop(state);
-                    return Err(self.rejection_error(refusal));
-                }
+        let now = now();
+        let mut state = self.state.lock();
+        match state.scheduler.try_admit(now, &ticket) {
+            Ok(Some(grant)) => {
+                self.report_share(&mut state, now);
+                self.budgets.report(&state, now, true);
+                drop(state);
+                return Ok(Entered::Admitted(Permit::new(self.clone(), grant, queued_at, now)));
             }
-            let (answer, receiver) = handoff();
-            let id = state.scheduler.enqueue(now, ticket, Waiting { answer, queued_at });
-            self.report_share(&mut state, now);
-            late = state.is_late(now);
-            self.budgets.report(&state, now, true);
-            drop(state);
-            on_queued(id);
-            self.reclaim();
-            QueueEntry { admission: self, id, receiver }
-        };
-        loop {
-            // Created before the timer task is checked, so that a stop in between is not missed.
-            let stopped = self.wake_timer.stopped();
-            if late || !self.wake_timer.is_running() {
-                self.wake_timer.arm(self);
-            }
-            late = true;
-            tokio::select! {
-                biased;
-                answer = &mut waiter.receiver => {
-                    let now = now();
-                    return match answer {
-                        // The deadline has passed, so the call is not sent and the slot is
-                        // released.
-                        Ok(_) if deadline <= now => Err(Refusal::granted_after_deadline(now - queued_at)),
-                        answer => answer,
-                    }
-                    .map_err(|refusal| self.rejection_error(refusal));
-                }
-                () = stopped => {}
+            Ok(None) => {}
+            Err(refusal) => {
+                drop(state);
+                return Err(self.rejection_error(refusal));
             }
         }
+        let (answer, receiver) = handoff();
+        let id = state.scheduler.enqueue(now, ticket, Waiting { answer, queued_at });
+        self.report_share(&mut state, now);
+        let late = state.is_late(now);
+        self.budgets.report(&state, now, true);
+        drop(state);
+        on_queued(id);
+        self.reclaim();
+        Ok(Entered::Queued(QueueEntry { admission: self, id, receiver, late, queued_at, deadline }))
     }
 
     /// Acquires a slot even if none is free (mode `observe`). Also returns the decision that mode
@@ -369,11 +361,56 @@ impl Admission {
     }
 }
 
+/// The result of [`Admission::enter`].
+#[allow(clippy::large_enum_variant, reason = "the permit is moved out at once; a box would cost more")]
+pub(crate) enum Entered<'a> {
+    Admitted(Permit),
+    Queued(QueueEntry<'a>),
+}
+
 /// A call in the queue. Dropping it removes the call from the queue.
-struct QueueEntry<'a> {
+pub(crate) struct QueueEntry<'a> {
     admission: &'a Arc<Admission>,
     id: WaiterId,
     receiver: Receiver<Result<Permit, Refusal>>,
+    /// `true` if the timer task must be armed for the call.
+    late: bool,
+    queued_at: Instant,
+    deadline: Instant,
+}
+
+impl QueueEntry<'_> {
+    /// Waits for the permit of the call.
+    ///
+    /// # Cancel safety
+    /// As for [`Admission::acquire`].
+    ///
+    /// # Errors
+    /// `Refused` if the call may not wait any longer.
+    pub(crate) async fn wait(mut self) -> Result<Permit, Error> {
+        loop {
+            // Created before the timer task is checked, so that a stop in between is not missed.
+            let stopped = self.admission.wake_timer.stopped();
+            if self.late || !self.admission.wake_timer.is_running() {
+                self.admission.wake_timer.arm(self.admission);
+            }
+            self.late = true;
+            tokio::select! {
+                biased;
+                answer = &mut self.receiver => {
+                    let now = now();
+                    return match answer {
+                        // The deadline has passed, so the call is not sent and the slot is
+                        // released.
+                        Ok(_) if self.deadline <= now => Err(Refusal::granted_after_deadline(now - self.queued_at)),
+                        answer => answer,
+                    }
+                    .map_err(|refusal| self.admission.rejection_error(refusal));
+                }
+                () = stopped => {}
+            }
+        }
+    }
 }
 
 impl Drop for QueueEntry<'_> {

@@ -28,6 +28,7 @@ mod wake_timer;
 pub use budget_set::BudgetSet;
 pub(crate) use cancel::CancelSignal;
 pub use driver::Admission;
+pub(crate) use driver::Entered;
 pub use permit::Permit;
 pub(crate) use rejection::prompt_too_large;
 pub use release_guard::ReleaseGuard;

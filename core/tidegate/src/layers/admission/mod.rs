@@ -41,15 +41,18 @@ impl<S: InnerService> Middleware<S> for AdmissionLayer {
     fn call(&self, call: Call, inner: &mut S, mut request: Request<RequestBody>) -> ResponseFuture {
         let mut inner = take_ready(inner);
         Box::pin(async move {
-            let permit = admit(&call).await?;
-            let release_guard = ReleaseGuard::new();
-            let extensions = request.extensions_mut();
-            extensions.insert(release_guard.clone());
-            if let Some(placed) = permit.placed() {
-                extensions.insert(placed.clone());
-            }
-            let can_replay = extensions.get::<CanReplay>().is_some();
-            let mut held = PermitBody::new(call.clone(), permit, release_guard, can_replay);
+            // A block, because this future would otherwise keep memory for what was moved out of it.
+            let mut held = {
+                let permit = admit(&call).await?;
+                let release_guard = ReleaseGuard::new();
+                let extensions = request.extensions_mut();
+                extensions.insert(release_guard.clone());
+                if let Some(placed) = permit.placed() {
+                    extensions.insert(placed.clone());
+                }
+                let can_replay = extensions.get::<CanReplay>().is_some();
+                PermitBody::new(call.clone(), permit, release_guard, can_replay)
+            };
             let cancelled = held.cancelled();
             let mut result = tokio::select! {
                 biased;

@@ -1,11 +1,11 @@
 //! Waits for the slot of an attempt. Used by the admission layer, and by
 //! [`Slot`](crate::slot::Slot) for calls that the gate does not send.
 
-use crate::admission::{Permit, prompt_too_large};
+use crate::admission::{Entered, Permit, prompt_too_large};
 use crate::call::Call;
 use crate::clock;
 use crate::error::{Error, ErrorKind, Reason};
-use crate::schedule::{Ticket, WaiterId};
+use crate::schedule::Ticket;
 use crate::target::SharedCooldowns;
 
 /// Waits for a slot for the next attempt of the call, and records the attempt in the call.
@@ -35,39 +35,73 @@ pub(crate) async fn admit(call: &Call) -> Result<Permit, Error> {
 }
 
 /// Acquires a slot for the next attempt. A hedge does not wait: it gets a slot only if one is free
-/// at a replica that it does not avoid. In mode `observe`, a call gets a slot even if none is free,
-/// and the decision of mode `enforce` is counted in the metrics.
+/// at a replica that it does not avoid.
 async fn acquire(call: &Call) -> Result<Permit, Error> {
-    let target = call.target();
-    let admission = target.admission();
-    let ticket = call.ticket();
-    let max_prompt = target.config().max_prompt.filter(|max_prompt| ticket.demand.input > *max_prompt);
     if call.is_hedge() {
-        return filter_avoided(admission.try_acquire(&ticket)?, &ticket).ok_or_else(|| no_free_slot(call));
+        let ticket = call.ticket();
+        let permit = call.target().admission().try_acquire(&ticket)?;
+        return filter_avoided(permit, &ticket).ok_or_else(|| no_free_slot(call));
     }
-    if call.is_enforced() {
-        if let Some(max_prompt) = max_prompt {
-            return Err(prompt_too_large(target.name(), ticket.demand.input, max_prompt));
-        }
-        let group_wait = call.begin_group_wait();
-        let permit = match call.shared() {
-            None => admission.acquire_from(ticket, |waiter| queued(call, waiter)).await,
-            Some((cooldowns, key)) => acquire_shared(call, cooldowns, key).await,
-        };
-        if let Some(group_wait) = group_wait.filter(|_| permit.is_ok()) {
-            group_wait.admitted();
-        }
-        return permit.map_err(|error| target.explain_rejection(error));
+    // What few calls need is boxed, so that the futures of the others stay smaller.
+    if !call.is_enforced() {
+        return Ok(Box::pin(acquire_observed(call)).await);
     }
-    // In mode `observe` no call waits in the queue until the pool has a replica, so it waits here.
+    let group_wait = call.begin_group_wait();
+    let permit = match call.shared() {
+        None => match enter(call, checked_ticket(call)?) {
+            Ok(Entered::Admitted(permit)) => Ok(permit),
+            Ok(Entered::Queued(entry)) => Box::pin(entry.wait()).await,
+            Err(error) => Err(error),
+        },
+        Some((cooldowns, key)) => Box::pin(acquire_shared(call, cooldowns, key)).await,
+    };
+    if let Some(group_wait) = group_wait.filter(|_| permit.is_ok()) {
+        group_wait.admitted();
+    }
+    permit.map_err(|error| call.target().explain_rejection(error))
+}
+
+/// Returns the ticket of the call.
+///
+/// # Errors
+/// `Refused` if the prompt is longer than the target permits.
+fn checked_ticket(call: &Call) -> Result<Ticket, Error> {
+    let ticket = call.ticket();
+    match exceeded_max_prompt(call, &ticket) {
+        Some(max_prompt) => Err(prompt_too_large(call.target().name(), ticket.demand.input, max_prompt)),
+        None => Ok(ticket),
+    }
+}
+
+/// Admits the call if that is possible at once. Otherwise queues it, and stores in the call its id in the
+/// queue.
+///
+/// # Errors
+/// `Refused` if the call may not wait.
+fn enter(call: &Call, ticket: Ticket) -> Result<Entered<'_>, Error> {
+    let queued = |waiter| call.update_queue(|queue| queue.waiter = Some(waiter));
+    call.target().admission().enter(ticket, queued)
+}
+
+/// Returns the maximum length of prompts at the target of the call if its prompt is longer.
+fn exceeded_max_prompt(call: &Call, ticket: &Ticket) -> Option<u64> {
+    call.target().config().max_prompt.filter(|max_prompt| ticket.demand.input > *max_prompt)
+}
+
+/// Returns a slot for a call in mode `observe`, even if none is free. The decision of mode `enforce` is
+/// counted in the metrics.
+async fn acquire_observed(call: &Call) -> Permit {
+    // No call waits in the queue until the pool has a replica, so it waits here.
     call.replicas_known().await;
-    let (permit, would) = admission.force(&ticket);
+    let ticket = call.ticket();
+    let (permit, would) = call.target().admission().force(&ticket);
     let held = call.shared().and_then(|(shared, key)| shared.explain(key, call.queued_at()));
     let would = would.or(held.map(|_| "wait"));
-    if let Some(decision) = max_prompt.map(|_| Reason::TooLarge.as_str()).or(would) {
+    let too_large = exceeded_max_prompt(call, &ticket).map(|_| Reason::TooLarge.as_str());
+    if let Some(decision) = too_large.or(would) {
         call.target().metrics().would(decision);
     }
-    Ok(permit)
+    permit
 }
 
 /// Waits for a slot of a shared target. The call is queued only while its `key` (a credential and a
@@ -80,21 +114,20 @@ async fn acquire(call: &Call) -> Result<Permit, Error> {
 /// Dropping the future removes the call from the queue.
 async fn acquire_shared(call: &Call, cooldowns: &SharedCooldowns, key: u64) -> Result<Permit, Error> {
     let admission = call.target().admission();
+    checked_ticket(call)?;
     loop {
         let waited = cooldowns.wait(key, call.queued_at(), call.deadline()).await;
         waited.map_err(|rejection| admission.rejection_error(rejection))?;
-        let permit = admission.acquire_from(call.ticket(), |waiter| queued(call, waiter)).await?;
+        let permit = match enter(call, call.ticket())? {
+            Entered::Admitted(permit) => permit,
+            Entered::Queued(entry) => entry.wait().await?,
+        };
         if cooldowns.admit(key) {
             return Ok(permit);
         }
         // A cool-down of the key began while the call was queued, so the slot is released.
         call.update_queue(|queue| queue.used_wait += permit.used_wait());
     }
-}
-
-/// Stores in the call the id `waiter`, which the call has in the queue of its target.
-fn queued(call: &Call, waiter: WaiterId) {
-    call.update_queue(|queue| queue.waiter = Some(waiter));
 }
 
 /// Returns `permit` if its slot is at a replica that the call does not avoid. Otherwise, also if

@@ -86,7 +86,8 @@ async fn observe(
     exchange.update(|seen| seen.status = Some(status.as_u16()));
     head.extensions_mut().insert(exchange.clone());
     if status.is_client_error() || status.is_server_error() {
-        return rejected(&call, head).await;
+        // Boxed, so that the futures of accepted attempts stay smaller.
+        return Box::pin(rejected(&call, head)).await;
     }
     if !status.is_success() {
         // A redirect has no terminal event.
@@ -94,16 +95,20 @@ async fn observe(
         return Ok(head);
     }
     let (mut parts, body) = head.into_parts();
-    let observer = Observer::new(call.facts().dialect, &parts.headers, call.facts().stream);
-    let streams = observer.is_stream();
-    let hold_head = streams && call.is_enforced();
     let is_whole = body.is_in_memory();
-    let observed = ObservedBody::new(call, placed, body, observer, exchange, identifies);
-    if !hold_head && !is_whole {
-        parts.extensions.insert(AttemptOutcome::Accepted { streams });
-        return Ok(Response::from_parts(parts, ResponseBody::new(observed)));
-    }
-    let mut replay = Replay::new(observed);
+    let (streams, hold_head);
+    // A block, because this future would otherwise keep memory for what was moved out of it.
+    let mut replay = {
+        let observer = Observer::new(call.facts().dialect, &parts.headers, call.facts().stream);
+        streams = observer.is_stream();
+        hold_head = streams && call.is_enforced();
+        let observed = ObservedBody::new(call, placed, body, observer, exchange, identifies);
+        if !hold_head && !is_whole {
+            parts.extensions.insert(AttemptOutcome::Accepted { streams });
+            return Ok(Response::from_parts(parts, ResponseBody::new(observed)));
+        }
+        Replay::new(observed)
+    };
     if hold_head {
         while !replay.rest.has_begun() && replay.len() < MAX_HELD_HEAD && replay.pull().await? {}
     } else {
@@ -146,12 +151,12 @@ async fn with_head_limit<T>(
     response: impl Future<Output = Result<T, Error>>,
 ) -> Result<T, Error> {
     let Some(limit) = limit else { return response.await };
-    let too_late = async {
+    let too_late = Box::pin(async {
         if let Some(upload) = upload {
             upload.finished().await;
         }
         tokio::time::sleep(limit).await;
-    };
+    });
     tokio::select! {
         biased;
         result = response => result,

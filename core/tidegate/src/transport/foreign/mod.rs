@@ -147,7 +147,8 @@ impl OverridableTransport {
 impl Service<Request<RequestBody>> for OverridableTransport {
     type Response = Response<ResponseBody>;
     type Error = Error;
-    type Future = Oneshot<Either<Foreign, Transport>, Request<RequestBody>>;
+    /// Boxed, because the layers above move it.
+    type Future = Pin<Box<Oneshot<Either<Foreign, Transport>, Request<RequestBody>>>>;
 
     fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Error>> {
         Poll::Ready(Ok(()))
@@ -158,7 +159,7 @@ impl Service<Request<RequestBody>> for OverridableTransport {
             Some(own) => Either::Left(own),
             None => Either::Right(Transport::clone(&self.0)),
         };
-        transport.oneshot(request)
+        Box::pin(transport.oneshot(request))
     }
 }
 
