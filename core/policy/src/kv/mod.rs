@@ -77,6 +77,9 @@ const CAUTION: f64 = 1.25;
 /// block.
 const MAX_UNSURVEYED: u64 = 8;
 
+/// Number of calls in flight from which their mean memory is taken for that of other calls.
+const MIN_TYPICAL_CALLS: usize = 8;
+
 /// Weight of a new report in the moving average of the tokens that predictions leave out.
 const CALIBRATION_WEIGHT: f64 = 0.5;
 /// Tolerance for rounding errors of sums, in tokens.
@@ -222,6 +225,15 @@ impl Kv {
     pub fn max_prompt(&mut self) -> u32 {
         let max_available = self.available();
         if max_available >= saturate(self.usable) { saturate(self.capacity) } else { max_available }
+    }
+
+    /// Returns how many calls like those in flight fit into the usable memory at the same time. `None` if
+    /// fewer than eight are in flight, because the next ones may differ from them.
+    ///
+    /// Uses the memory use as last calculated by [`Kv::available`].
+    pub fn max_calls(&self) -> Option<usize> {
+        let (calls, usable) = (self.calls.len(), self.usable as f64 - self.unaccounted);
+        (calls >= MIN_TYPICAL_CALLS).then(|| (calls as f64 * usable / self.peak().max(1.0)) as usize)
     }
 
     /// Changes the capacity and the headroom (0 to 1). The calls in flight are kept, even if they

@@ -427,3 +427,15 @@ fn reported_use_corrects_what_fits() {
     (0..9).for_each(|_| kv.calibrate(200, false));
     assert!(fits(&mut kv, 700), "calls share 200");
 }
+
+#[test]
+fn as_many_calls_fit_as_the_peak_of_those_in_flight_shows() {
+    // Each call needs 92 tokens, half of a block, and 100 tokens for its answer.
+    let call = (92, 0, vec![100]);
+    let (few, _kept) = kv_with(2_000, &vec![call.clone(); 7]);
+    assert_eq!(few.max_calls(), None, "too few to say");
+    let (kv, _kept) = kv_with(2_000, &vec![call.clone(); 8]);
+    assert_eq!(kv.max_calls(), Some(10));
+    let (full, _kept) = kv_with(1_000, &vec![call; 8]);
+    assert_eq!(full.max_calls(), Some(5), "more are in flight than fit");
+}

@@ -254,8 +254,8 @@ impl<W> Scheduler<W> {
             self.queue.correct(&mut grant.tenant, 0.0);
         }
         let all = self.queue.release(now, grant.id, &grant.tenant, self.capacity.limits.slots, grant.sent);
-        self.on_active(now, grant.tenant.tenant);
         let replicas_changed = self.capacity.release(now, grant.id, grant.slot);
+        self.on_active(now, grant.tenant.tenant);
         if !grant.sent
             && let Some((mut budgets, charge)) = self.capacity.budgets.lock().zip(grant.budget)
         {

@@ -388,7 +388,8 @@ impl<W> Scheduler<W> {
             return;
         }
         let Capacity { upstream, limits, in_flight, .. } = &self.capacity;
-        let spare = self.queue.update_held(now, upstream.load(), limits.slots, *in_flight);
+        let in_memory = || upstream.calls_in_memory();
+        let spare = self.queue.update_held(now, upstream.load(), limits.slots, *in_flight, in_memory);
         self.capacity.upstream.keep_free(spare);
     }
 

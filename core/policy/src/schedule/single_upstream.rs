@@ -61,6 +61,10 @@ impl Upstream for SingleUpstream {
         self.limiter.load()
     }
 
+    fn calls_in_memory(&self) -> usize {
+        self.memory.as_ref().and_then(Kv::max_calls).unwrap_or(usize::MAX)
+    }
+
     fn keep_free(&mut self, spare: usize) {
         self.limiter.keep_free(spare);
     }

@@ -12,7 +12,8 @@
 //! - **Slots.** The tenant has at least its weighted share of the slots, wants half more than that
 //!   ([`EXCESS`]), and only *spare* slots are left: those that the active tenants used at most lately, a
 //!   quarter more, and do not use now. The spare slots of a tenant are at most its share. Slots beyond
-//!   the size of the engine's batch do not count. Calls that do not stream count, too.
+//!   the size of the engine's batch do not count, nor do slots for which the engine has no memory if each
+//!   call needs as much as those in flight. Calls that do not stream count, too.
 //!
 //! A tenant is *active* for half a minute to a minute after its last call arrived, was sent or ended.
 //!
@@ -246,17 +247,22 @@ impl<W> Queue<W> {
     }
 
     /// Updates which tenants are held, and returns the number of spare slots. `slots` is the current
-    /// number of slots of the upstream, of which `in_flight` are in use.
+    /// number of slots of the upstream, of which `in_flight` are in use. `in_memory` returns the number of
+    /// calls for which it has memory, and is called only if several tenants are active.
     pub(super) fn update_held(
         &mut self,
         now: Instant,
-        load: UpstreamLoad,
+        mut load: UpstreamLoad,
         slots: usize,
         in_flight: usize,
+        in_memory: impl FnOnce() -> usize,
     ) -> usize {
         let is_shared = self.shares.active.tenants() > 1 && load.first_tokens.is_finite();
         if !is_shared && self.shares.candidates.len() < 2 && !self.has_held() {
             return 0;
+        }
+        if is_shared {
+            load.reachable_slots = load.reachable_slots.min(in_memory());
         }
         let mut candidates = std::mem::take(&mut self.shares.candidates);
         let TenantShares { active, call, .. } = &self.shares;

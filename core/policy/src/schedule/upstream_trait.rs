@@ -106,6 +106,10 @@ pub(super) trait Upstream: fmt::Debug + Send {
     /// Returns what the upstream can take, as far as tenants share it.
     fn load(&self) -> UpstreamLoad;
 
+    /// Returns the number of calls like those in flight for which the upstream has memory. The maximum if
+    /// it is not known.
+    fn calls_in_memory(&self) -> usize;
+
     /// Sets the number of slots that are kept free for some tenants. An adaptive limit counts as full
     /// if only these are free.
     fn keep_free(&mut self, spare: usize);

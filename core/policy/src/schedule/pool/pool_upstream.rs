@@ -53,6 +53,11 @@ impl Upstream for Pool {
         })
     }
 
+    fn calls_in_memory(&self) -> usize {
+        let calls = self.eligible_replicas().map(|(_, replica)| replica.calls_in_memory());
+        calls.fold(0, usize::saturating_add)
+    }
+
     fn keep_free(&mut self, spare: usize) {
         let replicas = self.eligible.iter().count().max(1);
         self.replicas.iter_mut().flatten().for_each(|replica| replica.limiter.keep_free(spare / replicas));

@@ -306,11 +306,12 @@ impl Model {
             let (in_flight, waiting) = (of_tenant().count(), waiting[tenant]);
             TenantUse { in_flight, waiting, awaiting: works.reduce(|sum, work| sum + work) }
         });
+        let in_memory = self.kv.borrow().as_ref().and_then(Kv::max_calls).unwrap_or(usize::MAX);
         let (Some(shares), Some(limit)) = (&self.shares, &mut self.found) else {
             return self.held.clear();
         };
         let spare;
-        (self.held, spare) = shares.held(now, limit, &uses);
+        (self.held, spare) = shares.held(now, limit, in_memory, &uses);
         limit.keep_free(spare);
     }
 

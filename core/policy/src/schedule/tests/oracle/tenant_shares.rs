@@ -70,11 +70,12 @@ impl TenantShares {
     }
 
     /// Returns the tenants that are held, and the number of slots that are kept free. `limit` is that
-    /// of the upstream, and `uses` is what each tenant uses.
+    /// of the upstream, whose memory has room for `in_memory` calls, and `uses` is what each tenant uses.
     pub(super) fn held(
         &self,
         now: Instant,
         limit: &Limit,
+        in_memory: usize,
         uses: &[TenantUse; TENANTS.len()],
     ) -> (BTreeSet<usize>, usize) {
         let (capacity, active) = (limit.first_token_capacity(), active(&self.activity));
@@ -83,8 +84,9 @@ impl TenantShares {
         }
         let spare: usize = active.iter().map(|tenant| self.spare(*tenant)).sum();
         let in_flight: usize = uses.iter().map(|of| of.in_flight).sum();
-        let only_spare_left = in_flight + spare >= limit.reachable_slots();
-        let slots = limit.slots().min(limit.reachable_slots());
+        let reachable = limit.reachable_slots().min(in_memory);
+        let only_spare_left = in_flight + spare >= reachable;
+        let slots = limit.slots().min(reachable);
         let level = self.level(now, capacity, uses);
         let is_held = |tenant: &usize| {
             let TenantUse { in_flight, waiting, awaiting } = uses[*tenant];
