@@ -178,11 +178,15 @@ async fn play_in_real_time(url: &str, step: &StepCost, contender: Contender, pla
     let before = lone_slowness(&wire, url, step).await?;
     let (client, gate) = contender.client(url, None)?;
     if let Contender::Gates { count, .. } = contender {
-        // Calls take turns between the gates.
+        // Calls take turns between the gates. A new Redis server grants few slots at first, so these
+        // may be refused.
+        for _ in 0..count {
+            let _ = lone_call(&client, url).await;
+        }
+        sleep(GRANTS_WITHIN).await;
         for _ in 0..count {
             lone_call(&client, url).await?;
         }
-        sleep(GRANTS_WITHIN).await;
     }
     let (calls, samples) = play(&client, gate.as_ref(), &wire, url, plan).await;
     let after = lone_slowness(&wire, url, step).await?;
