@@ -136,7 +136,7 @@ impl Estimator {
         Self::default()
     }
 
-    /// Returns the expected tokens of a call before it is sent. Takes about 1.5 µs.
+    /// Returns the expected tokens of a call before it is sent.
     ///
     /// A call that runs no model ([`Route::Bypass`]) has a demand of 0.
     pub fn demand(&self, facts: &RequestFacts, tenant: &str) -> Demand {
@@ -189,8 +189,7 @@ impl Estimator {
         }
     }
 
-    /// Learns from the usage that the provider reported for a complete response. Takes about 1.5
-    /// µs.
+    /// Learns from the usage that the provider reported for a complete response.
     ///
     /// `usage` covers all answers of the call. `sample` is the one that was passed to
     /// [`Estimator::observe`] for the same attempt, or a new one. A call that runs no model

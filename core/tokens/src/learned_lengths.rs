@@ -212,9 +212,11 @@ impl LengthCounts {
             return Some(prior_mean);
         }
         let (shares, longest, left) = self.observed_shares();
+        if f64::from(left) > MIN_MASS {
+            return None;
+        }
         let own_weight = own_weight(f64::from(count), prior_is_cold);
-        let own = || self.mean(&shares, longest + 1);
-        (f64::from(left) <= MIN_MASS).then(|| own_weight * own() + (1.0 - own_weight) * prior_mean)
+        Some(own_weight * self.mean(&shares, longest + 1) + (1.0 - own_weight) * prior_mean)
     }
 
     /// Returns the product-limit estimate of the distribution.

@@ -154,11 +154,7 @@ impl Admission {
         ticket: Ticket,
         on_queued: impl FnOnce(WaiterId) + Send,
     ) -> Result<Permit, Error> {
-        match self.enter(ticket, on_queued)? {
-            Entered::Admitted(permit) => Ok(permit),
-            // Boxed because most calls need not wait, and their futures stay smaller.
-            Entered::Queued(entry) => Box::pin(entry.wait()).await,
-        }
+        self.enter(ticket, on_queued)?.permit().await
     }
 
     /// Admits a call if that is possible at once. Otherwise queues it, and calls `on_queued` with its id in
@@ -366,6 +362,16 @@ impl Admission {
 pub(crate) enum Entered<'a> {
     Admitted(Permit),
     Queued(QueueEntry<'a>),
+}
+
+impl Entered<'_> {
+    /// Returns the permit of the call, for which a queued call waits. See [`QueueEntry::wait`].
+    pub(crate) async fn permit(self) -> Result<Permit, Error> {
+        match self {
+            Self::Admitted(permit) => Ok(permit),
+            Self::Queued(entry) => entry.wait().await,
+        }
+    }
 }
 
 /// A call in the queue. Dropping it removes the call from the queue.

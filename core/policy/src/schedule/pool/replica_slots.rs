@@ -187,7 +187,7 @@ impl ReplicaSlots {
     /// Returns the number of calls like those in flight for which the replica has memory. The maximum if
     /// it is not known.
     pub(super) fn calls_in_memory(&self) -> usize {
-        self.sized.then(|| self.memory.max_calls()).flatten().unwrap_or(usize::MAX)
+        self.sized.then_some(&self.memory).and_then(Kv::max_calls).unwrap_or(usize::MAX)
     }
 
     /// Takes memory for a call, even if there is too little, and returns what was taken.

@@ -118,10 +118,7 @@ async fn acquire_shared(call: &Call, cooldowns: &SharedCooldowns, key: u64) -> R
     loop {
         let waited = cooldowns.wait(key, call.queued_at(), call.deadline()).await;
         waited.map_err(|rejection| admission.rejection_error(rejection))?;
-        let permit = match enter(call, call.ticket())? {
-            Entered::Admitted(permit) => permit,
-            Entered::Queued(entry) => entry.wait().await?,
-        };
+        let permit = enter(call, call.ticket())?.permit().await?;
         if cooldowns.admit(key) {
             return Ok(permit);
         }

@@ -151,6 +151,7 @@ async fn with_head_limit<T>(
     response: impl Future<Output = Result<T, Error>>,
 ) -> Result<T, Error> {
     let Some(limit) = limit else { return response.await };
+    // Boxed, because a timer is large, and this future is moved.
     let too_late = Box::pin(async {
         if let Some(upload) = upload {
             upload.finished().await;

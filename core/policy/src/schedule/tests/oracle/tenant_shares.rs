@@ -70,7 +70,8 @@ impl TenantShares {
     }
 
     /// Returns the tenants that are held, and the number of slots that are kept free. `limit` is that
-    /// of the upstream, whose memory has room for `in_memory` calls, and `uses` is what each tenant uses.
+    /// of the upstream, and `in_memory` is the number of calls for which it has memory. `uses` is what
+    /// each tenant uses.
     pub(super) fn held(
         &self,
         now: Instant,
