@@ -80,12 +80,13 @@ async fn replica_that_lacked_a_model_gets_its_calls_after_it_lists_the_model() {
         _ => Act::Json(200, LISTED),
     });
     let gate = pooled(transport, |p| p);
-    for _ in 0..60 {
+    // Replicas are chosen at random: `a` gets a quarter of the calls, and less than a tenth never.
+    for _ in 0..300 {
         read(gate.client().call(chat(false)).await.unwrap()).await.unwrap();
     }
     let models: Vec<_> = replicas_of(&gate).into_iter().map(|replica| replica["models"].clone()).collect();
     assert_eq!(models, vec![serde_json::json!(["m"]); 4]);
-    assert!(log.calls().iter().filter(|at| *at == "a").count() > 5, "{:?}", log.calls());
+    assert!(log.calls().iter().filter(|at| *at == "a").count() > 30, "{:?}", log.calls());
     assert_all_idle(&gate, &log);
 }
 
