@@ -209,7 +209,7 @@ export interface TargetSnapshot {
 /**
  * Why an adaptive limit changed. A call that meets the objective is *in time*.
  *
- * - `slow_start`: increased by one for each call in time, before the first decrease.
+ * - `slow_start`: increased, usually by one, for each call in time, before there were too many slots.
  * - `headroom`: increased as a trial, because calls were in time.
  * - `late`: decreased, because calls missed the objective.
  * - `slow`: decreased, because output tokens were slower than `tpot`.
@@ -256,8 +256,9 @@ export interface LimitSnapshot {
    */
   first_token_capacity: number | null;
   /**
-   * `true` while the limit has never been decreased. During this time, each call that meets the
-   * objective increases it by one. Always false with a percentile detector.
+   * `true` while the slots have not been found to be too many. During this time, each call that
+   * meets the objective while all slots are used increases them, usually by one. Always false with a
+   * percentile detector.
    */
   slow_start: boolean;
   /**

@@ -48,7 +48,7 @@ class Quantiles(TypedDict):
 Cause = Literal["slow_start", "headroom", "late", "slow", "refused", "overloaded", "timed_out"]
 """Why an adaptive limit changed.
 
-- `slow_start`: raised by one for each call in time, before a first decrease.
+- `slow_start`: raised, usually by one, for each call in time, before the slots were too many.
 - `headroom`: raised as a trial, because calls were in time.
 - `late`: decreased, because first tokens were late.
 - `slow`: decreased, because tokens were slow.
@@ -86,8 +86,9 @@ class LimitSnapshot(TypedDict):
         first_token_capacity: Value of `awaiting_tokens` that keeps the upstream busy without a
             queue; None until it is known. When it is reached, no call of a tenant that uses its
             share of it is sent.
-        slow_start: Whether the limit has never been decreased. Each call that meets the objective
-            then increases the limit by one slot. Always False with a percentile detector.
+        slow_start: Whether the slots have not been found to be too many. Each call that meets the
+            objective while all slots are used then increases them, usually by one. Always False
+            with a percentile detector.
         objective: Objective, in seconds, for the time from sending to the first token (targets) or
             to the end of the call (tools); None without an objective.
         late: Share of the recent calls that missed the objective, 0 to 1; None if no recent call

@@ -215,6 +215,12 @@ pub(crate) fn all() -> Vec<Scenario> {
             )
         },
         scenario(
+            "a sixth takes fifteen times as long",
+            Server::Hosted { at_once: 60, rate: None, first_token: FirstToken::NOISY },
+            CHAT,
+            &[plain(300, 0.8), plain(240, 1.2)],
+        ),
+        scenario(
             "half do not stream",
             engine(48),
             CHAT,

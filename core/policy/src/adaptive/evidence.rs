@@ -21,6 +21,8 @@ const TOLERATED_SHARE: f64 = 0.01;
 const BREACH_MARGIN: f64 = 0.14;
 /// Largest share of late calls that is tolerated because it is usual for the latency class.
 const MAX_USUAL_SHARE: f64 = 0.5;
+/// Tolerated share of late calls that were overtaken, unless the usual share is larger.
+const TOLERATED_OVERTAKEN_SHARE: f64 = 0.25;
 /// Value of `Evidence::log_likelihood` at which the limit is cut. Unless late calls are usual for
 /// the class, each adds `ln(0.15 / 0.01) = 2.7`, so three late calls in a row reach it.
 const CUT_THRESHOLD: f64 = 6.0;
@@ -96,6 +98,17 @@ impl Evidence {
         }
         self.mean += MEAN_WEIGHT * (excess - self.mean);
         self.judged = self.judged.saturating_add(1);
+        self.log_likelihood >= CUT_THRESHOLD
+    }
+
+    /// Adds a late call that later calls have overtaken. Returns `true` if the evidence suffices for a
+    /// cut.
+    ///
+    /// A single queue does not delay such calls, but one of several queues may. The tolerated share is
+    /// therefore at least [`TOLERATED_OVERTAKEN_SHARE`].
+    pub(super) fn observe_overtaken(&mut self, usual: UsualLatency) -> bool {
+        let tolerated = usual.late_share.clamp(TOLERATED_OVERTAKEN_SHARE, MAX_USUAL_SHARE);
+        self.log_likelihood += ((tolerated + BREACH_MARGIN) / tolerated).ln();
         self.log_likelihood >= CUT_THRESHOLD
     }
 

@@ -38,6 +38,11 @@ const FIRST_CALLS: f64 = 2.0;
 const WEIGHT: f64 = 1.0 / 8.0;
 /// Share of the capacity below which the other calls do not slow down a call.
 const QUIET_SHARE: f64 = 0.5;
+/// Minimum quiet time as a share of the mean time, for a few calls that take many times as long as the
+/// others.
+const MIN_QUIET_SHARE: f64 = 0.25;
+/// Upper bound of the time of a first token divided by its quiet time.
+const MAX_SLOWDOWN: f64 = 100.0;
 /// Number of calls from which the quiet time of a class is known.
 const MIN_SAMPLES: u32 = 4;
 
@@ -95,10 +100,17 @@ impl FirstTokenCapacity {
         awaiting == 0 || awaiting as f64 + self.call <= self.work()
     }
 
+    /// Returns how many more calls of the mean work the capacity has room for while calls with the work
+    /// `awaiting` await their first token. Zero before the first measurement.
+    pub(super) fn room(&self, awaiting: u64) -> f64 {
+        let room = |capacity: f64| ((capacity - awaiting as f64) / self.call).max(0.0).floor();
+        self.work.map_or(0.0, room)
+    }
+
     /// Returns the quiet time of a class in seconds, or `None` if it is not known.
     pub(super) fn quiet(&self, class: usize) -> Option<f64> {
         let quiet = self.quiet.get(class).filter(|quiet| quiet.samples >= MIN_SAMPLES)?;
-        Some((quiet.mean - quiet.deviation).max(f64::MIN_POSITIVE))
+        Some((quiet.mean - quiet.deviation).max(MIN_QUIET_SHARE * quiet.mean).max(f64::MIN_POSITIVE))
     }
 
     /// Records a first token that took `seconds`. `work` is that of the call, and `awaiting` that of
@@ -111,7 +123,7 @@ impl FirstTokenCapacity {
             quiet.observe(seconds);
         }
         let Some(quiet) = self.quiet(class) else { return };
-        let slowdown = seconds / quiet;
+        let slowdown = (seconds / quiet).min(MAX_SLOWDOWN);
         let Some(capacity) = &mut self.work else {
             self.call = work;
             self.work = Some(FIRST_CALLS * work);

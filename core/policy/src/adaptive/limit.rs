@@ -14,12 +14,17 @@ use super::load_tracker::{FEW_CALLS, LoadTracker};
 use super::{CallKind, Decision, DecisionCause, Ended, LimitView, Sample, call_sample::Sent};
 use super::{
     batch_size::BatchSize, engine_queue::EngineQueue, first_token_capacity::FirstTokenCapacity,
-    first_token_limit::FirstTokenLimit, growth::Growth, percentile::Percentile, slot_limit::SlotLimit,
+    first_token_limit::FirstTokenLimit, growth::Growth, percentile::Percentile, recent_calls::RecentCalls,
+    slot_limit::SlotLimit,
 };
 
 /// Normalized latency that is assumed for an overdue call, whose latency is not known yet. Calls
 /// above 1.0 are late.
 const OVERDUE_LATENCY: f64 = 1.5;
+/// Start and end of the period whose calls are compared with a late call, as shares of the time for which
+/// that call has been awaiting its first token. Calls that are sent together arrive in any order, and calls
+/// that were sent just now had no time to be answered.
+const OVERTAKING_PERIOD: (f64, f64) = (0.125, 0.75);
 /// Weight of a call in the exponentially decaying share of late calls ([`LimitView::late`]).
 const LATE_SHARE_WEIGHT: f64 = 0.05;
 /// Minimum number of output tokens of a call. The time between tokens is not checked for shorter
@@ -74,6 +79,7 @@ pub struct Limit {
     /// The queue of the engine behind the upstream, as far as the engine reports it.
     engine_queue: EngineQueue,
     load: LoadTracker,
+    recent_calls: RecentCalls,
     classes: [LatencyClass; CLASSES],
     /// Evidence from the times to first token of the streaming calls sent since the last cut.
     first_tokens: Evidence,
@@ -130,6 +136,7 @@ impl Limit {
             trial_evidence: Evidence::new(now),
             engine_queue: EngineQueue::new(settings.objective.or(settings.latency).is_some()),
             load: LoadTracker::default(),
+            recent_calls: RecentCalls::default(),
             classes: std::array::from_fn(|class| LatencyClass::new(objective(class))),
             first_tokens: Evidence::new(now),
             answers: Evidence::new(now),
@@ -207,7 +214,8 @@ impl Limit {
         let work = if kind.streams { first_token_work(kind.input) } else { 0 };
         self.load.on_sent(now, kind.streams, work);
         self.update_full(now);
-        let sent = Sent { at, in_flight: self.load.in_flight };
+        let number = kind.streams.then(|| self.recent_calls.push(at, class));
+        let sent = Sent { at, in_flight: self.load.in_flight, number };
         // Without an objective, calls that do not stream are compared by their output length, which
         // is known only at the end.
         let can_be_overdue = kind.streams || self.settings.latency.is_some();
@@ -237,6 +245,9 @@ impl Limit {
         }
         self.update_full(now);
         sample.first_token_at = Some(now);
+        if let Some(number) = sample.sent.number {
+            self.recent_calls.on_first_token(number);
+        }
         self.load.on_first_token(now, sample.work);
         self.load.recent_accepted.observe(now, sample.sent.in_flight);
         let took = sample.seconds_until(now);
@@ -421,7 +432,8 @@ impl Limit {
         let normalized_latency = latencies.normalized_latency(took);
         let multiple = latencies.threshold().map(|threshold| took / threshold);
         latencies.observe(took, is_uncongested);
-        if let Some(normalized_latency) = normalized_latency.filter(|_| shows_late_share) {
+        let was_overtaken = sample.sent.number.is_some_and(|number| self.recent_calls.is_overtaken(number));
+        if let Some(normalized_latency) = normalized_latency.filter(|_| shows_late_share && !was_overtaken) {
             latencies.observe_late(normalized_latency > 1.0);
         }
         if met_no_congestion && latencies.update_is_slow() {
@@ -471,11 +483,22 @@ impl Limit {
         }
         let streams = is_streaming(class);
         let usual = self.classes[class].usual();
+        let is_overtaken = is_late && self.is_overtaken(now, sent, class);
         let evidence = if streams { &mut self.first_tokens } else { &mut self.answers };
         // A call that was nearly alone is not late because of this client, and a new class has no
         // baseline.
         let is_inconclusive = is_late && (sent.in_flight <= FEW_CALLS || !self.classes[class].is_known());
         if self.percentile.is_some() || !evidence.applies_to(sent.at) || is_inconclusive {
+            return;
+        }
+        if is_overtaken {
+            let is_breach = evidence.observe_overtaken(usual);
+            if let Some(number) = sent.number {
+                self.recent_calls.set_overtaken(number);
+            }
+            if is_breach {
+                self.on_late(now, class);
+            }
             return;
         }
         let is_breach = evidence.observe(normalized_latency, usual);
@@ -500,6 +523,15 @@ impl Limit {
         }
     }
 
+    /// Returns `true` if a late call was overtaken by streaming calls that were sent after it, early enough to
+    /// be answered by now: see [`RecentCalls::have_overtaken`]. Always `false` for calls that do not stream.
+    fn is_overtaken(&mut self, now: Instant, sent: Sent, class: usize) -> bool {
+        let waited = now.saturating_duration_since(sent.at);
+        let (from, to) = OVERTAKING_PERIOD;
+        let (from, to) = (sent.at + waited.mul_f64(from), sent.at + waited.mul_f64(to));
+        is_streaming(class) && self.recent_calls.have_overtaken(class, from, to)
+    }
+
     /// Counts a call that was sent at `sent_at` and was not late. Raises the slots and, if the call
     /// `streams`, the first-token limit. Each of the two is raised only if it was fully used at
     /// some time after `sent_at`.
@@ -515,11 +547,25 @@ impl Limit {
         };
         let was_full = self.load.were_slots_full_since(sent_at);
         let by = self.growth.on_in_time(self.slots.value, was_full, since_raise);
+        let by = match self.growth {
+            Growth::SlowStart if by > 0.0 && streams => {
+                by.max(self.slots_that_fill_prefill() - self.slots.value)
+            }
+            _ => by,
+        };
         let by = by.min(self.engine_queue.room(now));
         if by > 0.0 {
             self.trial_evidence = Evidence::new(now);
             self.slots.raise(now, by, cause, self.first_token_limit());
         }
+    }
+
+    /// Returns the number of slots with which the calls that await their first token use up the
+    /// first-token capacity, or reach the first-token limit if that is lower.
+    fn slots_that_fill_prefill(&self) -> f64 {
+        let room = self.first_token_capacity.room(self.load.awaiting_work);
+        let limit = self.first_token_limit().saturating_sub(self.load.awaiting);
+        self.load.in_flight as f64 + room.min(limit as f64)
     }
 
     /// If all slots are used, records `now` as the last time at which all slots were used. Does the
@@ -530,12 +576,14 @@ impl Limit {
     }
 
     /// Removes a call from the awaiting calls of its class. Returns `true` if the call was among
-    /// them. If the call was removed before as overdue, marks it as already counted as evidence.
+    /// them. If the call was removed before as overdue, and was not overtaken, marks it as already
+    /// counted as evidence.
     fn stop_awaiting(&mut self, sample: &mut Sample) -> bool {
         let Some(queue_number) = sample.queue_number.take() else { return false };
         let was_awaiting = self.classes[sample.class].awaiting.remove(queue_number);
         self.on_removed(sample.class);
-        sample.judged |= !was_awaiting;
+        let was_overtaken = sample.sent.number.is_some_and(|number| self.recent_calls.is_overtaken(number));
+        sample.judged |= !was_awaiting && !was_overtaken;
         was_awaiting
     }
 }

@@ -28,6 +28,8 @@
 //!   percentile, is evidence (`evidence`). An overdue call counts before it is answered. Time in
 //!   the local queue is not part of a call's latency: a limit that reacted to it with a cut would
 //!   lengthen that queue and cut again.
+//! - **Overtaken** calls (`recent_calls`) are weak evidence: if most streams that were sent after late
+//!   ones already have their first tokens, no queue has delayed the late ones.
 //! - **One cut per epoch**: only calls sent after the last cut are evidence.
 //! - **Growth** (`growth`) needs calls that were not late and were in flight *while the limit was
 //!   full*: other calls show nothing about a higher limit. Growth is slow start until the slots are
@@ -104,6 +106,7 @@ mod latency_class;
 mod limit;
 mod load_tracker;
 mod percentile;
+mod recent_calls;
 mod slot_limit;
 #[cfg(test)]
 mod tests;

@@ -25,8 +25,9 @@ pub struct LimitSnapshot {
     /// queue, as far as times to first token have shown. When it is reached, no call of a tenant
     /// that uses its share of it is sent. `None` until it is known.
     pub first_token_capacity: Option<u64>,
-    /// `true` while the limit is in slow start: it has never been decreased, and each call that
-    /// meets the objective increases it by one. Always `false` with a percentile objective.
+    /// `true` while the limit is in slow start: the slots have not been found to be too many, and each
+    /// call that meets the objective while all slots are used increases them, usually by one. Always
+    /// `false` with a percentile detector.
     pub slow_start: bool,
     /// Latency objective, in seconds. For targets: the maximum time from sending a call to its
     /// first token, which is the configured `ttft` minus the maximum wait in the queue, and at

@@ -29,18 +29,27 @@ const PROMPT_TOKEN: Duration = Duration::from_micros(20);
 const TOKEN: Duration = Duration::from_millis(20);
 
 /// The distribution of the time to the first token, at any load: log-normal, with median and bounds
-/// in milliseconds. The time for the prompt is added to it.
+/// in milliseconds. The time for the prompt is added to it. A share of the calls (`slow_share`, from 0
+/// to 1) takes [`SLOWER`] times as long.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct FirstToken {
     median: f64,
     sigma: f64,
     bounds: (f64, f64),
+    slow_share: f64,
 }
 
+/// The factor by which slow calls take longer.
+const SLOWER: f64 = 15.0;
+
 impl FirstToken {
-    pub(crate) const QUICK: Self = Self { median: 300.0, sigma: 0.35, bounds: (50.0, 3_000.0) };
+    pub(crate) const QUICK: Self =
+        Self { median: 300.0, sigma: 0.35, bounds: (50.0, 3_000.0), slow_share: 0.0 };
     /// A reasoning model, whose first token takes four to six seconds.
-    pub(crate) const REASONING: Self = Self { median: 5_000.0, sigma: 0.12, bounds: (4_000.0, 6_000.0) };
+    pub(crate) const REASONING: Self =
+        Self { median: 5_000.0, sigma: 0.12, bounds: (4_000.0, 6_000.0), slow_share: 0.0 };
+    /// A provider that takes fifteen times as long for a sixth of the calls.
+    pub(crate) const NOISY: Self = Self { slow_share: 1.0 / 6.0, ..Self::QUICK };
 }
 
 /// A hosted provider with a concurrency limit and an optional token quota.
@@ -144,9 +153,10 @@ impl Upstream for Hosted {
         }
         self.there.insert(id);
         let mut rng = Rng::with_seed(self.seed ^ id.wrapping_mul(0x9e37_79b9_7f4a_7c15));
-        let FirstToken { median, sigma, bounds } = self.first_token;
-        let first = log_normal(&mut rng, median, sigma, bounds);
-        let first = now + Duration::from_millis(u64::from(first)) + PROMPT_TOKEN * work.prompt;
+        let FirstToken { median, sigma, bounds, slow_share } = self.first_token;
+        let first = Duration::from_millis(u64::from(log_normal(&mut rng, median, sigma, bounds)));
+        let first = first.mul_f64(if rng.f64() < slow_share { SLOWER } else { 1.0 });
+        let first = now + first + PROMPT_TOKEN * work.prompt;
         self.to_come.push(Reverse((first, id, false)));
         self.to_come.push(Reverse((first + TOKEN * work.output, id, true)));
         Ok(())

@@ -1,0 +1,143 @@
+//! The streaming calls that were sent most recently, to tell whether a late call was overtaken by later
+//! ones.
+
+use std::collections::VecDeque;
+use std::time::Instant;
+
+/// Maximum number of calls that are remembered. If more were sent while a late call awaited its first
+/// token, it does not count as overtaken.
+const MAX_CALLS: usize = 256;
+/// Minimum share of the calls compared with a late call that must be answered for it to be overtaken.
+const MIN_ANSWERED: f64 = 1.0 / 3.0;
+/// The same, for the calls that were compared with the last late calls. It is more than calls of other
+/// queues reach if an upstream has two queues.
+const MIN_RECENTLY_ANSWERED: f64 = 2.0 / 3.0;
+/// Factor by which the calls of earlier comparisons count less with each late call.
+const DECAY: f64 = 15.0 / 16.0;
+
+/// The streaming calls that were sent most recently.
+#[derive(Debug, Default)]
+pub(super) struct RecentCalls {
+    /// The calls in the order in which the limit heard of them, the newest last.
+    calls: VecDeque<RecentCall>,
+    /// Number of the call at the front.
+    first_number: u64,
+    /// Decaying number of calls that were compared with late calls.
+    compared: f64,
+    /// Decaying number of those that were answered.
+    answered: f64,
+}
+
+#[derive(Debug)]
+struct RecentCall {
+    sent_at: Instant,
+    /// Index of the latency class, which increases with the length of the prompt.
+    class: usize,
+    is_answered: bool,
+    is_overtaken: bool,
+}
+
+impl RecentCalls {
+    /// Adds a call that was sent at `sent_at`. Returns its number.
+    pub(super) fn push(&mut self, sent_at: Instant, class: usize) -> u64 {
+        if self.calls.len() == MAX_CALLS {
+            self.calls.pop_front();
+            self.first_number += 1;
+        }
+        self.calls.push_back(RecentCall { sent_at, class, is_answered: false, is_overtaken: false });
+        self.first_number + self.calls.len() as u64 - 1
+    }
+
+    /// Records that the first token of the call with this number has arrived.
+    pub(super) fn on_first_token(&mut self, number: u64) {
+        if let Some(call) = self.call(number) {
+            call.is_answered = true;
+        }
+    }
+
+    /// Compares a late call with the calls that were sent from `from` to `to`. Returns `true` if the call was
+    /// overtaken: a third of the others have their first token, and so have two thirds of those that were
+    /// compared with the last late calls. Only calls with prompts about half as long as those of `class`, or
+    /// longer, are compared.
+    pub(super) fn have_overtaken(&mut self, class: usize, from: Instant, to: Instant) -> bool {
+        // The prompts of each class are twice as long as those of the class before.
+        let is_compared = |call: &&RecentCall| call.class + 1 >= class && (from..=to).contains(&call.sent_at);
+        let count = |(all, answered), call: &RecentCall| (all + 1.0, answered + f64::from(call.is_answered));
+        let (all, answered) = self.calls.iter().filter(is_compared).fold((0.0, 0.0), count);
+        self.compared = DECAY * self.compared + all;
+        self.answered = DECAY * self.answered + answered;
+        answered > 0.0
+            && answered >= MIN_ANSWERED * all
+            && self.answered >= MIN_RECENTLY_ANSWERED * self.compared
+    }
+
+    /// Records that the call with this number was overtaken.
+    pub(super) fn set_overtaken(&mut self, number: u64) {
+        if let Some(call) = self.call(number) {
+            call.is_overtaken = true;
+        }
+    }
+
+    /// Returns `true` if the call with this number was overtaken, and is still remembered.
+    pub(super) fn is_overtaken(&mut self, number: u64) -> bool {
+        self.call(number).is_some_and(|call| call.is_overtaken)
+    }
+
+    /// Returns the call with this number, or `None` if it is no longer remembered.
+    fn call(&mut self, number: u64) -> Option<&mut RecentCall> {
+        let index = usize::try_from(number.checked_sub(self.first_number)?).ok()?;
+        self.calls.get_mut(index)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::testing::epoch;
+
+    #[test]
+    fn most_compared_calls_must_be_answered() {
+        let zero = epoch();
+        let at = |ms| zero + Duration::from_millis(ms);
+        let mut calls = RecentCalls::default();
+        let numbers = [0, 300, 400, 500, 900].map(|ms| calls.push(at(ms), 3));
+        let compared = [0, 4, 1, 2].map(|index| {
+            calls.on_first_token(numbers[index]);
+            calls.have_overtaken(3, at(200), at(800))
+        });
+        assert_eq!(compared, [false; 4], "two of three, but none and one before");
+        calls.on_first_token(numbers[3]);
+        let compared = [0; 9].map(|_| calls.have_overtaken(3, at(200), at(800)));
+        assert_eq!((compared[0], compared[8]), (false, true));
+    }
+
+    #[test]
+    fn only_calls_of_the_period_with_long_prompts_are_compared() {
+        let zero = epoch();
+        let at = |ms| zero + Duration::from_millis(ms);
+        let compare = |class, from, to| {
+            let mut calls = RecentCalls::default();
+            let numbers = [0, 300, 400, 900].map(|ms| calls.push(at(ms), 3));
+            numbers[1..3].iter().for_each(|number| calls.on_first_token(*number));
+            calls.have_overtaken(class, at(from), at(to))
+        };
+        assert_eq!([2, 3, 4, 5].map(|class| compare(class, 200, 800)), [true, true, true, false]);
+        assert!(!compare(3, 500, 800), "no call was sent then");
+        assert!(!compare(3, 400, 900), "half are answered");
+    }
+
+    #[test]
+    fn oldest_calls_are_forgotten() {
+        let zero = epoch();
+        let mut calls = RecentCalls::default();
+        for number in 0..1_000 {
+            assert_eq!(calls.push(zero, 0), number);
+            calls.set_overtaken(number);
+            calls.on_first_token(number.saturating_sub(300));
+        }
+        assert!(!calls.have_overtaken(0, zero, zero), "answers to forgotten calls change nothing");
+        assert_eq!([743, 744, 999].map(|number| calls.is_overtaken(number)), [false, true, true]);
+    }
+}
