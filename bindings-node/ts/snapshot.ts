@@ -209,7 +209,7 @@ export interface TargetSnapshot {
 /**
  * Why an adaptive limit changed. A call that meets the objective is *in time*.
  *
- * - `slow_start`: increased, usually by one, for each call in time, before there were too many slots.
+ * - `slow_start`: increased, usually by one, for each call in time, until there are too many slots.
  * - `headroom`: increased as a trial, because calls were in time.
  * - `late`: decreased, because calls missed the objective.
  * - `slow`: decreased, because output tokens were slower than `tpot`.

@@ -48,7 +48,7 @@ class Quantiles(TypedDict):
 Cause = Literal["slow_start", "headroom", "late", "slow", "refused", "overloaded", "timed_out"]
 """Why an adaptive limit changed.
 
-- `slow_start`: raised, usually by one, for each call in time, before the slots were too many.
+- `slow_start`: raised, usually by one, for each call in time, until the slots are too many.
 - `headroom`: raised as a trial, because calls were in time.
 - `late`: decreased, because first tokens were late.
 - `slow`: decreased, because tokens were slow.

@@ -6,7 +6,7 @@
 //! Page's CUSUM test (Biometrika, 1954) compares two assumptions about the share of late calls: the
 //! tolerated share, and a larger share, the *breach*. Each call adds the logarithm of the ratio of
 //! the two likelihoods to a sum that does not fall below 0. The limit is cut when the sum reaches
-//! [`CUT_THRESHOLD`]. Three late calls in a row suffice. One late call in a hundred never does, nor
+//! [`CUT_THRESHOLD`]. Three late calls in a row suffice, unless later calls have overtaken them. One late call in a hundred never does, nor
 //! does a share that the class also has on an uncongested upstream (for example because some
 //! prompts are cached).
 //!
@@ -155,6 +155,22 @@ mod tests {
         assert!(until(6, 0.0, 100).is_some());
         assert_eq!(until(6, 0.17, 1_000_000), None, "the usual share is no breach");
         assert!(until(2, 0.17, 100).is_some(), "but a larger share is");
+    }
+
+    #[test]
+    fn fifth_of_overtaken_calls_is_tolerated_and_half_is_not() {
+        let until = |of: u32| {
+            let mut evidence = Evidence::new(epoch());
+            (1..=10_000_u32).find(|n| {
+                if n % of == 0 {
+                    evidence.observe_overtaken(UsualLatency::default())
+                } else {
+                    evidence.observe(0.1, UsualLatency::default())
+                }
+            })
+        };
+        assert_eq!(until(5), None);
+        assert!(until(2).is_some());
     }
 
     #[test]

@@ -11,7 +11,7 @@
 //!
 //! The quiet time is learned per class of prompt length, from calls that were sent while others used
 //! less than half of the capacity. It is the mean minus the mean deviation, because even few calls
-//! sometimes queue behind each other.
+//! sometimes queue behind each other, but at least a quarter of the mean.
 //!
 //! The capacity is updated only by calls that were sent when it was used up, because other calls
 //! show nothing about a higher one. It starts with two calls and, as in slow start, grows by each
@@ -38,8 +38,8 @@ const FIRST_CALLS: f64 = 2.0;
 const WEIGHT: f64 = 1.0 / 8.0;
 /// Share of the capacity below which the other calls do not slow down a call.
 const QUIET_SHARE: f64 = 0.5;
-/// Minimum quiet time as a share of the mean time, for a few calls that take many times as long as the
-/// others.
+/// Minimum quiet time as a share of the mean time. If a few calls take many times as long as the others, the
+/// deviation may exceed the mean.
 const MIN_QUIET_SHARE: f64 = 0.25;
 /// Upper bound of the time of a first token divided by its quiet time.
 const MAX_SLOWDOWN: f64 = 100.0;
@@ -200,6 +200,16 @@ mod tests {
             capacity.observe(0, call, awaiting.max(1) * call, 1.0);
         }
         assert!(capacity.work() > 5.0 * before, "{before}, then {}", capacity.work());
+    }
+
+    #[test]
+    fn few_slow_calls_leave_a_finite_capacity() {
+        let mut capacity = FirstTokenCapacity::new();
+        (0..500).for_each(|n| capacity.observe(0, 512, 512, if n % 6 == 0 { 15.0 } else { 1.0 }));
+        assert!(capacity.quiet(0).is_some_and(|quiet| quiet > 0.2), "{:?}", capacity.quiet(0));
+        (0..500).for_each(|n| capacity.observe(0, 512, 5_120, if n % 6 == 0 { 1e9 } else { 1.0 }));
+        assert!(capacity.work().is_finite() && capacity.work() >= 512.0, "{}", capacity.work());
+        assert_eq!(capacity.room(u64::MAX), 0.0);
     }
 
     #[test]

@@ -23,7 +23,8 @@ use super::{
 const OVERDUE_LATENCY: f64 = 1.5;
 /// Start and end of the period whose calls are compared with a late call, as shares of the time for which
 /// that call has been awaiting its first token. Calls that are sent together arrive in any order, and calls
-/// that were sent just now had no time to be answered.
+/// that were sent just now had no time to be answered. The others need most of their first tokens within
+/// about three eighths of that time to count as answered.
 const OVERTAKING_PERIOD: (f64, f64) = (0.125, 0.75);
 /// Weight of a call in the exponentially decaying share of late calls ([`LimitView::late`]).
 const LATE_SHARE_WEIGHT: f64 = 0.05;
@@ -432,8 +433,7 @@ impl Limit {
         let normalized_latency = latencies.normalized_latency(took);
         let multiple = latencies.threshold().map(|threshold| took / threshold);
         latencies.observe(took, is_uncongested);
-        let was_overtaken = sample.sent.number.is_some_and(|number| self.recent_calls.is_overtaken(number));
-        if let Some(normalized_latency) = normalized_latency.filter(|_| shows_late_share && !was_overtaken) {
+        if let Some(normalized_latency) = normalized_latency.filter(|_| shows_late_share) {
             latencies.observe_late(normalized_latency > 1.0);
         }
         if met_no_congestion && latencies.update_is_slow() {
@@ -492,11 +492,7 @@ impl Limit {
             return;
         }
         if is_overtaken {
-            let is_breach = evidence.observe_overtaken(usual);
-            if let Some(number) = sent.number {
-                self.recent_calls.set_overtaken(number);
-            }
-            if is_breach {
+            if evidence.observe_overtaken(usual) {
                 self.on_late(now, class);
             }
             return;
@@ -576,14 +572,12 @@ impl Limit {
     }
 
     /// Removes a call from the awaiting calls of its class. Returns `true` if the call was among
-    /// them. If the call was removed before as overdue, and was not overtaken, marks it as already
-    /// counted as evidence.
+    /// them. If the call was removed before as overdue, marks it as already counted as evidence.
     fn stop_awaiting(&mut self, sample: &mut Sample) -> bool {
         let Some(queue_number) = sample.queue_number.take() else { return false };
         let was_awaiting = self.classes[sample.class].awaiting.remove(queue_number);
         self.on_removed(sample.class);
-        let was_overtaken = sample.sent.number.is_some_and(|number| self.recent_calls.is_overtaken(number));
-        sample.judged |= !was_awaiting && !was_overtaken;
+        sample.judged |= !was_awaiting;
         was_awaiting
     }
 }

@@ -29,7 +29,7 @@
 //!   the local queue is not part of a call's latency: a limit that reacted to it with a cut would
 //!   lengthen that queue and cut again.
 //! - **Overtaken** calls (`recent_calls`) are weak evidence: if most streams that were sent after late
-//!   ones already have their first tokens, no queue has delayed the late ones.
+//!   ones already have their first tokens, a single queue has not delayed the late ones.
 //! - **One cut per epoch**: only calls sent after the last cut are evidence.
 //! - **Growth** (`growth`) needs calls that were not late and were in flight *while the limit was
 //!   full*: other calls show nothing about a higher limit. Growth is slow start until the slots are
@@ -58,7 +58,8 @@
 //! - The counts of calls in flight, and of calls that await their first token, are exact if the
 //!   caller passes each [`Sample`] to [`Limit::on_ended`] once.
 //! - Each event takes amortized constant time and allocates only when the number of awaiting calls
-//!   reaches a new maximum. The percentile detector's tick is linear in its window.
+//!   reaches a new maximum, or for the first 256 calls. The percentile detector's tick is linear in its
+//!   window.
 //! - The module has no clock and does no I/O.
 //!
 //! # Sources

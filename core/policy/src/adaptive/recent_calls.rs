@@ -4,8 +4,8 @@
 use std::collections::VecDeque;
 use std::time::Instant;
 
-/// Maximum number of calls that are remembered. If more were sent while a late call awaited its first
-/// token, it does not count as overtaken.
+/// Maximum number of calls that are remembered. If many more are sent while a late call awaits its first
+/// token, none is left to compare it with, and it does not count as overtaken.
 const MAX_CALLS: usize = 256;
 /// Minimum share of the calls compared with a late call that must be answered for it to be overtaken.
 const MIN_ANSWERED: f64 = 1.0 / 3.0;
@@ -34,7 +34,6 @@ struct RecentCall {
     /// Index of the latency class, which increases with the length of the prompt.
     class: usize,
     is_answered: bool,
-    is_overtaken: bool,
 }
 
 impl RecentCalls {
@@ -44,23 +43,23 @@ impl RecentCalls {
             self.calls.pop_front();
             self.first_number += 1;
         }
-        self.calls.push_back(RecentCall { sent_at, class, is_answered: false, is_overtaken: false });
+        self.calls.push_back(RecentCall { sent_at, class, is_answered: false });
         self.first_number + self.calls.len() as u64 - 1
     }
 
     /// Records that the first token of the call with this number has arrived.
     pub(super) fn on_first_token(&mut self, number: u64) {
-        if let Some(call) = self.call(number) {
+        let index = number.checked_sub(self.first_number).and_then(|index| usize::try_from(index).ok());
+        if let Some(call) = index.and_then(|index| self.calls.get_mut(index)) {
             call.is_answered = true;
         }
     }
 
     /// Compares a late call with the calls that were sent from `from` to `to`. Returns `true` if the call was
     /// overtaken: a third of the others have their first token, and so have two thirds of those that were
-    /// compared with the last late calls. Only calls with prompts about half as long as those of `class`, or
-    /// longer, are compared.
+    /// compared with the last late calls. Only calls of `class`, of the class before it and of classes with
+    /// longer prompts are compared. A call that has ended without a first token counts as not answered.
     pub(super) fn have_overtaken(&mut self, class: usize, from: Instant, to: Instant) -> bool {
-        // The prompts of each class are twice as long as those of the class before.
         let is_compared = |call: &&RecentCall| call.class + 1 >= class && (from..=to).contains(&call.sent_at);
         let count = |(all, answered), call: &RecentCall| (all + 1.0, answered + f64::from(call.is_answered));
         let (all, answered) = self.calls.iter().filter(is_compared).fold((0.0, 0.0), count);
@@ -69,24 +68,6 @@ impl RecentCalls {
         answered > 0.0
             && answered >= MIN_ANSWERED * all
             && self.answered >= MIN_RECENTLY_ANSWERED * self.compared
-    }
-
-    /// Records that the call with this number was overtaken.
-    pub(super) fn set_overtaken(&mut self, number: u64) {
-        if let Some(call) = self.call(number) {
-            call.is_overtaken = true;
-        }
-    }
-
-    /// Returns `true` if the call with this number was overtaken, and is still remembered.
-    pub(super) fn is_overtaken(&mut self, number: u64) -> bool {
-        self.call(number).is_some_and(|call| call.is_overtaken)
-    }
-
-    /// Returns the call with this number, or `None` if it is no longer remembered.
-    fn call(&mut self, number: u64) -> Option<&mut RecentCall> {
-        let index = usize::try_from(number.checked_sub(self.first_number)?).ok()?;
-        self.calls.get_mut(index)
     }
 }
 
@@ -114,6 +95,21 @@ mod tests {
     }
 
     #[test]
+    fn third_of_the_calls_compared_last_must_be_answered() {
+        let zero = epoch();
+        let at = |ms| zero + Duration::from_millis(ms);
+        let mut calls = RecentCalls::default();
+        let numbers = [100, 200, 300, 400, 500].map(|ms| calls.push(at(ms), 0));
+        calls.on_first_token(numbers[0]);
+        for _ in 0..99 {
+            assert!(calls.have_overtaken(0, at(100), at(100)));
+        }
+        calls.on_first_token(numbers[1]);
+        assert!(!calls.have_overtaken(0, at(200), at(500)), "one of four");
+        assert!(calls.have_overtaken(0, at(200), at(400)), "one of three");
+    }
+
+    #[test]
     fn only_calls_of_the_period_with_long_prompts_are_compared() {
         let zero = epoch();
         let at = |ms| zero + Duration::from_millis(ms);
@@ -134,10 +130,13 @@ mod tests {
         let mut calls = RecentCalls::default();
         for number in 0..1_000 {
             assert_eq!(calls.push(zero, 0), number);
-            calls.set_overtaken(number);
             calls.on_first_token(number.saturating_sub(300));
         }
         assert!(!calls.have_overtaken(0, zero, zero), "answers to forgotten calls change nothing");
-        assert_eq!([743, 744, 999].map(|number| calls.is_overtaken(number)), [false, true, true]);
+        calls.on_first_token(743);
+        assert!(!calls.have_overtaken(0, zero, zero));
+        (744..1_000).for_each(|number| calls.on_first_token(number));
+        let compared = [0; 99].map(|_| calls.have_overtaken(0, zero, zero));
+        assert!(compared[98]);
     }
 }

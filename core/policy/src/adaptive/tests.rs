@@ -84,7 +84,7 @@ fn limit_doubles_while_full_and_in_time() {
 /// Streams that began one after the other keep all slots, so no call awaits a first token when
 /// many calls arrive.
 #[test]
-fn slots_of_long_streams_double_in_slow_start_too() {
+fn slots_of_long_streams_grow_to_what_fills_the_first_token_capacity() {
     let mut run = Run::new(&settings(None));
     let mut grow = |most| {
         let mut calls = run.fill(STREAM, most);
@@ -94,7 +94,7 @@ fn slots_of_long_streams_double_in_slow_start_too() {
     };
     (0..8).for_each(|_| _ = grow(1));
     let slots: Vec<_> = (0..6).map(|_| grow(100)).collect();
-    assert!(slots[5] > 40, "one call at a time would have left 14: {slots:?}");
+    assert!(slots[5] > 40, "one slot for each call in time would have left 15: {slots:?}");
 }
 
 #[test]
