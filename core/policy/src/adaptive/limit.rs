@@ -23,8 +23,8 @@ use super::{
 const OVERDUE_LATENCY: f64 = 1.5;
 /// Start and end of the period whose calls are compared with a late call, as shares of the time for which
 /// that call has been awaiting its first token. Calls that are sent together arrive in any order, and calls
-/// that were sent just now had no time to be answered. The others need most of their first tokens within
-/// about three eighths of that time to count as answered.
+/// that were sent just now had no time to be answered. Two thirds of the calls sent between the two are
+/// answered only if most first tokens take less than about three eighths of that time.
 const OVERTAKING_PERIOD: (f64, f64) = (0.125, 0.75);
 /// Weight of a call in the exponentially decaying share of late calls ([`LimitView::late`]).
 const LATE_SHARE_WEIGHT: f64 = 0.05;
@@ -483,7 +483,7 @@ impl Limit {
         }
         let streams = is_streaming(class);
         let usual = self.classes[class].usual();
-        let is_overtaken = is_late && self.is_overtaken(now, sent, class);
+        let is_overtaken = is_late && self.compare_with_later_calls(now, sent, class);
         let evidence = if streams { &mut self.first_tokens } else { &mut self.answers };
         // A call that was nearly alone is not late because of this client, and a new class has no
         // baseline.
@@ -519,13 +519,14 @@ impl Limit {
         }
     }
 
-    /// Returns `true` if a late call was overtaken by streaming calls that were sent after it, early enough to
-    /// be answered by now: see [`RecentCalls::have_overtaken`]. Always `false` for calls that do not stream.
-    fn is_overtaken(&mut self, now: Instant, sent: Sent, class: usize) -> bool {
+    /// Compares a late call with the streaming calls that were sent after it, early enough to be answered by
+    /// now. Returns `true` if they have overtaken it: see [`RecentCalls::compare`]. Always returns `false` for
+    /// a call that does not stream.
+    fn compare_with_later_calls(&mut self, now: Instant, sent: Sent, class: usize) -> bool {
         let waited = now.saturating_duration_since(sent.at);
         let (from, to) = OVERTAKING_PERIOD;
         let (from, to) = (sent.at + waited.mul_f64(from), sent.at + waited.mul_f64(to));
-        is_streaming(class) && self.recent_calls.have_overtaken(class, from, to)
+        is_streaming(class) && self.recent_calls.compare(class, from, to)
     }
 
     /// Counts a call that was sent at `sent_at` and was not late. Raises the slots and, if the call

@@ -24,7 +24,7 @@ pub(super) struct RecentCalls {
     first_number: u64,
     /// Decaying number of calls that were compared with late calls.
     compared: f64,
-    /// Decaying number of those that were answered.
+    /// Decaying number of the compared calls that had their first token.
     answered: f64,
 }
 
@@ -56,10 +56,10 @@ impl RecentCalls {
     }
 
     /// Compares a late call with the calls that were sent from `from` to `to`. Returns `true` if the call was
-    /// overtaken: a third of the others have their first token, and so have two thirds of those that were
-    /// compared with the last late calls. Only calls of `class`, of the class before it and of classes with
+    /// overtaken: a third of these calls have their first token, and two thirds of all calls that were compared
+    /// with the last late calls had theirs. Only calls of `class`, of the class before it and of classes with
     /// longer prompts are compared. A call that has ended without a first token counts as not answered.
-    pub(super) fn have_overtaken(&mut self, class: usize, from: Instant, to: Instant) -> bool {
+    pub(super) fn compare(&mut self, class: usize, from: Instant, to: Instant) -> bool {
         let is_compared = |call: &&RecentCall| call.class + 1 >= class && (from..=to).contains(&call.sent_at);
         let count = |(all, answered), call: &RecentCall| (all + 1.0, answered + f64::from(call.is_answered));
         let (all, answered) = self.calls.iter().filter(is_compared).fold((0.0, 0.0), count);
@@ -86,11 +86,11 @@ mod tests {
         let numbers = [0, 300, 400, 500, 900].map(|ms| calls.push(at(ms), 3));
         let compared = [0, 4, 1, 2].map(|index| {
             calls.on_first_token(numbers[index]);
-            calls.have_overtaken(3, at(200), at(800))
+            calls.compare(3, at(200), at(800))
         });
         assert_eq!(compared, [false; 4], "two of three, but none and one before");
         calls.on_first_token(numbers[3]);
-        let compared = [0; 9].map(|_| calls.have_overtaken(3, at(200), at(800)));
+        let compared = [0; 9].map(|_| calls.compare(3, at(200), at(800)));
         assert_eq!((compared[0], compared[8]), (false, true));
     }
 
@@ -102,11 +102,11 @@ mod tests {
         let numbers = [100, 200, 300, 400, 500].map(|ms| calls.push(at(ms), 0));
         calls.on_first_token(numbers[0]);
         for _ in 0..99 {
-            assert!(calls.have_overtaken(0, at(100), at(100)));
+            assert!(calls.compare(0, at(100), at(100)));
         }
         calls.on_first_token(numbers[1]);
-        assert!(!calls.have_overtaken(0, at(200), at(500)), "one of four");
-        assert!(calls.have_overtaken(0, at(200), at(400)), "one of three");
+        assert!(!calls.compare(0, at(200), at(500)), "one of four");
+        assert!(calls.compare(0, at(200), at(400)), "one of three");
     }
 
     #[test]
@@ -117,7 +117,7 @@ mod tests {
             let mut calls = RecentCalls::default();
             let numbers = [0, 300, 400, 900].map(|ms| calls.push(at(ms), 3));
             numbers[1..3].iter().for_each(|number| calls.on_first_token(*number));
-            calls.have_overtaken(class, at(from), at(to))
+            calls.compare(class, at(from), at(to))
         };
         assert_eq!([2, 3, 4, 5].map(|class| compare(class, 200, 800)), [true, true, true, false]);
         assert!(!compare(3, 500, 800), "no call was sent then");
@@ -132,11 +132,11 @@ mod tests {
             assert_eq!(calls.push(zero, 0), number);
             calls.on_first_token(number.saturating_sub(300));
         }
-        assert!(!calls.have_overtaken(0, zero, zero), "answers to forgotten calls change nothing");
+        assert!(!calls.compare(0, zero, zero), "answers to forgotten calls change nothing");
         calls.on_first_token(743);
-        assert!(!calls.have_overtaken(0, zero, zero));
+        assert!(!calls.compare(0, zero, zero));
         (744..1_000).for_each(|number| calls.on_first_token(number));
-        let compared = [0; 99].map(|_| calls.have_overtaken(0, zero, zero));
+        let compared = [0; 99].map(|_| calls.compare(0, zero, zero));
         assert!(compared[98]);
     }
 }
