@@ -10,6 +10,11 @@ impl Progress {
     /// Updates the progress of the response from one event of the Responses API, and calls `on` for
     /// each signal in the event.
     pub(super) fn on_responses(&mut self, event: &Event<'_>, on: OnSignal<'_>) {
+        if event.oversized && event.name.is_empty() {
+            // Probably an image or the last event, whose type is inside.
+            self.expects_terminal = false;
+            return self.on_delta(on);
+        }
         let kind = super::kind(event);
         match kind.as_ref() {
             b"response.completed" | b"response.incomplete" | b"response.failed" => {

@@ -331,3 +331,88 @@ async fn url_is_sent_as_it_is_written() {
         assert_eq!(call(&http, request).await.unwrap_err().kind(), kind, "{url}");
     }
 }
+
+/// Returns a frame of HTTP/2.
+fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
+    let length = u32::try_from(payload.len()).unwrap().to_be_bytes();
+    [&length[1..], &[kind, flags], &stream.to_be_bytes(), payload].concat()
+}
+
+fn http2() -> TransportConfig {
+    TransportConfig { http2_prior_knowledge: true, ..TransportConfig::default() }
+}
+
+/// The server ends the stream by a reset with the code `NO_ERROR`, before the end of the body.
+#[tokio::test]
+async fn http2_body_that_is_reset_without_an_error_is_truncated() {
+    let address = serve(|mut socket, _| async move {
+        let (settings, settings_ack) = (frame(4, 0, 0, &[]), frame(4, 1, 0, &[]));
+        // The field `:status: 200` of the static table.
+        let answer = [frame(1, 4, 1, &[0x88]), frame(0, 0, 1, b"partial"), frame(3, 0, 1, &[0; 4])];
+        socket.write_all(&[settings, settings_ack, answer.concat()].concat()).await.unwrap();
+        let mut request = Vec::new();
+        drop(socket.read_to_end(&mut request).await);
+    })
+    .await;
+    let http = transport(http2());
+    assert_eq!(text(&http, address).await.unwrap_err().kind(), ErrorKind::Truncated);
+}
+
+/// Starts an HTTP/2 server that answers each request with its authority, and with a long header field.
+async fn serve_http2() -> SocketAddr {
+    use hyper_util::rt::{TokioExecutor, TokioIo};
+    serve(|socket, _| async move {
+        let answer = hyper::service::service_fn(|request: Request<hyper::body::Incoming>| async move {
+            let named =
+                (request.uri().authority().map(ToString::to_string), request.headers().get("host").cloned());
+            let body = http_body_util::Full::new(Bytes::from(format!("{named:?}")));
+            Response::builder().header("x-long", "a".repeat(64 * 1024)).body(body)
+        });
+        let server = hyper::server::conn::http2::Builder::new(TokioExecutor::new());
+        drop(server.serve_connection(TokioIo::new(socket), answer).await);
+    })
+    .await
+}
+
+#[tokio::test]
+async fn http2_heads_are_as_long_as_those_of_http1_and_the_authority_contains_no_password() {
+    let address = serve_http2().await;
+    let http = transport(http2());
+    for (host, expected) in [(None, address.to_string()), (Some("llm.test"), "llm.test".to_owned())] {
+        let mut request = Request::get(format!("http://me:secret@{address}/v1/models"));
+        if let Some(host) = host {
+            request = request.header("host", host);
+        }
+        let response = call(&http, request.body(RequestBody::default()).unwrap()).await.unwrap();
+        assert_eq!(response.headers()["x-long"].len(), 64 * 1024);
+        let body = response.into_body().collect().await.unwrap().to_bytes();
+        assert_eq!(body, format!("(Some({expected:?}), None)"));
+    }
+}
+
+/// Bodies that nobody reads fill their own windows and not that of the connection.
+#[tokio::test]
+async fn unread_http2_bodies_do_not_hold_up_other_calls() {
+    use hyper_util::rt::{TokioExecutor, TokioIo};
+    let connections = Arc::new(AtomicUsize::new(0));
+    let counted = connections.clone();
+    let address = serve(move |socket, _| {
+        counted.fetch_add(1, Ordering::Relaxed);
+        async move {
+            let answer = hyper::service::service_fn(|_: Request<hyper::body::Incoming>| async {
+                let body = http_body_util::Full::new(Bytes::from(vec![b'a'; 3 * 1024 * 1024]));
+                Ok::<_, std::convert::Infallible>(Response::new(body))
+            });
+            let server = hyper::server::conn::http2::Builder::new(TokioExecutor::new());
+            drop(server.serve_connection(TokioIo::new(socket), answer).await);
+        }
+    })
+    .await;
+    let http = transport(http2());
+    let mut unread = Vec::new();
+    for _ in 0..8 {
+        unread.push(call(&http, get(address)).await.unwrap());
+    }
+    assert_eq!(text(&http, address).await.unwrap().len(), 3 * 1024 * 1024);
+    assert_eq!(connections.load(Ordering::Relaxed), 1);
+}

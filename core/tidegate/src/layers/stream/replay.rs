@@ -17,6 +17,8 @@ use crate::layers::size_hint_after;
 pub(super) struct Replay<B> {
     /// The frames that were read in advance and not returned yet, oldest first.
     read: VecDeque<Frame<Bytes>>,
+    /// The number of data bytes in `read`.
+    len: usize,
     /// The inner body, without the frames that were read in advance.
     pub(super) rest: B,
     /// `true` once the inner body has ended.
@@ -25,7 +27,7 @@ pub(super) struct Replay<B> {
 
 impl<B: Body<Data = Bytes, Error = Error> + Unpin> Replay<B> {
     pub(super) fn new(body: B) -> Self {
-        Self { read: VecDeque::new(), rest: body, ended: false }
+        Self { read: VecDeque::new(), len: 0, rest: body, ended: false }
     }
 
     /// Reads one more frame in advance. Returns `false` if the inner body has ended.
@@ -38,6 +40,7 @@ impl<B: Body<Data = Bytes, Error = Error> + Unpin> Replay<B> {
         }
         match self.rest.frame().await {
             Some(Ok(frame)) => {
+                self.len += data_len(&frame);
                 self.read.push_back(frame);
                 self.ended = self.rest.is_end_stream();
                 Ok(true)
@@ -75,8 +78,13 @@ impl<B: Body<Data = Bytes, Error = Error> + Unpin> Replay<B> {
 
     /// Returns the number of data bytes that were read in advance and not returned yet.
     pub(super) fn len(&self) -> usize {
-        self.read.iter().filter_map(Frame::data_ref).map(Bytes::len).sum()
+        self.len
     }
+}
+
+/// Returns the number of data bytes of a frame, which is 0 for trailers.
+fn data_len(frame: &Frame<Bytes>) -> usize {
+    frame.data_ref().map_or(0, Bytes::len)
 }
 
 impl<B: Body<Data = Bytes, Error = Error> + Unpin> Body for Replay<B> {
@@ -86,6 +94,7 @@ impl<B: Body<Data = Bytes, Error = Error> + Unpin> Body for Replay<B> {
     fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Error>>> {
         let this = self.get_mut();
         if let Some(frame) = this.read.pop_front() {
+            this.len -= data_len(&frame);
             return Poll::Ready(Some(Ok(frame)));
         }
         if this.ended { Poll::Ready(None) } else { Pin::new(&mut this.rest).poll_frame(cx) }

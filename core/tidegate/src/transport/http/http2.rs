@@ -1,16 +1,31 @@
 //! HTTP/2 connections, based on hyper: each runs in a task of its own and carries many exchanges.
 
 use std::sync::Arc;
+use std::time::Duration;
 
-use http::{Request, Response, header};
+use http::uri::Authority;
+use http::{Request, Response, Uri, header};
 use hyper::body::Incoming;
 use hyper::client::conn::http2::{Builder, SendRequest};
-use hyper_util::rt::{TokioExecutor, TokioIo};
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 
 use super::errors;
 use super::stream::Stream;
 use crate::body::RequestBody;
 use crate::error::Error;
+
+/// The maximum length of the header fields of a response in bytes, as for HTTP/1.1.
+const MAX_HEADERS: u32 = 256 * 1024;
+/// How many bytes of a response the server may send before the caller reads them. The window of the
+/// connection allows this for all streams, so that no unread body holds up other calls.
+const STREAM_WINDOW: u32 = 512 * 1024;
+/// The largest window that HTTP/2 allows.
+const MAX_WINDOW: u32 = (1 << 31) - 1;
+/// After this time without data the server is asked whether the connection is still alive, as long
+/// as an exchange is in flight.
+const PING_AFTER: Duration = Duration::from_secs(20);
+/// If no answer to that question comes within this time, the connection is closed.
+const PING_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// An HTTP/2 connection. Clones share it, and each clone counts as an exchange in flight.
 #[derive(Clone)]
@@ -22,12 +37,21 @@ pub(super) struct Connection {
 
 impl Connection {
     /// Starts HTTP/2 on a stream, and spawns the task that runs it until the server closes it, or
-    /// the last clone is dropped.
+    /// the last clone is dropped. It is used for at most `max_streams` exchanges at the same time.
     ///
     /// # Errors
     /// `Connect` if the connection fails at once.
-    pub(super) async fn start(stream: Stream) -> Result<Self, Error> {
-        let started = Builder::new(TokioExecutor::new()).handshake(TokioIo::new(stream)).await;
+    pub(super) async fn start(stream: Stream, max_streams: usize) -> Result<Self, Error> {
+        let streams = u32::try_from(max_streams).unwrap_or(u32::MAX);
+        let started = Builder::new(TokioExecutor::new())
+            .timer(TokioTimer::new())
+            .keep_alive_interval(PING_AFTER)
+            .keep_alive_timeout(PING_TIMEOUT)
+            .max_header_list_size(MAX_HEADERS)
+            .initial_stream_window_size(STREAM_WINDOW)
+            .initial_connection_window_size(STREAM_WINDOW.saturating_mul(streams).min(MAX_WINDOW))
+            .handshake(TokioIo::new(stream))
+            .await;
         let (sender, connection) = started.map_err(|error| errors::connect(&error))?;
         // Its errors reach the exchanges.
         tokio::spawn(async { drop(connection.await) });
@@ -47,7 +71,8 @@ impl Connection {
     /// Sends a request, and returns the response when its head has arrived.
     ///
     /// # Errors
-    /// The failure contains the request again if nothing was sent.
+    /// The failure contains the request again if nothing was sent. `Request` if the `host` header
+    /// names no host.
     ///
     /// # Cancel safety
     /// Dropping the future or the response's body resets the stream.
@@ -55,17 +80,33 @@ impl Connection {
         &mut self,
         mut request: Request<RequestBody>,
     ) -> Result<Response<Incoming>, Box<Failure>> {
-        // The pseudo-header `:authority` says the same.
-        let authority = request.uri().authority().map(|authority| authority.as_str().to_owned());
-        let host = request.headers().get(header::HOST).and_then(|host| host.to_str().ok());
-        if host.is_some() && host == authority.as_deref() {
-            request.headers_mut().remove(header::HOST);
+        let host = request.headers_mut().remove(header::HOST);
+        if let Some(host) = &host {
+            *request.uri_mut() = with_authority(request.uri(), host.as_bytes())?;
         }
         self.sender.try_send_request(request).await.map_err(|mut failure| {
-            let unsent = failure.take_message();
+            let mut unsent = failure.take_message();
+            if let (Some(request), Some(host)) = (&mut unsent, host) {
+                request.headers_mut().insert(header::HOST, host);
+            }
             Box::new(Failure { error: errors::exchange(failure.error()), unsent })
         })
     }
+}
+
+/// Returns the URL with the value of the `host` header as its authority, which HTTP/2 sends instead
+/// of that header. The URL's own authority may contain a password.
+///
+/// # Errors
+/// `Request` if `host` names no host.
+fn with_authority(url: &Uri, host: &[u8]) -> Result<Uri, Box<Failure>> {
+    let authority = Authority::try_from(host).map_err(|error| errors::request(&error));
+    let replaced = authority.and_then(|authority| {
+        let mut parts = url.clone().into_parts();
+        parts.authority = Some(authority);
+        Uri::from_parts(parts).map_err(|error| errors::request(&error))
+    });
+    replaced.map_err(|error| Box::new(Failure { error, unsent: None }))
 }
 
 /// Why there is no response.

@@ -13,7 +13,7 @@ mod tls;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
 use http::{Request, Response};
@@ -117,7 +117,9 @@ impl Http {
                     match connection.exchange(request).await {
                         Ok(response) => {
                             self.pool.start_reaper();
-                            let body = |body| ResponseBody::new(Http2Body { body, _connection: connection });
+                            let body = |body| {
+                                ResponseBody::new(Http2Body { body: Some(body), _connection: connection })
+                            };
                             return Ok(response.map(body));
                         }
                         Err(failure) => match failure.unsent {
@@ -198,7 +200,8 @@ impl Body for Http1Body {
 /// The body of an HTTP/2 response. Its exchange counts as in flight on its connection until the body
 /// is dropped.
 struct Http2Body {
-    body: hyper::body::Incoming,
+    /// `None` once the body has ended or failed.
+    body: Option<hyper::body::Incoming>,
     _connection: http2::Connection,
 }
 
@@ -207,14 +210,28 @@ impl Body for Http2Body {
     type Error = Error;
 
     fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Error>>> {
-        Pin::new(&mut self.get_mut().body).poll_frame(cx).map_err(|error| errors::exchange(&error))
+        let this = self.get_mut();
+        let Some(body) = &mut this.body else { return Poll::Ready(None) };
+        match ready!(Pin::new(&mut *body).poll_frame(cx)) {
+            Some(Ok(frame)) => Poll::Ready(Some(Ok(frame))),
+            Some(Err(error)) => {
+                this.body = None;
+                Poll::Ready(Some(Err(errors::exchange(&error))))
+            }
+            None => {
+                // hyper passes a reset without an error code on as the end of the body.
+                let has_ended = body.is_end_stream();
+                this.body = None;
+                Poll::Ready((!has_ended).then(|| Err(errors::truncated())))
+            }
+        }
     }
 
     fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
+        self.body.as_ref().is_none_or(Body::is_end_stream)
     }
 
     fn size_hint(&self) -> SizeHint {
-        self.body.size_hint()
+        self.body.as_ref().map_or(SizeHint::with_exact(0), Body::size_hint)
     }
 }

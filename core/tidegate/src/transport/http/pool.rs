@@ -12,6 +12,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use parking_lot::{Mutex, RwLock};
+use tokio::runtime::Handle;
+use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
 use super::connector::Connector;
@@ -27,8 +29,8 @@ pub(super) struct Pool {
     max_idle: usize,
     idle_timeout: Duration,
     max_streams: usize,
-    /// Whether a task closes connections that were idle for too long.
-    has_reaper: AtomicBool,
+    /// The task that closes connections that were idle for too long. `None` if none is needed.
+    reaper: Mutex<Option<JoinHandle<()>>>,
 }
 
 /// The connections of a route.
@@ -72,7 +74,7 @@ impl Pool {
             max_idle: config.pool_idle,
             idle_timeout: config.pool_idle_timeout,
             max_streams: config.http2_streams,
-            has_reaper: AtomicBool::new(false),
+            reaper: Mutex::default(),
         }))
     }
 
@@ -80,12 +82,14 @@ impl Pool {
     ///
     /// # Errors
     /// As for [`Route::check`].
-    pub(super) fn host(&self, route: &Route) -> Result<Arc<Host>, Error> {
+    pub(super) fn host(self: &Arc<Self>, route: &Route) -> Result<Arc<Host>, Error> {
         if let Some(host) = self.hosts.read().get(route) {
             return Ok(host.clone());
         }
         route.check()?;
-        Ok(self.hosts.write().entry(route.clone()).or_default().clone())
+        let host = self.hosts.write().entry(route.clone()).or_default().clone();
+        self.start_reaper();
+        Ok(host)
     }
 
     /// Returns an open connection of a route, or opens one.
@@ -144,7 +148,7 @@ impl Pool {
         if !opened.is_http2 {
             return Ok(Leased::Http1 { connection: http1::Connection::new(opened.stream), is_reused: false });
         }
-        let connection = http2::Connection::start(opened.stream).await?;
+        let connection = http2::Connection::start(opened.stream, self.max_streams).await?;
         host.multiplexed.lock().push((Instant::now(), connection.clone()));
         Ok(Leased::Http2 { connection, is_reused: false })
     }
@@ -160,14 +164,17 @@ impl Pool {
         self.start_reaper();
     }
 
-    /// Starts the task that closes idle connections, unless it runs. It ends when none is left.
+    /// Starts the task that closes idle connections, unless it runs. It ends when no host is left, or
+    /// with the runtime that it runs on. Outside a runtime, does nothing.
     pub(super) fn start_reaper(self: &Arc<Self>) {
-        if self.has_reaper.load(Ordering::Relaxed) || self.has_reaper.swap(true, Ordering::Relaxed) {
+        let mut reaper = self.reaper.lock();
+        if reaper.as_ref().is_some_and(|task| !task.is_finished()) {
             return;
         }
+        let Ok(runtime) = Handle::try_current() else { return };
         let pool = Arc::downgrade(self);
         let interval = (self.idle_timeout / 2).clamp(Duration::from_secs(1), Duration::from_secs(30));
-        tokio::spawn(async move {
+        *reaper = Some(runtime.spawn(async move {
             loop {
                 tokio::time::sleep(interval).await;
                 let Some(pool) = pool.upgrade() else { return };
@@ -175,7 +182,7 @@ impl Pool {
                     return;
                 }
             }
-        });
+        }));
     }
 
     /// Closes connections that were idle for too long or that the server has closed, and forgets
@@ -193,10 +200,10 @@ impl Pool {
             });
             !idle.is_empty() || !multiplexed.is_empty() || Arc::strong_count(host) > 1
         });
-        // Before the lock is released: a connection that is kept later starts another reaper.
+        // Before the lock is released: a host that comes later starts another reaper.
         let is_empty = hosts.is_empty();
         if is_empty {
-            self.has_reaper.store(false, Ordering::Relaxed);
+            *self.reaper.lock() = None;
         }
         is_empty
     }

@@ -115,6 +115,10 @@ impl Exchange {
                 (Ok(1..), broken) => self.broken = broken,
                 (_, Some(broken)) => return Poll::Ready(Err(errors::exchange(&broken))),
                 (Ok(0), None) => return Poll::Ready(Err(errors::closed())),
+                // TLS was not closed before the connection. Nothing of the response had arrived.
+                (Err(error), None) if error.kind() == io::ErrorKind::UnexpectedEof => {
+                    return Poll::Ready(Err(errors::closed()));
+                }
                 (Err(error), None) => return Poll::Ready(Err(errors::exchange(&error))),
             }
         }
