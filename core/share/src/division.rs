@@ -349,7 +349,8 @@ impl Division {
     ) -> Vec<(MemberId, LeaseUpdate)> {
         let members = self.accounts.len();
         let short = self.accounts.values().filter(|account| account.want > 0).count();
-        let survivors = self.members().filter(|id| !presence.is_own(*id)).count();
+        // If only the gate of the broker ends, the other gates of its process remain.
+        let survivors = members - usize::from(self.members().any(|id| presence.is_own(id)));
         let total = self.leased(now, presence);
         let term = self.term;
         let is_adaptive = self.adaptive.is_some();

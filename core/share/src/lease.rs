@@ -167,6 +167,7 @@ impl Lease {
         };
         self.is_safe_mode = is_suspended || has_ended || self.state == State::Alone;
         self.in_force = match self.state {
+            State::Alone if self.strict => 0,
             State::Alone => self.cap,
             _ if has_ended && self.strict => 0,
             _ if has_ended => self.part_of_cap(),
@@ -342,9 +343,13 @@ impl Lease {
         self.tick(now);
     }
 
-    /// Records that there can be no broker. The whole cap is in force, and each process works alone.
+    /// Records that there can be no broker. If there never was one, each process works alone: the whole
+    /// cap is in force, or nothing if `strict`. Otherwise others may still work, and the lease goes on
+    /// as after [`on_lost`](Self::on_lost).
     pub fn on_alone(&mut self, now: Instant) {
-        self.state = State::Alone;
+        if self.update.members == 0 {
+            self.state = State::Alone;
+        }
         self.tick(now);
     }
 

@@ -129,6 +129,7 @@ impl RateStock {
         match self.state {
             State::New => RateTerms::Nothing(Some(now + JOINS_WITHIN)),
             State::Joined { .. } => RateTerms::Advance,
+            State::Alone if self.strict => RateTerms::Nothing(None),
             State::Alone => RateTerms::Part(1),
             State::Lost { until } if now < until => RateTerms::Nothing(Some(until)),
             State::Lost { .. } if self.strict => RateTerms::Nothing(None),
@@ -313,9 +314,12 @@ impl RateStock {
         }
     }
 
-    /// Records that there can be no broker. All limits are in force, and each process works alone.
+    /// Records that there can be no broker. If there never was one, each process works alone: the whole
+    /// limits are in force, or nothing if `strict`. Otherwise the parts of a lost broker stay in force.
     pub fn on_alone(&mut self) {
-        self.state = State::Alone;
+        if self.members == 0 {
+            self.state = State::Alone;
+        }
     }
 
     /// Returns what was not used in time.

@@ -162,6 +162,27 @@ fn first_call_waits_for_the_broker_however_late_it_is_made() {
     assert_eq!(lease.in_force(), 1);
 }
 
+/// The others may still share what a member knows of, so it must not take the whole cap.
+#[test]
+fn member_that_knows_others_does_not_use_the_whole_cap_if_there_can_be_no_broker() {
+    let start = std::time::Instant::now();
+    let usage = SlotUse { in_flight: 0, waiting: 9, weight: 1.0 };
+    for (strict, known, at_once, at_the_end) in
+        [(false, true, 3, 2), (true, true, 3, 0), (false, false, 8, 8), (true, false, 0, 0)]
+    {
+        let mut lease = Lease::new(8, strict, LeaseTimes::LOCAL);
+        if known {
+            lease.join(start, &usage);
+            lease.on_update(start, LeaseUpdate { granted: 3, cap: 8, members: 4, ..LeaseUpdate::default() });
+            lease.on_lost(start);
+        }
+        lease.on_alone(start);
+        assert_eq!(lease.in_force(), at_once, "strict {strict}, known {known}");
+        lease.tick(start + secs(20));
+        assert_eq!(lease.in_force(), at_the_end, "strict {strict}, known {known}");
+    }
+}
+
 #[test]
 fn member_that_was_stopped_returns_the_slots_of_its_calls_when_it_joins_the_next_broker() {
     let start = std::time::Instant::now();

@@ -7,6 +7,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, VecDeque};
 use std::future::pending;
 use std::io;
+use std::pin::pin;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -137,12 +138,12 @@ impl LocalBroker {
         let (reader, mut writer) = stream.into_split();
         let mut lines = Lines::new(BufReader::new(reader));
         let mut buffer = Vec::new();
-        let mut heard = now();
+        // A forked child that has inherited the connection keeps it open after the member has died.
+        let mut has_died = pin!(process_ends(process));
         loop {
             tokio::select! {
                 message = lines.next::<ToBroker>() => {
                     let Ok(Some(message)) = message else { break };
-                    heard = now();
                     self.check_after_pause();
                     if self.is_superseded.get() {
                         break;
@@ -155,18 +156,12 @@ impl LocalBroker {
                     buffer.clear();
                     outbox.take(&mut buffer);
                     // The connection of a member that does not read blocks nobody else.
-                    if writer.write_all(&buffer).await.is_err() {
-                        break;
+                    tokio::select! {
+                        written = writer.write_all(&buffer) => if written.is_err() { break },
+                        () = &mut has_died => break,
                     }
                 }
-                // A forked child that has inherited the connection keeps it open after the member has
-                // died.
-                () = sleep(RENEWAL_TIME) => {
-                    let is_silent = now() >= heard + RENEWAL_TIME;
-                    if is_silent && process.is_some_and(|process| test_kill_process(process).is_err()) {
-                        break;
-                    }
-                }
+                () = &mut has_died => break,
             }
         }
         self.outboxes.borrow_mut().remove(&member);
@@ -200,11 +195,12 @@ impl LocalBroker {
         }
     }
 
-    /// Counts the members of other processes, and records in the directory whether there are any.
+    /// Counts the members of other processes, and records in the directory whether there are any,
+    /// unless it belongs to another broker.
     fn count_others(&self, more: usize, fewer: usize) {
         let before = self.others.get();
         self.others.set(before + more - fewer);
-        if (before == 0) != (self.others.get() == 0) {
+        if (before == 0) != (self.others.get() == 0) && !self.is_superseded.get() {
             self.place.set_has_members(before == 0);
         }
     }
@@ -216,10 +212,10 @@ impl LocalBroker {
         }
     }
 
-    /// Resigns if another broker has taken over.
+    /// Resigns if another broker has taken over, or can because the lock file is gone.
     fn check(&self) {
         self.checked_at.set(now());
-        if self.place.generation() > self.lock.generation {
+        if self.place.generation() > self.lock.generation || !self.lock.is_in_place() {
             self.is_superseded.set(true);
             self.superseded.notify_one();
         }
@@ -291,6 +287,14 @@ impl Outbox {
         for message in std::mem::take(&mut *self.others.borrow_mut()).into_values() {
             frames::write(buffer, &message);
         }
+    }
+}
+
+/// Waits until a process has ended. Waits for ever if the process is not known.
+async fn process_ends(process: Option<Pid>) {
+    let Some(process) = process else { return pending().await };
+    while test_kill_process(process).is_ok() {
+        sleep(RENEWAL_TIME).await;
     }
 }
 

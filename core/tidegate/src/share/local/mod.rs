@@ -165,8 +165,9 @@ impl Member {
             if stopped == Some(generation) {
                 // Only one member gets the lock. The others connect to its broker.
                 if let Some(lock) = place.try_lock(generation + 1)? {
-                    broker::start(place, lock, Predecessor::Stopped)?;
+                    // First, so that no broker runs that others cannot find.
                     place.set_generation(generation + 1)?;
+                    broker::start(place, lock, Predecessor::Stopped)?;
                 }
             } else if let Ok(stream) = UnixStream::connect(place.socket(generation)).await
                 && is_own_user(&stream)
@@ -185,7 +186,8 @@ impl Member {
         }
     }
 
-    /// Lets each process use the whole cap, because there can be no broker.
+    /// Tells the limits that there can be no broker. A process that never had one then uses its whole
+    /// caps, unless it is strict.
     async fn work_alone(&mut self, error: &io::Error) -> End {
         if !std::mem::replace(&mut self.has_warned, true) {
             self.warn(error);
@@ -207,7 +209,7 @@ impl Member {
 
     fn warn(&self, error: &io::Error) {
         let share = &*self.name;
-        tracing::warn!(share, %error, "limits are not shared: this process uses its whole caps alone");
+        tracing::warn!(share, %error, "limits are not shared: this process works alone");
     }
 
     /// Passes messages between the broker and the schedulers.

@@ -16,10 +16,10 @@
 //! the process ends, and, other than that of `flock`, it is not inherited by children. If a broker
 //! holds the lock but does not answer, a member takes the lock of the next generation and increases
 //! the number. The old broker looks at the number regularly, and after each pause before it answers,
-//! and resigns.
+//! and resigns. It also resigns if its lock file was removed, because others cannot find it then.
 
 use std::collections::HashSet;
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File, Metadata, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
@@ -158,6 +158,20 @@ impl Place {
         } else {
             fs::remove_file(path)
         };
+    }
+}
+
+impl BrokerLock {
+    /// Returns `false` if the lock file was removed or replaced, so that others can take another lock
+    /// of this generation.
+    pub(super) fn is_in_place(&self) -> bool {
+        let identity = |metadata: Metadata| (metadata.dev(), metadata.ino());
+        let held = self.file.as_ref().and_then(|file| file.metadata().ok()).map(identity);
+        // Not opened, because closing it would release the lock.
+        match fs::metadata(&self.path) {
+            Ok(found) => held == Some(identity(found)),
+            Err(error) => error.kind() != io::ErrorKind::NotFound,
+        }
     }
 }
 

@@ -163,8 +163,9 @@ impl Account {
 
     fn next_of_calls(&mut self) -> Option<Message> {
         let Self { granted, returned, .. } = *self;
-        if let Some(until) = self.cools_until.take() {
-            Some(Message::CoolDown(cool_down_ms(until.saturating_duration_since(now()))))
+        let cools_for = self.cools_until.take().map(|until| until.saturating_duration_since(now()));
+        if let Some(left) = cools_for.filter(|left| !left.is_zero()) {
+            Some(Message::CoolDown(cool_down_ms(left)))
         } else if std::mem::take(&mut self.owes_report) {
             self.owes_heartbeat = false;
             self.report.map(|report| Message::Report { report, granted, returned })

@@ -118,7 +118,8 @@ if kind == 'leave' then
   remove(id)
 elseif kind == 'cool_down' then
   local for_ms = math.min(tonumber(ARGV[3]), MAX_COOL_DOWN_MS)
-  cools = for_ms > redis.call('PTTL', cool_key)
+  -- PTTL is negative if the key is missing.
+  cools = for_ms > math.max(redis.call('PTTL', cool_key), 0)
   if cools then
     redis.call('SET', cool_key, '', 'PX', for_ms)
   end
