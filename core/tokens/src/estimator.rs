@@ -2,7 +2,7 @@
 
 use super::UNSEEN_INPUT;
 use super::demand::Demand;
-use super::learned_lengths::{LengthCounts, LengthDistribution, LengthSample};
+use super::learned_lengths::{LengthCounts, LengthDistribution, LengthSample, MAX_LENGTH};
 use super::lru_map::LruMap;
 use super::output_distribution::Output;
 use super::prior_length::{AnswerLength, answer_length};
@@ -148,8 +148,8 @@ impl Estimator {
             AnswerLength::Stated(length) => (length as f64, Some(length)),
             AnswerLength::Learned(cold) => {
                 let mean = self.mean_length(facts, tenant, cold);
-                let max = prompt.max_tokens.map_or(f64::INFINITY, |max| max as f64);
-                (mean.min(max) * answers(&prompt) as f64, prompt.max_output())
+                let max = prompt.max_tokens.unwrap_or(MAX_LENGTH).min(MAX_LENGTH);
+                (mean.min(max as f64) * answers(&prompt) as f64, prompt.max_output())
             }
         };
         let output = round_up(output).min(max_output.unwrap_or(u64::MAX));
@@ -353,7 +353,8 @@ struct OutputClass {
     thinking: u8,
 }
 
-/// Returns the number of answers that the call requests, at least 1.
+/// Returns the number of answers that the call requests, from 1 to [`MAX_ANSWERS`]. No provider
+/// returns more.
 fn answers(prompt: &Prompt) -> u64 {
-    prompt.answers.unwrap_or(1).max(1)
+    prompt.answers.unwrap_or(1).clamp(1, MAX_ANSWERS)
 }

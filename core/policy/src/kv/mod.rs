@@ -256,6 +256,13 @@ impl Kv {
         }
     }
 
+    /// Forgets what [`Kv::calibrate`] has corrected, because the reports are out of date: other
+    /// clients may have left.
+    pub fn forget_report(&mut self) {
+        self.unaccounted = 0.0;
+        self.max_available = None;
+    }
+
     /// Returns the number of tokens that the engine can hold, which is also the maximum for one
     /// call on an idle engine.
     pub fn capacity(&self) -> u64 {

@@ -196,12 +196,11 @@ impl<W> Scheduler<W> {
     pub fn on_success(&mut self, now: Instant, grant: &mut Grant) -> bool {
         grant.is_reported = true;
         let was_open = self.capacity.upstream.on_success(now, &mut grant.slot);
+        let limits = self.capacity.limits;
+        self.capacity.refresh_limits(now);
         // A replica that recovers may have free slots.
-        let is_at_replica = grant.slot.assignment.is_some();
-        if is_at_replica {
-            self.capacity.refresh_limits(now);
-        }
-        !was_open || is_at_replica && self.has_waiting()
+        let may_have_room = grant.slot.assignment.is_some() || self.capacity.limits != limits;
+        !was_open || may_have_room && self.has_waiting()
     }
 
     /// Records that an attempt failed in a way that a retry may repair. This may start a cool-down

@@ -1,6 +1,6 @@
 //! A single server as the upstream: one limit, one memory, one cool-down.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use super::{
     Admitted, Assignment, Available, Candidate, Failed, GrantId, LimitChange, Limiter, Limits, MemoryUse,
@@ -12,12 +12,19 @@ use crate::{adaptive::AdaptiveView, budget::AvailableBudget};
 use tidegate_protocol::vllm::EngineMetrics;
 use tidegate_tokens::Demand;
 
+/// The age at which what the engine reports about its memory is out of date: the metrics are polled
+/// every second.
+const STALE_AFTER: Duration = Duration::from_secs(5);
+
 /// A single server as the upstream. See [the module](self).
 #[derive(Debug)]
 pub(super) struct SingleUpstream {
     limiter: Limiter,
     /// The KV-cache memory of the engine, or `None` if its size is not known.
     memory: Option<Kv>,
+    /// When the engine last reported how much of its memory is in use. `None` if it has not, or if
+    /// the report is out of date.
+    reported_at: Option<Instant>,
     /// The share of the memory to keep free (0 to 1) if the engine reports its size. `None` if the
     /// size is configured, so that reports are ignored.
     reported_headroom: Option<f64>,
@@ -33,6 +40,7 @@ impl SingleUpstream {
             limiter: Limiter::new(settings.limit, settings.adaptive.as_ref(), now),
             reported_headroom: memory.is_none().then_some(settings.kv_headroom),
             memory,
+            reported_at: None,
             cooldown: Cooldown::default(),
             closed: Span::default(),
         }
@@ -75,6 +83,12 @@ impl Upstream for SingleUpstream {
 
     fn tick(&mut self, now: Instant) {
         self.limiter.tick(now);
+        let is_stale = |at: &mut Instant| now.saturating_duration_since(*at) > STALE_AFTER;
+        if self.reported_at.take_if(is_stale).is_some()
+            && let Some(memory) = &mut self.memory
+        {
+            memory.forget_report();
+        }
     }
 
     fn next_wake(&self, _: Instant) -> Option<Instant> {
@@ -102,6 +116,7 @@ impl Upstream for SingleUpstream {
         }
         if let Some(usage) = metrics.kv_usage {
             memory.calibrate((usage * tokens as f64) as u64, metrics.waiting >= 1.0);
+            self.reported_at = Some(now);
         }
     }
 

@@ -309,10 +309,19 @@ impl Admission {
             if unused.is_empty() {
                 return is_late;
             }
-            self.budgets.notify_others(self);
             now = clock::now();
             state = self.state.lock();
-            unused.into_iter().for_each(|grant| state.scheduler.release(now, grant));
+            for grant in unused {
+                let id = grant.id;
+                state.scheduler.release(now, grant);
+                self.cancel_signals.remove(id);
+            }
+            if self.budgets.bounds_anything() {
+                // What the calls were charged is free again.
+                drop(state);
+                self.budgets.notify_others(self);
+                state = self.state.lock();
+            }
         }
     }
 

@@ -21,7 +21,7 @@ pub(crate) struct RetryCharge {
     call: Call,
     /// Number of attempts that the call had sent when it was charged.
     sent_attempts: usize,
-    /// The charge. `None` once it is final and can no longer be refunded.
+    /// The charge. `None` once it is refunded.
     token: Option<RetryToken>,
 }
 
@@ -31,11 +31,6 @@ impl RetryCharge {
     pub(crate) fn withdraw(call: &Call) -> Option<Self> {
         let token = call.target().divided_retries().withdraw(clock::now())?;
         Some(Self { call: call.clone(), sent_attempts: call.sent_attempts(), token: Some(token) })
-    }
-
-    /// Makes the charge final, because the attempt was made.
-    pub(crate) fn spend(mut self) {
-        self.token = None;
     }
 }
 

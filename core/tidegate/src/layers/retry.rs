@@ -63,9 +63,8 @@ async fn make_attempts<S: InnerService>(
         }
         std::future::poll_fn(|cx| inner.poll_ready(cx)).await?;
         let result = inner.call(Request::from_parts(parts.clone(), body)).await;
-        if let Some(charge) = charge.take() {
-            charge.spend();
-        }
+        // Refunded if nothing was sent.
+        drop(charge.take());
         let (outcome, hold) = (outcome_of(&result), hold_of(&result));
         if outcome.is_accepted() {
             return result;

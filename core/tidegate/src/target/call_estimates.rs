@@ -19,6 +19,9 @@ const DECAY: f64 = 15.0 / 16.0;
 const TTFT: f64 = 0.2;
 /// Time per further output token, in seconds, that is assumed before the first response.
 const TPOT: f64 = 0.03;
+/// Maximum estimated cost of a call. No real call costs as much, and the tags of fair queueing stay
+/// exact after many calls that do, for example because they ask for a billion answers.
+const MAX_COST: f64 = (1_u64 << 40) as f64;
 
 /// The learned estimates of one target: the tokens, the KV-cache memory and the cost of a call.
 pub(crate) struct Expected {
@@ -89,9 +92,10 @@ impl Expected {
     }
 
     /// Returns the estimated cost of a call before it runs, which fair queueing charges to its
-    /// tenant. The unit depends on the cost rule: calls, tokens, or KV-cache memory times time.
+    /// tenant, at most [`MAX_COST`]. The unit depends on the cost rule: calls, tokens, or KV-cache
+    /// memory times time.
     pub(crate) fn cost(&self, demand: &Demand) -> f64 {
-        self.charged(demand.input, demand.output, None)
+        self.charged(demand.input, demand.output, None).min(MAX_COST)
     }
 
     /// Returns the cost of a call with these numbers of tokens, which fair queueing charges to its

@@ -18,10 +18,11 @@ pub(super) struct Holdings {
     next: u64,
 }
 
-/// A wait for a slot of `tool` by a task that holds the tool slots `holds`.
+/// A wait for a slot of `tool`, which has `cap` slots, by a task that holds the tool slots `holds`.
 #[derive(Debug)]
 struct Waiting {
     tool: String,
+    cap: usize,
     holds: Vec<u64>,
 }
 
@@ -38,17 +39,17 @@ impl Holdings {
         }
     }
 
-    /// Records that the task that holds the slots `holds` waits for a slot of `tool`. Returns the
-    /// number of the wait, for [`Holdings::end_wait`].
+    /// Records that the task that holds the slots `holds` waits for a slot of `tool`, which has `cap`
+    /// slots. Returns the number of the wait, for [`Holdings::end_wait`].
     ///
     /// # Errors
     ///
     /// If the wait could never end, returns the names of all tools in the deadlock, in alphabetical
     /// order. The wait is then not recorded.
-    pub(super) fn begin_wait(&mut self, tool: &str, holds: Vec<u64>) -> Result<u64, Vec<String>> {
+    pub(super) fn begin_wait(&mut self, tool: &str, cap: usize, holds: Vec<u64>) -> Result<u64, Vec<String>> {
         let id = self.next;
         self.next += 1;
-        self.waits.insert(id, Waiting { tool: tool.to_owned(), holds });
+        self.waits.insert(id, Waiting { tool: tool.to_owned(), cap, holds });
         let deadlocked = self.deadlocked();
         if !deadlocked.contains(&id) {
             return Ok(id);
@@ -77,10 +78,12 @@ impl Holdings {
                 .flat_map(|(_, waiting)| waiting.holds.iter().copied())
                 .collect();
             deadlocked.retain(|id| {
-                let slots = self.waits.get(id).and_then(|waiting| self.held.get(waiting.tool.as_str()));
-                // A tool without holders has a free slot, or is handing one over.
-                slots
-                    .is_some_and(|slots| !slots.is_empty() && slots.iter().all(|slot| blocked.contains(slot)))
+                let Some(waiting) = self.waits.get(id) else { return false };
+                let slots = self.held.get(waiting.tool.as_str());
+                // Otherwise a slot is free or is being handed over, so that only the rate of the tool
+                // delays the wait, or other processes hold slots, which they will release.
+                let is_full = |slots: &&HashSet<u64>| slots.len() >= waiting.cap;
+                slots.filter(is_full).is_some_and(|slots| slots.iter().all(|slot| blocked.contains(slot)))
             });
             if deadlocked.len() == before {
                 return deadlocked;

@@ -58,9 +58,10 @@ pub(crate) struct Tools {
     warned: WarnedSites,
 }
 
-/// One tool: its limit and queue, its metrics, and the maximum wait for it. If `wait` is `None`,
-/// only the deadline of the request limits the wait.
+/// One tool: its cap, its limit and queue, its metrics, and the maximum wait for it. If `wait` is
+/// `None`, only the deadline of the request limits the wait.
 struct Tool {
+    cap: usize,
     admission: Arc<Admission>,
     metrics: ToolMetrics,
     wait: Option<Duration>,
@@ -89,7 +90,8 @@ impl Tools {
                 Admission::new(name.as_str().into(), &SchedulerSettings::from(config), budgets, None, hint);
             share.iter().for_each(|share| share.add_rates(&format!("tool:{name}"), &admission.budgets));
             share.iter().for_each(|share| share.add(format!("tool:{name}"), config.cap, &admission));
-            (name.clone(), Tool { admission, metrics: metrics.tool(name, config), wait: config.wait })
+            let (cap, metrics, wait) = (config.cap, metrics.tool(name, config), config.wait);
+            (name.clone(), Tool { cap, admission, metrics, wait })
         });
         Self { tools: tools.collect(), ..Self::default() }
     }
@@ -148,7 +150,8 @@ impl Tools {
             let permit = self.issue(tool, permit, holds, while_held.release_yielded());
             return Ok(PendingToolPermit(State::Acquired(Box::new(permit))));
         }
-        let wait = self.record_wait(name, holds.as_ref()).inspect_err(|error| tool.refused(error))?;
+        let wait =
+            self.record_wait(name, tool.cap, holds.as_ref()).inspect_err(|error| tool.refused(error))?;
         while_held.count(&tool.metrics, true);
         let name = tool.admission.name();
         let entry = self.tool_waits.enter(ToolWait::new(name, &ticket, context, while_held.idle(name)));
@@ -210,16 +213,21 @@ impl Tools {
     }
 
     /// Records for deadlock detection that a task with the tool slots `holds` waits for the tool
-    /// `name`, until the returned guard is dropped. Returns `None`, and records nothing, if `holds`
+    /// `name` with this `cap`, until the returned guard is dropped. Returns `None`, and records nothing, if `holds`
     /// is `None`.
     ///
     /// # Errors
     ///
     /// `Refused` with the reason `Deadlock` if the wait could never end.
-    fn record_wait(&self, name: &str, holds: Option<&Chain>) -> Result<Option<DeadlockGuard>, Error> {
+    fn record_wait(
+        &self,
+        name: &str,
+        cap: usize,
+        holds: Option<&Chain>,
+    ) -> Result<Option<DeadlockGuard>, Error> {
         let Some(holds) = holds else { return Ok(None) };
         let mut holdings = self.holdings.lock();
-        match holdings.begin_wait(name, holds.ids()) {
+        match holdings.begin_wait(name, cap, holds.ids()) {
             Ok(id) => Ok(Some(DeadlockGuard { id, holdings: self.holdings.clone() })),
             Err(cycle) => {
                 let held = holds.names().join(", ");

@@ -84,3 +84,22 @@ async fn rejections_are_counted_by_reason() {
     let seen = &tools.snapshot(&[], clock::now())["db"];
     assert_eq!((seen.refused["deadlock"], seen.wait.count, seen.in_flight), (1, 1, 1));
 }
+
+/// The rate lets the second slot of `db` go soon, so the wait for it ends although the only holder waits.
+#[tokio::test(start_paused = true)]
+async fn wait_for_a_rate_is_not_a_deadlock() {
+    let mut config = Config::default();
+    config.tools.insert("db".to_owned(), ToolConfig { rps: Some(1.0), ..ToolConfig::with_cap(2) });
+    config.tools.insert("search".to_owned(), ToolConfig::with_cap(1));
+    let tools = Arc::new(Tools::new(&config.tools, &Metrics::new().expect("series"), None));
+    let search = take(&tools, "search", None).await.expect("free");
+    let db = take(&tools, "db", None).await.expect("free");
+    let waiting = {
+        let (tools, holds) = (tools.clone(), db.chain());
+        tokio::spawn(async move { take(&tools, "search", Some(holds)).await })
+    };
+    tokio::task::yield_now().await;
+    drop(take(&tools, "db", Some(search.chain())).await.expect("after a second"));
+    drop(search);
+    drop(waiting.await.expect("no panic").expect("free again"));
+}

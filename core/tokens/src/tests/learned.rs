@@ -432,3 +432,14 @@ proptest! {
         prop_assert!(near(after.output as f64, before.output as f64, 16.0 * weight), "{:?} {:?}", before, after);
     }
 }
+
+/// A call that asks for absurdly much must not distort what all calls of its target are charged.
+#[test]
+fn expected_output_of_absurd_requests_is_bounded() {
+    let estimator = Estimator::new();
+    let mut facts = call(10, Some(u64::MAX));
+    if let Some(prompt) = &mut facts.prompt {
+        prompt.answers = Some(u64::MAX);
+    }
+    assert!(estimator.demand(&facts, "a").output <= 1 << 28);
+}
