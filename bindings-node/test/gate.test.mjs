@@ -24,6 +24,10 @@ test("configuration errors name the key and the nearest valid one", async () => 
     },
   );
   assert.throws(() => new Gate({ tools: { db: 0 } }), ConfigError);
+  // JSON has no such number, and null would switch the limit off.
+  for (const rpm of [Number.NaN, Number.POSITIVE_INFINITY]) {
+    assert.throws(() => new Gate({ targets: { openai: { rpm } } }), { name: "ConfigError", message: /^rpm: .*finite/ });
+  }
   assert.throws(() => Gate.fromFile("none.toml"), { name: "ConfigError", message: /none\.toml/ });
   const file = join(await mkdtemp(join(tmpdir(), "tidegate-")), "tidegate.toml");
   await writeFile(file, 'mode = "observe"\n[tools]\ndb = 8\n');

@@ -7,7 +7,7 @@
 import { CompletionKind, panicError, port } from "./completions.js";
 import type { Config, ReplicaConfig } from "./config.js";
 import { type Context, deriveContext, runInContext } from "./context.js";
-import { argumentError, errorFrom } from "./errors.js";
+import { argumentError, ConfigError, errorFrom } from "./errors.js";
 import type { Explanation } from "./explain.js";
 import { customFetchOf, type FetchSettings, fetchThroughGate, fetchWithoutGate, sdkRetriesOf } from "./fetch/index.js";
 import type { Fetch } from "./fetch/platform-types.js";
@@ -103,7 +103,7 @@ export class Gate {
     this.#native = gateOrThrow(
       options instanceof ConfigFile
         ? native.Gate.openFile(options.path, variables)
-        : native.Gate.open(JSON.stringify(options), variables),
+        : native.Gate.open(toJson(options), variables),
     );
     port.addGate(this.#native);
     this.#transport = fetch ?? "auto";
@@ -142,8 +142,8 @@ export class Gate {
    *
    * The gate retries instead of the SDK, so `maxRetries` of the copy is 0. If your client has
    * another `maxRetries` than the SDK's default of 2, the gate makes at most one attempt more than
-   * that number for each call; otherwise the target's `retry.attempts` applies. Setting
-   * `maxRetries` at the copy or for one request has no effect. In mode `observe` the SDK keeps its
+   * that number for each call; otherwise the target's `retry.attempts` applies. Leave
+   * `maxRetries` of the copy at 0: the SDK would repeat calls that cannot connect. In mode `observe` the SDK keeps its
    * retries. In mode `off` the copy has your retries and your fetch, unless a target
    * is a pool: only the gate can resolve the address of a pool.
    *
@@ -355,7 +355,7 @@ export class Gate {
     if (typeof replicas !== "object" || replicas === null || !(Symbol.iterator in replicas)) {
       throw new TypeError("replicas: pass a list, even for a single replica: [...]");
     }
-    const failure = this.#native.setReplicas(target, JSON.stringify([...replicas]));
+    const failure = this.#native.setReplicas(target, toJson([...replicas]));
     if (failure) throw errorFrom(failure);
   }
 
@@ -474,6 +474,14 @@ function proxyVariables(): Record<string, string> {
     }
   }
   return found;
+}
+
+/** Returns settings as JSON. JSON would turn numbers such as `NaN` into null, which removes a limit. */
+function toJson(settings: unknown): string {
+  return JSON.stringify(settings, (key, value: unknown) => {
+    if (typeof value !== "number" || Number.isFinite(value)) return value;
+    throw new ConfigError({ kind: "config", message: `${key}: must be a finite number, got ${value}`, status: 400, retryable: false });
+  });
 }
 
 function gateOrThrow(gate: NativeGate | Failure): NativeGate {

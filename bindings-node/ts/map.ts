@@ -137,6 +137,8 @@ class MapRun<Item, Value> {
     for (const signal of signals) signal.throwIfAborted();
     const abort = ({ target }: Event) => {
       this.#aborted = { reason: (target as AbortSignal).reason };
+      // Now, because the consumer may not ask for another result.
+      this.#close(this.#aborted.reason);
       this.#resultReady.notify();
     };
     for (const signal of signals) signal.addEventListener("abort", abort, { once: true });

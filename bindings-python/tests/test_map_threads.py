@@ -112,3 +112,49 @@ def test_map_without_an_event_loop_in_real_time() -> None:
             assert result.get() == "hi"
             if result.index > 20:
                 break
+
+
+def test_stop_iteration_of_a_plain_function_is_the_error_of_its_item() -> None:
+    def raises(_: int) -> str:
+        return next(iter(()))
+
+    gate = tidegate.Gate(tools={"db": 1})
+    (result,) = gate.map(raises, [1])
+    assert isinstance(result.error, RuntimeError)
+    assert isinstance(result.error.__cause__, StopIteration)
+
+
+def test_interrupt_of_a_map_without_an_event_loop_reaches_the_caller() -> None:
+    ended: list[int] = []
+
+    async def function(item: int) -> int:
+        if item == 1:
+            raise KeyboardInterrupt
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.append(item)
+        return item
+
+    gate = tidegate.Gate(tools={"db": 1})
+    with pytest.raises(KeyboardInterrupt):
+        list(gate.map(function, [0, 1]))
+    assert ended == [0]
+
+
+def test_source_that_is_cancelled_by_itself_does_not_end_the_map_as_if_complete() -> None:
+    async def source() -> Any:
+        yield 1
+        raise asyncio.CancelledError
+
+    async def function(item: int) -> int:
+        return item
+
+    async def collect() -> list[int]:
+        gate, values = tidegate.Gate(tools={"db": 1}), []
+        with pytest.raises(asyncio.CancelledError):
+            async for result in gate.map(function, source()):
+                values.append(result.get())
+        return values
+
+    assert asyncio.run(collect()) == [1]

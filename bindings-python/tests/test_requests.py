@@ -166,7 +166,7 @@ def test_read_timeouts(upstream: Upstream) -> None:
     gate = tidegate.Gate(defaults={"retry": {"attempts": 1}})
     with session(gate) as http:
         upstream.handler = never
-        for timeout in (0.05, (5, 0.05), Timeout(connect=5, read=0.05)):
+        for timeout in (0.05, (5, 0.05), Timeout(connect=5, read=0.05), Timeout(total=0.05)):
             with pytest.raises(requests.ReadTimeout):
                 http.post(upstream.url + PATH, json=BODY, timeout=timeout)
         upstream.handler = stall_after(CHAT_STREAM[0])

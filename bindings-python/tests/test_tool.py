@@ -70,6 +70,18 @@ def test_cap_limits_threads(gate: tidegate.Gate) -> None:
     assert held(gate, "db") == 0
 
 
+async def test_callable_object_holds_its_slot_until_its_coroutine_ends(gate: tidegate.Gate) -> None:
+    class Search:
+        async def __call__(self) -> int:
+            await asyncio.sleep(0)
+            return held(gate, "db")
+
+    assert await gate.tool("db")(Search())() == 1
+    with pytest.raises(TypeError, match="async with"):
+        gate.tool("db")(lambda: asyncio.sleep(0))()
+    assert held(gate, "db") == 0
+
+
 async def test_full_queue_rejects(gate: tidegate.Gate) -> None:
     search = gate.tool("search")
     async with search, search:

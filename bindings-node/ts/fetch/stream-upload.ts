@@ -30,7 +30,8 @@ export async function sendWithUpload<T>(
   const answered = send(upload);
   const fed = feed(upload, reader);
   try {
-    // A failure of the body rejects the call.
+    // A failure of the body rejects the call, or fails the response if that has begun.
+    fed.catch(() => upload.abandon());
     return await Promise.race([answered, fed.then(() => answered)]);
   } catch (error) {
     upload.abandon();

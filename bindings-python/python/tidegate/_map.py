@@ -7,7 +7,7 @@ import contextvars
 import functools
 import inspect
 from collections import OrderedDict
-from collections.abc import AsyncGenerator, AsyncIterable, Generator
+from collections.abc import AsyncGenerator, AsyncIterable, Callable, Generator
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar, cast
 
@@ -153,7 +153,7 @@ class _MapRun(Generic[Item, Value]):
         self._slot_watch: tuple[_native.Port, int] | None = None
         # An error of the source is raised after all other results.
         self._source_ended = False
-        self._source_error: Exception | None = None
+        self._source_error: BaseException | None = None
         # An exception that ends the whole map, such as KeyboardInterrupt.
         self._fatal: BaseException | None = None
         self._closing = False
@@ -195,7 +195,10 @@ class _MapRun(Generic[Item, Value]):
                 if item is _END:
                     return
                 self._start_item(item)
-        except Exception as error:  # noqa: BLE001 - raised to the consumer later
+        except BaseException as error:
+            # A `CancelledError` of the source itself does not end the map silently.
+            if self._closing or isinstance(error, (KeyboardInterrupt, SystemExit)):
+                raise
             self._source_error = error
         finally:
             self._source_ended = True
@@ -261,7 +264,8 @@ class _MapRun(Generic[Item, Value]):
             if self._executor is None:
                 self._executor = ThreadPoolExecutor(self._options.ahead, "tidegate-map")
             # Threads do not inherit the context.
-            calling = functools.partial(contextvars.copy_context().run, self._window.run_item, function, item)
+            run_item = self._window.run_item
+            calling = functools.partial(contextvars.copy_context().run, _without_stop_iteration, run_item, function, item)
             outcome = await _event_loop.running_loop().run_in_executor(self._executor, calling)
             if not inspect.isawaitable(outcome):
                 return cast("Value", outcome)
@@ -348,6 +352,14 @@ class _Source:
             await self._asynchronous.aclose()
 
 
+def _without_stop_iteration(function: Callable[..., Value], *arguments: Any) -> Value:
+    """Calls a function, and raises `RuntimeError` if it raises `StopIteration`, which a future cannot contain."""
+    try:
+        return function(*arguments)
+    except StopIteration as error:
+        raise RuntimeError("the function raised StopIteration") from error
+
+
 def _iterate_blocking(run: _MapRun[Item, Value]) -> Generator[Result[Item, Value], None, None]:
     """Yields the results of a map without a running event loop.
 
@@ -357,10 +369,16 @@ def _iterate_blocking(run: _MapRun[Item, Value]) -> Generator[Result[Item, Value
     results = run.results()
     try:
         while True:
+            reading = loop.create_task(_next_result(results))
             try:
-                result = loop.run_until_complete(_next_result(results))
+                result = loop.run_until_complete(reading)
             except StopAsyncIteration:
                 return
+            except BaseException:
+                # An interrupt leaves the task waiting inside the generator, which then cannot be closed.
+                reading.cancel()
+                loop.run_until_complete(asyncio.wait([reading]))
+                raise
             yield result
     finally:
         try:

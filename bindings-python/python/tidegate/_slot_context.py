@@ -128,7 +128,7 @@ class SlotContext(Generic[Entered]):
                 f"{function.__name__} is a generator function, which would hold the slot while its consumer runs. "
                 f"Use `with gate.{self._method}({self._name!r})` inside the generator instead"
             )
-        if inspect.iscoroutinefunction(function):
+        if inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(getattr(function, "__call__", None)):
 
             @functools.wraps(function)
             async def async_wrapper(*args: Any, **kwargs: Any) -> Any:
@@ -140,7 +140,15 @@ class SlotContext(Generic[Entered]):
         @functools.wraps(function)
         def wrapper(*args: Any, **kwargs: Any) -> Any:
             with self:
-                return function(*args, **kwargs)
+                result = function(*args, **kwargs)
+            if inspect.isawaitable(result):
+                if inspect.iscoroutine(result):
+                    result.close()
+                raise TypeError(
+                    "a function that is not a coroutine function returned an awaitable, whose work would begin after "
+                    f"the slot is released. Use `async with gate.{self._method}({self._name!r})` instead"
+                )
+            return result
 
         return cast("Function", wrapper)
 

@@ -36,7 +36,8 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
         and names is not None
         and "tidegate_clock" not in names[:1]
     ):
-        names.insert(0, "tidegate_clock")
+        # A new list, because pytest shares the old one between the parameter sets of a test.
+        item.fixturenames = ["tidegate_clock", *names]  # type: ignore[attr-defined]
 
 
 @pytest.fixture

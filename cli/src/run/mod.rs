@@ -21,7 +21,7 @@ use tower::ServiceExt;
 
 use self::file_id::FileId;
 use self::input::Input;
-use self::progress::{ProgressDisplay, done, format_spend};
+use self::progress::{ProgressDisplay, done, format_spend, note};
 use self::provider::Provider;
 use crate::Failure;
 use crate::signals::{count_signals, received, stop_flag};
@@ -87,11 +87,11 @@ pub(crate) struct Args {
     #[arg(long, value_name = "N", default_value_t = 20)]
     give_up_after: usize,
     /// Price per million input tokens
-    #[arg(long, value_name = "MONEY", default_value_t = 0.0, value_parser = not_negative)]
-    price_in: f64,
+    #[arg(long, value_name = "MONEY", value_parser = not_negative)]
+    price_in: Option<f64>,
     /// Price per million output tokens
-    #[arg(long, value_name = "MONEY", default_value_t = 0.0, value_parser = not_negative)]
-    price_out: f64,
+    #[arg(long, value_name = "MONEY", value_parser = not_negative)]
+    price_out: Option<f64>,
     /// Start no call that could raise the cost of this run above this amount; needs --price-in and
     /// --price-out
     #[arg(long, value_name = "MONEY", value_parser = not_negative)]
@@ -123,8 +123,10 @@ fn not_negative(text: &str) -> Result<f64, String> {
 
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let overrides = RequestOverrides { model: args.model.clone(), path: args.endpoint.clone() };
-    let prices = Prices { input: args.price_in, output: args.price_out };
-    if args.max_cost.is_some() && prices == Prices::default() {
+    let (input, output) = (args.price_in.unwrap_or_default(), args.price_out.unwrap_or_default());
+    let prices = Prices { input, output };
+    let has_both = args.price_in.is_some() && args.price_out.is_some();
+    if args.max_cost.is_some() && (!has_both || prices == Prices::default()) {
         return Err(Failure::usage("--max-cost needs --price-in and --price-out"));
     }
     let input = Input::new(&args.input)?;
@@ -267,7 +269,8 @@ async fn run_batch(
             if progress.ended == Some(BatchEnd::Stopped) && !reported {
                 reported = true;
                 display.clear();
-                eprintln!("stopping: waiting for {} calls in flight; press Ctrl-C again to end at once", progress.open);
+                let open = progress.open;
+                note(&format!("stopping: waiting for {open} calls in flight; press Ctrl-C again to end at once"));
             }
             display.update(progress);
         }) => Some(result),

@@ -1,7 +1,7 @@
 //! Shows the progress of a run on standard error.
 
 use std::collections::VecDeque;
-use std::io::IsTerminal;
+use std::io::{IsTerminal, Write};
 
 use indicatif::{HumanCount, HumanDuration, ProgressBar, ProgressDrawTarget, ProgressStyle};
 use tidegate_batch::{BatchProgress, Prices, Spend};
@@ -59,7 +59,7 @@ impl ProgressDisplay {
             }
             None => {
                 let all = self.total.map(|total| format!(" of {}", HumanCount(total))).unwrap_or_default();
-                eprintln!("{}{all} lines, {text}", HumanCount(done(progress)));
+                note(&format!("{}{all} lines, {text}", HumanCount(done(progress))));
             }
         }
     }
@@ -100,6 +100,11 @@ impl ProgressDisplay {
 
 pub(super) fn done(progress: &BatchProgress) -> u64 {
     progress.skipped + progress.good + progress.failed
+}
+
+/// Writes a line to standard error. If nobody reads it any more, the run goes on.
+pub(super) fn note(line: &str) {
+    let _ = writeln!(std::io::stderr(), "{line}");
 }
 
 /// Returns the numbers of input and output tokens as text, followed by their cost if `priced` is

@@ -139,7 +139,10 @@ def _limits(timeout: Any) -> dict[str, float | None]:
     `timeout` is a number for both, a pair of both, a `Timeout` of urllib3, or None for no limits.
     """
     if isinstance(timeout, Timeout):
-        return {"connect": _seconds(timeout.connect_timeout), "read": _seconds(timeout.read_timeout)}
+        started = timeout.clone()
+        # The read timeout is what the connection leaves of `total`, so it needs a start.
+        started.start_connect()
+        return {"connect": _seconds(started.connect_timeout), "read": _seconds(started.read_timeout)}
     connect, read = timeout if isinstance(timeout, tuple) else (timeout, timeout)
     return {"connect": connect, "read": read}
 
