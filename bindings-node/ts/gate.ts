@@ -480,7 +480,8 @@ function proxyVariables(): Record<string, string> {
 function toJson(settings: unknown): string {
   return JSON.stringify(settings, (key, value: unknown) => {
     if (typeof value !== "number" || Number.isFinite(value)) return value;
-    throw new ConfigError({ kind: "config", message: `${key}: must be a finite number, got ${value}`, status: 400, retryable: false });
+    const message = `${key}: must be a finite number, got ${value}`;
+    throw new ConfigError({ kind: "config", message, status: 400, retryable: false });
   });
 }
 

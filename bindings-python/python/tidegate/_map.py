@@ -264,8 +264,9 @@ class _MapRun(Generic[Item, Value]):
             if self._executor is None:
                 self._executor = ThreadPoolExecutor(self._options.ahead, "tidegate-map")
             # Threads do not inherit the context.
-            run_item = self._window.run_item
-            calling = functools.partial(contextvars.copy_context().run, _without_stop_iteration, run_item, function, item)
+            calling = functools.partial(
+                contextvars.copy_context().run, _without_stop_iteration, self._window.run_item, function, item
+            )
             outcome = await _event_loop.running_loop().run_in_executor(self._executor, calling)
             if not inspect.isawaitable(outcome):
                 return cast("Value", outcome)

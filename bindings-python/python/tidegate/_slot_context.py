@@ -128,7 +128,7 @@ class SlotContext(Generic[Entered]):
                 f"{function.__name__} is a generator function, which would hold the slot while its consumer runs. "
                 f"Use `with gate.{self._method}({self._name!r})` inside the generator instead"
             )
-        if inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(getattr(function, "__call__", None)):
+        if inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(type(function).__call__):
 
             @functools.wraps(function)
             async def async_wrapper(*args: Any, **kwargs: Any) -> Any:
