@@ -14,6 +14,16 @@ async fn take(tools: &Arc<Tools>, name: &str, holds: Option<Chain>) -> Result<To
     tools.ask(name, "t".into(), &context, Mode::Enforce, false)?.granted().await
 }
 
+/// Takes a slot of the tool `name` in another task, which holds the slot `held`.
+fn spawn_take(
+    tools: &Arc<Tools>,
+    name: &'static str,
+    held: &ToolPermit,
+) -> tokio::task::JoinHandle<Result<ToolPermit, Error>> {
+    let (tools, holds) = (tools.clone(), held.chain());
+    tokio::spawn(async move { take(&tools, name, Some(holds)).await })
+}
+
 #[tokio::test(start_paused = true)]
 async fn task_that_requests_a_tool_that_it_holds_is_rejected() {
     let tools = tools(&[("db", 1)]);
@@ -28,10 +38,7 @@ async fn cycle_of_two_tasks_rejects_one_and_serves_the_other() {
     let tools = tools(&[("db", 1), ("search", 1)]);
     let db = take(&tools, "db", None).await.expect("free");
     let search = take(&tools, "search", None).await.expect("free");
-    let first = {
-        let (tools, holds) = (tools.clone(), db.chain());
-        tokio::spawn(async move { take(&tools, "search", Some(holds)).await })
-    };
+    let first = spawn_take(&tools, "search", &db);
     tokio::task::yield_now().await;
     let error = take(&tools, "db", Some(search.chain())).await.expect_err("a cycle");
     assert_eq!(error.reason(), Some(Reason::Deadlock));
@@ -51,15 +58,9 @@ async fn wait_for_a_busy_tool_is_not_a_deadlock() {
     ];
     // One holder of `search` waits for `db`, which this task holds. The other will release its
     // slot.
-    let waiting = {
-        let (tools, holds) = (tools.clone(), busy[0].chain());
-        tokio::spawn(async move { take(&tools, "db", Some(holds)).await })
-    };
+    let waiting = spawn_take(&tools, "db", &busy[0]);
     tokio::task::yield_now().await;
-    let wanted = {
-        let (tools, holds) = (tools.clone(), db.chain());
-        tokio::spawn(async move { take(&tools, "search", Some(holds)).await })
-    };
+    let wanted = spawn_take(&tools, "search", &db);
     tokio::task::yield_now().await;
     let [first, second] = busy;
     drop(second);
@@ -94,10 +95,7 @@ async fn wait_for_a_rate_is_not_a_deadlock() {
     let tools = Arc::new(Tools::new(&config.tools, &Metrics::new().expect("series"), None));
     let search = take(&tools, "search", None).await.expect("free");
     let db = take(&tools, "db", None).await.expect("free");
-    let waiting = {
-        let (tools, holds) = (tools.clone(), db.chain());
-        tokio::spawn(async move { take(&tools, "search", Some(holds)).await })
-    };
+    let waiting = spawn_take(&tools, "search", &db);
     tokio::task::yield_now().await;
     drop(take(&tools, "db", Some(search.chain())).await.expect("after a second"));
     drop(search);

@@ -358,25 +358,38 @@ async fn http2_body_that_is_reset_without_an_error_is_truncated() {
     assert_eq!(text(&http, address).await.unwrap_err().kind(), ErrorKind::Truncated);
 }
 
-/// Starts an HTTP/2 server that answers each request with its authority, and with a long header field.
-async fn serve_http2() -> SocketAddr {
+/// Starts an HTTP/2 server. Returns its address, and the number of its connections so far.
+async fn serve_http2<F>(answer: F) -> (SocketAddr, Arc<AtomicUsize>)
+where
+    F: Fn(Request<hyper::body::Incoming>) -> Response<http_body_util::Full<Bytes>> + Clone + Send + 'static,
+{
     use hyper_util::rt::{TokioExecutor, TokioIo};
-    serve(|socket, _| async move {
-        let answer = hyper::service::service_fn(|request: Request<hyper::body::Incoming>| async move {
-            let named =
-                (request.uri().authority().map(ToString::to_string), request.headers().get("host").cloned());
-            let body = http_body_util::Full::new(Bytes::from(format!("{named:?}")));
-            Response::builder().header("x-long", "a".repeat(64 * 1024)).body(body)
-        });
-        let server = hyper::server::conn::http2::Builder::new(TokioExecutor::new());
-        drop(server.serve_connection(TokioIo::new(socket), answer).await);
+    let connections = Arc::new(AtomicUsize::new(0));
+    let counted = connections.clone();
+    let address = serve(move |socket, _| {
+        counted.fetch_add(1, Ordering::Relaxed);
+        let answer = answer.clone();
+        async move {
+            let service = hyper::service::service_fn(move |request| {
+                std::future::ready(Ok::<_, std::convert::Infallible>(answer(request)))
+            });
+            let server = hyper::server::conn::http2::Builder::new(TokioExecutor::new());
+            drop(server.serve_connection(TokioIo::new(socket), service).await);
+        }
     })
-    .await
+    .await;
+    (address, connections)
 }
 
 #[tokio::test]
 async fn http2_heads_are_as_long_as_those_of_http1_and_the_authority_contains_no_password() {
-    let address = serve_http2().await;
+    let (address, _) = serve_http2(|request| {
+        let authority = request.uri().authority().map(ToString::to_string);
+        let named = (authority, request.headers().get("host").cloned());
+        let answer = Response::builder().header("x-long", "a".repeat(64 * 1024));
+        answer.body(Bytes::from(format!("{named:?}")).into()).unwrap()
+    })
+    .await;
     let http = transport(http2());
     for (host, expected) in [(None, address.to_string()), (Some("llm.test"), "llm.test".to_owned())] {
         let mut request = Request::get(format!("http://me:secret@{address}/v1/models"));
@@ -393,21 +406,8 @@ async fn http2_heads_are_as_long_as_those_of_http1_and_the_authority_contains_no
 /// Bodies that nobody reads fill their own windows and not that of the connection.
 #[tokio::test]
 async fn unread_http2_bodies_do_not_hold_up_other_calls() {
-    use hyper_util::rt::{TokioExecutor, TokioIo};
-    let connections = Arc::new(AtomicUsize::new(0));
-    let counted = connections.clone();
-    let address = serve(move |socket, _| {
-        counted.fetch_add(1, Ordering::Relaxed);
-        async move {
-            let answer = hyper::service::service_fn(|_: Request<hyper::body::Incoming>| async {
-                let body = http_body_util::Full::new(Bytes::from(vec![b'a'; 3 * 1024 * 1024]));
-                Ok::<_, std::convert::Infallible>(Response::new(body))
-            });
-            let server = hyper::server::conn::http2::Builder::new(TokioExecutor::new());
-            drop(server.serve_connection(TokioIo::new(socket), answer).await);
-        }
-    })
-    .await;
+    let (address, connections) =
+        serve_http2(|_| Response::new(Bytes::from(vec![b'a'; 3 * 1024 * 1024]).into())).await;
     let http = transport(http2());
     let mut unread = Vec::new();
     for _ in 0..8 {
