@@ -197,6 +197,12 @@ impl RateBudgets {
         self.quotas.iter().find(over).map(|quota| (quota.kind, quota.max_call()))
     }
 
+    /// Returns `true` if the need is more than a limit permits for one call even if nothing else is
+    /// charged. The need is an estimate: the provider may still admit the call.
+    pub fn is_exceeded_by(&self, need: &Need) -> bool {
+        self.quotas.iter().any(|quota| u64::from(quota.kind.cost(need)) > quota.max_call())
+    }
+
     /// Returns the limit that delays a call with this need for longest, and the time at which the
     /// call fits if nothing else is charged. `None` if the call fits now.
     pub fn ready_at(&mut self, now: Instant, need: &Need) -> Option<(BudgetKind, Instant)> {

@@ -131,6 +131,12 @@ impl Capacity {
         most.or_else(|| self.budgets.oversize(&call.ticket.demand))
     }
 
+    /// Returns `true` if the estimated need exceeds the memory or a rate budget even when unused.
+    /// Such a call is sent only if the budget is unused or the estimate becomes smaller.
+    pub(super) fn is_exceeded_by(&self, need: &Need) -> bool {
+        need.kv > self.upstream.max_memory_need() || self.budgets.is_exceeded_by(need)
+    }
+
     /// Measures the memory and the rate budgets, and returns what is available to calls now.
     pub(super) fn available(&mut self, now: Instant) -> Available {
         let available = self.upstream.available(self.in_flight, self.budgets.room(now));
@@ -374,6 +380,11 @@ impl Budgets {
     pub(super) fn oversize(&self, demand: &Demand) -> Option<(Rule, u64)> {
         let (kind, most) = self.limiting()?.oversize(demand)?;
         Some((kind.into(), most))
+    }
+
+    /// Returns `true` if the need exceeds a budget even when unused.
+    pub(super) fn is_exceeded_by(&self, need: &Need) -> bool {
+        self.limiting().is_some_and(|budgets| budgets.is_exceeded_by(need))
     }
 
     /// Returns the budget that delays the call for longest, and when it permits the call if no

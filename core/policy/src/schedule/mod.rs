@@ -29,7 +29,7 @@
 //! A *line* is the waiting calls of one tenant in one lane, and its first call is its *head*. If a
 //! head does not fit, other calls may overtake it until it is *aged*, that is, until it has waited
 //! for [`SchedulerSettings::aging`]. From then on, the resources that the head lacks are *reserved*
-//! for it.
+//! for it. A head that is estimated to exceed a budget or the memory even when unused never ages.
 //!
 //! # Parts
 //!

@@ -288,7 +288,7 @@ impl<W> Selector<'_, W> {
     /// there, is at its slot cap, or is parked because it is out of its own tokens.
     pub(super) fn line_head(&self, tenant: TenantId, lane: Lane) -> Option<LineHead> {
         let head = self.queue.line(tenant, lane)?.position?.head;
-        Some(LineHead { call: head.call, needs: head.needs, aged: self.is_aged(head.age) })
+        Some(LineHead { call: head.call, needs: head.needs, aged: self.is_aged(head.age, &head.needs) })
     }
 
     /// Returns the first waiting call of a tenant in a lane. If `within` excludes calls that have
@@ -303,12 +303,15 @@ impl<W> Selector<'_, W> {
         let calls = &self.queue.line(tenant, lane)?.calls;
         let Some((_, call)) = calls.next_fit(None, &unfailed, u32::MAX) else { return Some(head) };
         let waiter = self.queue.waiters.get(call)?;
-        Some(LineHead { call, needs: waiter.needs, aged: self.is_aged(waiter.ticket.queued_at) })
+        Some(LineHead { call, needs: waiter.needs, aged: self.is_aged(waiter.ticket.queued_at, &waiter.needs) })
     }
 
-    /// Returns `true` if a call that was queued at `queued_at` has waited for the ageing time.
-    fn is_aged(&self, queued_at: Instant) -> bool {
+    /// Returns `true` if a call that was queued at `queued_at` has waited for the ageing time, so
+    /// that other calls may not take what it lacks. A call that is estimated to exceed a budget or
+    /// the memory even when unused never ages: the others would stand still for it.
+    fn is_aged(&self, queued_at: Instant, needs: &Requirements) -> bool {
         self.now.saturating_duration_since(queued_at) >= self.order.aging
+            && !self.capacity.is_exceeded_by(&needs.need)
     }
 
     /// Returns the waiting call that is first in the dispatch order. Returns `None` if there is

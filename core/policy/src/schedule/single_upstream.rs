@@ -8,7 +8,7 @@ use super::{
 };
 use crate::cooldown::{Cooldown, Hold};
 use crate::kv::{Kv, KvView, Prefix};
-use crate::{adaptive::AdaptiveView, budget::AvailableBudget};
+use crate::{adaptive::AdaptiveView, budget::AvailableBudget, saturate};
 use tidegate_protocol::vllm::EngineMetrics;
 use tidegate_tokens::Demand;
 
@@ -140,6 +140,10 @@ impl Upstream for SingleUpstream {
         // The output is uncertain, and an engine cuts an answer that becomes too long.
         let most = self.memory.as_ref()?.capacity();
         (call.ticket.demand.min_input() > most).then_some(most)
+    }
+
+    fn max_memory_need(&self) -> u32 {
+        self.memory.as_ref().map_or(u32::MAX, |memory| saturate(memory.capacity()))
     }
 
     fn available(&mut self, _: usize, mut shared: AvailableBudget) -> Available {

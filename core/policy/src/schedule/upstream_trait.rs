@@ -208,6 +208,12 @@ pub(super) trait Upstream: fmt::Debug + Send {
         None
     }
 
+    /// Returns the largest memory need, in tokens, that the upstream can ever satisfy. `u32::MAX` if
+    /// memory is not limited, and for a pool, where it depends on the replicas of a call.
+    fn max_memory_need(&self) -> u32 {
+        u32::MAX
+    }
+
     /// Returns `true` if waiting calls may lack a slot, and the end of a call in flight would free
     /// one.
     fn may_lack_slots(&self, in_flight: usize) -> bool;

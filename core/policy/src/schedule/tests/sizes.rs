@@ -127,6 +127,26 @@ fn call_that_can_never_fit_is_refused_with_the_maximum() {
 }
 
 #[test]
+fn nothing_is_reserved_for_a_call_that_is_estimated_to_exceed_a_budget() {
+    let (mut scheduler, _, now) = of_tokens(|_| ());
+    let first = admit(&mut scheduler, now, &sized("a", 60, now));
+    spend(&mut scheduler, now, first);
+    let mut large = sized("a", 700, now);
+    large.demand.exact = false;
+    queue(&mut scheduler, now, large, "large");
+    // Long after the ageing time, calls of the same and of other tenants still go.
+    for (second, tenant) in [(20, "a"), (30, "b"), (40, "a"), (50, "c")] {
+        let now = now + Duration::from_secs(second);
+        queue(&mut scheduler, now, sized(tenant, 50, now), tenant);
+        let wake = scheduler.next_wake(now).expect("timed");
+        assert_eq!(draw(&mut scheduler, wake.max(now + secs(8.0))), [tenant]);
+    }
+    // The provider decides about it once nothing else needs the budget.
+    let wake = scheduler.next_wake(now + secs(60.0)).expect("timed");
+    assert_eq!(draw(&mut scheduler, wake), ["large"]);
+}
+
+#[test]
 fn unsent_charges_are_refunded_and_settled_ones_corrected() {
     let (mut scheduler, budgets, now) = of_tokens(|_| ());
     let level = || budgets.lock().view(now)[0].level;

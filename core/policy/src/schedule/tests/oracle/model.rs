@@ -508,8 +508,16 @@ impl Model {
         }
     }
 
+    /// Returns `true` if the estimated size of the call exceeds the memory or a rate budget even
+    /// when unused, so that nothing is reserved for it.
+    fn never_fits(&self, call: &Call) -> bool {
+        let need = self.need(call);
+        let most = self.kv.borrow().as_ref().map_or(u64::MAX, Kv::capacity);
+        u64::from(need.kv) > most || self.shared.lock().is_exceeded_by(&need)
+    }
+
     pub(super) fn is_aged(&self, now: Instant, call: &Call) -> bool {
-        now - call.ticket.queued_at >= self.aging
+        now - call.ticket.queued_at >= self.aging && !self.never_fits(call)
     }
 
     /// Returns the time by which a call is ordered among the calls of its tenant and lane.
