@@ -42,6 +42,9 @@ pub(super) struct Account {
     /// The division of the last push since the last answer, or 0. An answer about an earlier division was
     /// overtaken by the push.
     pushed: u64,
+    /// The last division that the member knows of, at any store, or 0. A store with an earlier one has lost
+    /// changes.
+    division: u64,
     /// The end of a cool-down that the store does not know yet.
     cools_until: Option<Instant>,
     /// What is asked of the rates, and was not sent yet.
@@ -101,6 +104,7 @@ impl Account {
             owes_report: false,
             owes_heartbeat: false,
             pushed: 0,
+            division: 0,
             cools_until: None,
             draw: None,
             advances: 0,
@@ -204,7 +208,7 @@ impl Account {
     ) -> impl Future<Output = (Instant, RedisResult<Answer>)> + 'static {
         let (key, channel) = (self.key.clone(), self.channel().to_owned());
         let old_channel = self.old_ids.last().map(|id| channel_of(&key, id));
-        let arguments = message.arguments(&self.id);
+        let arguments = message.arguments(&self.id, self.division);
         let is_join =
             matches!(message, Message::Join { .. } | Message::JoinRates { .. } | Message::JoinPool(_));
         let script = scripts.of(&message);
@@ -320,6 +324,7 @@ impl Account {
             SharedLimit::Calls(..) | SharedLimit::Replicas(_) => {
                 let situation = Situation::parse(answer)?;
                 self.limit.on_alive(sent_at);
+                self.division = self.division.max(situation.division);
                 if situation.division >= std::mem::take(&mut self.pushed) {
                     self.apply(&situation);
                 }
@@ -345,6 +350,7 @@ impl Account {
             }
         } else if let Ok(situation) = Situation::parse(pushed) {
             self.pushed = situation.division;
+            self.division = self.division.max(situation.division);
             self.apply(&situation);
         }
     }

@@ -6,9 +6,10 @@
 -- ARGV   the member, and one of
 --        `join`       with the fields of `report`, and the members that it replaces
 --        `report`     with the total of granted slots that the member knows of, the total that it has
---                     returned, its cap, its weight, the slots that it wants, what its adaptive limit has
---                     found, and its role, each of the last two `-` if there is none
---        `heartbeat`  with the two totals
+--                     returned, the number of the last division that it knows of, its cap, its weight, the
+--                     slots that it wants, what its adaptive limit has found, and its role, each of the last
+--                     two `-` if there is none
+--        `heartbeat`  with the two totals and the number of the division
 --        `cool_down`  with the milliseconds that the provider asked for
 --        `leave`
 -- Reply  the situation of the member (see `situation`), or false if the member is not known
@@ -22,6 +23,8 @@ local id, kind = ARGV[1], ARGV[2]
 -- Members with the highest rank become the leader and the deputy of an adaptive limit. REPLACED: was an observer, or
 -- was away, and has missed calls. REJOINED: was an observer, and has connected again before its lease ended.
 local REPLACED, REJOINED, OBSERVER = 0, 2, 3
+-- Numbers above it are not exact.
+local MAX_DIVISION = 2 ^ 52
 local SENIORITY = { follower = 1, deputy = 4, leader = 5 }
 
 local function field(member)
@@ -62,8 +65,12 @@ if kind ~= 'leave' then
 end
 local silent = redis.call('ZRANGEBYSCORE', heard_key, '-inf', string.format('%.6f', clock - LEASE_TIME))
 
+local says_numbers = kind == 'heartbeat' or kind == 'report' or kind == 'join'
+local known_division = says_numbers and math.min(tonumber(ARGV[5]), MAX_DIVISION) or 0
+
 -- A grant may be on its way. A replica that became the primary may have missed messages.
 local agrees = own and own:match('^%d+') == ARGV[3] and known[6] == ARGV[4]
+  and known_division <= tonumber(summary:match('^%d+ %d+ %d+ (%d+)'))
 if kind == 'heartbeat' and agrees and #silent == 0 and (wake == 0 or clock < wake) then
   redis.call('HSET', state_key, 'clock', string.format('%.6f', clock), 'wall', string.format('%.6f', wall))
   redis.call('PEXPIRE', state_key, KEPT_MS)
@@ -79,6 +86,12 @@ if not state then
     virtual_time = 0, served_until = clock, joined = 0, early = 0, division = 0, term = 0, observers = {},
     accounts = {},
   }
+  wake = clock + GRACE_TIME
+end
+if known_division > state.division then
+  -- The store has lost its last changes: it was an older replica, or its file was not up to date. It may know of too
+  -- few leases until all members have sent their totals.
+  state.division, state.early = known_division, 0
   wake = clock + GRACE_TIME
 end
 local accounts = state.accounts
@@ -127,17 +140,17 @@ else
   local granted, returned = tonumber(ARGV[3]), tonumber(ARGV[4])
   if kind == 'join' then
     local was_member = false
-    for index = 10, #ARGV do
+    for index = 11, #ARGV do
       was_member = was_member or accounts[ARGV[index]] ~= nil
       remove(ARGV[index])
     end
     state.joined = state.joined + 1
-    local seniority = SENIORITY[ARGV[9]] or SENIORITY.follower
+    local seniority = SENIORITY[ARGV[10]] or SENIORITY.follower
     -- Whoever joins later was away, and has missed calls.
     local is_late = clock >= wake and seniority > SENIORITY.follower
     local late_seniority = was_member and REJOINED or REPLACED
     accounts[id] = {
-      id = id, number = state.joined, granted = granted, fair = tonumber(ARGV[5]), part = 1, want = 0,
+      id = id, number = state.joined, granted = granted, fair = tonumber(ARGV[6]), part = 1, want = 0,
       service = state.virtual_time, short = false, told_fair = 0, seniority = is_late and late_seniority or seniority,
       told_cap = 0,
     }
@@ -147,17 +160,17 @@ else
   account.granted = math.max(account.granted, granted)
   account.returned = math.min(returned, account.granted)
   if kind ~= 'heartbeat' then
-    local weight = tonumber(ARGV[6])
+    local weight = tonumber(ARGV[7])
     -- NaN is not equal to itself.
     weight = weight == weight and weight or 1
-    account.cap = math.max(math.min(tonumber(ARGV[5]), MAX_CAP), 1)
+    account.cap = math.max(math.min(tonumber(ARGV[6]), MAX_CAP), 1)
     account.weight = math.max(math.min(weight, MAX_WEIGHT), MIN_WEIGHT)
-    account.want = tonumber(ARGV[7]) - crossing
+    account.want = tonumber(ARGV[8]) - crossing
     if kind == 'report' then
-      account.seniority = SENIORITY[ARGV[9]] or account.seniority
+      account.seniority = SENIORITY[ARGV[10]] or account.seniority
     end
     local adapted = account.adaptive
-    account.adaptive = tonumber(ARGV[8])
+    account.adaptive = tonumber(ARGV[9])
     if adapted and not account.adaptive then
       gone[#gone + 1] = id
     end

@@ -148,14 +148,17 @@ impl Message {
         }
     }
 
-    /// Returns the arguments of the script.
-    pub(super) fn arguments(&self, member: &str) -> Vec<String> {
+    /// Returns the arguments of the script. `division` is the number of the last division that the member
+    /// knows of, or 0.
+    pub(super) fn arguments(&self, member: &str, division: u64) -> Vec<String> {
+        let numbers = |kind: &str, granted: usize, returned: usize| {
+            let numbers = [granted.to_string(), returned.to_string(), division.to_string()];
+            [member.to_owned(), kind.to_owned()].into_iter().chain(numbers).collect::<Vec<_>>()
+        };
         let fields = |kind: &str, granted: usize, returned: usize, report: &Report| {
             let Report { cap, weight, want, adaptive, role, .. } = report;
-            let numbers = [granted, returned, *cap].map(|number| number.to_string());
-            let mut arguments = vec![member.to_owned(), kind.to_owned()];
-            arguments.extend(numbers);
-            arguments.extend([weight.to_string(), want.to_string()]);
+            let mut arguments = numbers(kind, granted, returned);
+            arguments.extend([cap.to_string(), weight.to_string(), want.to_string()]);
             arguments.push(adaptive.map_or_else(|| "-".to_owned(), |slots| slots.to_string()));
             let role = role.map_or("-", |role| match role {
                 LimitRole::Follower => "follower",
@@ -173,11 +176,7 @@ impl Message {
                 arguments
             }
             Self::Report { report, granted, returned } => fields("report", *granted, *returned, report),
-            Self::Heartbeat { granted, returned } => {
-                let mut arguments = only("heartbeat");
-                arguments.extend([granted, returned].map(ToString::to_string));
-                arguments
-            }
+            Self::Heartbeat { granted, returned } => numbers("heartbeat", *granted, *returned),
             Self::CoolDown(for_ms) => {
                 let mut arguments = only("cool_down");
                 arguments.push(for_ms.to_string());

@@ -39,6 +39,8 @@ pub(super) struct Store {
     connection: Connection,
     script: Script,
     pub(super) key: String,
+    /// The last division that members know of.
+    division: u64,
 }
 
 /// The clock of a [`Store`].
@@ -47,7 +49,7 @@ pub(super) const WALL: &str = "local wall = tonumber(redis.call('GET', 'wall'))"
 impl Store {
     pub(super) fn new(server: &RedisServer, script: Script) -> Self {
         let connection = redis::Client::open(server.url()).unwrap().get_connection().unwrap();
-        Self { connection, script, key: "test:{0}".to_owned() }
+        Self { connection, script, key: "test:{0}".to_owned(), division: 0 }
     }
 
     /// Runs `check` with a state of its own for each of random sequences of actions.
@@ -72,7 +74,7 @@ impl Store {
         let key = &self.key;
         let mut invocation = self.script.prepare_invoke();
         invocation.key(key).key(format!("{key}:heard")).key(format!("{key}:cools"));
-        invocation.arg(message.arguments(member));
+        invocation.arg(message.arguments(member, self.division));
         redis::cmd("SET").arg("wall").arg(at.as_secs_f64()).exec(&mut self.connection).unwrap();
         invocation.invoke(&mut self.connection).unwrap()
     }
@@ -252,6 +254,31 @@ fn repeated_and_lost_messages_change_nothing() {
     let message = Message::Report { report, granted: 3, returned: 0 };
     assert_eq!(store.situation(at, "b", &message).update.total, 8);
     assert_eq!(store.exchange(at, "unknown", &HEARTBEAT), None);
+}
+
+#[test]
+fn a_store_that_has_lost_changes_grants_little_until_all_have_told_what_they_hold() {
+    let server = RedisServer::start(&[]).unwrap();
+    let mut store = Store::new(&server, script_with(WALL, Duration::from_secs(4)));
+    let at = Duration::from_secs;
+    store.situation(at(1), "a", &join(8, 0));
+    store.situation(at(2), "b", &join(8, 0));
+    let key = store.key.clone();
+    let before: Vec<u8> = redis::cmd("DUMP").arg(&key).query(&mut store.connection).unwrap();
+    let wants = |want, granted| Message::Report { report: report(8, want), granted, returned: 0 };
+    assert_eq!(store.situation(at(6), "b", &wants(6, 0)).granted, 6);
+    let known = store.situation(at(6), "a", &HEARTBEAT);
+    assert_eq!((known.granted, known.update.total), (0, 6));
+    // A replica without the last changes becomes the primary.
+    let restore = redis::cmd("RESTORE").arg(&key).arg(0).arg(before).arg("REPLACE").to_owned();
+    restore.exec(&mut store.connection).unwrap();
+    store.division = known.division;
+    assert_eq!(store.situation(at(7), "a", &wants(8, 0)).granted, 2);
+    assert_eq!(store.situation(at(7), "b", &wants(0, 6)).granted, 6);
+    // Nobody is told of an earlier division than it knows, and the grace time begins only once.
+    let again = store.situation(at(10), "b", &Message::Heartbeat { granted: 6, returned: 0 });
+    assert!(again.division > known.division && again.again <= at(1), "{again:?}");
+    assert_eq!(store.situation(at(12), "a", &wants(6, 2)).granted, 2);
 }
 
 /// A message that joins with an adaptive limit, in place of other members.
