@@ -318,7 +318,7 @@ impl Placement {
         }
         self.polls.active_at = Some(now);
         let replica = self.replicas.get_mut(at)?.as_mut()?;
-        replica.health.on_sent(call.number);
+        replica.health.on_sent(now, call.number);
         if let Some(partners) = &mut self.partners {
             partners.on_sent(now, &call, replica.name, work);
         }

@@ -18,7 +18,7 @@ pub struct ReplicaSnapshot {
     /// - `in`: calls are sent to it.
     /// - `suspect`: it gets no calls until it responds.
     /// - `down`: it failed and gets no calls.
-    /// - `trial`: it gets one call at a time, as a test.
+    /// - `trial`: it gets one call at a time, as a test, or one every 5 s.
     /// - `starting`: it is in slow start, with a share of its slots.
     /// - `draining`: it was removed from the pool, and leaves when its last call ends.
     pub state: &'static str,

@@ -11,7 +11,7 @@
 //! - **down**: ejected, and its unanswered calls are cancelled. Entered on a second piece of
 //!   evidence: a second refused connection, or a second bad probe, at the earliest `down_after`
 //!   after the first one.
-//! - **trial**: half open: eligible for one call at a time. Ends after [`TRIAL_SUCCESSES`]
+//! - **trial**: half open: eligible for one call at a time, or one per [`TRIAL_PATIENCE`]. Ends after [`TRIAL_SUCCESSES`]
 //!   successes: accepted calls, and successful probes unless calls failed while probes succeeded.
 //!
 //! A replica is ejected for one or more [causes](ejection_causes::Cause). When all of them are cured, a
@@ -52,6 +52,9 @@ const ACCEPTED_PER_FAILURE: u64 = 4;
 const MIN_EVIDENCE: u32 = 2;
 /// Number of successes that end a trial.
 const TRIAL_SUCCESSES: u32 = 2;
+/// Time that a trial waits for its call in flight before it may send another one. A replica that is
+/// slow with one call, for example a long one that is not streamed, may be healthy.
+const TRIAL_PATIENCE: Duration = Duration::from_secs(5);
 /// Time from an ejection to the first trial if probes are off or not trusted. It doubles with each
 /// failed trial.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
@@ -115,8 +118,9 @@ pub(super) struct Health {
     /// Whether only accepted calls, and not probes, count as successes of a trial, because calls
     /// failed while probes succeeded.
     by_calls: bool,
-    /// Number of the call in flight for the current trial, or `None` if no such call is in flight.
-    trial_call: Option<u64>,
+    /// The last call sent for the current trial, with the time when it was sent. `None` if it has
+    /// ended, or if none was sent.
+    trial_call: Option<(u64, Instant)>,
     /// How often the replica was ejected. A failed trial does not count as another ejection.
     pub(super) ejections: u64,
     /// Whether the replica went down since the pool last cancelled the calls of such replicas.
@@ -192,9 +196,16 @@ impl Health {
     }
 
     /// Returns `true` if no further call is to be sent now: the replica is in a busy period, or its
-    /// trial call is in flight.
+    /// trial waits for the call in flight.
     pub(super) fn is_busy(&self, now: Instant) -> bool {
-        self.busy.until(now).is_some() || self.state == HealthState::Trial && self.trial_call.is_some()
+        self.busy.until(now).is_some() || self.trial_waits_until(now).is_some()
+    }
+
+    /// Returns when the trial may send another call although one is in flight. Returns `None` if
+    /// there is no trial, or if it may send a call now.
+    fn trial_waits_until(&self, now: Instant) -> Option<Instant> {
+        let (_, sent) = self.trial_call.filter(|_| self.state == HealthState::Trial)?;
+        Some(sent + TRIAL_PATIENCE).filter(|until| now < *until)
     }
 
     /// Returns the usable share of the replica's weight and slots, from [`MIN_SHARE`] to 1.
@@ -229,7 +240,8 @@ impl Health {
         let starting = self.starting.filter(|_| !self.is_ejected());
         let next_share = starting
             .map(|since| duration::after(since, slow_start).min(duration::after(now, slow_start / 20)));
-        [next_share, self.down_at(), self.reopens_at(), self.busy.until(now)].into_iter().flatten().min()
+        let pauses = [self.busy.until(now), self.trial_waits_until(now)];
+        [next_share, self.down_at(), self.reopens_at()].into_iter().chain(pauses).flatten().min()
     }
 
     /// Returns when a suspect replica goes down because of bad probes. Returns `None` if the
@@ -410,15 +422,15 @@ impl Health {
     }
 
     /// Records that a call was sent. During a trial, it becomes the trial's call.
-    pub(super) fn on_sent(&mut self, call: u64) {
+    pub(super) fn on_sent(&mut self, now: Instant, call: u64) {
         if self.state == HealthState::Trial {
-            self.trial_call = Some(call);
+            self.trial_call = Some((call, now));
         }
     }
 
     /// Records that a call has ended, so that a trial may send the next one.
     pub(super) fn on_ended(&mut self, call: u64) {
-        self.trial_call.take_if(|trial_call| *trial_call == call);
+        self.trial_call.take_if(|(trial_call, _)| *trial_call == call);
     }
 
     /// Adds evidence of a cause, and ejects the replica if it is not ejected yet. Returns all

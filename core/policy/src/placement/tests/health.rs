@@ -188,6 +188,25 @@ fn trial_call_without_a_result_is_followed_by_another() {
 }
 
 #[test]
+fn trial_call_that_takes_long_is_followed_by_another() {
+    let (mut pool, now) = pool(2);
+    pool.probe_all_ok(now);
+    pool.take_down(now, 0);
+    pool.observe_at(now + S, 0, Observation::ProbeOk);
+    let mut slow = pool.on_sent(now + S, 0, None, work(1)).unwrap();
+    assert!(!pool.eligible(now + 6 * S - ms(1)).contains(0));
+    assert!(pool.next_wake(now + 6 * S - ms(1)).is_some_and(|at| at <= now + 6 * S));
+    assert!(pool.eligible(now + 6 * S).contains(0));
+    let mut next = pool.on_sent(now + 6 * S, 0, None, work(1)).unwrap();
+    assert!(!pool.eligible(now + 7 * S).contains(0));
+    // Both are accepted, and end the trial.
+    pool.on_accepted(now + 8 * S, &mut slow);
+    assert!(!pool.eligible(now + 8 * S).contains(0), "the second one is in flight");
+    pool.on_accepted(now + 9 * S, &mut next);
+    assert_eq!(pool.state(now + 9 * S, 0), "starting");
+}
+
+#[test]
 fn any_byte_is_a_sign_of_life() {
     let (mut pool, now) = pool(2);
     pool.wake(now);
