@@ -93,3 +93,15 @@ def test_reason_type_lists_the_reasons_of_the_core(case: Case) -> None:
 def test_every_reason_has_a_vector() -> None:
     text = (FOLDER / "errors.json").read_text(encoding="utf-8")
     assert all(f'"reason": "{reason}"' in text for reason in get_args(_errors.Reason))
+
+
+@pytest.mark.parametrize(
+    ("settings", "problem"),
+    [
+        ({"defaults": {"wait": float("inf")}}, "defaults.wait: inf is not possible"),
+        ({"targets": {"small": {"pool": [{"weight": float("nan")}]}}}, "targets.small.pool.0.weight: nan"),
+    ],
+)
+def test_numbers_that_are_not_finite_are_rejected_by_name(settings: dict[str, Any], problem: str) -> None:
+    with pytest.raises(tidegate.ConfigError, match=problem):
+        tidegate.Gate(**settings)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import gc
+import gzip
+import json
 import threading
 import weakref
 from typing import Any
@@ -376,3 +378,43 @@ async def test_ended_call_leaves_no_objects_behind(name: str, upstream: Upstream
             return all(one() is None for one in left)
 
         await until(is_collected)
+
+
+def test_response_that_the_transport_has_read_is_passed_on(name: str, upstream: Upstream, gate: tidegate.Gate) -> None:
+    async def packed(exchange: Exchange) -> None:
+        body = gzip.compress(json.dumps(CHAT).encode())
+        length = str(len(body))
+        await exchange.head(content_type="application/json", content_encoding="gzip", content_length=length)
+        exchange.writer.write(body)
+
+    class Logging(module(name).HTTPTransport):  # type: ignore[misc,name-defined]
+        logged: list[str]
+
+        def handle_request(self, request: Any) -> Any:
+            response = super().handle_request(request)
+            response.read()
+            self.logged.append(response.text)
+            return response
+
+    upstream.handler = packed
+    transport = Logging()
+    transport.logged = []
+    with gate.httpx_client(family=name, transport=transport) as http:
+        assert http.post(upstream.url + PATH, json=BODY).json() == CHAT
+    assert [json.loads(text) for text in transport.logged] == [CHAT]
+
+
+async def test_response_that_the_async_transport_has_read_is_passed_on(
+    name: str, upstream: Upstream, gate: tidegate.Gate
+) -> None:
+    class Logging(module(name).AsyncHTTPTransport):  # type: ignore[misc,name-defined]
+        async def handle_async_request(self, request: Any) -> Any:
+            response = await super().handle_async_request(request)
+            await response.aread()
+            return response
+
+    upstream.handler = events(*CHAT_STREAM)
+    async with gate.httpx_async_client(family=name, transport=Logging()) as http:
+        response = await http.post(upstream.url + PATH, json=BODY)
+    assert response.status_code == 200
+    assert response.text.count("data:") == len(CHAT_STREAM)

@@ -56,6 +56,11 @@ async def test_client_follows_redirects(name: str, upstream: Upstream, gate: tid
     http = gate.httpx_async_client(family=name)
     assert (await http.get(upstream.url)).status_code == 302
     assert (await http.get(upstream.url, follow_redirects=True)).json() == {"ok": True}
+    # The request that follows has the stream of the first one, which is no upload.
+    assert [(exchange.body, exchange.headers.get("transfer-encoding")) for exchange in upstream.exchanges[1:]] == [
+        (b"", None),
+        (b"", None),
+    ]
 
 
 async def test_repeated_headers_are_kept(name: str, upstream: Upstream, gate: tidegate.Gate) -> None:

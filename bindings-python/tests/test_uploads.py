@@ -42,6 +42,21 @@ def test_sync_upload_is_sent(name: str, upstream: Upstream, gate: tidegate.Gate)
 
 
 @pytest.mark.parametrize("name", INSTALLED)
+async def test_chunks_may_be_any_buffers(name: str, upstream: Upstream, gate: tidegate.Gate) -> None:
+    chunks = [bytearray(b"ab"), memoryview(b"cd"), b"ef"]
+
+    async def stream() -> AsyncIterator[bytes]:
+        for chunk in chunks:
+            yield chunk  # type: ignore[misc]
+
+    assert (await gate.httpx_async_client(family=name).post(upstream.url, content=stream())).status_code == 200
+    iterator = (chunk for chunk in chunks)
+    http = gate.httpx_client(family=name)
+    await asyncio.to_thread(http.post, upstream.url, content=iterator)
+    assert [exchange.body for exchange in upstream.exchanges] == [b"abcdef"] * 2
+
+
+@pytest.mark.parametrize("name", INSTALLED)
 async def test_multipart_has_a_content_length(name: str, upstream: Upstream, gate: tidegate.Gate) -> None:
     http = gate.httpx_async_client(family=name)
     await http.post(upstream.url, files={"file": ("a.txt", io.BytesIO(b"x" * 200_000))}, data={"k": "v"})

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 
 from tidegate import _native
+from tidegate._config_json import to_json
 
 if TYPE_CHECKING:
     import os
@@ -86,7 +87,7 @@ class Gate:
         """Checks the configuration and opens the gate. For the arguments, see the class."""
         given = {"mode": mode, "targets": targets, "tools": tools, "tenants": tenants, "share": share, **settings}
         config = {key: value for key, value in given.items() if value is not None}
-        self._native = _native.Gate(json.dumps(config, default=_to_json, allow_nan=False))
+        self._native = _native.Gate(to_json(config))
 
     @classmethod
     def from_file(cls, path: str | os.PathLike[str]) -> Gate:
@@ -757,7 +758,7 @@ class Gate:
         if isinstance(replicas, (str, bytes, Mapping)):
             msg = "replicas: pass a list, even for a single replica: [...]"
             raise TypeError(msg)
-        self._native.set_replicas(target, json.dumps(list(replicas), default=_to_json, allow_nan=False))
+        self._native.set_replicas(target, to_json(list(replicas)))
 
     def snapshot(self) -> Snapshot:
         """Returns the current state of every target and tool.
@@ -898,24 +899,3 @@ class Gate:
     def __repr__(self) -> str:
         """Returns the class and the mode, but no names, because they may be confidential."""
         return f"<tidegate.Gate mode={self.mode}>"
-
-
-def _to_json(value: object) -> Any:
-    """Returns a JSON value for a configuration value that `json` cannot encode.
-
-    Raises:
-        TypeError: If the value is not a timedelta, mapping, set or path.
-
-    """
-    from datetime import timedelta
-    from pathlib import Path
-
-    if isinstance(value, timedelta):
-        return value.total_seconds()
-    if isinstance(value, Mapping):
-        return dict(value)
-    if isinstance(value, (set, frozenset)):
-        return sorted(value)
-    if isinstance(value, Path):
-        return str(value)
-    raise TypeError(f"a configuration value must be text, a number, a list or a dict, not {type(value).__name__}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import io
 import json
@@ -119,11 +120,13 @@ class _Handler:
 def _aws_error(raw: HTTPResponse) -> HTTPResponse:
     """Returns a response of the gate with the members in which AWS has the code and the message.
 
-    botocore copies them to its `ClientError`.
+    botocore copies them to its `ClientError`. A body that is no JSON object is kept.
     """
-    body = json.loads(raw.read())
-    error = body.get("error", {})
-    data = json.dumps({"code": error.get("code"), "message": error.get("message"), **body}).encode()
+    data = raw.read()
+    with contextlib.suppress(ValueError, AttributeError):
+        body = json.loads(data)
+        error = body.get("error", {})
+        data = json.dumps({"code": error.get("code"), "message": error.get("message"), **body}).encode()
     return HTTPResponse(io.BytesIO(data), status=raw.status, preload_content=False)
 
 

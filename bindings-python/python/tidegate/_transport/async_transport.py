@@ -36,7 +36,7 @@ class AsyncGateTransport(TransportBase):
         try:
             body, feeding = request.content, None
         except family.request_not_read:
-            if fits_in_memory(request):
+            if fits_in_memory(request, family):
                 body, feeding = await request.aread(), None
             elif self.custom is not None:
                 body, feeding = None, None

@@ -15,9 +15,9 @@ from tidegate._event_loop import run_native, running_loop
 from tidegate._native import Reply
 from tidegate._transport.custom_transport import (
     NOT_RETRIED,
-    ExchangeResponse,
     UploadStreamBase,
     attempt_request,
+    parts_of,
     raise_unretried,
 )
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
     from tidegate._native import Exchange
-    from tidegate._transport.custom_transport import ClientTransports
+    from tidegate._transport.custom_transport import ClientTransports, ExchangeResponse
     from tidegate._transport.httpx_family import HttpxFamily
 
 
@@ -56,7 +56,7 @@ class AsyncHttpxSender:
         if family.has_unread_body(request):
             made.stream = family.derive(AsyncUploadStream, "AsyncByteStream")(request, exchange, family)
         response = await self._custom.for_request(made).handle_async_request(made)
-        return ExchangeResponse(response.status_code, response.headers.raw, response.extensions, response.stream)
+        return parts_of(response, family)
 
     def error_kind(self, error: BaseException, *, begun: bool) -> str:
         """Returns the gate's failure kind for an exception. See `HttpxFamily.error_kind`."""

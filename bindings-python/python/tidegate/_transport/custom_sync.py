@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any, Protocol
 from tidegate._native import Exchange
 from tidegate._transport.custom_transport import (
     NOT_RETRIED,
-    ExchangeResponse,
     UploadStreamBase,
     attempt_request,
     cap_timeouts,
+    parts_of,
     raise_unretried,
 )
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from tidegate._errors import Error
     from tidegate._native import CustomCall, Reply
-    from tidegate._transport.custom_transport import ClientTransports
+    from tidegate._transport.custom_transport import ClientTransports, ExchangeResponse
     from tidegate._transport.httpx_family import HttpxFamily
 
 
@@ -56,7 +56,7 @@ class HttpxSender:
         if family.has_unread_body(request):
             made.stream = family.derive(UploadStream, "SyncByteStream")(request, exchange, family)
         response = self._custom.for_request(made).handle_request(made)
-        return ExchangeResponse(response.status_code, response.headers.raw, response.extensions, response.stream)
+        return parts_of(response, family)
 
     def error_kind(self, error: Exception, *, begun: bool) -> str:
         """Returns the gate's failure kind for an exception. See `HttpxFamily.error_kind`."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tidegate._native import Reply
@@ -11,6 +12,9 @@ if TYPE_CHECKING:
 
     from tidegate._native import Exchange
     from tidegate._transport.httpx_family import HttpxFamily
+
+# The headers that describe a body as it was sent, and not the decoded one.
+_HEADERS_OF_ENCODED = frozenset((b"content-encoding", b"content-length", b"transfer-encoding"))
 
 _PHASES = ("connect", "write", "read", "pool")
 
@@ -35,6 +39,19 @@ class ExchangeResponse(NamedTuple):
     headers: list[tuple[bytes, bytes]]
     extensions: dict[str, Any]
     stream: Any
+
+
+def parts_of(response: Any, family: HttpxFamily) -> ExchangeResponse:
+    """Returns the parts of a response that a transport has returned.
+
+    A transport may have read the body itself, for example to log it. Then only the decoded body is left.
+    """
+    headers, stream = response.headers.raw, response.stream
+    if response.is_stream_consumed and not isinstance(stream, family.module.ByteStream):
+        with contextlib.suppress(family.module.ResponseNotRead):
+            stream = family.module.ByteStream(response.content)
+            headers = [(name, value) for name, value in headers if name.lower() not in _HEADERS_OF_ENCODED]
+    return ExchangeResponse(response.status_code, headers, response.extensions, stream)
 
 
 class ClientTransports:

@@ -33,7 +33,7 @@ class GateTransport(TransportBase):
         try:
             body, upload = request.content, None
         except family.request_not_read:
-            body = upload = None if fits_in_memory(request) else Upload()
+            body = upload = None if fits_in_memory(request, family) else Upload()
             if upload is None:
                 body = request.read()
         send: Any = self._gate.send_blocking if upload is None else self._gate.start_upload
@@ -57,7 +57,7 @@ class GateTransport(TransportBase):
         Returns its response when the head of the response has arrived.
         """
         family = self._family
-        body = None if family.has_unread_body(request) and not fits_in_memory(request) else request.read()
+        body = None if family.has_unread_body(request) and not fits_in_memory(request, family) else request.read()
         try:
             call = self._gate.start_custom(*self._arguments(request, body))
         except Error as error:

@@ -11,16 +11,25 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterable, Iterable
 
     from tidegate._native import Upload, UploadCall
+    from tidegate._transport.httpx_family import HttpxFamily
 
 # Bytes. Smaller bodies are read into memory, so that the gate can read the model and retry the
 # call.
 MAX_BUFFERED_BODY = 32 * 1024 * 1024
 
 
-def fits_in_memory(request: Any) -> bool:
-    """Returns `True` if the content-length of a request body is known and at most 32 MiB."""
+def fits_in_memory(request: Any, family: HttpxFamily) -> bool:
+    """Returns `True` if a request body is in memory, or its content-length is at most 32 MiB."""
+    if isinstance(request.stream, family.module.ByteStream):
+        # A request that follows a redirect has only the stream of the first one.
+        return True
     length = request.headers.get("content-length", "")
     return length.isdecimal() and int(length) <= MAX_BUFFERED_BODY
+
+
+def as_bytes(chunk: Any) -> bytes:
+    """Returns a chunk of a body, which may be any object with the bytes in a buffer, as `bytes`."""
+    return chunk if isinstance(chunk, bytes) else bytes(memoryview(chunk))
 
 
 async def feed(upload: Upload, chunks: AsyncIterable[bytes]) -> None:
@@ -29,7 +38,8 @@ async def feed(upload: Upload, chunks: AsyncIterable[bytes]) -> None:
     Returns after the last chunk, or earlier if the request has ended and the rest is not needed.
     """
     async for chunk in chunks:
-        while (taken := upload.offer(chunk)) is False:
+        octets = as_bytes(chunk)
+        while (taken := upload.offer(octets)) is False:
             await run_native(upload.ready)
         if taken is None:
             return
@@ -60,7 +70,7 @@ def send_upload(call: UploadCall, upload: Upload, chunks: Iterable[bytes]) -> An
     """
     try:
         for chunk in chunks:
-            if not call.feed(upload, chunk):
+            if not call.feed(upload, as_bytes(chunk)):
                 break
         else:
             upload.finish()
