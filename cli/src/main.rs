@@ -1,5 +1,6 @@
 //! The `tidegate` command line: one module per subcommand.
 
+mod api_key;
 mod check;
 mod find_target;
 mod run;

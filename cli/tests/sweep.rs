@@ -243,6 +243,8 @@ fn invalid_targets_are_rejected_with_a_hint() {
     assert!(code == Some(1) && printed.contains("cannot be reached"), "{printed}");
     let (code, printed) = of(sweep(&sim.url, &["--key-env", "TIDEGATE_NO_SUCH_KEY"]));
     assert!(code == Some(2) && printed.contains("TIDEGATE_NO_SUCH_KEY"), "{printed}");
+    let (code, printed) = of(sweep(&sim.url, &["--key-env", "sk-secret"]));
+    assert!(code == Some(2) && printed.contains("pass its name") && !printed.contains("secret"), "{printed}");
     let mut openai = command("https://api.openai.com/v1", &[]);
     let (code, printed) = of(openai.env_remove("OPENAI_API_KEY").output().unwrap());
     assert!(code == Some(2) && printed.contains("OPENAI_API_KEY"), "{printed}");

@@ -103,8 +103,8 @@ impl PreparedRequest {
                     if rejected_stream && outcome.is_good() {
                         self.streams.store(false, Ordering::Relaxed);
                     }
-                    // A stream may end without the usage of its tokens.
-                    let usage_unknown = is_streamed && usage.is_none() && outcome.is_good();
+                    // Some servers do not report the usage, and a stream may end without it.
+                    let usage_unknown = usage.is_none() && outcome.is_good();
                     return CallResult { outcome, usage, usage_unknown };
                 }
                 Err((_, true)) if attempts < MAX_READ_ATTEMPTS => attempts += 1,

@@ -10,6 +10,7 @@ use tidegate::config::{Config, LimitConfig, LimitSettings, Target, TargetConfig}
 use tidegate::config_file;
 
 use crate::Failure;
+use crate::api_key::read_api_key;
 use crate::find_target::find_target;
 
 /// Objective for the time to first token at a server that is not a well-known provider's. Half of it
@@ -169,12 +170,7 @@ fn config_from_flags(args: &ProviderArgs, base: &Uri) -> Result<Config, Failure>
 /// Returns the headers with the API key in the environment variable `variable`, in the form that
 /// the host expects. Error messages never contain the key.
 fn credential(host: &str, variable: &str) -> Result<HeaderMap, Failure> {
-    let key = std::env::var(variable).ok().filter(|key| !key.trim().is_empty());
-    let Some(key) = key else {
-        return Err(Failure::usage(format!(
-            "{variable} is not set: put the API key for {host} in it, or pass --key-env with the name of another variable"
-        )));
-    };
+    let key = read_api_key(host, variable)?;
     let key = key.trim();
     let mut headers = HeaderMap::new();
     let mut put = |name: HeaderName, text: &str| match HeaderValue::from_str(text) {

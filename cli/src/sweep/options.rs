@@ -10,6 +10,7 @@ use tidegate_sweep::{Lengths, MixOptions, Sweep, SweepOptions};
 
 use super::args::Args;
 use crate::Failure;
+use crate::api_key::read_api_key;
 use crate::find_target::find_target;
 
 /// Returns the sweep that the flags and the configuration describe, with the API key from the
@@ -49,27 +50,11 @@ pub(super) fn build_sweep(args: &Args) -> Result<Sweep, Failure> {
     if let Some(directory) = &args.out {
         sweep = sweep.keep(directory);
     }
-    match read_key(&sweep, key_env.as_deref())? {
+    // A server for which no variable is usual may need no key.
+    let variable = key_env.as_deref().or(sweep.endpoint().usual_key_env());
+    match variable.map(|variable| read_api_key(sweep.endpoint().host(), variable)).transpose()? {
         Some(key) => sweep.key(&key).map_err(wrong),
         None => Ok(sweep),
-    }
-}
-
-/// Reads the API key from the environment variable `named`. With `None`, reads it from the variable
-/// that the provider's SDK uses. Returns `None` if no such variable is known for the server,
-/// because it may need no key.
-///
-/// # Errors
-///
-/// Returns a usage error if the variable is not set or is empty.
-fn read_key(sweep: &Sweep, named: Option<&str>) -> Result<Option<String>, Failure> {
-    let Some(variable) = named.or(sweep.endpoint().usual_key_env()) else { return Ok(None) };
-    match std::env::var(variable) {
-        Ok(key) if !key.trim().is_empty() => Ok(Some(key)),
-        _ => Err(Failure::usage(format!(
-            "{variable} is not set: put the API key for {} in it, or pass --key-env with the name of another variable",
-            sweep.endpoint().host()
-        ))),
     }
 }
 
