@@ -303,7 +303,11 @@ impl<W> Selector<'_, W> {
         let calls = &self.queue.line(tenant, lane)?.calls;
         let Some((_, call)) = calls.next_fit(None, &unfailed, u32::MAX) else { return Some(head) };
         let waiter = self.queue.waiters.get(call)?;
-        Some(LineHead { call, needs: waiter.needs, aged: self.is_aged(waiter.ticket.queued_at, &waiter.needs) })
+        Some(LineHead {
+            call,
+            needs: waiter.needs,
+            aged: self.is_aged(waiter.ticket.queued_at, &waiter.needs),
+        })
     }
 
     /// Returns `true` if a call that was queued at `queued_at` has waited for the ageing time, so

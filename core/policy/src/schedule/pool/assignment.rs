@@ -17,9 +17,9 @@ pub(in crate::schedule) struct Assignment {
     /// The other replicas where the call was not tried, whether they may take it or not. Empty if
     /// the call had been tried at this replica before.
     pub(super) untried: ReplicaSet,
-    /// Whether the call is the half-open probe of a full replica, that is, the one call that shows
-    /// whether the replica accepts calls again.
-    pub(super) is_half_open_probe: bool,
+    /// When the call was sent as the half-open probe of a full replica, that is, the one call that
+    /// shows whether the replica accepts calls again. `None` if it was not.
+    pub(super) probe_since: Option<Instant>,
     /// Whether the answer is streamed and its first token has not been reported.
     pub(in crate::schedule) awaits: bool,
 }
@@ -52,7 +52,7 @@ impl Pool {
         let at = chosen.or_else(|| open.iter().next())?;
         let placed_call = self.placement.on_sent(now, at, wants, work)?;
         let replica = self.replicas.get_mut(at)?.as_mut()?;
-        let is_half_open_probe = replica.on_sent(now);
+        let probe_since = replica.on_sent(now);
         let tracked = replica.limiter.on_sent(now, ticket);
         let memory = replica.admit(ticket);
         self.unanswered.insert(id, at);
@@ -62,7 +62,7 @@ impl Pool {
             if tried.contains(at) { ReplicaSet::NONE } else { all.less(tried).less(ReplicaSet::one(at)) };
         let others = may.and(untried);
         let awaits = ticket.streams;
-        let assignment = Assignment { placed_call, others, untried, is_half_open_probe, awaits };
+        let assignment = Assignment { placed_call, others, untried, probe_since, awaits };
         Some((assignment, tracked, memory))
     }
 

@@ -304,7 +304,7 @@ impl Upstream for Pool {
         let Some(assignment) = slot.assignment else { return false };
         self.remove_unanswered(id);
         if let Some(replica) = self.replica_of(&assignment) {
-            replica.on_end(assignment.is_half_open_probe);
+            replica.on_end(assignment.probe_since);
             slot.memory.into_iter().for_each(|memory| replica.release(*memory));
         }
         if let Some(left) = self.placement.on_ended(assignment.placed_call)

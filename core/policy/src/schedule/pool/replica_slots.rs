@@ -91,14 +91,11 @@ impl ReplicaSlots {
         if self.share >= 1.0 { all } else { ((self.share * all as f64) as usize).max(1).min(all) }
     }
 
-    /// Counts a call that is sent to the replica. Returns `true` if it is the half-open probe.
-    pub(super) fn on_sent(&mut self, now: Instant) -> bool {
+    /// Counts a call that is sent to the replica. Returns the time if it is the half-open probe.
+    pub(super) fn on_sent(&mut self, now: Instant) -> Option<Instant> {
         self.in_flight += 1;
         let is_half_open_probe = self.is_full && self.half_open_probe.is_none();
-        if is_half_open_probe {
-            self.half_open_probe = Some(now);
-        }
-        is_half_open_probe
+        is_half_open_probe.then(|| *self.half_open_probe.insert(now))
     }
 
     /// Records that the replica rejected a call as full or as over a rate limit, `took` after the
@@ -114,13 +111,11 @@ impl ReplicaSlots {
         self.half_open_probe = None;
     }
 
-    /// Stops counting a call that has ended. If it was the half-open probe, another call may become
-    /// the probe.
-    pub(super) fn on_end(&mut self, was_half_open_probe: bool) {
+    /// Stops counting a call that has ended. `probe_since` is what [`ReplicaSlots::on_sent`] has
+    /// returned. If the call still is the half-open probe, another call may become the probe.
+    pub(super) fn on_end(&mut self, probe_since: Option<Instant>) {
         self.in_flight = self.in_flight.saturating_sub(1);
-        if was_half_open_probe {
-            self.half_open_probe = None;
-        }
+        self.half_open_probe.take_if(|since| Some(*since) == probe_since);
     }
 
     /// Returns when the half-open probe in flight counts as accepted, or `None` if none is in

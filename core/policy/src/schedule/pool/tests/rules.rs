@@ -221,6 +221,34 @@ fn one_call_probes_a_full_replica() {
     [running, second, third, fourth].into_iter().for_each(|grant| scheduler.release(later, grant));
 }
 
+/// A probe that has not been rejected for a second counts as accepted. Its end changes nothing for a
+/// later probe.
+#[test]
+fn end_of_an_earlier_probe_leaves_the_later_one() {
+    let now = epoch();
+    let mut scheduler = in_front_of(&of_slots(4), &members(0..1), now);
+    let running = admit(&mut scheduler, now, &call("a", now));
+    let reject = |scheduler: &mut Scheduler<()>, now, mut grant: Grant| {
+        scheduler.on_replica_failure(now, &mut grant, Fault::Full(Some(ms(300))));
+        scheduler.release(now, grant);
+    };
+    let full = admit(&mut scheduler, now, &call("a", now));
+    reject(&mut scheduler, now, full);
+    queue(&mut scheduler, now, call("a", now), ());
+    let now = now + ms(400);
+    let (_, slow) = scheduler.next(now).expect("the first probe");
+    let now = now + ms(1_000);
+    scheduler.tick(now);
+    let full = admit(&mut scheduler, now, &call("a", now));
+    reject(&mut scheduler, now, full);
+    (0..2).for_each(|_| _ = queue(&mut scheduler, now, call("a", now), ()));
+    let now = now + ms(500);
+    let (_, probe) = scheduler.next(now).expect("the second probe");
+    scheduler.release(now, slow);
+    assert!(scheduler.next(now).is_none(), "the second probe is in flight");
+    [running, probe].into_iter().for_each(|grant| scheduler.release(now, grant));
+}
+
 #[test]
 fn failure_of_a_call_that_may_have_run_counts_against_the_call() {
     let now = epoch();

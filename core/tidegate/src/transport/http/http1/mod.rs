@@ -18,7 +18,7 @@ use tokio::io::{AsyncRead as _, ReadBuf};
 use tokio_util::io::poll_read_buf;
 
 use self::body_decoder::{BodyDecoder, Decoded};
-use self::response_head::ResponseHead;
+use self::response_head::{MAX_HEAD, ResponseHead};
 use self::upload::{Upload, UploadFailure};
 
 pub(super) use self::upload::RequestHead;
@@ -67,6 +67,7 @@ impl Connection {
         let mut exchange = Exchange {
             stream: self.0,
             input: BytesMut::new(),
+            searched: 0,
             read: *READ.start(),
             upload: Some(Upload::new(head, body)),
             broken: None,
@@ -94,6 +95,8 @@ struct Exchange {
     stream: Stream,
     /// Bytes that were received and not yet decoded.
     input: BytesMut,
+    /// The length of the part of `input` in which the end of the head was searched.
+    searched: usize,
     /// The space that the next read offers, in bytes.
     read: usize,
     /// The request, until it is written completely.
@@ -103,11 +106,23 @@ struct Exchange {
 }
 
 impl Exchange {
+    /// Takes the head of the final response from the input. Returns `None` if more bytes are needed.
+    ///
+    /// A head is parsed only at the first bytes and at the end of a line. A server that sends one byte at a time
+    /// could cause much work otherwise.
+    fn take_head(&mut self, method: &Method) -> Result<Option<ResponseHead>, Error> {
+        let unsearched = self.input.get(self.searched..).unwrap_or_default();
+        let is_due = self.searched == 0 || unsearched.contains(&b'\n') || self.input.len() >= MAX_HEAD;
+        let head = if is_due { response_head::take(&mut self.input, method)? } else { None };
+        self.searched = self.input.len();
+        Ok(head)
+    }
+
     /// Writes the request, and resolves when the head of the final response has arrived.
     fn poll_head(&mut self, method: &Method, cx: &mut Context<'_>) -> Poll<Result<ResponseHead, Error>> {
         self.poll_upload(cx)?;
         loop {
-            if let Some(head) = response_head::take(&mut self.input, method)? {
+            if let Some(head) = self.take_head(method)? {
                 return Poll::Ready(Ok(head));
             }
             let received = ready!(self.poll_receive(cx));

@@ -11,7 +11,7 @@ use super::body_decoder::BodyDecoder;
 use crate::error::Error;
 
 /// The maximum length of a head in bytes. Providers send up to 64 KiB.
-const MAX_HEAD: usize = 256 * 1024;
+pub(super) const MAX_HEAD: usize = 256 * 1024;
 
 /// The maximum number of header fields of a response.
 const MAX_FIELDS: usize = 256;
