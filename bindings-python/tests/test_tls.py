@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import datetime as dt
 import os
 import ssl
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -21,7 +23,7 @@ from certificate_authority import Authority
 from httpx_packages import INSTALLED, module
 from provider_payloads import CHAT, MESSAGES
 from test_wrap import httpx_packages_of_openai
-from upstream import Upstream, answer
+from upstream import Exchange, Upstream, answer
 
 
 class PinningSocket(ssl.SSLSocket):
@@ -506,3 +508,32 @@ def test_new_client_keeps_its_tls_context(name: str, authority: Authority, one_a
             with pytest.raises(openai.APIConnectionError):
                 ask(again)
         assert upstream.exchanges == []
+
+
+async def test_connections_that_the_server_has_closed_are_not_used(authority: Authority) -> None:
+    # More than a task may check before the runtime makes it pause.
+    count = 150
+    writers: list[asyncio.StreamWriter] = []
+
+    async def answer_together(exchange: Exchange) -> None:
+        writers.append(exchange.writer)
+        if len(writers) == count:
+            all_have_arrived.set()
+        await all_have_arrived.wait()
+        await answer(CHAT)(exchange)
+
+    def close_all() -> None:
+        for writer in writers:
+            writer.close()
+        are_closed.set()
+
+    gate = tidegate.Gate(defaults={"cap": 2 * count, "retry": {"attempts": 1}})
+    with Upstream(tls=authority.server()) as upstream:
+        all_have_arrived, are_closed = upstream.event(), threading.Event()
+        upstream.handler = answer_together
+        url = secure(upstream) + "/v1/chat/completions"
+        async with gate.httpx_async_client(timeout=60) as http:
+            await asyncio.gather(*(http.post(url, json={"model": "small"}) for _ in range(count)))
+            upstream.call(close_all)
+            assert await asyncio.to_thread(are_closed.wait, 30)
+            assert (await http.post(url, json={"model": "small"})).json() == CHAT

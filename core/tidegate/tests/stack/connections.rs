@@ -122,6 +122,31 @@ async fn idle_connection_that_the_server_ended_is_not_used() {
     }
 }
 
+/// A connection belongs to the runtime that opened it, which may be stopped or busy.
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn connection_of_another_runtime_is_not_used() {
+    let address = serve(|mut socket, _| async move {
+        while head(&mut socket).await.is_some() {
+            socket.write_all(OK.as_bytes()).await.unwrap();
+        }
+    })
+    .await;
+    let http = transport(TransportConfig::default());
+    let on_its_own_runtime = || {
+        let http = http.clone();
+        std::thread::spawn(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+            let within = Duration::from_secs(10);
+            let answer = runtime.block_on(async { tokio::time::timeout(within, text(&http, address)).await });
+            (runtime, answer)
+        })
+    };
+    let (first_runtime, first) = on_its_own_runtime().join().unwrap();
+    let (second_runtime, second) = on_its_own_runtime().join().unwrap();
+    [first_runtime, second_runtime].into_iter().for_each(|runtime| runtime.shutdown_background());
+    assert_eq!([first, second].map(|answer| answer.expect("in time").unwrap()), ["ok", "ok"]);
+}
+
 #[tokio::test]
 async fn connection_that_ends_before_the_answer_is_an_error_and_the_request_is_sent_once() {
     let requests = Arc::new(AtomicUsize::new(0));

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use parking_lot::{Mutex, RwLock};
-use tokio::runtime::Handle;
+use tokio::runtime::{self, Handle};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
@@ -25,7 +25,7 @@ use crate::error::Error;
 /// The connections of a transport.
 pub(super) struct Pool {
     connector: Connector,
-    hosts: RwLock<HashMap<Route, Arc<Host>>>,
+    hosts: RwLock<HashMap<RuntimeId, HashMap<Route, Arc<Host>>>>,
     max_idle: usize,
     idle_timeout: Duration,
     max_streams: usize,
@@ -33,7 +33,11 @@ pub(super) struct Pool {
     reaper: Mutex<Option<JoinHandle<()>>>,
 }
 
-/// The connections of a route.
+/// A runtime, or `None` outside of one. A connection is used only on the runtime that opened it, because
+/// that one reports what arrives.
+type RuntimeId = Option<runtime::Id>;
+
+/// The connections of a route on one runtime.
 #[derive(Default)]
 pub(super) struct Host {
     /// HTTP/1.1 connections with the time since when they are idle, longest first.
@@ -78,16 +82,19 @@ impl Pool {
         }))
     }
 
-    /// Returns the connections of a route.
+    /// Returns the connections of a route on the current runtime.
     ///
     /// # Errors
     /// As for [`Route::check`].
     pub(super) fn host(self: &Arc<Self>, route: &Route) -> Result<Arc<Host>, Error> {
-        if let Some(host) = self.hosts.read().get(route) {
+        let runtime = Handle::try_current().ok().map(|runtime| runtime.id());
+        if let Some(host) = self.hosts.read().get(&runtime).and_then(|hosts| hosts.get(route)) {
             return Ok(host.clone());
         }
         route.check()?;
-        let host = self.hosts.write().entry(route.clone()).or_default().clone();
+        let mut hosts = self.hosts.write();
+        let host = hosts.entry(runtime).or_default().entry(route.clone()).or_default().clone();
+        drop(hosts);
         self.start_reaper();
         Ok(host)
     }
@@ -190,8 +197,8 @@ impl Pool {
     fn close_idle(&self) -> bool {
         let now = Instant::now();
         let is_recent = |since: &Instant| now.duration_since(*since) < self.idle_timeout;
-        let mut hosts = self.hosts.write();
-        hosts.retain(|_, host| {
+        let mut all = self.hosts.write();
+        let has_connections = |host: &Arc<Host>| {
             let mut idle = host.idle.lock();
             idle.retain_mut(|(since, connection)| is_recent(since) && connection.is_usable());
             let mut multiplexed = host.multiplexed.lock();
@@ -199,9 +206,13 @@ impl Pool {
                 !connection.is_closed() && (connection.in_flight() > 0 || is_recent(used))
             });
             !idle.is_empty() || !multiplexed.is_empty() || Arc::strong_count(host) > 1
+        };
+        all.retain(|_, hosts| {
+            hosts.retain(|_, host| has_connections(host));
+            !hosts.is_empty()
         });
         // Before the lock is released: a host that comes later starts another reaper.
-        let is_empty = hosts.is_empty();
+        let is_empty = all.is_empty();
         if is_empty {
             *self.reaper.lock() = None;
         }

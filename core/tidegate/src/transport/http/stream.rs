@@ -3,7 +3,7 @@
 use std::io;
 use std::mem::MaybeUninit;
 use std::pin::Pin;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, Waker};
 
 use socket2::SockRef;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
@@ -20,27 +20,28 @@ pub(super) enum Stream {
 }
 
 impl Stream {
-    /// Returns whether the server has closed the stream, or has sent something unasked.
+    /// Returns whether the server has neither closed the stream nor sent something unasked.
     ///
-    /// Asks the socket itself: the runtime learns of a close only when it next polls for events.
-    /// Over TLS, session tickets may arrive at any time, so bytes decide nothing there.
-    pub(super) fn has_ended(&self) -> bool {
-        match self {
-            Self::Tcp(socket) => {
-                !matches!(peek(socket), Err(error) if error.kind() == io::ErrorKind::WouldBlock)
+    /// Asks the socket itself: the runtime learns of a close only when it next polls for events. Over
+    /// TLS, session tickets are read first. A stream with bytes that the runtime does not read now,
+    /// such as the end of TLS, does not count as open.
+    pub(super) fn is_open_and_silent(&mut self) -> bool {
+        if let Self::Tls(stream) = self {
+            let mut byte = [0; 1];
+            let mut unasked = ReadBuf::new(&mut byte);
+            let mut cx = Context::from_waker(Waker::noop());
+            if Pin::new(&mut **stream).poll_read(&mut cx, &mut unasked).is_ready() {
+                return false;
             }
-            Self::Tls(stream) => stream.get_ref().0.is_closed(),
         }
+        matches!(peek(self.socket()), Err(error) if error.kind() == io::ErrorKind::WouldBlock)
     }
 
-    /// Returns whether the server has closed the socket under this stream.
-    fn is_closed(&self) -> bool {
+    /// Returns the socket under this stream.
+    fn socket(&self) -> &TcpStream {
         match self {
-            Self::Tcp(socket) => match peek(socket) {
-                Ok(received) => received == 0,
-                Err(error) => error.kind() != io::ErrorKind::WouldBlock,
-            },
-            Self::Tls(stream) => stream.get_ref().0.is_closed(),
+            Self::Tcp(socket) => socket,
+            Self::Tls(stream) => stream.get_ref().0.socket(),
         }
     }
 }

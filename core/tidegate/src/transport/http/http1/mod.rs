@@ -9,12 +9,11 @@ mod upload;
 use std::future::poll_fn;
 use std::io;
 use std::pin::Pin;
-use std::task::{Context, Poll, Waker, ready};
+use std::task::{Context, Poll, ready};
 
 use bytes::{Bytes, BytesMut};
 use http::{Method, Response};
 use http_body::{Body, Frame, SizeHint};
-use tokio::io::{AsyncRead as _, ReadBuf};
 use tokio_util::io::poll_read_buf;
 
 use self::body_decoder::{BodyDecoder, Decoded};
@@ -43,13 +42,7 @@ impl Connection {
 
     /// Returns whether the connection is still open, and the server has sent nothing unasked.
     pub(super) fn is_usable(&mut self) -> bool {
-        if self.0.has_ended() {
-            return false;
-        }
-        let mut byte = [0; 1];
-        let mut unasked = ReadBuf::new(&mut byte);
-        let mut cx = Context::from_waker(Waker::noop());
-        Pin::new(&mut self.0).poll_read(&mut cx, &mut unasked).is_pending()
+        self.0.is_open_and_silent()
     }
 
     /// Sends a request, and returns the response when its head has arrived.
