@@ -551,9 +551,10 @@ class ReplicaConfig(TypedDict, total=False):
 class PoolConfig(TypedDict, total=False):
     """A pool of replicas of one target.
 
-    Clients call the pool at `http://NAME`, where NAME is the name of the target. One of `replicas`,
-    `dns` and `file` lists the replicas; without any of them the program sets them (`set_replicas`).
-    A pool has at most 128 replicas. If a file or DNS lists more, the first 128 are used.
+    Clients call the pool at `http://NAME/v1`, where NAME is the name of the target. One of
+    `replicas`, `dns` and `file` lists the replicas; without any of them the program sets them
+    (`set_replicas`). A pool has at most 128 replicas. If a file or DNS lists more, the first 128
+    are used.
     """
 
     replicas: list[str | ReplicaConfig]

@@ -46,9 +46,14 @@ pub struct RateHeaders {
     pub tokens_per_day: RateWindow,
 }
 
-/// Period of the limits of Fireworks (`-prompt`, `-generated`) and Together (`x-tokenlimit-`, and
-/// headers without a unit in the same response).
+/// Period of the limits of Fireworks (`-prompt`, `-generated`) if they are small, and of Together
+/// (`x-tokenlimit-`, and headers without a unit in the same response).
 const SECOND: Duration = Duration::from_secs(1);
+
+/// The least limits of Fireworks that are per minute, of input and of output tokens: those that its
+/// documentation states for new accounts. Its older documentation states limits per second, which
+/// are far smaller.
+const FIREWORKS_PER_MINUTE: [u64; 2] = [900_000, 36_000];
 
 impl RateHeaders {
     /// Reads the budgets from the headers of a response. Headers that cannot be read are ignored.
@@ -74,6 +79,11 @@ impl RateHeaders {
         }
         if is_together_response && bare {
             rates.requests.period = Some(SECOND);
+        }
+        for (window, least) in
+            [&mut rates.input_tokens, &mut rates.output_tokens].into_iter().zip(FIREWORKS_PER_MINUTE)
+        {
+            window.period.take_if(|_| window.limit.is_some_and(|limit| limit >= least));
         }
         rates
     }
@@ -256,7 +266,17 @@ mod tests {
     }
 
     #[test]
-    fn fireworks_and_together_limits_are_per_second() {
+    fn fireworks_limits_of_the_size_that_it_documents_are_per_minute() {
+        let fireworks = read(&[
+            ("x-ratelimit-limit-tokens-prompt", "3600000"),
+            ("x-ratelimit-limit-tokens-generated", "36000"),
+        ]);
+        assert_eq!(fireworks.output_tokens.limit, Some(36_000));
+        assert_eq!((fireworks.input_tokens.period, fireworks.output_tokens.period), (None, None));
+    }
+
+    #[test]
+    fn small_fireworks_and_together_limits_are_per_second() {
         let fireworks = read(&[
             ("x-ratelimit-limit-tokens-prompt", "6000"),
             ("x-ratelimit-limit-tokens-generated", "3000"),

@@ -191,6 +191,10 @@ impl Explanation {
     fn add_share(&mut self, share: Option<&LeaseView>) {
         if let Some(share) = share.filter(|_| self.rule == Some(Rule::Share.as_str())) {
             let LeaseView { members, elsewhere, cap, .. } = share;
+            if share.is_safe_mode {
+                self.text += "; the store of the shared limit is lost, so this process uses its part only";
+                return;
+            }
             self.text += &format!(
                 "; the other {} {elsewhere} of {cap} slots",
                 match members - 1 {

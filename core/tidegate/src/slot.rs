@@ -71,7 +71,7 @@ impl Slot {
         let permit = admit(&call).await.map_err(|error| error.with_call(call.id()));
         let mut permit = permit.inspect_err(|error| record.failed(error))?;
         let exchange = ExchangeRecord::new(clock::now());
-        call.update_attempt(|attempt| attempt.exchange = Some(exchange.clone()));
+        call.attempt_sent(&exchange);
         call.target().metrics().attempted(permit.placed());
         // The holder cannot be asked to release the slot early.
         permit.on_response();

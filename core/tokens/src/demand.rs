@@ -9,6 +9,8 @@ use tidegate_protocol::Dialect;
 pub struct Demand {
     /// The expected input tokens, cached ones included.
     pub input: u64,
+    /// The part of `input` that was estimated from the size of images, audio, videos and documents.
+    pub media: u64,
     /// The expected output tokens of all answers together, at most `max_output`.
     pub output: u64,
     /// The maximum output tokens of all answers together. `None`: the call does not limit them.
@@ -23,10 +25,12 @@ pub struct Demand {
 }
 
 impl Demand {
-    /// Returns a lower bound of the input tokens: `input` if it was counted, otherwise 7/10 of it,
-    /// because the first estimates for a model may be a third too high.
+    /// Returns a lower bound of the input tokens: `input` without media if it was counted, otherwise
+    /// 7/10 of it, because the first estimates for a model may be a third too high. Nothing is known
+    /// for certain about media.
     pub fn min_input(&self) -> u64 {
-        if self.exact { self.input } else { self.input / 10 * 7 }
+        let input = self.input.saturating_sub(self.media);
+        if self.exact { input } else { input / 10 * 7 }
     }
 
     /// Returns `input` plus `output`, in tokens. Saturates.

@@ -116,7 +116,7 @@ impl InputModel {
 
     /// Returns the expected input tokens of a call. `prompt` is `None` if the prompt is not known.
     fn tokens(&self, prompt: Option<&Prompt>) -> f64 {
-        let Some(prompt) = prompt else { return self.total };
+        let Some(prompt) = prompt.filter(|prompt| !prompt.is_empty()) else { return self.total };
         let kept = if prompt.has_stored_context { self.stored } else { 0.0 };
         let empty = prompt.text_bytes == 0 && prompt.messages == 0;
         let text = if empty { 0.0 } else { self.text.tokens(prompt.text_bytes as f64) };
@@ -156,7 +156,9 @@ impl Estimator {
         let input_model = self.input_model(facts.model.as_deref(), Some(tenant));
         let input = round_up(input_model.tokens(facts.prompt.as_ref()));
         let cached = (input_model.cached.clamp(0.0, 1.0) * input as f64) as u64;
-        Demand { input, output, max_output, cached, exact: false, dialect: Some(facts.dialect) }
+        let media = round_up(input_model.media * prompt.media_tokens as f64).min(input);
+        let dialect = Some(facts.dialect);
+        Demand { input, media, output, max_output, cached, exact: false, dialect }
     }
 
     /// Returns the distribution of the output tokens of a call. Takes about 1.5 µs.
@@ -356,5 +358,5 @@ struct OutputClass {
 /// Returns the number of answers that the call requests, from 1 to [`MAX_ANSWERS`]. No provider
 /// returns more.
 fn answers(prompt: &Prompt) -> u64 {
-    prompt.answers.unwrap_or(1).clamp(1, MAX_ANSWERS)
+    prompt.all_answers().min(MAX_ANSWERS)
 }

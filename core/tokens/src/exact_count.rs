@@ -67,7 +67,10 @@ impl Counter {
     /// Adds the tokens of a value and of the values in it, by its role in the request. The
     /// recursion is at most 128 levels deep, because the JSON parser rejects deeper bodies.
     fn walk(&mut self, role: Role, value: &Value) {
-        let is_text = matches!(role, Role::Prompt | Role::Message | Role::Text | Role::Element);
+        let is_text = matches!(
+            role,
+            Role::Prompt | Role::Completions | Role::Completion | Role::Message | Role::Text | Role::Element
+        );
         match value {
             _ if role == Role::Ignored => {}
             _ if role == Role::Json => self.text(&value.to_string()),

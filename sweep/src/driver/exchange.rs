@@ -202,9 +202,10 @@ impl Exchange {
         (failure, None)
     }
 
-    /// Settles the token reservation of the exchange. If the server counted the tokens, charges
-    /// them. Otherwise, charges nothing if the server did not run the request, and all reserved
-    /// tokens if it may have run it.
+    /// Settles the token reservation of the exchange. If the response is complete and the server
+    /// counted its tokens, charges them. Otherwise, charges nothing if the server did not run the
+    /// request, and all reserved tokens if it may have run it: a count that came with the first
+    /// event does not include the output.
     fn settle(&mut self, how: &ExchangeEnd, failure: Option<&AttemptFailure>) {
         let Some(reservation) = self.reservation.take() else { return };
         let nothing_ran = match &self.response {
@@ -216,9 +217,11 @@ impl Exchange {
             }
         };
         match self.stream.usage {
-            Some(usage) => reservation.settle_counted(usage.input, usage.cached_input, usage.output),
-            None if nothing_ran => reservation.release(),
-            None => drop(reservation),
+            Some(usage) if failure.is_none() => {
+                reservation.settle_counted(usage.input, usage.cached_input, usage.output);
+            }
+            _ if nothing_ran => reservation.release(),
+            _ => drop(reservation),
         }
     }
 }

@@ -225,9 +225,9 @@ impl<'a> Driver<'a> {
     }
 
     async fn rest(&mut self, seconds: f64) -> Result<Option<SweepEnd>, SweepError> {
-        // Calls in backoff would otherwise be sent during the rest.
-        self.calls.cancel(|call| !call.is_open());
         while !self.calls.is_empty() {
+            // Calls in backoff would otherwise be sent during the rest, also those that fail now.
+            self.calls.cancel(|call| !call.is_open());
             if let Some(ended) = self.next_event(None).await? {
                 return Ok(Some(ended));
             }

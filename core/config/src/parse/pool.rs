@@ -71,7 +71,7 @@ fn read_replicas(given: &Given<'_>) -> Vec<ReplicaConfig> {
     let members = read_list(given, "a list of base URLs, or of tables with a \"url\"");
     let count = given.items().len();
     if count == 0 {
-        given.reject("the list is empty; remove the key if the program sets the replicas (set_replicas)");
+        given.reject("the list is empty; write `pool = {}` if the program sets the replicas (set_replicas)");
     }
     check_count(given, count);
     members

@@ -39,7 +39,7 @@ builders! {
 }
 
 settings! {
-    /// A pool of replicas of one target. Clients call the pool at `http://NAME`, where NAME is the
+    /// A pool of replicas of one target. Clients call the pool at `http://NAME/v1`, where NAME is the
     /// name of the target. One of `replicas`, `dns` and `file` lists the replicas; without any of
     /// them the program sets them (`set_replicas`). A pool has at most 128 replicas. If a file or
     /// DNS lists more, the first 128 are used.

@@ -15,17 +15,18 @@ impl Failure {
     pub fn from_outcome(outcome: &AttemptOutcome, waits_for_outage: bool) -> Option<Self> {
         use AttemptOutcome::{Accepted, Cancelled, Failed, Rejected};
         match outcome {
-            Rejected(verdict) if verdict.retryable => Some(match verdict.class {
-                Class::Overloaded => Self::Unread { worth_waiting: true },
+            // Also if this call must not be repeated (`x-should-retry: false`).
+            Rejected(verdict) => match verdict.class {
+                Class::Overloaded => Some(Self::Unread { worth_waiting: true }),
                 // A rate limit also rejects unread, but does not mean that the target is down.
-                Class::RateLimited => Self::Limited,
-                _ => Self::Other,
-            }),
+                Class::RateLimited => Some(Self::Limited),
+                _ => verdict.retryable.then_some(Self::Other),
+            },
             Failed(failure) if failure.kind.never_sent() => {
                 Some(Self::Unread { worth_waiting: waits_for_outage })
             }
             Failed(_) => Some(Self::Other),
-            Accepted { .. } | Rejected(_) | Cancelled(_) => None,
+            Accepted { .. } | Cancelled(_) => None,
         }
     }
 }

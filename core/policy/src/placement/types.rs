@@ -152,10 +152,9 @@ impl Fault {
                 Some(Self::Unauthenticated)
             }
             AttemptOutcome::Rejected(verdict) => match verdict.class {
-                _ if !verdict.retryable => None,
                 Class::Overloaded => Some(Self::Full(outcome.retry_after())),
                 Class::RateLimited => Some(Self::Limited(outcome.retry_after())),
-                Class::ServerError | Class::Timeout => Some(Self::Broke),
+                Class::ServerError | Class::Timeout if verdict.retryable => Some(Self::Broke),
                 _ => None,
             },
             AttemptOutcome::Failed(failure) => match (&failure.kind, &failure.cause) {

@@ -90,7 +90,7 @@ impl Rule {
     fn texts(self) -> (&'static str, &'static str) {
         match self {
             Rule::Slots => ("slots", "all slots are in use"),
-            Rule::Share => ("share", "other processes use the remaining slots of the shared limit"),
+            Rule::Share => ("share", "this process uses all slots of the shared limit that it may use"),
             Rule::FirstTokens => ("first_tokens", "the maximum number of calls await their first token"),
             Rule::TenantShare => {
                 ("tenant_share", "its tenant uses its share of the target, and other tenants need the rest")

@@ -107,6 +107,12 @@ impl ErrorFields {
             }
     }
 
+    /// Returns `true` if OpenAI rejects a request that is larger than the limit per minute. Only the
+    /// message differs from that of a limit that is used up.
+    pub(super) fn is_too_large(&self) -> bool {
+        self.message.starts_with("Request too large")
+    }
+
     /// Returns `true` if the message contains Gemini's `limit: 0`, which means that the plan does
     /// not include the model. `limit: 0.5` and `limit: 05` do not count.
     fn has_zero_limit(&self) -> bool {

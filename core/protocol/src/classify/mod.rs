@@ -9,7 +9,8 @@
 //! 1. Statuses 408, 409, 429, and 500 and above except 501 and 505 are retryable.
 //! 2. `x-should-retry: true | false` overrides the status.
 //! 3. A quota that waiting does not refill (`insufficient_quota`, spend limits, daily quotas, a
-//!    limit of 0) is never retryable.
+//!    limit of 0) is never retryable, and neither is a 429 for a request that is larger than the
+//!    limit.
 //!
 //! # Guarantees
 //!
@@ -102,8 +103,8 @@ pub struct Verdict {
     /// Whether the same request may succeed later.
     pub retryable: bool,
     /// How long the provider asks callers to wait. `None` if it states no delay, or if the failure
-    /// is neither retryable nor an exhausted quota. For an exhausted quota it is information for
-    /// the caller only.
+    /// is not retryable, and neither a rate limit, an overload nor an exhausted quota. For an
+    /// exhausted quota it is information for the caller only.
     pub delay: Option<Duration>,
     /// The provider's identifier of the error, such as `rate_limit_exceeded`: at most 64 letters,
     /// digits, `_`, `-` and `.`. `None` if the error has none.
@@ -154,24 +155,31 @@ pub fn classify_event(error: &[u8]) -> Verdict {
 
 /// Returns the verdict for a status and the fields of a body. `should_retry` is the provider's
 /// `x-should-retry` header, or `None` without a valid one. `delay` returns how long the provider
-/// asks callers to wait. It is called only if the failure is retryable or an exhausted quota.
+/// asks callers to wait. It is called only for the failures that [`Verdict::delay`] lists.
 fn decide(
     status: u16,
     fields: &ErrorFields,
     should_retry: Option<bool>,
     delay: impl FnOnce() -> Option<Duration>,
 ) -> Verdict {
-    let class =
-        if fields.quota_exhausted(status) { Class::QuotaExhausted } else { Class::from_status(status) };
-    let quota = class == Class::QuotaExhausted;
+    let class = if fields.quota_exhausted(status) {
+        Class::QuotaExhausted
+    } else if status == 429 && fields.is_too_large() {
+        Class::TooLarge
+    } else {
+        Class::from_status(status)
+    };
     let by_status = matches!(status, 408 | 409 | 429 | 500 | 502..=504 | 506..);
-    let retryable = !quota && should_retry.unwrap_or(by_status);
+    let is_permanent = matches!(class, Class::QuotaExhausted | Class::TooLarge);
+    let retryable = !is_permanent && should_retry.unwrap_or(by_status);
+    let asks_to_wait =
+        retryable || matches!(class, Class::RateLimited | Class::Overloaded | Class::QuotaExhausted);
     Verdict {
         class,
         status,
         retryable,
         // Texts of other errors may quote the prompt, which may contain "retry in 5h".
-        delay: if retryable || quota { delay() } else { None },
+        delay: if asks_to_wait { delay() } else { None },
         code: fields.identifier(),
         never_executed: matches!(class, Class::RateLimited | Class::Overloaded),
     }

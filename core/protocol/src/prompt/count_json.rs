@@ -46,10 +46,15 @@ impl<'de> ReadAny<'de> for Walk<'_> {
             (Role::MaxTokens | Role::Answers | Role::Thinking, number) => {
                 prompt.raise(role, Option::from_scalar(number));
             }
-            (Role::Message | Role::Element, Scalar::Unsigned(_)) => prompt.token_ids += 1,
-            (Role::Prompt | Role::Message | Role::Text | Role::Element, Scalar::Text(text)) => {
+            (Role::Completion | Role::Message | Role::Element, Scalar::Unsigned(_)) => prompt.token_ids += 1,
+            (Role::Completion, Scalar::Text(text)) => {
+                prompt.completions += 1;
                 prompt.add_text(text.len() as u64);
             }
+            (
+                Role::Prompt | Role::Completions | Role::Message | Role::Text | Role::Element,
+                Scalar::Text(text),
+            ) => prompt.add_text(text.len() as u64),
             (Role::StoredContext, Scalar::Text(name)) => prompt.has_stored_context |= !name.is_empty(),
             (Role::Type, Scalar::Text(name)) => return Piece::stated(Source::Type, Media::of_type(name)),
             (Role::Format, Scalar::Text(format)) => return Piece::formatted(format),
@@ -65,12 +70,15 @@ impl<'de> ReadAny<'de> for Walk<'_> {
         let Walk { prompt, role } = self;
         let role_of_each = match role {
             Role::Prompt => Role::Message,
-            Role::Json | Role::Data(_) | Role::Settings => role,
+            Role::Completions => Role::Completion,
+            Role::Json | Role::Data(_) | Role::Settings | Role::ThinkingSettings => role,
             Role::MaxTokens | Role::Answers | Role::Thinking | Role::StoredContext => Role::Ignored,
             _ => Role::Element,
         };
-        if role == Role::Json {
-            prompt.add_text(2);
+        match role {
+            Role::Json => prompt.add_text(2),
+            Role::Completion => prompt.completions += 1,
+            _ => {}
         }
         while let Some(piece) = array.next_element_seed(Walk { prompt, role: role_of_each })? {
             // The comma after the element.
@@ -86,6 +94,7 @@ impl<'de> ReadAny<'de> for Walk<'_> {
         let Walk { prompt, role } = self;
         match role {
             Role::Message => prompt.messages += 1,
+            Role::Completion => prompt.completions += 1,
             Role::Json => prompt.add_text(2),
             // A conversation is given by its id, or by an object with it.
             Role::StoredContext => prompt.has_stored_context = true,

@@ -20,6 +20,11 @@ pub(super) fn effort(word: &str) -> Option<u64> {
 pub enum Role {
     /// Input at the top of the request: a text, token ids, or a list of messages.
     Prompt,
+    /// One text to complete, in the form of [`Role::Prompt`], or a list of such texts. Each of them gets answers
+    /// of its own.
+    Completions,
+    /// An element of a [`Role::Completions`] list: a text, a list of token ids, or a token id of the only text.
+    Completion,
     /// An element of a [`Role::Prompt`] list. Objects count as messages, and numbers as token ids.
     Message,
     /// A text, or a value that contains texts. Strings inside it are counted by their length.
@@ -42,6 +47,8 @@ pub enum Role {
     Json,
     /// An object that may contain limits, such as `generationConfig`.
     Settings,
+    /// An object with settings of thinking. A maximum of tokens in it limits the thinking.
+    ThinkingSettings,
     /// The maximum number of output tokens per answer.
     MaxTokens,
     /// The number of answers requested.
@@ -58,16 +65,16 @@ impl Role {
     /// Returns the role of a top-level key of the request, or `None` if its value costs no tokens.
     pub fn of_field(key: &str) -> Option<Self> {
         Some(match key {
-            "messages" | "system" | "input" | "instructions" | "prompt" | "suffix" | "contents"
-            | "content" | "systemInstruction" | "system_instruction" | "requests" | "instances"
-            | "message" | "chat_history" | "preamble" | "documents" | "query" | "texts" | "inputs" => {
-                Role::Prompt
-            }
+            "prompt" => Role::Completions,
+            "messages" | "system" | "input" | "instructions" | "suffix" | "contents" | "content"
+            | "systemInstruction" | "system_instruction" | "requests" | "instances" | "message"
+            | "chat_history" | "preamble" | "documents" | "query" | "texts" | "inputs" | "inputText"
+            | "text_1" | "text_2" => Role::Prompt,
             "images" => Role::Data(Some(Media::Image)),
             "tools" | "functions" => Role::Json,
             "generationConfig" | "generation_config" | "inferenceConfig" | "toolConfig" | "options"
-            | "parameters" | "response_format" | "text" | "output_config" | "output_format" | "thinking"
-            | "reasoning" | "thinkingConfig" | "thinking_config" => Role::Settings,
+            | "parameters" | "response_format" | "text" | "output_config" | "output_format" => Role::Settings,
+            "thinking" | "reasoning" | "thinkingConfig" | "thinking_config" => Role::ThinkingSettings,
             "max_tokens" | "max_output_tokens" | "max_new_tokens" | "num_predict" => Role::MaxTokens,
             "max_completion_tokens" | "max_tokens_to_sample" => Role::MaxTokens,
             "maxOutputTokens" | "maxTokens" => Role::MaxTokens,
@@ -84,11 +91,13 @@ impl Role {
     pub fn inside(self, key: &str) -> Self {
         match self {
             Role::Json => Role::Json,
-            Role::Settings => match key {
+            Role::ThinkingSettings if Self::of_field(key) == Some(Role::MaxTokens) => Role::Thinking,
+            Role::Settings | Role::ThinkingSettings => match key {
                 "schema" | "json_schema" | "responseSchema" | "response_schema" | "responseJsonSchema" => {
                     Role::Json
                 }
-                "format" | "thinkingConfig" | "thinking_config" => Role::Settings,
+                "format" => Role::Settings,
+                "thinkingConfig" | "thinking_config" => Role::ThinkingSettings,
                 "budget_tokens" | "thinkingBudget" | "thinking_budget" | "thinkingLevel"
                 | "thinking_level" | "effort" => Role::Thinking,
                 _ => match Self::of_field(key) {

@@ -10,7 +10,7 @@
 /// | image | 1,600, the most that Anthropic charges for one image (OpenAI: 765 for a square image, at most 1,445); 85 with `detail: low` |
 /// | audio | 32 per second (Gemini; OpenAI charges 10), at 16 kB per second, or 32 kB per second for WAV |
 /// | video | 263 per second (Gemini), at 125 kB per second |
-/// | document | 2,000 per page, at 50 kB per page |
+/// | document | 2,000 per page, at 50 kB per page and at most 100 pages, because longer files are scans |
 ///
 /// Audio or video given by reference counts as one minute, and a referenced document as one page.
 /// The minimum is one second or one page.
@@ -33,6 +33,9 @@ pub enum Media {
 /// Duration, in seconds, assumed for audio and video given by reference.
 const MINUTE: u64 = 60;
 
+/// The most pages of a document that are assumed: what Anthropic admits in one request.
+const MAX_PAGES: u64 = 100;
+
 impl Media {
     /// Returns the estimated tokens. `bytes` is the decoded size, or `None` if the data is only
     /// referenced.
@@ -45,7 +48,7 @@ impl Media {
             Media::Image => 1_600,
             Media::Sound => 32 * units(if form.wav { 32_000 } else { 16_000 }, MINUTE),
             Media::Video => 263 * units(125_000, MINUTE),
-            Media::File => 2_000 * units(50_000, 1),
+            Media::File => 2_000 * units(50_000, 1).min(MAX_PAGES),
             Media::Text | Media::Opaque => return None,
         })
     }

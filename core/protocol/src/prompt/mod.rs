@@ -39,9 +39,11 @@ pub struct Prompt {
     pub media_tokens: u64,
     /// Maximum output tokens of one answer, or `None` if the request sets no maximum.
     pub max_tokens: Option<u64>,
-    /// Number of answers requested, or `None` if the request does not state it, which means one
-    /// answer.
+    /// Number of answers requested for each text, or `None` if the request does not state it, which
+    /// means one answer.
     pub answers: Option<u64>,
+    /// Number of texts in a list of texts to complete. 0 if the request contains no such list.
+    pub completions: u64,
     /// Maximum thinking tokens, or `None` if the request does not limit them. An effort level such
     /// as `high` is converted to tokens as in Google's documentation of Gemini.
     pub thinking: Option<u64>,
@@ -61,10 +63,22 @@ impl Prompt {
             .saturating_add(self.media_tokens)
     }
 
+    /// Returns the number of answers to the request, at least 1.
+    pub fn all_answers(&self) -> u64 {
+        self.answers.unwrap_or(1).max(1).saturating_mul(self.completions.max(1))
+    }
+
     /// Returns the maximum output tokens of all answers together, or `None` if the request sets no
     /// maximum.
     pub fn max_output(&self) -> Option<u64> {
-        Some(self.max_tokens?.saturating_mul(self.answers.unwrap_or(1).max(1)))
+        Some(self.max_tokens?.saturating_mul(self.all_answers()))
+    }
+
+    /// Returns `true` if nothing was counted that the model reads, for example because the server
+    /// has an API of its own.
+    pub fn is_empty(&self) -> bool {
+        let Self { text_bytes, messages, token_ids, media, .. } = *self;
+        [text_bytes, messages, token_ids, media] == [0; 4] && !self.has_stored_context
     }
 
     /// Adds a file of a multipart form. `format` is the MIME type of the file, if stated, and
@@ -86,7 +100,7 @@ impl Prompt {
     /// are ignored.
     pub(crate) fn add_field(&mut self, name: &str, text: &str) {
         match Role::of_field(name) {
-            Some(Role::Prompt) => self.add_text(text.len() as u64),
+            Some(Role::Prompt | Role::Completions) => self.add_text(text.len() as u64),
             Some(role @ (Role::Answers | Role::MaxTokens)) => self.raise(role, text.parse().ok()),
             _ => {}
         }

@@ -39,8 +39,15 @@ pub fn parse_metrics(text: &[u8]) -> Option<EngineMetrics> {
         let mut value = sample.value;
         if sample.name == "vllm:cache_config_info" {
             caches_prefixes = sample.label("enable_prefix_caching") == Some("True");
-            let Some(tokens) = kv_tokens(&sample) else { continue };
-            value = tokens;
+            let Some(capacity) = kv_capacity(&sample) else { continue };
+            value = match capacity {
+                KvCapacity::OfEngine(tokens) => tokens,
+                // The first line of the address counts, and the others repeat it.
+                KvCapacity::OfAll(tokens) => {
+                    let counted = sums.get(series).map_or(0.0, |sum| sum.total);
+                    (tokens - counted).max(0.0)
+                }
+            };
         }
         // NaN and infinity are not valid counts.
         if value.is_finite() && value >= 0.0 {
@@ -91,13 +98,21 @@ fn series(metric: &str) -> Option<&str> {
     })
 }
 
-/// Returns the KV-cache capacity of one engine in tokens, from the labels of
-/// `vllm:cache_config_info`. Returns `None` if they do not state it.
-fn kv_tokens(sample: &Sample<'_>) -> Option<f64> {
+/// The KV-cache capacity that a line of `vllm:cache_config_info` states, in tokens.
+enum KvCapacity {
+    /// That of the engine of the line.
+    OfEngine(f64),
+    /// That of all engines of the address together: with data parallelism, vLLM adds the blocks of
+    /// all engines and reports the sum once for each.
+    OfAll(f64),
+}
+
+/// Returns the capacity that the labels of `vllm:cache_config_info` state, or `None` if they do not.
+fn kv_capacity(sample: &Sample<'_>) -> Option<KvCapacity> {
     let label = |name| sample.label(name)?.parse::<u64>().ok().filter(|number| *number > 0);
-    let tokens = label("kv_cache_size_tokens");
+    let tokens = label("kv_cache_size_tokens").map(|tokens| KvCapacity::OfEngine(tokens as f64));
     let blocks = || label("num_gpu_blocks")?.checked_mul(label("block_size")?);
-    tokens.or_else(blocks).map(|tokens| tokens as f64)
+    tokens.or_else(|| blocks().map(|tokens| KvCapacity::OfAll(tokens as f64)))
 }
 
 /// A sample line: `name{label="value",...} number`, with an optional timestamp.

@@ -10,7 +10,7 @@ use super::cancel::CancelSignals;
 use super::handoff::{Receiver, Sender, handoff};
 use super::liveness_throttle::LivenessThrottle;
 use super::permit::Permit;
-use super::rejection::rejection_error;
+use super::rejection::{Hints, rejection_error};
 use super::share_link::ShareLink;
 use super::wake_timer::WakeTimer;
 use crate::adaptive::Decision;
@@ -51,9 +51,7 @@ impl State {
 /// The lock is held for one decision, and never across an await.
 pub struct Admission {
     name: Arc<str>,
-    /// Advice to users if this target or tool has too few slots. Appended to the error messages of
-    /// rejected calls for which a free slot was missing.
-    wait_hint: &'static str,
+    hints: Hints,
     pub(super) state: Mutex<State>,
     /// The timer task, which admits or rejects waiting calls when a wait or a cool-down ends.
     wake_timer: Arc<WakeTimer>,
@@ -72,15 +70,14 @@ impl Admission {
     /// Creates the admission control of a target or tool.
     ///
     /// `kv` is the KV-cache memory of the target, or `None` if the gate does not account for it or
-    /// learns its size from the replicas. `wait_hint` is the advice to users if there are too few
-    /// slots. It is appended to the error messages of rejected calls for which a free slot was
-    /// missing.
+    /// learns its size from the replicas. `hints` is the advice to users in the error messages of
+    /// rejected calls for which a free slot was missing.
     pub fn new(
         name: Arc<str>,
         settings: &SchedulerSettings,
         budgets: Arc<BudgetSet>,
         kv: Option<Kv>,
-        wait_hint: &'static str,
+        hints: impl Into<Hints>,
     ) -> Arc<Self> {
         let resources = Resources { budgets: budgets.rates.clone(), kv };
         let state = State { scheduler: Scheduler::with(settings, resources, now()), armed: None };
@@ -89,7 +86,7 @@ impl Admission {
         let liveness = settings.pool.is_some().then(|| LivenessThrottle::new(now()));
         let admission = Arc::new(Self {
             name,
-            wait_hint,
+            hints: hints.into(),
             state,
             wake_timer: Arc::default(),
             budgets,
@@ -359,10 +356,10 @@ impl Admission {
         }
     }
 
-    /// Converts a rejection by the scheduler to an error. Its message contains the `wait_hint` of
-    /// this target if a free slot was missing.
+    /// Converts a rejection by the scheduler to an error. Its message contains one of the hints
+    /// of this target if a free slot was missing.
     pub(crate) fn rejection_error(&self, refusal: Refusal) -> Error {
-        rejection_error(&self.name, self.wait_hint, &refusal)
+        rejection_error(&self.name, self.hints, &refusal)
     }
 }
 

@@ -30,7 +30,7 @@ pub(crate) use cancel::CancelSignal;
 pub use driver::Admission;
 pub(crate) use driver::Entered;
 pub use permit::Permit;
-pub(crate) use rejection::prompt_too_large;
+pub(crate) use rejection::{Hints, prompt_too_large};
 pub use release_guard::ReleaseGuard;
 pub(crate) use share_link::{ShareEvent, ShareLink};
 pub(crate) use task_slots::{ReadAhead, ReadAheadGuard, TaskSlot, TaskSlotGuard, TaskSlots};

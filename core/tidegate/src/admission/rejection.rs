@@ -10,9 +10,26 @@ use crate::schedule::{Refusal, Rule};
 const SMALLER: &str =
     "shorten the prompt, lower `max_tokens`, or send the call to another target or as a batch";
 
-/// Converts a rejection by the scheduler to an error. `hint` states what users should change if the
-/// target has too few slots.
-pub(super) fn rejection_error(target: &Arc<str>, hint: &str, refusal: &Refusal) -> Error {
+/// The advice to users about calls that were rejected because a free slot was missing.
+#[derive(Clone, Copy, Debug)]
+pub struct Hints {
+    /// For calls that have waited, or would have to wait too long.
+    pub(crate) waits: &'static str,
+    /// For calls that found the queue full.
+    pub(crate) queue_full: &'static str,
+    /// For calls at a target that does not queue calls.
+    pub(crate) no_queue: &'static str,
+}
+
+/// The same advice for all these calls.
+impl From<&'static str> for Hints {
+    fn from(hint: &'static str) -> Self {
+        Self { waits: hint, queue_full: hint, no_queue: hint }
+    }
+}
+
+/// Converts a rejection by the scheduler to an error.
+pub(super) fn rejection_error(target: &Arc<str>, hints: Hints, refusal: &Refusal) -> Error {
     let mut text = cause(refusal);
     let rule = refusal.why.map(|why| why.rule);
     if refusal.reason == Reason::TooLarge {
@@ -23,7 +40,12 @@ pub(super) fn rejection_error(target: &Arc<str>, hint: &str, refusal: &Refusal) 
             let _ = write!(text, "; try again in {:.1} s", after.as_secs_f64());
         }
         if let Some(rule) = rule.filter(|rule| has_advice(refusal.reason, *rule)) {
-            let _ = write!(text, " ({})", advice(rule).unwrap_or(hint));
+            let advice = match refusal.reason {
+                Reason::QueueFull | Reason::Shed => hints.queue_full,
+                Reason::NoSlot => hints.no_queue,
+                _ => advice(rule).unwrap_or(hints.waits),
+            };
+            let _ = write!(text, " ({advice})");
         }
     }
     Error::new(ErrorKind::Refused(refusal.reason), text)
@@ -37,7 +59,7 @@ pub(super) fn rejection_error(target: &Arc<str>, hint: &str, refusal: &Refusal) 
 /// `max` tokens.
 pub(crate) fn prompt_too_large(target: &Arc<str>, tokens: u64, max: u64) -> Error {
     let text = format!(
-        "the prompt has about {tokens} tokens, more than this target's `max_prompt` of {max}: {SMALLER}"
+        "the prompt has about {tokens} tokens, more than this target's `max_prompt` of {max}: shorten the prompt, raise `max_prompt`, or send the call to another target"
     );
     Error::new(ErrorKind::Refused(Reason::TooLarge), text).at(target)
 }
@@ -59,7 +81,10 @@ fn cause(refusal: &Refusal) -> String {
         Reason::Outage => {
             "the target is down, and is not probed again before this call's deadline".to_owned()
         }
-        Reason::Draining => "the gate is draining and accepts no new calls".to_owned(),
+        Reason::Draining => {
+            "the gate is draining and accepts no new calls (send them through another gate or process)"
+                .to_owned()
+        }
         Reason::Deadlock => "the wait would never end".to_owned(),
         Reason::Shed => "the queue is full, and a more urgent call took the place of this one".to_owned(),
         Reason::PredictedWait => {
@@ -100,7 +125,9 @@ fn has_advice(reason: Reason, rule: Rule) -> bool {
 /// advice applies, which concerns the number of slots.
 fn advice(rule: Rule) -> Option<&'static str> {
     match rule {
-        Rule::Share => Some("raise the shared `cap` in all processes, or send fewer calls"),
+        Rule::Share => Some(
+            "raise the shared `cap` in all processes, or send fewer calls; if the log says that the store is lost, restore it",
+        ),
         Rule::TenantCap => Some("raise the tenant's `cap`"),
         Rule::TenantTokens => Some("raise the tenant's `tpm`, or send fewer tokens"),
         Rule::Requests | Rule::RequestsPerDay => Some(

@@ -49,9 +49,10 @@ impl Call {
     /// Makes the call use the state of the winning hedge `hedge`, and moves the attempts of the
     /// call into that state. Called when the call's own attempt has ended.
     pub(crate) fn continue_as(&self, hedge: &Self) {
-        let mut ours = self.take_attempts();
+        let (mut ours, sent) = (self.take_attempts(), self.sent_attempts());
         {
             let mut state = hedge.state();
+            state.sent_attempts += sent;
             ours.append(&mut state.attempts);
             state.attempts = ours;
         }

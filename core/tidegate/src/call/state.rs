@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use super::Call;
-use super::attempt::Attempt;
+use super::attempt::{Attempt, ExchangeRecord};
 use crate::error::Error;
 use crate::fairness::Tag;
 use crate::placement::{Placed, ReplicaId};
@@ -19,6 +19,9 @@ const REMEMBERED: usize = 100;
 pub(super) struct CallState {
     /// The records of the attempts, oldest first. Admission adds them.
     pub(super) attempts: Vec<Attempt>,
+    /// The number of attempts whose request was handed to the transport, including those without a
+    /// record. Calls that run no model have no records.
+    pub(super) sent_attempts: usize,
     /// What admission remembers about the call from one attempt to the next. Written by admission.
     pub(super) queue: QueueState,
     /// The failure class of the attempt that failed last, for error messages. `None` if no attempt
@@ -85,6 +88,15 @@ impl Call {
         }
     }
 
+    /// Records that the request of the current attempt was handed to the transport.
+    pub(crate) fn attempt_sent(&self, exchange: &ExchangeRecord) {
+        let mut state = self.state();
+        state.sent_attempts += 1;
+        if let Some(attempt) = state.attempts.last_mut() {
+            attempt.exchange = Some(exchange.clone());
+        }
+    }
+
     /// Returns why the call waits: the rule that keeps it in the queue or, at a target that several
     /// credentials share, the cool-down of its credential and model. `None` if the call does not
     /// wait.
@@ -130,7 +142,7 @@ impl Call {
 
     /// Returns the number of attempts whose request was handed to the transport.
     pub(crate) fn sent_attempts(&self) -> usize {
-        self.state().attempts.iter().filter(|attempt| attempt.exchange.is_some()).count()
+        self.state().sent_attempts
     }
 
     /// Removes and returns the records of all attempts. Called at the end of the call.

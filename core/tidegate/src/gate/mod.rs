@@ -381,7 +381,9 @@ impl Gate {
             Some(ReplicaSource::File { .. }) => Some(
                 "its replicas are read from a file; remove `file` from the configuration to set them here",
             ),
-            None => Some("it is not a pool; configure a `pool` to set its replicas"),
+            None => Some(
+                "it is not a pool; add `pool = {}` to the target, so that the program can set its replicas",
+            ),
         };
         if let Some(problem) = problem {
             return Err(Error::config(problem).at(target.name()));

@@ -16,7 +16,7 @@ use http::Uri;
 use parking_lot::Mutex;
 
 use super::poll_task::{Activity, PollTask};
-use super::poller::Poller;
+use super::poller::{MetricsAnswer, Poller};
 use super::private_host::is_private_host;
 use crate::admission::Admission;
 use crate::config::{EngineMetricsPolicy, TargetConfig};
@@ -221,7 +221,7 @@ async fn run(engine: Arc<Engine>, mut activity: Activity) {
             return;
         }
         match metrics {
-            Some(metrics) => {
+            MetricsAnswer::Metrics(metrics) => {
                 if !engine.has_reported.swap(true, Ordering::Relaxed) {
                     tracing::info!(%server, "reads the engine's /metrics; set metrics = \"off\" to stop it");
                 }
@@ -230,8 +230,9 @@ async fn run(engine: Arc<Engine>, mut activity: Activity) {
                     admission.on_engine_metrics(&metrics);
                 }
             }
-            None if engine.has_reported.load(Ordering::Relaxed) => {}
-            None => failures += 1,
+            MetricsAnswer::NoMetrics if !engine.has_reported.load(Ordering::Relaxed) => failures += 1,
+            // A server without an answer may be starting.
+            MetricsAnswer::NoMetrics | MetricsAnswer::NoAnswer => {}
         }
         if failures >= MAX_FAILURES {
             return engine.phase.store(OFF, Ordering::Release);

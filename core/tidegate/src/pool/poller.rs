@@ -38,6 +38,15 @@ pub(super) struct Poller {
     pub(super) key: Option<HeaderValue>,
 }
 
+/// What a server answers that is asked for the metrics of its engine.
+pub(super) enum MetricsAnswer {
+    Metrics(EngineMetrics),
+    /// A response without metrics of an engine.
+    NoMetrics,
+    /// No complete response in time.
+    NoAnswer,
+}
+
 impl Poller {
     /// Returns why the models of a replica are not known that answered the poll with `status`, and
     /// what the user can do.
@@ -58,10 +67,10 @@ impl Poller {
     pub(super) async fn poll(&self, poll_request: &PollRequest) -> Option<Observation> {
         match poll_request.kind {
             PollKind::Health => self.health(&poll_request.url).await,
-            PollKind::Load => {
-                let metrics = self.metrics(&poll_request.url).await;
-                Some(metrics.map_or(Observation::MetricsUnreadable, Observation::Metrics))
-            }
+            PollKind::Load => Some(match self.metrics(&poll_request.url).await {
+                MetricsAnswer::Metrics(metrics) => Observation::Metrics(metrics),
+                MetricsAnswer::NoMetrics | MetricsAnswer::NoAnswer => Observation::MetricsUnreadable,
+            }),
             PollKind::Models => {
                 let (status, body) = self.read(&poll_request.url, "/v1/models", self.key.as_ref()).await?;
                 let models = vllm::parse_models(&body).filter(|_| status == StatusCode::OK);
@@ -70,11 +79,13 @@ impl Poller {
         }
     }
 
-    /// Returns the metrics of the engine at the base URL `server`, or `None` if they cannot be read.
-    /// Sends no credentials.
-    pub(super) async fn metrics(&self, server: &str) -> Option<EngineMetrics> {
-        let (status, text) = self.read(server, "/metrics", None).await?;
-        vllm::parse_metrics(&text).filter(|_| status == StatusCode::OK)
+    /// Asks the server at the base URL `server` for the metrics of its engine. Sends no credentials.
+    pub(super) async fn metrics(&self, server: &str) -> MetricsAnswer {
+        let Some((status, text)) = self.read(server, "/metrics", None).await else {
+            return MetricsAnswer::NoAnswer;
+        };
+        let metrics = vllm::parse_metrics(&text).filter(|_| status == StatusCode::OK);
+        metrics.map_or(MetricsAnswer::NoMetrics, MetricsAnswer::Metrics)
     }
 
     /// Probes the health of the replica with the base URL `replica`. Returns `None` after a failure

@@ -79,7 +79,11 @@ impl Source {
             ListedIn::Dns(dns) => dns.look_up().await.map(Some),
             ListedIn::File(path) => {
                 let text = self.last.lock().text.clone();
-                match file::look_up(path.clone(), text).await? {
+                // The same text must be read again after a failure, to end the problem.
+                let found = file::look_up(path.clone(), text).await.inspect_err(|_| {
+                    self.last.lock().text = None;
+                });
+                match found? {
                     Some(text) => self.parse(text),
                     None => Ok(None),
                 }

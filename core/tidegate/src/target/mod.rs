@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::{Mutex, MutexGuard};
 
-use crate::admission::{Admission, BudgetSet};
+use crate::admission::{Admission, BudgetSet, Hints};
 use crate::budget::{BudgetView, RetryBudget};
 use crate::config::{OnFull, TargetConfig};
 use crate::error::Error;
@@ -31,6 +31,12 @@ const OBJECTIVE_HINT: &str = "the call could not meet the objective `ttft` any m
 /// Advice to users if a pool has too few slots. Appended to the error messages of rejected calls
 /// for which a free slot was missing.
 const POOL_HINT: &str = "add a replica, raise `pool.cap` if each replica can serve more calls, raise `wait` or the deadline if the call can wait longer, or send fewer calls";
+
+/// Advice to users about calls that found the queue full.
+const QUEUE_HINT: &str = "raise `queue` or `backlog`, or send fewer calls";
+/// Advice to users about calls that found no free slot at a target that does not queue calls.
+const NO_QUEUE_HINT: &str =
+    "raise `cap` if the provider can serve more calls, or let calls wait: remove `on_full = \"refuse\"`";
 
 /// A destination of model calls with its own capacity, such as a provider or a pool of servers.
 pub(crate) struct Target {
@@ -76,17 +82,13 @@ impl Target {
         let settings = SchedulerSettings::from(&config);
         let has_wait_objective = settings.wait_objectives.iter().any(Option::is_some);
         let kv = config.kv_tokens.map(|tokens| Kv::new(tokens, config.kv_headroom));
-        let admission = Admission::new(
-            config.name.clone(),
-            &settings,
-            budgets,
-            kv,
-            match config.pool {
-                _ if has_wait_objective => OBJECTIVE_HINT,
-                Some(_) => POOL_HINT,
-                None => HINT,
-            },
-        );
+        let waits = match config.pool {
+            _ if has_wait_objective => OBJECTIVE_HINT,
+            Some(_) => POOL_HINT,
+            None => HINT,
+        };
+        let hints = Hints { waits, queue_full: QUEUE_HINT, no_queue: NO_QUEUE_HINT };
+        let admission = Admission::new(config.name.clone(), &settings, budgets, kv, hints);
         let retries = Mutex::new(RetryBudget::new(config.retry.ratio, config.retry.reserve, now));
         let expected = Arc::new(Expected::new(&config));
         let pool = TargetPool::new(&config, &admission);

@@ -9,8 +9,15 @@ use tidegate_protocol::rate::{RateHeaders, RateWindow};
 use tidegate_tokens::Demand;
 
 /// A call that takes 1 % of the quota per minute.
-const CALL: Demand =
-    Demand { input: 500, output: 100, max_output: Some(100), cached: 0, exact: true, dialect: None };
+const CALL: Demand = Demand {
+    input: 500,
+    output: 100,
+    max_output: Some(100),
+    media: 0,
+    cached: 0,
+    exact: true,
+    dialect: None,
+};
 
 /// Returns a configuration with a limit of tokens per minute, for a provider without headers.
 fn silent() -> RateConfig {

@@ -13,7 +13,7 @@ use tidegate_protocol::request::Dialect;
 use tidegate_tokens::Demand;
 
 const CALL: Demand =
-    Demand { input: 100, output: 50, max_output: Some(200), cached: 0, exact: true, dialect: None };
+    Demand { input: 100, output: 50, max_output: Some(200), media: 0, cached: 0, exact: true, dialect: None };
 
 fn config(tpm: Option<u64>, headers: HeaderPolicy) -> RateConfig {
     RateConfig { tpm, headers, ..RateConfig::default() }

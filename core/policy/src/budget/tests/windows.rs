@@ -9,7 +9,7 @@ use tidegate_protocol::rate::{RateHeaders, RateWindow};
 use tidegate_tokens::Demand;
 
 const CALL: Demand =
-    Demand { input: 100, output: 50, max_output: Some(200), cached: 0, exact: true, dialect: None };
+    Demand { input: 100, output: 50, max_output: Some(200), media: 0, cached: 0, exact: true, dialect: None };
 const SECOND: Duration = Duration::from_secs(1);
 const DAY: Duration = Duration::from_secs(86_400);
 

@@ -51,8 +51,7 @@ pub(super) struct PermitBody {
 
 impl PermitBody {
     pub(super) fn new(call: Call, mut permit: Permit, release_guard: ReleaseGuard, can_replay: bool) -> Self {
-        let is_pool = permit.placed().is_some();
-        let cancel_signal = if can_replay && (call.facts().repeatable || !is_pool) {
+        let cancel_signal = if can_replay && call.facts().repeatable {
             permit.cancel_signal()
         } else {
             // The attempt cannot be sent again, or it may have run and must not run twice.

@@ -1,5 +1,6 @@
 //! The stream layer: classifies each attempt, and records what its response contains.
 
+use std::borrow::Cow;
 use std::future::Future;
 use std::time::Duration;
 
@@ -18,6 +19,7 @@ use crate::layers::middleware::{InnerService, Middleware, ResponseFuture, tower_
 use crate::placement::Placed;
 use crate::transport::Foreign;
 use tidegate_policy::outcome::AttemptOutcome;
+use tidegate_protocol::request::decompress;
 use tidegate_protocol::signed_or_compressed::is_signed;
 use tidegate_protocol::{Dialect, Observer, classify};
 
@@ -78,7 +80,7 @@ async fn observe(
 ) -> Result<Response<ResponseBody>, Error> {
     let sent_at = clock::now();
     let exchange = ExchangeRecord::new(sent_at);
-    call.update_attempt(|attempt| attempt.exchange = Some(exchange.clone()));
+    call.attempt_sent(&exchange);
     call.target().metrics().attempted(placed.as_ref());
     let limit = call.head_limit();
     let mut head = with_head_limit(limit, upload, response).await.map_err(|error| failed(&call, error))?;
@@ -135,7 +137,9 @@ async fn rejected(call: &Call, head: Response<ResponseBody>) -> Result<Response<
     })
     .await;
     let seen: Bytes = replay.seen(MAX_ERROR_BODY);
-    let verdict = classify(parts.status, &parts.headers, &seen, clock::wall());
+    // Only the response to a call of a known API is never compressed.
+    let content = decompress(&parts.headers, &seen).unwrap_or(Cow::Borrowed(&seen));
+    let verdict = classify(parts.status, &parts.headers, &content, clock::wall());
     parts.extensions.insert(AttemptOutcome::Rejected(verdict));
     Ok(Response::from_parts(parts, replay.into_response_body()))
 }

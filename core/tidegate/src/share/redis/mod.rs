@@ -322,7 +322,7 @@ impl Member {
     fn warn(&mut self, error: &RedisError) {
         if !std::mem::replace(&mut self.has_warned, true) {
             let (share, store) = (&*self.name, self.server.address());
-            tracing::warn!(share, store, %error, "the store of shared limits is lost: until it returns, this process keeps its slots for some seconds, and then uses its part of each cap");
+            tracing::warn!(share, store, %error, "the store of shared limits is lost or cannot be used: until it can, this process keeps the slots that it has for some seconds, and then uses its part of each cap, or none with `strict`; check its address, the user in its URL, and `password_env`");
         }
     }
 }
