@@ -199,7 +199,8 @@ def streamed_body(body: Any, exchange: Exchange) -> Iterator[bytes]:
 
 def _parts(body: Any) -> Iterable[bytes]:
     """Yields the parts of a file or of an iterable of bytes or text."""
-    parts: Iterable[Any] = iter(lambda: body.read(_CHUNK), type(body.read(0))()) if hasattr(body, "read") else body
+    # Some readers read everything if asked for nothing.
+    parts: Iterable[Any] = iter(lambda: body.read(_CHUNK) or None, None) if hasattr(body, "read") else body
     for part in parts:
         yield part.encode() if isinstance(part, str) else part
 

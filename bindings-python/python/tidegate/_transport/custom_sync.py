@@ -7,6 +7,9 @@ for the response.
 from __future__ import annotations
 
 import contextlib
+import os
+import queue
+import threading
 from typing import TYPE_CHECKING, Any, Protocol
 
 from tidegate._native import Exchange
@@ -106,6 +109,7 @@ class ExchangeRunner:
         self.unretried: Exception | None = None
         self._stream: Any = None
         self._chunks: Iterator[bytes] | None = None
+        _lost_responses.start()
 
     def send(self, call: CustomCall) -> None:
         """Sends the attempt. Passes the head of its response, or the exception, to the gate."""
@@ -168,7 +172,59 @@ class ExchangeRunner:
             stream.close()
 
     def __del__(self) -> None:
-        self.close()
+        if self._stream is None:
+            self.exchange.close()
+        else:
+            _lost_responses.add(self._stream, self._chunks, self.exchange)
+
+
+class LostResponses:
+    """Closes responses that the garbage collector found, in a thread of its own.
+
+    The collector may run inside the transport while that holds its locks, so a finalizer must not call
+    into the transport.
+    """
+
+    def __init__(self) -> None:
+        """Creates the object without a thread."""
+        self._forget()
+        if hasattr(os, "register_at_fork"):
+            os.register_at_fork(after_in_child=self._forget)
+
+    def _forget(self) -> None:
+        """Forgets the thread, which a forked child does not have, and the responses of the parent."""
+        self._found: queue.SimpleQueue[tuple[Any, Any, Exchange]] = queue.SimpleQueue()
+        self._is_started = False
+        self._lock = threading.Lock()
+
+    def start(self) -> None:
+        """Starts the thread, unless it runs."""
+        if self._is_started:
+            return
+        with self._lock:
+            if not self._is_started:
+                arguments = (self._found,)
+                threading.Thread(target=_close_all, args=arguments, name="tidegate-lost", daemon=True).start()
+                self._is_started = True
+
+    def add(self, stream: Any, chunks: Any, exchange: Exchange) -> None:
+        """Lets the thread close a response. May be called by a finalizer."""
+        self._found.put((stream, chunks, exchange))
+
+
+def _close_all(found: queue.SimpleQueue[tuple[Any, Any, Exchange]]) -> None:
+    """Closes responses as they are found."""
+    while True:
+        stream, chunks, exchange = found.get()
+        with contextlib.suppress(Exception):
+            # The generator that reads the response must end before its stream.
+            del chunks
+            stream.close()
+        exchange.close()
+        del stream, exchange
+
+
+_lost_responses = LostResponses()
 
 
 class CustomByteStream:
