@@ -77,37 +77,28 @@ def command_line(tidegate: str) -> str:
 
 
 def metrics() -> str:
-    """Returns the Markdown page of the metrics that a gate with a pool and a tool exports."""
-    import tidegate
-
-    gate = tidegate.Gate(
-        targets={
-            "one": {"cap": 1, "url": "http://127.0.0.1:9"},
-            "pool": {"pool": {"replicas": ["http://127.0.0.1:9"]}},
-        },
-        tools={"db": 1},
-        tenants={"acme": {"weight": 2}},
-    )
-    text = gate.prometheus()
-    kinds = dict(re.findall(r"^# TYPE (\S+) (\S+)$", text, re.MULTILINE))
-    labels: dict[str, set[str]] = {name: set() for name in kinds}
-    for name, given in re.findall(r"^(\w+?)(?:\{(.*)\})? \S+$", text, re.MULTILINE):
-        family = name if name in kinds else re.sub(r"_(bucket|sum|count)$", "", name)
-        labels[family] |= set(re.findall(r'(\w+)="', given)) - {"le"}
+    """Returns the Markdown page of the metrics that a gate exports, from their declarations."""
+    source = (ROOT / "core/tidegate/src/metrics/families.rs").read_text()
+    (by_lane,) = re.findall(r"^const BY_LANE: .* = \[(.*)\];$", source, re.MULTILINE)
+    names_by_lane = re.findall(r'"(\w+)"', by_lane)
+    declaration = r'^    \w+: (?:Int)?(\w+)Vec = \w+\((?:BY_LANE\[(\d)\]|"(\w+)"),\s*"(.*)",\s*\[(.*)\]\);$'
     rows = []
-    for name, what in sorted(re.findall(r"^# HELP (\S+) (.*)$", text, re.MULTILINE)):
-        shown = ", ".join(f"`{label}`" for label in sorted(labels.get(name, ())))
-        rows.append(f"| `{name}` | {kinds.get(name, '')} | {shown} | {what} |")
+    for kind, number, name, what, labels in re.findall(declaration, source, re.MULTILINE):
+        shown = ", ".join(f"`{label}`" for label in sorted(re.findall(r'"(\w+)"', labels)))
+        full_name = f"tidegate_{names_by_lane[int(number)] if number else name}"
+        rows.append(f"| `{full_name}` | {kind.lower()} | {shown} | {what} |")
     return "\n".join(
         [
             "# Metrics",
             "",
             "`gate.prometheus()` (in Rust `Gate::prometheus`) returns Prometheus' text format. Times are in seconds.",
-            "Every configured series exists from the start. Tenants that are not configured share the label `other`.",
+            "The counters of what is configured exist from the start. Histograms by lane, and series of what is not known",
+            "yet or does not apply, appear with their first value. Tenants that are not configured share the label",
+            "`other`.",
             "",
             "| series | type | labels | meaning |",
             "|---|---|---|---|",
-            *rows,
+            *sorted(rows),
         ]
     )
 
