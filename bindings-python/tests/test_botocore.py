@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import struct
 import zlib
@@ -245,3 +246,22 @@ def test_other_objects_are_rejected(gate: tidegate.Gate) -> None:
     asynchronous = type("AioBaseClient", (BaseClient,), {"__module__": "aiobotocore.client"})
     with pytest.raises(TypeError, match=r"gate\.slot"):
         gate.attach_botocore(asynchronous.__new__(asynchronous))
+
+
+def test_file_is_uploaded_with_a_checksum_behind_it(gate: tidegate.Gate, authority: Authority) -> None:
+    """The body that botocore sends over TLS reads all of the file if it is asked for nothing."""
+
+    async def accept(exchange: Exchange) -> None:
+        await exchange.head(content_length="0")
+
+    with Upstream(tls=authority.server()) as upstream:
+        upstream.handler = accept
+        keys = {"aws_access_key_id": "key", "aws_secret_access_key": "secret", "region_name": "us-east-1"}
+        url = upstream.url.replace("http:", "https:")
+        session = botocore.session.Session()
+        client = session.create_client("s3", endpoint_url=url, verify=str(authority.file), **keys)
+        for sender in (client, gate.attach_botocore(client)):
+            sender.put_object(Bucket="b", Key="k", Body=io.BytesIO(b"hello" * 1_000))
+        bare, gated = (exchange.body for exchange in upstream.exchanges)
+    assert b"hello" * 1_000 in bare
+    assert gated == bare

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import gc
 import threading
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -250,3 +251,30 @@ def test_cap_limits_calls_of_threads(name: str, upstream: Upstream) -> None:
     assert answers == [CHAT] * 40
     (target,) = gate.snapshot()["targets"].values()
     assert (target["in_flight"], target["peak_in_flight"] <= 4) == (0, True)
+
+
+def test_response_that_is_lost_while_the_transport_is_locked_is_closed_later(name: str, gate: tidegate.Gate) -> None:
+    """The garbage collector may find a response while its own thread holds the transport's lock."""
+    family = module(name)
+    lock, is_closed = threading.Lock(), threading.Event()
+
+    class Guarded(family.SyncByteStream):  # type: ignore[misc, name-defined]
+        def __iter__(self) -> Iterator[bytes]:
+            yield from map(event, CHAT_STREAM)
+
+        def close(self) -> None:
+            with lock:
+                is_closed.set()
+
+    class Transport(family.BaseTransport):  # type: ignore[misc, name-defined]
+        def handle_request(self, request: Any) -> Any:
+            return family.Response(200, headers={"content-type": "text/event-stream"}, stream=Guarded())
+
+    with gate.httpx_client(family=name, transport=Transport()) as http:
+        response = http.send(http.build_request("POST", "http://test" + PATH, json=STREAM), stream=True)
+        assert in_flight(gate) == 1
+        with lock:
+            del response
+            gc.collect()
+        assert is_closed.wait(WAIT)
+        assert in_flight(gate) == 0

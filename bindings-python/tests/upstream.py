@@ -152,6 +152,8 @@ class Upstream:
             if path.endswith("/early"):
                 await self.early(exchange)
                 return
+            if exchange.headers.get("expect") == "100-continue":
+                writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
             if exchange.headers.get("transfer-encoding") == "chunked":
                 while size := int(await reader.readuntil(b"\r\n"), 16):
                     exchange.body += (await reader.readexactly(size + 2))[:-2]

@@ -172,10 +172,9 @@ class ExchangeRunner:
             stream.close()
 
     def __del__(self) -> None:
-        if self._stream is None:
-            self.exchange.close()
-        else:
-            _lost_responses.add(self._stream, self._chunks, self.exchange)
+        if self._stream is not None:
+            _lost_responses.add(self._stream, self._chunks)
+        self.exchange.close()
 
 
 class LostResponses:
@@ -193,7 +192,7 @@ class LostResponses:
 
     def _forget(self) -> None:
         """Forgets the thread, which a forked child does not have, and the responses of the parent."""
-        self._found: queue.SimpleQueue[tuple[Any, Any, Exchange]] = queue.SimpleQueue()
+        self._found: queue.SimpleQueue[tuple[Any, Any]] = queue.SimpleQueue()
         self._is_started = False
         self._lock = threading.Lock()
 
@@ -207,21 +206,26 @@ class LostResponses:
                 threading.Thread(target=_close_all, args=arguments, name="tidegate-lost", daemon=True).start()
                 self._is_started = True
 
-    def add(self, stream: Any, chunks: Any, exchange: Exchange) -> None:
-        """Lets the thread close a response. May be called by a finalizer."""
-        self._found.put((stream, chunks, exchange))
+    def add(self, stream: Any, chunks: Any) -> None:
+        """Lets the thread close a response. May be called by a finalizer.
+
+        Args:
+            stream: The response's stream.
+            chunks: The iterator that reads the stream, which must not end in the finalizer either.
+
+        """
+        self._found.put((stream, chunks))
 
 
-def _close_all(found: queue.SimpleQueue[tuple[Any, Any, Exchange]]) -> None:
+def _close_all(found: queue.SimpleQueue[tuple[Any, Any]]) -> None:
     """Closes responses as they are found."""
     while True:
-        stream, chunks, exchange = found.get()
+        stream, chunks = found.get()
         with contextlib.suppress(Exception):
-            # The generator that reads the response must end before its stream.
+            # The iterator ends before its stream.
             del chunks
             stream.close()
-        exchange.close()
-        del stream, exchange
+        del stream
 
 
 _lost_responses = LostResponses()
