@@ -268,7 +268,8 @@ def test_response_that_is_lost_while_the_transport_is_locked_is_closed_later(nam
 
     class Transport(family.BaseTransport):  # type: ignore[misc, name-defined]
         def handle_request(self, request: Any) -> Any:
-            return family.Response(200, headers={"content-type": "text/event-stream"}, stream=Guarded())
+            headers = {"content-type": "text/event-stream"}
+            return family.Response(200, headers=headers, stream=Guarded(), request=request)
 
     with gate.httpx_client(family=name, transport=Transport()) as http:
         response = http.send(http.build_request("POST", "http://test" + PATH, json=STREAM), stream=True)
