@@ -81,7 +81,9 @@ class Failing:
     def check(self, path: str, *, safe: bool = True) -> None:
         """Makes a call. `safe` is whether its method may be retried."""
         delay, retryable = self.expected["delay_ms"], self.expected["retryable"]
-        cooled = retryable and delay is not None and delay <= LONGEST_MS
+        # A full target is full for other calls too, even if this one must not be repeated.
+        is_full = self.expected["class"] in ("rate_limited", "overloaded")
+        cooled = (retryable or is_full) and delay is not None and delay <= LONGEST_MS
         too_long = delay is not None and delay > LONG_MS
         allowed = 1 if delay is not None and SHORT_MS < delay <= LONG_MS else 2
         if not retryable:

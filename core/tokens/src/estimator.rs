@@ -94,11 +94,19 @@ struct InputModel {
     stored: f64,
     total: f64,
     cached: f64,
+    /// Whether anything was learned.
+    is_learned: bool,
 }
 
 /// The values used while nothing was learned about a model.
-const COLD_INPUT: InputModel =
-    InputModel { text: Line::COLD, media: 1.0, stored: 0.0, total: UNSEEN_INPUT as f64, cached: 0.0 };
+const COLD_INPUT: InputModel = InputModel {
+    text: Line::COLD,
+    media: 1.0,
+    stored: 0.0,
+    total: UNSEEN_INPUT as f64,
+    cached: 0.0,
+    is_learned: false,
+};
 
 impl InputModel {
     /// Returns the average of these values and of the values learned in `input`, weighted by the
@@ -111,12 +119,17 @@ impl InputModel {
             stored: input.stored.blended_with(self.stored, prior_is_cold),
             total: input.total.blended_with(self.total, prior_is_cold),
             cached: input.cached.blended_with(self.cached, prior_is_cold),
+            is_learned: true,
         }
     }
 
     /// Returns the expected input tokens of a call. `prompt` is `None` if the prompt is not known.
+    ///
+    /// If nothing was counted in a prompt, the server probably has an API of its own, so that only
+    /// its reports tell the input.
     fn tokens(&self, prompt: Option<&Prompt>) -> f64 {
-        let Some(prompt) = prompt.filter(|prompt| !prompt.is_empty()) else { return self.total };
+        let is_counted = |prompt: &&Prompt| !(self.is_learned && prompt.is_empty());
+        let Some(prompt) = prompt.filter(is_counted) else { return self.total };
         let kept = if prompt.has_stored_context { self.stored } else { 0.0 };
         let empty = prompt.text_bytes == 0 && prompt.messages == 0;
         let text = if empty { 0.0 } else { self.text.tokens(prompt.text_bytes as f64) };

@@ -201,12 +201,15 @@ impl Load {
     }
 
     /// Removes a call that has ended. `uncached` is the number of prompt tokens to be computed for
-    /// it if its first token never came, and `None` otherwise. `tokens` is as in
+    /// it if its first token was not reported, and `None` otherwise. `ran` is `true` if the replica
+    /// has computed them all the same, for an answer that is not streamed. `tokens` is as in
     /// [`Load::on_sent`].
-    pub(super) fn on_ended(&mut self, sender: Sender, uncached: Option<u64>, tokens: u64) {
+    pub(super) fn on_ended(&mut self, sender: Sender, uncached: Option<u64>, ran: bool, tokens: u64) {
         if let Some(uncached) = uncached {
             self.stop_awaiting(uncached);
-            self.sent = (self.sent - uncached as f64).max(0.0);
+            if !ran {
+                self.sent = (self.sent - uncached as f64).max(0.0);
+            }
         } else {
             self.answering = self.answering.saturating_sub(1);
         }
@@ -259,9 +262,19 @@ mod tests {
         load.on_sent(Sender::Own, 700, 10, 800);
         assert_eq!((load.calls(), load.awaiting_tokens, load.tokens), (2, 1_200, 1_400));
         load.on_first_token(500);
-        load.on_ended(Sender::Own, None, 600);
-        load.on_ended(Sender::Own, Some(700), 800);
+        load.on_ended(Sender::Own, None, true, 600);
+        load.on_ended(Sender::Own, Some(700), false, 800);
         assert_eq!((load.calls(), load.awaiting_tokens, load.tokens), (0, 0, 0));
+    }
+
+    #[test]
+    fn prompt_of_an_answer_that_is_not_streamed_is_own_work() {
+        let mut load = Load::new(Some(POLL));
+        load.on_sent(Sender::Own, 500, 10, 600);
+        load.on_sent(Sender::Own, 700, 10, 800);
+        load.on_ended(Sender::Own, Some(500), true, 600);
+        load.on_ended(Sender::Own, Some(700), false, 800);
+        assert!((load.sent - 500.0).abs() < 1e-9, "the second one never ran: {}", load.sent);
     }
 
     #[test]

@@ -406,7 +406,7 @@ impl Placement {
             partners.push_event(call.number, PlacementStep::Ended { accepted: ran });
         }
         let replica = replica_of(&mut self.replicas, &call)?;
-        replica.load.on_ended(call.sender, call.uncached, call.tokens);
+        replica.load.on_ended(call.sender, call.uncached, ran, call.tokens);
         if call.sender == Sender::Own {
             replica.health.on_ended(call.number);
         }

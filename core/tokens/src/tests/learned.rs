@@ -49,6 +49,41 @@ pub(super) fn near(found: f64, wanted: f64, off: f64) -> bool {
     (found / wanted - 1.0).abs() <= off
 }
 
+/// The fields of an API that is not known cost nothing at first. The server's reports tell the rest.
+#[test]
+fn input_of_prompts_in_unknown_fields_is_learned() {
+    let mut estimator = Estimator::new();
+    let facts = RequestFacts { prompt: Some(Prompt::default()), ..call(0, None) };
+    assert_eq!(estimator.demand(&facts, "a").input, 0);
+    for _ in 0..8 {
+        estimator.learn(&facts, "a", &mut LengthSample::default(), &usage(700, 1));
+    }
+    assert_eq!(estimator.demand(&facts, "a").input, 700);
+    assert_eq!(estimator.demand(&facts, "a").min_input(), 490);
+}
+
+#[test]
+fn size_of_media_is_not_certain() {
+    let prompt = Prompt { text_bytes: 1_000, media: 1, media_tokens: 200_000, ..Prompt::default() };
+    let facts = RequestFacts { prompt: Some(prompt), ..call(0, None) };
+    let demand = Estimator::new().demand(&facts, "a");
+    assert!(near(demand.media as f64, 200_000.0, 1e-4));
+    assert_eq!(demand.min_input(), 210);
+}
+
+/// A server that adds answers to a list of prompts produces `max_tokens` for each.
+#[test]
+fn each_prompt_of_a_list_has_an_answer() {
+    let mut facts = call(64, Some(100));
+    facts.prompt.as_mut().unwrap().completions = 8;
+    let mut estimator = Estimator::new();
+    for _ in 0..8 {
+        estimator.learn(&facts, "a", &mut LengthSample::default(), &usage(100, 400));
+    }
+    let demand = estimator.demand(&facts, "a");
+    assert_eq!((demand.output, demand.max_output), (400, Some(800)));
+}
+
 #[test]
 fn cold_estimates_match_the_documentation() {
     let estimator = Estimator::new();
