@@ -22,6 +22,9 @@ def to_json(config: Any) -> str:
     try:
         return json.dumps(config, default=_encode, allow_nan=False)
     except ValueError as error:
+        if "Out of range" not in str(error):
+            # The settings contain themselves.
+            raise
         problem = _non_finite(config)
         raise ConfigError(f"{problem} is not possible; write a finite number", kind="config") from error
 
@@ -33,7 +36,7 @@ def _non_finite(value: object, path: str = "") -> str | None:
     items: Iterable[tuple[Any, Any]] = ()
     if isinstance(value, Mapping):
         items = value.items()
-    elif isinstance(value, (list, tuple)):
+    elif isinstance(value, (list, tuple, set, frozenset)):
         items = enumerate(value)
     found = (_non_finite(inner, f"{path}.{key}" if path else str(key)) for key, inner in items)
     return next(filter(None, found), None)

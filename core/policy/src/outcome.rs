@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use tidegate_protocol::{Class, Verdict};
 
-use crate::ErrorKind;
+use crate::{ErrorKind, Reason};
 
 /// The outcome of an attempt when its response head, or an error instead of it, is returned.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -124,14 +124,18 @@ impl AttemptOutcome {
     }
 
     /// Returns `true` if the outcome says nothing about the upstream, not even that it is up: the
-    /// attempt was cancelled, or failed because of the caller or this process.
+    /// attempt was cancelled, or failed because of the caller or this process. Also returns `true`
+    /// if another gate has rejected the call for what the call or its tenant may use there.
     pub fn is_inconclusive(&self) -> bool {
         use FailureCause::{CallerTimeout, Local};
 
-        matches!(
-            self,
-            Self::Cancelled(_) | Self::Failed(ExchangeFailure { cause: CallerTimeout | Local, .. })
-        )
+        match self {
+            Self::Cancelled(_) | Self::Failed(ExchangeFailure { cause: CallerTimeout | Local, .. }) => true,
+            Self::Rejected(verdict) if !verdict.retryable => {
+                verdict.code.as_deref().is_some_and(is_reason_of_one_call)
+            }
+            _ => false,
+        }
     }
 
     /// Returns `true` if the content of the request may have caused the failure: the upstream
@@ -159,5 +163,40 @@ impl AttemptOutcome {
             Self::Cancelled(Cancellation::ReplicaDown) => Some(ErrorKind::Transport.as_str()),
             Self::Accepted { .. } | Self::Cancelled(Cancellation::Preempted) => None,
         }
+    }
+}
+/// Returns `true` if a gate rejects calls with this code while other calls may be admitted.
+fn is_reason_of_one_call(code: &str) -> bool {
+    let is_of_all = |reason: &Reason| matches!(reason, Reason::CoolDown | Reason::Outage | Reason::Draining);
+    Reason::ALL.iter().any(|reason| reason.as_str() == code && !is_of_all(reason))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A rejection by another gate holds the other calls only if it concerns all of them.
+    #[test]
+    fn rejections_by_a_gate_for_one_call_are_inconclusive() {
+        let rejected = |code: &str, retryable| {
+            AttemptOutcome::Rejected(Verdict {
+                class: Class::RateLimited,
+                status: 429,
+                retryable,
+                delay: Some(Duration::from_secs(30)),
+                code: Some(code.into()),
+                never_executed: true,
+            })
+        };
+        for (code, is_inconclusive) in [
+            ("predicted_wait", true),
+            ("queue_full", true),
+            ("cool_down", false),
+            ("outage", false),
+            ("rate_limit_exceeded", false),
+        ] {
+            assert_eq!(rejected(code, false).is_inconclusive(), is_inconclusive, "{code}");
+        }
+        assert!(!rejected("queue_full", true).is_inconclusive(), "a provider's code");
     }
 }

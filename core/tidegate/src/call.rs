@@ -47,8 +47,8 @@ struct Inner {
     metrics: Arc<TenantMetrics>,
     /// When the call was made. Retries and fallbacks keep this time.
     queued_at: Instant,
-    /// When the call came to its target: later than `queued_at` at a fallback.
-    came_at: Instant,
+    /// When the call was routed to its target: later than `queued_at` at a fallback.
+    routed_at: Instant,
     /// When the whole call must have ended, its stream included.
     deadline: Instant,
     /// `true` if the caller or the configuration has set the deadline, `false` if the deadline is
@@ -74,7 +74,7 @@ impl Inner {
             id: self.id,
             metrics: self.metrics.clone(),
             queued_at: self.queued_at,
-            came_at: self.came_at,
+            routed_at: self.routed_at,
             deadline: self.deadline,
             has_own_deadline: self.has_own_deadline,
             refused_by: self.refused_by.clone(),
@@ -139,7 +139,7 @@ impl Call {
             id: number(),
             metrics: target.metrics().tenant(&identity.tenant),
             queued_at: now,
-            came_at: now,
+            routed_at: now,
             deadline: own.map_or(longest, |own| own.min(longest)),
             has_own_deadline: own.is_some() || configured != DEFAULT_DEADLINE,
             refused_by: None,
@@ -159,7 +159,7 @@ impl Call {
         let mut call = self.0.with_state(CallState::default());
         call.refused_by = Some(self.target().name().clone());
         call.metrics = target.metrics().tenant(self.tenant());
-        let waited = now.saturating_duration_since(std::mem::replace(&mut call.came_at, now));
+        let waited = now.saturating_duration_since(std::mem::replace(&mut call.routed_at, now));
         let identity = &mut call.identity;
         identity.timeouts.pool = identity.timeouts.pool.map(|pool| pool.saturating_sub(waited));
         identity.facts.model = model.or(identity.facts.model.take());

@@ -19,7 +19,8 @@ const MAX_INPUTS: usize = 1_024;
 /// model, one per model and [`OutputClass`], and one per model, class and tenant.
 const MAX_OUTPUTS: usize = 2_048;
 
-/// The maximum number of answers of one call (`n`). Calls with more are not learned from.
+/// The maximum number of answers of one call (`n`, for each prompt of a list). Calls with more are
+/// not learned from.
 const MAX_ANSWERS: u64 = 1_024;
 
 /// The maximum input, in tokens, that is learned from one usage report. Larger reports count as
@@ -273,7 +274,7 @@ impl Estimator {
         let length = tokens.div_ceil(answers);
         sample.mark_counted(length, answers);
         // An answer is never empty, and a call that runs no model has none.
-        if tokens == 0 || answers > MAX_ANSWERS || facts.route == Route::Bypass {
+        if tokens == 0 || prompt.all_answers() > MAX_ANSWERS || facts.route == Route::Bypass {
             return;
         }
         let AnswerLength::Learned(_) = answer_length(facts.task, &prompt) else { return };
@@ -368,8 +369,7 @@ struct OutputClass {
     thinking: u8,
 }
 
-/// Returns the number of answers that the call requests, from 1 to [`MAX_ANSWERS`]. No provider
-/// returns more.
+/// Returns the number of answers that the call requests, from 1 to [`MAX_ANSWERS`].
 fn answers(prompt: &Prompt) -> u64 {
     prompt.all_answers().min(MAX_ANSWERS)
 }

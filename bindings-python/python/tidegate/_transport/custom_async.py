@@ -17,7 +17,7 @@ from tidegate._transport.custom_transport import (
     NOT_RETRIED,
     UploadStreamBase,
     attempt_request,
-    parts_of,
+    split_response,
     raise_unretried,
 )
 
@@ -56,7 +56,7 @@ class AsyncHttpxSender:
         if family.has_unread_body(request):
             made.stream = family.derive(AsyncUploadStream, "AsyncByteStream")(request, exchange, family)
         response = await self._custom.for_request(made).handle_async_request(made)
-        return parts_of(response, family)
+        return split_response(response, family)
 
     def error_kind(self, error: BaseException, *, begun: bool) -> str:
         """Returns the gate's failure kind for an exception. See `HttpxFamily.error_kind`."""

@@ -18,7 +18,7 @@ from tidegate._transport.custom_transport import (
     UploadStreamBase,
     attempt_request,
     cap_timeouts,
-    parts_of,
+    split_response,
     raise_unretried,
 )
 
@@ -59,7 +59,7 @@ class HttpxSender:
         if family.has_unread_body(request):
             made.stream = family.derive(UploadStream, "SyncByteStream")(request, exchange, family)
         response = self._custom.for_request(made).handle_request(made)
-        return parts_of(response, family)
+        return split_response(response, family)
 
     def error_kind(self, error: Exception, *, begun: bool) -> str:
         """Returns the gate's failure kind for an exception. See `HttpxFamily.error_kind`."""
@@ -197,10 +197,10 @@ class LostResponses:
         self._lock = threading.Lock()
 
     def start(self) -> None:
-        """Starts the thread, unless it runs."""
+        """Starts the thread, unless it runs or no thread can be started, for example at exit."""
         if self._is_started:
             return
-        with self._lock:
+        with self._lock, contextlib.suppress(RuntimeError):
             if not self._is_started:
                 arguments = (self._found,)
                 threading.Thread(target=_close_all, args=arguments, name="tidegate-lost", daemon=True).start()

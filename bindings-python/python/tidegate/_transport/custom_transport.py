@@ -41,7 +41,7 @@ class ExchangeResponse(NamedTuple):
     stream: Any
 
 
-def parts_of(response: Any, family: HttpxFamily) -> ExchangeResponse:
+def split_response(response: Any, family: HttpxFamily) -> ExchangeResponse:
     """Returns the parts of a response that a transport has returned.
 
     A transport may have read the body itself, for example to log it. Then only the decoded body is left.
@@ -50,7 +50,8 @@ def parts_of(response: Any, family: HttpxFamily) -> ExchangeResponse:
     if response.is_stream_consumed and not isinstance(stream, family.module.ByteStream):
         with contextlib.suppress(family.module.ResponseNotRead):
             stream = family.module.ByteStream(response.content)
-            headers = [(name, value) for name, value in headers if name.lower() not in _HEADERS_OF_ENCODED]
+            if "content-encoding" in response.headers:
+                headers = [(name, value) for name, value in headers if name.lower() not in _HEADERS_OF_ENCODED]
     return ExchangeResponse(response.status_code, headers, response.extensions, stream)
 
 

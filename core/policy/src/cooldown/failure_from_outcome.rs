@@ -15,7 +15,7 @@ impl Failure {
     pub fn from_outcome(outcome: &AttemptOutcome, waits_for_outage: bool) -> Option<Self> {
         use AttemptOutcome::{Accepted, Cancelled, Failed, Rejected};
         match outcome {
-            // Also if this call must not be repeated (`x-should-retry: false`).
+            // The target is full for other calls too if this one must not be repeated.
             Rejected(verdict) => match verdict.class {
                 Class::Overloaded => Some(Self::Unread { worth_waiting: true }),
                 // A rate limit also rejects unread, but does not mean that the target is down.

@@ -181,7 +181,8 @@ fn decide(
         // Texts of other errors may quote the prompt, which may contain "retry in 5h".
         delay: if asks_to_wait { delay() } else { None },
         code: fields.identifier(),
-        never_executed: matches!(class, Class::RateLimited | Class::Overloaded),
+        never_executed: matches!(class, Class::RateLimited | Class::Overloaded)
+            || (class == Class::TooLarge && status == 429),
     }
 }
 

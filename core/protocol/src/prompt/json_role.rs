@@ -20,10 +20,11 @@ pub(super) fn effort(word: &str) -> Option<u64> {
 pub enum Role {
     /// Input at the top of the request: a text, token ids, or a list of messages.
     Prompt,
-    /// One text to complete, in the form of [`Role::Prompt`], or a list of such texts. Each of them gets answers
-    /// of its own.
+    /// One text to complete, in the form of [`Role::Prompt`], or a list of such texts. Each of them
+    /// gets answers of its own.
     Completions,
-    /// An element of a [`Role::Completions`] list: a text, a list of token ids, or a token id of the only text.
+    /// An element of a [`Role::Completions`] list: a text, a list of token ids, or a token id of the
+    /// only text.
     Completion,
     /// An element of a [`Role::Prompt`] list. Objects count as messages, and numbers as token ids.
     Message,

@@ -10,7 +10,7 @@
 /// | image | 1,600, the most that Anthropic charges for one image (OpenAI: 765 for a square image, at most 1,445); 85 with `detail: low` |
 /// | audio | 32 per second (Gemini; OpenAI charges 10), at 16 kB per second, or 32 kB per second for WAV |
 /// | video | 263 per second (Gemini), at 125 kB per second |
-/// | document | 2,000 per page, at 50 kB per page and at most 100 pages, because longer files are scans |
+/// | document | 2,000 per page, at 50 kB per page and at most 100 pages (larger files are scans) |
 ///
 /// Audio or video given by reference counts as one minute, and a referenced document as one page.
 /// The minimum is one second or one page.

@@ -40,12 +40,12 @@ pub(super) fn rejection_error(target: &Arc<str>, hints: Hints, refusal: &Refusal
             let _ = write!(text, "; try again in {:.1} s", after.as_secs_f64());
         }
         if let Some(rule) = rule.filter(|rule| has_advice(refusal.reason, *rule)) {
-            let advice = match refusal.reason {
+            let hint = match refusal.reason {
                 Reason::QueueFull | Reason::Shed => hints.queue_full,
                 Reason::NoSlot => hints.no_queue,
-                _ => advice(rule).unwrap_or(hints.waits),
+                _ => hints.waits,
             };
-            let _ = write!(text, " ({advice})");
+            let _ = write!(text, " ({})", advice(rule).unwrap_or(hint));
         }
     }
     Error::new(ErrorKind::Refused(refusal.reason), text)

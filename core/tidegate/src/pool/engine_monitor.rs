@@ -24,7 +24,7 @@ use crate::transport::Transport;
 
 /// Mean time from a poll to the next one: 1 s, with a jitter of a fifth.
 const INTERVAL: Duration = Duration::from_secs(1);
-/// Number of polls without metrics, at the beginning, after which the server is not asked again.
+/// Number of answers without metrics, at the beginning, after which the server is not asked again.
 const MAX_FAILURES: u32 = 3;
 
 /// Value of [`Engine::phase`]: an answer must show whether the server is vLLM.
@@ -208,8 +208,8 @@ impl Engine {
     }
 }
 
-/// Reads the metrics at regular intervals, until no calls are made any more. Gives up if the server
-/// never returns any.
+/// Reads the metrics at regular intervals, until no calls are made any more. Gives up if the first
+/// answers of the server contain none.
 async fn run(engine: Arc<Engine>, mut activity: Activity) {
     let server = base_url(&engine.server);
     let mut failures = 0;

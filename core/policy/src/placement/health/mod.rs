@@ -11,8 +11,9 @@
 //! - **down**: ejected, and its unanswered calls are cancelled. Entered on a second piece of
 //!   evidence: a second refused connection, or a second bad probe, at the earliest `down_after`
 //!   after the first one.
-//! - **trial**: half open: eligible for one call at a time, or one per [`TRIAL_PATIENCE`]. Ends after [`TRIAL_SUCCESSES`]
-//!   successes: accepted calls, and successful probes unless calls failed while probes succeeded.
+//! - **trial**: half open: eligible for one call at a time, or one per [`TRIAL_CALL_INTERVAL`]. Ends
+//!   after [`TRIAL_SUCCESSES`] successes: accepted calls, and successful probes unless calls failed
+//!   while probes succeeded.
 //!
 //! A replica is ejected for one or more [causes](ejection_causes::Cause). When all of them are cured, a
 //! trial begins. Without trusted probes, a trial begins 1 s after the ejection. This time doubles
@@ -54,7 +55,7 @@ const MIN_EVIDENCE: u32 = 2;
 const TRIAL_SUCCESSES: u32 = 2;
 /// Time that a trial waits for its call in flight before it may send another one. A replica that is
 /// slow with one call, for example a long one that is not streamed, may be healthy.
-const TRIAL_PATIENCE: Duration = Duration::from_secs(5);
+const TRIAL_CALL_INTERVAL: Duration = Duration::from_secs(5);
 /// Time from an ejection to the first trial if probes are off or not trusted. It doubles with each
 /// failed trial.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
@@ -205,7 +206,7 @@ impl Health {
     /// there is no trial, or if it may send a call now.
     fn trial_waits_until(&self, now: Instant) -> Option<Instant> {
         let (_, sent) = self.trial_call.filter(|_| self.state == HealthState::Trial)?;
-        Some(sent + TRIAL_PATIENCE).filter(|until| now < *until)
+        Some(sent + TRIAL_CALL_INTERVAL).filter(|until| now < *until)
     }
 
     /// Returns the usable share of the replica's weight and slots, from [`MIN_SHARE`] to 1.

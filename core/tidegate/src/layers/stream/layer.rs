@@ -137,7 +137,7 @@ async fn rejected(call: &Call, head: Response<ResponseBody>) -> Result<Response<
     })
     .await;
     let seen: Bytes = replay.seen(MAX_ERROR_BODY);
-    // Only the response to a call of a known API is never compressed.
+    // The upstream may compress the response to a call for which `is_observed` is false.
     let content = decompress(&parts.headers, &seen).unwrap_or(Cow::Borrowed(&seen));
     let verdict = classify(parts.status, &parts.headers, &content, clock::wall());
     parts.extensions.insert(AttemptOutcome::Rejected(verdict));

@@ -89,10 +89,13 @@ if not state then
   wake = clock + GRACE_TIME
 end
 if known_division > state.division then
-  -- The store has lost its last changes: it was an older replica, or its file was not up to date. It may know of too
-  -- few leases until all members have sent their totals.
-  state.division, state.early = known_division, 0
-  wake = clock + GRACE_TIME
+  -- The store has lost its last changes: it was an older replica, or its file was not up to date.
+  -- It may know of too few leases until all members have sent their totals.
+  state.division = known_division
+  if wake == 0 or clock >= wake then
+    state.early = 0
+    wake = clock + GRACE_TIME
+  end
 end
 local accounts = state.accounts
 

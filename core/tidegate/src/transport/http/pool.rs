@@ -33,8 +33,8 @@ pub(super) struct Pool {
     reaper: Mutex<Option<JoinHandle<()>>>,
 }
 
-/// A runtime, or `None` outside of one. A connection is used only on the runtime that opened it, because
-/// that one reports what arrives.
+/// A runtime, or `None` outside of one. A connection is used only on the runtime that opened it,
+/// because only the I/O driver of that runtime reports the events of its socket.
 type RuntimeId = Option<runtime::Id>;
 
 /// The connections of a route on one runtime.

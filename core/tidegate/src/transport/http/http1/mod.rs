@@ -101,8 +101,8 @@ struct Exchange {
 impl Exchange {
     /// Takes the head of the final response from the input. Returns `None` if more bytes are needed.
     ///
-    /// A head is parsed only at the first bytes and at the end of a line. A server that sends one byte at a time
-    /// could cause much work otherwise.
+    /// A head is parsed only at the first bytes and at the end of a line. A server that sends one byte
+    /// at a time could cause much work otherwise.
     fn take_head(&mut self, method: &Method) -> Result<Option<ResponseHead>, Error> {
         let unsearched = self.input.get(self.searched..).unwrap_or_default();
         let is_due = self.searched == 0 || unsearched.contains(&b'\n') || self.input.len() >= MAX_HEAD;
