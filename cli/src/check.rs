@@ -33,7 +33,7 @@ pub(crate) struct Args {
     /// TOML file of at most 16 MiB; `-` reads standard input
     file: PathBuf,
     /// Print only the name of the target that takes requests to this URL
-    #[arg(long)]
+    #[arg(long, value_parser = crate::parse_url)]
     url: Option<http::Uri>,
     /// Model that the request to --url names
     #[arg(long, requires = "url", value_name = "NAME")]

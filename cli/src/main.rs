@@ -11,6 +11,8 @@ mod sweep;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
+use http::Uri;
+use http::uri::InvalidUri;
 use tidegate::LogLevel;
 
 /// Limits concurrent calls to language models to what each model can serve.
@@ -49,6 +51,19 @@ fn main() -> ExitCode {
             ExitCode::from(failure.code)
         }
     }
+}
+
+/// Reads the value of a flag that is an absolute URL.
+///
+/// # Errors
+///
+/// Returns what to change.
+fn parse_url(text: &str) -> Result<Uri, String> {
+    if !text.contains("://") {
+        let problem = "not an absolute base URL; an example is https://api.openai.com/v1";
+        return Err(problem.to_owned());
+    }
+    text.parse().map_err(|error: InvalidUri| error.to_string())
 }
 
 /// The failure of a subcommand: the exit code of the process, and the message for the user.

@@ -385,6 +385,8 @@ fn check_says_which_target_takes_a_request() {
 #[test]
 fn check_rejects_a_url_that_no_call_is_sent_to() {
     let toml = "[targets]\nopenai = { cap = 1 }\n";
+    let output = check_with(toml, &["--url", "api.openai.com"]);
+    assert!(String::from_utf8_lossy(&output.stderr).contains("an example is https://"), "{output:?}");
     let output = check_with(toml, &["--url", "https://api.openai.com/v1/%2e%2e/admin"]);
     assert_eq!(output.status.code(), Some(2));
     assert!(String::from_utf8(output.stderr).unwrap().contains("segment"));

@@ -25,7 +25,7 @@ const START: usize = 2;
 #[derive(ClapArgs)]
 pub(super) struct ProviderArgs {
     /// Base URL of the provider, as its SDK takes it (https://api.openai.com/v1)
-    #[arg(long, value_name = "URL")]
+    #[arg(long, value_name = "URL", value_parser = crate::parse_url)]
     url: Option<Uri>,
     /// Configuration file (TOML) with limits and rates
     #[arg(long, value_name = "FILE")]
