@@ -85,15 +85,15 @@ fn uncached(demand: &Demand) -> Demand {
 /// If only the counted input is 0, the estimated input is kept. Returns `None` if `usage` contains
 /// no tokens.
 ///
-/// `max_output` is kept unless the output exceeds it, because some providers charge it when the
-/// request arrives and do not refund unused tokens.
+/// `max_output` is kept, because some providers charge it when the request arrives and do not
+/// refund unused tokens.
 pub(super) fn actual_demand(demand: &Demand, usage: &Usage) -> Option<Demand> {
     if usage.input == 0 && usage.output == 0 {
         return None;
     }
     let free = if excludes_cached(demand) { usage.cached_input.min(usage.input) } else { 0 };
     let input = if usage.input == 0 { demand.input } else { usage.input - free };
-    let max_output = Some(demand.max_output.unwrap_or(demand.output).max(usage.output));
+    let max_output = demand.max_output.or(Some(demand.output));
     // `input` no longer contains the cached tokens.
     Some(Demand { input, output: usage.output, max_output, cached: 0, ..*demand })
 }
