@@ -35,7 +35,9 @@ const ENDS = {
  */
 async function assertOutcome(up, { handler, data, expected, rounded = 0 }, path = CHAT, safe = true) {
   const { class: kind, retryable, never_executed, delay_ms: delay } = expected;
-  const cooled = retryable && delay !== null && delay <= LONGEST_MS;
+  // A full target is full for other calls too, even if this one must not be repeated.
+  const isFull = ["rate_limited", "overloaded"].includes(kind);
+  const cooled = (retryable || isFull) && delay !== null && delay <= LONGEST_MS;
   const tooLong = delay !== null && delay > LONG_MS;
   const allowed = delay !== null && SHORT_MS < delay && delay <= LONG_MS ? 1 : 2;
   const [why, attempts] = !retryable

@@ -37,8 +37,9 @@ export interface ReplicaSnapshot {
   url: string;
   /**
    * `in`: gets calls. `suspect`: gets no calls until it responds. `down`: has failed and gets no
-   * calls. `trial`: gets one call at a time, as a test. `starting`: in slow start, with a share of
-   * its slots. `draining`: was removed from the pool, and leaves when its last call ends.
+   * calls. `trial`: gets one call at a time, as a test, or one every 5 s. `starting`: in slow
+   * start, with a share of its slots. `draining`: was removed from the pool, and leaves when its
+   * last call ends.
    */
   state: "in" | "suspect" | "down" | "trial" | "starting" | "draining";
   /**

@@ -233,8 +233,8 @@ class ReplicaSnapshot(TypedDict):
         url: Base URL.
         state: `in`: healthy. `suspect`: it failed, and gets no calls until it responds or is found
             to be down. `down`: it is down, and gets no calls. `trial`: it gets one call at a time,
-            as a test. `starting`: healthy, in slow start. `draining`: it was removed from the pool,
-            and leaves when its last call ends.
+            as a test, or one every 5 s. `starting`: healthy, in slow start. `draining`: it was
+            removed from the pool, and leaves when its last call ends.
         weight: Configured weight: the share of calls that the replica gets, relative to the weights
             of the other replicas.
         share: Usable share of the replica's weight and slots, 0 to 1. Below 1 during slow start.
