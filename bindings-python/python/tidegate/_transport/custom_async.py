@@ -17,8 +17,8 @@ from tidegate._transport.custom_transport import (
     NOT_RETRIED,
     UploadStreamBase,
     attempt_request,
-    split_response,
     raise_unretried,
+    split_response,
 )
 
 if TYPE_CHECKING:

@@ -18,8 +18,8 @@ from tidegate._transport.custom_transport import (
     UploadStreamBase,
     attempt_request,
     cap_timeouts,
-    split_response,
     raise_unretried,
+    split_response,
 )
 
 if TYPE_CHECKING:
