@@ -38,8 +38,10 @@ end
 local known = redis.call('HMGET', state_key, 'clock', 'wall', 'wake', 'summary', field(id), returned_field(id))
 local own, summary = known[5], known[4]
 
--- The clock of the resource never goes back, and does not jump when the clock of the server does.
-local clock = tonumber(known[1] or 0) + math.min(math.max(wall - tonumber(known[2] or wall), 0), MAX_STEP)
+-- The clock of the resource never goes back, and does not jump when the clock of the server does. It
+-- is rounded as it is stored, so that no time passes between two messages at the same time.
+local step = math.min(math.max(wall - tonumber(known[2] or wall), 0), MAX_STEP)
+local clock = tonumber(string.format('%.6f', tonumber(known[1] or 0) + step))
 local wake = tonumber(known[3] or 0)
 
 if not own and kind ~= 'join' then
@@ -65,8 +67,7 @@ if kind ~= 'leave' then
 end
 local silent = redis.call('ZRANGEBYSCORE', heard_key, '-inf', string.format('%.6f', clock - LEASE_TIME))
 
-local says_numbers = kind == 'heartbeat' or kind == 'report' or kind == 'join'
-local known_division = says_numbers and math.min(tonumber(ARGV[5]), MAX_DIVISION) or 0
+local known_division = math.min(tonumber(ARGV[5] or 0), MAX_DIVISION)
 
 -- A grant may be on its way. A replica that became the primary may have missed messages.
 local agrees = own and own:match('^%d+') == ARGV[3] and known[6] == ARGV[4]
