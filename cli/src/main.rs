@@ -12,7 +12,6 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 use http::Uri;
-use http::uri::InvalidUri;
 use tidegate::LogLevel;
 
 /// Limits concurrent calls to language models to what each model can serve.
@@ -53,17 +52,17 @@ fn main() -> ExitCode {
     }
 }
 
-/// Reads the value of a flag that is an absolute URL.
+/// Reads an absolute URL, from a flag or from a target of a configuration.
 ///
 /// # Errors
 ///
 /// Returns what to change.
 fn parse_url(text: &str) -> Result<Uri, String> {
-    if !text.contains("://") {
-        let problem = "not an absolute base URL; an example is https://api.openai.com/v1";
-        return Err(problem.to_owned());
-    }
-    text.parse().map_err(|error: InvalidUri| error.to_string())
+    let is_absolute = |url: &Uri| {
+        matches!(url.scheme_str(), Some("http" | "https")) && url.host().is_some_and(|host| !host.is_empty())
+    };
+    let url = text.parse().ok().filter(is_absolute);
+    url.ok_or_else(|| "not an absolute base URL; an example is https://api.openai.com/v1".to_owned())
 }
 
 /// The failure of a subcommand: the exit code of the process, and the message for the user.

@@ -91,11 +91,6 @@ impl Provider {
             (None, None) => return Err(Failure::usage("no provider given; pass --url or --config")),
         };
         let host = base.host().unwrap_or_default();
-        if host.is_empty() || !matches!(base.scheme_str(), Some("http" | "https")) {
-            return Err(Failure::usage(format!(
-                "--url {base}: not an absolute base URL; an example is https://api.openai.com/v1"
-            )));
-        }
         let is_pool = target.as_ref().is_some_and(|target| target.pool.is_some());
         let config = if target.is_some() { config } else { config_from_flags(args, &base)? };
         let target_key = target.and_then(|target| target.key_env.as_deref().map(str::to_owned));
@@ -137,7 +132,7 @@ fn base_url(target: &TargetConfig) -> Result<Uri, Failure> {
             return Err(Failure::usage(format!("target {name} has no URL; add one, or pass --url")));
         }
     };
-    url.parse().map_err(|e| Failure::usage(format!("target {}: {url}: {e}", target.name)))
+    crate::parse_url(&url).map_err(|e| Failure::usage(format!("target {}: {url}: {e}", target.name)))
 }
 
 /// Returns a configuration with one target: the provider, with the limits that the flags give.
