@@ -165,6 +165,7 @@ impl AttemptOutcome {
         }
     }
 }
+
 /// Returns `true` if a gate rejects calls with this code while other calls may be admitted.
 fn is_reason_of_one_call(code: &str) -> bool {
     let is_of_all = |reason: &Reason| matches!(reason, Reason::CoolDown | Reason::Outage | Reason::Draining);

@@ -134,7 +134,12 @@ impl InputModel {
         let kept = if prompt.has_stored_context { self.stored } else { 0.0 };
         let empty = prompt.text_bytes == 0 && prompt.messages == 0;
         let text = if empty { 0.0 } else { self.text.tokens(prompt.text_bytes as f64) };
-        text + framing(prompt) + self.media * prompt.media_tokens as f64 + kept
+        text + framing(prompt) + self.media_tokens(prompt) + kept
+    }
+
+    /// Returns the expected input tokens of the images, audio, videos and documents of a prompt.
+    fn media_tokens(&self, prompt: &Prompt) -> f64 {
+        self.media * prompt.media_tokens as f64
     }
 }
 
@@ -170,7 +175,7 @@ impl Estimator {
         let input_model = self.input_model(facts.model.as_deref(), Some(tenant));
         let input = round_up(input_model.tokens(facts.prompt.as_ref()));
         let cached = (input_model.cached.clamp(0.0, 1.0) * input as f64) as u64;
-        let media = round_up(input_model.media * prompt.media_tokens as f64).min(input);
+        let media = round_up(input_model.media_tokens(&prompt)).min(input);
         let dialect = Some(facts.dialect);
         Demand { input, media, output, max_output, cached, exact: false, dialect }
     }
@@ -242,7 +247,7 @@ impl Estimator {
             let total = if is_warm { counted.min(before.total * MAX_DEVIATION) } else { weight };
             known.total.learn(total, 1.0);
             let Some(prompt) = prompt else { continue };
-            let media = before.media * prompt.media_tokens as f64;
+            let media = before.media_tokens(prompt);
             let text = before.text.tokens(prompt.text_bytes as f64);
             let rest = (counted - framing(prompt)).max(0.0);
             if prompt.has_stored_context {

@@ -39,15 +39,9 @@ pub fn parse_metrics(text: &[u8]) -> Option<EngineMetrics> {
         let mut value = sample.value;
         if sample.name == "vllm:cache_config_info" {
             caches_prefixes = sample.label("enable_prefix_caching") == Some("True");
-            let Some(capacity) = kv_capacity(&sample) else { continue };
-            value = match capacity {
-                KvCapacity::OfEngine(tokens) => tokens,
-                // The first line of the address counts, and the others repeat it.
-                KvCapacity::OfAll(tokens) => {
-                    let counted = sums.get(series).map_or(0.0, |sum| sum.total);
-                    (tokens - counted).max(0.0)
-                }
-            };
+            let counted = sums.get(series).map_or(0.0, |sum| sum.total);
+            let Some(tokens) = kv_tokens(&sample, counted) else { continue };
+            value = tokens;
         }
         // NaN and infinity are not valid counts.
         if value.is_finite() && value >= 0.0 {
@@ -98,21 +92,18 @@ fn series(metric: &str) -> Option<&str> {
     })
 }
 
-/// The KV-cache capacity that a line of `vllm:cache_config_info` states, in tokens.
-enum KvCapacity {
-    /// That of the engine of the line.
-    OfEngine(f64),
-    /// That of all engines of the address together: with data parallelism, vLLM adds the blocks of
-    /// all engines and reports the sum once for each.
-    OfAll(f64),
-}
-
-/// Returns the capacity that the labels of `vllm:cache_config_info` state, or `None` if they do not.
-fn kv_capacity(sample: &Sample<'_>) -> Option<KvCapacity> {
+/// Returns the tokens that a line of `vllm:cache_config_info` adds to the `counted` tokens of the
+/// lines before it. Returns `None` if its labels state no capacity.
+///
+/// `kv_cache_size_tokens` is the capacity of the engine of the line. `num_gpu_blocks` is that of all
+/// engines together: with data parallelism, vLLM adds their blocks and repeats the sum in each line.
+fn kv_tokens(sample: &Sample<'_>, counted: f64) -> Option<f64> {
     let label = |name| sample.label(name)?.parse::<u64>().ok().filter(|number| *number > 0);
-    let tokens = label("kv_cache_size_tokens").map(|tokens| KvCapacity::OfEngine(tokens as f64));
-    let blocks = || label("num_gpu_blocks")?.checked_mul(label("block_size")?);
-    tokens.or_else(|| blocks().map(|tokens| KvCapacity::OfAll(tokens as f64)))
+    let of_engine = label("kv_cache_size_tokens").map(|tokens| tokens as f64);
+    of_engine.or_else(|| {
+        let of_all = label("num_gpu_blocks")?.checked_mul(label("block_size")?)?;
+        Some((of_all as f64 - counted).max(0.0))
+    })
 }
 
 /// A sample line: `name{label="value",...} number`, with an optional timestamp.

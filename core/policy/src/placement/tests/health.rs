@@ -175,12 +175,18 @@ fn silent_replica_goes_down_and_returns_by_trial_and_slow_start() {
     assert!(pool.on_ended(call).is_none());
 }
 
-#[test]
-fn trial_call_without_a_result_is_followed_by_another() {
+/// Returns a pool of two replicas and the time `now`. The first replica is on trial from `now + S` on.
+fn pool_on_trial() -> (Placement, Instant) {
     let (mut pool, now) = pool(2);
     pool.probe_all_ok(now);
     pool.take_down(now, 0);
     pool.observe_at(now + S, 0, Observation::ProbeOk);
+    (pool, now)
+}
+
+#[test]
+fn trial_call_without_a_result_is_followed_by_another() {
+    let (mut pool, now) = pool_on_trial();
     let call = pool.on_sent(now + S, 0, None, work(1)).unwrap();
     assert!(!pool.eligible(now + S).contains(0));
     pool.on_ended(call);
@@ -189,10 +195,7 @@ fn trial_call_without_a_result_is_followed_by_another() {
 
 #[test]
 fn trial_call_that_takes_long_is_followed_by_another() {
-    let (mut pool, now) = pool(2);
-    pool.probe_all_ok(now);
-    pool.take_down(now, 0);
-    pool.observe_at(now + S, 0, Observation::ProbeOk);
+    let (mut pool, now) = pool_on_trial();
     let mut slow = pool.on_sent(now + S, 0, None, work(1)).unwrap();
     assert!(!pool.eligible(now + 6 * S - ms(1)).contains(0));
     assert!(pool.next_wake(now + 6 * S - ms(1)).is_some_and(|at| at <= now + 6 * S));
