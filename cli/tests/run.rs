@@ -261,6 +261,24 @@ fn reads_standard_input_and_writes_standard_output() {
     );
 }
 
+#[cfg(unix)]
+#[test]
+fn reads_a_named_pipe_once() {
+    let fixture = Fixture::new("fifo", &[]);
+    let input = fixture.path("in.jsonl");
+    for (options, expected) in [(&[][..], "20 answered"), (&["--dry-run"], "20 lines, 0 of them invalid")] {
+        assert!(Command::new("mkfifo").arg(&input).status().unwrap().success());
+        let run = fixture.command(&input, Path::new("-"), options).spawn().unwrap();
+        std::fs::write(&input, lines(20)).unwrap();
+        // Opening the pipe again would wait for another writer.
+        std::fs::remove_file(&input).unwrap();
+        let ran = run.wait_with_output().unwrap();
+        assert_eq!(ran.status.code(), Some(0), "{}", stderr(&ran));
+        let text = format!("{}{}", String::from_utf8_lossy(&ran.stdout), stderr(&ran));
+        assert!(text.contains(expected), "{text}");
+    }
+}
+
 #[test]
 fn reads_and_writes_compressed_files() {
     let fixture = Fixture::new("compressed", &[]);

@@ -12,45 +12,55 @@ use crate::Failure;
 /// Maximum length of an input line, in bytes.
 const MAX_LINE_BYTES: usize = 32 << 20;
 
-/// The input: a path, where `-` means standard input.
-#[derive(Clone)]
-pub(super) struct Input(PathBuf);
+/// The input: a file, or standard input.
+pub(super) struct Input {
+    path: PathBuf,
+    /// The file, at its start. `None` is standard input.
+    ///
+    /// A pipe is opened only once: its writer would fail when the first reader closes it.
+    file: Option<File>,
+}
 
 /// A reader of the lines of a file or of standard input.
 pub(super) type Reader = Lines<Box<dyn BufRead + Send>>;
 
 impl Input {
+    /// Opens the input. The path `-` is standard input.
     pub(super) fn new(path: &Path) -> Result<Self, Failure> {
-        let input = Self(path.to_owned());
-        if !is_stdio(path) {
-            input.open()?;
-        }
-        Ok(input)
+        let file = if is_stdio(path) { None } else { Some(open(path)?) };
+        Ok(Self { path: path.to_owned(), file })
     }
 
-    /// Opens the input, and returns a reader of its lines. Decompresses `.gz` and `.zst` files.
-    pub(super) fn lines(self) -> Result<Reader, Failure> {
-        if is_stdio(&self.0) {
-            let text: Box<dyn BufRead + Send> = Box::new(BufReader::with_capacity(1 << 16, std::io::stdin()));
-            return Ok(Lines::new(text, MAX_LINE_BYTES));
+    /// Returns a reader of the lines of the input. Decompresses `.gz` and `.zst` files.
+    pub(super) fn lines(self) -> Reader {
+        match self.file {
+            Some(file) => read(&self.path, file),
+            None => {
+                let text: Box<dyn BufRead + Send> =
+                    Box::new(BufReader::with_capacity(1 << 16, std::io::stdin()));
+                Lines::new(text, MAX_LINE_BYTES)
+            }
         }
-        self.read()
     }
 
     /// Opens the input again, and returns a reader from its start. Returns `None` if the input is
     /// not a regular file, because it can then be read only once.
     pub(super) fn reopen(&self) -> Result<Option<Reader>, Failure> {
-        let is_file = !is_stdio(&self.0) && std::fs::metadata(&self.0).is_ok_and(|file| file.is_file());
-        if is_file { self.read().map(Some) } else { Ok(None) }
+        let metadata = self.file.as_ref().map(File::metadata);
+        if metadata.is_some_and(|file| file.is_ok_and(|file| file.is_file())) {
+            return Ok(Some(read(&self.path, open(&self.path)?)));
+        }
+        Ok(None)
     }
+}
 
-    fn read(&self) -> Result<Reader, Failure> {
-        let file = BufReader::with_capacity(1 << 16, self.open()?);
-        let text: Box<dyn Read + Send> = Compression::from_path(&self.0).reader(file);
-        Ok(Lines::new(Box::new(BufReader::with_capacity(1 << 16, text)), MAX_LINE_BYTES))
-    }
+/// Returns a reader of the lines of a file. The name in `path` tells how the file is compressed.
+fn read(path: &Path, file: File) -> Reader {
+    let file = BufReader::with_capacity(1 << 16, file);
+    let text: Box<dyn Read + Send> = Compression::from_path(path).reader(file);
+    Lines::new(Box::new(BufReader::with_capacity(1 << 16, text)), MAX_LINE_BYTES)
+}
 
-    fn open(&self) -> Result<File, Failure> {
-        File::open(&self.0).map_err(|e| Failure::usage(format!("{}: cannot be read: {e}", self.0.display())))
-    }
+fn open(path: &Path) -> Result<File, Failure> {
+    File::open(path).map_err(|e| Failure::usage(format!("{}: cannot be read: {e}", path.display())))
 }

@@ -132,7 +132,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let input = Input::new(&args.input)?;
     let output = args.output.as_path();
     if args.dry_run {
-        return dry_run(args, &input, &overrides, prices);
+        return dry_run(args, input, &overrides, prices);
     }
     check_outputs(args)?;
     let provider = Provider::new(&args.provider)?;
@@ -255,7 +255,7 @@ async fn run_batch(
         () = received(signals.clone(), 1) => return Ok(BatchProgress { ended: Some(BatchEnd::Stopped), ..BatchProgress::default() }),
     }
     let (send_lines, lines) = mpsc::channel(CHANNEL_CAPACITY);
-    let reader = input.lines()?;
+    let reader = input.lines();
     std::thread::Builder::new()
         .name("tidegate-read".to_owned())
         .spawn(move || read_lines(reader, limit, &send_lines))
@@ -339,13 +339,10 @@ async fn check_provider(transport: Transport, provider: &Provider) -> Result<(),
 }
 
 /// Reads every line, and prints how many are invalid and the maximum tokens and cost. Sends nothing.
-fn dry_run(args: &Args, input: &Input, overrides: &RequestOverrides, prices: Prices) -> Result<(), Failure> {
-    let lines = match input.reopen()? {
-        Some(lines) => lines,
-        None => input.clone().lines()?,
-    };
+fn dry_run(args: &Args, input: Input, overrides: &RequestOverrides, prices: Prices) -> Result<(), Failure> {
     let found = AnsweredLines::default();
-    let survey = survey(lines, args.limit, &found, Some((overrides, prices))).map_err(|e| failed(&e))?;
+    let survey =
+        survey(input.lines(), args.limit, &found, Some((overrides, prices))).map_err(|e| failed(&e))?;
     if args.json {
         println!("{}", serde_json::to_string(&survey).unwrap_or_default());
     } else {
