@@ -2,6 +2,7 @@
 
 use super::{
     KeyTable, LIMIT, PERCENTILE, POOL, RATES, REPLICA, RETRY, SETTINGS, TARGET, TENANT, TOOL, TOP, TRANSPORT,
+    names,
 };
 use crate::Lane;
 
@@ -21,11 +22,37 @@ const LOCATIONS: &[(&str, &KeyTable)] = &[
     ("\"transport\"", &TRANSPORT),
 ];
 
+/// The names that other tools use for a key, in lower case without dashes and underscores.
+const SYNONYMS: &[(&str, &[&str])] = &[
+    ("url", &["baseurl", "apibase", "host"]),
+    ("replicas", &["endpoints", "backends", "servers", "members"]),
+    ("cap", &["limit", "concurrency", "maxconcurrency", "maxconcurrent", "maxlimit"]),
+    ("start", &["initial", "initiallimit"]),
+    ("min", &["floor", "minlimit"]),
+    ("decrease", &["backoffratio"]),
+    ("quantile", &["percentile"]),
+    ("band", &["deadband"]),
+    ("ttft", &["slo"]),
+    ("tpot", &["itl"]),
+    ("deadline", &["timeout"]),
+    ("queue", &["maxqueue"]),
+    ("attempts", &["maxattempts"]),
+    ("retry", &["retries", "maxretries"]),
+    ("rpm", &["requestsperminute", "ratelimit", "rps"]),
+    ("rpd", &["requestsperday"]),
+    ("tpm", &["tokensperminute"]),
+    ("tpd", &["tokensperday"]),
+    ("max_prompt", &["maxinput"]),
+    ("batch", &["background"]),
+    ("interactive", &["realtime"]),
+    ("standard", &["normal"]),
+];
+
 /// Returns what to write instead of the unknown key `given`, for the end of an error.
 ///
 /// The text states the first of these that exists: the key of `valid` for which `given` is a
-/// [`synonym`], the table that `given` belongs to, the key of `valid` that is most similar, or else
-/// all keys of `valid`.
+/// synonym, the table that `given` belongs to, the key of `valid` that is most similar, the key of
+/// another table that is most similar, or else all keys of `valid`.
 pub(crate) fn suggest_key(given: &str, valid: &[&str]) -> String {
     // Synonyms first: `limit` is a key of targets, but in a tenant it means `cap`.
     if let Some(key) = synonym(&normalize(given), valid) {
@@ -37,8 +64,11 @@ pub(crate) fn suggest_key(given: &str, valid: &[&str]) -> String {
     if let Some((place, _)) = LOCATIONS.iter().find(|(_, table)| table.has(given)) {
         return format!("it belongs in {place}");
     }
-    match nearest(given, valid) {
-        Some(key) => format!("did you mean {key:?}?"),
+    if let Some(key) = nearest(given, valid) {
+        return format!("did you mean {key:?}?");
+    }
+    match misplaced(given) {
+        Some((key, place)) => format!("did you mean {key:?}, which belongs in {place}?"),
         None => format!("the keys here are {}", valid.join(", ")),
     }
 }
@@ -61,56 +91,58 @@ pub(crate) fn suggest_name(given: &str, names: &[&str], none: &str) -> String {
 
 /// Returns the word of `valid` that `given` probably means, or `None` if no word is similar.
 ///
-/// Similar words are, in this order: a [`synonym`], the word with the smallest edit distance if
-/// that distance is at most a third of the word's length (or 1 for short words), and a word that
-/// starts with `given` or with which `given` starts. Case, dashes and underscores are ignored.
+/// Similar words are, in this order: the word that [`misspelled`] finds, and a word that starts with
+/// `given` or with which `given` starts. Case, dashes and underscores are ignored.
 pub(crate) fn nearest<'a>(given: &str, valid: &[&'a str]) -> Option<&'a str> {
-    // Computing the distance takes time proportional to the product of both lengths.
-    if given.len() > 64 {
-        return None;
-    }
     let given = normalize(given);
-    if let Some(key) = synonym(&given, valid) {
-        return Some(key);
-    }
-    valid
-        .iter()
-        .map(|key| (strsim::osa_distance(&given, &normalize(key)), *key))
-        .min_by_key(|(distance, _)| *distance)
-        .filter(|(distance, key)| *distance <= (key.len() / 3).max(1))
+    misspelled(&given, valid)
         .map(|(_, key)| key)
         .or_else(|| valid.iter().copied().find(|key| shares_prefix(&given, &normalize(key))))
 }
 
-/// Returns the key of `valid` that has the name `normalized` in other tools, or `None` if there is
-/// none. `normalized` is lower case, without dashes and underscores.
-fn synonym<'a>(normalized: &str, valid: &[&'a str]) -> Option<&'a str> {
-    let ours = match normalized {
-        "baseurl" | "apibase" | "host" => "url",
-        "endpoints" | "backends" | "servers" | "members" => "replicas",
-        "limit" | "concurrency" | "maxconcurrency" | "maxconcurrent" | "maxlimit" => "cap",
-        "initial" | "initiallimit" => "start",
-        "floor" | "minlimit" => "min",
-        "backoffratio" => "decrease",
-        "percentile" => "quantile",
-        "deadband" => "band",
-        "slo" => "ttft",
-        "itl" => "tpot",
-        "timeout" => "deadline",
-        "maxqueue" => "queue",
-        "maxattempts" => "attempts",
-        "retries" | "maxretries" => "retry",
-        "requestsperminute" | "ratelimit" | "rps" => "rpm",
-        "requestsperday" => "rpd",
-        "tokensperminute" => "tpm",
-        "tokensperday" => "tpd",
-        "maxinput" => "max_prompt",
-        "background" => "batch",
-        "realtime" => "interactive",
-        "normal" => "standard",
-        _ => return None,
+/// Returns the key of any table that `given` probably is a misspelling of, and the words by which
+/// errors state where the key belongs. Returns `None` if no key is similar.
+fn misplaced(given: &str) -> Option<(&'static str, &'static str)> {
+    let given = normalize(given);
+    let of_table = |(place, table): &(&'static str, &KeyTable)| {
+        misspelled(&given, &names(&[table])).map(|(distance, key)| (distance, key, *place))
     };
-    valid.iter().copied().find(|key| *key == ours)
+    let (_, key, place) = LOCATIONS.iter().filter_map(of_table).min_by_key(|(distance, ..)| *distance)?;
+    Some((key, place))
+}
+
+/// Returns the word of `valid` of which `given` is a misspelling, and the edit distance. Returns
+/// `None` if no word is similar enough. `given` is [normalized](normalize).
+///
+/// The distance is at most a third of the word's length, or 1 for short words. Synonyms are words
+/// too, but the distance from a synonym is at most a fifth of its length, so that short synonyms
+/// must be spelled correctly.
+fn misspelled<'a>(given: &str, valid: &[&'a str]) -> Option<(usize, &'a str)> {
+    // Computing the distance takes time proportional to the product of both lengths.
+    if given.len() > 64 {
+        return None;
+    }
+    let keys = valid.iter().map(|key| (normalize(key), (key.len() / 3).max(1), *key));
+    let synonyms = synonyms(valid).map(|(synonym, key)| (synonym.to_owned(), synonym.len() / 5, key));
+    keys.chain(synonyms)
+        .map(|(word, limit, key)| (strsim::osa_distance(given, &word), limit, key))
+        .filter(|(distance, limit, _)| distance <= limit)
+        .min_by_key(|(distance, ..)| *distance)
+        .map(|(distance, _, key)| (distance, key))
+}
+
+/// Returns the key of `valid` that has the name `given` in other tools, or `None` if there is none.
+/// `given` is [normalized](normalize).
+fn synonym<'a>(given: &str, valid: &[&'a str]) -> Option<&'a str> {
+    synonyms(valid).find(|(synonym, _)| *synonym == given).map(|(_, key)| key)
+}
+
+/// Returns the synonyms of the keys in `valid`, each with its key.
+fn synonyms<'a>(valid: &[&'a str]) -> impl Iterator<Item = (&'static str, &'a str)> {
+    SYNONYMS.iter().flat_map(move |(ours, synonyms)| {
+        let key = valid.iter().copied().find(|key| key == ours);
+        synonyms.iter().filter_map(move |synonym| Some((*synonym, key?)))
+    })
 }
 
 /// Returns `true` if one word starts with the other and both have at least three letters.
