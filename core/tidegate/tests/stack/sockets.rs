@@ -96,6 +96,26 @@ async fn closed_port_is_a_failed_connect() {
     assert_idle(&gate);
 }
 
+/// HTTP servers answer a TLS handshake with the text of a 400.
+#[tokio::test]
+async fn https_to_a_server_without_tls_is_an_error_with_advice() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    tokio::spawn(async move {
+        let (mut socket, _) = listener.accept().await.unwrap();
+        socket.read_buf(&mut Vec::new()).await.unwrap();
+        socket.write_all(b"HTTP/1.1 400 Bad Request\r\nconnection: close\r\n\r\n").await.unwrap();
+    });
+    let url = format!("https://{address}/v1/chat/completions");
+    let gate = gate(address, |target| target.url(&url));
+    let call = Request::post(&url).body(br#"{"model":"m"}"#.to_vec().into()).unwrap();
+    let error = gate.client().call(call).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Connect, "{error}");
+    assert!(error.message().contains("the server does not speak TLS"), "{error}");
+    assert!(error.message().contains("use http:// in its URL"), "{error}");
+    assert_idle(&gate);
+}
+
 #[tokio::test]
 async fn cancelled_call_closes_its_connection() {
     for head in [

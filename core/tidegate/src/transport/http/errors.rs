@@ -3,6 +3,8 @@
 use std::error::Error as StdError;
 use std::io;
 
+use rustls::InvalidMessage;
+
 use crate::error::{Error, ErrorKind};
 
 /// Returns the error for a connection that could not be opened.
@@ -17,6 +19,21 @@ pub(super) fn connect(error: &(dyn StdError + 'static)) -> Error {
         Some(why) if is_local(why) => described.with_local_cause(),
         _ => described,
     }
+}
+
+/// Returns the error for a TLS handshake with `peer` (the server or the proxy) that failed.
+pub(super) fn handshake(error: &io::Error, peer: &str) -> Error {
+    let tls_error = error.get_ref().and_then(|error| error.downcast_ref::<rustls::Error>());
+    // The first byte of the answer is that of no TLS record. HTTP servers answer the handshake with
+    // the text of a 400.
+    if let Some(rustls::Error::InvalidMessage(InvalidMessage::InvalidContentType)) = tls_error {
+        let advice = "if it speaks plain HTTP, use http:// in its URL";
+        return Error::new(
+            ErrorKind::Connect,
+            format!("cannot connect: the {peer} does not speak TLS; {advice}"),
+        );
+    }
+    connect(error)
 }
 
 /// Returns the error for a connection that took longer than `transport.connect`.

@@ -63,7 +63,8 @@ impl Tls {
     /// whether HTTP/2 was agreed on.
     ///
     /// # Errors
-    /// `Connect` if the handshake fails or the certificate is not trusted.
+    /// `Connect` if the peer does not speak TLS, the handshake fails or the certificate is not
+    /// trusted.
     pub(super) async fn start(
         &self,
         stream: Stream,
@@ -71,11 +72,12 @@ impl Tls {
         peer: Peer,
     ) -> Result<(Stream, bool), Error> {
         let name = ServerName::try_from(host.to_owned()).map_err(|error| errors::connect(&error))?;
-        let connector = match peer {
-            Peer::Server => &self.to_servers,
-            Peer::Proxy => &self.to_proxies,
+        let (connector, peer) = match peer {
+            Peer::Server => (&self.to_servers, "server"),
+            Peer::Proxy => (&self.to_proxies, "proxy"),
         };
-        let stream = connector.connect(name, stream).await.map_err(|error| errors::connect(&error))?;
+        let stream =
+            connector.connect(name, stream).await.map_err(|error| errors::handshake(&error, peer))?;
         let is_http2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
         Ok((Stream::Tls(Box::new(stream)), is_http2))
     }
