@@ -6,6 +6,7 @@ use tidegate_bindings::{ContextOptions, remaining};
 
 use crate::bridge::runtime;
 use crate::errors::argument_error;
+use crate::seconds_argument::to_seconds;
 
 /// The immutable context of calls: tenant, lane, deadline and label. A nested context inherits what
 /// it does not set.
@@ -20,16 +21,18 @@ impl Context {
     ///
     /// # Errors
     ///
-    /// `ValueError` if the lane does not exist, or if the deadline is not above 0.
+    /// `ValueError` if the lane does not exist, or if the deadline is not above 0. `TypeError` if the
+    /// deadline is not a number.
     #[new]
     #[pyo3(signature = (outer=None, tenant=None, lane=None, deadline=None, call=None))]
     fn new(
         outer: Option<&Bound<'_, Self>>,
         tenant: Option<&str>,
         lane: Option<&str>,
-        deadline: Option<f64>,
+        deadline: Option<&Bound<'_, PyAny>>,
         call: Option<&str>,
     ) -> PyResult<Self> {
+        let deadline = deadline.map(|deadline| to_seconds("deadline", deadline)).transpose()?;
         let options = ContextOptions { tenant, lane, deadline, call };
         let context = options.within(outer.map(|outer| &outer.get().0), runtime::now);
         context.map(Self).map_err(argument_error)

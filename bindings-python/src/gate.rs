@@ -13,7 +13,7 @@ use tidegate::transport::{Foreign, ProxyRules};
 use tidegate::{Client, Config, Error, RequestBody, Transport, config_file};
 use tidegate_bindings::{
     DynamicReplicas, FailureMode, OriginalHead, RuntimeBound, SlotHandle, ToolRequestHandle, from_json,
-    mode_name, seconds, target_for, to_json,
+    mode_name, target_for, to_json,
 };
 use tidegate_testing::replaced_network::{self, Worlds};
 
@@ -25,6 +25,7 @@ use crate::errors::{argument_error, to_py_err};
 use crate::proxies::{self, ClientProxies};
 use crate::request::RequestParts;
 use crate::response::{Answer, ReadAhead, run_call};
+use crate::seconds_argument::to_duration;
 use crate::tool_slot::{ToolRequest, YIELD_OPTION};
 
 /// The number of gates that this process has created.
@@ -387,16 +388,15 @@ impl Gate {
     /// Rejects new calls from now on, and starts to wait until no call is active, for at most
     /// `patience` seconds. Returns an asyncio future and the number that cancels the wait. The
     /// result of the future is the number of calls that are still active at the end of the wait.
-    fn drain(&self, port: &Bound<'_, Port>, patience: f64) -> PyResult<(Py<PyAny>, u64)> {
-        let (gate, patience) =
-            (self.gate(port.py())?, seconds("patience", patience).map_err(argument_error)?);
+    fn drain(&self, port: &Bound<'_, Port>, patience: &Bound<'_, PyAny>) -> PyResult<(Py<PyAny>, u64)> {
+        let (gate, patience) = (self.gate(port.py())?, to_duration("patience", patience)?);
         Port::submit(port, async move { CallsLeft(gate.drain(patience).await) })
     }
 
     /// Rejects new calls from now on, and blocks until no call is active, for at most `patience`
     /// seconds. Returns the number of calls that are still active at the end of the wait.
-    fn drain_blocking(&self, py: Python<'_>, patience: f64) -> PyResult<usize> {
-        let (gate, patience) = (self.gate(py)?, seconds("patience", patience).map_err(argument_error)?);
+    fn drain_blocking(&self, py: Python<'_>, patience: &Bound<'_, PyAny>) -> PyResult<usize> {
+        let (gate, patience) = (self.gate(py)?, to_duration("patience", patience)?);
         block_on(py, async move { gate.drain(patience).await })
     }
 }

@@ -15,6 +15,7 @@ mod logging;
 mod proxies;
 mod request;
 mod response;
+mod seconds_argument;
 mod subinterpreters;
 mod sweep;
 mod target_slot;

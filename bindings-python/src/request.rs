@@ -15,6 +15,7 @@ use crate::body_upload::Upload;
 use crate::context::{Context, resolve};
 use crate::custom_transport;
 use crate::proxies::ClientProxies;
+use crate::seconds_argument::to_seconds;
 
 /// The parts of one request, as Python passes them.
 pub(crate) struct RequestParts<'py> {
@@ -25,9 +26,9 @@ pub(crate) struct RequestParts<'py> {
     /// The body: bytes, an [`Upload`], or None if the client's own transport reads the body itself.
     body: Bound<'py, PyAny>,
     /// The read timeout of the client in seconds. `None` sets no limit.
-    read: Option<f64>,
+    read: Option<Bound<'py, PyAny>>,
     /// The maximum wait for a slot in seconds. `None` sets no limit.
-    pool: Option<f64>,
+    pool: Option<Bound<'py, PyAny>>,
     context: Option<Bound<'py, Context>>,
     /// `true` if the retries of the calling SDK are switched off.
     is_wrapped: bool,
@@ -67,7 +68,9 @@ impl<'py> RequestParts<'py> {
             Ok(headers) => headers,
             Err(error) => return Ok(Err(error)),
         };
-        let timeouts = Timeouts { read: timeout("read", self.read)?, pool: timeout("pool", self.pool)? };
+        let (read, pool) = (self.read.as_ref(), self.pool.as_ref());
+        let timeouts =
+            Timeouts { read: timeout("timeout: read", read)?, pool: timeout("timeout: pool", pool)? };
         let mut request = match new_request(&self.method, &self.url, body) {
             Ok(request) => request,
             Err(error) => return Ok(Err(error)),
@@ -124,13 +127,14 @@ fn body(body: &Bound<'_, PyAny>) -> PyResult<RequestBody> {
 ///
 /// # Errors
 ///
-/// `ValueError` if the timeout is not a number.
-fn timeout(name: &str, seconds: Option<f64>) -> PyResult<Option<Duration>> {
-    match seconds {
-        Some(seconds) if seconds.is_nan() => Err(PyValueError::new_err(format!(
-            "timeout: {name} is not a number; give seconds, or None for no limit"
-        ))),
-        Some(seconds) => Ok(duration::from_secs(seconds.max(0.0))),
-        None => Ok(None),
+/// `TypeError` if the timeout is not a number, and `ValueError` if it is NaN.
+fn timeout(name: &str, value: Option<&Bound<'_, PyAny>>) -> PyResult<Option<Duration>> {
+    let Some(value) = value else { return Ok(None) };
+    let seconds = to_seconds(name, value)?;
+    if seconds.is_nan() {
+        return Err(PyValueError::new_err(format!(
+            "{name} is not a number; give seconds, or None for no limit"
+        )));
     }
+    Ok(duration::from_secs(seconds.max(0.0)))
 }

@@ -3,10 +3,11 @@
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 use tidegate::Error;
-use tidegate_bindings::{SlotHandle, seconds, status_code};
+use tidegate_bindings::{SlotHandle, status_code};
 
 use crate::bridge::Outcome;
 use crate::errors::{self, argument_error};
+use crate::seconds_argument::to_duration;
 
 /// A slot of a target, for a call that is not made with a client of the gate. If the slot is
 /// dropped, it is released.
@@ -50,10 +51,9 @@ impl Slot {
     /// seconds that the upstream asked for, during which the target admits no call. None means that
     /// the upstream asked for no delay.
     #[pyo3(signature = (status=None, retry_after=None))]
-    fn failed(&self, status: Option<u16>, retry_after: Option<f64>) -> PyResult<bool> {
+    fn failed(&self, status: Option<u16>, retry_after: Option<&Bound<'_, PyAny>>) -> PyResult<bool> {
         let status = status.map(|status| status_code(status.into())).transpose().map_err(argument_error)?;
-        let retry_after = retry_after.map(|after| seconds("retry_after", after));
-        let retry_after = retry_after.transpose().map_err(argument_error)?;
+        let retry_after = retry_after.map(|after| to_duration("retry_after", after)).transpose()?;
         self.with(|slot| slot.failed(status, retry_after))
     }
 

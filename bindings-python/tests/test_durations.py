@@ -127,6 +127,35 @@ async def test_invalid_durations_are_errors(seconds: float) -> None:
         gate.drain(seconds)
 
 
+async def test_duration_of_a_wrong_type_is_an_error_that_names_it() -> None:
+    gate = tidegate.Gate(targets={"bedrock": {"url": "none"}}, tools={"db": 1})
+    text: Any = "30s"
+    with pytest.raises(TypeError, match=r"^deadline: .*not str; give a number of seconds$"):
+        tidegate.context(deadline=text).__enter__()
+    with pytest.raises(ValueError, match=r"^deadline: .*too large"):
+        tidegate.context(deadline=10**400).__enter__()
+    for slot in (gate.slot("bedrock", deadline=text), gate.tool("db", deadline=text)):
+        with pytest.raises(TypeError, match=r"^deadline: "):
+            slot.__enter__()
+    with gate.slot("bedrock") as held, pytest.raises(TypeError, match=r"^retry_after: "):
+        held.failed(429, text)
+    with pytest.raises(TypeError, match=r"^patience: "):
+        gate.drain(text)
+    with pytest.raises(TypeError, match=r"^patience: "):
+        await gate.adrain(text)
+    with gate.httpx_client(timeout=text) as http, pytest.raises(TypeError, match=r"^timeout: read: "):
+        http.get("http://127.0.0.1:9")
+
+
+def test_invalid_virtual_time_is_an_error_that_names_it() -> None:
+    text: Any = "30s"
+    with VirtualClock() as clock:
+        with pytest.raises(TypeError, match=r"^seconds: "):
+            clock.advance(text)
+        with pytest.raises(ValueError, match=r"^seconds: -1 is out of range"):
+            clock.advance(-1)
+
+
 @pytest.mark.parametrize("seconds", ANY)
 def test_virtual_time_accepts_any_duration(seconds: float) -> None:
     with VirtualClock() as clock:

@@ -201,6 +201,7 @@ def test_unreachable_server_is_an_error() -> None:
         ({"url": "http://h/v1", "model": "m", "start": 9, "max_cap": 4}, "start <= max.cap"),
         ({"url": "http://h/v1", "model": "m", "max_cost": 1.0}, "price_in"),
         ({"url": "http://h/v1", "model": "m", "target": "t"}, "config"),
+        ({"url": "http://h/v1", "model": "m", "ttft": "3s"}, "ttft: got a str"),
         ({"url": "http://h/v1", "model": "m", "trace": "t.csv", "spread": 1}, "spread"),
         ({"url": "https://api.openai.com/v1", "model": "gpt-4o"}, "OPENAI_API_KEY"),
     ],

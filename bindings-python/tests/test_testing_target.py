@@ -286,5 +286,9 @@ def test_inner_target_answers() -> None:
 
 
 def test_invalid_scripts_are_errors() -> None:
-    with pytest.raises(ValueError, match="-1 is not a number of seconds"):
+    with pytest.raises(ValueError, match="after: -1 is not a number of seconds"):
         FakeTarget(ok(after=-1.0))
+    text: Any = "3s"
+    for scripted, name in ((ok(every=text), "every"), (overloaded(text), "retry_after")):
+        with pytest.raises(ValueError, match=f"{name}: invalid type: string"):
+            FakeTarget(scripted)

@@ -101,6 +101,11 @@ def created_by(sdk: Any) -> Any:
         return create()
 
 
+def test_class_of_a_client_is_rejected_with_advice(gate: tidegate.Gate) -> None:
+    with pytest.raises(TypeError, match=r"cannot wrap the class openai\.OpenAI: pass an instance, such as OpenAI\(\)"):
+        gate.wrap(openai.OpenAI)
+
+
 class Proxy:
     """Adds a method to an SDK client, as instructor does, and passes on everything else."""
 

@@ -4,8 +4,10 @@
 //! than 366 days is an error.
 
 use std::collections::BTreeMap;
+use std::fmt::Display;
 use std::time::Duration;
 
+use serde::de::Error as _;
 use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 
@@ -45,7 +47,7 @@ pub struct ScriptRoute {
     /// which is not one of the `answers`. `None`: no limit.
     pub rate: Option<usize>,
     /// `Retry-After` of the 429s that `capacity` causes, in seconds. `None`: no such header.
-    #[serde(deserialize_with = "optional_seconds")]
+    #[serde(deserialize_with = "retry_after")]
     pub retry_after: Option<Duration>,
 }
 
@@ -87,10 +89,10 @@ pub struct ModelReply {
     pub tool_calls: Vec<ToolCall>,
     /// Delay before the first chunk. An answer that is not streamed is sent when its last chunk
     /// would have been. Default 0.
-    #[serde(deserialize_with = "seconds")]
+    #[serde(deserialize_with = "after")]
     pub after: Duration,
     /// Delay between two chunks. Default 0.
-    #[serde(deserialize_with = "seconds")]
+    #[serde(deserialize_with = "every")]
     pub every: Duration,
     /// How the answer ends. Default [`ReplyEnd::Complete`].
     pub end: ReplyEnd,
@@ -160,10 +162,10 @@ pub struct StatusAnswer {
     #[serde(default)]
     pub headers: BTreeMap<String, String>,
     /// `Retry-After`, in seconds. `None`: no such header.
-    #[serde(default, deserialize_with = "optional_seconds")]
+    #[serde(default, deserialize_with = "retry_after")]
     pub retry_after: Option<Duration>,
     /// Delay before the response. Default 0.
-    #[serde(default, deserialize_with = "seconds")]
+    #[serde(default, deserialize_with = "after")]
     pub after: Duration,
     /// Number of times that the answer is given before the next one. Default 1.
     #[serde(default = "once")]
@@ -175,10 +177,10 @@ pub struct StatusAnswer {
 #[serde(default, deny_unknown_fields)]
 pub struct OverloadedAnswer {
     /// `Retry-After`, in seconds. `None`: no such header.
-    #[serde(deserialize_with = "optional_seconds")]
+    #[serde(deserialize_with = "retry_after")]
     pub retry_after: Option<Duration>,
     /// Delay before the response. Default 0.
-    #[serde(deserialize_with = "seconds")]
+    #[serde(deserialize_with = "after")]
     pub after: Duration,
     /// Number of times that the answer is given before the next one. Default 1.
     pub times: usize,
@@ -195,7 +197,7 @@ impl Default for OverloadedAnswer {
 #[serde(default, deny_unknown_fields)]
 pub struct RefusedConnection {
     /// Delay before the connection is refused. Default 0.
-    #[serde(deserialize_with = "seconds")]
+    #[serde(deserialize_with = "after")]
     pub after: Duration,
     /// Number of times that the connection is refused before the next answer. Default 1.
     pub times: usize,
@@ -214,17 +216,27 @@ fn once() -> usize {
 /// Maximum for times in a script, in seconds: longer than any test, and safe to add to any instant.
 const YEAR: f64 = 366.0 * 86_400.0;
 
-fn seconds<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
-    optional_seconds(deserializer).map(Option::unwrap_or_default)
+fn after<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
+    seconds("after", deserializer).map(Option::unwrap_or_default)
 }
 
-fn optional_seconds<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Duration>, D::Error> {
-    let Some(seconds) = Option::<f64>::deserialize(deserializer)? else { return Ok(None) };
+fn every<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
+    seconds("every", deserializer).map(Option::unwrap_or_default)
+}
+
+fn retry_after<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Duration>, D::Error> {
+    seconds("retry_after", deserializer)
+}
+
+/// Reads a time in seconds. `key` is the name of the key in the error message.
+fn seconds<'de, D: Deserializer<'de>>(key: &str, deserializer: D) -> Result<Option<Duration>, D::Error> {
+    let invalid = |why: &dyn Display| D::Error::custom(format!("{key}: {why}"));
+    let Some(seconds) = Option::<f64>::deserialize(deserializer).map_err(|error| invalid(&error))? else {
+        return Ok(None);
+    };
     Some(seconds)
         .filter(|seconds| *seconds <= YEAR)
         .and_then(|seconds| Duration::try_from_secs_f64(seconds).ok())
         .map(Some)
-        .ok_or_else(|| {
-            serde::de::Error::custom(format!("{seconds} is not a number of seconds from 0 to one year"))
-        })
+        .ok_or_else(|| invalid(&format_args!("{seconds} is not a number of seconds from 0 to one year")))
 }

@@ -38,6 +38,9 @@ def wrap(gate: _native.Gate, client: Client, transport: TransportName) -> Client
     settings. In mode `off` the copy has the original transport, unless a target is a pool: only the
     gate can resolve the address of a pool.
     """
+    if isinstance(client, type):
+        name = client.__name__
+        raise TypeError(f"cannot wrap the class {client.__module__}.{name}: pass an instance, such as {name}()")
     for is_model, wrap_clients in _MODELS:
         if is_model(client):
             model: Client = wrap_clients(client, lambda held: wrap(gate, held, transport))

@@ -18,6 +18,7 @@ use tokio::time::Instant;
 use super::executor_threads::Threads;
 use super::loop_port::Port;
 use super::runtime;
+use crate::seconds_argument::to_seconds;
 
 /// Number of checks, 50 ms of real time apart, after which [`Clock::wait`] gives up if it has no
 /// timeout. Until then, a thread may still schedule a callback on the event loop.
@@ -125,9 +126,9 @@ impl Clock {
     ///
     /// # Errors
     ///
-    /// `ValueError` unless `seconds` is from 0 to ten years.
-    fn advance(&self, py: Python<'_>, seconds: f64) -> PyResult<()> {
-        let span = virtual_duration(seconds)?;
+    /// `ValueError` unless `seconds` is from 0 to ten years. `TypeError` if it is not a number.
+    fn advance(&self, py: Python<'_>, seconds: &Bound<'_, PyAny>) -> PyResult<()> {
+        let span = virtual_duration("seconds", to_seconds("seconds", seconds)?)?;
         self.virtual_runtime.block_on(py, async move { tokio::time::sleep(span).await })
     }
 
@@ -188,7 +189,7 @@ impl Clock {
         let queue = port.get().queue().clone();
         let _context = self.virtual_runtime.handle().enter();
         let until = timeout
-            .map(virtual_duration)
+            .map(|timeout| virtual_duration("timeout", timeout))
             .transpose()?
             .map(|span| duration::after(Instant::now().into_std(), span).into());
         let mut ticks = 0;
@@ -231,15 +232,18 @@ impl Drop for Clock {
     }
 }
 
-/// Converts a number of seconds into a duration.
+/// Converts a number of seconds into a duration. `name` is the name of the argument in the error
+/// message.
 ///
 /// # Errors
 ///
 /// `ValueError` unless the number is from 0 to ten years.
-fn virtual_duration(seconds: f64) -> PyResult<Duration> {
+fn virtual_duration(name: &str, seconds: f64) -> PyResult<Duration> {
     let span = Duration::try_from_secs_f64(seconds).ok().filter(|span| *span <= duration::MAX);
     span.ok_or_else(|| {
-        PyValueError::new_err(format!("{seconds} is out of range: give 0 s to 315,360,000 s (ten years)"))
+        PyValueError::new_err(format!(
+            "{name}: {seconds} is out of range; give 0 s to 315,360,000 s (ten years)"
+        ))
     })
 }
 

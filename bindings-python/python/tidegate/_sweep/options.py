@@ -125,6 +125,7 @@ _NATIVE_KEYS: dict[str, tuple[str, ...]] = {
     "max_time": ("ceilings", "seconds"),
     "max_calls": ("ceilings", "calls"),
 }
+_DURATIONS = ("ttft", "tpot", "max_time")
 _LENGTHS = ("input_tokens", "output_tokens", "spread")
 _OTHER_OPTIONS = frozenset({"config", "target", "api_key", "key_env", "out", "resume", "trace", "prompts", *_LENGTHS})
 
@@ -171,9 +172,23 @@ def _native_options(given: dict[str, Any]) -> dict[str, Any]:
             place = nested
             for key in outer:
                 place = place.setdefault(key, {})
-            place[last] = value.total_seconds() if isinstance(value, timedelta) else value
+            place[last] = _seconds(name, value) if name in _DURATIONS else value
     mix = _mix(given)
     return {**nested, "mix": mix} if mix else nested
+
+
+def _seconds(name: str, value: Any) -> float:
+    """Returns an option that is a duration in seconds. `name` is the name of the option.
+
+    Raises:
+        ConfigError: If the value is not a duration.
+
+    """
+    if isinstance(value, timedelta):
+        return value.total_seconds()
+    if not isinstance(value, (int, float)):
+        raise _config_error(f"{name}: got a {type(value).__name__}; give a number of seconds or a timedelta")
+    return value
 
 
 def _mix(given: dict[str, Any]) -> dict[str, Any] | None:
