@@ -167,6 +167,25 @@ async fn stalled_reader_loses_its_slot_and_gets_an_error() {
     assert_idle(&gate);
 }
 
+/// A caller waits for the next chunk with a timeout of its own, and keeps the stream after it.
+#[tokio::test(start_paused = true)]
+async fn reader_that_gives_up_while_it_waits_is_stalled_from_the_next_chunk_on() {
+    let (transport, seen) = upstream(|_, _, exchange| async move {
+        Ok(sse(exchange, vec![(MS, Some(TOKEN)), (60 * SECOND, Some(TOKEN)), (1000 * SECOND, Some(STOP))]))
+    });
+    let gate = gate(transport, |t| t.cap(1).stall(20 * SECOND));
+    let mut body = gate.client().call(chat(true)).await.unwrap().into_body();
+    body.frame().await.unwrap().unwrap();
+    assert!(tokio::time::timeout(5 * SECOND, body.frame()).await.is_err());
+    tokio::time::sleep(70 * SECOND).await;
+    assert_eq!(seen.in_flight(), 1, "the chunk has been unread for 15 s");
+    tokio::time::sleep(7 * SECOND).await;
+    assert_eq!(seen.in_flight(), 0);
+    assert_eq!(body.frame().await.unwrap().unwrap_err().kind(), ErrorKind::ReaderStalled);
+    drop(body);
+    assert_idle(&gate);
+}
+
 #[tokio::test(start_paused = true)]
 async fn line_of_ten_megabytes_passes_in_bounded_memory() {
     let long: &'static str = Box::leak(format!("data: {}\n\n", "x".repeat(10 << 20)).into_boxed_str());

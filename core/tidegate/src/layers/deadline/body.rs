@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll, Wake, Waker};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -26,20 +26,63 @@ pub(super) struct OpenBody {
     /// Maximum time from the moment the reader receives a frame until it asks for the next one. Set
     /// by the target's `stall`. `None` if unlimited.
     stall: Option<Duration>,
+    reader: Arc<Reader>,
     state: Mutex<State>,
 }
 
 struct State {
     /// The inner body. `None` once it has ended or was closed.
     body: Option<ResponseBody>,
-    /// When the reader last received the response head or a frame, if it has not asked for the next
-    /// frame since. `None` while the reader waits for a frame.
-    unread_since: Option<Instant>,
     /// The error that the reader gets next, because the body was closed. `None` if the body was not
     /// closed, or if the reader has already got the error.
     error: Option<Error>,
-    /// The waker of the reader, which is woken when the body is closed. `None` if no reader waits.
+}
+
+/// The task that reads a body. Receives the wake-ups of the inner body, so that a reader that has
+/// asked for a frame and never comes back for it is found.
+struct Reader(Mutex<ReaderState>);
+
+struct ReaderState {
+    /// Since when the reader has left the response head or a frame unread. `None` while it waits for
+    /// a frame.
+    unread_since: Option<Instant>,
+    /// The waker of the reader. `None` if it has never waited.
     waker: Option<Waker>,
+}
+
+impl Reader {
+    /// Records that the reader asks for a frame, and is woken by `waker`.
+    fn on_read(&self, waker: &Waker) {
+        let mut state = self.0.lock();
+        state.unread_since = None;
+        match &mut state.waker {
+            Some(known) => known.clone_from(waker),
+            None => state.waker = Some(waker.clone()),
+        }
+    }
+
+    /// Records that a frame is ready for the reader, unless one was before.
+    fn on_frame(&self) {
+        self.0.lock().unread_since.get_or_insert_with(clock::now);
+    }
+
+    fn wake_task(&self) {
+        let waker = self.0.lock().waker.take();
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+    }
+}
+
+impl Wake for Reader {
+    fn wake(self: Arc<Self>) {
+        self.wake_by_ref();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        self.on_frame();
+        self.wake_task();
+    }
 }
 
 impl OpenBody {
@@ -49,12 +92,12 @@ impl OpenBody {
         let state = self.state.lock();
         // A response that was read ahead whole holds no slot.
         let is_held = state.body.is_some() && !self.call.is_waiting();
-        is_held && (self.call.deadline() <= now || self.is_stalled(&state, now))
+        is_held && (self.call.deadline() <= now || self.is_stalled(now))
     }
 
-    /// Returns `true` if the reader has not read for the `stall` limit or longer.
-    fn is_stalled(&self, state: &State, now: Instant) -> bool {
-        match (self.stall, state.unread_since) {
+    /// Returns `true` if the reader has left a frame unread for the `stall` limit or longer.
+    fn is_stalled(&self, now: Instant) -> bool {
+        match (self.stall, self.reader.0.lock().unread_since) {
             (Some(limit), Some(since)) => now.saturating_duration_since(since) >= limit,
             _ => false,
         }
@@ -63,7 +106,7 @@ impl OpenBody {
     /// Closes the body at `now`: drops the inner body, which ends the exchange and releases the
     /// slot. The next read returns an error, which depends on whether the deadline has passed.
     pub(super) fn close(&self, now: Instant) {
-        let (body, waker) = {
+        let body = {
             let mut state = self.state.lock();
             state.error = Some(if self.call.deadline() <= now {
                 overdue(&self.call, self.call.why())
@@ -74,12 +117,10 @@ impl OpenBody {
                 )
                 .at(self.call.target().name())
             });
-            (state.body.take(), state.waker.take())
+            state.body.take()
         };
         drop(body);
-        if let Some(waker) = waker {
-            waker.wake();
-        }
+        self.reader.wake_task();
     }
 }
 
@@ -91,6 +132,8 @@ pub(super) struct DeadlineBody {
     /// A timer that resolves at the deadline of the call. Polled only while the reader waits for a
     /// frame.
     deadline: Pin<Box<Sleep>>,
+    /// Wakes the reader. Given to the inner body.
+    waker: Waker,
     /// Removes the body from those that the task checks.
     _watch_guard: WatchGuard,
 }
@@ -100,9 +143,12 @@ impl DeadlineBody {
     pub(super) fn new(call: Call, body: ResponseBody, watch: &Arc<BodyWatch>) -> Self {
         let deadline = Box::pin(tokio::time::sleep_until(tokio::time::Instant::from_std(call.deadline())));
         let stall = call.target().config().stall;
-        let state = State { body: Some(body), unread_since: Some(clock::now()), error: None, waker: None };
-        let open_body = Arc::new(OpenBody { call, stall, state: Mutex::new(state) });
-        Self { _watch_guard: watch.add(open_body.clone()), open_body, deadline }
+        let unread = ReaderState { unread_since: Some(clock::now()), waker: None };
+        let reader = Arc::new(Reader(Mutex::new(unread)));
+        let waker = Waker::from(reader.clone());
+        let state = Mutex::new(State { body: Some(body), error: None });
+        let open_body = Arc::new(OpenBody { call, stall, reader, state });
+        Self { _watch_guard: watch.add(open_body.clone()), open_body, deadline, waker }
     }
 }
 
@@ -117,19 +163,19 @@ impl Body for DeadlineBody {
             return Poll::Ready(Some(Err(error)));
         }
         let Some(body) = &mut state.body else { return Poll::Ready(None) };
-        match Pin::new(&mut *body).poll_frame(cx) {
+        let reader = &this.open_body.reader;
+        reader.on_read(cx.waker());
+        match Pin::new(&mut *body).poll_frame(&mut Context::from_waker(&this.waker)) {
             Poll::Ready(frame) => {
                 // A body that has ended holds no slot.
                 let goes_on = matches!(frame, Some(Ok(_))) && !body.is_end_stream();
-                state.unread_since = Some(clock::now());
+                reader.on_frame();
                 let ended = if goes_on { None } else { state.body.take() };
                 drop(state);
                 drop(ended);
                 Poll::Ready(frame)
             }
             Poll::Pending => {
-                state.unread_since = None;
-                state.waker = Some(cx.waker().clone());
                 drop(state);
                 if this.deadline.as_mut().poll(cx).is_pending() {
                     return Poll::Pending;
