@@ -32,8 +32,11 @@ impl<W> Selector<'_, W> {
         if tenant.is_held() {
             return Some((Rule::TenantShare, None));
         }
-        if let Some(tokens) = tenant.tokens.as_ref().filter(|tokens| needs.tenant_tokens > tokens.room(now)) {
-            return Some((Rule::TenantTokens, Some(tokens.ready_at(now, needs.tenant_tokens))));
+        let lacks_tokens = needs.tenant_tokens > tenant.token_room(now);
+        let has_tokens_at = lacks_tokens.then(|| tenant.tokens_at(now, needs));
+        let free_at = has_tokens_at.max(self.tokens_kept_until(tenant, call.ticket.lane));
+        if free_at.is_some() {
+            return Some((Rule::TenantTokens, free_at));
         }
         if let Some(rule) = self.capacity.limits.shortage {
             return Some((rule, None));

@@ -13,7 +13,8 @@
 //! single server. At a pool, the calls behind it may be dispatched to any replica if no eligible
 //! replica has a free slot for the first call. If the first call lacks only memory, they may be
 //! dispatched to any replica except the one whose memory is kept for it. A line whose tenant is out
-//! of tokens is parked, and blocks no other line.
+//! of tokens is parked. If its first call is aged, that tenant's own tokens are kept for it: the
+//! tenant's lines in lower lanes are parked, too. Lines of other tenants are not blocked.
 //!
 //! If the next call is a probe of a target that was down, calls that have failed at the target are
 //! excluded, unless there are no others.
@@ -28,7 +29,7 @@
 use std::time::{Duration, Instant};
 
 use super::{
-    Available, Candidate, Capacity, Floors, Holder, LineKey, Queue, Requirements, ReservedResources,
+    Available, Candidate, Capacity, Floors, Holder, LineKey, Queue, Requirements, ReservedResources, Tenant,
     TenantId, Turn, UnderFloor, WaiterId,
 };
 use crate::Lane;
@@ -223,6 +224,9 @@ impl<W> Selector<'_, W> {
     fn search_line(&self, tenant: TenantId, lane: Lane, available: &mut Available) -> Option<LineResult> {
         let head = self.head_within(tenant, lane, available)?;
         let tenant = self.queue.tenants.get(tenant)?;
+        if let Some(until) = self.tokens_kept_until(tenant, lane) {
+            return Some(LineResult::OutOfTokens(until));
+        }
         let line = &tenant.lines[lane as usize];
         let tenant_tokens = tenant.token_room(self.now);
         let behind = self.room_behind(&head, available, tenant_tokens);
@@ -337,11 +341,33 @@ impl<W> Selector<'_, W> {
     /// the lane that may be dispatched. Returns `None` if it has enough now.
     fn out_of_tokens_until(&self, tenant: TenantId, lane: Lane) -> Option<Instant> {
         let head = self.line_head(tenant, lane)?;
-        let tokens = self.queue.tenants.get(tenant)?.tokens.as_ref()?;
+        let tenant = self.queue.tenants.get(tenant)?;
+        let tokens = tenant.tokens.as_ref()?;
         let alone = head.aged && !self.capacity.upstream.can_bypass();
-        let least = if alone { head.needs } else { self.queue.line(tenant, lane)?.calls.least()? };
+        let least = if alone { head.needs } else { tenant.lines[lane as usize].calls.least()? };
         let least = least.tenant_tokens;
-        (least > tokens.room(self.now)).then(|| tokens.ready_at(self.now, least))
+        let kept_until = self.tokens_kept_until(tenant, lane);
+        kept_until.or_else(|| (least > tokens.room(self.now)).then(|| tokens.ready_at(self.now, least)))
+    }
+
+    /// Returns when the tenant will have enough of its own tokens for the first call of a lane above
+    /// `lane` for which they are kept, because it is aged and lacks them. Returns `None` if there is
+    /// no such call. None are kept for a call that will have enough only after its deadline, or that
+    /// has failed at the target while the target is probed.
+    pub(super) fn tokens_kept_until(&self, tenant: &Tenant, lane: Lane) -> Option<Instant> {
+        let tokens = tenant.tokens.as_ref()?;
+        let higher = tenant.lines.iter().take(lane as usize);
+        let is_probing = self.capacity.upstream.is_probing();
+        let kept_until = higher.filter_map(|line| {
+            let ((_, call), needs) = line.calls.first()?;
+            let ticket = &self.queue.waiters.get(call)?.ticket;
+            let is_kept = self.is_aged(ticket.queued_at, &needs)
+                && needs.tenant_tokens > tokens.room(self.now)
+                && !(is_probing && needs.has_failed);
+            let ready = is_kept.then(|| tokens.ready_at(self.now, needs.tenant_tokens))?;
+            (ready <= ticket.deadline).then_some(ready)
+        });
+        kept_until.max()
     }
 
     /// Returns what must be reserved for the first waiting call in order. Returns `None` if that
@@ -413,6 +439,7 @@ impl<W> Selector<'_, W> {
         };
         if !(free
             && needs.tenant_tokens <= tenant_tokens
+            && self.tokens_kept_until(tenant, ticket.lane).is_none()
             && (first || leads() || self.capacity.upstream.can_bypass()))
         {
             return None;

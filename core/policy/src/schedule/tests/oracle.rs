@@ -444,6 +444,13 @@ impl Oracle {
             let held_back = self.waiting.values().filter(|call| self.is_held_back(call));
             let held: Vec<_> = held_back.map(|call| call.number).collect();
             let is_probe = self.state() == CooldownState::Probing;
+            let keeps_tokens = |head: &&Call| !(is_probe && head.ticket.has_failed);
+            let waits_for_tokens = |call: &&Call| {
+                let mut heads = self.aged_heads(call).filter(keeps_tokens);
+                heads.any(|head| self.model.must_keep_tokens(self.now, head, call))
+            };
+            let kept_from = self.waiting.values().filter(waits_for_tokens).map(|call| call.number);
+            let kept_from: Vec<_> = kept_from.collect();
             let goes = |call: &&Call| {
                 let fits = self.model.admits(self.now, call) && self.model.is_back(self.now, call);
                 !call.ticket.has_failed && fits && !self.excuse(call)
@@ -458,6 +465,7 @@ impl Oracle {
             let Some((number, grant)) = next else { break };
             let call = self.waiting.remove(&number).expect("each call leaves once");
             assert!(could.contains(&number), "{call:?} had no room");
+            assert!(!kept_from.contains(&number), "{call:?} took tokens that are kept");
             let is_last_resort = is_probe && call.ticket.has_failed;
             assert!(!is_last_resort || unfailed.is_none(), "{unfailed:?} has not failed, as {call:?} has");
             assert!(
@@ -560,7 +568,11 @@ impl Oracle {
             assert!(why.since <= why.waited, "{why:?}");
             let excused = self.excuse(&call) || !self.model.is_back(self.now, &call);
             let closed = view.state != CooldownState::Open;
-            assert!(self.model.is_so(self.now, &call, why.rule, closed, excused), "{why:?} of {call:?}");
+            let are_kept =
+                self.aged_heads(&call).any(|head| self.model.has_tokens_kept(self.now, head, &call));
+            let is_so = self.model.is_so(self.now, &call, why.rule, closed, excused)
+                || (why.rule == Rule::TenantTokens && are_kept);
+            assert!(is_so, "{why:?} of {call:?}");
         }
     }
 
@@ -578,10 +590,12 @@ impl Oracle {
     }
 
     /// Returns `true` if the call may have to wait although it is admissible, because of a call
-    /// that has waited for the ageing time: that call lacks resources that this call would take, or
-    /// it is ahead of this call in its line and cannot be dispatched.
+    /// that has waited for the ageing time: that call lacks resources that this call would take, its
+    /// tenant's own tokens are kept for it, or it is ahead of this call in its line and cannot be
+    /// dispatched.
     fn excuse(&self, call: &Call) -> bool {
         self.is_held_back(call)
+            || self.aged_heads(call).any(|head| self.model.has_tokens_kept(self.now, head, call))
             || self.aged_heads(call).any(|head| {
                 same_line(head, call) && (!self.model.admits(self.now, head) || self.is_held_back(head))
             })

@@ -189,6 +189,36 @@ fn tenant_out_of_tokens_blocks_no_other_tenant() {
     assert_eq!(draw(&mut scheduler, wake), ["poor"]);
 }
 
+/// A tenant has ten tokens per second of its own, at most 60 at once. Its short batch calls would
+/// always take them, and its long interactive call would never have enough.
+#[test]
+fn own_tokens_are_kept_for_an_aged_call_of_a_higher_lane() {
+    let (mut scheduler, _, start) = of_tokens(|settings| {
+        settings.tenants.insert("poor".into(), TenantConfig { tpm: Some(600), ..TenantConfig::default() });
+    });
+    let sent = |lane, tokens, now| Ticket { lane, ..sized("poor", tokens, now) };
+    let first = admit(&mut scheduler, start, &sent(Lane::Standard, 60, start));
+    spend(&mut scheduler, start, first);
+    let long = queue(&mut scheduler, start, sent(Lane::Interactive, 50, start), "long");
+    let short = || sent(Lane::Batch, 9, start);
+    let shorts: Vec<_> = (0..10).map(|_| queue(&mut scheduler, start, short(), "short")).collect();
+    let drawn: Vec<_> =
+        (1..10).flat_map(|second| draw(&mut scheduler, start + secs(f64::from(second)))).collect();
+    assert_eq!(drawn, ["short"; 9], "the long call has not waited for the ageing time");
+
+    let (now, short) = (start + secs(10.5), shorts[9]);
+    let why = scheduler.explain(now, short).expect("waits");
+    assert_eq!(why.rule, Rule::TenantTokens);
+    assert!(draw(&mut scheduler, now).is_empty());
+    let wake = scheduler.next_wake(now).expect("timed");
+    assert!((wake - now).abs_diff(secs(2.6)) < ms(1), "{:?}", wake - now);
+
+    // If the long call leaves, the short one is dispatched at once.
+    let is_kept = scheduler.explain(now, long).is_some();
+    assert!(is_kept && scheduler.withdraw(long));
+    assert_eq!(draw(&mut scheduler, now), ["short"]);
+}
+
 /// A usage of 10^12 tokens, as a provider may report by mistake, does not block a tenant for years.
 #[test]
 fn tenant_debt_is_bounded() {
