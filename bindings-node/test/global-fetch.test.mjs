@@ -18,6 +18,12 @@ const callers = {
     (gate) =>
     (...request) =>
       gate.fetch(...request),
+  "wrapped in an async function":
+    (gate) =>
+    async (...request) => {
+      await null;
+      return gate.fetch(...request);
+    },
 };
 
 for (const [name, made] of Object.entries(callers)) {

@@ -4,6 +4,7 @@
  * @module
  */
 
+import { AsyncLocalStorage } from "node:async_hooks";
 import { anySignal } from "../abort-signal.js";
 import { currentSignal } from "../context.js";
 import { FETCH_FAILED } from "../errors.js";
@@ -31,23 +32,19 @@ export interface FetchSettings {
  */
 const platformFetch = globalThis.fetch;
 
-let insidePlatformFetch = false;
+/** Is true in what the global fetch calls if {@link currentPlatformFetch} has called it. */
+const insideGlobalFetch = new AsyncLocalStorage<true>();
 
 /**
  * Calls the current global fetch, which may be a mock.
  *
- * If the program has made a fetch of a gate the global one, the platform's fetch is called instead,
- * to avoid an endless recursion.
+ * If the program has made a fetch of a gate the global one, or a function that calls it, the
+ * platform's fetch is called instead, to avoid an endless recursion.
  */
-const currentPlatformFetch: Fetch = (input, init) => {
-  if (insidePlatformFetch) return platformFetch(input, init);
-  insidePlatformFetch = true;
-  try {
-    return globalThis.fetch(input, init);
-  } finally {
-    insidePlatformFetch = false;
-  }
-};
+const currentPlatformFetch: Fetch = (input, init) =>
+  insideGlobalFetch.getStore() === true
+    ? platformFetch(input, init)
+    : insideGlobalFetch.run(true, () => globalThis.fetch(input, init));
 
 /**
  * The settings of each fetch that a gate has created. If a wrapped client is wrapped again, its
