@@ -128,10 +128,12 @@ impl MemberReader {
         self.member = self.kept.len();
     }
 
-    /// Decides, at the colon after a key, whether the member is wanted.
+    /// Decides, at the colon after a key, whether the member is wanted. Once the limit is reached,
+    /// none is.
     fn start_value(&mut self) {
         let name = self.key.strip_prefix(b"\"").and_then(|key| key.strip_suffix(b"\""));
-        if !name.is_some_and(|name| self.wanted.iter().any(|wanted| wanted.as_bytes() == name)) {
+        let is_wanted = name.is_some_and(|name| self.wanted.iter().any(|wanted| wanted.as_bytes() == name));
+        if !is_wanted || self.kept.len() >= self.limit {
             self.position = Position::Unwanted;
             return;
         }
@@ -227,6 +229,14 @@ mod tests {
             // A wanted key with its colon, and the closing bracket, may exceed the limit.
             prop_assert!(found.is_none_or(|found| found.len() <= limit + 12));
         }
+    }
+
+    #[test]
+    fn keys_without_values_are_bounded() {
+        let text = format!("{{{}", r#""usage":,"#.repeat(100_000));
+        let mut members = MemberReader::new(&["usage"], 64);
+        members.push(text.as_bytes());
+        assert!(members.kept.len() <= 64 + 12, "{} bytes", members.kept.len());
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 
 use parking_lot::Mutex;
-use prometheus::core::{Collector, MetricVec, MetricVecBuilder};
+use prometheus::core::{Collector, Desc, MetricVec, MetricVecBuilder};
 use prometheus::{CounterVec, GaugeVec, HistogramOpts, HistogramVec, IntCounterVec, Opts, Registry};
 
 use crate::error::Error;
@@ -22,6 +22,9 @@ const TOKEN_SECONDS: &[f64] = &[
 
 /// Names of the histograms with the labels target, tenant and lane, without the prefix `tidegate_`.
 const BY_LANE: [&str; 3] = ["queue_wait_seconds", "ttft_seconds", "call_seconds"];
+
+/// The possible values of labels, by the name of the label.
+pub(super) type LabelValues<'a> = HashMap<&'static str, Vec<&'a str>>;
 
 /// Declares the metric families of a gate. Each line has the name of the field, its type, the
 /// function that creates its options, the metric name without the prefix `tidegate_`, the help
@@ -46,10 +49,12 @@ macro_rules! families {
                 })
             }
 
-            /// Removes each series that has all of these labels, given as pairs of name and value.
+            /// Removes the series of each family with this `label`, for all combinations of `values`.
             /// Values that another thread adds to a removed series afterwards are not exported.
-            pub(super) fn remove(&self, labels: &[(&str, &str)]) {
-                $(remove(&self.$field, labels);)*
+            ///
+            /// The cost does not depend on the number of other series.
+            pub(super) fn remove(&self, label: &str, values: &LabelValues<'_>) {
+                $(remove(&self.$field, label, values);)*
             }
         }
     };
@@ -203,13 +208,20 @@ pub(super) fn nonzero(
     labels.into_iter().map(count).filter(|(_, count)| *count > 0).collect()
 }
 
-fn remove<B: MetricVecBuilder>(family: &MetricVec<B>, labels: &[(&str, &str)]) {
-    for metric in family.collect().iter().flat_map(|family| family.get_metric()) {
-        let pairs = metric.get_label().iter();
-        let of_series: HashMap<&str, &str> = pairs.map(|pair| (pair.name(), pair.value())).collect();
-        if labels.iter().all(|(name, value)| of_series.get(name) == Some(value)) {
-            // Fails only if another thread has removed the series meanwhile.
-            let _ = family.remove(&of_series);
+/// Removes the series of a family for all combinations of `values`, if it has this `label`.
+fn remove<B: MetricVecBuilder>(family: &MetricVec<B>, label: &str, values: &LabelValues<'_>) {
+    let has_label = |desc: &&Desc| desc.variable_labels.iter().any(|name| name == label);
+    for desc in family.desc().into_iter().filter(has_label) {
+        let mut series = vec![Vec::new()];
+        for name in &desc.variable_labels {
+            let of_label = values.get(name.as_str()).map_or(&[][..], Vec::as_slice);
+            let with_each =
+                |labels: Vec<_>| of_label.iter().map(move |value| [&labels, &[*value][..]].concat());
+            series = series.into_iter().flat_map(with_each).collect();
+        }
+        for labels in series {
+            // Fails for the many combinations that do not exist.
+            let _ = family.remove_label_values(&labels);
         }
     }
 }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use prometheus::{Gauge, IntCounter};
 
-use super::families::Families;
+use super::families::{Families, LabelValues};
 use crate::placement::ReplicaView;
 
 /// The causes of failed attempts at a replica, which are label values, each with the failure
@@ -130,7 +130,9 @@ impl ReplicaSeries {
         known.retain(|replica, _| {
             let stays = views.iter().any(|view| view.url == *replica);
             if !stays {
-                self.families.remove(&[("target", &self.target), ("replica", replica)]);
+                let causes = CAUSES.map(|(cause, _)| cause).to_vec();
+                let labels = [("target", vec![&*self.target]), ("replica", vec![replica]), ("cause", causes)];
+                self.families.remove("replica", &LabelValues::from(labels));
             }
             stays
         });

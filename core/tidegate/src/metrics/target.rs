@@ -6,16 +6,19 @@ use std::time::Duration;
 
 use prometheus::{Histogram, IntCounter, IntCounterVec};
 
-use super::families::{Families, nonzero};
+use super::families::{Families, LabelValues, nonzero};
 use super::hedge_outcome::HedgeOutcome;
 use super::limit::LimitMetrics;
 use super::replica::ReplicaSeries;
-use super::tenant::TenantMetrics;
+use super::tenant::{DIRECTIONS, TenantMetrics};
 use super::tool::HeldSlotUse;
-use crate::budget::BudgetView;
+use crate::adaptive::DecisionCause;
+use crate::budget::{BudgetKind, BudgetView};
 use crate::config::{LimitConfig, ReplicaSource, TargetConfig};
+use crate::context::Lane;
 use crate::cooldown::Hold;
 use crate::error::Reason;
+use crate::metrics::Outcome;
 use crate::placement::{Placed, ReplicaView};
 use crate::schedule::SchedulerView;
 use tidegate_policy::retry::GiveUpReason;
@@ -71,6 +74,10 @@ const GIVE_UP_REASONS: &[GiveUpReason] = &[
 /// Label values for the causes of cool-downs: the provider requested one with `Retry-After`, or
 /// attempts failed repeatedly.
 const HOLDS: [&str; 2] = ["retry_after", "outage"];
+
+/// Label values for the tokens of KV memory: those that calls may use, those that calls hold, and the
+/// most that were held.
+const MEMORY: [&str; 3] = ["usable", "held", "peak"];
 
 /// Returns the label values for the decisions that mode `enforce` would have made about calls in
 /// mode `observe`: `wait`, and the name of each reason of a rejection.
@@ -130,9 +137,30 @@ impl TargetMetrics {
         }
     }
 
-    /// Removes all series of the target, because the target is removed from the gate.
+    /// Removes all series of the target, because the target is removed from the gate. The target is
+    /// no pool.
     pub(crate) fn remove(&self) {
-        self.families.remove(&[("target", &self.name)]);
+        let tools = self.families.tools();
+        let outcomes = Outcome::ALL.map(Outcome::as_str).into_iter();
+        let moves = DecisionCause::ALL.iter().map(|cause| cause.as_str());
+        let labels = [
+            ("target", vec![&*self.name]),
+            ("tenant", self.all_tenants().map(|(name, _)| name).collect()),
+            ("lane", Lane::ALL.map(Lane::as_str).to_vec()),
+            ("outcome", outcomes.chain(HedgeOutcome::ALL.map(HedgeOutcome::as_str)).collect()),
+            ("reason", Reason::ALL.map(Reason::as_str).to_vec()),
+            ("direction", DIRECTIONS.to_vec()),
+            ("class", CLASSES.to_vec()),
+            ("cause", CLASSES.iter().copied().chain(moves).collect()),
+            ("why", GIVE_UP_REASONS.iter().map(|why| why.as_str()).collect()),
+            ("kind", HOLDS.to_vec()),
+            ("decision", decisions().collect()),
+            ("budget", BudgetKind::ALL.iter().map(|kind| kind.as_str()).collect()),
+            ("what", MEMORY.to_vec()),
+            ("tool", tools.iter().map(String::as_str).collect()),
+            ("how", HeldSlotUse::ALL.map(HeldSlotUse::as_str).to_vec()),
+        ];
+        self.families.remove("target", &LabelValues::from(labels));
     }
 
     /// Returns the series of a tenant. All tenants that are not configured share one set of series.
@@ -258,7 +286,7 @@ impl TargetMetrics {
             families.budget_level.with_label_values(&labels).set(budget.level as f64 - budget.debt as f64);
         }
         if let Some(kv) = &view.kv {
-            for (what, tokens) in [("usable", kv.usable), ("held", kv.held), ("peak", kv.peak)] {
+            for (what, tokens) in MEMORY.into_iter().zip([kv.usable, kv.held, kv.peak]) {
                 families.kv.with_label_values(&[name, what]).set(tokens as f64);
             }
         }

@@ -9,6 +9,9 @@ use crate::context::Lane;
 use crate::error::Reason;
 use crate::metrics::Outcome;
 
+/// Label values for the tokens that the provider reports: those of prompts and those of answers.
+pub(super) const DIRECTIONS: [&str; 2] = ["input", "output"];
+
 /// The Prometheus series of one tenant at one target. They are looked up only once.
 pub(crate) struct TenantMetrics {
     pub(crate) queue_wait: [Histogram; 3],
@@ -31,6 +34,7 @@ impl TenantMetrics {
             Lane::ALL.map(|lane| family.with_label_values(&[target, tenant, lane.as_str()]))
         };
         let pair = [target, tenant];
+        let tokens = |direction| families.tokens.with_label_values(&[target, tenant, direction]);
         Self {
             queue_wait: by_lane(&families.queue_wait),
             ttft: by_lane(&families.ttft),
@@ -41,8 +45,8 @@ impl TenantMetrics {
                 .map(|reason| families.refused.with_label_values(&[target, tenant, reason.as_str()])),
             admitted: families.admitted.with_label_values(&pair),
             objective: families.objective.with_label_values(&pair),
-            input_tokens: families.tokens.with_label_values(&[target, tenant, "input"]),
-            output_tokens: families.tokens.with_label_values(&[target, tenant, "output"]),
+            input_tokens: tokens(DIRECTIONS[0]),
+            output_tokens: tokens(DIRECTIONS[1]),
             in_flight: families.in_flight.with_label_values(&pair),
             waiting: families.waiting.with_label_values(&pair),
             held: families.tenants_held.with_label_values(&pair),
