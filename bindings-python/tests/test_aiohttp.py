@@ -18,6 +18,7 @@ import tidegate
 from certificate_authority import Authority
 from custom_transports import BODY, PATH, STREAM, in_flight, until
 from provider_payloads import CHAT, CHAT_STREAM
+from proxies import environment
 from tidegate._adapters import aiohttp_middleware
 from tidegate.testing import FakeTarget, run, stream
 from upstream import WAIT, Exchange, Upstream, answer, event, events, hang_up, never, stall_after, truncate
@@ -310,6 +311,16 @@ async def test_replicas_of_a_pool_are_reached(upstream: Upstream) -> None:
         assert await response.json() == CHAT
         assert str(response.url) == "http://llama" + PATH
     assert upstream.exchanges[0].headers["host"] == upstream.url.removeprefix("http://")
+
+
+async def test_replica_that_no_proxy_names_is_reached_directly(upstream: Upstream) -> None:
+    upstream.handler = answer(CHAT)
+    pool = {"replicas": [upstream.url], "health": "none", "poll": "none"}
+    with environment({"HTTP_PROXY": "http://127.0.0.1:1", "NO_PROXY": "127.0.0.1"}):
+        gate = tidegate.Gate({"llama": {"pool": pool}})
+        sessions = gate.aiohttp_session(trust_env=True)
+        async with sessions as http, http.post("http://llama" + PATH, json=BODY) as response:
+            assert await response.json() == CHAT
 
 
 async def test_middleware_in_a_session_of_the_user(upstream: Upstream, gate: tidegate.Gate) -> None:

@@ -20,6 +20,7 @@ import tidegate
 from certificate_authority import Authority
 from custom_transports import BODY, PATH, STREAM, in_flight
 from provider_payloads import CHAT, CHAT_STREAM
+from proxies import environment
 from tidegate.testing import FakeTarget, stream
 from upstream import WAIT, Exchange, Upstream, answer, event, events, hang_up, never, stall_after, truncate
 
@@ -256,6 +257,15 @@ def test_replicas_of_a_pool_are_reached(upstream: Upstream) -> None:
     with session(gate) as http:
         assert http.post("http://llama" + PATH, json=BODY).json() == CHAT
     assert upstream.exchanges[0].headers["host"] == upstream.url.removeprefix("http://")
+
+
+def test_replica_that_no_proxy_names_is_reached_directly(upstream: Upstream) -> None:
+    upstream.handler = answer(CHAT)
+    with environment({"HTTP_PROXY": "http://127.0.0.1:1", "NO_PROXY": "127.0.0.1"}):
+        pool = {"replicas": [upstream.url], "health": "none", "poll": "none"}
+        gate = tidegate.Gate(targets={"llama": {"pool": pool}})
+        with session(gate) as http:
+            assert http.post("http://llama" + PATH, json=BODY).json() == CHAT
 
 
 def test_malformed_requests_are_errors(http: requests.Session) -> None:

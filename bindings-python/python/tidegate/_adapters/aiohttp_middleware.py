@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import aiohttp
 from aiohttp.client_proto import ResponseHandler
-from aiohttp.helpers import TimerNoop
+from aiohttp.helpers import TimerNoop, get_env_proxy_for_url
 from aiohttp.http import HttpVersion11
 from aiohttp.http_parser import RawResponseMessage
 from multidict import CIMultiDict, CIMultiDictProxy
@@ -164,6 +164,9 @@ class _Sender:
         if exchange.url is not None:
             made.url = URL(exchange.url, encoded=True)
             made.headers["Host"] = made.url.host_port_subcomponent
+            if made.proxy is not None and made.proxy == _environment_proxy(self._request.url):
+                # The session has chosen the proxy for the address of the pool.
+                made.update_proxy(_environment_proxy(made.url), made.proxy_auth, made.proxy_headers)
         if self._body and not isinstance(made.body, aiohttp.BytesPayload):
             # Each attempt reads its own file. aiohttp warns about large bytes.
             await made.update_body(io.BytesIO(self._body))
@@ -180,6 +183,14 @@ class _Sender:
             return "refused"
         matching = (kinds[begun] for classes, *kinds in _KINDS if isinstance(error, classes))
         return next(matching, "request")
+
+
+def _environment_proxy(url: URL) -> URL | None:
+    """Returns the proxy that the environment names for a URL, or None if it names none."""
+    try:
+        return get_env_proxy_for_url(url)[0]
+    except LookupError:
+        return None
 
 
 class _Body:

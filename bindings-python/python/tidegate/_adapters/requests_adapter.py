@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import requests
 from requests.adapters import BaseAdapter, HTTPAdapter
+from requests.utils import get_environ_proxies, should_bypass_proxies
 from urllib3.util import Timeout
 
 from tidegate._adapters.urllib3_exchange import (
@@ -121,16 +122,30 @@ class _Sender:
             made.body = self._body if isinstance(self._body, bytes) else streamed_body(self._body, exchange)
         for name, value in exchange.changed_headers():
             made.headers[name] = value
+        settings = self._settings
         if exchange.url is not None:
             made.url = exchange.url
             made.headers.pop("Host", None)
+            settings = {**settings, "proxies": _replica_proxies(settings["proxies"], self._request.url, exchange.url)}
         limits: Any = tuple(capped(self.limits[phase], exchange.max_wait) for phase in ("connect", "read"))
-        response = self._below.send(made, stream=True, timeout=limits, **self._settings)
+        response = self._below.send(made, stream=True, timeout=limits, **settings)
         return exchange_response(response.raw)
 
     def error_kind(self, error: Exception, *, begun: bool) -> str:
         """Returns the gate's failure kind for an exception. See `HttpxFamily.error_kind`."""
         return failure_kind(error, _KINDS, requests.ConnectionError, begun=begun)
+
+
+def _replica_proxies(proxies: Any, url: str, replica: str) -> Any:
+    """Returns the proxies for a request to a replica of a pool.
+
+    `proxies` are those that the session has chosen for `url`, the address of the pool. Those of the
+    environment are left out if `NO_PROXY` names the replica.
+    """
+    if not proxies or not should_bypass_proxies(replica, proxies.get("no_proxy")):
+        return proxies
+    from_environment = get_environ_proxies(url, proxies.get("no_proxy"))
+    return {scheme: proxy for scheme, proxy in proxies.items() if from_environment.get(scheme) != proxy}
 
 
 def _limits(timeout: Any) -> dict[str, float | None]:
