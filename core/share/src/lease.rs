@@ -231,8 +231,7 @@ impl Lease {
             self.state = State::Lost { begins: now, ends: now + JOINS_WITHIN };
         }
         self.peak = self.peak.max(in_flight);
-        if in_flight >= self.slots {
-            self.unused = 0;
+        if in_flight >= self.slots && std::mem::take(&mut self.unused) > 0 {
             self.retry_delay = RETRY_DELAY;
         }
         if !self.is_joined() {

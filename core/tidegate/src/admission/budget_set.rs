@@ -25,9 +25,27 @@ pub struct BudgetSet {
     bounds: Arc<AtomicBool>,
     /// The targets that share the budgets. Targets that were dropped stay in the list until the
     /// next call of `add`.
-    members: Mutex<Vec<Weak<Admission>>>,
+    members: Mutex<Vec<BudgetUser>>,
     /// The connections to the other processes. Empty if the budgets are not shared.
     links: OnceLock<Links>,
+}
+
+/// A target that shares the budgets.
+struct BudgetUser {
+    target: Weak<Admission>,
+    /// Whether calls of the target waited after its last event. Updated only if other processes share
+    /// the budgets, too.
+    has_waiting: bool,
+}
+
+impl BudgetUser {
+    fn is(&self, target: &Admission) -> bool {
+        std::ptr::eq(self.target.as_ptr(), target)
+    }
+
+    fn is_waiting(&self) -> bool {
+        self.has_waiting && self.target.strong_count() > 0
+    }
 }
 
 /// Connects a set of limits, which has this name, to the other processes.
@@ -66,8 +84,8 @@ impl BudgetSet {
     pub(super) fn add(&self, member: &Arc<Admission>) {
         let mut members = self.members.lock();
         // Targets that are not configured are dropped when they are idle.
-        members.retain(|member| member.strong_count() > 0);
-        members.push(Arc::downgrade(member));
+        members.retain(|member| member.target.strong_count() > 0);
+        members.push(BudgetUser { target: Arc::downgrade(member), has_waiting: false });
     }
 
     /// Admits waiting calls at the targets that share the budgets. Skips the target `by`, which has
@@ -81,7 +99,8 @@ impl BudgetSet {
     /// Admits waiting calls at the targets that `picked` accepts.
     fn notify(&self, picked: impl Fn(&Admission) -> bool) {
         // Outside the lock, because admitting a call wakes tasks.
-        let members: Vec<_> = self.members.lock().iter().filter_map(Weak::upgrade).collect();
+        let members: Vec<_> =
+            self.members.lock().iter().filter_map(|member| member.target.upgrade()).collect();
         members.iter().filter(|member| picked(member)).for_each(Admission::admit_waiting);
     }
 
@@ -98,13 +117,12 @@ impl BudgetSet {
     }
 
     /// Asks the broker for what the calls of a target lack, if the budgets are shared. Call this function
-    /// after each event of its scheduler, under the lock. If the target is the only one, none of its calls
-    /// waits, and `may_withdraw`, nothing more is asked for.
-    pub(super) fn report(&self, state: &State, now: Instant, may_withdraw: bool) {
+    /// after each event of its scheduler, under the lock. If no call waits at any target, and
+    /// `may_withdraw`, nothing more is asked for.
+    pub(super) fn report(&self, target: &Admission, state: &State, now: Instant, may_withdraw: bool) {
         let Some(links) = self.links.get().filter(|_| self.bounds_anything()) else { return };
         // Not while the rates are locked.
-        let is_only = self.members.lock().len() == 1;
-        let is_idle = is_only && may_withdraw && !state.scheduler.has_waiting();
+        let is_idle = !self.has_waiting(target, state) && may_withdraw;
         let mut rates = self.rates.lock();
         for (set, link) in links.update(&rates).iter() {
             link.join();
@@ -115,6 +133,14 @@ impl BudgetSet {
                 link.send(ShareEvent::Drawn(draw));
             }
         }
+    }
+
+    /// Records whether calls of a target wait. Returns `true` if calls of any target wait.
+    fn has_waiting(&self, target: &Admission, state: &State) -> bool {
+        let mut members = self.members.lock();
+        let reporting = members.iter_mut().find(|member| member.is(target));
+        reporting.into_iter().for_each(|member| member.has_waiting = state.scheduler.has_waiting());
+        members.iter().any(BudgetUser::is_waiting)
     }
 
     /// Joins a broker. Returns what it must be told, or `None` if the set is not shared any more.

@@ -116,7 +116,7 @@ impl Admission {
         if let Ok(None) = grant {
             state.scheduler.want_rates(now, ticket);
         }
-        self.budgets.report(&state, now, false);
+        self.budgets.report(self, &state, now, false);
         drop(state);
         match grant {
             Ok(grant) => Ok(grant.map(|grant| Permit::new(self.clone(), grant, ticket.queued_at, now))),
@@ -170,7 +170,7 @@ impl Admission {
         match state.scheduler.try_admit(now, &ticket) {
             Ok(Some(grant)) => {
                 self.report_share(&mut state, now);
-                self.budgets.report(&state, now, true);
+                self.budgets.report(self, &state, now, true);
                 drop(state);
                 return Ok(Entered::Admitted(Permit::new(self.clone(), grant, queued_at, now)));
             }
@@ -184,7 +184,7 @@ impl Admission {
         let id = state.scheduler.enqueue(now, ticket, Waiting { answer, queued_at });
         self.report_share(&mut state, now);
         let late = state.is_late(now);
-        self.budgets.report(&state, now, true);
+        self.budgets.report(self, &state, now, true);
         drop(state);
         on_queued(id);
         self.reclaim();
@@ -291,7 +291,7 @@ impl Admission {
             let moves = scheduler.take_limit_changes();
             self.report_share(&mut state, now);
             let is_late = state.is_late(now);
-            self.budgets.report(&state, now, true);
+            self.budgets.report(self, &state, now, true);
             drop(state);
             self.log(&moves);
             // Slots granted to calls that were cancelled meanwhile.
@@ -348,7 +348,7 @@ impl Admission {
             let now = now();
             let is_late = state.scheduler.withdraw(id) && state.is_late(now);
             self.report_share(&mut state, now);
-            self.budgets.report(&state, now, true);
+            self.budgets.report(self, &state, now, true);
             is_late
         };
         if late {

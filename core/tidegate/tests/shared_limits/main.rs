@@ -108,6 +108,31 @@ async fn two_gates_share_a_cap() {
     assert_eq!(upstream.seen().peak, 4);
 }
 
+/// The broker runs in the gate of a process that has more gates, such as one for each worker thread.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn cap_holds_when_the_gate_with_the_broker_is_dropped() {
+    let upstream = Upstream::start().await;
+    let (url, name) = (upstream.url(), unique_name());
+    let broker = gate(&url, &name, 8);
+    upstream.answer(1);
+    assert_eq!(call(&broker, &url).await, "200");
+    let others = [(); 2].map(|()| gate(&url, &name, 8));
+    let calls: Vec<_> = others.iter().flat_map(|other| start_calls(other, &url, 10)).collect();
+    let share = |gate: &Gate| gate.snapshot().targets["llm"].share.unwrap();
+    upstream.until(|seen| seen.in_flight == 8).await;
+    until(|| others.iter().all(|other| share(other).processes == 3)).await;
+    drop(broker);
+    until(|| others.iter().all(|other| share(other).processes == 2)).await;
+    for answered in 2..=21 {
+        upstream.answer(1);
+        upstream.until(|seen| seen.answered == answered && seen.in_flight == 8.min(21 - answered)).await;
+    }
+    for call in calls {
+        assert_eq!(answer_of(call).await, "200");
+    }
+    assert_eq!(upstream.seen().peak, 8);
+}
+
 /// The adaptive limit of two gates grows with the calls of both, and holds for both.
 async fn check_adaptive_limit(share_name: &str) {
     let upstream = Upstream::start().await;

@@ -23,7 +23,7 @@ use super::frames::{self, Lines};
 use super::place::{BrokerLock, Place};
 use crate::clock::now;
 use tidegate_share::{
-    Broker, LeaseUpdate, MemberId, Placements, Predecessor, RENEWAL_TIME, ToBroker, ToMember,
+    Broker, LeaseUpdate, MemberId, Placements, Predecessor, REJOIN_TIME, RENEWAL_TIME, ToBroker, ToMember,
 };
 
 /// Time between two looks at the number of the current generation.
@@ -41,6 +41,9 @@ struct LocalBroker {
     outboxes: RefCell<BTreeMap<MemberId, Rc<Outbox>>>,
     /// The number of connections from other processes.
     others: Cell<usize>,
+    /// Until when members of the predecessor may rejoin. `None` if there was none, or once that time
+    /// has passed.
+    awaits_until: Cell<Option<Instant>>,
     /// When the number of the current generation was last read.
     checked_at: Cell<Instant>,
     /// Set when another broker has taken over.
@@ -81,6 +84,7 @@ pub(super) fn start(place: &Place, lock: BrokerLock, predecessor: Predecessor) -
         broker: RefCell::new(Broker::new(now(), predecessor)),
         outboxes: RefCell::default(),
         others: Cell::new(0),
+        awaits_until: Cell::new((predecessor != Predecessor::None).then(|| now() + REJOIN_TIME)),
         checked_at: Cell::new(now()),
         is_superseded: Cell::new(false),
         superseded: Notify::new(),
@@ -218,6 +222,12 @@ impl LocalBroker {
         if self.place.generation() > self.lock.generation || !self.lock.is_in_place() {
             self.is_superseded.set(true);
             self.superseded.notify_one();
+        } else if self.awaits_until.get().is_some_and(|until| until <= now()) {
+            self.awaits_until.set(None);
+            if self.others.get() == 0 {
+                // No member of the predecessor is left.
+                self.place.set_has_members(false);
+            }
         }
     }
 }

@@ -44,6 +44,9 @@ pub(super) struct Member {
     commands: UnboundedReceiver<Command>,
     /// The limits that have joined.
     resources: HashMap<Arc<str>, SharedLimit>,
+    /// Whether the member was connected to a broker. Other gates of this process may have been, too,
+    /// of which the files of the broker say nothing.
+    was_connected: bool,
     /// Whether the log says that this process works alone.
     has_warned: bool,
 }
@@ -100,7 +103,13 @@ enum End {
 impl Member {
     /// Starts the thread of a member, which ends when the sender of `commands` is dropped.
     pub(super) fn start(name: &Arc<str>, commands: UnboundedReceiver<Command>) {
-        let member = Self { name: name.clone(), commands, resources: HashMap::new(), has_warned: false };
+        let member = Self {
+            name: name.clone(),
+            commands,
+            resources: HashMap::new(),
+            was_connected: false,
+            has_warned: false,
+        };
         start_thread(move || member.run());
     }
 
@@ -172,9 +181,11 @@ impl Member {
             } else if let Ok(stream) = UnixStream::connect(place.socket(generation)).await
                 && is_own_user(&stream)
             {
+                self.was_connected = true;
                 return Ok((generation, stream));
             } else if let Some(lock) = place.try_lock(generation)? {
-                let predecessor = if place.had_members() { Predecessor::Died } else { Predecessor::None };
+                let had_members = self.was_connected || place.had_members();
+                let predecessor = if had_members { Predecessor::Died } else { Predecessor::None };
                 broker::start(place, lock, predecessor)?;
                 continue;
             } else if now() >= began + CONNECTS_WITHIN {
