@@ -69,7 +69,7 @@ impl<'de> ReadAny<'de> for Walk<'_> {
     fn array<A: SeqAccess<'de>>(self, mut array: A) -> Result<Piece, A::Error> {
         let Walk { prompt, role } = self;
         let role_of_each = match role {
-            Role::Prompt => Role::Message,
+            Role::Prompt | Role::Message => Role::Message,
             Role::Completions => Role::Completion,
             Role::Json | Role::Data(_) | Role::Settings | Role::ThinkingSettings => role,
             Role::MaxTokens | Role::Answers | Role::Thinking | Role::StoredContext => Role::Ignored,
@@ -80,12 +80,16 @@ impl<'de> ReadAny<'de> for Walk<'_> {
             Role::Completion => prompt.completions += 1,
             _ => {}
         }
+        let messages = prompt.messages;
         while let Some(piece) = array.next_element_seed(Walk { prompt, role: role_of_each })? {
             // The comma after the element.
             if role == Role::Json {
                 prompt.add_text(1);
             }
             piece.settle(prompt);
+        }
+        if role == Role::Message && prompt.messages > messages {
+            prompt.completions += 1;
         }
         Ok(Piece::default())
     }

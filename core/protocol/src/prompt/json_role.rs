@@ -27,6 +27,7 @@ pub enum Role {
     /// only text.
     Completion,
     /// An element of a [`Role::Prompt`] list. Objects count as messages, and numbers as token ids.
+    /// A list of messages is one of several conversations, each of which gets answers of its own.
     Message,
     /// A text, or a value that contains texts. Strings inside it are counted by their length.
     Text,
@@ -70,7 +71,7 @@ impl Role {
             "messages" | "system" | "input" | "instructions" | "suffix" | "contents" | "content"
             | "systemInstruction" | "system_instruction" | "requests" | "instances" | "message"
             | "chat_history" | "preamble" | "documents" | "query" | "texts" | "inputs" | "inputText"
-            | "text_1" | "text_2" => Role::Prompt,
+            | "text_1" | "text_2" | "queries" | "items" | "data_1" | "data_2" => Role::Prompt,
             "images" => Role::Data(Some(Media::Image)),
             "tools" | "functions" => Role::Json,
             "generationConfig" | "generation_config" | "inferenceConfig" | "toolConfig" | "options"

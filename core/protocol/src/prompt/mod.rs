@@ -39,10 +39,11 @@ pub struct Prompt {
     pub media_tokens: u64,
     /// Maximum output tokens of one answer, or `None` if the request sets no maximum.
     pub max_tokens: Option<u64>,
-    /// Number of answers requested for each text, or `None` if the request does not state it, which
-    /// means one answer.
+    /// Number of answers requested for each text or conversation, or `None` if the request does not
+    /// state it, which means one answer.
     pub answers: Option<u64>,
-    /// Number of texts in a list of texts to complete. 0 if the request contains no such list.
+    /// Number of texts or conversations in a list of those to complete. 0 if the request contains
+    /// no such list.
     pub completions: u64,
     /// Maximum thinking tokens, or `None` if the request does not limit them. An effort level such
     /// as `high` is converted to tokens as in Google's documentation of Gemini.

@@ -14,6 +14,8 @@ use crate::prompt::{Prompt, Role};
 pub(super) struct BodyFields {
     pub(super) model: Option<Arc<str>>,
     pub(super) stream: bool,
+    /// Whether the body has a field `inputs`.
+    pub(super) has_inputs: bool,
     pub(super) prompt: Option<Prompt>,
 }
 
@@ -41,6 +43,7 @@ impl FromAny for Option<Arc<str>> {
 impl<'de> ReadObject<'de> for BodyFields {
     fn members<A: MapAccess<'de>>(mut self, mut map: A) -> Result<Self, A::Error> {
         while let Some(Key(key)) = map.next_key()? {
+            self.has_inputs |= key == "inputs";
             match (&*key, Role::of_field(&key), &mut self.prompt) {
                 ("model", ..) => self.model = map.next_value::<Any<_>>()?.0,
                 ("stream", ..) => self.stream = map.next_value::<Any<_>>()?.0,

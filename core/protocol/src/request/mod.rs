@@ -109,7 +109,7 @@ impl RequestFacts {
             let repeatable = method.is_idempotent();
             return Self { route: Route::Bypass, repeatable, ..Self::unknown() };
         }
-        let Path { mut facts, model } = Path::read(uri.path());
+        let Path { mut facts, model, needs_inputs } = Path::read(uri.path());
         facts.model = model.and_then(|model| parse_model(&percent_decode_str(model).decode_utf8_lossy()));
         if facts.route == Route::Bypass {
             return facts;
@@ -121,6 +121,9 @@ impl RequestFacts {
             None if is_form => multipart::from_headers(headers, facts.task),
             _ => return facts,
         };
+        if needs_inputs && !fields.has_inputs {
+            return Path::bypass().facts;
+        }
         facts.model = facts.model.or(fields.model);
         facts.stream |= fields.stream;
         facts.prompt = fields.prompt;

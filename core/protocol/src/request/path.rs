@@ -18,11 +18,13 @@ pub(super) struct Path<'a> {
     pub(super) facts: RequestFacts,
     /// The model as written in the path, percent-encoded. `None` if the path names none.
     pub(super) model: Option<&'a str>,
+    /// Whether the endpoint runs no model if the body has no `inputs`.
+    pub(super) needs_inputs: bool,
 }
 
 impl From<RequestFacts> for Path<'_> {
     fn from(facts: RequestFacts) -> Self {
-        Self { facts, model: None }
+        Self { facts, model: None, needs_inputs: false }
     }
 }
 
@@ -39,8 +41,15 @@ impl<'a> Path<'a> {
     }
 
     /// Creates the facts of an endpoint that runs no model.
-    fn bypass() -> Self {
+    pub(super) fn bypass() -> Self {
         RequestFacts { route: Route::Bypass, ..RequestFacts::unknown() }.into()
+    }
+
+    /// Creates the facts of Mistral's conversations, which run a model. OpenAI's conversations have
+    /// the same paths. They store items and have no `inputs`.
+    fn conversation() -> Self {
+        let facts = RequestFacts { task: Task::Text, ..RequestFacts::unknown() };
+        Self { needs_inputs: true, ..facts.into() }
     }
 
     fn named(self, model: &'a str) -> Self {
@@ -83,20 +92,31 @@ impl<'a> Path<'a> {
             (_, "audio", "speech") => Self::task(Task::Speech),
             (_, "audio", "transcriptions" | "translations") => Self::task(Task::Transcribe),
             (_, _, "embeddings") | (_, "api" | "v1" | "v2", "embed") => Self::task(Task::Embed),
-            (_, _, "rerank") | (_, "v1" | "v2", "score") => Self::task(Task::Rank),
-            (_, _, "moderations") | (_, "v1" | "v2", "classify" | "pooling") => Self::task(Task::Classify),
+            (_, _, "rerank") | (_, "" | "v1" | "v2", "score") => Self::task(Task::Rank),
+            (_, _, "moderations") | (_, "" | "v1" | "v2", "classify" | "pooling") => {
+                Self::task(Task::Classify)
+            }
             (_, "responses", "compact")
             | (_, "api", "chat" | "generate")
             | (_, "v1" | "v2", "chat" | "complete" | "ocr") => Self::task(Task::Text),
             (_, _, "videos") => RequestFacts { task: Task::Video, ..RequestFacts::unknown() }.into(),
             (_, _, "count_tokens" | "input_tokens" | "tokenize" | "detokenize" | "models") => Self::bypass(),
+            ("model", _, "count-tokens") => Self::bypass(),
             ("responses" | "runs" | "interactions", _, "cancel") => Self::bypass(),
+            // vLLM: one answer to each of several conversations.
+            ("chat", "completions", "batch") => Self::inference(Dialect::OpenAiChat),
             // Changes the metadata of a stored completion.
             ("chat", "completions", _) => Self::bypass(),
             _ => {
                 let version = path.split('/').position(is_version).map_or(0, |at| at + 1);
-                let bypassed = path.split('/').skip(version).any(runs_no_model);
-                if bypassed { Self::bypass() } else { RequestFacts::unknown().into() }
+                let mut resources = path.split('/').skip(version);
+                if resources.clone().any(runs_no_model) {
+                    Self::bypass()
+                } else if resources.any(|segment| segment == "conversations") {
+                    Self::conversation()
+                } else {
+                    RequestFacts::unknown().into()
+                }
             }
         };
         Self { model: deployment(path).or(found.model), ..found }
@@ -105,6 +125,8 @@ impl<'a> Path<'a> {
     /// Returns the facts of a path of Gemini or Vertex AI, which ends in `models/{model}:{verb}`.
     fn google(path: &str, model: &'a str, verb: &str) -> Self {
         match verb {
+            // Anthropic on Vertex AI counts tokens with a pseudo-model of this name.
+            _ if model == "count-tokens" => Self::bypass(),
             // Both verbs may stream: the field `stream` of the body decides, as at Anthropic
             // itself.
             "rawPredict" | "streamRawPredict" if path.contains("/publishers/anthropic/") => {
@@ -115,7 +137,7 @@ impl<'a> Path<'a> {
             "embedContent" | "batchEmbedContents" => Self::task(Task::Embed).named(model),
             "predict" | "rawPredict" => Self::task(Task::from_model(model)).named(model),
             "streamRawPredict" | "serverStreamingPredict" => Self::task(Task::Other).named(model).streamed(),
-            "countTokens" | "computeTokens" | "count-tokens" | "cancel" => Self::bypass(),
+            "countTokens" | "computeTokens" | "cancel" => Self::bypass(),
             "batchGenerateContent" | "asyncBatchEmbedContent" | "fetchPredictOperation" => Self::bypass(),
             _ => Self::from(RequestFacts::unknown()).named(model),
         }
@@ -126,11 +148,12 @@ impl<'a> Path<'a> {
 /// waits: those to collections such as `files`, and the administration of vLLM.
 fn runs_no_model(segment: &str) -> bool {
     match segment {
-        "assistants" | "batches" | "cachedContents" | "chatkit" | "containers" | "conversations"
-        | "corpora" | "evals" | "fileSearchStores" | "files" | "fine_tuning" | "fine-tunes" | "jobs"
-        | "organization" | "organizations" | "realtime" | "skills" | "threads" | "tunedModels"
-        | "uploads" | "vector_stores" | "webhooks" | "load_lora_adapter" | "reset_prefix_cache" | "sleep"
-        | "wake_up" => true,
+        "assistants" | "batches" | "cachedContents" | "chatkit" | "containers" | "corpora" | "evals"
+        | "fileSearchStores" | "files" | "fine_tuning" | "fine-tunes" | "jobs" | "organization"
+        | "organizations" | "realtime" | "skills" | "threads" | "tunedModels" | "uploads"
+        | "vector_stores" | "webhooks" | "load_lora_adapter" | "reset_prefix_cache" | "sleep" | "wake_up" => {
+            true
+        }
         _ => segment == "batchPredictionJobs" || segment == "unload_lora_adapter",
     }
 }

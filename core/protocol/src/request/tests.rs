@@ -155,6 +155,14 @@ fn decompression_is_limited_to_one_mebibyte() {
     assert_eq!(chat(Some("gzip"), &body), nothing);
 }
 
+#[test]
+fn conversation_bypasses_admission_only_if_its_body_is_known() {
+    let route = |body| read("/v1/conversations", &[], body).route;
+    assert_eq!(route(Some(&b"{}"[..])), Route::Bypass);
+    assert_eq!(route(Some(br#"{"inputs": "hi"}"#)), Route::Inference);
+    assert_eq!(route(None), Route::Inference);
+}
+
 const FORM: &str = "multipart/form-data; boundary=\"xyz\"";
 
 fn form(parts: &[(&str, &[u8])]) -> Vec<u8> {
