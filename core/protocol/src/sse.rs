@@ -151,8 +151,8 @@ impl Scanner {
     /// Ends the body. Reports an event even if its closing empty line is missing.
     ///
     /// Browsers drop such an event. It is reported here because some servers end `data: [DONE]`
-    /// with the connection. An incomplete event cannot be mistaken for a complete one, because its
-    /// JSON does not parse.
+    /// with the connection. It may be cut off, which its data shows, but not its name: incomplete
+    /// JSON does not parse. If it is oversized, nothing shows whether it is cut off.
     pub fn finish(&mut self, mut on_event: impl FnMut(Event<'_>)) {
         let mut borrowed = Borrowed::default();
         if self.skipping || !self.line.is_empty() {

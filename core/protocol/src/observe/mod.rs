@@ -170,7 +170,11 @@ impl Observer {
     /// if the body ended without a transport error. [`Observer::end`] is final afterwards.
     pub fn finish(&mut self, mut on: impl FnMut(Signal)) {
         match &mut self.body {
-            Body::Events(scanner) => scanner.finish(|event| self.progress.on_event(&event, &mut on)),
+            Body::Events(scanner) => scanner.finish(|event| {
+                if is_whole(&event) {
+                    self.progress.on_event(&event, &mut on);
+                }
+            }),
             Body::Json(members) => {
                 self.progress.on_document(members.finish(), &mut on);
                 self.body = Body::Opaque;
@@ -323,6 +327,15 @@ fn is_error(event: &Event<'_>) -> bool {
             && lenient_json::parse::<Top>(event.data).is_some_and(|top| top.error.0)
 }
 
+/// Returns `true` if an event whose closing empty line is missing is reported: its data is `[DONE]`
+/// or JSON, so the event is not cut off, or its name is `error`. The data of an oversized event is
+/// neither, because it was dropped.
+fn is_whole(event: &Event<'_>) -> bool {
+    event.name == b"error"
+        || event.data == b"[DONE]"
+        || serde_json::from_slice::<IgnoredAny>(event.data).is_ok()
+}
+
 /// Returns the type of an event: its `event` field, or the `type` of its JSON if a gateway dropped
 /// that field. Empty if it has neither.
 fn kind<'a>(event: &Event<'a>) -> Cow<'a, [u8]> {
@@ -424,6 +437,20 @@ mod tests {
         body.extend_from_slice(b"\"}}]}\n\n");
         let observer = Observer::new(Dialect::OpenAiChat, &headers("text/event-stream"), true);
         assert_eq!(watch(observer, body.chunks(9_999)), (vec![Signal::FirstToken], End::Complete));
+    }
+
+    #[test]
+    fn cut_oversized_event_is_no_end() {
+        for (dialect, start) in [
+            (Dialect::OpenAiChat, "data: {\"choices\":[{\"delta\":{\"audio\":\""),
+            (Dialect::Gemini, "data: {\"candidates\":[{\"content\":{\"parts\":[{\"text\":\""),
+            (Dialect::OpenAiResponses, "event: response.completed\ndata: {\"response\":{\"output\":\""),
+        ] {
+            let mut body = start.as_bytes().to_vec();
+            body.resize(2 * MAX_EVENT, b'A');
+            let observer = Observer::new(dialect, &headers("text/event-stream"), true);
+            assert_eq!(watch(observer, body.chunks(9_999)), (vec![], End::Truncated), "{dialect:?}");
+        }
     }
 
     #[test]
