@@ -6,6 +6,7 @@
 
 use std::{borrow::Cow, fmt, marker::PhantomData};
 
+use serde::de::value::MapAccessDeserializer;
 use serde::de::{DeserializeOwned, DeserializeSeed, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 
@@ -128,6 +129,33 @@ impl<'de, T: FromAny> ReadAny<'de> for PhantomData<T> {
         let is_empty = object.next_entry::<IgnoredAny, IgnoredAny>()?.is_none();
         IgnoredAny.visit_map(object)?;
         Ok(T::from_nested(is_empty))
+    }
+}
+
+/// A `T`, which is read from an object. The default value for other types of JSON.
+#[derive(Default)]
+pub(super) struct IfObject<T>(pub(super) T);
+
+impl<'de, T: Deserialize<'de> + Default> Deserialize<'de> for IfObject<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        Json(Self::default()).deserialize(deserializer)
+    }
+}
+
+impl<'de, T: Deserialize<'de>> ReadAny<'de> for IfObject<T> {
+    type Output = Self;
+
+    fn scalar(self, _: Scalar<'_>) -> Self {
+        self
+    }
+
+    fn array<A: SeqAccess<'de>>(self, array: A) -> Result<Self, A::Error> {
+        IgnoredAny.visit_seq(array)?;
+        Ok(self)
+    }
+
+    fn object<A: MapAccess<'de>>(self, object: A) -> Result<Self, A::Error> {
+        T::deserialize(MapAccessDeserializer::new(object)).map(Self)
     }
 }
 

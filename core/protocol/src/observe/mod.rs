@@ -43,7 +43,7 @@ use memchr::memmem::{self, Finder};
 use serde::{Deserialize, de::IgnoredAny};
 
 use super::classify::{Verdict, classify_event};
-use super::lenient_json::{self, Any, Present};
+use super::lenient_json::{self, Any, IfObject, Present};
 use super::sse::{Event, MAX_EVENT, Scanner};
 use super::{request::Dialect, signed_or_compressed::is_compressed};
 use element_splitter::ElementSplitter;
@@ -51,7 +51,8 @@ use member_reader::MemberReader;
 pub use usage::Usage;
 
 /// Members that are read from a response that is one JSON document.
-const MEMBERS: &[&str] = &["error", "error_type", "usage", "usageMetadata"];
+const MEMBERS: &[&str] =
+    &["error", "error_type", "usage", "usageMetadata", "meta", "prompt_eval_count", "eval_count"];
 /// Maximum number of bytes that are kept of the [`MEMBERS`]. Members beyond this limit are
 /// dropped.
 const MAX_MEMBERS: usize = 64 << 10;
@@ -223,8 +224,7 @@ type OnSignal<'a> = &'a mut dyn FnMut(Signal);
 
 impl Progress {
     /// Reads one event by the rules of the dialect: updates the progress, and calls `on` for each
-    /// signal. In an unknown dialect, each event is a delta unless it looks like an error, a ping
-    /// or `[DONE]`.
+    /// signal.
     fn on_event(&mut self, event: &Event<'_>, on: OnSignal<'_>) {
         self.events += 1;
         match self.dialect {
@@ -237,10 +237,35 @@ impl Progress {
             Dialect::OpenAiResponses => self.on_responses(event, on),
             Dialect::AnthropicMessages => self.on_anthropic(event, on),
             Dialect::Gemini => self.on_gemini(event, on),
-            // Each event with data is a delta, and only events that look like errors are errors.
-            Dialect::Other if is_error(event) => self.on_error(event.data, on),
-            Dialect::Other if event.name == b"ping" || event.data == b"[DONE]" => {}
-            Dialect::Other => self.on_delta(on),
+            Dialect::Other => self.on_other(event, on),
+        }
+    }
+
+    /// Updates the progress of the response from one event of an unknown dialect, and calls `on`
+    /// for each signal in the event. Each event is a delta unless it looks like an error, a ping,
+    /// `[DONE]` or the start of something.
+    fn on_other(&mut self, event: &Event<'_>, on: OnSignal<'_>) {
+        #[derive(Deserialize)]
+        struct InDelta {
+            delta: usage::WithUsage,
+        }
+
+        static USAGE: Words = Words::new(|| Finder::new(b"\"usage\""));
+
+        if is_error(event) {
+            return self.on_error(event.data, on);
+        }
+        if event.name == b"ping" || event.data == b"[DONE]" {
+            return;
+        }
+        if USAGE.find(event.data).is_some() {
+            let at_top = lenient_json::parse::<usage::WithUsage>(event.data).and_then(|top| top.usage);
+            // Cohere's `message-end`.
+            let in_delta = || lenient_json::parse::<InDelta>(event.data)?.delta.usage;
+            self.on_usage(at_top.or_else(in_delta), on);
+        }
+        if !is_start(&kind(event)) {
+            self.on_delta(on);
         }
     }
 
@@ -248,11 +273,18 @@ impl Progress {
     /// [`MEMBERS`], or `None` if the document was cut off.
     fn on_document(&mut self, members: Option<Vec<u8>>, on: OnSignal<'_>) {
         #[derive(Deserialize, Default)]
-        #[serde(default, rename_all = "camelCase")]
+        #[serde(default)]
         struct Answer {
             error: Present,
             usage: Option<usage::Fields>,
+            #[serde(rename = "usageMetadata")]
             usage_metadata: Option<gemini::Metadata>,
+            /// The usage in version 1 of Cohere's API.
+            meta: IfObject<usage::Fields>,
+            /// The input tokens of Ollama.
+            prompt_eval_count: Any<Option<u64>>,
+            /// The output tokens of Ollama.
+            eval_count: Any<Option<u64>>,
         }
 
         let Some(members) = members else {
@@ -265,6 +297,9 @@ impl Progress {
         }
         self.on_usage(answer.usage, on);
         self.on_usage(answer.usage_metadata, on);
+        self.on_usage(Some(answer.meta.0), on);
+        let (input, output) = (answer.prompt_eval_count.0, answer.eval_count.0);
+        self.on_usage(Some(usage::Counts { input, output, cached_input: None }), on);
         self.terminal = true;
     }
 
@@ -325,6 +360,13 @@ fn is_error(event: &Event<'_>) -> bool {
     event.name == b"error"
         || ERROR.find(event.data).is_some()
             && lenient_json::parse::<Top>(event.data).is_some_and(|top| top.error.0)
+}
+
+/// Returns `true` if an event of this type only announces something, such as `message-start`,
+/// `thread.run.queued` or `interaction.start`.
+fn is_start(kind: &[u8]) -> bool {
+    let ends: [&[u8]; 5] = [b"start", b"started", b"created", b"queued", b"in_progress"];
+    ends.iter().any(|end| kind.ends_with(end))
 }
 
 /// Returns `true` if an event whose closing empty line is missing is reported: its data is `[DONE]`

@@ -12,8 +12,9 @@ use memchr::memmem::Finder;
 use serde::Deserialize;
 
 use super::output_keys::{HasOutput, OutputKeys};
-use super::{OnSignal, Progress, Words, is_error, usage::Fields};
-use crate::lenient_json::{self, Any, Present};
+use super::usage::{Fields, WithUsage};
+use super::{OnSignal, Progress, Words, is_error};
+use crate::lenient_json::{self, Any, IfObject, Present};
 use crate::sse::Event;
 
 /// Records which choices of a response have begun and finished. Choices are the alternative answers
@@ -76,7 +77,7 @@ impl Progress {
                 self.choices.finish(index);
             }
         }
-        self.on_usage(chunk.usage, on);
+        self.on_usage(chunk.usage.or(chunk.x_groq.0.usage), on);
     }
 }
 
@@ -105,6 +106,8 @@ fn is_plain(data: &[u8]) -> bool {
 struct Chunk {
     choices: Option<Vec<Choice>>,
     usage: Option<Fields>,
+    /// Groq's own member, with the usage in the last chunk.
+    x_groq: IfObject<WithUsage>,
 }
 
 #[derive(Deserialize, Default)]

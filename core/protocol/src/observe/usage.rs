@@ -1,8 +1,8 @@
-//! Token counts of a response, in the formats of OpenAI and Anthropic.
+//! Token counts of a response, in the formats of OpenAI, Anthropic, Bedrock and Cohere.
 
 use serde::Deserialize;
 
-use crate::lenient_json::Any;
+use crate::lenient_json::{Any, IfObject};
 
 /// Token counts of one call, as reported by the provider.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -25,24 +25,38 @@ pub(super) struct Counts {
 }
 
 /// An object that may contain a `usage` object.
-#[derive(Deserialize)]
+#[derive(Deserialize, Default)]
+#[serde(default)]
 pub(super) struct WithUsage {
     pub(super) usage: Option<Fields>,
 }
 
 /// A `usage` object. Chat and legacy completions report `prompt_tokens`, Responses and Anthropic
-/// `input_tokens`.
+/// `input_tokens`, Bedrock's Converse `inputTokens`, and Cohere an object `tokens`.
 #[derive(Deserialize, Default)]
 #[serde(default)]
 pub(super) struct Fields {
     prompt_tokens: Any<Option<u64>>,
     completion_tokens: Any<Option<u64>>,
     prompt_tokens_details: Option<Details>,
+    #[serde(alias = "inputTokens")]
     input_tokens: Any<Option<u64>>,
+    #[serde(alias = "outputTokens")]
     output_tokens: Any<Option<u64>>,
     input_tokens_details: Option<Details>,
+    #[serde(alias = "cacheReadInputTokens")]
     cache_read_input_tokens: Any<Option<u64>>,
+    #[serde(alias = "cacheWriteInputTokens")]
     cache_creation_input_tokens: Any<Option<u64>>,
+    tokens: IfObject<Tokens>,
+}
+
+/// Cohere's token counts. The counts beside it are those that are billed.
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct Tokens {
+    input_tokens: Any<Option<u64>>,
+    output_tokens: Any<Option<u64>>,
 }
 
 #[derive(Deserialize, Default)]
@@ -60,6 +74,8 @@ impl From<Fields> for Counts {
                 .saturating_add(fields.cache_creation_input_tokens.0.unwrap_or(0))
         }));
         let output = fields.completion_tokens.0.or(fields.output_tokens.0);
+        let Tokens { input_tokens, output_tokens } = fields.tokens.0;
+        let (input, output) = (input.or(input_tokens.0), output.or(output_tokens.0));
         let details = fields.prompt_tokens_details.as_ref().or(fields.input_tokens_details.as_ref());
         let cached = anthropic_cached.or(details.and_then(|details| details.cached_tokens.0));
         Self { input, output, cached_input: cached }
