@@ -2,7 +2,8 @@
 //!
 //! The path below the request's own base URL is appended to the new one. Base URLs are written with
 //! a version (`https://host/v1`) or without it (`https://host`). The version in the URL of the
-//! request is kept, unless the new base URL has one, which replaces it.
+//! request is kept, unless the new base URL has one, which replaces it. Google's OpenAI-compatible
+//! APIs have a version and more segments after it (`https://host/v1beta/openai`).
 //!
 //! # Examples
 //!
@@ -70,7 +71,7 @@ impl BaseUrl {
         let mut tail = tail(uri.path(), prefix);
         if let Some((version, _)) = tail.get(1..).and_then(|tail| tail.split_once('/'))
             && is_version(version)
-            && is_version(last_segment(&self.path))
+            && has_version(&self.path)
         {
             tail = tail.get(1 + version.len()..)?;
         }
@@ -107,6 +108,15 @@ fn last_segment(path: &str) -> &str {
 /// Returns `true` if a path segment starts with `v` and a digit, as `v1` and `v1beta` do.
 pub(super) fn is_version(segment: &str) -> bool {
     segment.strip_prefix('v').is_some_and(|rest| rest.starts_with(|first: char| first.is_ascii_digit()))
+}
+
+/// Returns `true` if the paths below a base path begin without a version: the base path ends in a
+/// version, or in an OpenAI-compatible API below one, which Google serves at `v1beta/openai` and at
+/// `v1/.../endpoints/{endpoint}`.
+fn has_version(path: &str) -> bool {
+    let mut segments = path.rsplit('/');
+    let [last, second] = [segments.next(), segments.next()].map(Option::unwrap_or_default);
+    is_version(last) || (last == "openai" || second == "endpoints") && path.split('/').any(is_version)
 }
 
 fn api_root(host: &str) -> &'static str {
@@ -165,6 +175,33 @@ mod tests {
                 "https://g.example/v1beta/models/m:generateContent?alt=sse".to_owned(),
                 "http://b/v1",
                 "http://b/v1/models/m:generateContent?alt=sse".to_owned(),
+            ),
+            (
+                "https://api.openai.com/v1",
+                format!("https://api.openai.com/v1/{chat}"),
+                "https://generativelanguage.googleapis.com/v1beta/openai",
+                format!("https://generativelanguage.googleapis.com/v1beta/openai/{chat}"),
+            ),
+            (
+                "https://generativelanguage.googleapis.com/v1beta/openai",
+                format!("https://generativelanguage.googleapis.com/v1beta/openai/{chat}"),
+                "https://api.openai.com/v1",
+                format!("https://api.openai.com/v1/{chat}"),
+            ),
+            (
+                "https://api.openai.com",
+                format!("https://api.openai.com/v1/{chat}"),
+                "https://l-aiplatform.googleapis.com/v1/projects/P/locations/L/endpoints/openapi",
+                format!(
+                    "https://l-aiplatform.googleapis.com/v1/projects/P/locations/L/endpoints/openapi/{chat}"
+                ),
+            ),
+            // The version before an account is that of the gateway.
+            (
+                "https://api.anthropic.com",
+                "https://api.anthropic.com/v1/messages".to_owned(),
+                "https://gateway.example/v1/account/anthropic",
+                "https://gateway.example/v1/account/anthropic/v1/messages".to_owned(),
             ),
         ] {
             let (from, to) = (BaseUrl::parse(from).unwrap(), BaseUrl::parse(to).unwrap());
