@@ -100,11 +100,23 @@ impl ErrorFields {
             || match status {
                 // Anthropic names these two only in the message.
                 400 => says("credit balance is too low") || says("reached your specified API usage limits"),
-                // Azure API Management: the token quota, for example per month.
-                403 => says("quota") || says("Quota"),
-                429 => self.daily || self.has_zero_limit() || says("spend limit"),
+                // Azure API Management: the token quota, for example per month. Errors with a code
+                // may mention a quota that is not exhausted.
+                403 => self.code.is_none() && (says("quota") || says("Quota")),
+                // The second message is Bedrock's.
+                429 => {
+                    self.daily
+                        || self.has_zero_limit()
+                        || says("spend limit")
+                        || says("Too many tokens per day")
+                }
                 _ => false,
             }
+    }
+
+    /// Returns `true` if Groq's flex tier has no capacity.
+    pub(super) fn lacks_capacity(&self) -> bool {
+        self.code.as_deref() == Some("capacity_exceeded")
     }
 
     /// Returns `true` if OpenAI rejects a request that is larger than the limit per minute. Only the
@@ -135,9 +147,13 @@ fn value_after_key(body: &[u8], key: &[u8]) -> Option<String> {
 
 /// Returns the HTTP status that an error name stands for, or `None` if the name is unknown.
 fn status_of(name: &str) -> Option<u16> {
-    const NAMES: [(u16, &str); 16] = [
+    const NAMES: [(u16, &str); 19] = [
         (400, "invalid_request_error invalid_prompt context_length_exceeded INVALID_ARGUMENT"),
         (400, "FAILED_PRECONDITION BadRequestError validationException ValidationException"),
+        // The codes of failed Responses.
+        (400, "invalid_image invalid_image_format invalid_base64_image invalid_image_url invalid_image_mode"),
+        (400, "image_too_large image_too_small image_file_too_large image_parse_error empty_image_file"),
+        (400, "unsupported_image_media_type image_content_policy_violation image_file_not_found"),
         (401, "authentication_error invalid_api_key UNAUTHENTICATED"),
         (402, "billing_error"),
         (403, "permission_error PERMISSION_DENIED AccessDeniedException"),
@@ -149,7 +165,7 @@ fn status_of(name: &str) -> Option<u16> {
         (429, "throttlingException ThrottlingException"),
         (500, "api_error server_error internal_error INTERNAL InternalServerError internalServerException"),
         (503, "slow_down service_unavailable UNAVAILABLE ServiceUnavailableError overloaded"),
-        (503, "serviceUnavailableException"),
+        (503, "serviceUnavailableException capacity_exceeded"),
         (504, "timeout_error timeout DEADLINE_EXCEEDED"),
         (529, "overloaded_error"),
     ];

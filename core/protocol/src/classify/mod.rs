@@ -6,7 +6,8 @@
 //! The status decides first, then the body corrects it, because the same 429 can mean "in a second"
 //! or "after you have paid". Later rules override earlier ones:
 //!
-//! 1. Statuses 408, 409, 429, and 500 and above except 501 and 505 are retryable.
+//! 1. Statuses 408, 409, 429, and 500 and above except 501 and 505 are retryable. Groq's status 498
+//!    with the code `capacity_exceeded` counts as 503.
 //! 2. `x-should-retry: true | false` overrides the status.
 //! 3. A quota that waiting does not refill (`insufficient_quota`, spend limits, daily quotas, a
 //!    limit of 0) is never retryable, and neither is a 429 for a request that is larger than the
@@ -33,7 +34,7 @@ use error_fields::ErrorFields;
 pub enum Class {
     /// Too many requests or tokens in the current period (429).
     RateLimited,
-    /// The server has no capacity (503, 529).
+    /// The server has no capacity (503, 529, and 498 of Groq's flex tier).
     Overloaded,
     /// The server failed (500, 502 and others).
     ServerError,
@@ -109,9 +110,9 @@ pub struct Verdict {
     /// The provider's identifier of the error, such as `rate_limit_exceeded`: at most 64 letters,
     /// digits, `_`, `-` and `.`. `None` if the error has none.
     pub code: Option<Arc<str>>,
-    /// Whether the provider rejected the request before doing any work (429, 503, 529), so sending
-    /// the request again cannot execute it twice. For an error within a stream, this holds only if
-    /// no token has been delivered.
+    /// Whether the provider rejected the request before doing any work (429, and the statuses of
+    /// [`Class::Overloaded`]), so sending the request again cannot execute it twice. For an error
+    /// within a stream, this holds only if no token has been delivered.
     pub never_executed: bool,
 }
 
@@ -162,14 +163,15 @@ fn decide(
     should_retry: Option<bool>,
     delay: impl FnOnce() -> Option<Duration>,
 ) -> Verdict {
+    let judged_as = if status == 498 && fields.lacks_capacity() { 503 } else { status };
     let class = if fields.quota_exhausted(status) {
         Class::QuotaExhausted
     } else if status == 429 && fields.is_too_large() {
         Class::TooLarge
     } else {
-        Class::from_status(status)
+        Class::from_status(judged_as)
     };
-    let by_status = matches!(status, 408 | 409 | 429 | 500 | 502..=504 | 506..);
+    let by_status = matches!(judged_as, 408 | 409 | 429 | 500 | 502..=504 | 506..);
     let is_permanent = matches!(class, Class::QuotaExhausted | Class::TooLarge);
     let retryable = !is_permanent && should_retry.unwrap_or(by_status);
     let asks_to_wait =
