@@ -91,6 +91,20 @@ fn in_flight(gate: &Gate) -> usize {
 }
 
 #[tokio::test(start_paused = true)]
+async fn answers_of_known_endpoints_are_requested_uncompressed() {
+    let (gate, mut letters) = over(|t| t);
+    for (path, expected) in [("embeddings", "identity"), ("rerank", "identity"), ("made/up", "gzip")] {
+        let request = Request::post(format!("http://llm/v1/{path}"));
+        let request = request.header("accept-encoding", "gzip").body(Bytes::from("{}").into()).unwrap();
+        let call = start(&gate, request);
+        let (request, exchange) = letters.begun().await;
+        assert_eq!(request.headers()["accept-encoding"], expected, "{path}");
+        serve(exchange);
+        call.await.unwrap().unwrap();
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn response_is_returned_and_its_end_releases_the_slot() {
     let (gate, mut letters) = over(|t| t.cap(1));
     let (first, second) = (start(&gate, chat(false)), start(&gate, chat(false)));

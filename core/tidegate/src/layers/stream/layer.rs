@@ -19,9 +19,10 @@ use crate::layers::middleware::{InnerService, Middleware, ResponseFuture, tower_
 use crate::placement::Placed;
 use crate::transport::Foreign;
 use tidegate_policy::outcome::AttemptOutcome;
+use tidegate_protocol::prompt::Task;
 use tidegate_protocol::request::decompress;
 use tidegate_protocol::signed_or_compressed::is_signed;
-use tidegate_protocol::{Dialect, Observer, classify};
+use tidegate_protocol::{Observer, classify};
 
 /// Maximum number of bytes of an error response that are read to classify it: 64 KiB. The rest is
 /// passed on unread.
@@ -62,9 +63,9 @@ impl<S: InnerService> Middleware<S> for StreamLayer {
 }
 
 /// Returns `true` if the gate must be able to parse the response to the call, which then must not
-/// be compressed: in mode `enforce`, for calls that run a model through a known API.
+/// be compressed: in mode `enforce`, for calls that run a model through a known endpoint.
 fn is_observed(call: &Call) -> bool {
-    call.is_enforced() && call.is_inference() && call.facts().dialect != Dialect::Other
+    call.is_enforced() && call.is_inference() && call.facts().task != Task::Other
 }
 
 /// Waits for the response of an attempt, and returns it with the outcome of the attempt attached.
