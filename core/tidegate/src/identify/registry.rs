@@ -287,15 +287,20 @@ fn credential<'a>(uri: &'a Uri, headers: &'a HeaderMap) -> Option<&'a [u8]> {
 
 /// Returns the part of a credential that is the same in all calls with it.
 ///
-/// For AWS signatures, which differ in each call, this is the name of the access key. JWTs are
-/// replaced within hours, so all JWTs count as one credential.
+/// For AWS signatures, which differ in each call, this is the name of the access key. JWTs,
+/// Google's access tokens and Bedrock's short-term keys are replaced within hours, so all of one
+/// kind count as one credential.
 fn stable_part(credential: &[u8]) -> &[u8] {
     let text = std::str::from_utf8(credential).unwrap_or_default();
     if let Some((_, key)) = text.split_once("Credential=").filter(|_| text.starts_with("AWS4-")) {
         return key.split(['/', ',']).next().unwrap_or_default().as_bytes();
     }
     let token = text.rsplit(' ').next().unwrap_or_default();
-    if token.starts_with("eyJ") && token.matches('.').count() == 2 { b"jwt" } else { credential }
+    if token.starts_with("eyJ") && token.matches('.').count() == 2 {
+        return b"jwt";
+    }
+    let short_lived = ["ya29.", "bedrock-api-key-"].into_iter().find(|prefix| token.starts_with(prefix));
+    short_lived.map_or(credential, str::as_bytes)
 }
 
 /// Returns the name `host/model` of a target that is not configured, with the port if the URL has
@@ -339,6 +344,8 @@ mod tests {
             stable_part(b"Bearer eyJhbGci.eyJpc3Mi.c2ln"),
             stable_part(b"Bearer eyJhbGci.eyJhdWQi.c2lo")
         );
+        assert_eq!(stable_part(b"Bearer ya29.a0Af"), stable_part(b"Bearer ya29.c.b0Ag"));
+        assert_eq!(stable_part(b"Bearer bedrock-api-key-YWE"), stable_part(b"Bearer bedrock-api-key-YmI"));
         assert_ne!(stable_part(b"Bearer sk-1"), stable_part(b"Bearer sk-2"));
     }
 }
