@@ -6,7 +6,7 @@ use std::time::Duration;
 use clap::Args as ClapArgs;
 use http::header::AUTHORIZATION;
 use http::{HeaderMap, HeaderName, HeaderValue, Uri};
-use tidegate::config::{Config, LimitConfig, LimitSettings, Target, TargetConfig};
+use tidegate::config::{Config, LimitConfig, LimitSettings, Target, TargetConfig, TargetMatch};
 use tidegate::config_file;
 
 use crate::Failure;
@@ -74,25 +74,23 @@ pub(super) struct Provider {
 
 impl Provider {
     pub(super) fn new(args: &ProviderArgs) -> Result<Self, Failure> {
-        let (config, target) = match &args.config {
-            Some(path) => {
+        let (config, target, base) = match (&args.config, &args.url) {
+            (Some(path), url) => {
                 let mut config = config_file::read(path).map_err(|e| Failure::usage(e.to_string()))?;
                 let mut target = find_target(&config, args.target.as_deref())?.clone();
-                set_default_objective(&mut target, args.url.as_ref());
-                let named = config.targets.iter_mut().find(|other| other.name == target.name);
-                named.into_iter().for_each(|other| *other = target.clone());
-                (config, Some(target))
+                set_default_objective(&mut target, url.as_ref());
+                let base = url.clone().map_or_else(|| base_url(&target), Ok)?;
+                target.matches = every_request_below(&base);
+                // The first target that matches a request applies to it.
+                config.targets.retain(|other| other.name != target.name);
+                config.targets.insert(0, target.clone());
+                (config, Some(target), base)
             }
-            None => (Config::default(), None),
-        };
-        let base = match (&args.url, &target) {
-            (Some(url), _) => url.clone(),
-            (None, Some(target)) => base_url(target)?,
+            (None, Some(url)) => (config_from_flags(args, url)?, None, url.clone()),
             (None, None) => return Err(Failure::usage("no provider given; pass --url or --config")),
         };
         let host = base.host().unwrap_or_default();
         let is_pool = target.as_ref().is_some_and(|target| target.pool.is_some());
-        let config = if target.is_some() { config } else { config_from_flags(args, &base)? };
         let target_key = target.and_then(|target| target.key_env.as_deref().map(str::to_owned));
         let usual_variable = || tidegate_sweep::key_env(host).map(str::to_owned);
         let variable = args.key_env.clone().or(target_key).or_else(usual_variable);
@@ -100,6 +98,17 @@ impl Provider {
             variable.as_deref().map(|variable| credential(host, variable)).transpose()?.unwrap_or_default();
         Ok(Self { base, headers, config, variable, is_pool })
     }
+}
+
+/// Returns the match of all requests of a run: any model, and the URLs below its base URL.
+fn every_request_below(base: &Uri) -> TargetMatch {
+    TargetMatch { urls: vec![format!("{}{}", origin(base), base.path())], ..TargetMatch::default() }
+}
+
+/// Returns the scheme, the host and the port of a base URL.
+fn origin(base: &Uri) -> String {
+    let authority = base.authority().map(|authority| authority.as_str()).unwrap_or_default();
+    format!("{}://{authority}", base.scheme_str().unwrap_or_default())
 }
 
 /// Returns `true` if a host is that of a well-known provider. Other hosts may be servers with few
@@ -137,13 +146,8 @@ fn base_url(target: &TargetConfig) -> Result<Uri, Failure> {
 
 /// Returns a configuration with one target: the provider, with the limits that the flags give.
 fn config_from_flags(args: &ProviderArgs, base: &Uri) -> Result<Config, Failure> {
-    let origin = format!(
-        "{}://{}",
-        base.scheme_str().unwrap_or_default(),
-        base.authority().map(|authority| authority.as_str()).unwrap_or_default()
-    );
     let host = base.host().unwrap_or("provider");
-    let mut target = Target::new(host).url(origin).rpm(args.rpm).tpm(args.tpm);
+    let mut target = Target::new(host).url(origin(base)).rpm(args.rpm).tpm(args.tpm);
     if let Some(cap) = args.cap {
         target = target.cap(cap);
     }
@@ -193,6 +197,7 @@ fn credential(host: &str, variable: &str) -> Result<HeaderMap, Failure> {
 #[allow(clippy::unwrap_used)]
 mod tests {
     use clap::Parser;
+    use tidegate::config::Matcher;
 
     use super::*;
 
@@ -244,6 +249,36 @@ mod tests {
         assert_eq!(ttft(own().cap(64), None), None);
         assert_eq!(ttft(own().tpot(Duration::from_secs(3)), None), None);
         assert_eq!(ttft(own(), Some("https://api.openai.com/v1")), None);
+    }
+
+    #[test]
+    fn selected_target_of_a_configuration_applies_to_every_request() {
+        let path = std::env::temp_dir().join(format!("tidegate-selected-{}.toml", std::process::id()));
+        let text = r#"
+            [targets]
+            first = { url = "http://a.example", models = "m" }
+            second = { url = "http://a.example/v1", models = "m*", cap = 1, fallback = "third" }
+            third = { url = "http://b.example", models = "m" }
+        "#;
+        std::fs::write(&path, text).unwrap();
+        let flags = format!("--config {} --target second", path.display());
+        for (more, url) in [
+            ("", "http://a.example/v1/chat/completions"),
+            (" --url http://c.example", "http://c.example/v1/chat/completions"),
+            (
+                " --url http://c.example/deployments/d?api-version=1",
+                "http://c.example/deployments/d/completions",
+            ),
+        ] {
+            let provider = Provider::new(&parse(&format!("{flags}{more}")).unwrap()).ok().unwrap();
+            let names = provider.config.targets.iter().map(|target| &*target.name);
+            assert!(names.eq(["second", "first", "third"]));
+            let matcher = Matcher::new(&provider.config.targets).unwrap();
+            for model in [None, Some("m"), Some("other")] {
+                assert_eq!(matcher.find(&url.parse().unwrap(), model), Some(0), "{url} {model:?}");
+            }
+        }
+        std::fs::remove_file(&path).unwrap();
     }
 
     #[test]
