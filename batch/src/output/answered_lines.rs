@@ -6,9 +6,10 @@
 //! something else or was modified.
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::io::{self, BufRead, Read};
 
-use super::output_record::{self, RECORD_PREFIX};
+use super::output_record::{self, ParsedRecord, RECORD_PREFIX};
 use crate::compression::Compression;
 use crate::input::{Checksum, Line};
 
@@ -18,7 +19,8 @@ const MAX_RECORD_BYTES: u64 = 1 << 30;
 /// The input lines that previous runs have answered, with a response or with an error.
 #[derive(Debug, Default)]
 pub struct AnsweredLines {
-    lines: HashMap<u64, Checksum>,
+    /// The checksum of each answered line, and whether its status is from 200 to 299.
+    lines: HashMap<u64, (Checksum, bool)>,
     /// Number of lines answered with a status from 200 to 299.
     pub good: u64,
     /// Number of lines answered with another status or with an error.
@@ -37,9 +39,18 @@ pub enum ScanError {
     /// The line of the output with this number was not written by a run.
     #[error("line {0} was not written by a run; choose another file, or start again with --overwrite")]
     Foreign(u64),
-    /// The file was written by a run, but is damaged at this byte offset, and not only at its end.
-    #[error("the file is damaged at byte {0}, before its end; restore it, or start again with --overwrite")]
+    /// The file was written by a run, but is damaged at this byte offset in a way that an
+    /// interrupted run does not cause.
+    #[error(
+        "the file is damaged at byte {0}, but not by an interrupted run; restore it, or start again with --overwrite"
+    )]
     Damaged(u64),
+    /// The compressed data are complete, but the last line of the text, which has this number, is
+    /// not, because the output of an interrupted run was compressed afterwards.
+    #[error(
+        "line {0} of the decompressed text is incomplete; decompress the file and resume from the decompressed file, or start again with --overwrite"
+    )]
+    CompressedWhenTorn(u64),
     /// Two records answer the input line with this number.
     #[error(
         "two records answer input line {0}, because two runs wrote to the file at once; start again with --overwrite"
@@ -57,7 +68,7 @@ impl AnsweredLines {
     /// line with the same number but another text, and `None` if they did not answer a line with
     /// this number.
     pub fn matches(&self, line: &Line) -> Option<bool> {
-        self.lines.get(&line.number).map(|sum| *sum == line.sum)
+        self.lines.get(&line.number).map(|(sum, _)| *sum == line.sum)
     }
 
     /// Returns the number of answered lines.
@@ -86,16 +97,30 @@ impl AnsweredLines {
         Ok(complete)
     }
 
-    fn add(&mut self, read: output_record::ParsedRecord) -> Result<(), ScanError> {
-        if self.lines.insert(read.line, read.sum).is_some() {
-            return Err(ScanError::Duplicate(read.line));
+    /// Adds the lines that the file of failed lines answers, without those that the output answers,
+    /// too: a run without this file has sent them again.
+    pub(crate) fn add_failed(&mut self, failed: Self) {
+        self.torn += failed.torn;
+        for (line, (sum, good)) in failed.lines {
+            self.add(ParsedRecord { line, sum, good });
         }
-        if read.good {
+    }
+
+    /// Adds a record, unless another one answers the same line. Returns whether it was added.
+    fn add(&mut self, record: ParsedRecord) -> bool {
+        let Entry::Vacant(entry) = self.lines.entry(record.line) else { return false };
+        entry.insert((record.sum, record.good));
+        if record.good {
             self.good += 1;
         } else {
             self.failed += 1;
         }
-        Ok(())
+        true
+    }
+
+    /// Adds a record of a file.
+    fn add_once(&mut self, record: ParsedRecord) -> Result<(), ScanError> {
+        if self.add(record) { Ok(()) } else { Err(ScanError::Duplicate(record.line)) }
     }
 
     fn scan_lines(&mut self, file: &mut impl BufRead) -> Result<(u64, u64), ScanError> {
@@ -110,7 +135,7 @@ impl AnsweredLines {
             let complete = text.strip_suffix(b"\n").and_then(output_record::parse);
             match (complete, torn) {
                 (Some(_), Some(torn)) => return Err(ScanError::Damaged(torn)),
-                (Some(read), None) => self.add(read)?,
+                (Some(read), None) => self.add_once(read)?,
                 (None, _) if !could_be_torn(&text) => return Err(ScanError::Foreign(number)),
                 (None, _) => torn = torn.or(Some(at)),
             }
@@ -119,7 +144,7 @@ impl AnsweredLines {
     }
 
     fn scan_pieces(&mut self, format: Compression, file: &mut impl BufRead) -> Result<(u64, u64), ScanError> {
-        let mut file = CountingReader { file, count: 0 };
+        let mut file = CountingReader { file, count: 0, last_byte: 0, is_at_end: false };
         let mut number = 0;
         loop {
             let piece_start = file.count;
@@ -133,20 +158,25 @@ impl AnsweredLines {
             let piece = match format.next_piece(&mut file, MAX_RECORD_BYTES) {
                 Ok(Some(piece)) => piece,
                 Ok(None) => return Ok((piece_start, piece_start)),
-                // Torn, because only zeros or nothing follow.
-                Err(_) if only_zeros(&mut file)? => return Ok((piece_start, file.count)),
+                // Torn, because it is cut or ends in zeros. A gzip member mostly ends in a zero.
+                Err(_) if file.is_at_end || file.ends_in_zeros()? => {
+                    return Ok((piece_start, file.count));
+                }
                 Err(_) => return Err(ScanError::Damaged(piece_start)),
             };
             let lines = || piece.split_inclusive(|byte| *byte == b'\n');
             let read: Option<Vec<_>> =
                 lines().map(|line| output_record::parse(line.strip_suffix(b"\n")?)).collect();
             match read {
-                Some(read) => read.into_iter().try_for_each(|read| self.add(read))?,
-                // A piece that ends in zeros may be decoded to garbage.
+                Some(read) => read.into_iter().try_for_each(|read| self.add_once(read))?,
                 None if lines().next().is_some_and(could_be_torn) => {
-                    let torn = only_zeros(&mut file)?;
-                    return if torn {
+                    // Zstd frames have no checksum, so one that ends in zeros may be decoded to
+                    // garbage.
+                    let is_torn = format == Compression::Zstd && file.ends_in_zeros()?;
+                    return if is_torn {
                         Ok((piece_start, file.count))
+                    } else if !piece.ends_with(b"\n") && only_zeros(&mut file)? {
+                        Err(ScanError::CompressedWhenTorn(number + lines().count() as u64))
                     } else {
                         Err(ScanError::Damaged(piece_start))
                     };
@@ -185,22 +215,41 @@ fn only_zeros(file: &mut impl BufRead) -> io::Result<bool> {
 struct CountingReader<'a, R> {
     file: &'a mut R,
     count: u64,
+    /// The last byte read. 0 if none was read.
+    last_byte: u8,
+    /// Whether a read has reached the end of the file.
+    is_at_end: bool,
+}
+
+impl<R: BufRead> CountingReader<'_, R> {
+    /// Reads to the end of the file. Returns `true` if the rest contains only zeros, or nothing,
+    /// and the last byte of the file is zero.
+    fn ends_in_zeros(&mut self) -> io::Result<bool> {
+        Ok(only_zeros(self)? && self.last_byte == 0)
+    }
 }
 
 impl<R: BufRead> Read for CountingReader<'_, R> {
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
-        let read = self.file.read(into)?;
-        self.count += read as u64;
+        let read = self.fill_buf()?.read(into)?;
+        self.consume(read);
         Ok(read)
     }
 }
 
 impl<R: BufRead> BufRead for CountingReader<'_, R> {
     fn fill_buf(&mut self) -> io::Result<&[u8]> {
-        self.file.fill_buf()
+        let rest = self.file.fill_buf()?;
+        self.is_at_end |= rest.is_empty();
+        Ok(rest)
     }
 
     fn consume(&mut self, amount: usize) {
+        // Does not read, because the consumed bytes are in the buffer.
+        if let Ok(read) = self.file.fill_buf() {
+            self.last_byte =
+                amount.checked_sub(1).and_then(|last| read.get(last)).copied().unwrap_or(self.last_byte);
+        }
         self.count += amount as u64;
         self.file.consume(amount);
     }
@@ -285,5 +334,25 @@ mod tests {
             let scanned = scan(format, &damaged);
             assert!(matches!(scanned, Err(ScanError::Damaged(0))), "{format:?} {scanned:?}");
         }
+    }
+
+    #[test]
+    fn complete_piece_with_an_incomplete_record_is_left_alone() {
+        let plain = written(Compression::Plain, 1..5, 1);
+        let cut = &plain[..plain.len() - 9];
+        for format in [Compression::Gzip, Compression::Zstd] {
+            let compressed = format.compress_piece(cut.to_vec()).unwrap();
+            let scanned = scan(format, &compressed);
+            assert!(matches!(scanned, Err(ScanError::CompressedWhenTorn(4))), "{format:?} {scanned:?}");
+            let more = [compressed, written(format, 5..7, 1)].concat();
+            assert!(matches!(scan(format, &more), Err(ScanError::Damaged(0))), "{format:?}");
+        }
+        assert_eq!(scan(Compression::Plain, cut).unwrap().0.len(), 3);
+
+        // Damage that decodes to garbage or not at all, in a file that is not cut.
+        let mut damaged = written(Compression::Zstd, 1..5, 4);
+        damaged[10] ^= 6;
+        let scanned = scan(Compression::Zstd, &damaged);
+        assert!(matches!(scanned, Err(ScanError::Damaged(0))), "{scanned:?}");
     }
 }

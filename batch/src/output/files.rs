@@ -52,7 +52,8 @@ impl Outputs {
     }
 
     /// Opens the files of a previous run, removes incomplete records at their ends, and returns the
-    /// input lines that the other records answer. With `retry_failed`, empties the file `errors`
+    /// input lines that the other records answer. If both files answer a line, the record in
+    /// `records` counts. With `retry_failed`, empties the file `errors`
     /// and does not return its lines, so that they are sent again. If `errors` is `None`,
     /// `retry_failed` has no effect.
     ///
@@ -71,11 +72,14 @@ impl Outputs {
         let records = OutputFile::open(&self.records, |format, file| answered.scan(format, file))?;
         let errors = self.errors.as_ref().map(|path| {
             OutputFile::open(path, |format, file| {
-                // Checked first, so that a file that was not written by a run is not emptied.
+                // Scanned first, so that a file that was not written by a run is not emptied.
                 let mut failed = AnsweredLines::default();
-                let failed = if retry_failed { &mut failed } else { &mut answered };
                 let whole = failed.scan(format, file)?;
-                Ok(if retry_failed { 0 } else { whole })
+                if retry_failed {
+                    return Ok(0);
+                }
+                answered.add_failed(failed);
+                Ok(whole)
             })
         });
         let errors = errors.transpose()?;
