@@ -15,7 +15,7 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use http::{HeaderMap, Uri};
-use tidegate::config::{LimitConfig, OnFull, Predict, TargetConfig};
+use tidegate::config::{LimitConfig, Mode, OnFull, Predict, TargetConfig};
 use tidegate::{Config, Gate, Lane, Transport};
 use tokio::sync::{mpsc, watch};
 use tokio::task::{JoinError, JoinSet};
@@ -153,13 +153,20 @@ impl Batch {
     ///
     /// # Errors
     ///
-    /// Returns an error if [`Gate::over`] does.
+    /// Returns an error if [`Gate::over`] does, or if the mode of the gate is not
+    /// [`Mode::Enforce`], because no limit would then be in force.
     pub fn over(mut config: Config, transport: Transport) -> Result<Self, tidegate::Error> {
         config.targets.iter_mut().chain([&mut config.default_target]).for_each(configure_for_batch);
         let streams =
             config.targets.iter().chain([&config.default_target]).any(|target| target.ttft.is_some());
         let meter = QueueMeter::default();
-        Ok(Self { gate: Gate::over(config, meter.over(transport))?, meter, streams })
+        let gate = Gate::over(config, meter.over(transport))?;
+        if gate.mode() != Mode::Enforce {
+            return Err(tidegate::Error::config(
+                "the environment variable TIDEGATE or `mode` in the configuration disables gates, but a run needs one; unset it",
+            ));
+        }
+        Ok(Self { gate, meter, streams })
     }
 
     /// Returns the gate through which all runs of this batch send.
