@@ -26,6 +26,11 @@ impl<T> ReorderBuffer<T> {
         }
     }
 
+    /// Removes and returns, in order, the items that have completed but were not released.
+    pub fn take_buffered(&mut self) -> impl Iterator<Item = T> + use<T> {
+        std::mem::take(&mut self.buffered).into_values()
+    }
+
     /// Returns the number of items that have completed but were not released.
     pub fn buffered(&self) -> usize {
         self.buffered.len()
@@ -45,8 +50,12 @@ mod tests {
             for number in order {
                 ordered.push(number, number, |number| out.push(number));
             }
-            prop_assert_eq!(out, (0..50).collect::<Vec<_>>());
+            prop_assert_eq!(&out, &(0..50).collect::<Vec<_>>());
             prop_assert_eq!(ordered.buffered(), 0);
+            ordered.push(60, 60, |number| out.push(number));
+            ordered.push(55, 55, |number| out.push(number));
+            prop_assert_eq!(ordered.take_buffered().collect::<Vec<_>>(), [55, 60]);
+            prop_assert_eq!((out.len(), ordered.buffered()), (50, 0));
         }
     }
 }

@@ -5,9 +5,13 @@
 mod support;
 
 use std::io::Write as _;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 
+use serde_json::Value;
 use support::{config, never, options, paused, play, simulator, sleep, transport};
-use tidegate::config::Retry;
+use tidegate::config::{Mode, Retry};
+use tidegate::{RequestBody, ResponseBody, Transport};
 use tidegate_batch::{
     AnsweredLines, Batch, BatchEnd, BatchOptions, Ceilings, LineOutcome, Lines, Outputs, Prices,
     RequestOverrides, RunError, WriteJob, write_records,
@@ -170,15 +174,33 @@ fn run_without_success_ends_without_writing_records() {
 }
 
 #[test]
+fn failures_of_lines_do_not_stop_a_run_that_resumes_answered_lines() {
+    paused(async {
+        let overrides = RequestOverrides { model: Some("absent".into()), path: None };
+        let mut found = AnsweredLines::default();
+        found.good = 1;
+        let options = BatchOptions { overrides, ..options() };
+        let result = play(&batch(Faults::default()), options, lines(0..50), found, never()).await;
+        assert_eq!((result.progress().failed, result.records.len()), (50, 50));
+    });
+}
+
+#[test]
+fn mode_without_limits_is_rejected() {
+    for mode in [Mode::Observe, Mode::Off] {
+        let mut config = config(|target| target.cap(2));
+        config.mode = mode;
+        let error = Batch::over(config, transport(&simulator(Faults::default()))).unwrap_err();
+        assert!(error.message().contains("disables gates, but a run needs one"), "{error}");
+    }
+}
+
+#[test]
 fn stop_lets_calls_in_flight_finish() {
     paused(async {
-        let (stop, stopped) = watch::channel(false);
-        tokio::spawn(async move {
-            sleep(0.5).await;
-            stop.send(true).unwrap();
-        });
         let batch =
             Batch::over(config(|target| target.cap(4)), transport(&simulator(Faults::default()))).unwrap();
+        let stopped = stop_after(0.5);
         let result = play(&batch, options(), lines(0..1_000), AnsweredLines::default(), stopped).await;
         let progress = result.progress();
         assert_eq!(progress.ended, Some(BatchEnd::Stopped));
@@ -203,33 +225,144 @@ fn ceiling_is_not_exceeded() {
     });
 }
 
+/// Returns a transport that answers each request with the status, the headers and the body that
+/// `answer` returns for the number in its message, and never if that is `None`.
+fn scripted(
+    answer: impl Fn(u64) -> Option<http::Response<ResponseBody>> + Clone + Send + Sync + 'static,
+) -> Transport {
+    Transport::new(tower::service_fn(move |request: http::Request<RequestBody>| {
+        let body: Value = serde_json::from_slice(request.body().bytes().unwrap()).unwrap();
+        let number = body["messages"][0]["content"].as_str().unwrap().parse().unwrap();
+        let answer = answer(number);
+        async move {
+            match answer {
+                Some(answer) => Ok(answer),
+                None => std::future::pending().await,
+            }
+        }
+    }))
+}
+
+fn answer(status: u16) -> http::Response<ResponseBody> {
+    let response = http::Response::builder().status(status).header("content-type", "application/json");
+    response.body(ResponseBody::full("{}")).unwrap()
+}
+
+/// Returns a transport whose first `broken` responses break off, and the number of requests that it
+/// gets.
+fn breaking(broken: u32) -> (Transport, Arc<AtomicU32>) {
+    let calls = Arc::new(AtomicU32::new(0));
+    let count = calls.clone();
+    let transport = scripted(move |_| {
+        if count.fetch_add(1, Ordering::Relaxed) >= broken {
+            return Some(answer(200));
+        }
+        let error = tidegate::Error::new(tidegate::ErrorKind::Transport, "reset");
+        let chunks = [Ok(http_body::Frame::data(bytes::Bytes::from_static(b"{"))), Err(error)];
+        let body = http_body_util::StreamBody::new(futures_util::stream::iter(chunks));
+        Some(answer(200).map(|_| ResponseBody::new(body)))
+    });
+    (transport, calls)
+}
+
 #[test]
 fn broken_response_is_requested_again() {
     paused(async {
         let config = config(|target| target.retry(Retry::new().attempts(1)));
-        let calls = std::sync::Arc::new(std::sync::atomic::AtomicU32::new(0));
-        let count = calls.clone();
-        let broken = tower::service_fn(move |_: http::Request<tidegate::RequestBody>| {
-            let nth = count.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-            async move {
-                let mut response = http::Response::new(if nth < 2 {
-                    let error = tidegate::Error::new(tidegate::ErrorKind::Transport, "reset");
-                    let chunks = [Ok(http_body::Frame::data(bytes::Bytes::from_static(b"{"))), Err(error)];
-                    tidegate::ResponseBody::new(http_body_util::StreamBody::new(futures_util::stream::iter(
-                        chunks,
-                    )))
-                } else {
-                    tidegate::ResponseBody::full("{}")
-                });
-                response
-                    .headers_mut()
-                    .insert("content-type", http::HeaderValue::from_static("application/json"));
-                Ok::<_, tidegate::Error>(response)
-            }
-        });
-        let batch = Batch::over(config, tidegate::Transport::new(broken)).unwrap();
+        let (transport, calls) = breaking(2);
+        let batch = Batch::over(config, transport).unwrap();
         let result = play(&batch, options(), lines(0..1), AnsweredLines::default(), never()).await;
-        assert_eq!((result.progress().good, calls.load(std::sync::atomic::Ordering::Relaxed)), (1, 3));
+        assert_eq!((result.progress().good, calls.load(Ordering::Relaxed)), (1, 3));
+    });
+}
+
+#[test]
+fn responses_that_break_off_count_towards_the_ceilings() {
+    let text = lines(0..1);
+    let requests = Some((&RequestOverrides::default(), Prices::default()));
+    let found = AnsweredLines::default();
+    let survey =
+        tidegate_batch::survey(Lines::new(text.as_bytes(), 1 << 20), None, &found, requests).unwrap();
+    let one = survey.max_spend.input + survey.max_spend.output;
+    for (tokens, expected) in [
+        (4 * one, (BatchEnd::Complete, 3, 1)),
+        (2 * one, (BatchEnd::Ceiling, 2, 0)),
+        (3 * one - 1, (BatchEnd::Ceiling, 2, 0)),
+    ] {
+        paused(async {
+            let (transport, calls) = breaking(u32::MAX);
+            let batch = Batch::over(config(|target| target), transport).unwrap();
+            let ceilings = Ceilings { money: None, tokens: Some(tokens) };
+            let options = BatchOptions { ceilings, ..options() };
+            let result = play(&batch, options, text.clone(), AnsweredLines::default(), never()).await;
+            let (progress, calls) = (result.progress(), calls.load(Ordering::Relaxed));
+            assert_eq!((progress.ended.unwrap(), calls, result.records.len()), expected, "{tokens} tokens");
+            assert_eq!(progress.spend.input + progress.spend.output, u64::from(calls) * one);
+        });
+    }
+}
+
+#[test]
+fn ordered_run_that_fails_writes_the_answers_it_has() {
+    paused(async {
+        let transport = scripted(|number| match number {
+            0 => None,
+            1..=10 => Some(answer(200)),
+            _ => Some(answer(401)),
+        });
+        let batch = Batch::over(config(|target| target), transport).unwrap();
+        let options = BatchOptions { ordered: true, ..options() };
+        let result = play(&batch, options, lines(0..500), AnsweredLines::default(), never()).await;
+        assert!(matches!(result.ran, Err(RunError::TooManyFailures { count: 20, .. })));
+        assert!(result.records.iter().map(|record| record.line).eq(2..=11));
+    });
+}
+
+/// Returns a flag that becomes `true` after this time.
+fn stop_after(seconds: f64) -> watch::Receiver<bool> {
+    let (stop, stopped) = watch::channel(false);
+    tokio::spawn(async move {
+        sleep(seconds).await;
+        stop.send(true).unwrap();
+        std::future::pending::<()>().await
+    });
+    stopped
+}
+
+#[test]
+fn stop_sends_no_queued_calls() {
+    paused(async {
+        let simulator = simulator(Faults::default());
+        let batch = Batch::over(config(|target| target.rpm(30)), transport(&simulator)).unwrap();
+        let result = play(&batch, options(), lines(0..500), AnsweredLines::default(), stop_after(5.0)).await;
+        assert_eq!(result.progress().ended, Some(BatchEnd::Stopped));
+        assert!(result.seconds < 7.0, "{} s", result.seconds);
+        assert!(!result.records.is_empty());
+        assert_eq!(result.records.len(), simulator.stats().attempts.len());
+    });
+}
+
+#[test]
+fn stop_does_not_wait_for_retries() {
+    paused(async {
+        let busy = scripted(|_| {
+            let mut response = answer(429);
+            response.headers_mut().insert("retry-after", http::HeaderValue::from_static("3600"));
+            Some(response)
+        });
+        let batch = Batch::over(config(|target| target), busy).unwrap();
+        let result = play(&batch, options(), lines(0..3), AnsweredLines::default(), stop_after(5.0)).await;
+        // The input was read to its end, but its lines were not answered.
+        assert_eq!(result.progress().ended, Some(BatchEnd::Stopped));
+        assert!(result.seconds < 6.0 && result.records.is_empty(), "{} s", result.seconds);
+
+        // An ordered run writes the answers behind a line that waits for its retry.
+        let failing = scripted(|number| Some(answer(if number == 0 { 503 } else { 200 })));
+        let batch = Batch::over(config(|target| target), failing).unwrap();
+        let options = BatchOptions { ordered: true, ..options() };
+        let result = play(&batch, options, lines(0..30), AnsweredLines::default(), stop_after(1.0)).await;
+        assert_eq!(result.progress().ended, Some(BatchEnd::Stopped));
+        assert!(result.records.iter().map(|record| record.line).eq(2..=30), "{:?}", result.records);
     });
 }
 

@@ -28,9 +28,10 @@ pub(super) enum StreakDecision<T> {
 
 impl<T> FailureStreak<T> {
     /// Returns a streak that stops the run at the `max_failures`th consecutive failure. With 0, it
-    /// never stops the run, and holds no records.
-    pub(super) fn new(max_failures: usize) -> Self {
-        Self { max_failures, had_success: false, held: Vec::new() }
+    /// never stops the run, and holds no records. `had_success` tells whether a call of a previous
+    /// run, which this run resumes, succeeded.
+    pub(super) fn new(max_failures: usize, had_success: bool) -> Self {
+        Self { max_failures, had_success, held: Vec::new() }
     }
 
     /// Adds the record `item` of an ended call, whose failure has the cause `source`. Returns
@@ -67,7 +68,7 @@ pub(super) enum FailureSource {
     /// The call did not fail.
     None,
     /// The request caused the failure. It counts as a consecutive failure only before the first
-    /// success of the run.
+    /// success of the run and of the previous runs that it resumes.
     Request,
     /// The provider, the key or the account caused the failure. It counts as a consecutive failure.
     Provider,
@@ -76,13 +77,14 @@ pub(super) enum FailureSource {
 impl FailureSource {
     pub(super) fn from_record(record: &Record) -> Self {
         match &record.outcome {
-            LineOutcome::Answered(ProviderResponse { status: 200..400, .. }) => Self::None,
+            LineOutcome::Answered(ProviderResponse { status: 200..300, .. }) => Self::None,
             // These statuses concern the key, the account or its rate. Other client errors concern
             // the request.
             LineOutcome::Answered(ProviderResponse { status: 401 | 402 | 403 | 407 | 408 | 429, .. }) => {
                 Self::Provider
             }
             LineOutcome::Answered(ProviderResponse { status: 400..500, .. }) => Self::Request,
+            // Server errors, and redirects, which are not followed.
             LineOutcome::Answered(_) => Self::Provider,
             LineOutcome::Failed(error) if error.code == "too_large" || error.code == "request" => {
                 Self::Request
@@ -95,10 +97,11 @@ impl FailureSource {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::input::Checksum;
 
     #[test]
     fn success_releases_held_failures() {
-        let mut streak = FailureStreak::new(3);
+        let mut streak = FailureStreak::new(3, false);
         assert_eq!(streak.push(1, FailureSource::Request), StreakDecision::Hold);
         assert_eq!(streak.push(2, FailureSource::Provider), StreakDecision::Hold);
         assert_eq!(streak.push(3, FailureSource::None), StreakDecision::Write(vec![1, 2, 3]));
@@ -111,7 +114,24 @@ mod tests {
         assert_eq!(streak.push(6, FailureSource::Provider), StreakDecision::Hold);
         assert_eq!(streak.push(7, FailureSource::Provider), StreakDecision::Stop);
         assert_eq!(streak.take_held(), [5, 6, 7]);
-        let mut never = FailureStreak::new(0);
+        let mut never = FailureStreak::new(0, false);
         assert!((0..100).all(|n| never.push(n, FailureSource::Provider) == StreakDecision::Write(vec![n])));
+    }
+
+    #[test]
+    fn only_a_status_of_success_is_no_failure() {
+        let source = |status| {
+            let answer = ProviderResponse::new(status, "", &bytes::Bytes::new());
+            let outcome = LineOutcome::Answered(answer);
+            FailureSource::from_record(&Record {
+                line: 1,
+                sum: Checksum(0),
+                custom_id: String::new(),
+                outcome,
+            })
+        };
+        assert_eq!([200, 299].map(source), [FailureSource::None; 2]);
+        assert_eq!([301, 304, 308, 401, 500].map(source), [FailureSource::Provider; 5]);
+        assert_eq!([400, 404].map(source), [FailureSource::Request; 2]);
     }
 }

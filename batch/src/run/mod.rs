@@ -7,7 +7,7 @@ mod spend;
 mod streamed_answer;
 mod waiting_calls;
 
-use std::collections::HashSet;
+use std::collections::{HashSet, VecDeque};
 use std::hash::{BuildHasher, RandomState};
 use std::io;
 use std::sync::Arc;
@@ -26,7 +26,7 @@ pub use self::progress::{BatchEnd, BatchProgress};
 use self::send_line::{CallResult, PreparedRequest};
 pub(crate) use self::spend::SpendTracker;
 pub use self::spend::{Ceilings, Prices, Spend};
-use self::waiting_calls::QueueMeter;
+use self::waiting_calls::{QueueMeter, QueuedCall};
 use crate::input::{Line, Request, RequestOverrides, parse_request};
 use crate::line_error::LineError;
 use crate::output::{AnsweredLines, LineOutcome, ProviderResponse, Record};
@@ -46,6 +46,8 @@ const MIN_RETRY_BUDGET: (f64, u32) = (1.0, 100);
 /// Maximum number of completed records that wait for the records of earlier lines if
 /// [`BatchOptions::ordered`] is set. At this number, no more lines are read while calls are open.
 const MAX_EARLY_RECORDS: usize = 4_096;
+/// Maximum number of times a request is sent if its response breaks off.
+const MAX_READ_ATTEMPTS: u32 = 3;
 
 /// Options of a run.
 #[derive(Clone, Debug)]
@@ -59,7 +61,8 @@ pub struct BatchOptions {
     /// Settings that apply to every line.
     pub overrides: RequestOverrides,
     /// Whether records are written in the order of the input. Otherwise they are written as calls
-    /// end. Default `false`.
+    /// end. If the run ends early, records whose earlier lines have none are written all the same,
+    /// so that no answer is lost. Default `false`.
     pub ordered: bool,
     /// Prices for the cost of the run. Default 0.
     pub prices: Prices,
@@ -113,7 +116,7 @@ pub enum RunError {
     InputChanged(u64),
     /// The number of consecutive failed calls reached [`BatchOptions::max_consecutive_failures`].
     #[error(
-        "{count} lines in a row failed, the last with: {last}. They are not in the output, and the next run sends them again"
+        "{count} lines in a row failed, the last with: {last}. They are not in the output, and the next run sends them again; with --give-up-after 0, it writes all failures and does not stop"
     )]
     TooManyFailures {
         /// Number of consecutive failures.
@@ -176,9 +179,10 @@ impl Batch {
 
     /// Sends the requests in `lines` through the gate, and sends their results into `records`.
     /// Returns the final progress when the input has ended, a ceiling is reached, or `stop` became
-    /// `true`, and all calls have ended.
+    /// `true`, and all calls have ended. After a stop, requests at the provider are finished, and
+    /// no more are sent: neither those of calls in the queue, nor retries.
     ///
-    /// Each line gets one record, except the lines in `answered` and the lines that were not sent
+    /// Each line gets one record, except the lines in `answered` and the lines that have no answer
     /// because of a stop or ceiling. Calls `on_progress` after every change and once per second.
     ///
     /// # Cancel safety
@@ -194,17 +198,34 @@ impl Batch {
         &self,
         options: BatchOptions,
         answered: AnsweredLines,
-        mut lines: mpsc::Receiver<io::Result<Line>>,
+        lines: mpsc::Receiver<io::Result<Line>>,
         records: mpsc::Sender<WriteJob>,
-        mut stop: watch::Receiver<bool>,
+        stop: watch::Receiver<bool>,
         mut on_progress: impl FnMut(&BatchProgress),
     ) -> Result<BatchProgress, RunError> {
-        let mut run = RunState::new(self, options, answered, records);
+        let mut run = RunState::new(self, options, answered, records, stop);
+        let ended = self.process_lines(&mut run, lines, &mut on_progress).await;
+        run.calls.abort_all();
+        let written = run.write_early_records().await;
+        ended.and(written)?;
+        run.update_progress();
+        on_progress(&run.progress);
+        Ok(run.progress)
+    }
+
+    /// Processes the lines until the run is over and all its calls have ended.
+    async fn process_lines(
+        &self,
+        run: &mut RunState<'_>,
+        mut lines: mpsc::Receiver<io::Result<Line>>,
+        on_progress: &mut impl FnMut(&BatchProgress),
+    ) -> Result<(), RunError> {
+        let mut stop = run.stop.clone();
         let mut tick = interval(Duration::from_secs(1));
         tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
         tick.reset();
         loop {
-            run.start_held_call();
+            run.start_held_calls();
             let pull = run.wants_line();
             if !pull && run.calls.is_empty() && run.is_over() {
                 break;
@@ -223,10 +244,7 @@ impl Batch {
             on_progress(&run.progress);
         }
         let held_records = run.streak.take_held();
-        run.write(held_records).await?;
-        run.update_progress();
-        on_progress(&run.progress);
-        Ok(run.progress)
+        run.write(held_records).await
     }
 }
 
@@ -260,24 +278,29 @@ fn configure_for_batch(target: &mut TargetConfig) {
     target.retry.reserve = target.retry.reserve.max(MIN_RETRY_BUDGET.1);
 }
 
-/// A valid request that was read but whose call was not started yet, because it could exceed a
-/// ceiling.
-struct HeldRequest {
+/// Waits until `stop` becomes `true` and `call` has no request at the provider.
+async fn stopped_without_request(mut stop: watch::Receiver<bool>, call: &QueuedCall) {
+    stop_requested(&mut stop).await;
+    call.until_no_open_request().await;
+}
+
+/// The valid request of a line.
+struct LineRequest {
     number: u64,
     line: (u64, crate::input::Checksum),
     custom_id: String,
     ready: PreparedRequest,
+    /// Maximum that one response can cost.
     max_spend: Spend,
+    /// Number of responses that broke off.
+    broken: u32,
 }
 
-/// The record of a call that has ended, and what is needed to settle its cost.
+/// A call that has ended.
 struct EndedCall {
-    number: u64,
-    record: Record,
-    usage: Option<tidegate::protocol::Usage>,
-    usage_unknown: bool,
-    max_spend: Spend,
-    bytes: usize,
+    request: LineRequest,
+    /// `None` if the call ended because of a stop, without a request at the provider.
+    result: Option<CallResult>,
 }
 
 /// State of [`Batch::run`].
@@ -295,7 +318,10 @@ struct RunState<'a> {
     /// Number of lines read so far that no previous run has answered. It is the position of the
     /// next such line in the order of the output; see [`RunState::order`].
     started_lines: u64,
-    held: Option<HeldRequest>,
+    /// The requests whose calls are to be started, which may exceed a ceiling: the last line read,
+    /// and requests whose responses broke off.
+    held: VecDeque<LineRequest>,
+    stop: watch::Receiver<bool>,
     ids: HashSet<u64>,
     hasher: RandomState,
     streams: Arc<AtomicBool>,
@@ -309,18 +335,20 @@ impl<'a> RunState<'a> {
         options: BatchOptions,
         answered: AnsweredLines,
         records: mpsc::Sender<WriteJob>,
+        stop: watch::Receiver<bool>,
     ) -> Self {
         Self {
             batch,
             records,
+            stop,
             read_ahead: ReadAhead::default(),
             calls: JoinSet::new(),
             bytes: 0,
             tracker: SpendTracker::new(options.prices, options.ceilings),
-            streak: FailureStreak::new(options.max_consecutive_failures),
+            streak: FailureStreak::new(options.max_consecutive_failures, answered.good > 0),
             order: ReorderBuffer::default(),
             started_lines: 0,
-            held: None,
+            held: VecDeque::new(),
             ids: HashSet::new(),
             hasher: RandomState::new(),
             streams: Arc::new(AtomicBool::new(batch.streams)),
@@ -337,7 +365,7 @@ impl<'a> RunState<'a> {
 
     fn wants_line(&self) -> bool {
         self.progress.ended.is_none()
-            && self.held.is_none()
+            && self.held.is_empty()
             && self.read_ahead.wants_line(&self.open())
             && (!self.options.ordered || self.order.buffered() < MAX_EARLY_RECORDS || self.calls.is_empty())
     }
@@ -383,8 +411,9 @@ impl<'a> RunState<'a> {
                 let ready =
                     PreparedRequest::new(uri, &self.options.headers, body, timeout, self.streams.clone());
                 let max_spend = self.tracker.max_spend(&ready.facts);
-                self.held =
-                    Some(HeldRequest { number, line: (line.number, line.sum), custom_id, ready, max_spend });
+                let line = (line.number, line.sum);
+                let request = LineRequest { number, line, custom_id, ready, max_spend, broken: 0 };
+                self.held.push_back(request);
                 return Ok(());
             }
             Ok(Request { custom_id, .. }) => {
@@ -399,42 +428,62 @@ impl<'a> RunState<'a> {
         self.write(vec![(number, record)]).await
     }
 
-    /// Starts the call of the request in `held`, if any. If the call could exceed a ceiling, keeps
-    /// the request while other calls are open, and ends the run if none is open. If a stop was
-    /// requested, drops the request.
-    fn start_held_call(&mut self) {
-        let Some(HeldRequest { number, line, custom_id, ready, max_spend }) = self.held.take() else {
-            return;
-        };
+    /// Starts the calls of the requests in `held`. If a call could exceed a ceiling, keeps its
+    /// request while other calls are open, and ends the run if none is open. If a stop was
+    /// requested, drops the requests.
+    fn start_held_calls(&mut self) {
         if self.progress.ended == Some(BatchEnd::Stopped) {
-            return;
+            self.held.clear();
         }
-        if !self.tracker.allows(&max_spend) {
-            if self.calls.is_empty() {
+        while let Some(request) = self.held.pop_front() {
+            if self.tracker.allows(&request.max_spend) {
+                self.start_call(request);
+            } else if self.calls.is_empty() {
+                self.held.clear();
                 self.progress.ended = Some(BatchEnd::Ceiling);
             } else {
                 // The calls in flight may use less than they could.
-                self.held = Some(HeldRequest { number, line, custom_id, ready, max_spend });
+                self.held.push_front(request);
+                return;
             }
-            return;
         }
-        self.tracker.reserve(&max_spend);
-        let bytes = ready.body.len();
-        self.bytes += bytes;
+    }
+
+    fn start_call(&mut self, mut request: LineRequest) {
+        self.tracker.reserve(&request.max_spend);
+        self.bytes += request.ready.body.len();
         let (client, queued) = (self.batch.gate.client(), self.batch.meter.register_call());
+        let stop = self.stop.clone();
         self.calls.spawn(async move {
-            let CallResult { outcome, usage, usage_unknown } = ready.send_until_read(client, queued).await;
-            let record = Record { line: line.0, sum: line.1, custom_id, outcome };
-            EndedCall { number, record, usage, usage_unknown, max_spend, bytes }
+            let result = tokio::select! {
+                // The order ensures that a stopped run sends nothing.
+                biased;
+                () = stopped_without_request(stop, &queued) => None,
+                result = request.ready.send(&client, &queued) => Some(result),
+            };
+            EndedCall { request, result }
         });
     }
 
     /// Settles the cost of an ended call. Writes its record, holds the record back, or returns the
-    /// error that stops the run, as [`FailureStreak`] decides.
+    /// error that stops the run, as [`FailureStreak`] decides. If the response broke off, holds the
+    /// request to send it again.
     async fn on_call_ended(&mut self, call: EndedCall) -> Result<(), RunError> {
-        let EndedCall { number, record, usage, usage_unknown, max_spend, bytes } = call;
-        self.bytes -= bytes;
-        self.tracker.settle(&max_spend, usage, usage_unknown);
+        let EndedCall { mut request, result } = call;
+        self.bytes -= request.ready.body.len();
+        let Some(CallResult { outcome, usage, usage_unknown, is_incomplete }) = result else {
+            self.tracker.settle(&request.max_spend, None, false);
+            self.progress.ended = Some(BatchEnd::Stopped);
+            return Ok(());
+        };
+        self.tracker.settle(&request.max_spend, usage, usage_unknown);
+        request.broken += u32::from(is_incomplete);
+        if is_incomplete && request.broken < MAX_READ_ATTEMPTS {
+            self.held.push_back(request);
+            return Ok(());
+        }
+        let LineRequest { number, line: (line, sum), custom_id, .. } = request;
+        let record = Record { line, sum, custom_id, outcome };
         let (source, last) = (FailureSource::from_record(&record), failure_message(&record));
         match self.streak.push((number, record), source) {
             StreakDecision::Write(records) => self.write(records).await,
@@ -467,6 +516,15 @@ impl<'a> RunState<'a> {
         Ok(())
     }
 
+    /// Sends the records that wait for those of earlier lines to the writer, in order. They wait
+    /// only if the run ends early.
+    async fn write_early_records(&mut self) -> Result<(), RunError> {
+        for record in self.order.take_buffered() {
+            self.send(WriteJob::Record(record)).await?;
+        }
+        Ok(())
+    }
+
     async fn send(&self, job: WriteJob) -> Result<(), RunError> {
         self.records.send(job).await.map_err(|_| RunError::Output)
     }
@@ -475,6 +533,7 @@ impl<'a> RunState<'a> {
         let open = self.open();
         let progress = &mut self.progress;
         (progress.open, progress.waiting) = (open.calls as u64, open.waiting as u64);
+        progress.in_flight = self.batch.meter.in_flight() as u64;
         progress.spend = self.tracker.spent;
         progress.seconds = self.started.elapsed().as_secs_f64();
     }

@@ -24,6 +24,8 @@ pub struct BatchProgress {
     pub open: u64,
     /// Number of open calls that were not sent to the provider yet.
     pub waiting: u64,
+    /// Number of open calls with a request at the provider.
+    pub in_flight: u64,
     /// Tokens and cost of the calls that have ended in this run.
     pub spend: Spend,
     /// Time since the start of the run, in seconds.
@@ -39,7 +41,7 @@ pub enum BatchEnd {
     /// All lines were read.
     #[serde(rename = "whole")]
     Complete,
-    /// A stop was requested.
+    /// A stop was requested before all lines were answered.
     Stopped,
     /// The next call could exceed a ceiling.
     Ceiling,

@@ -16,9 +16,6 @@ use super::waiting_calls::QueuedCall;
 use crate::line_error::LineError;
 use crate::output::{LineOutcome, ProviderResponse};
 
-/// Maximum number of times a request is sent if its response breaks off. The gate retries a call
-/// only until its response begins.
-const MAX_READ_ATTEMPTS: u32 = 3;
 /// Statuses with which servers reject a request that they would accept without streaming.
 const STREAM_REJECTED: [u16; 4] = [400, 405, 422, 501];
 
@@ -48,6 +45,9 @@ pub(super) struct CallResult {
     pub(super) usage: Option<Usage>,
     /// `true` if the call may have used tokens that no response reported.
     pub(super) usage_unknown: bool,
+    /// `true` if the response began but could not be read to its end. The gate retries a call only
+    /// until its response begins.
+    pub(super) is_incomplete: bool,
 }
 
 impl PreparedRequest {
@@ -68,7 +68,7 @@ impl PreparedRequest {
         Self { uri, headers, body, streamed_body, facts, read_timeout, streams }
     }
 
-    fn request(&self, body: Bytes, queued: Option<QueuedCall>) -> HttpRequest<RequestBody> {
+    fn request(&self, body: Bytes, queued: QueuedCall) -> HttpRequest<RequestBody> {
         let mut request = HttpRequest::new(RequestBody::from(body));
         *request.method_mut() = Method::POST;
         *request.uri_mut() = self.uri.clone();
@@ -76,53 +76,44 @@ impl PreparedRequest {
         let extensions = request.extensions_mut();
         extensions.insert(Context { lane: Lane::Batch, ..Context::default() });
         extensions.insert(Timeouts { read: Some(self.read_timeout), pool: None });
-        if let Some(queued) = queued {
-            extensions.insert(queued);
-        }
+        extensions.insert(queued);
         request
     }
 
-    /// Sends the request and reads the whole response. Sends it again if the response breaks off,
-    /// up to [`MAX_READ_ATTEMPTS`] times in total, and without streaming if the provider rejects
-    /// it or the stream cannot be read. `queued` counts the call as waiting until the first request
-    /// is sent.
-    pub(super) async fn send_until_read(mut self, client: Client, queued: QueuedCall) -> CallResult {
-        let mut queued = Some(queued);
-        let mut attempts = 1;
-        let mut rejected_stream = false;
-        loop {
-            let streamed = self.streamed_body.take().filter(|_| self.streams.load(Ordering::Relaxed));
-            let is_streamed = streamed.is_some();
-            match self.attempt(&client, streamed, queued.take()).await {
-                Ok((LineOutcome::Answered(answer), _))
-                    if is_streamed && STREAM_REJECTED.contains(&answer.status) =>
-                {
-                    rejected_stream = true;
-                }
-                Ok((outcome, usage)) => {
-                    if rejected_stream && outcome.is_good() {
-                        self.streams.store(false, Ordering::Relaxed);
-                    }
-                    // Some servers do not report the usage, and a stream may end without it.
-                    let usage_unknown = usage.is_none() && outcome.is_good();
-                    return CallResult { outcome, usage, usage_unknown };
-                }
-                Err((_, true)) if attempts < MAX_READ_ATTEMPTS => attempts += 1,
-                Err((error, _)) => {
-                    // A request that was never sent has used nothing.
-                    let usage_unknown = !matches!(
-                        error.kind(),
-                        ErrorKind::Refused(_)
-                            | ErrorKind::Connect
-                            | ErrorKind::ConnectTimeout
-                            | ErrorKind::Request
-                    );
-                    return CallResult {
-                        outcome: LineOutcome::Failed(line_error(&error)),
-                        usage: None,
-                        usage_unknown,
-                    };
-                }
+    /// Sends the request and reads the whole response. Sends it again without streaming if the
+    /// provider rejects the stream. The first call of this function requests a stream, if answers
+    /// are streamed, and later calls do not. `queued` counts the call as waiting until the first
+    /// request is sent.
+    pub(super) async fn send(&mut self, client: &Client, queued: &QueuedCall) -> CallResult {
+        let streamed = self.streamed_body.take().filter(|_| self.streams.load(Ordering::Relaxed));
+        let is_streamed = streamed.is_some();
+        let mut result = self.attempt(client, streamed, queued).await;
+        if is_streamed
+            && let Ok((LineOutcome::Answered(answer), _)) = &result
+            && STREAM_REJECTED.contains(&answer.status)
+        {
+            result = self.attempt(client, None, queued).await;
+            if result.as_ref().is_ok_and(|(outcome, _)| outcome.is_good()) {
+                self.streams.store(false, Ordering::Relaxed);
+            }
+        }
+        match result {
+            Ok((outcome, usage)) => {
+                // Some servers do not report the usage, and a stream may end without it.
+                let usage_unknown = usage.is_none() && outcome.is_good();
+                CallResult { outcome, usage, usage_unknown, is_incomplete: false }
+            }
+            Err((error, is_incomplete)) => {
+                // A request that was never sent has used nothing.
+                let usage_unknown = !matches!(
+                    error.kind(),
+                    ErrorKind::Refused(_)
+                        | ErrorKind::Connect
+                        | ErrorKind::ConnectTimeout
+                        | ErrorKind::Request
+                );
+                let outcome = LineOutcome::Failed(line_error(&error));
+                CallResult { outcome, usage: None, usage_unknown, is_incomplete }
             }
         }
     }
@@ -133,10 +124,10 @@ impl PreparedRequest {
         &self,
         client: &Client,
         streamed: Option<Bytes>,
-        queued: Option<QueuedCall>,
+        queued: &QueuedCall,
     ) -> Result<(LineOutcome, Option<Usage>), (Error, bool)> {
         let is_streamed = streamed.is_some();
-        let request = self.request(streamed.unwrap_or_else(|| self.body.clone()), queued);
+        let request = self.request(streamed.unwrap_or_else(|| self.body.clone()), queued.clone());
         let response = client.call(request).await.map_err(|error| (error, false))?;
         let (mut head, body) = response.into_parts();
         // Errors have JSON bodies, and some servers answer without streaming.

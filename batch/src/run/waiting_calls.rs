@@ -1,27 +1,31 @@
-//! Counts the calls that wait in the gate. For this purpose, a transport between the gate and the
-//! real transport observes when each call is sent.
+//! Counts the calls that wait in the gate, and those that are in flight. For this purpose, a
+//! transport between the gate and the real transport observes the requests of each call.
 
+use std::future::Future;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::task::{Context, Poll};
 
 use http::Request;
-use tidegate::{RequestBody, Transport};
-use tokio::sync::Notify;
+use http_body_util::BodyExt;
+use tidegate::{RequestBody, ResponseBody, Transport};
+use tokio::sync::{Notify, watch};
 use tower::Service;
 
-/// The number of calls that wait in the gate. Clones share one count.
+/// The numbers of calls that wait in the gate and that are in flight. Clones share the counts.
 #[derive(Clone, Debug, Default)]
 pub(super) struct QueueMeter(Arc<Counts>);
 
 #[derive(Debug, Default)]
 struct Counts {
     waiting: AtomicUsize,
+    in_flight: AtomicUsize,
     changed: Notify,
 }
 
 /// A call that counts as waiting until it is sent, or until all clones of this value are dropped.
-/// It is an extension of its request, so that the transport finds it.
+/// It is an extension of its requests, so that the transport finds it.
 #[derive(Clone, Debug)]
 pub(super) struct QueuedCall(Arc<QueueEntry>);
 
@@ -29,11 +33,13 @@ pub(super) struct QueuedCall(Arc<QueueEntry>);
 struct QueueEntry {
     meter: QueueMeter,
     sent: AtomicBool,
+    /// Number of requests of the call whose responses have not been read to their ends.
+    open_requests: watch::Sender<usize>,
 }
 
 impl QueueMeter {
-    /// Returns a transport that passes each request on to `transport`, and then no longer counts
-    /// its call as waiting.
+    /// Returns a transport that passes each request on to `transport`, and counts its call as in
+    /// flight, and no longer as waiting.
     pub(super) fn over(&self, transport: Transport) -> Transport {
         Transport::new(WatchedTransport(transport))
     }
@@ -41,17 +47,32 @@ impl QueueMeter {
     /// Counts one more waiting call, until the returned value is dropped or its request is sent.
     pub(super) fn register_call(&self) -> QueuedCall {
         self.0.waiting.fetch_add(1, Ordering::Relaxed);
-        QueuedCall(Arc::new(QueueEntry { meter: self.clone(), sent: AtomicBool::new(false) }))
+        let (open_requests, _) = watch::channel(0);
+        QueuedCall(Arc::new(QueueEntry { meter: self.clone(), sent: AtomicBool::new(false), open_requests }))
     }
 
     pub(super) fn waiting(&self) -> usize {
         self.0.waiting.load(Ordering::Relaxed)
     }
 
+    /// Returns the number of calls with a request at the provider. A call that waits for its retry
+    /// has none.
+    pub(super) fn in_flight(&self) -> usize {
+        self.0.in_flight.load(Ordering::Relaxed)
+    }
+
     /// Waits until a waiting call is sent or dropped. Returns at once if that has happened since
     /// this method last returned.
     pub(super) async fn changed(&self) {
         self.0.changed.notified().await;
+    }
+}
+
+impl QueuedCall {
+    /// Waits until the call has no request at the provider. Returns at once if it has none.
+    pub(super) async fn until_no_open_request(&self) {
+        // The sender is not dropped before `self`, so this is never an error.
+        let _ = self.0.open_requests.subscribe().wait_for(|open| *open == 0).await;
     }
 }
 
@@ -70,22 +91,56 @@ impl Drop for QueueEntry {
     }
 }
 
+/// A request at the provider. Dropped when its response is dropped, or when it has failed.
+struct OpenRequest(Arc<QueueEntry>);
+
+impl OpenRequest {
+    fn new(QueuedCall(entry): QueuedCall) -> Self {
+        entry.mark_sent();
+        entry.open_requests.send_modify(|open| {
+            *open += 1;
+            if *open == 1 {
+                entry.meter.0.in_flight.fetch_add(1, Ordering::Relaxed);
+            }
+        });
+        Self(entry)
+    }
+}
+
+impl Drop for OpenRequest {
+    fn drop(&mut self) {
+        self.0.open_requests.send_modify(|open| {
+            *open -= 1;
+            if *open == 0 {
+                self.0.meter.0.in_flight.fetch_sub(1, Ordering::Relaxed);
+            }
+        });
+    }
+}
+
 #[derive(Clone)]
 struct WatchedTransport(Transport);
 
 impl Service<Request<RequestBody>> for WatchedTransport {
     type Response = <Transport as Service<Request<RequestBody>>>::Response;
     type Error = <Transport as Service<Request<RequestBody>>>::Error;
-    type Future = <Transport as Service<Request<RequestBody>>>::Future;
+    type Future = Pin<Box<dyn Future<Output = Result<Self::Response, Self::Error>> + Send>>;
 
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
         self.0.poll_ready(cx)
     }
 
     fn call(&mut self, mut request: Request<RequestBody>) -> Self::Future {
-        if let Some(QueuedCall(entry)) = request.extensions_mut().remove() {
-            entry.mark_sent();
-        }
-        self.0.call(request)
+        let open = request.extensions_mut().remove().map(OpenRequest::new);
+        let response = self.0.call(request);
+        Box::pin(async move {
+            let held_until_read = |body: ResponseBody| {
+                ResponseBody::new(body.map_err(move |error| {
+                    let _open = &open;
+                    error
+                }))
+            };
+            response.await.map(|response| response.map(held_until_read))
+        })
     }
 }
