@@ -157,6 +157,15 @@ fn resume_of_an_output_with_failed_lines_exits_with_4() {
     }
     assert_eq!(ids(&std::fs::read_to_string(&output).unwrap()).len(), 4);
 
+    // A line of the errors file that another run without --errors has answered does not count twice.
+    let (twice, errors) = (fixture.path("twice.jsonl"), fixture.path("twice-errors.jsonl"));
+    let twice_apart = ["--errors", errors.to_str().unwrap()];
+    for options in [&twice_apart[..], &[], &twice_apart] {
+        let ran = fixture.run(&input, &twice, options);
+        assert_eq!(ran.status.code(), Some(4), "{}", stderr(&ran));
+        assert!(stderr(&ran).contains("1 lines failed"), "{}", stderr(&ran));
+    }
+
     // A line that is retried and succeeds has not failed any more.
     let absent = lines(2).replacen("\"sim\"", "\"absent\"", 1);
     let (input, output) = (fixture.write("absent.jsonl", &absent), fixture.path("retried.jsonl"));
@@ -348,6 +357,10 @@ fn first_signal_lets_in_flight_calls_finish() {
     let ran = child.wait_with_output().unwrap();
     assert_eq!(ran.status.code(), Some(3), "{}", stderr(&ran));
     assert!(stderr(&ran).contains("same command again to resume"), "{}", stderr(&ran));
+    // The calls in the queue are not in flight.
+    let in_flight =
+        (0..=4).any(|count| stderr(&ran).contains(&format!("waiting for {count} calls in flight")));
+    assert!(in_flight, "{}", stderr(&ran));
     let answered = ids(&std::fs::read_to_string(&output).unwrap()).len();
     assert!(answered > 0 && answered < 20_000);
 }
@@ -422,4 +435,73 @@ fn dry_run_reads_the_input_and_sends_nothing() {
         assert!(text.contains(part), "{part}: {text}");
     }
     assert!(!output.exists());
+}
+
+#[test]
+fn variable_that_disables_gates_is_rejected() {
+    let fixture = Fixture::new("mode", &[]);
+    let (input, output) = (fixture.write("in.jsonl", &lines(3)), fixture.path("out.jsonl"));
+    for mode in ["off", "observe"] {
+        let ran = fixture.command(&input, &output, &["--cap", "2"]).env("TIDEGATE", mode).output().unwrap();
+        assert_eq!(ran.status.code(), Some(2), "{}", stderr(&ran));
+        assert!(stderr(&ran).contains("TIDEGATE or `mode` in the configuration"), "{}", stderr(&ran));
+    }
+}
+
+#[test]
+fn redirect_of_the_provider_is_reported_before_anything_is_sent() {
+    let fixture = Fixture::new("redirect", &[]);
+    let (input, output) = (fixture.write("in.jsonl", &lines(3)), fixture.path("out.jsonl"));
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}/v1", listener.local_addr().unwrap());
+    let server = std::thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        let _ = stream.read(&mut [0; 4_096]).unwrap();
+        let head = "HTTP/1.1 301 Moved Permanently\r\nlocation: https://moved.example/v1/models\r\ncontent-length: 0\r\n\r\n";
+        stream.write_all(head.as_bytes()).unwrap();
+    });
+    let ran =
+        Command::new(TIDEGATE).arg("run").arg(&input).arg("-o").arg(&output).args(["--url", &url]).output();
+    server.join().unwrap();
+    let ran = ran.unwrap();
+    assert_eq!(ran.status.code(), Some(1), "{}", stderr(&ran));
+    assert!(stderr(&ran).contains("redirects to https://moved.example/v1/models (301)"), "{}", stderr(&ran));
+    assert_eq!(std::fs::read_to_string(&output).unwrap(), "");
+}
+
+#[test]
+fn run_whose_messages_nobody_reads_exits_with_0() {
+    let fixture = Fixture::new("unread", &[]);
+    let (input, output) = (fixture.write("in.jsonl", &lines(3)), fixture.path("out.jsonl"));
+    for answered in [0, 3] {
+        let mut child = fixture.command(&input, &output, &["--json"]).spawn().unwrap();
+        drop((child.stdout.take(), child.stderr.take()));
+        assert_eq!(child.wait().unwrap().code(), Some(0), "{answered} lines were answered before");
+    }
+    assert_eq!(ids(&std::fs::read_to_string(&output).unwrap()).len(), 3);
+}
+
+#[cfg(unix)]
+#[test]
+fn signals_end_a_run_whose_answers_nobody_reads() {
+    let fixture = Fixture::new("blocked", &[]);
+    // Long records fill the pipe within the first second.
+    let long_ids = lines(5_000).replace(":\"c", &format!(":\"{}", "c".repeat(500)));
+    let input = fixture.write("in.jsonl", &long_ids);
+    let mut child = fixture.command(&input, Path::new("-"), &["--quiet", "--cap", "64"]).spawn().unwrap();
+    child.stdout.as_mut().unwrap().read_exact(&mut [0]).unwrap();
+    let is_over = |child: &mut Child| {
+        std::thread::sleep(std::time::Duration::from_millis(100));
+        child.try_wait().unwrap().is_some()
+    };
+    for _ in 0..2 {
+        assert!(!(0..30).any(|_| is_over(&mut child)), "the answers fill the pipe");
+        assert!(Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap().success());
+    }
+    let is_ended = (0..100).any(|_| is_over(&mut child));
+    let _ = child.kill();
+    let mut text = String::new();
+    child.stderr.take().unwrap().read_to_string(&mut text).unwrap();
+    assert!(is_ended && child.wait().unwrap().code() == Some(3), "{text}");
+    assert!(text.contains("ended before all answers were written"), "{text}");
 }

@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::Args as ClapArgs;
+use http::header::LOCATION;
 use http::{Method, Request};
 use tidegate::transport::Http;
 use tidegate::{ErrorKind, RequestBody, Transport};
@@ -16,25 +17,28 @@ use tidegate_batch::{
     AnsweredLines, Batch, BatchEnd, BatchOptions, BatchProgress, Ceilings, ENDPOINT_PATHS, Outputs, Prices,
     RequestOverrides, RunError, Sink, read_lines, survey, write_records,
 };
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 use tower::ServiceExt;
 
 use self::file_id::FileId;
 use self::input::Input;
-use self::progress::{ProgressDisplay, done, format_spend, note};
+use self::progress::{ProgressDisplay, done, format_spend, note, print};
 use self::provider::Provider;
 use crate::Failure;
 use crate::signals::{count_signals, received, stop_flag};
 
 /// Capacity of the channel of input lines, and of the channel of records, in items.
 const CHANNEL_CAPACITY: usize = 256;
+/// Time after the second signal in which the answers that were received can still be written.
+const WRITE_GRACE: Duration = Duration::from_secs(2);
 
 const AFTER_HELP: &str = "\
 Input and output use OpenAI's batch format. An input line is {\"custom_id\", \"method\", \"url\", \"body\"},
 or only a body ({\"model\", \"messages\", ...}).
 
-The first Ctrl-C waits for calls in flight, the second ends at once. The same command resumes a run
-that was stopped or killed. A call that was in flight at a kill is sent again, and may be billed twice.
+The first Ctrl-C waits for calls in flight and sends no more, the second ends at once. The same command
+resumes a run that was stopped or killed. A call that was in flight at a kill is sent again, and may be
+billed twice.
 
 Exit codes:
   0  every line was answered
@@ -66,7 +70,8 @@ pub(crate) struct Args {
     /// completions]
     #[arg(long, value_name = "PATH", value_parser = ENDPOINT_PATHS)]
     endpoint: Option<String>,
-    /// Write answers in input order (buffers up to 4,096 early answers)
+    /// Write answers in input order (buffers up to 4,096 early answers); a run that ends early
+    /// writes the early answers, too
     #[arg(long)]
     ordered: bool,
     /// Discard existing output and start again
@@ -144,12 +149,12 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         } else {
             String::new()
         };
-        eprintln!(
+        note(&format!(
             "{}: resuming after {} answered and {} failed lines{torn}",
             output.display(),
             found.good,
             found.failed
-        );
+        ));
     }
     // The input is counted before any call is paid for, so that progress has a total and a changed
     // input is detected.
@@ -269,27 +274,39 @@ async fn run_batch(
             if progress.ended == Some(BatchEnd::Stopped) && !reported {
                 reported = true;
                 display.clear();
-                let open = progress.open;
-                note(&format!("stopping: waiting for {open} calls in flight; press Ctrl-C again to end at once"));
+                let in_flight = progress.in_flight;
+                note(&format!("stopping: waiting for {in_flight} calls in flight; press Ctrl-C again to end at once"));
             }
             display.update(progress);
         }) => Some(result),
-        () = received(signals, 2) => None,
+        () = received(signals.clone(), 2) => None,
     };
     display.clear();
-    // The writer writes everything that was handed to it, however the run ended.
-    match writer.await {
+    let ended_early = |what: &str| Failure {
+        code: 3,
+        text: format!("ended before {what}; run the same command again to resume"),
+    };
+    // The writer writes everything that was handed to it, however the run ended. It is blocked if
+    // the output is a pipe that nobody reads.
+    let written = tokio::select! {
+        written = writer => written,
+        () = writer_is_abandoned(signals) => return Err(ended_early("all answers were written")),
+    };
+    match written {
         Ok(Ok(())) => {}
         Ok(Err(e)) => return Err(Failure::runtime(format!("cannot write the output: {e}"))),
         Err(e) => return Err(Failure::runtime(format!("the writer stopped unexpectedly: {e}"))),
     }
     match result {
         Some(result) => result.map_err(|e| failed(&e)),
-        None => Err(Failure {
-            code: 3,
-            text: "ended before the calls in flight; run the same command again to resume".to_owned(),
-        }),
+        None => Err(ended_early("the calls in flight")),
     }
+}
+
+/// Waits for a second signal, and then for a third one, at most [`WRITE_GRACE`].
+async fn writer_is_abandoned(signals: watch::Receiver<usize>) {
+    received(signals.clone(), 2).await;
+    let _ = tokio::time::timeout(WRITE_GRACE, received(signals, 3)).await;
 }
 
 /// Requests the provider's model list, which is free, to check that the provider can be reached and
@@ -297,8 +314,9 @@ async fn run_batch(
 ///
 /// # Errors
 ///
-/// Returns a runtime error if the provider cannot be reached or answers with 401. Any other answer
-/// is accepted, because some providers have no model list.
+/// Returns a runtime error if the provider cannot be reached, or answers with 401 or with a
+/// redirect, which the transport does not follow. Any other answer is accepted, because some
+/// providers have no model list.
 async fn check_provider(transport: Transport, provider: &Provider) -> Result<(), Failure> {
     let Provider { base, headers, variable, .. } = provider;
     let path = base.path().trim_end_matches('/');
@@ -324,6 +342,14 @@ async fn check_provider(transport: Transport, provider: &Provider) -> Result<(),
             };
             Err(Failure::runtime(format!("{host} {what}")))
         }
+        Ok(Ok(response)) if response.status().is_redirection() => {
+            let location = response.headers().get(LOCATION).and_then(|location| location.to_str().ok());
+            Err(Failure::runtime(format!(
+                "{url} redirects to {} ({}), and redirects are not followed; pass the base URL of the API itself",
+                location.unwrap_or("an address that it does not name"),
+                response.status().as_u16()
+            )))
+        }
         Ok(Err(error))
             if matches!(
                 error.kind(),
@@ -344,19 +370,19 @@ fn dry_run(args: &Args, input: Input, overrides: &RequestOverrides, prices: Pric
     let survey =
         survey(input.lines(), args.limit, &found, Some((overrides, prices))).map_err(|e| failed(&e))?;
     if args.json {
-        println!("{}", serde_json::to_string(&survey).unwrap_or_default());
+        print(&serde_json::to_string(&survey).unwrap_or_default());
     } else {
         let malformed: u64 = survey.malformed.values().map(|(count, _)| count).sum();
-        println!("{} lines, {} of them invalid", survey.lines, malformed);
+        print(&format!("{} lines, {} of them invalid", survey.lines, malformed));
         for (code, (count, first)) in &survey.malformed {
-            println!("  {code}: {count} (first: {first})");
+            print(&format!("  {code}: {count} (first: {first})"));
         }
         for (model, count) in &survey.models {
-            println!("  {model}: {count} requests");
+            print(&format!("  {model}: {count} requests"));
         }
-        println!("at most {}", format_spend(&survey.max_spend, prices != Prices::default()));
-        println!(
-            "  (input estimated from its bytes; output at the maximum of each request, or 1,024 tokens if it has none)"
+        print(&format!("at most {}", format_spend(&survey.max_spend, prices != Prices::default())));
+        print(
+            "  (input estimated from its bytes; output at the maximum of each request, or 1,024 tokens if it has none)",
         );
     }
     if survey.malformed.is_empty() {
@@ -371,7 +397,7 @@ fn dry_run(args: &Args, input: Input, overrides: &RequestOverrides, prices: Pric
 
 fn summary(args: &Args, progress: &BatchProgress, priced: bool) {
     if args.json {
-        println!("{}", serde_json::to_string(progress).unwrap_or_default());
+        print(&serde_json::to_string(progress).unwrap_or_default());
     }
     if !args.quiet {
         let earlier = if progress.skipped > 0 {
@@ -380,13 +406,13 @@ fn summary(args: &Args, progress: &BatchProgress, priced: bool) {
             String::new()
         };
         let rate = (progress.good + progress.failed) as f64 / progress.seconds.max(1e-9);
-        eprintln!(
+        note(&format!(
             "{} answered, {} failed{earlier}; {} in {:.1} s, {rate:.1} lines/s",
             progress.good,
             progress.failed,
             format_spend(&progress.spend, priced),
             progress.seconds,
-        );
+        ));
     }
 }
 

@@ -73,8 +73,7 @@ impl ProgressDisplay {
 
     fn text(&self, progress: &BatchProgress) -> String {
         let rate = self.rate();
-        let mut parts =
-            vec![format!("{:.1} lines/s", rate), format!("{} in flight", progress.open - progress.waiting)];
+        let mut parts = vec![format!("{:.1} lines/s", rate), format!("{} in flight", progress.in_flight)];
         if progress.failed > 0 {
             parts.push(format!("{} failed", HumanCount(progress.failed)));
         }
@@ -105,6 +104,11 @@ pub(super) fn done(progress: &BatchProgress) -> u64 {
 /// Writes a line to standard error. If nobody reads it any more, the run goes on.
 pub(super) fn note(line: &str) {
     let _ = writeln!(std::io::stderr(), "{line}");
+}
+
+/// Writes a line to standard output, like [`note`].
+pub(super) fn print(line: &str) {
+    let _ = writeln!(std::io::stdout(), "{line}");
 }
 
 /// Returns the numbers of input and output tokens as text, followed by their cost if `priced` is
