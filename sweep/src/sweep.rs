@@ -149,6 +149,10 @@ impl Sweep {
 
     /// Sets the start time that the outcome reports, in RFC 3339. A resumed sweep keeps the start
     /// time of its journal.
+    ///
+    /// Sweeps with different start times send different prompts, so the prefix cache of a server
+    /// does not contain those of an earlier sweep. Without a start time, sweeps with the same
+    /// options send the same prompts.
     pub fn began(mut self, at: String) -> Self {
         self.began.get_or_insert(at);
         self
@@ -212,6 +216,9 @@ impl Sweep {
     ) -> Result<SweepOutcome, SweepError> {
         let Self { options, endpoint, mut mix, target, mut monitors, began, keep, saved } = self;
         let mut prior = PriorState::restore(saved, &options)?;
+        if began.is_some() || prior.resumed > 0 {
+            mix.set_run(began.as_deref(), prior.resumed);
+        }
         let clock = Clock::new(prior.resume_seconds());
         let tracker = SpendTracker::new(options.ceilings, options.prices, prior.spend);
         let (hub, events) = EventHub::new(clock, tracker.clone(), endpoint.api().dialect());

@@ -1,10 +1,10 @@
 //! The mix: the sequence of requests that the steps of a sweep send.
 //!
 //! The request of a call depends only on the seed and on its index, so all caps receive the same
-//! requests. Only the nonce differs. Generated prompts start with a nonce of seed, step and index.
-//! Without it, the server's prefix cache would serve all steps except the first. The user's own
-//! requests are sent unchanged except for `model`, `stream` and, if the user asks for it, the
-//! output limit.
+//! requests. Only the nonce differs. Generated prompts start with a nonce of run, step and index.
+//! Without it, the server's prefix cache would serve all steps except the first, and all steps of a
+//! second sweep. The user's own requests are sent unchanged except for `model`, `stream` and, if the
+//! user asks for it, the output limit.
 
 mod lengths;
 mod prompt_text;
@@ -78,6 +78,9 @@ const UNBOUNDED_OUTPUT_TOKENS: u64 = 4_096;
 pub(crate) struct Mix {
     source: Source,
     seed: u64,
+    /// Identifies the run in the nonces of its prompts. Only the seed determines the identifier
+    /// before [`Mix::set_run`].
+    run: u32,
     model: String,
     exact: bool,
     /// Output limit key that the server accepts. Set by the preflight call.
@@ -132,12 +135,22 @@ impl Mix {
         Ok(Self {
             source,
             seed,
+            run: (seed & 0xffff) as u32,
             model: model.to_owned(),
             exact,
             output_limit_key: OutputLimitKey::default(),
             scale: 1.0,
             digest: digest.finish(),
         })
+    }
+
+    /// Makes the nonces of later prompts differ from those of other runs, whose prompts the server's
+    /// prefix cache may still contain. Changes neither lengths nor words. `began` is the start time
+    /// of the sweep, if known, and `resumed` the number of times that it was resumed.
+    pub(crate) fn set_run(&mut self, began: Option<&str>, resumed: u32) {
+        let mut hasher = DefaultHasher::new();
+        (self.seed, began, resumed).hash(&mut hasher);
+        self.run = hasher.finish() as u32;
     }
 
     /// Returns the request with this index in the mix. `step` changes only the nonce of generated
@@ -181,7 +194,7 @@ impl Mix {
         (input, output): (u64, u64),
         rng: &mut Rng,
     ) -> Work {
-        let nonce = format!("[{:x}-{step:x}-{index:x}]", self.seed & 0xffff);
+        let nonce = format!("[{:x}-{step:x}-{index:x}]", self.run);
         let prompt_tokens = (input as f64 / self.scale).round() as u64;
         let prompt = prompt_text::prompt(&nonce, prompt_tokens, output, rng);
         let body = endpoint.request_body(&self.model, &prompt, output, self.output_limit_key, self.exact);
@@ -328,6 +341,25 @@ mod tests {
         }
         let other = Mix::load(&options, 8, "m", false).unwrap();
         assert_ne!(prompt(&mix.work(&endpoint(), 1, 0)), prompt(&other.work(&endpoint(), 1, 0)));
+    }
+
+    #[test]
+    fn runs_share_work_but_not_the_prompt_prefix() {
+        let mix = |run: Option<(&str, u32)>| {
+            let mut mix = Mix::load(&MixOptions::default(), 1, "m", false).unwrap();
+            if let Some((began, resumed)) = run {
+                mix.set_run(Some(began), resumed);
+            }
+            prompt(&mix.work(&endpoint(), 3, 5))
+        };
+        let runs = [None, Some(("2026-01-01T00:00:00Z", 0)), Some(("2026-01-01T00:00:00Z", 1))];
+        let prompts = runs.into_iter().chain([Some(("2026-01-01T00:00:01Z", 0))]).map(mix);
+        let prompts: Vec<(String, String)> = prompts
+            .map(|prompt| prompt.split_once("-3-5]").map(|(run, rest)| (run.into(), rest.into())).unwrap())
+            .collect();
+        let nonces: std::collections::HashSet<_> = prompts.iter().map(|(run, _)| run).collect();
+        assert!(nonces.len() == 4 && nonces.contains(&"[1".to_owned()), "{nonces:?}");
+        assert!(prompts.iter().all(|(_, rest)| *rest == prompts[0].1));
     }
 
     #[test]

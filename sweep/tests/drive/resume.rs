@@ -90,3 +90,24 @@ fn journal_is_locked_while_a_sweep_uses_it() {
     drop(first);
     assert!(Sweep::resume(&directory.0, |_| {}).is_ok());
 }
+
+#[test]
+fn no_prompt_is_sent_twice_by_a_resumed_or_repeated_sweep() {
+    let ceilings = |max| SweepCeilings { calls: Some(max), ..SweepCeilings::default() };
+    let mut bodies = Vec::new();
+    let mut collect = |sweep| {
+        let upstream = limited();
+        let outcome = run_paused_seeded(run(sweep, &upstream)).unwrap();
+        bodies.append(&mut upstream.log.bodies.lock());
+        outcome
+    };
+    for (name, began) in [("first", "2026-01-01T00:00:00Z"), ("second", "2026-01-01T00:10:00Z")] {
+        let directory = Directory::new(name);
+        let sweep = Sweep::new(SweepOptions { ceilings: ceilings(60), ..options() }).unwrap();
+        collect(sweep.keep(&directory.0).began(began.to_owned()));
+        let resumed = Sweep::resume(&directory.0, |options| options.ceilings = ceilings(200)).unwrap();
+        assert_eq!(collect(resumed).provenance.resumed, 1);
+    }
+    let distinct: std::collections::HashSet<_> = bodies.iter().collect();
+    assert!(bodies.len() > 200 && distinct.len() == bodies.len(), "{} of {}", distinct.len(), bodies.len());
+}
