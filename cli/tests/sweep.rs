@@ -183,6 +183,44 @@ fn interrupt_writes_the_partial_result() {
 }
 
 #[test]
+fn gates_that_are_switched_off_are_rejected_before_a_call() {
+    let (sim, out) = (Sim::start(), Directory::new("off"));
+    let mut off = command(&sim.url, &["--out", out.0.to_str().unwrap()]);
+    let output = off.env("TIDEGATE", "off").output().unwrap();
+    assert!(output.status.code() == Some(2) && text(&output.stderr).contains("TIDEGATE"), "{output:?}");
+    assert!(sim.requests() == 0 && !out.0.exists());
+}
+
+#[test]
+fn sweep_of_a_target_is_resumed_only_with_the_same_target() {
+    let (sim, out) = (Sim::start(), Directory::new("target"));
+    std::fs::create_dir_all(&out.0).unwrap();
+    let (directory, config) = (out.0.to_str().unwrap(), out.0.join("tidegate.toml"));
+    let write = |rate: &str| {
+        let text = format!("[targets.sim]\nurl = \"{}\"\nmodels = \"sim\"\nrpm = {rate}\n", sim.url);
+        std::fs::write(&config, text).unwrap();
+    };
+    let run = |flags: &[&str]| Command::new(TIDEGATE).arg("sweep").args(flags).output().unwrap();
+    let target = ["--target", "sim", "--config", config.to_str().unwrap()];
+    write("6000");
+    let first = run(&[&target[..], &["--max-calls", "20", "--out", directory]].concat());
+    assert_eq!(first.status.code(), Some(3), "{}", text(&first.stderr));
+    let requests = sim.requests();
+    let resume = ["--resume", directory, "--max-calls", "40"];
+    for flags in [&[][..], &target] {
+        write(if flags.is_empty() { "6000" } else { "60" });
+        let output = run(&[&resume[..], flags].concat());
+        let printed = text(&output.stderr);
+        assert!(output.status.code() == Some(2) && printed.contains("--config and --target"), "{printed}");
+    }
+    assert_eq!(sim.requests(), requests);
+    write("6000");
+    let again = run(&[&resume[..], &target].concat());
+    assert_eq!(again.status.code(), Some(3), "{}", text(&again.stderr));
+    assert!(sim.requests() > requests);
+}
+
+#[test]
 fn only_one_process_uses_a_journal() {
     let (sim, out) = (Sim::start(), Directory::new("locked"));
     let directory = out.0.to_str().unwrap();

@@ -7,11 +7,13 @@
 //! only one process writes to it. The operating system releases the lock when the process ends.
 
 use std::fs::{File, OpenOptions};
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io::{BufRead, BufReader};
 use std::path::Path;
 
 use fs4::fs_std::FileExt;
 use serde::{Deserialize, Serialize};
+use tidegate::config::TargetConfig;
 
 use crate::background_writer::Writer;
 use crate::endpoint::{Endpoint, OutputLimitKey};
@@ -38,20 +40,55 @@ pub(crate) struct JournalHeader {
     pub(crate) digest: u64,
     /// Maximum number of attempts per call, including the first.
     pub(crate) attempts: u32,
+    /// Hash of the target's settings that apply to the calls, including the name of its key
+    /// variable. `None` in journals of older versions, which are resumed with any target.
+    #[serde(default)]
+    pub(crate) target: Option<u64>,
     pub(crate) began: Option<String>,
 }
 
 impl JournalHeader {
-    pub(crate) fn new(options: SweepOptions, digest: u64, attempts: u32, began: Option<String>) -> Self {
+    /// Returns the header of a new journal. `digest` is the hash of the mix, and `target` the target
+    /// with the settings that apply to the calls.
+    pub(crate) fn new(
+        options: SweepOptions,
+        digest: u64,
+        target: &TargetConfig,
+        began: Option<String>,
+    ) -> Self {
         Self {
             format: FORMAT,
             version: env!("CARGO_PKG_VERSION").to_owned(),
             options,
             digest,
-            attempts,
+            attempts: target.retry.attempts,
+            target: Some(target_digest(target)),
             began,
         }
     }
+
+    /// Checks that the sweep began with `target`, the target with the settings that apply to the
+    /// calls.
+    ///
+    /// # Errors
+    ///
+    /// Returns `SweepError::Resume` if it began with other settings.
+    pub(crate) fn check_target(&self, target: &TargetConfig) -> Result<(), SweepError> {
+        match self.target {
+            Some(digest) if digest != target_digest(target) => Err(SweepError::Resume(
+                "the sweep began with other retries, rates, timeouts or key variable; pass the same --config and --target as then, with the same settings, or neither if it began without them".to_owned(),
+            )),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Returns a hash of the settings of a target. They contain the name of its key variable, but no
+/// key.
+fn target_digest(target: &TargetConfig) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    format!("{target:?}").hash(&mut hasher);
+    hasher.finish()
 }
 
 /// A line of the journal after the header.

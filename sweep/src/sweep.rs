@@ -124,7 +124,8 @@ impl Sweep {
     }
 
     /// Sets a configured target whose retries, rates and timeouts apply to the calls. The sweep
-    /// overrides the target's cap, limit, queue, tenants, lanes and fallback.
+    /// overrides the target's cap, limit, queue, tenants, lanes and fallback. A resumed sweep needs
+    /// the target that it began with, because the journal does not contain the target's settings.
     ///
     /// # Errors
     ///
@@ -204,8 +205,9 @@ impl Sweep {
     ///
     /// Returns [`SweepError::Preflight`] if the preflight call fails, [`SweepError::File`] if the
     /// journal or the call log cannot be written, [`SweepError::Resume`] if the directory already
-    /// contains a sweep or the journal does not match, [`SweepError::Options`] if a ceiling does
-    /// not allow one call, and [`SweepError::Gate`] if the target's configuration is invalid.
+    /// contains a sweep, the journal does not match or the resumed sweep began with another target,
+    /// [`SweepError::Options`] if a ceiling does not allow one call or the environment switches
+    /// gates off, and [`SweepError::Gate`] if the target's configuration is invalid.
     /// Rejected calls and reached ceilings are not errors: [`SweepOutcome::ended`] states how the
     /// sweep ended.
     pub async fn run(
@@ -215,6 +217,10 @@ impl Sweep {
         stop: watch::Receiver<bool>,
     ) -> Result<SweepOutcome, SweepError> {
         let Self { options, endpoint, mut mix, target, mut monitors, began, keep, saved } = self;
+        let target = swept_target(target, options.search.max_cap);
+        if let Some((saved, _)) = &saved {
+            saved.header.check_target(&target)?;
+        }
         let mut prior = PriorState::restore(saved, &options)?;
         if began.is_some() || prior.resumed > 0 {
             mix.set_run(began.as_deref(), prior.resumed);
@@ -222,6 +228,16 @@ impl Sweep {
         let clock = Clock::new(prior.resume_seconds());
         let tracker = SpendTracker::new(options.ceilings, options.prices, prior.spend);
         let (hub, events) = EventHub::new(clock, tracker.clone(), endpoint.api().dialect());
+        // Before the preflight call, which costs money.
+        let gate = Gate::over(
+            Config { targets: vec![target.clone()], ..Config::default() },
+            MeteringTransport::over(transport.clone(), hub.clone()),
+        )?;
+        if gate.mode() != Mode::Enforce {
+            return Err(SweepError::options(
+                "the environment variable TIDEGATE disables gates, but a sweep needs one; unset it",
+            ));
+        }
         progress(&starting_progress(&prior.session.search, prior.spend));
         let preflight_result = match prior.preflight_result.take() {
             Some(preflight_result) => {
@@ -235,12 +251,7 @@ impl Sweep {
                     within_max_time(first_call, &clock, options.ceilings.seconds, stop.clone()).await?;
                 // The directory is created only after the preflight call succeeded.
                 if let Some(directory) = directory {
-                    let header = JournalHeader::new(
-                        options.clone(),
-                        mix.digest(),
-                        target.retry.attempts,
-                        began.clone(),
-                    );
+                    let header = JournalHeader::new(options.clone(), mix.digest(), &target, began.clone());
                     let mut journal = Journal::create(directory, &header)?;
                     journal.append(&JournalEntry::Preflight(preflight_result.clone()))?;
                     journal.append(&JournalEntry::Spend(SweepSpend {
@@ -271,16 +282,7 @@ impl Sweep {
         let user_prompts = mix.has_user_prompts();
         let endpoint = Arc::new(endpoint);
         if options.engine_metrics {
-            monitors.engine = Some(watch_engine(transport.clone(), endpoint.clone()));
-        }
-        let gate = Gate::over(
-            sweep_config(target, options.search.max_cap),
-            MeteringTransport::over(transport, hub.clone()),
-        )?;
-        if gate.mode() != Mode::Enforce {
-            return Err(SweepError::options(
-                "the environment variable TIDEGATE disables gates, but a sweep needs one; unset it",
-            ));
+            monitors.engine = Some(watch_engine(transport, endpoint.clone()));
         }
         let mut log = CallLog::open(keep.as_deref())?;
         let parts = DriverParts {
@@ -371,14 +373,14 @@ fn outcome(
     SweepOutcome { format: FORMAT, answer, steps, spend, checks, lines, ended, provenance, calls, series }
 }
 
-/// Returns a gate configuration whose only target takes every request. The target is `target` with
-/// its retries, rates and timeouts, but with the settings of a sweep: among others a fixed limit of
-/// `max_cap`, a queue of up to a million calls and no fallback.
-fn sweep_config(target: TargetConfig, max_cap: usize) -> Config {
+/// Returns the target of the sweep's gate, which takes every request: `target` with its retries,
+/// rates and timeouts, but with the settings of a sweep: among others a fixed limit of `max_cap`, a
+/// queue of up to a million calls and no fallback.
+fn swept_target(target: TargetConfig, max_cap: usize) -> TargetConfig {
     /// Minimum deadline of a call. Each call waits behind the calls queued before it, so a shorter
     /// deadline of the target would expire in the queue.
     const MIN_DEADLINE: std::time::Duration = std::time::Duration::from_secs(3_600);
-    let target = TargetConfig {
+    TargetConfig {
         matches: TargetMatch::default(),
         cap: max_cap,
         limit: LimitConfig::Fixed,
@@ -400,8 +402,7 @@ fn sweep_config(target: TargetConfig, max_cap: usize) -> Config {
         default_tenant: TenantConfig::default(),
         tenants: Default::default(),
         ..target
-    };
-    Config { targets: vec![target], ..Config::default() }
+    }
 }
 
 fn starting_progress(search: &Search, spend: SweepSpend) -> SweepProgress {

@@ -1,5 +1,6 @@
 //! Tests that a resumed sweep has the same result as an uninterrupted one.
 
+use tidegate::config::TargetConfig;
 use tidegate_sim::Faults;
 use tidegate_sweep::{StepVerdict, Sweep, SweepCeilings, SweepEnd, SweepOptions, SweepOutcome};
 
@@ -110,4 +111,42 @@ fn no_prompt_is_sent_twice_by_a_resumed_or_repeated_sweep() {
     }
     let distinct: std::collections::HashSet<_> = bodies.iter().collect();
     assert!(bodies.len() > 200 && distinct.len() == bodies.len(), "{} of {}", distinct.len(), bodies.len());
+}
+
+#[test]
+fn resume_requires_the_target_that_the_sweep_began_with() {
+    let target = |requests_per_minute| {
+        let mut target = TargetConfig::new("sim");
+        target.rates.rpm = Some(requests_per_minute);
+        target.key_env = Some("A_KEY".into());
+        target
+    };
+    let directory = Directory::new("target");
+    let options = || SweepOptions {
+        ceilings: SweepCeilings { calls: Some(40), ..SweepCeilings::default() },
+        ..options()
+    };
+    let first = Sweep::new(options()).unwrap().target(target(6_000)).unwrap().keep(&directory.0);
+    run_paused_seeded(run(first, &limited())).unwrap();
+    let resume = |target: Option<TargetConfig>| {
+        let upstream = limited();
+        let sweep = Sweep::resume(&directory.0, |options| options.ceilings.calls = Some(60)).unwrap();
+        let sweep = target.into_iter().fold(sweep, |sweep, target| sweep.target(target).unwrap());
+        (run_paused_seeded(run(sweep, &upstream)).map_err(|error| error.to_string()), upstream.log.requests())
+    };
+    let other_key = TargetConfig { key_env: Some("OTHER_KEY".into()), ..target(6_000) };
+    for other in [None, Some(target(600)), Some(other_key)] {
+        let (outcome, requests) = resume(other);
+        let error = outcome.unwrap_err();
+        assert!(error.contains("--config and --target") && requests == 0, "{error}");
+    }
+    // Settings that a sweep overrides may change.
+    let other_cap = TargetConfig { cap: 7, ..target(6_000) };
+    assert!(resume(Some(other_cap)).0.is_ok());
+    // Journals of older versions do not tell the target.
+    let path = directory.0.join("journal.jsonl");
+    let text = std::fs::read_to_string(&path).unwrap();
+    let (before, after) = text.split_once("\"target\":").unwrap();
+    std::fs::write(&path, before.to_owned() + after.split_once(',').unwrap().1).unwrap();
+    assert!(resume(None).0.is_ok());
 }

@@ -108,7 +108,10 @@ class SweepOptions(TypedDict, total=False):
     out: StrPath
     """Directory for the report, the result, the records of calls, and a journal to resume from."""
     resume: StrPath
-    """Directory of a sweep to continue, with the same settings except for ceilings."""
+    """Directory of a sweep to continue, with the same settings except for ceilings.
+
+    `config`, `target`, `api_key` and `key_env` must be given again.
+    """
 
 
 #: The path of each option in the native options.
