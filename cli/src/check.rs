@@ -13,6 +13,7 @@ use tidegate::{Gate, config_file};
 use self::render_replicas::render_pool;
 use self::render_settings::{OTHERS, render};
 use crate::Failure;
+use crate::output::{print, print_line};
 
 const AFTER_HELP: &str = "\
 Prints each problem with its line; or, if there is none, every setting of each target, budget and tool,
@@ -59,11 +60,10 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
             let rejected = |why| Failure::usage(format!("--url: no call is sent to this URL: {why}"));
             tidegate::protocol::url_check::check(url).map_err(rejected)?;
             let found = matcher.find(url, args.model.as_deref()).and_then(|at| config.targets.get(at));
-            println!("{}", found.map_or(OTHERS, |target| &target.name));
+            print_line(found.map_or(OTHERS, |target| &target.name))
         }
-        None => print!("{}", render(&config)),
+        None => print(render(&config)),
     }
-    Ok(())
 }
 
 /// Asks each replica of each pool in `config`, and prints the answers.
@@ -78,7 +78,7 @@ fn check_replicas(config: Config) -> Result<(), Failure> {
     let mut failed = 0;
     for pool in &pools {
         let (text, problems) = render_pool(pool);
-        print!("{text}");
+        print(text)?;
         failed += problems;
     }
     match failed {

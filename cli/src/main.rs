@@ -3,6 +3,7 @@
 mod api_key;
 mod check;
 mod find_target;
+mod output;
 mod run;
 mod signals;
 mod sim;
@@ -13,6 +14,8 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 use http::Uri;
 use tidegate::LogLevel;
+
+use self::output::note;
 
 /// Limits concurrent calls to language models to what each model can serve.
 #[derive(Parser)]
@@ -33,7 +36,7 @@ enum Command {
 fn main() -> ExitCode {
     tidegate::forward_log_lines(|level, line| {
         if level != LogLevel::Info {
-            eprintln!("tidegate: {line}");
+            note(format_args!("tidegate: {line}"));
         }
     });
     let outcome = match Cli::parse().command {
@@ -46,7 +49,7 @@ fn main() -> ExitCode {
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
-            eprintln!("tidegate: {}", failure.text);
+            note(format_args!("tidegate: {}", failure.text));
             ExitCode::from(failure.code)
         }
     }

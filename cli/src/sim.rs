@@ -9,6 +9,7 @@ use tidegate_sim::{SimConfig, Simulator, serve_until};
 use tokio::net::TcpListener;
 
 use crate::Failure;
+use crate::output::print_line;
 use crate::signals::{count_signals, received};
 
 /// Time after the first signal in which calls in flight can finish.
@@ -104,13 +105,14 @@ async fn serve(args: &Args, config: SimConfig) -> Result<(), Failure> {
     let (models, scale, workers) = (config.models.clone(), config.time_scale, config.workers);
     let simulator = Simulator::new(config).map_err(|e| Failure::usage(e.to_string()))?;
     if args.json {
-        println!(
-            "{}",
-            json!({"address": address.to_string(), "base_url": format!("http://{address}/v1"), "models": models})
-        );
+        print_line(
+            json!({"address": address.to_string(), "base_url": format!("http://{address}/v1"), "models": models}),
+        )?;
     } else {
         let names = if models.is_empty() { "any model".to_owned() } else { models.join(", ") };
-        println!("serving {names} on http://{address}/v1 ({workers} workers, time x {scale})");
+        print_line(format_args!(
+            "serving {names} on http://{address}/v1 ({workers} workers, time x {scale})"
+        ))?;
     }
     tokio::select! {
         served = serve_until(listener, simulator, received(signals.clone(), 1)) => served.map_err(cannot),

@@ -17,6 +17,7 @@ use tidegate_sweep::{Binding, Plan, Sweep, SweepEnd, SweepError, SweepOutcome, r
 pub(crate) use self::args::Args;
 use self::progress::ProgressDisplay;
 use crate::Failure;
+use crate::output::{note, print, print_line};
 use crate::signals::{count_signals, received, stop_flag};
 
 /// Exit code if the sweep ended early or found no cap, or if this client rather than the server
@@ -36,14 +37,13 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     // With --json, standard output carries only the result.
     let text = render_result::plan(&plan, &sweep.endpoint().url(), &sweep.options().model);
     if args.dry_run && args.json {
-        println!(
-            "{}",
-            serde_json::to_string_pretty(&plan).map_err(|error| Failure::runtime(error.to_string()))?
-        );
+        let json =
+            serde_json::to_string_pretty(&plan).map_err(|error| Failure::runtime(error.to_string()))?;
+        print_line(json)?;
     } else if args.json {
-        eprint!("{text}");
+        note(text.trim_end());
     } else {
-        print!("{text}");
+        print(text)?;
     }
     if args.dry_run {
         return Ok(());
@@ -56,17 +56,19 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let outcome = runtime.block_on(measure(sweep));
     runtime.shutdown_background();
     let outcome = outcome?;
+    // The outcome is printed even if it cannot be saved, and saved even if it cannot be printed.
+    let printed = if args.json {
+        print_line(report::json(&outcome))
+    } else {
+        print(format_args!("\n{}", render_result::outcome(&outcome)))
+    };
     if let Some(directory) = args.out.as_deref().or(args.resume.as_deref()) {
         write(directory, &outcome)?;
-    }
-    if args.json {
-        println!("{}", report::json(&outcome));
-    } else {
-        print!("\n{}", render_result::outcome(&outcome));
-        if let Some(directory) = args.out.as_deref().or(args.resume.as_deref()) {
-            println!("\nreport: {}", directory.join("report.html").display());
+        if !args.json {
+            print_line(format_args!("\nreport: {}", directory.join("report.html").display()))?;
         }
     }
+    printed?;
     exit_status(&outcome, args.at_least)
 }
 
@@ -82,9 +84,8 @@ fn confirm(plan: &Plan) -> Result<bool, Failure> {
     if !needs_confirmation {
         return Ok(true);
     }
-    eprint!("Start the sweep? [y/N] ");
     let failed = |error: std::io::Error| Failure::runtime(format!("cannot read the confirmation: {error}"));
-    std::io::stderr().flush().map_err(failed)?;
+    write!(std::io::stderr(), "Start the sweep? [y/N] ").map_err(failed)?;
     let mut line = String::new();
     std::io::stdin().read_line(&mut line).map_err(failed)?;
     Ok(matches!(line.trim().to_ascii_lowercase().as_str(), "y" | "yes"))

@@ -128,6 +128,30 @@ impl Drop for Folder {
     }
 }
 
+#[test]
+fn output_without_a_reader_is_no_error() {
+    let folder = Folder::new("pipe");
+    let file = folder.0.join("tidegate.toml");
+    std::fs::write(&file, "").unwrap();
+    let (file, url) = (file.to_str().unwrap(), "http://127.0.0.1:9");
+    for arguments in [&["check", file][..], &["sweep", "--url", url, "--model", "sim", "--dry-run"]] {
+        let (reader, writer) = std::io::pipe().unwrap();
+        drop(reader);
+        let output = Command::new(TIDEGATE).args(arguments).stdout(writer).output().unwrap();
+        assert!(output.status.success() && output.stderr.is_empty(), "{output:?}");
+    }
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn output_that_cannot_be_written_is_an_error() {
+    let full = std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+    let mut check = Command::new(TIDEGATE);
+    let output = check.args(["check", "-"]).stdin(Stdio::null()).stdout(full).output().unwrap();
+    let text = String::from_utf8(output.stderr).unwrap();
+    assert!(output.status.code() == Some(1) && text.contains("standard output cannot be written"), "{text}");
+}
+
 #[cfg(unix)]
 #[test]
 fn check_reads_regular_files_up_to_a_limit() {

@@ -183,6 +183,28 @@ fn interrupt_writes_the_partial_result() {
 }
 
 #[test]
+fn sweep_goes_on_without_a_reader_of_standard_error() {
+    let sim = Sim::start();
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    let output = command(&sim.url, &["--json"]).stderr(writer).output().unwrap();
+    assert_eq!(output.status.code(), Some(0));
+    let result: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(result["ended"]["how"], "found");
+    assert!(result["steps"].as_array().unwrap().len() > 1);
+}
+
+#[test]
+fn result_that_cannot_be_saved_is_printed() {
+    let (sim, out) = (Sim::start(), Directory::new("unwritable"));
+    std::fs::create_dir_all(out.0.join("result.json")).unwrap();
+    let output = sweep(&sim.url, &["--max-calls", "60", "--json", "--out", out.0.to_str().unwrap()]);
+    let result: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(result["ended"]["which"], "calls");
+    assert!(output.status.code() == Some(1) && text(&output.stderr).contains("result.json: "), "{output:?}");
+}
+
+#[test]
 fn gates_that_are_switched_off_are_rejected_before_a_call() {
     let (sim, out) = (Sim::start(), Directory::new("off"));
     let mut off = command(&sim.url, &["--out", out.0.to_str().unwrap()]);

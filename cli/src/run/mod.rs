@@ -22,9 +22,10 @@ use tower::ServiceExt;
 
 use self::file_id::FileId;
 use self::input::Input;
-use self::progress::{ProgressDisplay, done, format_spend, note, print};
+use self::progress::{ProgressDisplay, done, format_spend};
 use self::provider::Provider;
 use crate::Failure;
+use crate::output::{note, print_line};
 use crate::signals::{count_signals, received, stop_flag};
 
 /// Capacity of the channel of input lines, and of the channel of records, in items.
@@ -149,7 +150,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         } else {
             String::new()
         };
-        note(&format!(
+        note(format_args!(
             "{}: resuming after {} answered and {} failed lines{torn}",
             output.display(),
             found.good,
@@ -183,7 +184,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     // A blocked reader of standard input or an abandoned call must not keep the process alive.
     runtime.shutdown_background();
     let progress = result?;
-    summary(args, &progress, prices != Prices::default());
+    summary(args, &progress, prices != Prices::default())?;
     exit_status(args, &progress, failed_before)
 }
 
@@ -275,7 +276,7 @@ async fn run_batch(
                 reported = true;
                 display.clear();
                 let in_flight = progress.in_flight;
-                note(&format!("stopping: waiting for {in_flight} calls in flight; press Ctrl-C again to end at once"));
+                note(format_args!("stopping: waiting for {in_flight} calls in flight; press Ctrl-C again to end at once"));
             }
             display.update(progress);
         }) => Some(result),
@@ -370,20 +371,20 @@ fn dry_run(args: &Args, input: Input, overrides: &RequestOverrides, prices: Pric
     let survey =
         survey(input.lines(), args.limit, &found, Some((overrides, prices))).map_err(|e| failed(&e))?;
     if args.json {
-        print(&serde_json::to_string(&survey).unwrap_or_default());
+        print_line(serde_json::to_string(&survey).unwrap_or_default())?;
     } else {
         let malformed: u64 = survey.malformed.values().map(|(count, _)| count).sum();
-        print(&format!("{} lines, {} of them invalid", survey.lines, malformed));
+        print_line(format_args!("{} lines, {} of them invalid", survey.lines, malformed))?;
         for (code, (count, first)) in &survey.malformed {
-            print(&format!("  {code}: {count} (first: {first})"));
+            print_line(format_args!("  {code}: {count} (first: {first})"))?;
         }
         for (model, count) in &survey.models {
-            print(&format!("  {model}: {count} requests"));
+            print_line(format_args!("  {model}: {count} requests"))?;
         }
-        print(&format!("at most {}", format_spend(&survey.max_spend, prices != Prices::default())));
-        print(
+        print_line(format_args!("at most {}", format_spend(&survey.max_spend, prices != Prices::default())))?;
+        print_line(
             "  (input estimated from its bytes; output at the maximum of each request, or 1,024 tokens if it has none)",
-        );
+        )?;
     }
     if survey.malformed.is_empty() {
         Ok(())
@@ -395,10 +396,7 @@ fn dry_run(args: &Args, input: Input, overrides: &RequestOverrides, prices: Pric
     }
 }
 
-fn summary(args: &Args, progress: &BatchProgress, priced: bool) {
-    if args.json {
-        print(&serde_json::to_string(progress).unwrap_or_default());
-    }
+fn summary(args: &Args, progress: &BatchProgress, priced: bool) -> Result<(), Failure> {
     if !args.quiet {
         let earlier = if progress.skipped > 0 {
             format!(", {} skipped as already answered", progress.skipped)
@@ -406,7 +404,7 @@ fn summary(args: &Args, progress: &BatchProgress, priced: bool) {
             String::new()
         };
         let rate = (progress.good + progress.failed) as f64 / progress.seconds.max(1e-9);
-        note(&format!(
+        note(format_args!(
             "{} answered, {} failed{earlier}; {} in {:.1} s, {rate:.1} lines/s",
             progress.good,
             progress.failed,
@@ -414,6 +412,7 @@ fn summary(args: &Args, progress: &BatchProgress, priced: bool) {
             progress.seconds,
         ));
     }
+    if args.json { print_line(serde_json::to_string(progress).unwrap_or_default()) } else { Ok(()) }
 }
 
 /// Returns an error with the exit code and the message if the run ended early, or if a line failed

@@ -1,10 +1,12 @@
 //! Shows the progress of a run on standard error.
 
 use std::collections::VecDeque;
-use std::io::{IsTerminal, Write};
+use std::io::IsTerminal;
 
 use indicatif::{HumanCount, HumanDuration, ProgressBar, ProgressDrawTarget, ProgressStyle};
 use tidegate_batch::{BatchProgress, Prices, Spend};
+
+use crate::output::note;
 
 /// Seconds between two progress lines if standard error is not a terminal.
 const PLAIN_INTERVAL_S: f64 = 10.0;
@@ -59,7 +61,7 @@ impl ProgressDisplay {
             }
             None => {
                 let all = self.total.map(|total| format!(" of {}", HumanCount(total))).unwrap_or_default();
-                note(&format!("{}{all} lines, {text}", HumanCount(done(progress))));
+                note(format_args!("{}{all} lines, {text}", HumanCount(done(progress))));
             }
         }
     }
@@ -99,16 +101,6 @@ impl ProgressDisplay {
 
 pub(super) fn done(progress: &BatchProgress) -> u64 {
     progress.skipped + progress.good + progress.failed
-}
-
-/// Writes a line to standard error. If nobody reads it any more, the run goes on.
-pub(super) fn note(line: &str) {
-    let _ = writeln!(std::io::stderr(), "{line}");
-}
-
-/// Writes a line to standard output, like [`note`].
-pub(super) fn print(line: &str) {
-    let _ = writeln!(std::io::stdout(), "{line}");
 }
 
 /// Returns the numbers of input and output tokens as text, followed by their cost if `priced` is

@@ -17,7 +17,7 @@ continued with --resume.
 
 Exit codes:
   0  a cap was found
-  1  the server could not be measured
+  1  the server could not be measured, or the result could not be written
   2  a flag, a file or a key is wrong
   3  no cap was found: the sweep was stopped, reached a ceiling, or this client could not keep the cap busy
   5  the cap is below --at-least";

@@ -9,6 +9,7 @@ use tidegate_sweep::search_result::Purpose;
 use tidegate_sweep::{SweepProgress, SweepState};
 
 use super::render_result;
+use crate::output::note;
 
 pub(super) struct ProgressDisplay {
     bar: Option<ProgressBar>,
@@ -36,7 +37,7 @@ impl ProgressDisplay {
         let changed = self.last.replace(progress.state) != Some(progress.state);
         match &self.bar {
             Some(bar) => bar.set_message(line(progress)),
-            None if changed => eprintln!("{}", line(progress)),
+            None if changed => note(line(progress)),
             None => {}
         }
     }
@@ -44,7 +45,7 @@ impl ProgressDisplay {
     fn line(&self, text: &str) {
         match &self.bar {
             Some(bar) => bar.println(text),
-            None => eprintln!("{text}"),
+            None => note(text),
         }
     }
 
