@@ -107,6 +107,27 @@ async fn gate_accepts_the_streams_of_every_api() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn stream_of_an_empty_answer_opens_and_closes() {
+    let target = target(json!({"routes": [{"otherwise": {"reply": {"text": ""}}}]}));
+    for (path, events) in [
+        ("/v1/chat/completions", &[r#""role":"assistant""#, r#""finish_reason":"stop""#][..]),
+        (
+            "/v1/messages",
+            &["message_start", "content_block_start", "content_block_stop", "message_delta", "message_stop"],
+        ),
+        ("/v1/responses", &["response.created", "response.output_item.done", "response.completed"]),
+    ] {
+        let request = request(path, json!({"model": "small", "stream": true}));
+        let response = gate(&target).client().call(request).await.expect(path);
+        let text = text(response).await.expect(path);
+        let mut rest = text.as_str();
+        for event in events {
+            rest = rest.split_once(event).expect(&text).1;
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn dropped_response_is_recorded_as_cancelled_at_once() {
     let target = target(json!({"routes": [{"otherwise": {"reply": {"after": 60}}}]}));
     let gate = gate(&target);

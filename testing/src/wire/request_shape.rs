@@ -73,7 +73,8 @@ pub(super) enum Piece<'a> {
     Tool(usize, &'a ToolCall),
 }
 
-/// Returns the pieces of an answer: the chunks or words of its text, then its tool calls.
+/// Returns the pieces of an answer, at least one: the chunks or words of its text, then its tool
+/// calls. The first piece opens the stream, so an answer without a text has an empty piece.
 pub(super) fn pieces(reply: &ModelReply) -> Vec<Piece<'_>> {
     let text: Vec<&str> = if !reply.chunks.is_empty() {
         reply.chunks.iter().map(String::as_str).collect()
@@ -83,7 +84,8 @@ pub(super) fn pieces(reply: &ModelReply) -> Vec<Piece<'_>> {
         Vec::new()
     };
     let tools = reply.tool_calls.iter().enumerate().map(|(index, tool)| Piece::Tool(index, tool));
-    text.into_iter().map(Piece::Text).chain(tools).collect()
+    let pieces: Vec<_> = text.into_iter().map(Piece::Text).chain(tools).collect();
+    if pieces.is_empty() { vec![Piece::Text("")] } else { pieces }
 }
 
 pub(super) fn text(pieces: &[Piece<'_>]) -> String {
