@@ -34,8 +34,9 @@ pub(crate) struct Args {
     /// TOML file of at most 16 MiB; `-` reads standard input
     file: PathBuf,
     /// Print only the name of the target that takes requests to this URL
-    #[arg(long, value_parser = crate::parse_url)]
-    url: Option<http::Uri>,
+    // Read later, because errors of clap contain the value.
+    #[arg(long)]
+    url: Option<String>,
     /// Model that the request to --url names
     #[arg(long, requires = "url", value_name = "NAME")]
     model: Option<String>,
@@ -57,9 +58,10 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let matcher = Matcher::new(&config.targets).map_err(|e| Failure::usage(e.to_string()))?;
     match &args.url {
         Some(url) => {
+            let url = crate::parse_url(url).map_err(|e| Failure::usage(format!("--url: {e}")))?;
             let rejected = |why| Failure::usage(format!("--url: no call is sent to this URL: {why}"));
-            tidegate::protocol::url_check::check(url).map_err(rejected)?;
-            let found = matcher.find(url, args.model.as_deref()).and_then(|at| config.targets.get(at));
+            tidegate::protocol::url_check::check(&url).map_err(rejected)?;
+            let found = matcher.find(&url, args.model.as_deref()).and_then(|at| config.targets.get(at));
             print_line(found.map_or(OTHERS, |target| &target.name))
         }
         None => print(render(&config)),

@@ -59,13 +59,24 @@ fn main() -> ExitCode {
 ///
 /// # Errors
 ///
-/// Returns what to change.
-fn parse_url(text: &str) -> Result<Uri, String> {
+/// Returns what to change, without the URL, which may contain a key.
+fn parse_url(text: &str) -> Result<Uri, &'static str> {
     let is_absolute = |url: &Uri| {
         matches!(url.scheme_str(), Some("http" | "https")) && url.host().is_some_and(|host| !host.is_empty())
     };
-    let url = text.parse().ok().filter(is_absolute);
-    url.ok_or_else(|| "not an absolute base URL; an example is https://api.openai.com/v1".to_owned())
+    let Some(url) = text.parse().ok().filter(is_absolute) else {
+        return Err("not an absolute base URL; an example is https://api.openai.com/v1");
+    };
+    if url.authority().is_some_and(|authority| authority.as_str().contains('@')) {
+        return Err("contains a user name; leave it out, and pass the key with --key-env");
+    }
+    Ok(url)
+}
+
+/// Returns a URL without its query, which may contain a key, for messages.
+fn without_query(url: &Uri) -> String {
+    let url = url.to_string();
+    url.split('?').next().unwrap_or_default().to_owned()
 }
 
 /// The failure of a subcommand: the exit code of the process, and the message for the user.

@@ -24,9 +24,9 @@ use self::file_id::FileId;
 use self::input::Input;
 use self::progress::{ProgressDisplay, done, format_spend};
 use self::provider::Provider;
-use crate::Failure;
 use crate::output::{note, print_line};
 use crate::signals::{count_signals, received, stop_flag};
+use crate::{Failure, without_query};
 
 /// Capacity of the channel of input lines, and of the channel of records, in items.
 const CHANNEL_CAPACITY: usize = 256;
@@ -320,16 +320,13 @@ async fn writer_is_abandoned(signals: watch::Receiver<usize>) {
 /// providers have no model list.
 async fn check_provider(transport: Transport, provider: &Provider) -> Result<(), Failure> {
     let Provider { base, headers, variable, .. } = provider;
-    let path = base.path().trim_end_matches('/');
-    let url = format!(
-        "{}://{}{}/models",
-        base.scheme_str().unwrap_or_default(),
-        base.authority().map(|authority| authority.as_str()).unwrap_or_default(),
-        if path.is_empty() { "/v1" } else { path }
-    );
+    let shown = without_query(base);
+    let path = if matches!(base.path(), "" | "/") { "v1/models" } else { "models" };
+    let url = format!("{}/{path}", shown.trim_end_matches('/'));
+    let with_query = base.query().map_or_else(|| url.clone(), |query| format!("{url}?{query}"));
     let mut request = Request::new(RequestBody::default());
     *request.method_mut() = Method::GET;
-    *request.uri_mut() = url.parse().map_err(|e| Failure::usage(format!("--url {base}: {e}")))?;
+    *request.uri_mut() = with_query.parse().map_err(|e| Failure::usage(format!("--url {shown}: {e}")))?;
     *request.headers_mut() = headers.clone();
     let response = tokio::time::timeout(Duration::from_secs(20), transport.oneshot(request)).await;
     match response {
@@ -358,7 +355,7 @@ async fn check_provider(transport: Transport, provider: &Provider) -> Result<(),
             ) =>
         {
             Err(Failure::runtime(format!(
-                "{base} cannot be reached ({error}); check that the URL is correct and that the server is running"
+                "{shown} cannot be reached ({error}); check that the URL is correct and that the server is running"
             )))
         }
         _ => Ok(()),

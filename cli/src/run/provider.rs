@@ -25,8 +25,9 @@ const START: usize = 2;
 #[derive(ClapArgs)]
 pub(super) struct ProviderArgs {
     /// Base URL of the provider, as its SDK takes it (https://api.openai.com/v1)
-    #[arg(long, value_name = "URL", value_parser = crate::parse_url)]
-    url: Option<Uri>,
+    // Read later, because errors of clap contain the value.
+    #[arg(long, value_name = "URL")]
+    url: Option<String>,
     /// Configuration file (TOML) with limits and rates
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
@@ -74,19 +75,21 @@ pub(super) struct Provider {
 
 impl Provider {
     pub(super) fn new(args: &ProviderArgs) -> Result<Self, Failure> {
-        let (config, target, base) = match (&args.config, &args.url) {
+        let url = args.url.as_deref().map(crate::parse_url).transpose();
+        let url = url.map_err(|e| Failure::usage(format!("--url: {e}")))?;
+        let (config, target, base) = match (&args.config, url) {
             (Some(path), url) => {
                 let mut config = config_file::read(path).map_err(|e| Failure::usage(e.to_string()))?;
                 let mut target = find_target(&config, args.target.as_deref())?.clone();
                 set_default_objective(&mut target, url.as_ref());
-                let base = url.clone().map_or_else(|| base_url(&target), Ok)?;
+                let base = url.map_or_else(|| base_url(&target), Ok)?;
                 target.matches = every_request_below(&base);
                 // The first target that matches a request applies to it.
                 config.targets.retain(|other| other.name != target.name);
                 config.targets.insert(0, target.clone());
                 (config, Some(target), base)
             }
-            (None, Some(url)) => (config_from_flags(args, url)?, None, url.clone()),
+            (None, Some(url)) => (config_from_flags(args, &url)?, None, url),
             (None, None) => return Err(Failure::usage("no provider given; pass --url or --config")),
         };
         let host = base.host().unwrap_or_default();
@@ -141,7 +144,7 @@ fn base_url(target: &TargetConfig) -> Result<Uri, Failure> {
             return Err(Failure::usage(format!("target {name} has no URL; add one, or pass --url")));
         }
     };
-    crate::parse_url(&url).map_err(|e| Failure::usage(format!("target {}: {url}: {e}", target.name)))
+    crate::parse_url(&url).map_err(|e| Failure::usage(format!("target {}: url: {e}", target.name)))
 }
 
 /// Returns a configuration with one target: the provider, with the limits that the flags give.
@@ -216,7 +219,7 @@ mod tests {
     /// its adaptive limit.
     fn limit(flags: &str) -> (Option<Duration>, Option<usize>) {
         let args = parse(flags).unwrap();
-        let base = args.url.clone().unwrap();
+        let base = crate::parse_url(args.url.as_deref().unwrap()).unwrap();
         let config = config_from_flags(&args, &base).ok().unwrap();
         let target = &config.targets[0];
         let start = match &target.limit {

@@ -162,9 +162,8 @@ async fn fetch_models(transport: &Transport, endpoint: &Endpoint) -> Option<Vec<
         serde_json::from_slice::<Value>(&body).ok()
     };
     let list = tokio::time::timeout(Duration::from_secs(10), ask).await.ok()??;
-    let ids =
-        list.get("data")?.as_array()?.iter().filter_map(|model| model.get("id")?.as_str().map(str::to_owned));
-    Some(ids.collect())
+    let ids = list.get("data")?.as_array()?.iter().filter_map(|model| model.get("id")?.as_str());
+    Some(ids.map(printable).collect())
 }
 
 /// Returns the message of a JSON error body, shortened to 300 characters and with API keys masked.
@@ -179,7 +178,12 @@ fn error_message(body: &[u8]) -> String {
     };
     let text = value.as_ref().and_then(of).unwrap_or_default();
     let words = text.split_whitespace().map(|word| if looks_like_a_key(word) { "(key)" } else { word });
-    words.collect::<Vec<_>>().join(" ").chars().take(MAX_CHARS).collect()
+    printable(&words.collect::<Vec<_>>().join(" ")).chars().take(MAX_CHARS).collect()
+}
+
+/// Returns a text of the server without control characters, which could change the terminal.
+fn printable(text: &str) -> String {
+    text.chars().filter(|char| !char.is_control()).collect()
 }
 
 /// Returns `true` if a word looks like an API key. Providers repeat keys in error messages.
@@ -276,6 +280,7 @@ mod tests {
     fn keys_in_error_messages_are_masked() {
         let body = br#"{"error": {"message": "Incorrect API key provided: sk-abc***xyz. You can find yours at https://x"}}"#;
         let text = error_message(body);
+        assert_eq!(error_message(br#"{"error":{"message":"bad\u001b]0;x\u0007"}}"#), "bad]0;x");
         assert!(text.contains("Incorrect API key") && !text.contains("abc"), "{text}");
     }
 
