@@ -219,7 +219,9 @@ fn sweep_of_a_target_is_resumed_only_with_the_same_target() {
     std::fs::create_dir_all(&out.0).unwrap();
     let (directory, config) = (out.0.to_str().unwrap(), out.0.join("tidegate.toml"));
     let write = |rate: &str| {
-        let text = format!("[targets.sim]\nurl = \"{}\"\nmodels = \"sim\"\nrpm = {rate}\n", sim.url);
+        let target =
+            format!("[targets.sim]\nurl = \"{}\"\nmodels = \"sim\"\nbudget = \"account\"\n", sim.url);
+        let text = format!("{target}[budgets.account]\nrpm = {rate}\n");
         std::fs::write(&config, text).unwrap();
     };
     let run = |flags: &[&str]| Command::new(TIDEGATE).arg("sweep").args(flags).output().unwrap();

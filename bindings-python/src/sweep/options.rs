@@ -49,8 +49,9 @@ pub(super) fn sweep(
 /// `tidegate.ConfigError` if the file is invalid or has no target with this name.
 fn configured(py: Python<'_>, file: &PathBuf, name: &str) -> PyResult<TargetConfig> {
     let config = py.detach(|| config_file::read(file)).map_err(|e| to_py_err(py, &e))?;
-    let names: Vec<String> = config.targets.iter().map(|target| target.name.to_string()).collect();
-    config.targets.into_iter().find(|target| &*target.name == name).ok_or_else(|| {
+    let found = config.targets.iter().find(|target| &*target.name == name);
+    found.map(|target| config.detached(target)).ok_or_else(|| {
+        let names: Vec<&str> = config.targets.iter().map(|target| &*target.name).collect();
         let text = format!("{} has no target {name}; it has {}", file.display(), names.join(", "));
         raised_sweep(py, SweepError::Options(text))
     })

@@ -60,7 +60,7 @@ pub(super) fn build_sweep(args: &Args) -> Result<Sweep, Failure> {
 
 fn read_target(name: &str, file: &Path) -> Result<TargetConfig, Failure> {
     let config = config_file::read(file).map_err(|error| Failure::usage(error.to_string()))?;
-    find_target(&config, Some(name)).cloned()
+    Ok(config.detached(find_target(&config, Some(name))?))
 }
 
 /// Overwrites `options` with the settings of the target, if any, and then with the flags that were

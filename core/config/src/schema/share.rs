@@ -259,6 +259,12 @@ impl Config {
         target.budget.as_ref().and_then(|name| self.budgets.get(name)).unwrap_or(&target.rates)
     }
 
+    /// Returns a copy of a target for use without this configuration: the rates of its budget are its
+    /// own.
+    pub fn detached(&self, target: &TargetConfig) -> TargetConfig {
+        TargetConfig { rates: self.rates_of(target).clone(), budget: None, ..target.clone() }
+    }
+
     /// Shares limits among the forked children of one process, as the group `name`, unless the
     /// configuration says which processes share. Has no effect if there is a
     /// [`Config::unshareable_target`].
