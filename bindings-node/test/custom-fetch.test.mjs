@@ -1,6 +1,7 @@
 // Tests of a custom fetch that makes the exchanges below the gate.
 import assert from "node:assert/strict";
 import { AsyncLocalStorage } from "node:async_hooks";
+import { Readable } from "node:stream";
 import { test } from "node:test";
 import zlib from "node:zlib";
 
@@ -106,7 +107,7 @@ test("a custom fetch gets the caller's body and options, and sends the body agai
       const received = await response.json();
       assert.deepEqual([received.method, seen.length], [method, 1]);
       assert.ok(received.body.includes(text), received.body);
-      assert.equal(seen[0].body, body);
+      assert.equal(seen[0].body.constructor, body.constructor);
       assert.ok(!("redirect" in seen[0]));
     }
   }
@@ -120,6 +121,39 @@ test("a custom fetch sends the body of a Request again after a redirect", async 
   const request = new Request(`${up.url}/from`, chat);
   const { headers, body } = await (await new Gate({ fetch: originalFetch }).fetch(request)).json();
   assert.deepEqual([headers["content-type"], body], ["application/json", chat.body]);
+});
+
+test("a custom fetch sends what the body was at the time of the call", async () => {
+  const sent = [];
+  let finish;
+  const held = new Promise((resolve) => {
+    finish = resolve;
+  });
+  const gate = new Gate({
+    defaults: { cap: 1 },
+    fetch: async (input, init) => {
+      sent.push(await new Request(input, init).text());
+      await held;
+      return new Response("{}");
+    },
+  });
+  const bytes = Buffer.from("0");
+  const view = new DataView(bytes.buffer, bytes.byteOffset, 1);
+  const query = new URLSearchParams("n=0");
+  const form = new FormData();
+  const calls = ["0", "1", "2"].flatMap((text) => {
+    bytes.write(text);
+    query.set("n", text);
+    form.set("n", new Blob([`form ${text}`]), "n.txt");
+    return [bytes, view, query, form].map((body) => gate.fetch("http://nowhere.test/", { method: "POST", body }));
+  });
+  await until(() => sent.length === 1);
+  finish();
+  await Promise.all(calls.map(async (call) => (await call).text()));
+  assert.deepEqual(
+    sent.map((text) => /form \d/.exec(text)?.[0] ?? text).sort(),
+    ["0", "1", "2"].flatMap((text) => [text, text, `n=${text}`, `form ${text}`]).sort(),
+  );
 });
 
 test("the gate retries a custom fetch and returns the last response", async (t) => {
@@ -169,6 +203,9 @@ test("a broken body rejects with the error of the custom fetch, unless it is an 
     });
     await assert.rejects((await gate.fetch(up.url)).text(), (error) => {
       if (thrown.name !== "AbortError") return error === thrown;
+      // The text of the custom fetch may contain a URL with a key.
+      assert.match(error.cause.message, /AbortError/);
+      assert.doesNotMatch(error.cause.message, /theirs/);
       return error.name === "TypeError" && error.cause.cause === thrown;
     });
   }
@@ -262,6 +299,91 @@ test("a custom fetch reads at most one chunk ahead", async () => {
   assert.ok(pulled <= 9, `${pulled} chunks for 5 that were read`);
   await reader.cancel();
   await until(() => inFlight(gate) === 0);
+});
+
+test("a custom fetch may return the body as a stream of Node", async () => {
+  let body;
+  const gate = new Gate({
+    fetch: async () => Object.defineProperty(new Response(), "body", { value: body }),
+  });
+  body = Readable.from([Buffer.from("one "), Buffer.from("two")]);
+  assert.equal(await (await gate.fetch("http://nowhere.test/")).text(), "one two");
+  // The caller reads no more.
+  body = new Readable({
+    read() {
+      this.push(Buffer.alloc(70_000));
+    },
+  });
+  for await (const _ of (await gate.fetch("http://nowhere.test/")).body) break;
+  await until(() => inFlight(gate) === 0);
+  await until(() => body.destroyed);
+  // The body fails.
+  const boom = new Error("boom");
+  body = new Readable({ read: () => body.destroy(boom) });
+  await assert.rejects(
+    async () => (await gate.fetch("http://nowhere.test/")).text(),
+    (error) => error === boom,
+  );
+  // The body is no stream of bytes.
+  body = Readable.from(["text", "text"]);
+  await assert.rejects(async () => (await gate.fetch("http://nowhere.test/")).text());
+  await until(() => inFlight(gate) === 0);
+  await until(() => body.destroyed);
+});
+
+test("a response of a custom fetch after an abort is cancelled", async () => {
+  const cancelled = [];
+  const bodies = [
+    () => new ReadableStream({ cancel: () => void cancelled.push("platform") }),
+    () => new Readable({ read: () => {}, destroy: () => void cancelled.push("node") }),
+  ];
+  for (const [at, body] of bodies.entries()) {
+    let aborted = false;
+    let answer;
+    const gate = new Gate({
+      fetch: (_, { signal }) => {
+        signal.addEventListener("abort", () => {
+          aborted = true;
+        });
+        return new Promise((resolve) => {
+          answer = () => resolve(Object.defineProperty(new Response(), "body", { value: body() }));
+        });
+      },
+    });
+    const control = new AbortController();
+    const call = gate.fetch("http://nowhere.test/", { signal: control.signal });
+    await until(() => answer !== undefined);
+    control.abort(reason);
+    await assert.rejects(call, (error) => error === reason);
+    await until(() => aborted);
+    answer();
+    await until(() => cancelled.length === at + 1);
+    await until(() => inFlight(gate) === 0);
+  }
+  assert.deepEqual(cancelled, ["platform", "node"]);
+});
+
+test("a streamed upload is cancelled if the call ends before its fetch", async (t) => {
+  const up = await upstream(t, never);
+  const gate = new Gate({ targets: { llm: { url: up.url, cap: 1, queue: 1 } }, fetch: originalFetch });
+  const holder = new AbortController();
+  const held = gate.fetch(up.url + path, { ...chat, signal: holder.signal });
+  await up.exchange();
+  const cancelled = [];
+  const upload = (init) => {
+    const body = new ReadableStream({ cancel: (why) => void cancelled.push(why) });
+    return gate.fetch(up.url + path, { method: "POST", body, duplex: "half", ...init });
+  };
+  const control = new AbortController();
+  const waiting = upload({ signal: control.signal });
+  await until(() => queued(gate) === 1);
+  // The queue is full, so the gate answers.
+  assert.equal((await upload()).status, 429);
+  control.abort(reason);
+  await assert.rejects(waiting, (error) => error === reason);
+  assert.deepEqual(cancelled, [undefined, reason]);
+  holder.abort(reason);
+  await assert.rejects(held, (error) => error === reason);
 });
 
 test("a custom fetch sends a streamed upload", async (t) => {

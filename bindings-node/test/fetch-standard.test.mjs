@@ -88,6 +88,10 @@ const requests = {
   "a Request, changed": (fetch, url) =>
     fetch(new Request(`${url}/r`, { headers: { a: "1" } }), { headers: { b: "2" } }),
   "a Request without a body": (fetch, url) => fetch(new Request(url)),
+  "a Request as the options": (fetch, url) =>
+    fetch(url, new Request(`${url}/r`, { method: "PUT", body: "abc", headers: { a: "1" }, redirect: "manual" })),
+  "options that are inherited": (fetch, url) =>
+    fetch(url, Object.create({ method: "POST", body: new Uint8Array([7]), headers: { a: "1" } })),
   "a stream without duplex": (fetch, url) => fetch(url, { method: "POST", body: new Blob(["x"]).stream() }),
   "no bytes": (fetch, url) => fetch(url, { method: "POST", body: new Uint8Array() }),
   "an empty string, deleted": (fetch, url) => fetch(url, { method: "DELETE", body: "" }),
@@ -204,6 +208,14 @@ for (const [name, options] of Object.entries({ native: {}, "a fetch of one's own
   });
 }
 
+test("an invalid request cancels its streamed body", async (t) => {
+  const up = await upstream(t, json({}));
+  const cancelled = [];
+  const body = new ReadableStream({ cancel: (why) => void cancelled.push(why) });
+  const call = gate.fetch(up.url, { ...streamed("x"), body });
+  await assert.rejects(call, (error) => error === cancelled[0]);
+});
+
 for (const [name, request] of Object.entries(requests)) {
   test(`request: ${name}`, async (t) => {
     const up = await upstream(t, echo);
@@ -213,6 +225,21 @@ for (const [name, request] of Object.entries(requests)) {
       const sent = text.startsWith("{") ? JSON.parse(text) : text;
       return { ...head(response), sent };
     });
+  });
+}
+
+for (const [name, options] of Object.entries({ native: {}, "a fetch of one's own": { fetch: globalThis.fetch } })) {
+  test(`the JSON body of a Request as the options can be sent again: ${name}`, async (t) => {
+    let left = 1;
+    const up = await upstream(t, (exchange) => (left-- > 0 ? json({}, 503)(exchange) : echo(exchange)));
+    const gate = new Gate({ defaults: { retry: { base: "1ms", max: "2ms" } }, ...options });
+    const headers = { "content-type": "application/json", "x-own": "1" };
+    const request = new Request("http://proxy.test/", { method: "POST", body: '{"model":"m"}', headers });
+    const sent = await (await gate.fetch(`${up.url}/v1/chat/completions`, request)).json();
+    assert.deepEqual(
+      [sent.method, sent.path, sent.headers["content-type"], sent.headers["x-own"], sent.body, up.exchanges.length],
+      ["POST", "/v1/chat/completions", "application/json", "1", '{"model":"m"}', 2],
+    );
   });
 }
 

@@ -59,17 +59,20 @@ export class CustomFetchCall {
   async #serve(exchange: NativeExchange, changes: string, url: string | null): Promise<void> {
     const control = new AbortController();
     port.registerExchange(exchange.id, () => control.abort(this.#request.signal?.reason));
+    let body: BodyReader | undefined;
     try {
       const response = await this.#fetch(
         url ?? this.#request.url.href,
         this.#init(exchange, changes, url !== null, control.signal),
       );
+      body = bodyReader(response.body);
       const attempt = this.responses.push(response) - 1;
-      if (exchange.answer(attempt, response.status, decodedHeaders(response))) await forwardBody(exchange, response);
-      else await response.body?.cancel();
+      if (exchange.answer(attempt, response.status, decodedHeaders(response))) await forwardBody(exchange, body);
+      else await body?.cancel();
     } catch (error) {
-      const text = `the caller's own fetch failed: ${error instanceof Error ? error.message : String(error)}`;
-      exchange.fail(errorKind(error), text, this.thrown.push(error) - 1);
+      exchange.fail(errorKind(error), `the caller's own fetch failed: ${nameOf(error)}`, this.thrown.push(error) - 1);
+      // Has no effect if the body itself has failed.
+      body?.cancel().catch(() => {});
     } finally {
       port.unregisterExchange(exchange.id);
       // Idempotent. A cancelled exchange occupies its slot until this call.
@@ -99,17 +102,21 @@ export class CustomFetchCall {
 }
 
 /**
- * Returns the request body that a custom fetch gets: a stream, or what the caller gave.
+ * Returns the request body that a custom fetch gets: a stream, or an object of the kind that the
+ * caller gave.
  *
  * The body of a `Request` becomes a `Blob`, because undici 6 (Node 20 and 22) cannot send bytes
- * again after a redirect.
+ * again after a redirect. The caller's own bytes remain bytes, because some fetches, such as that of
+ * node-fetch 2, cannot send a `Blob`.
  *
- * @param payload - The body as the gate reads it.
- * @param given - The `body` of the caller's options; undefined if the body is that of a `Request`.
+ * @param payload - The body as the gate reads it. Bytes are those at the time of the call.
+ * @param given - The `body` of the copied options.
  */
 function bodyFor(payload: Payload, given: unknown): BodyGiven {
   if (!(payload instanceof Uint8Array)) return payload;
-  return given === undefined ? new Blob([payload]) : (given as BodyGiven);
+  if (given instanceof ArrayBuffer || ArrayBuffer.isView(given)) return payload;
+  const isSendable = given instanceof Blob || given instanceof FormData || given instanceof URLSearchParams;
+  return isSendable ? given : new Blob([payload]);
 }
 
 /**
@@ -121,14 +128,50 @@ function reportWhenSent(payload: BodyGiven, exchange: NativeExchange): BodyGiven
   return payload.pipeThrough(new TransformStream<Uint8Array, Uint8Array>({ flush: () => exchange.bodySent() }));
 }
 
+/** Reads the chunks of the response body of a custom fetch. */
+interface BodyReader {
+  next(): Promise<{ done?: boolean | undefined; value?: Uint8Array | undefined }>;
+  /** Ends the body early. */
+  cancel(): Promise<unknown>;
+}
+
+/** A response body of node-fetch and cross-fetch. */
+interface NodeStream extends AsyncIterable<Uint8Array> {
+  destroy?(): unknown;
+}
+
+/**
+ * Returns the reader of a response body, which is a stream of the platform or of Node. Undefined if
+ * there is no body.
+ */
+function bodyReader(body: unknown): BodyReader | undefined {
+  if (body == null) return undefined;
+  if (typeof (body as ReadableStream).getReader === "function") {
+    const reader = (body as ReadableStream<Uint8Array>).getReader();
+    return { next: () => reader.read(), cancel: () => reader.cancel() };
+  }
+  const stream = body as NodeStream;
+  const chunks = stream[Symbol.asyncIterator]();
+  return {
+    next: () => chunks.next(),
+    cancel: async () => {
+      // An iterator that was not used yet does not destroy its stream.
+      stream.destroy?.();
+      await chunks.return?.();
+    },
+  };
+}
+
 /** Passes the response body to the gate, at most one chunk ahead of its reader. */
-async function forwardBody(exchange: NativeExchange, response: Response): Promise<void> {
-  const reader = (response.body as ReadableStream<Uint8Array> | null)?.getReader();
-  while (reader !== undefined) {
-    const { done, value } = await reader.read();
-    if (done) break;
-    const room = exchange.chunk(value);
-    if (room === null) return reader.cancel();
+async function forwardBody(exchange: NativeExchange, body: BodyReader | undefined): Promise<void> {
+  while (body !== undefined) {
+    const { done, value } = await body.next();
+    if (done === true) break;
+    const room = exchange.chunk(value as Uint8Array);
+    if (room === null) {
+      await body.cancel();
+      return;
+    }
     if (room === false) await waitUntilReady(exchange);
   }
   exchange.end();
@@ -207,4 +250,14 @@ function errorKind(error: unknown): string {
   }
   // Unknown failures are not retried.
   return "request";
+}
+
+/**
+ * Returns the name and the code of an error. The message is left out, because it may contain a URL
+ * with a key.
+ */
+function nameOf(error: unknown): string {
+  if (!(error instanceof Error)) return typeof error;
+  const { code } = error as { code?: unknown };
+  return typeof code === "string" ? `${error.name} ${code}` : error.name;
 }

@@ -12,7 +12,8 @@ import type { NativeGate } from "../native.js";
 import { hasCustomGlobalDispatcher } from "./dispatcher.js";
 import type { SdkRetries } from "./exchange.js";
 import type { Fetch, FetchInit, FetchInput } from "./platform-types.js";
-import { hasIntegrity, isNotHttp, readRequest, urlOf } from "./request.js";
+import { type FetchRequest, hasIntegrity, isNotHttp, readRequest, urlOf } from "./request.js";
+import { cancelUnread } from "./request-body.js";
 import { sendByCustomFetch, sendNatively } from "./send.js";
 
 /** The settings of a fetch that a gate creates. */
@@ -80,12 +81,13 @@ export function fetchThroughGate(gate: NativeGate, settings: FetchSettings): Fet
   const own = typeof transport === "function" ? transport : undefined;
   // The default value makes `fetch.length` 1, as that of the platform's fetch.
   const fetch = async (input: FetchInput, init: FetchInit | undefined = undefined): Promise<Response> => {
+    let request: FetchRequest | undefined;
     try {
       const url = urlOf(input);
       // The platform reports what is wrong with a relative or malformed URL.
       if (url === undefined || isNotHttp(url)) return await (own ?? currentPlatformFetch)(input, init);
       const read = readRequest(input, init, url);
-      const request = read instanceof Promise ? await read : read;
+      request = read instanceof Promise ? await read : read;
       request.signal = anySignal(request.signal, currentSignal());
       if (request.signal?.aborted === true) throw request.signal.reason;
       if (own !== undefined) return await sendByCustomFetch(gate, request, sdk, own);
@@ -95,6 +97,7 @@ export function fetchThroughGate(gate: NativeGate, settings: FetchSettings): Fet
       if (dispatched || hasIntegrity(request)) return await sendByCustomFetch(gate, request, sdk, platformFetch);
       return await sendNatively(gate, request, sdk);
     } catch (error) {
+      cancelUnread(request?.payload, error);
       // The error was created in a callback, so its stack does not contain the caller.
       if (error instanceof TypeError && error.message === FETCH_FAILED) Error.captureStackTrace(error, fetch);
       throw error;

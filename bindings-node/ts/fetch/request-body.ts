@@ -27,8 +27,8 @@ const MAX_BUFFERED_BODY = 32 * 1024 * 1024;
  * body.
  *
  * @param request - The request.
- * @param given - The `body` of the caller's options; undefined if the options have none, and the
- * body may come from a `Request`.
+ * @param given - The `body` of the caller's options; undefined if there are no such options, or if
+ * the body is that of a `Request`.
  */
 export async function readBody(request: Request, given: GivenBody): Promise<Payload> {
   const stream = request.body as ReadableStream<Uint8Array> | null;
@@ -37,6 +37,23 @@ export async function readBody(request: Request, given: GivenBody): Promise<Payl
   const small = size === undefined ? given === undefined && isJson(request.headers) : size <= MAX_BUFFERED_BODY;
   if (!small) return stream;
   return typeof given === "string" ? given : new Uint8Array(await request.arrayBuffer());
+}
+
+/** Returns a copy of a form or of search parameters, and any other body itself. */
+export function copyForm(given: GivenBody): GivenBody {
+  if (given instanceof URLSearchParams) return new URLSearchParams(given);
+  if (!(given instanceof FormData)) return given;
+  const form = new FormData();
+  for (const [name, value] of given) {
+    if (typeof value === "string") form.append(name, value);
+    else form.append(name, value, value.name);
+  }
+  return form;
+}
+
+/** Cancels a streamed body that nobody has begun to read. */
+export function cancelUnread(payload: Payload, reason?: unknown): void {
+  if (payload instanceof ReadableStream && !payload.locked) payload.cancel(reason).catch(() => {});
 }
 
 /**

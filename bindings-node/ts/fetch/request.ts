@@ -9,7 +9,7 @@
 import { toPlatformSignal, unwatch, watch } from "../abort-signal.js";
 import { dispatcherOf } from "./dispatcher.js";
 import type { FetchInit, FetchInput } from "./platform-types.js";
-import { bodyLength, type GivenBody, type Payload, readBody } from "./request-body.js";
+import { bodyLength, copyForm, type GivenBody, type Payload, readBody } from "./request-body.js";
 
 /** One request in the form in which it is sent. */
 export interface FetchRequest {
@@ -26,12 +26,31 @@ export interface FetchRequest {
   /** The caller's `redirect` option. Default: `follow`. */
   redirect: "follow" | "error" | "manual";
   /**
-   * The options that the caller passed to `fetch`; undefined if it passed none. A custom fetch gets
-   * those options for which this interface has no field.
+   * A copy of the options that the caller passed to `fetch`; undefined if it passed none. A custom
+   * fetch gets those options for which this interface has no field.
    */
   init: FetchInit | undefined;
 }
 
+/** The names of the options that the platform's fetch reads. */
+const OPTIONS = [
+  "body",
+  "cache",
+  "credentials",
+  "dispatcher",
+  "duplex",
+  "headers",
+  "integrity",
+  "keepalive",
+  "method",
+  "mode",
+  "priority",
+  "redirect",
+  "referrer",
+  "referrerPolicy",
+  "signal",
+  "window",
+];
 const KNOWN = new Set(["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"]);
 const REDIRECTS = new Set(["follow", "error", "manual"]);
 
@@ -74,7 +93,25 @@ export function readRequest(
   init: FetchInit | undefined,
   url: URL,
 ): FetchRequest | Promise<FetchRequest> {
-  return readSimple(input, init, url) ?? readWithPlatform(input, init, url);
+  const options = init == null ? undefined : copyOptions(init);
+  return readSimple(input, options, url) ?? readWithPlatform(input, options, url, init instanceof Request);
+}
+
+/**
+ * Returns a copy of the options of `fetch`. A change of the caller's object or form while the call
+ * waits does not change the copy.
+ *
+ * The options of the platform's fetch are read by name, because a `Request` inherits them. The
+ * options that only a custom fetch knows must be properties of the object itself.
+ */
+function copyOptions(init: FetchInit): FetchInit {
+  const options: Record<string, unknown> = { ...init };
+  for (const name of OPTIONS) {
+    const value = (init as Record<string, unknown>)[name];
+    if (value !== undefined) options[name] = value;
+  }
+  options.body = copyForm(options.body);
+  return options;
 }
 
 /**
@@ -99,11 +136,19 @@ function readSimple(input: FetchInput, init: FetchInit | undefined, url: URL): F
   return { url, method: verb, headers: sent, payload: body, signal: signal ?? undefined, redirect, init };
 }
 
-/** Reads any arguments of `fetch` with the platform's `Request`. */
-async function readWithPlatform(input: FetchInput, init: FetchInit | undefined, url: URL): Promise<FetchRequest> {
+/**
+ * Reads any arguments of `fetch` with the platform's `Request`. `fromRequest` is `true` if the
+ * options are those of a `Request`.
+ */
+async function readWithPlatform(
+  input: FetchInput,
+  init: FetchInit | undefined,
+  url: URL,
+  fromRequest: boolean,
+): Promise<FetchRequest> {
   // The signal is watched directly, because a `Request` adds a signal and a listener of its own.
   const { signal, ...rest } = init ?? {};
-  const given: GivenBody = rest.body ?? undefined;
+  const given: GivenBody = fromRequest ? undefined : (rest.body ?? undefined);
   const request = new Request(input, rest);
   // Throws the platform's own error.
   if (signal != null && !(signal instanceof AbortSignal)) new Request(url, { signal });

@@ -12,6 +12,7 @@ import { checkNoConnectionHeaders, requestLines, toLines } from "./header-lines.
 import type { Fetch } from "./platform-types.js";
 import { followRedirect, isRedirect } from "./redirect.js";
 import type { FetchRequest } from "./request.js";
+import { cancelUnread } from "./request-body.js";
 import { createResponse, type ResponseParts } from "./response.js";
 import { ReplyBody } from "./response-body.js";
 import { sendWithUpload } from "./stream-upload.js";
@@ -93,8 +94,11 @@ export async function sendByCustomFetch(
   });
   const parts = { ...responseParts(head, request), redirected: false, crossOrigin: false };
   const response = head.customResponse;
-  // The gate itself answered, for example with a rejection.
-  if (response === undefined) return createResponse(parts);
+  if (response === undefined) {
+    // The gate itself answered, for example with a rejection.
+    cancelUnread(payload);
+    return createResponse(parts);
+  }
   return createResponse({
     ...parts,
     headers: originalHeaders(head.headers, response),
