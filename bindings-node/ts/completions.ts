@@ -32,7 +32,12 @@ export interface Waiter {
    * waiters of calls have this method.
    */
   onExchange?(exchange: NativeExchange, changes: string, url: string | null): void;
+  /** `true` if the waiter is a read of a response body. */
+  readonly readsBody?: true;
 }
+
+// The platform's timer, because virtual timers that a test installs end with the test.
+const { setTimeout } = globalThis;
 
 const ROW_LENGTH = 6;
 /**
@@ -175,10 +180,9 @@ class Port {
       this.#watching = false;
       if (this.#waiting.size === 0) return;
       if (this.#settled !== before) return this.#watchForLostBodies(LOST_BODY_CHECK_MS);
-      let calls = 0;
-      for (const waiter of this.#waiting.values()) if (waiter.onExchange !== undefined) calls++;
-      const pulls = this.#waiting.size - calls;
-      if (calls > 0 && this.native.openBodies() > pulls && this.#queued()) this.native.collectGarbage();
+      let reads = 0;
+      for (const waiter of this.#waiting.values()) if (waiter.readsBody === true) reads++;
+      if (this.native.openBodies() > reads && this.#queued()) this.native.collectGarbage();
       this.#watchForLostBodies(patience * 2);
     }, patience).unref();
   }

@@ -1,8 +1,14 @@
 // A program for tests of how a process ends: `calls-in-every-state.mjs URL HOW`.
 import { Gate } from "tidegate";
+import { VirtualClock } from "tidegate/testing";
 
 const [url, how] = process.argv.slice(2);
-const gate = new Gate({ tools: { db: 1 }, defaults: { stall: "none", ...(how === "lost" && { cap: 2 }) } });
+const gate = new Gate({
+  tools: { db: 1 },
+  targets: { llm: { url, metrics: "off", ...(how.startsWith("lost") && { cap: 2 }) } },
+  defaults: { stall: "none" },
+  ...(how === "lost by a custom fetch" && { fetch: longAnswer }),
+});
 const init = { method: "POST", body: JSON.stringify({ model: "m", stream: true }) };
 
 /**
@@ -18,6 +24,21 @@ async function busy() {
   const pull = reader.read().catch(() => {});
   const calls = Array.from({ length: 8 }, () => gate.fetch(url, init).catch(() => {}));
   return [wanted, pull, streams, calls];
+}
+
+async function lose(calls) {
+  for (let lost = 0; lost < calls; lost++) await gate.fetch(url, init);
+}
+
+/** A custom fetch whose response has more chunks than the gate reads ahead. */
+async function longAnswer(...request) {
+  const response = await fetch(...request);
+  const body = new ReadableStream({
+    start(controller) {
+      for (let chunk = 0; chunk < 4; chunk++) controller.enqueue(Buffer.alloc(70_000));
+    },
+  });
+  return new Response(body, { headers: response.headers });
 }
 
 switch (how) {
@@ -51,8 +72,30 @@ switch (how) {
     console.log(await (await gate.fetch(url, init)).text());
     break;
   case "lost":
-    for (let lost = 0; lost < 6; lost++) await gate.fetch(url, init);
+    await lose(6);
     break;
+  case "lost beside tools":
+    await gate.acquireTool("db");
+    for (let wait = 0; wait < 2; wait++) void gate.acquireTool("db");
+    await lose(6);
+    process.exit();
+    break;
+  case "lost by a custom fetch":
+    await lose(6);
+    process.exit();
+    break;
+  case "lost before a slot":
+    await lose(2);
+    await gate.slot("llm", () => {});
+    await lose(4);
+    break;
+  case "lost after virtual time": {
+    const clock = new VirtualClock().start();
+    await clock.until(new Gate().drain(0));
+    clock.stop();
+    await lose(6);
+    break;
+  }
   case "forever":
     await busy();
     await new Promise(() => {});

@@ -14,6 +14,7 @@ import { type Failure, type NativeReply, native } from "../native.js";
  * ends.
  */
 export class ReplyBody implements Waiter, Abortable {
+  readonly readsBody = true;
   readonly #reply: NativeReply;
   readonly #number = port.allocateNumber();
   readonly #thrown: unknown[] | undefined;
