@@ -47,16 +47,19 @@ impl ToolRequest {
 #[napi]
 pub struct Permit {
     permit: Mutex<Option<RuntimeBound<ToolPermit>>>,
+    /// The context in which the slot was requested. Its list of held tools includes this tool.
     context: tidegate::Context,
 }
 
 #[napi]
 impl Permit {
-    /// Returns the context for calls while the slot is held. Its list of held tools includes this
-    /// tool.
+    /// Returns the context for calls while the slot is held: `outer`, with this tool in its list of
+    /// held tools. If `outer` is undefined, the context is the one in which the slot was requested.
     #[napi]
-    pub fn context(&self) -> Context {
-        Context(self.context.clone())
+    pub fn context(&self, outer: Option<&Context>) -> Context {
+        let mut context = outer.map_or_else(|| self.context.clone(), |outer| outer.0.clone());
+        context.holds = self.context.holds.as_ref().map(|held| held.joined(context.holds.as_ref()));
+        Context(context)
     }
 
     /// Releases the slot of the tool. Idempotent.

@@ -149,6 +149,22 @@ describe("model slots and tools", () => {
     });
   }
 
+  test("a slot that is held in another slot's run counts for deadlocks, and the caller's context applies", async () => {
+    const gate = new Gate({ targets: { small: 4 }, tools: { a: 1, b: 1, c: 1 } });
+    const [a, b, c] = await clock.until(Promise.all(["a", "b", "c"].map((name) => gate.acquireTool(name))));
+    const wants = [
+      c.run(() => gate.tool("a", () => "got a")).finally(() => c.release()),
+      a.run(() => b.run(() => gate.tool("c", () => "got c"))).finally(() => a.release()),
+    ];
+    const [first, second] = await clock.until(Promise.allSettled(wants));
+    assert.deepEqual([first.value, second.reason?.reason], ["got a", "deadlock"]);
+    await new FakeTarget({ otherwise: ok(TEXT) }).during(async () => {
+      await clock.until(gate.run({ tenant: "acme", call: "job" }, () => b.run(() => ask(client(gate), false))));
+      const [{ tenant, label }] = gate.calls();
+      assert.deepEqual([tenant, label], ["acme", "job"]);
+    });
+  });
+
   test("a tool has a rate and a cap", async () => {
     const tools = { db: { cap: 8, rps: 2 }, once: { cap: 8, rpm: 1, on_full: "refuse" } };
     const gate = new Gate({ tools });

@@ -69,7 +69,11 @@ export interface NativeToolRequest {
 }
 
 export interface NativePermit {
-  context(): NativeContext;
+  /**
+   * Returns the context for calls while the slot is held: `outer`, with this tool in its list of held
+   * tools. If `outer` is undefined, the context is the one in which the slot was requested.
+   */
+  context(outer: NativeContext | undefined): NativeContext;
   close(): void;
 }
 

@@ -32,12 +32,14 @@ export class ToolSlot {
   /**
    * Runs a function as the holder of this slot. If the function requests another tool and could
    * wait forever, because the holder of that tool waits for this one, the request is rejected.
+   * Tenant, lane, deadline and label are those of the caller's {@link Gate.run} or, outside of any,
+   * those with which the slot was requested.
    *
    * @param run - The function.
    * @returns The result of the function.
    */
   run<T>(run: () => T): T {
-    return runInContext(this.#permit.context(), run);
+    return runInContext(this.#permit.context(currentContext()), run);
   }
 
   /** Releases the slot. Idempotent. */

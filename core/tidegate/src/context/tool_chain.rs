@@ -28,6 +28,18 @@ impl Chain {
         Self(Arc::new(Link { id: NEXT.fetch_add(1, Ordering::Relaxed), tool, outer }))
     }
 
+    /// Returns a chain with the slots of this chain in front of the slots in `outer`. A slot that is
+    /// in both is listed once. `outer` is `None` if the task holds no other slot.
+    #[must_use]
+    pub fn joined(&self, outer: Option<&Chain>) -> Self {
+        let Some(outer) = outer else { return self.clone() };
+        if outer.links().any(|link| link.id() == self.id()) {
+            return outer.clone();
+        }
+        let outer = self.0.outer.as_ref().map_or_else(|| outer.clone(), |inner| inner.joined(Some(outer)));
+        Self(Arc::new(Link { id: self.id(), tool: self.tool().clone(), outer: Some(outer) }))
+    }
+
     /// Returns the number of the most recently acquired slot. The number is unique in this process.
     pub(crate) fn id(&self) -> u64 {
         self.0.id
