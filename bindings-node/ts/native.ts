@@ -232,7 +232,10 @@ export interface Native {
     ): Failure | null;
   };
   Reply: { closed(): Failure };
-  /** Passes each line that is logged to `log`. Has an effect once in a process. */
+  /**
+   * Passes each line that is logged to `log`. If several threads have called this function, the first
+   * one that has not ended gets the lines.
+   */
   forwardLog(log: (isWarning: boolean, text: string) => void): void;
   /** Returns the slots of shared limits, and waits for at most 0.5 s until this is done. */
   returnSharedSlots(): void;
@@ -287,11 +290,12 @@ function load(): Native {
 
 export const native: Native = load();
 
-if (isMainThread) {
-  const debug = debuglog("tidegate");
-  native.forwardLog((isWarning, text) =>
-    isWarning ? process.emitWarning(text, { type: "TidegateWarning" }) : debug("%s", text),
-  );
-  // Other processes get the slots at once, and not only when a lease has ended.
-  process.once("exit", () => native.returnSharedSlots());
-}
+/** The largest number that the native module takes as a count. */
+export const MAX_COUNT = 2 ** 32 - 1;
+
+const debug = debuglog("tidegate");
+native.forwardLog((isWarning, text) =>
+  isWarning ? process.emitWarning(text, { type: "TidegateWarning" }) : debug("%s", text),
+);
+// Other processes get the slots at once, and not only when a lease has ended.
+if (isMainThread) process.once("exit", () => native.returnSharedSlots());
