@@ -410,6 +410,10 @@ test("wrap keeps a custom fetch unless the transport is native", async (t) => {
   assert.equal(Object.values(gate.snapshot().targets)[0].attempts, 1);
   await ask(gate.wrap(client, { transport: "native" }));
   assert.equal(seen.length, 1);
+  // The name in Python.
+  for (const mode of ["enforce", "off"]) {
+    assert.throws(() => new Gate({ mode }).wrap(client, { transport: "keep" }), RangeError);
+  }
   // Wrapping again replaces the gate and keeps the custom fetch.
   const other = new Gate();
   await ask(other.wrap(kept));

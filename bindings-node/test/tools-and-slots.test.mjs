@@ -209,7 +209,14 @@ describe("model slots and tools", () => {
               ["first", "in_flight"],
             ],
           );
-          assert.equal(gate.explain(undefined, 1).length, 1);
+          for (const [limit, length] of [
+            [0, 0],
+            [1, 1],
+            [Number.POSITIVE_INFINITY, 2],
+          ]) {
+            assert.equal(gate.explain(undefined, limit).length, length);
+          }
+          for (const limit of [-1, Number.NaN]) assert.throws(() => gate.explain(undefined, limit), RangeError);
           const third = call("third").catch((error) => error);
           await Promise.all([first, second]);
           assert.equal(gate.explain("job-17"), undefined);

@@ -12,7 +12,7 @@ import type { Explanation } from "./explain.js";
 import { customFetchOf, type FetchSettings, fetchThroughGate, fetchWithoutGate, sdkRetriesOf } from "./fetch/index.js";
 import type { Fetch } from "./fetch/platform-types.js";
 import { type MapFunction, type MapOptions, type MapResult, mapItems } from "./map.js";
-import { type Failure, type NativeGate, native } from "./native.js";
+import { type Failure, MAX_COUNT, type NativeGate, native } from "./native.js";
 import type { WaitOptions } from "./slot-wait.js";
 import type { CallRecord, Snapshot } from "./snapshot.js";
 import { runWithSlot, type TargetSlot } from "./target-slot.js";
@@ -150,13 +150,17 @@ export class Gate {
    * @param client - The client.
    * @param options - Which transport makes the exchanges. Default: `auto`.
    * @returns The copy, of the same type as `client`.
-   * @throws `TypeError` if the object is not a supported client.
+   * @throws `TypeError` if the object is not a supported client; `RangeError` if `transport` is
+   * another value than `auto` or `native`.
    * @example
    * ```ts
    * const client = gate.wrap(new OpenAI());
    * ```
    */
   wrap<Client extends object>(client: Client, { transport = "auto" }: WrapOptions = {}): Client {
+    if (transport !== "auto" && transport !== "native") {
+      throw new RangeError(`transport: ${String(transport)} is not valid; use "auto" or "native"`);
+    }
     if (this.#native.canBypass) return copyClient(client, {});
     const own = this.#transport === "auto" ? customFetchOf(fetchOf(client)) : this.#transport;
     const sdk = sdkRetriesOf(fetchOf(client)) ?? retriesOf(client);
@@ -403,9 +407,10 @@ export class Gate {
    * @param call - Label from `gate.run({ call }, ...)`, or the number of the call. If several calls
    * have the label, the one that has waited longest is explained. Default: every active call and
    * every wait for a tool; waiting ones first, the longest wait first.
-   * @param limit - Maximum length of the list. Default: 100.
+   * @param limit - Maximum length of the list, 0 or more. Default: 100.
    * @returns For one call, an {@link Explanation}, or undefined if no such call is active.
    * Otherwise a list.
+   * @throws `RangeError` if `limit` is negative or NaN.
    * @example
    * ```ts
    * for (const explanation of gate.explain()) console.log(explanation.text);
@@ -414,7 +419,10 @@ export class Gate {
   explain(call: string | number): Explanation | undefined;
   explain(call?: undefined, limit?: number): Explanation[];
   explain(call?: string | number, limit = 100): Explanation | undefined | Explanation[] {
-    if (call === undefined) return JSON.parse(this.#native.explainAll(limit));
+    if (call === undefined) {
+      if (!(limit >= 0)) throw new RangeError(`limit: ${limit} is not valid; give a number of 0 or more`);
+      return JSON.parse(this.#native.explainAll(Math.min(limit, MAX_COUNT)));
+    }
     const explanation = this.#native.explain(call);
     return explanation === null ? undefined : JSON.parse(explanation);
   }

@@ -7,7 +7,7 @@
 
 import { port } from "./completions.js";
 import { currentContext, currentSignal, deriveContext, nestedContext, runInContext } from "./context.js";
-import { type NativeContext, type NativeWindow, native } from "./native.js";
+import { MAX_COUNT, type NativeContext, type NativeWindow, native } from "./native.js";
 import type { Lane } from "./types.js";
 
 /** Options of {@link Gate.map}. */
@@ -73,7 +73,7 @@ export function mapItems<Item, Value>(
   if (!Number.isSafeInteger(ahead) || ahead < 1) {
     throw new RangeError(`ahead: ${ahead} is not valid; give an integer of 1 or more`);
   }
-  const window = new native.Window(Math.min(ahead, 2 ** 32 - 1), currentContext());
+  const window = new native.Window(Math.min(ahead, MAX_COUNT), currentContext());
   const context = window.itemContext(deriveContext({ lane, tenant }));
   return new MapRun(items, run, { ...options, ahead }, window, context).results();
 }
