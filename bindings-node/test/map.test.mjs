@@ -239,6 +239,27 @@ describe("on virtual time", () => {
     });
   }
 
+  for (const how of ["return", "throw"]) {
+    test(`leaving the map ends a pending next: ${how}`, async () => {
+      const gate = slots(4);
+      const [source, hold, signals] = [new CountingSource(), holder(gate, 10), []];
+      const results = gate.map(source, (item, { signal }) => {
+        signals.push(signal);
+        return hold(item);
+      });
+      const pending = [results.next(), results.next()];
+      await clock.advance(5);
+      assert.ok(gate.snapshot().targets.small.queue_depth > 0);
+      const boom = new Error("boom");
+      if (how === "return") assert.deepEqual(await results.return(), { done: true, value: undefined });
+      else await assert.rejects(results.throw(boom), (error) => error === boom);
+      for (const next of pending) assert.deepEqual(await next, { done: true, value: undefined });
+      await clock.advance(0.1);
+      assert.equal(gate.snapshot().targets.small.queue_depth, 0);
+      assert.ok(source.closed && signals.every((signal) => signal.aborted));
+    });
+  }
+
   test("a nested map ends with the outer one", async () => {
     const gate = slots(30);
     const hold = holder(gate, 10);

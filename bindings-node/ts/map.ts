@@ -75,7 +75,7 @@ export function mapItems<Item, Value>(
   }
   const window = new native.Window(Math.min(ahead, MAX_COUNT), currentContext());
   const context = window.itemContext(deriveContext({ lane, tenant }));
-  return new MapRun(items, run, { ...options, ahead }, window, context).results();
+  return new MapRun(items, run, { ...options, ahead }, window, context).iterate();
 }
 
 /**
@@ -131,7 +131,24 @@ class MapRun<Item, Value> {
     this.#context = context;
   }
 
-  async *results(): AsyncGenerator<MapResult<Item, Value>, void, undefined> {
+  /** Returns the iterator over the results. Its `return` and `throw` also end a pending `next`. */
+  iterate(): AsyncGenerator<MapResult<Item, Value>, void, undefined> {
+    const results = this.#iterate();
+    // The methods of a generator only take effect after a pending `next`.
+    const [end, fail] = [results.return.bind(results), results.throw.bind(results)];
+    return Object.assign(results, {
+      return: (value: void | PromiseLike<void>) => {
+        this.#leave();
+        return end(value);
+      },
+      throw: (error: unknown) => {
+        this.#leave();
+        return fail(error);
+      },
+    });
+  }
+
+  async *#iterate(): AsyncGenerator<MapResult<Item, Value>, void, undefined> {
     // The caller's signal, and that of an enclosing map.
     const signals = [this.#options.signal, this.#outerSignal].filter((signal) => signal !== undefined);
     for (const signal of signals) signal.throwIfAborted();
@@ -139,7 +156,6 @@ class MapRun<Item, Value> {
       this.#aborted = { reason: (target as AbortSignal).reason };
       // Now, because the consumer may not ask for another result.
       this.#close(this.#aborted.reason);
-      this.#resultReady.notify();
     };
     for (const signal of signals) signal.addEventListener("abort", abort, { once: true });
     let done = false;
@@ -155,7 +171,7 @@ class MapRun<Item, Value> {
       if (this.#sourceError !== undefined) throw this.#sourceError.reason;
     } finally {
       for (const signal of signals) signal.removeEventListener("abort", abort);
-      if (!done) this.#close(this.#aborted?.reason ?? new DOMException("the map was left", "AbortError"));
+      if (!done) this.#leave();
       this.#stopWatchingSlots();
     }
   }
@@ -163,6 +179,7 @@ class MapRun<Item, Value> {
   async #next(): Promise<MapResult<Item, Value> | undefined> {
     for (;;) {
       if (this.#aborted !== undefined) throw this.#aborted.reason;
+      if (this.#closed) return undefined;
       const index = this.#options.ordered === true ? this.#returned : this.#results.keys().next().value;
       const result = index === undefined ? undefined : this.#results.get(index);
       if (result !== undefined) {
@@ -248,10 +265,16 @@ class MapRun<Item, Value> {
     );
   }
 
+  /** Ends the map because its consumer needs no more results. */
+  #leave(): void {
+    if (!this.#closed) this.#close(new DOMException("the map was left", "AbortError"));
+  }
+
   #close(reason: unknown): void {
     this.#closed = true;
     for (const controller of this.#running) controller.abort(reason);
     this.#startable.notify();
+    this.#resultReady.notify();
   }
 }
 
