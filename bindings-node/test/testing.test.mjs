@@ -1,7 +1,9 @@
 // Tests of the fake target and of virtual time.
 import assert from "node:assert/strict";
+import { AsyncLocalStorage } from "node:async_hooks";
 import { afterEach, beforeEach, describe, mock, test } from "node:test";
 import { setTimeout as sleep } from "node:timers/promises";
+import { promisify } from "node:util";
 
 import Anthropic from "@anthropic-ai/sdk";
 import OpenAI from "openai";
@@ -226,6 +228,33 @@ describe("on virtual time", () => {
     assert.equal(clock.time(), 2.5);
     await clock.advance(10);
     assert.deepEqual(seen, [1, 2, 3, 4]);
+  });
+
+  test("timers run in the context in which they were set", async () => {
+    const storage = new AsyncLocalStorage();
+    const seen = [];
+    storage.run("timeout", () => setTimeout(() => seen.push(storage.getStore()), 10));
+    const interval = storage.run("interval", () => setInterval(() => seen.push(storage.getStore()), 20));
+    await clock.advance(0.045);
+    clearInterval(interval);
+    assert.deepEqual(seen, ["timeout", "interval", "interval"]);
+  });
+
+  test("promisify and refresh work as with the platform's timers", async () => {
+    assert.equal(await clock.until(promisify(setTimeout)(5000, "value")), "value");
+    assert.equal(clock.time(), 5);
+    let runs = 0;
+    const timer = setTimeout(() => runs++, 1000);
+    await clock.advance(1.5);
+    timer.refresh();
+    await clock.advance(0.9);
+    assert.equal(runs, 1);
+    await clock.advance(0.2);
+    assert.equal(runs, 2);
+    clearTimeout(timer);
+    timer.refresh();
+    await clock.advance(2);
+    assert.equal(runs, 2);
   });
 
   // The clock counts whole nanoseconds, and 0.2 + 0.1 is 0.30000000000000004.

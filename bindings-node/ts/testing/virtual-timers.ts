@@ -4,9 +4,11 @@
  *
  * @module
  */
+import { AsyncResource } from "node:async_hooks";
 import { syncBuiltinESMExports } from "node:module";
 import timers from "node:timers";
 import promises from "node:timers/promises";
+import { promisify } from "node:util";
 
 type Callback = (...args: unknown[]) => void;
 
@@ -20,6 +22,7 @@ class Timer {
   readonly run: () => void;
   readonly seconds: number;
   readonly repeats: boolean;
+  isCleared = false;
   readonly #timers: VirtualTimers;
 
   constructor(timers: VirtualTimers, order: number, run: () => void, seconds: number, repeats: boolean) {
@@ -33,6 +36,7 @@ class Timer {
 
   refresh(): this {
     this.due = this.#timers.now() + this.seconds;
+    this.#timers.refresh(this);
     return this;
   }
 
@@ -104,16 +108,25 @@ export class VirtualTimers {
     return true;
   }
 
+  /** Sets a timer, which runs in the asynchronous context of the caller. */
   add(run: () => void, seconds: number, repeats = false): Timer {
     this.#order += 1;
-    const timer = new Timer(this, this.#order, run, seconds, repeats);
+    const timer = new Timer(this, this.#order, AsyncResource.bind(run), seconds, repeats);
     this.#set.set(timer.order, timer);
     return timer;
   }
 
+  /** Sets a timer again that may have run. Has no effect if the timer was cleared. */
+  refresh(timer: Timer): void {
+    if (!timer.isCleared) this.#set.set(timer.order, timer);
+  }
+
   clear(timer: unknown): void {
-    if (timer instanceof Timer) this.#set.delete(timer.order);
-    else if (typeof timer === "number" || typeof timer === "string") this.#set.delete(Number(timer));
+    const isNumber = typeof timer === "number" || typeof timer === "string";
+    const found = isNumber ? this.#set.get(Number(timer)) : timer;
+    if (!(found instanceof Timer)) return;
+    found.isCleared = true;
+    this.#set.delete(found.order);
   }
 
   /** Replaces the timer functions of the platform by virtual ones. */
@@ -123,7 +136,8 @@ export class VirtualTimers {
       (callback: Callback, milliseconds = 0, ...args: unknown[]) =>
         this.add(() => callback(...args), toSeconds(milliseconds), repeats);
     const clear = (timer: unknown) => this.clear(timer);
-    const replacements = { setTimeout: set(false), clearTimeout: clear, setInterval: set(true), clearInterval: clear };
+    const setTimeout = Object.assign(set(false), { [promisify.custom]: this.#sleep });
+    const replacements = { setTimeout, clearTimeout: clear, setInterval: set(true), clearInterval: clear };
     const global = globalThis as unknown as Record<string, unknown>;
     const module = timers as unknown as Record<string, unknown>;
     const before = PATCHED.map((name) => [name, global[name], module[name]] as const);
