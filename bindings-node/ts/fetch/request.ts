@@ -108,9 +108,8 @@ function copyOptions(init: FetchInit): FetchInit {
   const options: Record<string, unknown> = { ...init };
   for (const name of OPTIONS) {
     const value = (init as Record<string, unknown>)[name];
-    if (value !== undefined) options[name] = value;
+    if (value !== undefined) options[name] = name === "body" ? copyForm(value) : value;
   }
-  options.body = copyForm(options.body);
   return options;
 }
 
