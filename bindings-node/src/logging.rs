@@ -7,16 +7,16 @@ use napi_derive::napi;
 use parking_lot::Mutex;
 use tidegate::{LogLevel, forward_log_lines};
 
-/// Passes a line that is logged to the event loop of a thread: whether it is a warning, and the text.
-/// Returns `Ok` if the loop takes it, and another status if the thread has ended.
+/// Passes a line that is logged to the event loop of a thread: whether it is a warning, and the
+/// text. Returns `Ok` if the loop takes it, and another status if the thread has ended.
 type Log = Box<dyn Fn(bool, String) -> Status + Send>;
 
 /// The functions of the threads that have loaded the package, in this order.
 static LOGS: Mutex<Vec<Log>> = Mutex::new(Vec::new());
 
-/// Passes each line that is logged to `log`, on the calling thread: whether it is a warning, and the
-/// text. If several threads have called this function, the first one that has not ended gets the
-/// lines. Does not keep the event loop alive.
+/// Passes each line that is logged to `log`, on the calling thread: whether it is a warning, and
+/// the text. If several threads have called this function, the first one that has not ended gets
+/// the lines. Does not keep the event loop alive.
 ///
 /// # Errors
 ///

@@ -70,8 +70,8 @@ export interface NativeToolRequest {
 
 export interface NativePermit {
   /**
-   * Returns the context for calls while the slot is held: `outer`, with this tool in its list of held
-   * tools. If `outer` is undefined, the context is the one in which the slot was requested.
+   * Returns the context for calls while the slot is held: `outer`, with this tool in its list of
+   * held tools. If `outer` is undefined, the context is the one in which the slot was requested.
    */
   context(outer: NativeContext | undefined): NativeContext;
   close(): void;
@@ -233,8 +233,8 @@ export interface Native {
   };
   Reply: { closed(): Failure };
   /**
-   * Passes each line that is logged to `log`. If several threads have called this function, the first
-   * one that has not ended gets the lines.
+   * Passes each line that is logged to `log`. If several threads have called this function, the
+   * first one that has not ended gets the lines.
    */
   forwardLog(log: (isWarning: boolean, text: string) => void): void;
   /** Returns the slots of shared limits, and waits for at most 0.5 s until this is done. */

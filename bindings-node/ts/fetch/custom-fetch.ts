@@ -106,8 +106,8 @@ export class CustomFetchCall {
  * caller gave.
  *
  * The body of a `Request` becomes a `Blob`, because undici 6 (Node 20 and 22) cannot send bytes
- * again after a redirect. The caller's own bytes remain bytes, because some fetches, such as that of
- * node-fetch 2, cannot send a `Blob`.
+ * again after a redirect. The caller's own bytes remain bytes, because some fetches, such as that
+ * of node-fetch 2, cannot send a `Blob`.
  *
  * @param payload - The body as the gate reads it. Bytes are those at the time of the call.
  * @param given - The `body` of the copied options.

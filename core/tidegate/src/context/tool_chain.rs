@@ -28,8 +28,8 @@ impl Chain {
         Self(Arc::new(Link { id: NEXT.fetch_add(1, Ordering::Relaxed), tool, outer }))
     }
 
-    /// Returns a chain with the slots of this chain in front of the slots in `outer`. A slot that is
-    /// in both is listed once. `outer` is `None` if the task holds no other slot.
+    /// Returns a chain with the slots of this chain in front of the slots in `outer`. A slot that
+    /// is in both is listed once. `outer` is `None` if the task holds no other slot.
     #[must_use]
     pub fn joined(&self, outer: Option<&Chain>) -> Self {
         let Some(outer) = outer else { return self.clone() };
