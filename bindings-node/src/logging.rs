@@ -1,17 +1,17 @@
 //! Passes what the gates log to JavaScript.
 
 use napi::bindgen_prelude::{FnArgs, Function};
-use napi::threadsafe_function::ThreadsafeFunctionCallMode;
+use napi::threadsafe_function::{ThreadsafeFunction, ThreadsafeFunctionCallMode};
 use napi::{Result, Status};
 use napi_derive::napi;
 use parking_lot::Mutex;
 use tidegate::{LogLevel, forward_log_lines};
 
 /// Passes a line that is logged to the event loop of a thread: whether it is a warning, and the
-/// text. Returns `Ok` if the loop takes it, and another status if the thread has ended.
-type Log = Box<dyn Fn(bool, String) -> Status + Send>;
+/// text. Does not keep the loop alive.
+type Log = ThreadsafeFunction<FnArgs<(bool, String)>, (), FnArgs<(bool, String)>, Status, false, true>;
 
-/// The functions of the threads that have loaded the package, in this order.
+/// The functions of the threads that have loaded the package, in the order in which they did.
 static LOGS: Mutex<Vec<Log>> = Mutex::new(Vec::new());
 
 /// Passes each line that is logged to `log`, on the calling thread: whether it is a warning, and
@@ -28,15 +28,19 @@ pub fn forward_log(log: Function<'_, FnArgs<(bool, String)>, ()>) -> Result<()> 
         .callee_handled::<false>()
         .weak::<true>()
         .build()?;
-    LOGS.lock().push(Box::new(move |is_warning, line| {
-        log.call(FnArgs::from((is_warning, line)), ThreadsafeFunctionCallMode::NonBlocking)
-    }));
+    let mut logs = LOGS.lock();
+    // The others are those of threads that have ended.
+    logs.retain(|log| !log.aborted());
+    logs.push(log);
+    drop(logs);
     // Has an effect once in a process.
     forward_log_lines(|level, line| {
         let mut logs = LOGS.lock();
-        while let Some(log) = logs.first()
-            && log(level != LogLevel::Info, line.clone()) != Status::Ok
-        {
+        while let Some(log) = logs.first() {
+            let line = FnArgs::from((level != LogLevel::Info, line.clone()));
+            if log.call(line, ThreadsafeFunctionCallMode::NonBlocking) == Status::Ok {
+                break;
+            }
             drop(logs.remove(0));
         }
     });

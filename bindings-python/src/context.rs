@@ -21,8 +21,8 @@ impl Context {
     ///
     /// # Errors
     ///
-    /// `ValueError` if the lane does not exist, or if the deadline is not above 0. `TypeError` if the
-    /// deadline is not a number.
+    /// `ValueError` if the lane does not exist, or if the deadline is not above 0. `TypeError` if
+    /// the deadline is not a number.
     #[new]
     #[pyo3(signature = (outer=None, tenant=None, lane=None, deadline=None, call=None))]
     fn new(

@@ -157,7 +157,8 @@ fn resume_of_an_output_with_failed_lines_exits_with_4() {
     }
     assert_eq!(ids(&std::fs::read_to_string(&output).unwrap()).len(), 4);
 
-    // A line of the errors file that another run without --errors has answered does not count twice.
+    // A line of the errors file that another run without --errors has answered does not count
+    // twice.
     let (twice, errors) = (fixture.path("twice.jsonl"), fixture.path("twice-errors.jsonl"));
     let twice_apart = ["--errors", errors.to_str().unwrap()];
     for options in [&twice_apart[..], &[], &twice_apart] {
@@ -464,7 +465,7 @@ fn redirect_of_the_provider_is_reported_before_anything_is_sent() {
     let server = std::thread::spawn(move || {
         let (mut stream, _) = listener.accept().unwrap();
         let _ = stream.read(&mut [0; 4_096]).unwrap();
-        let head = "HTTP/1.1 301 Moved Permanently\r\nlocation: https://moved.example/v1/models\r\ncontent-length: 0\r\n\r\n";
+        let head = "HTTP/1.1 301 Moved Permanently\r\nlocation: https://me:pw@moved.example/v1/models?key=secret\r\ncontent-length: 0\r\n\r\n";
         stream.write_all(head.as_bytes()).unwrap();
     });
     let ran =

@@ -48,8 +48,8 @@ pub(crate) struct JournalHeader {
 }
 
 impl JournalHeader {
-    /// Returns the header of a new journal. `digest` is the hash of the mix, and `target` the target
-    /// with the settings that apply to the calls.
+    /// Returns the header of a new journal. `digest` is the hash of the mix, and `target` the
+    /// target with the settings that apply to the calls.
     pub(crate) fn new(
         options: SweepOptions,
         digest: u64,
@@ -74,8 +74,10 @@ impl JournalHeader {
     ///
     /// Returns `SweepError::Resume` if it began with other settings.
     pub(crate) fn check_target(&self, target: &TargetConfig) -> Result<(), SweepError> {
+        // Other versions have other settings, so the hashes differ.
+        let is_same_version = self.version == env!("CARGO_PKG_VERSION");
         match self.target {
-            Some(digest) if digest != target_digest(target) => Err(SweepError::Resume(
+            Some(digest) if is_same_version && digest != target_digest(target) => Err(SweepError::Resume(
                 "the sweep began with other retries, rates, timeouts or key variable; pass the same --config and --target as then, with the same settings, or neither if it began without them".to_owned(),
             )),
             _ => Ok(()),

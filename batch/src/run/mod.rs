@@ -188,7 +188,7 @@ impl Batch {
     /// # Cancel safety
     ///
     /// Dropping the future ends all calls in flight at once. Their lines get no record, and the
-    /// provider may bill them.
+    /// provider may bill them. Answers that wait for those of earlier lines are lost, too.
     ///
     /// # Errors
     ///

@@ -10,9 +10,9 @@ use std::time::Duration;
 
 use clap::Args as ClapArgs;
 use http::header::LOCATION;
-use http::{Method, Request};
+use http::{Method, Request, Response};
 use tidegate::transport::Http;
-use tidegate::{ErrorKind, RequestBody, Transport};
+use tidegate::{ErrorKind, RequestBody, ResponseBody, Transport};
 use tidegate_batch::{
     AnsweredLines, Batch, BatchEnd, BatchOptions, BatchProgress, Ceilings, ENDPOINT_PATHS, Outputs, Prices,
     RequestOverrides, RunError, Sink, read_lines, survey, write_records,
@@ -72,7 +72,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "PATH", value_parser = ENDPOINT_PATHS)]
     endpoint: Option<String>,
     /// Write answers in input order (buffers up to 4,096 early answers); a run that ends early
-    /// writes the early answers, too
+    /// writes the early answers, too, unless a second Ctrl-C ends it
     #[arg(long)]
     ordered: bool,
     /// Discard existing output and start again
@@ -315,9 +315,9 @@ async fn writer_is_abandoned(signals: watch::Receiver<usize>) {
 ///
 /// # Errors
 ///
-/// Returns a runtime error if the provider cannot be reached, or answers with 401 or with a
-/// redirect, which the transport does not follow. Any other answer is accepted, because some
-/// providers have no model list.
+/// Returns a runtime error if the provider cannot be reached, answers with 401, or redirects to the
+/// model list of another URL, because the transport follows no redirects. Any other answer is
+/// accepted, because some providers have no model list.
 async fn check_provider(transport: Transport, provider: &Provider) -> Result<(), Failure> {
     let Provider { base, headers, variable, .. } = provider;
     let shown = without_query(base);
@@ -340,14 +340,13 @@ async fn check_provider(transport: Transport, provider: &Provider) -> Result<(),
             };
             Err(Failure::runtime(format!("{host} {what}")))
         }
-        Ok(Ok(response)) if response.status().is_redirection() => {
-            let location = response.headers().get(LOCATION).and_then(|location| location.to_str().ok());
-            Err(Failure::runtime(format!(
-                "{url} redirects to {} ({}), and redirects are not followed; pass the base URL of the API itself",
-                location.unwrap_or("an address that it does not name"),
+        Ok(Ok(response)) => match moved_to(&response) {
+            Some(location) => Err(Failure::runtime(format!(
+                "{url} redirects to {location} ({}), and redirects are not followed; pass the base URL of the API itself",
                 response.status().as_u16()
-            )))
-        }
+            ))),
+            None => Ok(()),
+        },
         Ok(Err(error))
             if matches!(
                 error.kind(),
@@ -362,7 +361,24 @@ async fn check_provider(transport: Transport, provider: &Provider) -> Result<(),
     }
 }
 
-/// Reads every line, and prints how many are invalid and the maximum tokens and cost. Sends nothing.
+/// Returns the URL, without a user and a query, at which the requested model list is, if the
+/// response redirects to it. Returns `None` for a redirect to something else, such as a page to log
+/// in.
+fn moved_to(response: &Response<ResponseBody>) -> Option<String> {
+    let location = response.headers().get(LOCATION).filter(|_| response.status().is_redirection())?;
+    let location = location.to_str().ok()?.split('?').next()?;
+    let shown = match location.split_once("://") {
+        Some((scheme, rest)) => {
+            let (authority, path) = rest.split_once('/')?;
+            format!("{scheme}://{}/{path}", authority.rsplit('@').next()?)
+        }
+        None => location.to_owned(),
+    };
+    shown.trim_end_matches('/').ends_with("/models").then_some(shown)
+}
+
+/// Reads every line, and prints how many are invalid and the maximum tokens and cost. Sends
+/// nothing.
 fn dry_run(args: &Args, input: Input, overrides: &RequestOverrides, prices: Prices) -> Result<(), Failure> {
     let found = AnsweredLines::default();
     let survey =

@@ -151,8 +151,8 @@ impl Scanner {
     /// Ends the body. Reports an event even if its closing empty line is missing.
     ///
     /// Browsers drop such an event. It is reported here because some servers end `data: [DONE]`
-    /// with the connection. It may be cut off, which its data shows, but not its name: incomplete
-    /// JSON does not parse. If it is oversized, nothing shows whether it is cut off.
+    /// with the connection. The event may be cut off. Its name does not show this, but its data
+    /// does: incomplete JSON does not parse. For an oversized event, nothing shows it.
     pub fn finish(&mut self, mut on_event: impl FnMut(Event<'_>)) {
         let mut borrowed = Borrowed::default();
         if self.skipping || !self.line.is_empty() {

@@ -3,8 +3,8 @@
 //! The request of a call depends only on the seed and on its index, so all caps receive the same
 //! requests. Only the nonce differs. Generated prompts start with a nonce of run, step and index.
 //! Without it, the server's prefix cache would serve all steps except the first, and all steps of a
-//! second sweep. The user's own requests are sent unchanged except for `model`, `stream` and, if the
-//! user asks for it, the output limit.
+//! second sweep. The user's own requests are sent unchanged except for `model`, `stream` and, if
+//! the user asks for it, the output limit.
 
 mod lengths;
 mod prompt_text;
@@ -144,9 +144,9 @@ impl Mix {
         })
     }
 
-    /// Makes the nonces of later prompts differ from those of other runs, whose prompts the server's
-    /// prefix cache may still contain. Changes neither lengths nor words. `began` is the start time
-    /// of the sweep, if known, and `resumed` the number of times that it was resumed.
+    /// Makes the nonces of later prompts differ from those of other runs, whose prompts the
+    /// server's prefix cache may still contain. Changes neither lengths nor words. `began` is the
+    /// start time of the sweep, if known, and `resumed` the number of times that it was resumed.
     pub(crate) fn set_run(&mut self, began: Option<&str>, resumed: u32) {
         let mut hasher = DefaultHasher::new();
         (self.seed, began, resumed).hash(&mut hasher);

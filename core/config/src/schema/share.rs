@@ -259,8 +259,8 @@ impl Config {
         target.budget.as_ref().and_then(|name| self.budgets.get(name)).unwrap_or(&target.rates)
     }
 
-    /// Returns a copy of a target for use without this configuration: the rates of its budget are its
-    /// own.
+    /// Returns a copy of a target for use without this configuration: the rates of its budget are
+    /// its own.
     pub fn detached(&self, target: &TargetConfig) -> TargetConfig {
         TargetConfig { rates: self.rates_of(target).clone(), budget: None, ..target.clone() }
     }

@@ -91,8 +91,8 @@ pub(crate) fn suggest_name(given: &str, names: &[&str], none: &str) -> String {
 
 /// Returns the word of `valid` that `given` probably means, or `None` if no word is similar.
 ///
-/// Similar words are, in this order: the word that [`misspelled`] finds, and a word that starts with
-/// `given` or with which `given` starts. Case, dashes and underscores are ignored.
+/// Similar words are, in this order: the word that [`misspelled`] finds, and a word that starts
+/// with `given` or with which `given` starts. Case, dashes and underscores are ignored.
 pub(crate) fn nearest<'a>(given: &str, valid: &[&'a str]) -> Option<&'a str> {
     let given = normalize(given);
     misspelled(&given, valid)

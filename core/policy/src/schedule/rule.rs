@@ -32,7 +32,8 @@ pub enum Rule {
     RequestsPerDay,
     /// The call needs more tokens than the provider's tokens per day have left.
     TokensPerDay,
-    /// The call needs more tokens than its tenant's own tokens per minute (`tpm`) have left.
+    /// The call needs more tokens than its tenant's own tokens per minute (`tpm`) have left, or
+    /// these are kept for an older call of the tenant in a higher lane.
     TenantTokens,
     /// The call needs more memory than is free in the KV cache of the engine.
     Kv,
@@ -106,7 +107,10 @@ impl Rule {
             }
             Rule::RequestsPerDay => ("requests_per_day", "the provider's requests per day are used up"),
             Rule::TokensPerDay => ("tokens_per_day", "the provider's tokens per day have no room for it"),
-            Rule::TenantTokens => ("tenant_tokens", "its tenant's own tokens per minute have no room for it"),
+            Rule::TenantTokens => (
+                "tenant_tokens",
+                "its tenant's own tokens per minute have no room for it, or are kept for an older call",
+            ),
             Rule::Kv => ("kv", "the engine's memory has no room for it"),
             Rule::Replicas => ("replicas", "no replica that serves it is up and has a free slot"),
             Rule::CoolDown => ("cool_down", "the provider asked callers to wait (Retry-After)"),

@@ -154,9 +154,9 @@ impl<W> Scheduler<W> {
         self.dequeue(id).is_some()
     }
 
-    /// Removes and returns the calls that leave the queue without a slot: calls past their deadline,
-    /// wait budget or client's timeout, calls whose deadline is before the end of a cool-down, calls
-    /// that were shed, and all calls if the scheduler drains.
+    /// Removes and returns the calls that leave the queue without a slot: calls past their
+    /// deadline, wait budget or client's timeout, calls whose deadline is before the end of a
+    /// cool-down, calls that were shed, and all calls if the scheduler drains.
     ///
     /// [`Refusal::position`] of each call is counted before any of them is removed.
     pub fn expired(&mut self, now: Instant) -> Vec<(W, Refusal)> {
@@ -343,8 +343,9 @@ impl<W> Scheduler<W> {
         Selector { now, queue: &mut self.queue, capacity: &mut self.capacity, order: &mut self.order }
     }
 
-    /// Removes a waiting call, and updates the order of the tenants in its lane and, if its tenant's
-    /// own tokens may have been kept for it, in all lanes. Returns `None` if the call is not waiting.
+    /// Removes a waiting call, and updates the order of the tenants in its lane and, if its
+    /// tenant's own tokens may have been kept for it, in all lanes. Returns `None` if the call is
+    /// not waiting.
     fn dequeue(&mut self, id: WaiterId) -> Option<Waiter<W>> {
         let waiter = self.remove(id)?;
         let has_tokens = self.queue.tenants.get(waiter.tenant).is_some_and(|tenant| tenant.tokens.is_some());

@@ -69,7 +69,7 @@ enum LineResult {
     /// The first call that fits.
     Found(FittingCall),
     /// No call of the line can be dispatched before this time, because the tenant has too few
-    /// tokens of its own.
+    /// tokens of its own, or keeps them for a call of a higher lane.
     OutOfTokens(Instant),
     /// No call fits. Contains the minimum of each requirement over the calls of the line that may
     /// be dispatched. If what is available does not satisfy it, the line need not be searched
@@ -350,10 +350,11 @@ impl<W> Selector<'_, W> {
         kept_until.or_else(|| (least > tokens.room(self.now)).then(|| tokens.ready_at(self.now, least)))
     }
 
-    /// Returns when the tenant will have enough of its own tokens for the first call of a lane above
-    /// `lane` for which they are kept, because it is aged and lacks them. Returns `None` if there is
-    /// no such call. None are kept for a call that will have enough only after its deadline, or that
-    /// has failed at the target while the target is probed.
+    /// Returns when the tenant will have enough of its own tokens for the first call of a lane
+    /// above `lane` for which they are kept, because it is aged and lacks them. Returns `None` if
+    /// there is no such call. None are kept for a call that will have enough only after its
+    /// deadline, or that has failed at the target while the target is probed. (A line that was
+    /// parked for such a call before stays parked until then.)
     pub(super) fn tokens_kept_until(&self, tenant: &Tenant, lane: Lane) -> Option<Instant> {
         let tokens = tenant.tokens.as_ref()?;
         let higher = tenant.lines.iter().take(lane as usize);

@@ -129,7 +129,7 @@ impl MemberReader {
     }
 
     /// Decides, at the colon after a key, whether the member is wanted. Once the limit is reached,
-    /// none is.
+    /// no member is.
     fn start_value(&mut self) {
         let name = self.key.strip_prefix(b"\"").and_then(|key| key.strip_suffix(b"\""));
         let is_wanted = name.is_some_and(|name| self.wanted.iter().any(|wanted| wanted.as_bytes() == name));

@@ -39,15 +39,19 @@ pub(super) struct Fields {
     prompt_tokens: Any<Option<u64>>,
     completion_tokens: Any<Option<u64>>,
     prompt_tokens_details: Option<Details>,
-    #[serde(alias = "inputTokens")]
     input_tokens: Any<Option<u64>>,
-    #[serde(alias = "outputTokens")]
     output_tokens: Any<Option<u64>>,
     input_tokens_details: Option<Details>,
-    #[serde(alias = "cacheReadInputTokens")]
     cache_read_input_tokens: Any<Option<u64>>,
-    #[serde(alias = "cacheWriteInputTokens")]
     cache_creation_input_tokens: Any<Option<u64>>,
+    #[serde(rename = "inputTokens")]
+    converse_input: Any<Option<u64>>,
+    #[serde(rename = "outputTokens")]
+    converse_output: Any<Option<u64>>,
+    #[serde(rename = "cacheReadInputTokens")]
+    converse_cache_read: Any<Option<u64>>,
+    #[serde(rename = "cacheWriteInputTokens")]
+    converse_cache_write: Any<Option<u64>>,
     tokens: IfObject<Tokens>,
 }
 
@@ -67,17 +71,19 @@ struct Details {
 
 impl From<Fields> for Counts {
     fn from(fields: Fields) -> Self {
-        let anthropic_cached = fields.cache_read_input_tokens.0;
-        let input = fields.prompt_tokens.0.or(fields.input_tokens.0.map(|uncached| {
-            uncached
-                .saturating_add(anthropic_cached.unwrap_or(0))
-                .saturating_add(fields.cache_creation_input_tokens.0.unwrap_or(0))
-        }));
-        let output = fields.completion_tokens.0.or(fields.output_tokens.0);
+        // At Anthropic and Bedrock, cached tokens come on top of the input tokens.
+        let cache_read = fields.cache_read_input_tokens.0.or(fields.converse_cache_read.0);
+        let cache_write = fields.cache_creation_input_tokens.0.or(fields.converse_cache_write.0);
+        let uncached = fields.input_tokens.0.or(fields.converse_input.0);
+        let with_cached = |uncached: u64| {
+            uncached.saturating_add(cache_read.unwrap_or(0)).saturating_add(cache_write.unwrap_or(0))
+        };
+        let input = fields.prompt_tokens.0.or(uncached.map(with_cached));
+        let output = fields.completion_tokens.0.or(fields.output_tokens.0).or(fields.converse_output.0);
         let Tokens { input_tokens, output_tokens } = fields.tokens.0;
         let (input, output) = (input.or(input_tokens.0), output.or(output_tokens.0));
         let details = fields.prompt_tokens_details.as_ref().or(fields.input_tokens_details.as_ref());
-        let cached = anthropic_cached.or(details.and_then(|details| details.cached_tokens.0));
+        let cached = cache_read.or(details.and_then(|details| details.cached_tokens.0));
         Self { input, output, cached_input: cached }
     }
 }

@@ -33,8 +33,8 @@ pub struct BudgetSet {
 /// A target that shares the budgets.
 struct BudgetUser {
     target: Weak<Admission>,
-    /// Whether calls of the target waited after its last event. Updated only if other processes share
-    /// the budgets, too.
+    /// Whether calls of the target waited after its last event. Updated only if other processes
+    /// share the budgets, too.
     has_waiting: bool,
 }
 
@@ -121,7 +121,8 @@ impl BudgetSet {
     /// `may_withdraw`, nothing more is asked for.
     pub(super) fn report(&self, target: &Admission, state: &State, now: Instant, may_withdraw: bool) {
         let Some(links) = self.links.get().filter(|_| self.bounds_anything()) else { return };
-        // Not while the rates are locked.
+        // Not while the rates are locked. If a call begins to wait at another target meanwhile,
+        // what it needs is withdrawn, and asked for again after some milliseconds.
         let is_idle = !self.has_waiting(target, state) && may_withdraw;
         let mut rates = self.rates.lock();
         for (set, link) in links.update(&rates).iter() {

@@ -47,8 +47,9 @@ const OTHERS: u64 = 0;
 const FIXED_HASHER: BuildHasherDefault<DefaultHasher> = BuildHasherDefault::new();
 
 /// The headers that carry credentials, in addition to `authorization` and Google's `?key=`.
-/// Credentials are never stored. Within the process they are hashed with a random key. With `share`,
-/// the processes must agree, so the hash of a target's name, which contains the credential, has none.
+/// Credentials are never stored. Within the process they are hashed with a random key. With
+/// `share`, the processes must agree, so the URL, credential and model are hashed without a key
+/// there.
 const CREDENTIALS: [&str; 4] = ["x-api-key", "api-key", "x-goog-api-key", "ocp-apim-subscription-key"];
 
 /// The targets of a gate. Finds the target of a request by its URL, credential and model, and

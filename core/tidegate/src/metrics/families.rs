@@ -49,8 +49,9 @@ macro_rules! families {
                 })
             }
 
-            /// Removes the series of each family with this `label`, for all combinations of `values`.
-            /// Values that another thread adds to a removed series afterwards are not exported.
+            /// Removes the series of each family with this `label`, for all combinations of
+            /// `values`. Values that another thread adds to a removed series afterwards are not
+            /// exported.
             ///
             /// The cost does not depend on the number of other series.
             pub(super) fn remove(&self, label: &str, values: &LabelValues<'_>) {
@@ -214,6 +215,7 @@ fn remove<B: MetricVecBuilder>(family: &MetricVec<B>, label: &str, values: &Labe
     for desc in family.desc().into_iter().filter(has_label) {
         let mut series = vec![Vec::new()];
         for name in &desc.variable_labels {
+            debug_assert!(values.contains_key(name.as_str()), "the values of {name} are not known");
             let of_label = values.get(name.as_str()).map_or(&[][..], Vec::as_slice);
             let with_each =
                 |labels: Vec<_>| of_label.iter().map(move |value| [&labels, &[*value][..]].concat());

@@ -75,8 +75,8 @@ const GIVE_UP_REASONS: &[GiveUpReason] = &[
 /// attempts failed repeatedly.
 const HOLDS: [&str; 2] = ["retry_after", "outage"];
 
-/// Label values for the tokens of KV memory: those that calls may use, those that calls hold, and the
-/// most that were held.
+/// Label values for the tokens of KV memory: those that calls may use, those that calls hold, and
+/// the most that were held.
 const MEMORY: [&str; 3] = ["usable", "held", "peak"];
 
 /// Returns the label values for the decisions that mode `enforce` would have made about calls in

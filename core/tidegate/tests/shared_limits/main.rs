@@ -108,7 +108,8 @@ async fn two_gates_share_a_cap() {
     assert_eq!(upstream.seen().peak, 4);
 }
 
-/// The broker runs in the gate of a process that has more gates, such as one for each worker thread.
+/// The broker runs in the gate of a process that has more gates, such as one for each worker
+/// thread.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn cap_holds_when_the_gate_with_the_broker_is_dropped() {
     let upstream = Upstream::start().await;

@@ -590,9 +590,9 @@ impl Oracle {
     }
 
     /// Returns `true` if the call may have to wait although it is admissible, because of a call
-    /// that has waited for the ageing time: that call lacks resources that this call would take, its
-    /// tenant's own tokens are kept for it, or it is ahead of this call in its line and cannot be
-    /// dispatched.
+    /// that has waited for the ageing time: that call lacks resources that this call would take,
+    /// its tenant's own tokens are kept for it, or it is ahead of this call in its line and cannot
+    /// be dispatched.
     fn excuse(&self, call: &Call) -> bool {
         self.is_held_back(call)
             || self.aged_heads(call).any(|head| self.model.has_tokens_kept(self.now, head, call))

@@ -43,8 +43,8 @@ struct State {
 struct Reader(Mutex<ReaderState>);
 
 struct ReaderState {
-    /// Since when the reader has left the response head or a frame unread. `None` while it waits for
-    /// a frame.
+    /// Since when the reader has left the response head or a frame unread. `None` while it waits
+    /// for a frame.
     unread_since: Option<Instant>,
     /// The waker of the reader. `None` if it has never waited.
     waker: Option<Waker>,

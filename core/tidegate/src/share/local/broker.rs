@@ -41,8 +41,8 @@ struct LocalBroker {
     outboxes: RefCell<BTreeMap<MemberId, Rc<Outbox>>>,
     /// The number of connections from other processes.
     others: Cell<usize>,
-    /// Until when members of the predecessor may rejoin. `None` if there was none, or once that time
-    /// has passed.
+    /// Until when members of the predecessor may rejoin. `None` if there was none, or once that
+    /// time has passed.
     awaits_until: Cell<Option<Instant>>,
     /// When the number of the current generation was last read.
     checked_at: Cell<Instant>,

@@ -44,8 +44,8 @@ pub(super) struct Member {
     commands: UnboundedReceiver<Command>,
     /// The limits that have joined.
     resources: HashMap<Arc<str>, SharedLimit>,
-    /// Whether the member was connected to a broker. Other gates of this process may have been, too,
-    /// of which the files of the broker say nothing.
+    /// Whether the member was connected to a broker. Then other gates of this process may have been
+    /// connected, too. The files of the broker name only other processes.
     was_connected: bool,
     /// Whether the log says that this process works alone.
     has_warned: bool,

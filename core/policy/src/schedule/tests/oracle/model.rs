@@ -430,16 +430,16 @@ impl Model {
         self.own_fits(now.checked_sub(LATE).unwrap_or(now), call)
     }
 
-    /// Returns `true` if the own tokens of the calls' tenant may be kept for `head`, which has waited
-    /// for the ageing time, so that `call` waits.
+    /// Returns `true` if the own tokens of the calls' tenant may be kept for `head`, which has
+    /// waited for the ageing time, so that `call` waits.
     pub(super) fn has_tokens_kept(&self, now: Instant, head: &Call, call: &Call) -> bool {
         head.tenant == call.tenant
             && head.ticket.lane < call.ticket.lane
             && !self.own_fits(now.checked_sub(LATE).unwrap_or(now), head)
     }
 
-    /// Returns `true` if the own tokens of the calls' tenant are certainly kept for `head`, which has
-    /// waited for the ageing time: it lacks them now, and will have them before its deadline.
+    /// Returns `true` if the own tokens of the calls' tenant are certainly kept for `head`, which
+    /// has waited for the ageing time: it lacks them now, and will have them before its deadline.
     pub(super) fn must_keep_tokens(&self, now: Instant, head: &Call, call: &Call) -> bool {
         let in_time = head.ticket.deadline.checked_sub(LATE).unwrap_or(now);
         self.has_tokens_kept(now, head, call)
