@@ -1,5 +1,6 @@
 //! The store is a real Redis server.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use tidegate::Gate;
@@ -52,6 +53,29 @@ async fn two_gates_share_a_rate() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn two_gates_share_a_rate_of_headers() {
     check_announced_rates(&server().url()).await;
+}
+
+/// Other rates are announced, so that the process leaves those of before.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn channel_of_left_rates_is_not_received_any_more() {
+    let (server, upstream) = (server(), Upstream::start().await);
+    let url = upstream.url();
+    let gate = gate(&url, &server.url(), 4);
+    upstream.answer(MANY);
+    let channels = || -> BTreeSet<String> {
+        server.command(&["pubsub", "shardchannels"]).unwrap().split_whitespace().map(str::to_owned).collect()
+    };
+    let mut before = BTreeSet::new();
+    for rate in ["requests-day: 100", "tokens: 90000"] {
+        let head = format!("HTTP/1.1 200 OK\r\nx-ratelimit-limit-{rate}\r\n");
+        *upstream.head.lock() = Some(head);
+        for _ in 0..2 {
+            assert_eq!(call(&gate, &url).await, "200");
+        }
+        // One for the slots, and one for the rates.
+        until(|| channels().len() == 2 && channels() != before).await;
+        before = channels();
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

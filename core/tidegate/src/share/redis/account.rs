@@ -199,21 +199,34 @@ impl Account {
         }
     }
 
-    /// Sends a message. Returns when it was sent, and the answer.
+    /// Returns the channel of the last attempt to join, or `None` if there was none or the store has answered since.
+    pub(super) fn old_channel(&self) -> Option<String> {
+        self.old_ids.last().map(|id| channel_of(&self.key, id))
+    }
+
+    /// Sends a message, and receives nothing more from the channel `unneeded`. Returns when it was sent, and the
+    /// answer.
     pub(super) fn exchange(
         &self,
         message: Message,
+        unneeded: Option<String>,
         mut connection: Connection,
         scripts: &Scripts,
     ) -> impl Future<Output = (Instant, RedisResult<Answer>)> + 'static {
         let (key, channel) = (self.key.clone(), self.channel().to_owned());
-        let old_channel = self.old_ids.last().map(|id| channel_of(&key, id));
         let arguments = message.arguments(&self.id, self.division);
         let is_join =
             matches!(message, Message::Join { .. } | Message::JoinRates { .. } | Message::JoinPool(_));
         let script = scripts.of(&message);
-        async move {
-            if is_join && let Err(error) = connection.subscribe(&channel, old_channel.as_deref()).await {
+        let mut subscriber = connection.clone();
+        let unsubscribing = async move {
+            if let Some(unneeded) = unneeded {
+                // What is still pushed there after an error is ignored.
+                let _ = subscriber.unsubscribe(&unneeded).await;
+            }
+        };
+        let answering = async move {
+            if is_join && let Err(error) = connection.subscribe(&channel).await {
                 return (now(), Err(error));
             }
             let sent_at = now();
@@ -231,7 +244,8 @@ impl Account {
                 }
             }
             (sent_at, Ok(Answer::Published { receivers }))
-        }
+        };
+        async move { tokio::join!(unsubscribing, answering).1 }
     }
 
     /// Whether a message is on its way.

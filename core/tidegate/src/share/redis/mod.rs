@@ -175,8 +175,8 @@ impl Member {
 
     /// Starts to send the messages that are due.
     fn send_due(&mut self, connection: &Connection, exchanges: &mut JoinSet<Answered>) {
-        let mut send = |resource: &Arc<str>, account: &Account, message| {
-            let exchange = account.exchange(message, connection.clone(), &self.scripts);
+        let mut send = |resource: &Arc<str>, account: &Account, message, unneeded| {
+            let exchange = account.exchange(message, unneeded, connection.clone(), &self.scripts);
             let (resource, id) = (resource.clone(), account.id.clone());
             exchanges.spawn_local(async move {
                 let (sent_at, answer) = exchange.await;
@@ -189,11 +189,14 @@ impl Member {
         self.closed = waiting;
         let ready: Vec<(Arc<str>, Account)> = ready;
         for (resource, account) in ready.iter().filter(|(_, account)| account.is_known()) {
-            send(resource, account, account.leave_message());
+            // An account that has replaced this one may have the same channel.
+            let is_needed = self.accounts.values().any(|other| other.channel() == account.channel());
+            let unneeded = (!is_needed).then(|| account.channel().to_owned());
+            send(resource, account, account.leave_message(), unneeded);
         }
         for (resource, account) in &mut self.accounts {
             if let Some(message) = account.next_message() {
-                send(resource, account, message);
+                send(resource, account, message, account.old_channel());
             }
         }
     }

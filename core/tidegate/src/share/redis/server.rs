@@ -156,24 +156,25 @@ impl Connection {
         matches!(self, Self::Cluster(_))
     }
 
-    /// Receives what is pushed to `channel`, and nothing more from `old`.
+    /// Receives what is pushed to `channel`.
     ///
     /// # Errors
     /// The server cannot be reached, or does not know sharded channels (before version 7).
-    pub(super) async fn subscribe(&mut self, channel: &str, old: Option<&str>) -> RedisResult<()> {
+    pub(super) async fn subscribe(&mut self, channel: &str) -> RedisResult<()> {
         match self {
-            Self::Single(connection) => {
-                if let Some(old) = old {
-                    redis::cmd("SUNSUBSCRIBE").arg(old).exec_async(connection).await?;
-                }
-                redis::cmd("SSUBSCRIBE").arg(channel).exec_async(connection).await
-            }
-            Self::Cluster(connection) => {
-                if let Some(old) = old {
-                    connection.sunsubscribe(old).await?;
-                }
-                connection.ssubscribe(channel).await
-            }
+            Self::Single(connection) => redis::cmd("SSUBSCRIBE").arg(channel).exec_async(connection).await,
+            Self::Cluster(connection) => connection.ssubscribe(channel).await,
+        }
+    }
+
+    /// Receives nothing more from `channel`.
+    ///
+    /// # Errors
+    /// The server cannot be reached.
+    pub(super) async fn unsubscribe(&mut self, channel: &str) -> RedisResult<()> {
+        match self {
+            Self::Single(connection) => redis::cmd("SUNSUBSCRIBE").arg(channel).exec_async(connection).await,
+            Self::Cluster(connection) => connection.sunsubscribe(channel).await,
         }
     }
 
