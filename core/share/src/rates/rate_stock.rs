@@ -201,8 +201,13 @@ impl RateStock {
 
     /// Changes a charge that was made at `then`. Positive numbers add to it.
     pub fn correct(&mut self, then: Instant, changes: &[i64]) {
-        if !self.is_joined() {
-            // What was charged in the meantime is told when the member joins.
+        let is_told_later = match self.state {
+            State::Joined { .. } => false,
+            State::Lost { until } => then > until,
+            State::New | State::Alone => true,
+        };
+        if is_told_later {
+            // What was charged while there was no broker is told when the member joins.
             return;
         }
         for adds in [true, false] {
@@ -254,9 +259,11 @@ impl RateStock {
             State::Lost { until } => now.saturating_duration_since(until).saturating_add(JOINS_WITHIN),
             State::New | State::Joined { .. } | State::Alone => Duration::MAX,
         };
-        self.state = State::Joined { heard: now };
-        // What is left was given by another broker.
+        // What is left was given before the broker was lost.
+        self.expire(now);
         self.parts.clear();
+        self.state = State::Joined { heard: now };
+        let pending = self.take_corrections(now);
         self.corrections.clear();
         self.asked.clear();
         self.asked_at = None;
@@ -264,7 +271,7 @@ impl RateStock {
             last.charged.clear();
         }
         let unknown_ms = u32::try_from(unknown.as_millis()).unwrap_or(u32::MAX).into();
-        Draw { corrections: past, unknown_ms, ..self.draw(now, limits) }
+        Draw { corrections: past, pending, unknown_ms, ..self.draw(now, limits) }
     }
 
     /// Adds an advance that the broker has given before the time `age`, which ends the draw.
@@ -357,6 +364,7 @@ impl RateStock {
             want,
             least: self.asked.clone(),
             corrections: self.take_corrections(now),
+            pending: Vec::new(),
             unknown_ms: 0,
         }
     }
@@ -373,5 +381,35 @@ impl RateStock {
             corrections.push(Correction { age_ms: age.as_millis() as u64, amounts });
         }
         corrections
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rates::epoch;
+
+    #[test]
+    fn corrections_of_lost_broker_are_pending_when_member_joins_again() {
+        let now = epoch();
+        let at = |secs| now + Duration::from_secs(secs);
+        let limit = RateLimit { window_ms: 60_000, per_window: 60_000, per_second: 1_000.0, burst_ms: 6_000 };
+        let mut stock = RateStock::new(&[limit], false, LeaseTimes::REMOTE, now);
+        stock.begin(now);
+        stock.join(now, vec![limit], Vec::new());
+        let advance = Advance { number: 1, amounts: vec![500], members: 1, charged: vec![500] };
+        stock.on_advance(now, &advance, Duration::ZERO);
+        stock.charge(now, &[200]);
+        stock.correct(now, &[1_000]);
+        stock.on_lost(at(10));
+        // A call of before ends, and a call is made without the broker.
+        stock.correct(now, &[2_000]);
+        stock.charge(at(15), &[4_000]);
+        let past = vec![Correction { age_ms: 0, amounts: vec![7_200] }];
+        let draw = stock.join(at(20), vec![limit], past.clone());
+        assert_eq!((draw.corrections, draw.unknown_ms), (past, 10_000));
+        let pending: Vec<_> = draw.pending.iter().map(|it| (it.age_ms, it.amounts[0])).collect();
+        assert_eq!(pending, [(20_000, -300), (19_750, 3_000)]);
+        assert!(stock.draw(at(21), vec![limit]).corrections.is_empty());
     }
 }

@@ -55,6 +55,20 @@ async fn two_gates_share_a_rate_of_headers() {
     check_announced_rates(&server().url()).await;
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn rate_accrues_while_nobody_sends() {
+    let (server, upstream) = (server(), Upstream::start().await);
+    let url = upstream.url();
+    let target = Target::new("llm").url(&url).cap(4).rpm(6);
+    let gate = Gate::builder().target(target).share(Share::redis(server.url())).build().unwrap();
+    upstream.answer(MANY);
+    let answered = async || tokio::time::timeout(Duration::from_secs(2), call(&gate, &url)).await;
+    assert_eq!(answered().await.expect("the first call need not wait"), "200");
+    // A little longer than the time in which one request accrues.
+    tokio::time::sleep(Duration::from_secs(12)).await;
+    assert_eq!(answered().await.expect("the second call need not wait"), "200");
+}
+
 /// Other rates are announced, so that the process leaves those of before.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn channel_of_left_rates_is_not_received_any_more() {

@@ -15,7 +15,7 @@ use super::events::Published;
 use super::exchange::{Message, Publication, RatesSituation, Scripts, Situation};
 use super::server::Connection;
 use crate::clock::now;
-use tidegate_share::rates::Draw;
+use tidegate_share::rates::{Correction, Draw};
 use tidegate_share::{LeaseUpdate, Report, cool_down_ms};
 
 /// The maximum number of earlier names of a member that are removed when it joins.
@@ -47,8 +47,16 @@ pub(super) struct Account {
     division: u64,
     /// The end of a cool-down that the store does not know yet.
     cools_until: Option<Instant>,
-    /// What is asked of the rates, and was not sent yet.
+    /// What is asked of the rates, and was not sent yet. Its corrections are in `unsent`.
     draw: Option<Draw>,
+    /// Corrections of rates for the next message, with the time at which they had their age.
+    unsent: Vec<(Instant, Correction)>,
+    /// The corrections in the message that is on its way.
+    unanswered: Vec<(Instant, Correction)>,
+    /// Whether the member is out because it was silent, so that the store knows all that it has charged.
+    is_forgotten: bool,
+    /// When the store has last answered this member. `None` before its first answer.
+    answered_at: Option<Instant>,
     /// The number of advances since the member has joined.
     advances: u64,
     /// The name of the state of the rates in the last answer. Empty before the first.
@@ -107,6 +115,10 @@ impl Account {
             division: 0,
             cools_until: None,
             draw: None,
+            unsent: Vec::new(),
+            unanswered: Vec::new(),
+            is_forgotten: false,
+            answered_at: None,
             advances: 0,
             epoch: String::new(),
             is_turn_of_events: false,
@@ -140,8 +152,13 @@ impl Account {
                         self.report = Some(Report { role: None, ..report });
                         Message::Join { report, replaces: self.old_ids.clone() }
                     }
-                    Told::Rates(draw) => {
+                    Told::Rates(mut draw) => {
                         (self.draw, self.advances) = (None, 0);
+                        self.unsent.extend(draw.pending.drain(..).map(|correction| (now(), correction)));
+                        draw.pending = self.send_corrections();
+                        if std::mem::take(&mut self.is_forgotten) {
+                            draw.unknown_ms = 0;
+                        }
                         Message::JoinRates { draw, epoch: self.epoch.clone(), replaces: self.old_ids.clone() }
                     }
                     Told::Placements(placements) => {
@@ -186,8 +203,19 @@ impl Account {
 
     fn next_of_rates(&mut self) -> Option<Message> {
         let owes_heartbeat = std::mem::take(&mut self.owes_heartbeat);
-        let draw = self.draw.take().map(Message::Draw);
-        draw.or(owes_heartbeat.then_some(Message::RatesHeartbeat))
+        let Some(draw) = self.draw.take() else { return owes_heartbeat.then_some(Message::RatesHeartbeat) };
+        Some(Message::Draw(Draw { corrections: self.send_corrections(), ..draw }))
+    }
+
+    /// Returns the corrections for the next message, with their age.
+    fn send_corrections(&mut self) -> Vec<Correction> {
+        let time = now();
+        self.unanswered = std::mem::take(&mut self.unsent);
+        let aged = |(at, correction): &(Instant, Correction)| {
+            let passed_ms = time.saturating_duration_since(*at).as_millis() as u64;
+            Correction { age_ms: correction.age_ms.saturating_add(passed_ms), ..correction.clone() }
+        };
+        self.unanswered.iter().map(aged).collect()
     }
 
     /// Returns the message that returns what the member holds.
@@ -214,7 +242,8 @@ impl Account {
         scripts: &Scripts,
     ) -> impl Future<Output = (Instant, RedisResult<Answer>)> + 'static {
         let (key, channel) = (self.key.clone(), self.channel().to_owned());
-        let arguments = message.arguments(&self.id, self.division);
+        let silence = self.answered_at.map_or(Duration::ZERO, |at| now().saturating_duration_since(at));
+        let arguments = message.arguments(&self.id, self.division, silence);
         let is_join =
             matches!(message, Message::Join { .. } | Message::JoinRates { .. } | Message::JoinPool(_));
         let script = scripts.of(&message);
@@ -274,13 +303,10 @@ impl Account {
 
     /// Applies what is asked of rates. What is asked while the member is out is part of what joins it.
     pub(super) fn on_draw(&mut self, mut draw: Draw) {
-        if self.state == State::Out {
-            return;
+        self.unsent.extend(draw.corrections.drain(..).map(|correction| (now(), correction)));
+        if self.state != State::Out {
+            self.draw = Some(draw);
         }
-        if let Some(unsent) = self.draw.take() {
-            draw.corrections.splice(0..0, unsent.corrections);
-        }
-        self.draw = Some(draw);
     }
 
     /// Records that the provider asked callers to wait until a time.
@@ -346,6 +372,8 @@ impl Account {
             }
         };
         self.state = State::Idle;
+        self.unanswered.clear();
+        self.answered_at = Some(now());
         self.old_ids.clear();
         self.again_at = Some(again).filter(|again| !again.is_zero()).map(|again| now() + again);
         Ok(())
@@ -397,8 +425,19 @@ impl Account {
         }
     }
 
-    /// Records that the store is lost, or does not know the member any more.
+    /// Records that the store does not know the member any more, so that it has ignored the last message.
+    pub(super) fn on_forgotten(&mut self) {
+        self.unsent.append(&mut self.unanswered);
+        self.on_lost();
+        self.is_forgotten = true;
+    }
+
+    /// Records that the store is lost. It may have applied the message that it has not answered.
     pub(super) fn on_lost(&mut self) {
+        // No limit is exceeded if the store is told twice of what adds to the charges.
+        let adds = |(_, correction): &(Instant, Correction)| correction.amounts.iter().all(|it| *it >= 0);
+        self.unsent.extend(self.unanswered.drain(..).filter(adds));
+        (self.is_forgotten, self.answered_at) = (false, None);
         if self.state != State::Out {
             self.old_ids.push(std::mem::replace(&mut self.id, new_id()));
             let excess = self.old_ids.len().saturating_sub(MAX_OLD_IDS);

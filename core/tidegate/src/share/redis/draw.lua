@@ -6,13 +6,14 @@
 -- KEYS   the state of the resource; when each member was last heard
 -- ARGV   the member, and one of
 --        `join`       with the members that it replaces, separated by commas; the epoch that the member
---                     knows; the milliseconds since it has lost that store; and the fields of a draw. What
---                     it has charged before is a correction. A store of this epoch knows the earlier ones
---        `draw`       with the fields of a draw: its number; the weight; the number of limits; four numbers for each
---                     limit; the wanted amounts; the least amounts (both 0 if nothing is wanted); and the
---                     corrections, each with an age in milliseconds and its amounts
---        `heartbeat`
---        `leave`
+--                     knows; the milliseconds for which the store of this epoch may not know its charges; the
+--                     number of corrections that are its past charges; and the fields of a draw. The other
+--                     corrections are changes of charges that the store of this epoch knows
+--        `draw`       with the milliseconds of silence, and the fields of a draw: its number; the weight; the number
+--                     of limits; four numbers for each limit; the wanted amounts; the least amounts (both 0 if
+--                     nothing is wanted); and the corrections, each with an age in milliseconds and its amounts
+--        `heartbeat`  with the milliseconds of silence: since the last answer to this member
+--        `leave`      with the milliseconds of silence
 -- Reply  the situation of the member (see `situation`), or false if the member is not known
 --
 -- `wall` (the time in seconds) and the constants in capitals are set above this script.
@@ -30,13 +31,16 @@ if is_new then
   -- An epoch that no earlier store had.
   -- The clock begins late, so that what was charged before has a time.
   state = { clock = MAX_WINDOW_MS / 1000, wall = wall, epoch = string.format('%.6f', wall), joined = 0, virtual_time = 0,
-    bounds = {}, accounts = {} }
+    is_unused = true, bounds = {}, accounts = {} }
 end
 
--- The clock of the resource never goes back, and does not jump when the clock of the server does. If nobody
--- was heard for long, it is not known whether it did.
+-- The clock of the resource never goes back, and does not jump when the clock of the server does: the time since the
+-- last message is at most that since the last answer to this member. Whoever joins does not know that time. If nobody
+-- was heard for long then, it is not known whether the clock of the server has jumped.
 local step = math.max(wall - state.wall, 0)
-if kind ~= 'join' or step <= LEASE_TIME then
+if kind ~= 'join' then
+  step = math.min(step, math.max(MAX_STEP, tonumber(ARGV[3]) / 1000))
+elseif step <= LEASE_TIME then
   step = math.min(step, MAX_STEP)
 end
 local clock = state.clock + step
@@ -165,18 +169,34 @@ local function read(at, is_join)
   end
   account.draw, account.weight, account.limits, account.drawn_at = draw, weight, limits, clock
   account.want, account.least, account.waits = want, least, wants
-  local knows = is_join and not is_new and ARGV[4] == state.epoch
-  local unknown_for = knows and tonumber(ARGV[5]) / 1000 or math.huge
+  -- What the store does not know is told as past charges, and changes of what it knows as pending corrections.
+  local unknown_for, past = 0, 0
+  if is_join then
+    local knows = not is_new and ARGV[4] == state.epoch
+    unknown_for, past = knows and tonumber(ARGV[5]) / 1000 or math.huge, tonumber(ARGV[6])
+  end
+  local nth_correction = 0
   while ARGV[at] do
+    nth_correction = nth_correction + 1
+    local is_past = nth_correction <= past
     local age = number(next_field(), 0, MAX_WINDOW_MS) / 1000
     for nth = 1, count do
       local amount = number(next_field(), -MAX_AMOUNT, MAX_AMOUNT)
       local bound = bounds[nth]
-      if age <= unknown_for then
+      if is_past == (age < unknown_for) then
         amount = math.max(math.min(amount, bound.limit.per_window), -bound.sum)
         -- What a new member has charged before has been accruing again since then.
-        if amount < 0 or not is_join or age < bound.limit.burst_ms / 1000 then take(bound, amount) end
+        if amount < 0 or not is_past or age < bound.limit.burst_ms / 1000 then take(bound, amount) end
         charge(bound, age, amount)
+      end
+    end
+  end
+  if wants and state.is_unused then
+    state.is_unused = nil
+    -- A part of the burst may be less than one call. The first one need not wait if nobody has told of earlier ones.
+    for nth, bound in ipairs(bounds) do
+      if bound.sum == 0 then
+        bound.level, bound.at = math.max(level(bound), math.min(least[nth], depth(bound.limit))), clock
       end
     end
   end
@@ -186,9 +206,9 @@ if kind == 'join' then
   for member in string.gmatch(ARGV[3], '[^,]+') do
     remove(member)
   end
-  read(6, true)
+  read(7, true)
 elseif kind == 'draw' then
-  read(3, false)
+  read(4, false)
 elseif kind == 'leave' then
   remove(id)
 end

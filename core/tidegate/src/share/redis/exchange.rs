@@ -29,9 +29,10 @@ const ASKS_AFTER_MS: u64 = 250;
 /// The maximum time after which a member asks again, in milliseconds. The store forgets silent members.
 const ASKS_WITHIN_MS: u64 = 2_000;
 /// The part of a burst that is available in a store without a state, which may have lost it. The members tell
-/// within seconds what they have used.
+/// within seconds what they have used. The first call is available in any case.
 const FIRST_BURST: f64 = 0.25;
-/// The longest time by which the clock of rates advances between two messages while members are heard.
+/// The longest time by which the clock of rates advances between two messages, unless the member that sends was
+/// silent for longer.
 const MAX_RATES_STEP: Duration = Duration::from_secs(5);
 /// The time between two members that ask again, in milliseconds.
 const ASKS_APART_MS: u64 = 20;
@@ -125,7 +126,7 @@ pub(super) enum Message {
     CoolDown(u64),
     Leave,
     /// Joins rates, in place of the members `replaces`. A store of the `epoch` knows what was charged before
-    /// it was lost.
+    /// it was lost. Another one is told of all past charges.
     JoinRates {
         draw: Draw,
         epoch: String,
@@ -149,8 +150,8 @@ impl Message {
     }
 
     /// Returns the arguments of the script. `division` is the number of the last division that the member
-    /// knows of, or 0.
-    pub(super) fn arguments(&self, member: &str, division: u64) -> Vec<String> {
+    /// knows of, or 0. `silence` is the time since the store has last answered a member of rates.
+    pub(super) fn arguments(&self, member: &str, division: u64, silence: Duration) -> Vec<String> {
         let numbers = |kind: &str, granted: usize, returned: usize| {
             let numbers = [granted.to_string(), returned.to_string(), division.to_string()];
             [member.to_owned(), kind.to_owned()].into_iter().chain(numbers).collect::<Vec<_>>()
@@ -169,6 +170,10 @@ impl Message {
             arguments
         };
         let only = |kind: &str| vec![member.to_owned(), kind.to_owned()];
+        let of_rates = |kind: &str| {
+            let silent_ms = silence.as_micros().div_ceil(1_000);
+            vec![member.to_owned(), kind.to_owned(), silent_ms.to_string()]
+        };
         match self {
             Self::Join { report, replaces } => {
                 let mut arguments = fields("join", report.claim, 0, report);
@@ -182,19 +187,21 @@ impl Message {
                 arguments.push(for_ms.to_string());
                 arguments
             }
-            Self::Leave | Self::LeaveRates => only("leave"),
+            Self::Leave => only("leave"),
+            Self::LeaveRates => of_rates("leave"),
             Self::JoinRates { draw, epoch, replaces } => {
                 let mut arguments = only("join");
-                arguments.extend([replaces.join(","), epoch.clone(), draw.unknown_ms.to_string()]);
+                arguments.extend([replaces.join(","), epoch.clone()]);
+                arguments.extend([draw.unknown_ms.to_string(), draw.corrections.len().to_string()]);
                 arguments.extend(draw_fields(draw));
                 arguments
             }
             Self::Draw(draw) => {
-                let mut arguments = only("draw");
+                let mut arguments = of_rates("draw");
                 arguments.extend(draw_fields(draw));
                 arguments
             }
-            Self::RatesHeartbeat => only("heartbeat"),
+            Self::RatesHeartbeat => of_rates("heartbeat"),
             Self::JoinPool(_) | Self::Publish(_) => Vec::new(),
         }
     }
@@ -213,7 +220,7 @@ fn draw_fields(draw: &Draw) -> Vec<String> {
         // Nothing is wanted if there are none.
         fields.extend((0..count).map(|nth| amounts.get(nth).unwrap_or(&0).to_string()));
     }
-    for correction in &draw.corrections {
+    for correction in draw.corrections.iter().chain(&draw.pending) {
         fields.push(correction.age_ms.to_string());
         fields.extend(correction.amounts.iter().map(ToString::to_string));
     }

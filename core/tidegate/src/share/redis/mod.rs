@@ -309,7 +309,7 @@ impl Member {
                 return Ok(());
             }
             // The store has lost its state, or has not heard this member for long.
-            Ok(None) => account.on_lost(),
+            Ok(None) => account.on_forgotten(),
             Err(error) => {
                 account.on_lost();
                 account.again_at = Some(now() + MAX_RECONNECT_DELAY);

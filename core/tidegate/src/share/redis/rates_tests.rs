@@ -4,11 +4,16 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::super::limit::SharedLimit;
+use super::account::Account;
 use super::exchange::{Message, RatesSituation, draw_script_with};
 use super::tests::{Store, WALL};
+use crate::admission::{BudgetSet, ShareLink};
+use crate::clock::now;
+use crate::config::RateConfig;
 use proptest::prelude::*;
 use tidegate_share::rates::{Advance, Correction, Draw, RateLimit};
-use tidegate_share::{Broker, LeaseTimes, MemberId, Predecessor, ToBroker, ToMember};
+use tidegate_share::{Broker, LEASE_TIME, LeaseTimes, MemberId, Predecessor, ToBroker, ToMember};
 use tidegate_test_servers::RedisServer;
 
 /// What a member does.
@@ -21,6 +26,24 @@ enum Action {
 
 fn store(server: &RedisServer) -> Store {
     Store::new(server, draw_script_with(WALL, LeaseTimes::LOCAL.advance, 1.0))
+}
+
+/// Returns a draw that wants nothing.
+fn no_draw(limits: Vec<RateLimit>, corrections: Vec<Correction>) -> Draw {
+    Draw {
+        number: 7,
+        limits,
+        weight: 1.0,
+        want: Vec::new(),
+        least: Vec::new(),
+        corrections,
+        pending: Vec::new(),
+        unknown_ms: 0,
+    }
+}
+
+fn join(draw: Draw, epoch: &str) -> Message {
+    Message::JoinRates { draw, epoch: epoch.to_owned(), replaces: Vec::new() }
 }
 
 /// Returns what a member is told.
@@ -59,74 +82,133 @@ fn draw(action: &Action) -> Option<Draw> {
     let Action::Draw { want, least, weight, corrections, per_window } = action else { return None };
     let correction =
         |(age_ms, amounts): &(u64, [i64; 2])| Correction { age_ms: *age_ms, amounts: amounts.to_vec() };
-    Some(Draw {
-        number: 7,
-        limits: limits(*per_window),
-        weight: *weight,
-        want: want.to_vec(),
-        least: least.to_vec(),
-        // A member of the broker in Rust cannot take back what it was not given.
-        corrections: corrections
-            .iter()
-            .filter(|(_, amounts)| amounts.iter().all(|it| *it >= 0))
-            .map(correction)
-            .collect(),
-        unknown_ms: 0,
-    })
+    // A member of the broker in Rust cannot take back what it was not given.
+    let corrections = corrections.iter().filter(|(_, amounts)| amounts.iter().all(|it| *it >= 0));
+    let withdrawn = no_draw(limits(*per_window), corrections.map(correction).collect());
+    Some(Draw { weight: *weight, want: want.to_vec(), least: least.to_vec(), ..withdrawn })
+}
+
+/// The broker in Rust and the script, with the same members.
+struct Comparison<'a> {
+    store: &'a mut Store,
+    broker: Broker,
+    /// When the broker in Rust was started.
+    start: std::time::Instant,
+    /// The time since then, which is the clock of the store.
+    at: Duration,
+    /// The members. They are named by the number of their turn, so that both brokers order them alike.
+    members: BTreeMap<u64, Told>,
+}
+
+/// What a member was told.
+#[derive(Default)]
+struct Told {
+    /// The number of advances.
+    advances: u64,
+    /// The amounts of the last advance, and what all members had charged then.
+    last: [Vec<u64>; 2],
+    /// When the store has last answered it.
+    answered_at: Duration,
+}
+
+impl Comparison<'_> {
+    /// Sends a message to the store. Returns its answer.
+    fn exchange(&mut self, id: u64, message: &Message) -> Option<String> {
+        let told = self.members.entry(id).or_insert_with(|| Told { answered_at: self.at, ..Told::default() });
+        self.store.silence = self.at - std::mem::replace(&mut told.answered_at, self.at);
+        self.store.exchange(self.at, &format!("{id:08}"), message)
+    }
+
+    /// Sends a draw to both brokers.
+    fn draw(&mut self, id: u64, draw: Draw) {
+        let is_known = self.members.contains_key(&id);
+        let message = if is_known { Message::Draw(draw.clone()) } else { join(draw.clone(), "") };
+        assert!(self.exchange(id, &message).is_some(), "the member is known");
+        let message = ToBroker::Draw { resource: "rates:model".into(), draw };
+        let messages = self.broker.on_message(self.start + self.at, MemberId(id), &message);
+        self.apply(messages);
+    }
+
+    /// Removes a member of the broker in Rust.
+    fn remove(&mut self, id: u64) {
+        self.members.remove(&id);
+        let messages = self.broker.on_disconnect(self.start + self.at, MemberId(id));
+        self.apply(messages);
+    }
+
+    /// Lets time pass in which nobody sends, because nobody wants anything. The store forgets all members, except
+    /// the next one that sends.
+    fn be_silent(&mut self, time: Duration, next: Option<u64>) {
+        let ids: Vec<u64> = self.members.keys().copied().collect();
+        for id in &ids {
+            self.draw(*id, no_draw(limits(90_000), Vec::new()));
+        }
+        self.at += time;
+        ids.into_iter().filter(|id| Some(*id) != next).for_each(|id| self.remove(id));
+    }
+
+    /// Applies what the broker in Rust tells the members.
+    fn apply(&mut self, messages: Vec<(MemberId, ToMember)>) {
+        for (MemberId(id), message) in messages {
+            if let (Some(told), ToMember::Advance { advance, .. }) = (self.members.get_mut(&id), message) {
+                told.advances += 1;
+                told.last = [advance.amounts, advance.charged];
+            }
+        }
+    }
+
+    /// Compares what each member was given.
+    fn check(&mut self, turn: usize) -> Result<(), TestCaseError> {
+        let messages = self.broker.on_tick(self.start + self.at);
+        self.apply(messages);
+        for id in self.members.keys().copied().collect::<Vec<_>>() {
+            let answer = self.exchange(id, &Message::RatesHeartbeat).expect("the member is known");
+            let situation = RatesSituation::parse(&answer).unwrap();
+            let Advance { amounts, charged, .. } = situation.advance;
+            let told = &self.members[&id];
+            prop_assert_eq!(
+                (situation.advances, &[amounts, charged]),
+                (told.advances, &told.last),
+                "member {} after turn {}",
+                id,
+                turn
+            );
+            prop_assert_eq!(situation.advance.members, self.members.len());
+        }
+        Ok(())
+    }
 }
 
 /// Runs the actions on both brokers, and compares the advances.
 fn compare(store: &mut Store, actions: &[(usize, Action, u64)]) -> Result<(), TestCaseError> {
-    let resource: Arc<str> = "rates:model".into();
-    let start = crate::clock::now();
-    let mut broker = Broker::new(start, Predecessor::None);
-    // The number of advances of each member, and the last one. Members are named by the number of their turn, so
-    // that both brokers order them alike.
-    let mut members: BTreeMap<u64, (u64, [Vec<u64>; 2])> = BTreeMap::new();
+    let start = now();
+    let broker = Broker::new(start, Predecessor::None);
+    let mut both = Comparison { store, broker, start, at: Duration::ZERO, members: BTreeMap::new() };
     let mut names: BTreeMap<usize, u64> = BTreeMap::new();
-    let mut at = Duration::ZERO;
     for (turn, (who, action, millis)) in actions.iter().enumerate() {
         // Not at the edge of a bin, where the clocks of both are rounded differently.
-        at += Duration::from_millis(*millis) + Duration::from_micros(37);
-        let mut messages = Vec::new();
+        let passed = Duration::from_millis(*millis) + Duration::from_micros(37);
+        if passed > LEASE_TIME {
+            both.be_silent(passed, names.get(who).copied());
+            names.retain(|_, id| both.members.contains_key(id));
+        } else {
+            both.at += passed;
+        }
         match (names.get(who).copied(), draw(action)) {
-            (None, Some(draw)) => {
-                let id = turn as u64;
+            (known, Some(draw)) => {
+                let id = known.unwrap_or(turn as u64);
                 names.insert(*who, id);
-                members.insert(id, (0, Default::default()));
-                let message =
-                    Message::JoinRates { draw: draw.clone(), epoch: String::new(), replaces: Vec::new() };
-                situation(store, at, &format!("{id:08}"), &message);
-                let message = ToBroker::Draw { resource: resource.clone(), draw };
-                messages = broker.on_message(start + at, MemberId(id), &message);
-            }
-            (Some(id), Some(draw)) => {
-                situation(store, at, &format!("{id:08}"), &Message::Draw(draw.clone()));
-                let message = ToBroker::Draw { resource: resource.clone(), draw };
-                messages = broker.on_message(start + at, MemberId(id), &message);
+                both.draw(id, draw);
             }
             (Some(id), None) if matches!(action, Action::Leave) => {
                 names.remove(who);
-                members.remove(&id);
-                let answer = store.exchange(at, &format!("{id:08}"), &Message::LeaveRates);
+                let answer = both.exchange(id, &Message::LeaveRates);
                 prop_assert_eq!(answer.as_deref(), Some(""));
-                messages = broker.on_disconnect(start + at, MemberId(id));
+                both.remove(id);
             }
             _ => {}
         }
-        messages.extend(broker.on_tick(start + at));
-        for (MemberId(id), message) in messages {
-            if let (Some(told), ToMember::Advance { advance, .. }) = (members.get_mut(&id), message) {
-                *told = (told.0 + 1, [advance.amounts, advance.charged]);
-            }
-        }
-        for (id, told) in &members {
-            let situation = situation(store, at, &format!("{id:08}"), &Message::RatesHeartbeat);
-            let Advance { amounts, charged, .. } = situation.advance;
-            let given = (situation.advances, [amounts, charged]);
-            prop_assert_eq!(&given, told, "member {} after turn {}", id, turn);
-            prop_assert_eq!(situation.advance.members, members.len());
-        }
+        both.check(turn)?;
     }
     Ok(())
 }
@@ -134,7 +216,8 @@ fn compare(store: &mut Store, actions: &[(usize, Action, u64)]) -> Result<(), Te
 #[test]
 fn script_gives_advances_as_the_broker_does() {
     let server = RedisServer::start(&[]).unwrap();
-    let actions = prop::collection::vec((0..6usize, action(), 0..1_500u64), 1..100);
+    let millis = prop_oneof![12 => 0..1_500u64, 1 => 9_000..100_000u64];
+    let actions = prop::collection::vec((0..6usize, action(), millis), 1..100);
     store(&server).check(100, &actions, |store, actions| compare(store, actions));
 }
 
@@ -143,15 +226,11 @@ fn charges_remain_when_members_leave_and_are_told_to_new_store() {
     let server = RedisServer::start(&[]).unwrap();
     let store = &mut store(&server);
     let want = |want: u64, corrections| Draw {
-        number: 1,
-        limits: limits(90_000),
-        weight: 1.0,
         want: vec![1, want],
         least: vec![1, want],
-        corrections,
         unknown_ms: 2_000,
+        ..no_draw(limits(90_000), corrections)
     };
-    let join = |draw, epoch: &str| Message::JoinRates { draw, epoch: epoch.to_owned(), replaces: Vec::new() };
     let at = Duration::from_secs(5_000);
     let first = situation(store, at, "a", &join(want(89_000, Vec::new()), ""));
     assert_eq!((first.advances, first.advance.amounts), (1, vec![1, 89_000]));
@@ -174,6 +253,111 @@ fn charges_remain_when_members_leave_and_are_told_to_new_store() {
     assert_eq!(situation(store, later, "d", &join(want(2_000, past(1_000)), &first.epoch)).advances, 0);
     store.key = "test:{new}".to_owned();
     assert_eq!(situation(store, later, "e", &join(want(2_000, past(10_000)), &first.epoch)).advances, 0);
+}
+
+#[test]
+fn clock_follows_silence_of_member_and_not_jumps_of_the_server() {
+    let server = RedisServer::start(&[]).unwrap();
+    let store = &mut store(&server);
+    let draw =
+        || Draw { want: vec![1, 89_000], least: vec![1, 89_000], ..no_draw(limits(90_000), Vec::new()) };
+    let secs = Duration::from_secs;
+    assert_eq!(situation(store, secs(5_000), "a", &join(draw(), "")).advances, 1);
+    // The clock of the server is set forward by a day.
+    store.silence = secs(1);
+    let tomorrow = secs(5_000 + 86_400);
+    assert_eq!(situation(store, tomorrow, "a", &Message::Draw(draw())).advances, 1);
+    let withdrawn = Message::Draw(no_draw(limits(90_000), Vec::new()));
+    assert_eq!(situation(store, tomorrow, "a", &withdrawn).advances, 1);
+    // The member sends nothing for longer than the window.
+    store.silence = secs(125);
+    assert_eq!(situation(store, tomorrow + secs(125), "a", &Message::Draw(draw())).advances, 2);
+    // The time of silence counts, too, if the member leaves at its end.
+    let later = tomorrow + secs(250);
+    assert_eq!(store.exchange(later, "a", &Message::LeaveRates).as_deref(), Some(""));
+    assert_eq!(situation(store, later, "b", &join(draw(), "")).advances, 1);
+}
+
+#[test]
+fn first_call_of_new_store_needs_no_wait() {
+    let server = RedisServer::start(&[]).unwrap();
+    let store = &mut Store::new(&server, draw_script_with(WALL, LeaseTimes::REMOTE.advance, 0.25));
+    let six_per_minute = RateLimit { window_ms: 60_000, per_window: 6, per_second: 0.1, burst_ms: 6_000 };
+    let draw = || Draw { want: vec![1], least: vec![1], ..no_draw(vec![six_per_minute], Vec::new()) };
+    let at = Duration::from_secs(1);
+    let wants_nothing = |corrections| no_draw(vec![six_per_minute], corrections);
+    assert_eq!(situation(store, at, "a", &join(wants_nothing(Vec::new()), "")).advances, 0);
+    assert_eq!(situation(store, at, "a", &Message::Draw(draw())).advances, 1);
+    assert_eq!(situation(store, at, "b", &join(draw(), "")).advances, 0);
+    // A store that has lost its data may be told of earlier calls.
+    store.key = "test:{new}".to_owned();
+    let past = vec![Correction { age_ms: 1_000, amounts: vec![1] }];
+    assert_eq!(situation(store, at, "c", &join(wants_nothing(past), "")).advances, 0);
+    assert_eq!(situation(store, at, "c", &Message::Draw(draw())).advances, 0);
+}
+
+#[test]
+fn store_of_same_epoch_is_told_pending_corrections_and_another_one_all_charges() {
+    let server = RedisServer::start(&[]).unwrap();
+    let store = &mut store(&server);
+    let at = Duration::from_secs(100);
+    let draw = || Draw { want: vec![1, 500], least: vec![1, 500], ..no_draw(limits(90_000), Vec::new()) };
+    let first = situation(store, at, "a", &join(draw(), ""));
+    assert_eq!(first.advance.charged, [1, 500]);
+    let list = |requests, tokens| vec![Correction { age_ms: 14_000, amounts: vec![requests, tokens] }];
+    let again = || Draw { corrections: list(1, 3_500), pending: list(0, 3_000), ..draw() };
+    let at = at + Duration::from_secs(14);
+    let known = situation(store, at, "b", &join(again(), &first.epoch));
+    assert_eq!(known.advance.charged, [2, 4_000]);
+    // What is younger than the loss of the store is told as a charge.
+    let lost = Draw { unknown_ms: 15_000, ..again() };
+    let known = situation(store, at, "c", &join(lost, &first.epoch));
+    assert_eq!(known.advance.charged, [4, 8_000]);
+    store.key = "test:{new}".to_owned();
+    let unknown = situation(store, at, "d", &join(again(), &first.epoch));
+    assert_eq!(unknown.advance.charged, [2, 4_000]);
+}
+
+#[test]
+fn corrections_are_told_again_until_store_has_applied_them() {
+    let rates = RateConfig { tpm: Some(90_000), ..RateConfig::default() };
+    let budgets = BudgetSet::new(&rates, now());
+    budgets.share(false, LeaseTimes::REMOTE, |_, _| ShareLink::new(|_| {}));
+    let set = budgets.rates.lock().shared_sets().next().unwrap();
+    let limit = SharedLimit::Rates(Arc::downgrade(&budgets), set);
+    let account = &mut Account::new("share", "rates:llm", limit);
+    let answer = |account: &mut Account| account.on_answer("0 0 0 - - 1 1.5 0", now()).unwrap();
+    let changes = |amounts: &[i64]| {
+        let correction = |amount: &i64| Correction { age_ms: 14_000, amounts: vec![*amount] };
+        no_draw(Vec::new(), amounts.iter().map(correction).collect())
+    };
+    let amounts = |corrections: &[Correction]| -> Vec<i64> {
+        corrections.iter().flat_map(|correction| correction.amounts.clone()).collect()
+    };
+    let joined = |account: &mut Account| match account.next_message() {
+        Some(Message::JoinRates { draw, epoch, .. }) => (amounts(&draw.pending), draw.unknown_ms, epoch),
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(joined(account).0, [0; 0]);
+    answer(account);
+    account.on_draw(changes(&[20_000, -500]));
+    match account.next_message() {
+        Some(Message::Draw(draw)) => assert_eq!(amounts(&draw.corrections), [20_000, -500]),
+        other => panic!("{other:?}"),
+    }
+    // The store has ignored the draw.
+    account.on_draw(changes(&[3]));
+    account.on_forgotten();
+    assert_eq!(joined(account), (vec![3, 20_000, -500], 0, "1.5".to_owned()));
+    // The store may have applied them, but certainly not the last one.
+    account.on_lost();
+    account.on_draw(changes(&[-7]));
+    let (pending, unknown_ms, _) = joined(account);
+    assert_eq!(pending, [3, 20_000, -7]);
+    assert!(unknown_ms >= 1_000, "{unknown_ms}");
+    answer(account);
+    account.on_lost();
+    assert_eq!(joined(account).0, [0; 0]);
 }
 
 #[test]

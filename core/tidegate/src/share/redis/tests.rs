@@ -40,6 +40,8 @@ pub(super) struct Store {
     pub(super) key: String,
     /// The last division that members know of.
     division: u64,
+    /// The time since the store has last answered the member.
+    pub(super) silence: Duration,
 }
 
 /// The clock of a [`Store`].
@@ -48,7 +50,7 @@ pub(super) const WALL: &str = "local wall = tonumber(redis.call('GET', 'wall'))"
 impl Store {
     pub(super) fn new(server: &RedisServer, script: Script) -> Self {
         let connection = redis::Client::open(server.url()).unwrap().get_connection().unwrap();
-        Self { connection, script, key: "test:{0}".to_owned(), division: 0 }
+        Self { connection, script, key: "test:{0}".to_owned(), division: 0, silence: Duration::ZERO }
     }
 
     /// Runs `check` with a state of its own for each of random sequences of actions.
@@ -73,7 +75,7 @@ impl Store {
         let key = &self.key;
         let mut invocation = self.script.prepare_invoke();
         invocation.key(key).key(format!("{key}:heard")).key(format!("{key}:cools"));
-        invocation.arg(message.arguments(member, self.division));
+        invocation.arg(message.arguments(member, self.division, self.silence));
         redis::cmd("SET").arg("wall").arg(at.as_secs_f64()).exec(&mut self.connection).unwrap();
         invocation.invoke(&mut self.connection).unwrap()
     }
