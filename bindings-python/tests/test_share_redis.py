@@ -38,6 +38,20 @@ print(state["cap"], state["safe_mode"])
 """
 
 
+# The same in a child that exits without the functions of `atexit`.
+FORKED = RUN.replace(
+    "asyncio.run(callers())",
+    """
+import multiprocessing
+def work(): asyncio.run(callers())
+child = multiprocessing.get_context("fork").Process(target=work)
+child.start()
+child.join()
+assert child.exitcode == 0
+""",
+)
+
+
 def command(port: int, folder: Path, *words: str) -> str:
     """Sends a command over TLS, and returns the answer."""
     login = ["--tls", "--cacert", str(folder / "ca.pem"), "-a", "secret", "--no-auth-warning"]
@@ -82,9 +96,13 @@ def test_processes_share_a_cap(upstream: Upstream, store: str) -> None:
     assert counter.peak == 4
 
 
-def test_process_that_exits_returns_its_slots(upstream: Upstream, authority: Authority, store: str) -> None:
-    Counter(upstream)
-    finish(start(upstream, RUN, store))
+@pytest.mark.parametrize("script", [RUN, FORKED], ids=["process", "forked child"])
+def test_process_that_exits_returns_its_slots(
+    script: str, upstream: Upstream, authority: Authority, store: str
+) -> None:
+    counter = Counter(upstream)
+    finish(start(upstream, script, store))
+    assert counter.calls == 10 * 10
     port = int(store.rpartition(":")[2])
     # The last member has left, so that nothing is left.
     assert command(port, authority.folder, "keys", "*").strip() == ""

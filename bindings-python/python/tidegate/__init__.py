@@ -17,6 +17,7 @@ Example:
 
 import atexit
 import os
+import sys
 from typing import TYPE_CHECKING
 
 from tidegate import _native
@@ -127,6 +128,30 @@ if not TYPE_CHECKING:
         return sorted({*globals(), *__all__})
 
 
+def _after_fork_in_child() -> None:
+    """Starts anew in a forked child, and lets it return its shared slots when it exits."""
+    _native.after_fork_in_child()
+    util = sys.modules.get("multiprocessing.util")
+    if util is not None:
+        # A child of multiprocessing first drops what its parent has registered for the exit, and then calls this.
+        util.register_after_fork(_native, _stop_at_exit_of_child)
+
+
+def _stop_at_exit_of_child(_: object) -> None:
+    """Registers the stop in a forked child of multiprocessing, which runs no functions of `atexit`."""
+    from multiprocessing.util import Finalize  # noqa: PLC0415 - imported already, if this is called
+
+    Finalize(None, _stop_without_threads, exitpriority=0)
+
+
+def _stop_without_threads() -> None:
+    """Stops unless other threads may still make calls, for which a child of multiprocessing waits later."""
+    import threading  # noqa: PLC0415 - not needed by `import tidegate`
+
+    if all(thread.daemon or thread is threading.current_thread() for thread in threading.enumerate()):
+        _native.stop()
+
+
 atexit.register(_native.stop)
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_native.after_fork_in_child)
+    os.register_at_fork(after_in_child=_after_fork_in_child)
