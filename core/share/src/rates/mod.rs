@@ -73,10 +73,12 @@ pub struct Draw {
     pub want: Amounts,
     /// The amounts of its next call, at most `want`.
     pub least: Amounts,
-    /// Changes of what was charged earlier. In the first draw: what the member has charged within the windows.
+    /// Changes of what was charged earlier. In the first draw: what the member has charged within
+    /// the windows.
     pub corrections: Vec<Correction>,
-    /// In the first draw: changes of charges that an earlier broker knows of. They replace the corrections that are
-    /// older than [`Draw::unknown_ms`] if that broker has not lost its account. A local broker always has.
+    /// In the first draw: changes of charges that an earlier broker knows of. They replace the
+    /// corrections that are older than [`Draw::unknown_ms`] if that broker has not lost its
+    /// account. A local broker always has.
     #[serde(skip)]
     pub pending: Vec<Correction>,
     /// The time for which the broker did not know of charges, in milliseconds. Read in the first draw only.

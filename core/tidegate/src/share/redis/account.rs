@@ -53,7 +53,8 @@ pub(super) struct Account {
     unsent: Vec<(Instant, Correction)>,
     /// The corrections in the message that is on its way.
     unanswered: Vec<(Instant, Correction)>,
-    /// Whether the member is out because it was silent, so that the store knows all that it has charged.
+    /// Whether the member is out because it was silent, so that the store knows all that it has
+    /// charged.
     is_forgotten: bool,
     /// When the store has last answered this member. `None` before its first answer.
     answered_at: Option<Instant>,
@@ -227,13 +228,14 @@ impl Account {
         }
     }
 
-    /// Returns the channel of the last attempt to join, or `None` if there was none or the store has answered since.
+    /// Returns the channel of the last attempt to join, or `None` if there was none or the store
+    /// has answered since.
     pub(super) fn old_channel(&self) -> Option<String> {
         self.old_ids.last().map(|id| channel_of(&self.key, id))
     }
 
-    /// Sends a message, and receives nothing more from the channel `unneeded`. Returns when it was sent, and the
-    /// answer.
+    /// Sends a message, and receives nothing more from the channel `unneeded`. Returns when it was
+    /// sent, and the answer.
     pub(super) fn exchange(
         &self,
         message: Message,
@@ -425,7 +427,8 @@ impl Account {
         }
     }
 
-    /// Records that the store does not know the member any more, so that it has ignored the last message.
+    /// Records that the store does not know the member any more, so that it has ignored the last
+    /// message.
     pub(super) fn on_forgotten(&mut self) {
         self.unsent.append(&mut self.unanswered);
         self.on_lost();

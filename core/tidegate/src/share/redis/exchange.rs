@@ -31,8 +31,8 @@ const ASKS_WITHIN_MS: u64 = 2_000;
 /// The part of a burst that is available in a store without a state, which may have lost it. The members tell
 /// within seconds what they have used. The first call is available in any case.
 const FIRST_BURST: f64 = 0.25;
-/// The longest time by which the clock of rates advances between two messages, unless the member that sends was
-/// silent for longer.
+/// The longest time by which the clock of rates advances between two messages, unless the member
+/// that sends was silent for longer.
 const MAX_RATES_STEP: Duration = Duration::from_secs(5);
 /// The time between two members that ask again, in milliseconds.
 const ASKS_APART_MS: u64 = 20;

@@ -96,7 +96,8 @@ struct Comparison<'a> {
     start: std::time::Instant,
     /// The time since then, which is the clock of the store.
     at: Duration,
-    /// The members. They are named by the number of their turn, so that both brokers order them alike.
+    /// The members. They are named by the number of their turn, so that both brokers order them
+    /// alike.
     members: BTreeMap<u64, Told>,
 }
 
@@ -136,8 +137,8 @@ impl Comparison<'_> {
         self.apply(messages);
     }
 
-    /// Lets time pass in which nobody sends, because nobody wants anything. The store forgets all members, except
-    /// the next one that sends.
+    /// Lets time pass in which nobody sends, because nobody wants anything. The store forgets all
+    /// members, except the next one that sends.
     fn be_silent(&mut self, time: Duration, next: Option<u64>) {
         let ids: Vec<u64> = self.members.keys().copied().collect();
         for id in &ids {
