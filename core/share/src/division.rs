@@ -349,8 +349,9 @@ impl Division {
     ) -> Vec<(MemberId, LeaseUpdate)> {
         let members = self.accounts.len();
         let short = self.accounts.values().filter(|account| account.want > 0).count();
-        // If only the gate of the broker ends, the other gates of its process remain.
-        let survivors = members - usize::from(self.members().any(|id| presence.is_own(id)));
+        // If the broker's process has more gates, they remain when only the broker's gate ends, and it is
+        // not known which gate that is.
+        let survivors = members - usize::from(self.members().any(|id| presence.is_only_own(id)));
         let total = self.leased(now, presence);
         let term = self.term;
         let is_adaptive = self.adaptive.is_some();

@@ -25,8 +25,10 @@ impl Presence {
         self.own.insert(own);
     }
 
-    pub(crate) fn is_own(&self, member: MemberId) -> bool {
-        self.own.contains(&member)
+    /// Returns `true` if the member is the only one in the broker's own process, so that it ends when the
+    /// broker does.
+    pub(crate) fn is_only_own(&self, member: MemberId) -> bool {
+        self.own.len() == 1 && self.own.contains(&member)
     }
 
     /// Records that a message of the member has arrived. If nobody was heard for long, the broker itself was

@@ -163,7 +163,8 @@ pub struct LeaseUpdate {
     pub cap: usize,
     /// The number of members of the resource.
     pub members: usize,
-    /// The number of members that would remain if the broker's process died.
+    /// The number of members that remain when the broker ends, or one more if its process has several
+    /// members.
     pub survivors: usize,
     /// The total of all leases.
     pub total: usize,

@@ -145,6 +145,7 @@ impl TargetMetrics {
         let moves = DecisionCause::ALL.iter().map(|cause| cause.as_str());
         let labels = [
             ("target", vec![&*self.name]),
+            ("replica", Vec::new()),
             ("tenant", self.all_tenants().map(|(name, _)| name).collect()),
             ("lane", Lane::ALL.map(Lane::as_str).to_vec()),
             ("outcome", outcomes.chain(HedgeOutcome::ALL.map(HedgeOutcome::as_str)).collect()),
