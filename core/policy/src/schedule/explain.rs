@@ -32,11 +32,8 @@ impl<W> Selector<'_, W> {
         if tenant.is_held() {
             return Some((Rule::TenantShare, None));
         }
-        let lacks_tokens = needs.tenant_tokens > tenant.token_room(now);
-        let has_tokens_at = lacks_tokens.then(|| tenant.tokens_at(now, needs));
-        let free_at = has_tokens_at.max(self.tokens_kept_until(tenant, call.ticket.lane));
-        if free_at.is_some() {
-            return Some((Rule::TenantTokens, free_at));
+        if let Some(at) = self.own_tokens_at(tenant, call.ticket.lane, needs.tenant_tokens) {
+            return Some((Rule::TenantTokens, Some(at)));
         }
         if let Some(rule) = self.capacity.limits.shortage {
             return Some((rule, None));

@@ -224,9 +224,6 @@ impl<W> Selector<'_, W> {
     fn search_line(&self, tenant: TenantId, lane: Lane, available: &mut Available) -> Option<LineResult> {
         let head = self.head_within(tenant, lane, available)?;
         let tenant = self.queue.tenants.get(tenant)?;
-        if let Some(until) = self.tokens_kept_until(tenant, lane) {
-            return Some(LineResult::OutOfTokens(until));
-        }
         let line = &tenant.lines[lane as usize];
         let tenant_tokens = tenant.token_room(self.now);
         let behind = self.room_behind(&head, available, tenant_tokens);
@@ -234,8 +231,7 @@ impl<W> Selector<'_, W> {
         // While the target is probed, calls may pass a head that has failed.
         let has_failed = line.position?.head.needs.has_failed;
         let least = if behind.is_some() || has_failed { all } else { head.needs };
-        if least.tenant_tokens > tenant_tokens {
-            let until = tenant.tokens.as_ref()?.ready_at(self.now, least.tenant_tokens);
+        if let Some(until) = self.own_tokens_at(tenant, lane, least.tenant_tokens) {
             return Some(LineResult::OutOfTokens(until));
         }
         if head.needs.fits(available, tenant_tokens) {
@@ -342,12 +338,17 @@ impl<W> Selector<'_, W> {
     fn out_of_tokens_until(&self, tenant: TenantId, lane: Lane) -> Option<Instant> {
         let head = self.line_head(tenant, lane)?;
         let tenant = self.queue.tenants.get(tenant)?;
-        let tokens = tenant.tokens.as_ref()?;
         let alone = head.aged && !self.capacity.upstream.can_bypass();
         let least = if alone { head.needs } else { tenant.lines[lane as usize].calls.least()? };
-        let least = least.tenant_tokens;
-        let kept_until = self.tokens_kept_until(tenant, lane);
-        kept_until.or_else(|| (least > tokens.room(self.now)).then(|| tokens.ready_at(self.now, least)))
+        self.own_tokens_at(tenant, lane, least.tenant_tokens)
+    }
+
+    /// Returns when the tenant will have so many tokens of its own for a call in the lane. Returns
+    /// `None` if it has them now.
+    pub(super) fn own_tokens_at(&self, tenant: &Tenant, lane: Lane, tokens: u32) -> Option<Instant> {
+        let own = tenant.tokens.as_ref()?;
+        let lacking_until = (tokens > own.room(self.now)).then(|| own.ready_at(self.now, tokens));
+        lacking_until.max(self.tokens_kept_until(tenant, lane))
     }
 
     /// Returns when the tenant will have enough of its own tokens for the first call of a lane
@@ -355,7 +356,7 @@ impl<W> Selector<'_, W> {
     /// there is no such call. None are kept for a call that will have enough only after its
     /// deadline, or that has failed at the target while the target is probed. (A line that was
     /// parked for such a call before stays parked until then.)
-    pub(super) fn tokens_kept_until(&self, tenant: &Tenant, lane: Lane) -> Option<Instant> {
+    fn tokens_kept_until(&self, tenant: &Tenant, lane: Lane) -> Option<Instant> {
         let tokens = tenant.tokens.as_ref()?;
         let higher = tenant.lines.iter().take(lane as usize);
         let is_probing = self.capacity.upstream.is_probing();
@@ -439,8 +440,7 @@ impl<W> Selector<'_, W> {
             self.capacity.upstream.is_probing() && line.calls.least().is_some_and(|least| least.has_failed)
         };
         if !(free
-            && needs.tenant_tokens <= tenant_tokens
-            && self.tokens_kept_until(tenant, ticket.lane).is_none()
+            && self.own_tokens_at(tenant, ticket.lane, needs.tenant_tokens).is_none()
             && (first || leads() || self.capacity.upstream.can_bypass()))
         {
             return None;
