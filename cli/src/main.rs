@@ -73,12 +73,6 @@ fn parse_url(text: &str) -> Result<Uri, &'static str> {
     Ok(url)
 }
 
-/// Returns a URL without its query, which may contain a key, for messages.
-fn without_query(url: &Uri) -> String {
-    let url = url.to_string();
-    url.split('?').next().unwrap_or_default().to_owned()
-}
-
 /// The failure of a subcommand: the exit code of the process, and the message for the user.
 struct Failure {
     code: u8,

@@ -55,7 +55,7 @@ mod wait_until;
 pub use cpu::cpu_monitor;
 pub use driver::{CallLine, CpuMonitor, CpuUsage};
 pub use endpoint::key_variables::key_env;
-pub use endpoint::{Api, Endpoint};
+pub use endpoint::{Api, Endpoint, redacted_url};
 pub use error::SweepError;
 pub use mix::{Lengths, MixOptions};
 pub use options::SweepOptions;

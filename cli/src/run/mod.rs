@@ -17,6 +17,7 @@ use tidegate_batch::{
     AnsweredLines, Batch, BatchEnd, BatchOptions, BatchProgress, Ceilings, ENDPOINT_PATHS, Outputs, Prices,
     RequestOverrides, RunError, Sink, read_lines, survey, write_records,
 };
+use tidegate_sweep::redacted_url;
 use tokio::sync::{mpsc, watch};
 use tower::ServiceExt;
 
@@ -24,9 +25,9 @@ use self::file_id::FileId;
 use self::input::Input;
 use self::progress::{ProgressDisplay, done, format_spend};
 use self::provider::Provider;
+use crate::Failure;
 use crate::output::{note, print_line};
 use crate::signals::{count_signals, received, stop_flag};
-use crate::{Failure, without_query};
 
 /// Capacity of the channel of input lines, and of the channel of records, in items.
 const CHANNEL_CAPACITY: usize = 256;
@@ -320,7 +321,7 @@ async fn writer_is_abandoned(signals: watch::Receiver<usize>) {
 /// accepted, because some providers have no model list.
 async fn check_provider(transport: Transport, provider: &Provider) -> Result<(), Failure> {
     let Provider { base, headers, variable, .. } = provider;
-    let shown = without_query(base);
+    let shown = redacted_url(&base.to_string());
     let path = if matches!(base.path(), "" | "/") { "v1/models" } else { "models" };
     let url = format!("{}/{path}", shown.trim_end_matches('/'));
     let with_query = base.query().map_or_else(|| url.clone(), |query| format!("{url}?{query}"));
@@ -366,14 +367,7 @@ async fn check_provider(transport: Transport, provider: &Provider) -> Result<(),
 /// in.
 fn moved_to(response: &Response<ResponseBody>) -> Option<String> {
     let location = response.headers().get(LOCATION).filter(|_| response.status().is_redirection())?;
-    let location = location.to_str().ok()?.split('?').next()?;
-    let shown = match location.split_once("://") {
-        Some((scheme, rest)) => {
-            let (authority, path) = rest.split_once('/')?;
-            format!("{scheme}://{}/{path}", authority.rsplit('@').next()?)
-        }
-        None => location.to_owned(),
-    };
+    let shown = redacted_url(location.to_str().ok()?);
     shown.trim_end_matches('/').ends_with("/models").then_some(shown)
 }
 

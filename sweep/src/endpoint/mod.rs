@@ -197,9 +197,14 @@ impl std::fmt::Debug for Endpoint {
     }
 }
 
-/// Returns `url` without a user, password and query, for error messages.
-fn redacted_url(url: &str) -> &str {
-    url.rsplit_once('@').map_or(url, |(_, host)| host).split('?').next().unwrap_or_default()
+/// Returns `url` without a user, password and query, for messages.
+pub fn redacted_url(url: &str) -> String {
+    let url = url.split('?').next().unwrap_or_default();
+    match (url.split_once("://"), url.rsplit_once('@')) {
+        (Some((scheme, _)), Some((_, rest))) => format!("{scheme}://{rest}"),
+        (None, Some((_, rest))) => rest.to_owned(),
+        (_, None) => url.to_owned(),
+    }
 }
 
 #[cfg(test)]
