@@ -207,7 +207,7 @@ impl RateStock {
             State::New | State::Alone => true,
         };
         if is_told_later {
-            // What was charged while there was no broker is told when the member joins.
+            // When the member joins, it tells what was charged while there was no broker.
             return;
         }
         for adds in [true, false] {

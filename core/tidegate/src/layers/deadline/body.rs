@@ -38,8 +38,8 @@ struct State {
     error: Option<Error>,
 }
 
-/// The task that reads a body. Receives the wake-ups of the inner body, so that a reader that has
-/// asked for a frame and never comes back for it is found.
+/// The task that reads a body. Receives the wake-ups of the inner body, which show when a frame is
+/// there that the task has asked for and does not read.
 struct Reader(Mutex<ReaderState>);
 
 struct ReaderState {

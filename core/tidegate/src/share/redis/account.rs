@@ -437,7 +437,7 @@ impl Account {
 
     /// Records that the store is lost. It may have applied the message that it has not answered.
     pub(super) fn on_lost(&mut self) {
-        // No limit is exceeded if the store is told twice of what adds to the charges.
+        // If the store counts a charge twice, no limit is exceeded.
         let adds = |(_, correction): &(Instant, Correction)| correction.amounts.iter().all(|it| *it >= 0);
         self.unsent.extend(self.unanswered.drain(..).filter(adds));
         (self.is_forgotten, self.answered_at) = (false, None);

@@ -126,7 +126,7 @@ pub(super) enum Message {
     CoolDown(u64),
     Leave,
     /// Joins rates, in place of the members `replaces`. A store of the `epoch` knows what was charged before
-    /// it was lost. Another one is told of all past charges.
+    /// it was lost. Any other store needs all past charges.
     JoinRates {
         draw: Draw,
         epoch: String,
