@@ -45,6 +45,8 @@ pub(super) struct Call {
     /// The time at which the call was queued for the first time, in seconds since the start of the
     /// run.
     pub(super) queued: f64,
+    /// The time by which the call must be dispatched, in seconds since the start of the run.
+    pub(super) deadline: f64,
     /// The call's position in its queue. The first part is the time of queueing in seconds, plus a
     /// delay that grows with the call's length if short calls are preferred. The second part is the
     /// call's number.
@@ -291,9 +293,10 @@ impl Accounts {
     /// Returns `true` if the scheduler may keep a call waiting, although it fits, in favour of an
     /// aged call (one that has waited for the ageing time).
     ///
-    /// The aged call is the head (first call) of the same queue. Or it is the head of another queue
-    /// whose tenant is within its own limits, and it lacks a resource of the target that the given
-    /// call would take.
+    /// The aged call is the head (first call) of the same queue. Or it is the head of a higher lane of
+    /// the same tenant, and lacks tokens of the tenant's own. Or it is the head of another queue whose
+    /// tenant is within its own limits, and it lacks a resource of the target that the given call would
+    /// take.
     pub(super) fn is_held(&self, at: f64, number: u64, call: &Call) -> bool {
         let need = self.need(&call.demand);
         self.heads().into_iter().any(|(line, (head, ahead))| {
@@ -304,7 +307,15 @@ impl Accounts {
                 return true;
             }
             let Some(tenant) = self.tenants.get(ahead.tenant) else { return false };
-            let own = tenant.own.as_ref().is_none_or(|own| own.fits(at, ahead.demand.total() as f64, 1e-3));
+            let needs = ahead.demand.total() as f64;
+            if ahead.tenant == call.tenant && ahead.lane < call.lane {
+                let will_have =
+                    |own: &TokenBucket| own.ready(at, needs).is_some_and(|at| at <= ahead.deadline);
+                if tenant.own.as_ref().is_some_and(|own| !own.fits(at, needs, -1e-3) && will_have(own)) {
+                    return true;
+                }
+            }
+            let own = tenant.own.as_ref().is_none_or(|own| own.fits(at, needs, 1e-3));
             let missing = self.missing(at, &ahead);
             let takes = missing.memory
                 || missing.kinds.iter().zip(need).any(|(missing, need)| *missing && need > 0.0);

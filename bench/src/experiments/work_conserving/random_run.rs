@@ -208,6 +208,7 @@ impl Play {
             lane: ticket.lane as usize,
             demand: ticket.demand,
             queued,
+            deadline: (ticket.deadline - self.began).as_secs_f64(),
             place: (place, number),
         })
     }

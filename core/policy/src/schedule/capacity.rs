@@ -225,7 +225,7 @@ impl Capacity {
             let awaited = tracked.awaits;
             event(limiter, tracked);
             if let Some(lease) = self.first_token_lease.as_mut().filter(|_| awaited && !tracked.awaits) {
-                lease.on_release(limiter.awaiting);
+                lease.on_release(now, limiter.awaiting);
             }
         }
         self.refresh_and_record(now);
@@ -237,14 +237,14 @@ impl Capacity {
         self.in_flight -= 1;
         self.by_lane[lane as usize] -= 1;
         if let Some(lease) = &mut self.lease {
-            lease.on_release(self.in_flight);
+            lease.on_release(now, self.in_flight);
         }
         if let Some(tracked) = slot.tracked.take() {
             if let Some(limiter) = self.upstream.limiter_of(slot.assignment.as_deref()) {
                 let awaited = tracked.awaits;
                 limiter.on_end(now, tracked, how);
                 if let Some(lease) = self.first_token_lease.as_mut().filter(|_| awaited) {
-                    lease.on_release(limiter.awaiting);
+                    lease.on_release(now, limiter.awaiting);
                 }
             }
             self.read_limits();

@@ -107,7 +107,7 @@ impl<W> Queue<W> {
         if is_fresh {
             self.update_shed_candidate(id, lane);
         }
-        self.place(id, lane);
+        self.place_after(id, lane);
         call
     }
 
@@ -140,11 +140,13 @@ impl<W> Queue<W> {
     }
 
     /// Updates the position of a tenant's [`Line`] among the ready lines of `lane`, after a call of
-    /// the line was dispatched. If the tenant has reached its slot cap, updates its lines in all
-    /// lanes, because none of them is ready then.
+    /// the line was queued, dispatched or withdrawn. Updates the tenant's lines in all lanes if none of
+    /// them is ready any more, because the tenant has reached its slot cap, or if some may be ready
+    /// again, because the tenant's own tokens were kept for the first call of this line.
     pub(super) fn place_after(&mut self, id: TenantId, lane: Lane) {
-        let barred = self.tenants.get(id).is_some_and(Tenant::is_barred);
-        self.place_some(id, lane, barred);
+        let concerns_all = |tenant: &Tenant| tenant.is_barred() || tenant.tokens.is_some();
+        let all = self.tenants.get(id).is_some_and(concerns_all);
+        self.place_some(id, lane, all);
     }
 
     /// Updates the position of a tenant's [`Line`] among the ready lines of `lane`. If `all` is

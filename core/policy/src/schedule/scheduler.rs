@@ -343,13 +343,11 @@ impl<W> Scheduler<W> {
         Selector { now, queue: &mut self.queue, capacity: &mut self.capacity, order: &mut self.order }
     }
 
-    /// Removes a waiting call, and updates the order of the tenants in its lane and, if its
-    /// tenant's own tokens may have been kept for it, in all lanes. Returns `None` if the call is
+    /// Removes a waiting call, and updates the order of the tenants. Returns `None` if the call is
     /// not waiting.
     fn dequeue(&mut self, id: WaiterId) -> Option<Waiter<W>> {
         let waiter = self.remove(id)?;
-        let has_tokens = self.queue.tenants.get(waiter.tenant).is_some_and(|tenant| tenant.tokens.is_some());
-        self.queue.place_some(waiter.tenant, waiter.ticket.lane, has_tokens);
+        self.queue.place_after(waiter.tenant, waiter.ticket.lane);
         Some(waiter)
     }
 

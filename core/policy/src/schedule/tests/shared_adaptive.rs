@@ -275,7 +275,7 @@ fn arrived<M>(messages: &mut VecDeque<(Instant, u64, M)>, now: Instant) -> Optio
 
 fn report_of(kind: LeaseKind, report: Report) -> ToBroker {
     let resource = if kind == LeaseKind::Slots { RESOURCE } else { FIRST_TOKENS };
-    ToBroker::Report { resource: resource.into(), report }
+    ToBroker::Report { resource: resource.into(), report, heartbeat: None }
 }
 
 const OBJECTIVES: [Option<Duration>; 2] = [None, Some(Duration::from_secs(1))];

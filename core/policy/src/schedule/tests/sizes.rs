@@ -190,32 +190,50 @@ fn tenant_out_of_tokens_blocks_no_other_tenant() {
 }
 
 /// A tenant has ten tokens per second of its own, at most 60 at once. Its short batch calls would
-/// always take them, and its long interactive call would never have enough.
-#[test]
-fn own_tokens_are_kept_for_an_aged_call_of_a_higher_lane() {
+/// always take them, and its long interactive call would never have enough. Returns the time at which
+/// the long call is aged, the long call and the last short one. The tenant has 24 tokens then.
+fn starved_by_short_calls(
+    change: impl FnOnce(&mut SchedulerSettings),
+) -> (Scheduler<&'static str>, Instant, WaiterId, WaiterId) {
     let (mut scheduler, _, start) = of_tokens(|settings| {
         settings.tenants.insert("poor".into(), TenantConfig { tpm: Some(600), ..TenantConfig::default() });
+        change(settings);
     });
-    let sent = |lane, tokens, now| Ticket { lane, ..sized("poor", tokens, now) };
-    let first = admit(&mut scheduler, start, &sent(Lane::Standard, 60, start));
+    let first = admit(&mut scheduler, start, &poor(Lane::Standard, 60, start));
     spend(&mut scheduler, start, first);
-    let long = queue(&mut scheduler, start, sent(Lane::Interactive, 50, start), "long");
-    let short = || sent(Lane::Batch, 9, start);
+    let long = queue(&mut scheduler, start, poor(Lane::Interactive, 50, start), "long");
+    let short = || poor(Lane::Batch, 9, start);
     let shorts: Vec<_> = (0..10).map(|_| queue(&mut scheduler, start, short(), "short")).collect();
     let drawn: Vec<_> =
         (1..10).flat_map(|second| draw(&mut scheduler, start + secs(f64::from(second)))).collect();
     assert_eq!(drawn, ["short"; 9], "the long call has not waited for the ageing time");
+    let now = start + secs(10.5);
+    assert!(draw(&mut scheduler, now).is_empty());
+    (scheduler, now, long, shorts[9])
+}
 
-    let (now, short) = (start + secs(10.5), shorts[9]);
+fn poor(lane: Lane, tokens: u64, now: Instant) -> Ticket {
+    Ticket { lane, ..sized("poor", tokens, now) }
+}
+
+#[test]
+fn own_tokens_are_kept_for_an_aged_call_of_a_higher_lane() {
+    let (mut scheduler, now, long, short) = starved_by_short_calls(|_| {});
     let why = scheduler.explain(now, short).expect("waits");
     assert_eq!(why.rule, Rule::TenantTokens);
-    assert!(draw(&mut scheduler, now).is_empty());
     let wake = scheduler.next_wake(now).expect("timed");
     assert!((wake - now).abs_diff(secs(2.6)) < ms(1), "{:?}", wake - now);
 
     // If the long call leaves, the short one is dispatched at once.
     let is_kept = scheduler.explain(now, long).is_some();
     assert!(is_kept && scheduler.withdraw(long));
+    assert_eq!(draw(&mut scheduler, now), ["short"]);
+}
+
+#[test]
+fn own_tokens_are_not_kept_while_a_call_that_is_not_aged_comes_first() {
+    let (mut scheduler, now, ..) = starved_by_short_calls(|settings| settings.short_bias = secs(600.0));
+    queue(&mut scheduler, now, poor(Lane::Interactive, 30, now), "preferred");
     assert_eq!(draw(&mut scheduler, now), ["short"]);
 }
 
