@@ -8,7 +8,8 @@ use super::division::Division;
 use super::member::Presence;
 use super::rates::{Draw, RateDivision};
 use super::{
-    Evidence, MAX_EVENTS, MemberId, Placements, Predecessor, REJOIN_TIME, ToBroker, ToMember, cool_down_ms,
+    Evidence, MAX_EVENTS, MemberId, Placements, Predecessor, REJOIN_TIME, Report, ToBroker, ToMember,
+    cool_down_ms,
 };
 
 /// The maximum number of resources of one broker. Reports of further ones are ignored.
@@ -66,29 +67,9 @@ impl Broker {
     pub fn on_message(&mut self, now: Instant, from: MemberId, message: &ToBroker) -> Messages {
         self.presence.on_heard(now, from);
         match message {
-            ToBroker::Report { resource, report } => {
-                if !self.resources.contains_key(resource) {
-                    if self.resources.len() >= MAX_RESOURCES || resource.len() > MAX_NAME {
-                        return Vec::new();
-                    }
-                    let division = {
-                        let expires = resource.starts_with(FIRST_TOKENS);
-                        Division::new(self.started_at, self.predecessor, expires)
-                    };
-                    self.resources.insert(resource.clone(), Resource { division, cools_until: None });
-                }
-                let Some(Resource { division, cools_until }) = self.resources.get_mut(resource) else {
-                    return Vec::new();
-                };
-                let is_new = division.members().all(|id| id != from);
-                let ends_adapting = division.adapts(from) && report.adaptive.is_none();
-                division.report(now, from, report);
-                let mut messages = addressed(resource, division.settle(now, &self.presence));
-                if ends_adapting {
-                    messages.extend(forget(resource, division, from));
-                }
-                let cools = cools_until.filter(|until| is_new && *until > now);
-                messages.extend(cools.map(|until| (from, cool_down(resource, until - now))));
+            ToBroker::Report { resource, report, heartbeat } => {
+                let mut messages = self.report(now, from, resource, report);
+                messages.extend(heartbeat.iter().flat_map(|number| self.heartbeat(now, from, *number)));
                 messages
             }
             ToBroker::Draw { resource, draw } => self.draw(now, from, resource, draw),
@@ -100,17 +81,45 @@ impl Broker {
             ToBroker::Placements { resource, placements } => {
                 self.share_placements(from, resource, placements)
             }
-            ToBroker::Heartbeat { number } => {
-                let mut messages = self.replace_observers(now);
-                let presence = &self.presence;
-                let refreshed = self.resources.iter_mut().filter_map(|(name, resource)| {
-                    let update = resource.division.refresh(now, from, presence)?;
-                    Some((from, ToMember::Lease { resource: name.clone(), update }))
-                });
-                messages.extend(refreshed.chain([(from, ToMember::Alive { number: *number })]));
-                messages
-            }
+            ToBroker::Heartbeat { number } => self.heartbeat(now, from, *number),
         }
+    }
+
+    /// Applies a report, and tells the members what has changed.
+    fn report(&mut self, now: Instant, from: MemberId, resource: &Arc<str>, report: &Report) -> Messages {
+        if !self.resources.contains_key(resource) {
+            if self.resources.len() >= MAX_RESOURCES || resource.len() > MAX_NAME {
+                return Vec::new();
+            }
+            let expires = resource.starts_with(FIRST_TOKENS);
+            let division = Division::new(self.started_at, self.predecessor, expires);
+            self.resources.insert(resource.clone(), Resource { division, cools_until: None });
+        }
+        let Some(Resource { division, cools_until }) = self.resources.get_mut(resource) else {
+            return Vec::new();
+        };
+        let is_new = division.members().all(|id| id != from);
+        let ends_adapting = division.adapts(from) && report.adaptive.is_none();
+        division.report(now, from, report);
+        let mut messages = addressed(resource, division.settle(now, &self.presence));
+        if ends_adapting {
+            messages.extend(forget(resource, division, from));
+        }
+        let cools = cools_until.filter(|until| is_new && *until > now);
+        messages.extend(cools.map(|until| (from, cool_down(resource, until - now))));
+        messages
+    }
+
+    /// Answers a heartbeat, and tells the member the totals that have changed.
+    fn heartbeat(&mut self, now: Instant, from: MemberId, number: u64) -> Messages {
+        let mut messages = self.replace_observers(now);
+        let presence = &self.presence;
+        let refreshed = self.resources.iter_mut().filter_map(|(name, resource)| {
+            let update = resource.division.refresh(now, from, presence)?;
+            Some((from, ToMember::Lease { resource: name.clone(), update }))
+        });
+        messages.extend(refreshed.chain([(from, ToMember::Alive { number })]));
+        messages
     }
 
     /// Removes a member whose connection has ended. Its slots are free at once.

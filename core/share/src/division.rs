@@ -348,7 +348,8 @@ impl Division {
         presence: &Presence,
     ) -> Vec<(MemberId, LeaseUpdate)> {
         let members = self.accounts.len();
-        let short = self.accounts.values().filter(|account| account.want > 0).count();
+        let count = |is: fn(&Account) -> bool| self.accounts.values().filter(|account| is(account)).count();
+        let (short, owed) = (count(Account::is_short), count(Account::is_owed));
         // If the broker's process has more gates, they remain when only the broker's gate ends, and it is
         // not known which gate that is.
         let survivors = members - usize::from(self.members().any(|id| presence.is_only_own(id)));
@@ -357,7 +358,8 @@ impl Division {
         let is_adaptive = self.adaptive.is_some();
         let mut updates = Vec::new();
         for (&id, account) in &mut self.accounts {
-            let others_short = short > usize::from(account.want > 0) || total > cap;
+            let others_short = short > usize::from(account.is_short()) || total > cap;
+            let others_owed = account.leased > account.fair && (owed > 0 || total > cap);
             let role = match self.observers.iter().position(|observer| *observer == id) {
                 Some(0) => LimitRole::Leader,
                 Some(_) => LimitRole::Deputy,
@@ -368,8 +370,17 @@ impl Division {
             let fair = if others_short { account.fair } else { account.told.fair };
             let granted = granted.get(&id).copied().unwrap_or(0);
             let told = account.told;
-            let update =
-                LeaseUpdate { granted: 0, others_short, fair, cap, members, survivors, total, appointment };
+            let update = LeaseUpdate {
+                granted: 0,
+                others_short,
+                others_owed,
+                fair,
+                cap,
+                members,
+                survivors,
+                total,
+                appointment,
+            };
             let is_new = granted > 0 || update != LeaseUpdate { total, ..told };
             if is_new {
                 account.told = update;
@@ -419,6 +430,15 @@ impl Account {
     /// may have idle slots, which it returns when others are short.
     fn need(&self) -> (f64, f64) {
         ((self.leased + self.want) as f64, self.weight)
+    }
+
+    fn is_short(&self) -> bool {
+        self.want > 0
+    }
+
+    /// Returns `true` if the member wants slots that it need not share with others.
+    fn is_owed(&self) -> bool {
+        self.want > 0 && self.leased < self.fair.max(1)
     }
 
     fn claimant(&self, id: MemberId, virtual_time: f64) -> Claimant {

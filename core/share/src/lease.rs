@@ -10,6 +10,8 @@ use crate::evidence::LimitRole;
 const RETRY_DELAY: Duration = Duration::from_millis(20);
 /// Time without a broker after which a member that has no lease uses a part of the cap.
 const JOINS_WITHIN: Duration = Duration::from_secs(1);
+/// Time for which a member keeps a contended slot that others want, but are not owed.
+const CONTENDED_TIME: Duration = Duration::from_millis(500);
 /// Maximum of [`RETRY_DELAY`].
 const MAX_RETRY_DELAY: Duration = Duration::from_secs(2);
 
@@ -61,6 +63,9 @@ pub struct Lease {
     peak: usize,
     /// The cap, or the adaptive limit that the others follow, or the role has changed since the last report.
     has_new_cap: bool,
+    /// Since when the member has held more than its fair number of slots while others are short. Begins again
+    /// when one of them is returned.
+    contended_since: Option<Instant>,
     /// Granted slots that no call has used yet.
     unused: usize,
     retry_delay: Duration,
@@ -123,6 +128,7 @@ impl Lease {
             overdue: 0,
             peak: 0,
             has_new_cap: false,
+            contended_since: None,
             unused: 0,
             retry_delay: RETRY_DELAY,
             wants_at: None,
@@ -213,14 +219,22 @@ impl Lease {
     /// Gives back a slot whose call has ended, if the slot must not be used for another call here.
     /// `in_flight` is the number of calls that remain. Call this method before another call is
     /// admitted.
-    pub fn on_release(&mut self, in_flight: usize) {
+    pub fn on_release(&mut self, now: Instant, in_flight: usize) {
         if self.overdue > 0 {
             self.overdue -= 1;
             self.return_slots(1);
-        } else if self.update.others_short && self.slots > self.update.fair.max(in_flight) && self.is_joined()
-        {
-            self.return_slots(1);
+        } else if self.has_contended() && self.slots > in_flight && self.is_joined() {
+            let is_over = self.contended_since.is_none_or(|since| since + CONTENDED_TIME <= now);
+            if self.update.others_owed || is_over {
+                self.return_slots(1);
+                self.contended_since = self.has_contended().then_some(now);
+            }
         }
+    }
+
+    /// Returns `true` if the member holds slots that others want, and are entitled to in turn.
+    fn has_contended(&self) -> bool {
+        self.update.others_short && self.slots > self.update.fair
     }
 
     /// Returns the report that is due, or `None` if the broker knows enough.
@@ -312,6 +326,7 @@ impl Lease {
         // The broker may divide what an earlier leader has found.
         self.has_new_cap |= leads(&update) && !leads(&self.update);
         self.update = LeaseUpdate { granted: 0, ..update };
+        self.contended_since = self.contended_since.or(Some(now)).filter(|_| self.has_contended());
         self.earlier_role = None;
         self.tick(now);
     }

@@ -20,6 +20,9 @@ pub enum ToBroker {
         /// What the member needs.
         #[serde(flatten)]
         report: Report,
+        /// The number of a heartbeat that is sent with the report, or `None`.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        heartbeat: Option<u64>,
     },
     /// Asks for amounts of limits per time. The first draw from a resource joins it.
     Draw {
@@ -156,6 +159,9 @@ pub struct LeaseUpdate {
     pub granted: usize,
     /// Whether another member wants slots while none is free, or more slots are leased than the cap has.
     pub others_short: bool,
+    /// Whether the member must return the slots above its fair number as its calls end: another member that
+    /// holds fewer than its fair number, or none, wants some, or more slots are leased than the cap has.
+    pub others_owed: bool,
     /// The number of slots that the member may keep while others are short.
     pub fair: usize,
     /// The cap that is divided: the smallest of all members or, if that is less, what the leader of an

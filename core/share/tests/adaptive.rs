@@ -52,7 +52,7 @@ impl Share {
             adaptive,
             role: (!role.is_follower()).then_some(role),
         };
-        self.send(from, &ToBroker::Report { resource: "llm".into(), report });
+        self.send(from, &ToBroker::Report { resource: "llm".into(), report, heartbeat: None });
     }
 
     fn join(&mut self, members: u64) {

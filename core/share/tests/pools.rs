@@ -78,7 +78,7 @@ fn pool_with_the_name_of_a_limit_keeps_no_slots() {
         pool.broker.on_message(
             pool.now,
             MemberId(member),
-            &ToBroker::Report { resource: "llm".into(), report },
+            &ToBroker::Report { resource: "llm".into(), report, heartbeat: None },
         );
     }
     let placements = Placements::restart();

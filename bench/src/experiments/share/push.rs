@@ -51,7 +51,7 @@ impl Process {
         self.lease.tick(now);
         while self.ends.peek().is_some_and(|Reverse(at)| *at <= now) {
             self.ends.pop();
-            self.lease.on_release(self.ends.len());
+            self.lease.on_release(now, self.ends.len());
             // A caller makes one call after the other.
             self.waiting += usize::from(self.rate == 0.0);
         }
@@ -89,7 +89,7 @@ pub(super) fn used(processes: usize, load: Load, service: f64, pushes: bool) -> 
         for (id, report) in sent.drain(..) {
             let resource = resource.clone();
             let message = match report {
-                Some(report) => ToBroker::Report { resource, report },
+                Some(report) => ToBroker::Report { resource, report, heartbeat: None },
                 None => ToBroker::Heartbeat { number: 0 },
             };
             for (to, message) in broker.on_message(now, id, &message) {

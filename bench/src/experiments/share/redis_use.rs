@@ -20,6 +20,12 @@ const MEMBERS: usize = 1_000;
 /// Time in which all members join.
 const JOIN_TIME: Duration = Duration::from_secs(8);
 const MEASURED: Duration = Duration::from_secs(10);
+/// The time for which the server is gone: longer than a lease.
+const ENDS_LEASES: Duration = Duration::from_secs(10);
+/// The maximum time in which all members join again, in seconds: a lease and two seconds.
+const RECOVERY: f64 = 10.0;
+/// The time after which members that have not joined again count as missing.
+const GIVES_UP: Duration = Duration::from_secs(120);
 const CAP: usize = 64;
 /// The number of members that tell each other of their calls.
 const CALLERS: usize = 64;
@@ -93,7 +99,8 @@ fn slow() -> Transport {
     }))
 }
 
-/// Measures which part of one core the heartbeats of many idle members take in the server.
+/// Measures which part of one core the heartbeats of many idle members take in the server, and how long they take
+/// to join again when it has been restarted without its data.
 fn measure_heartbeats(report: &mut Report) -> Fallible<()> {
     let redis = RedisServer::start(&[])?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
@@ -112,9 +119,26 @@ fn measure_heartbeats(report: &mut Report) -> Fallible<()> {
     let time = from.elapsed().as_secs_f64();
     let used = (processor_time(&redis)? - before) / time;
     let rate = (exchanges(&redis)? - exchanges_before) / time;
-    drop(gates);
     report.figure("1,000 idle processes: exchanges per s", rate);
     report.bar("1,000 idle processes: part of a core that the server uses", used, Op::AtMost, 0.1);
+    let port = redis.port();
+    drop(redis);
+    sleep(ENDS_LEASES);
+    let redis = RedisServer::start_on(port, &[])?;
+    let from = std_now();
+    let is_back = |gate: &Gate| {
+        let snapshot = gate.snapshot();
+        snapshot.targets.values().filter_map(|target| target.share).all(|share| !share.safe_mode)
+    };
+    while !gates.iter().all(is_back) && from.elapsed() < GIVES_UP {
+        sleep(Duration::from_millis(100));
+    }
+    let missing = gates.iter().filter(|gate| !is_back(gate)).count();
+    let time = from.elapsed().as_secs_f64();
+    report
+        .figure("1,000 idle processes, server restarted: processes that do not share again", missing as f64);
+    report.bar("1,000 idle processes, server restarted: s until all share again", time, Op::AtMost, RECOVERY);
+    drop(redis);
     Ok(())
 }
 

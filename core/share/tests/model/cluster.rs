@@ -320,7 +320,7 @@ impl Cluster {
         ended.in_flight -= 1;
         ended.served += 1;
         ended.lease.tick(now);
-        ended.lease.on_release(ended.in_flight);
+        ended.lease.on_release(now, ended.in_flight);
         if ended.interarrival.is_none() {
             ended.waiting.push_back(now);
         }
@@ -355,7 +355,7 @@ impl Cluster {
     fn send(&mut self, process: usize, report: Option<Report>) {
         let Some((report, from)) = report.zip(self.processes[process].connection) else { return };
         self.processes[process].reports += 1;
-        self.send_to_broker(from, ToBroker::Report { resource: RESOURCE.into(), report });
+        self.send_to_broker(from, ToBroker::Report { resource: RESOURCE.into(), report, heartbeat: None });
     }
 
     fn send_to_broker(&mut self, from: MemberId, message: ToBroker) {

@@ -147,6 +147,24 @@ fn saturated_processes_send_few_reports() {
     }
 }
 
+/// Calls of light processes need a message each for the slot and for its return. The others must not add to that
+/// by passing contended slots on with each call.
+#[test]
+fn processes_with_uneven_load_send_few_reports() {
+    for (seed, call, light) in [(14, ms(1_000), 0.5), (15, ms(500), 1.0), (16, ms(50), 1.0)] {
+        let mut cluster = Cluster::new(seed, 64, &[1.0; 16], call);
+        (0..4).for_each(|process| cluster.saturate(process, 36));
+        (4..16).for_each(|process| cluster.offer(process, light));
+        cluster.run(secs(60));
+        assert!(gap(&cluster) <= 0.01, "calls of {call:?}: {}", gap(&cluster));
+        let heavy: u64 = cluster.processes[..4].iter().map(|process| process.reports).sum();
+        let rate = heavy as f64 / 4.0 / 60.0;
+        let needed = 12.0 * light / 4.0;
+        println!("calls of {call:?}: {rate} reports/s, needed {needed}");
+        assert!(rate <= needed + 2.5, "calls of {call:?}: {rate} reports per second");
+    }
+}
+
 #[test]
 fn first_call_waits_for_the_broker_however_late_it_is_made() {
     let start = std::time::Instant::now();
@@ -196,7 +214,7 @@ fn member_that_was_stopped_returns_the_slots_of_its_calls_when_it_joins_the_next
     assert_eq!(lease.join(now, &usage(2)).claim, 2);
     lease.on_alive(now, now);
     for in_flight in [1, 0] {
-        lease.on_release(in_flight);
+        lease.on_release(now, in_flight);
         assert_eq!(lease.in_force(), in_flight);
         assert_eq!(lease.report(now, &usage(in_flight)).map(|report| report.returned), Some(1));
     }
@@ -243,7 +261,8 @@ fn any_message() -> impl Strategy<Value = ToBroker> {
     );
     let resource = prop_oneof![Just(Arc::<str>::from("shared")), Just("other".into()), Just("".into())];
     prop_oneof![
-        6 => (resource.clone(), report).prop_map(|(resource, report)| ToBroker::Report { resource, report }),
+        6 => (resource.clone(), report, prop::option::of(any::<u64>()))
+            .prop_map(|(resource, report, heartbeat)| ToBroker::Report { resource, report, heartbeat }),
         1 => resource.clone().prop_map(|resource| ToBroker::Leave { resource }),
         1 => (resource, any::<u64>()).prop_map(|(resource, for_ms)| ToBroker::CoolDown { resource, for_ms }),
         1 => any::<u64>().prop_map(|number| ToBroker::Heartbeat { number }),
@@ -266,7 +285,7 @@ proptest! {
             let returned = held[who] / 2;
             held[who] -= returned;
             let report = Report { cap: CAP, weight: 1.0, want, returned, claim: 0, known_survivors: 0, adaptive: None, role: None };
-            let report = ToBroker::Report { resource: "shared".into(), report };
+            let report = ToBroker::Report { resource: "shared".into(), report, heartbeat: None };
             answers.extend(broker.on_message(now, honest[who], &report));
             for (to, answer) in answers {
                 if let (Some(at), ToMember::Lease { resource, update }) =

@@ -62,6 +62,30 @@ struct Heartbeat {
     answered: u64,
 }
 
+impl Heartbeat {
+    /// Waits until the next one must be sent.
+    async fn wait(&self) {
+        if let Some(sent_at) = self.sent_at {
+            sleep_until((sent_at + HEARTBEAT).into()).await;
+        }
+    }
+
+    /// Returns the number of the next one, which is sent now.
+    fn next(&mut self) -> u64 {
+        self.number += 1;
+        self.sent_at = Some(now());
+        self.number
+    }
+
+    /// Returns the number of the next one if it is sent with a report, which saves a message. None is sent with
+    /// most of many reports, and none before the last one was answered, so that the lease is renewed.
+    fn next_with_report(&mut self) -> Option<u64> {
+        let is_answered = self.answered == self.number;
+        let is_early = self.sent_at.is_none_or(|sent_at| now() < sent_at + HEARTBEAT / 2);
+        (is_answered && !is_early).then(|| self.next())
+    }
+}
+
 /// The adaptive limits and pools of which events of calls wait to be sent.
 #[derive(Default)]
 struct DueEvidence {
@@ -227,8 +251,8 @@ impl Member {
     async fn serve(&mut self, stream: UnixStream) -> End {
         let (reader, mut writer) = stream.into_split();
         let mut lines = Lines::new(BufReader::new(reader));
-        let mut heartbeats = heartbeats();
         let mut heartbeat = Heartbeat::default();
+        let mut reviews = reviews();
         let mut out = Vec::new();
         let mut evidence = DueEvidence::default();
         self.resources.iter().for_each(|(name, limit)| join(&mut out, name.clone(), limit));
@@ -241,15 +265,17 @@ impl Member {
             }
             tokio::select! {
                 biased;
-                // First, so that many messages do not let the lease end.
-                _ = heartbeats.tick() => {
+                // Before the heartbeat, which is sent with a report if one is due.
+                _ = reviews.tick() => {
+                    self.each(SharedLimit::on_heartbeat);
+                    self.on_commands(&mut out, &mut evidence, &mut heartbeat);
+                }
+                // Early, so that many messages do not let the lease end.
+                () = heartbeat.wait() => {
                     if heartbeat.number - heartbeat.answered >= MAX_UNANSWERED {
                         return End::Unanswered;
                     }
-                    heartbeat.number += 1;
-                    heartbeat.sent_at = Some(now());
-                    self.each(SharedLimit::on_heartbeat);
-                    frames::write(&mut out, &ToBroker::Heartbeat { number: heartbeat.number });
+                    frames::write(&mut out, &ToBroker::Heartbeat { number: heartbeat.next() });
                 }
                 message = lines.next::<ToMember>() => match message {
                     Ok(Some(message)) => {
@@ -259,10 +285,8 @@ impl Member {
                 },
                 command = self.commands.recv() => {
                     let Some(command) = command else { return End::Dropped };
-                    self.on_command(&mut out, &mut evidence, command);
-                    while let Ok(command) = self.commands.try_recv() {
-                        self.on_command(&mut out, &mut evidence, command);
-                    }
+                    self.on_command(&mut out, &mut evidence, &mut heartbeat, command);
+                    self.on_commands(&mut out, &mut evidence, &mut heartbeat);
                 }
                 () = evidence.wait() => self.send_evidence(&mut out, &mut evidence),
             }
@@ -298,15 +322,31 @@ impl Member {
         }
     }
 
+    /// Adds the messages for the commands that were given to `out`.
+    fn on_commands(&mut self, out: &mut Vec<u8>, evidence: &mut DueEvidence, heartbeat: &mut Heartbeat) {
+        while let Ok(command) = self.commands.try_recv() {
+            self.on_command(out, evidence, heartbeat, command);
+        }
+    }
+
     /// Adds the message for a command to `out`.
-    fn on_command(&mut self, out: &mut Vec<u8>, evidence: &mut DueEvidence, command: Command) {
+    fn on_command(
+        &mut self,
+        out: &mut Vec<u8>,
+        evidence: &mut DueEvidence,
+        heartbeat: &mut Heartbeat,
+        command: Command,
+    ) {
         match command {
             Command::Join(resource, limit) => {
                 join(out, resource.clone(), &limit);
                 self.resources.insert(resource, limit);
             }
             Command::Draw(resource, draw) => frames::write(out, &ToBroker::Draw { resource, draw }),
-            Command::Report(resource, report) => frames::write(out, &ToBroker::Report { resource, report }),
+            Command::Report(resource, report) => {
+                let heartbeat = heartbeat.next_with_report();
+                frames::write(out, &ToBroker::Report { resource, report, heartbeat });
+            }
             Command::CoolDown(resource, until) => {
                 let for_ms = cool_down_ms(until.saturating_duration_since(now()));
                 frames::write(out, &ToBroker::CoolDown { resource, for_ms });
@@ -355,7 +395,9 @@ impl Member {
 /// Adds the message that joins a resource to `out`.
 fn join(out: &mut Vec<u8>, resource: Arc<str>, limit: &SharedLimit) {
     match limit.join() {
-        Some(Told::Calls(report)) => frames::write(out, &ToBroker::Report { resource, report }),
+        Some(Told::Calls(report)) => {
+            frames::write(out, &ToBroker::Report { resource, report, heartbeat: None });
+        }
         Some(Told::Rates(draw)) => frames::write(out, &ToBroker::Draw { resource, draw }),
         Some(Told::Placements(placements)) => {
             frames::write(out, &ToBroker::Placements { resource, placements });
@@ -364,8 +406,9 @@ fn join(out: &mut Vec<u8>, resource: Arc<str>, limit: &SharedLimit) {
     }
 }
 
-fn heartbeats() -> Interval {
-    let mut heartbeats = interval(HEARTBEAT);
-    heartbeats.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    heartbeats
+/// Returns the times at which the limits report what was not used since the last one.
+fn reviews() -> Interval {
+    let mut reviews = interval(HEARTBEAT);
+    reviews.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    reviews
 }

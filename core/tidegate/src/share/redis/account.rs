@@ -98,7 +98,7 @@ impl Account {
         let hash = digest(&SHA256, format!("{share}\0{resource}").as_bytes());
         let hash: String = hash.as_ref().iter().take(16).map(|byte| format!("{byte:02x}")).collect();
         // In a cluster, what is in braces determines the server, which is one for all keys.
-        let (key, id) = (Arc::<str>::from(format!("tidegate:2:{{{hash}}}")), new_id());
+        let (key, id) = (Arc::<str>::from(format!("tidegate:3:{{{hash}}}")), new_id());
         let events = CallEventExchange::new(limit.clone(), key.clone(), id.clone());
         Self {
             limit,
@@ -249,6 +249,9 @@ impl Account {
         let is_join =
             matches!(message, Message::Join { .. } | Message::JoinRates { .. } | Message::JoinPool(_));
         let script = scripts.of(&message);
+        if is_join {
+            connection.await_join();
+        }
         let mut subscriber = connection.clone();
         let unsubscribing = async move {
             if let Some(unneeded) = unneeded {
@@ -339,7 +342,10 @@ impl Account {
         self.events.on_time(time);
         let has_come = self.again_at.take_if(|at| *at <= time).is_some();
         match self.limit {
-            SharedLimit::Calls(..) => self.owes_report |= has_come,
+            // If a member wants nothing, slots that are free now change nothing for it.
+            SharedLimit::Calls(..) => {
+                self.owes_report |= has_come && self.report.is_some_and(|report| report.want > 0);
+            }
             SharedLimit::Rates(..) => self.owes_heartbeat |= has_come,
             SharedLimit::Replicas(_) => {}
         }

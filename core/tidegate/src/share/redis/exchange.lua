@@ -48,10 +48,10 @@ if not own and kind ~= 'join' then
   return false
 end
 
--- Returns what a member is told: the total of its granted slots, whether others are short, its fair
--- number, the cap, the number of members, the total of all leases, the number of the last division, the
--- number of appointments, the leader and the deputy of an adaptive limit, the milliseconds of a cool-down, and
--- the milliseconds after which time alone may let slots become free, or 0.
+-- Returns what a member is told: the total of its granted slots, 0 or 1 if others are short or 2 if they are
+-- owed slots, its fair number, the cap, the number of members, the total of all leases, the number of the last
+-- division, the number of appointments, the leader and the deputy of an adaptive limit, the milliseconds of a
+-- cool-down, and the milliseconds after which time alone may let slots become free, or 0.
 local function situation(fields)
   local cools = math.max(redis.call('PTTL', cool_key), 0)
   local again = math.max(math.ceil((wake - clock) * 1000), 0)
@@ -98,7 +98,10 @@ if known_division > state.division then
     wake = clock + GRACE_TIME
   end
 end
-local accounts = state.accounts
+local accounts = {}
+for _, account in ipairs(state.accounts) do
+  accounts[account.id] = account
+end
 
 local function leased(account)
   return account.granted - account.returned
@@ -155,9 +158,10 @@ else
     local late_seniority = was_member and REJOINED or REPLACED
     accounts[id] = {
       id = id, number = state.joined, granted = granted, fair = tonumber(ARGV[6]), part = 1, want = 0,
-      service = state.virtual_time, short = false, told_fair = 0, seniority = is_late and late_seniority or seniority,
+      service = state.virtual_time, short = false, owed = false, told_fair = 0, seniority = is_late and late_seniority or seniority,
       told_cap = 0,
     }
+    state.accounts[#state.accounts + 1] = accounts[id]
   end
   local account = accounts[id]
   local crossing = math.max(account.granted - granted, 0)
@@ -185,11 +189,14 @@ else
   account.want = math.max(math.min(account.want, account.cap - leased(account)), 0)
 end
 
+-- In the order in which they have joined.
 local sorted = {}
-for _, account in pairs(accounts) do
-  sorted[#sorted + 1] = account
+for _, account in ipairs(state.accounts) do
+  if accounts[account.id] == account then
+    sorted[#sorted + 1] = account
+  end
 end
-table.sort(sorted, function(a, b) return a.number < b.number end)
+state.accounts = sorted
 
 local cap, total = math.huge, 0
 for _, account in ipairs(sorted) do
@@ -247,10 +254,15 @@ end
 
 -- Returns the number of slots per weight up to which each member gets what it needs.
 local function level()
-  local needs, left, weights = {}, cap, 0
+  local needs, needed, left, weights = {}, 0, cap, 0
   for _, account in ipairs(sorted) do
     local need = leased(account) + account.want
+    needed = needed + need
     needs[#needs + 1] = { need = need, weight = account.weight, number = account.number }
+  end
+  -- Sorting takes long if there are many members.
+  if needed < cap then
+    return cap
   end
   table.sort(needs, function(a, b)
     local x, y = a.need / a.weight, b.need / b.weight
@@ -347,19 +359,23 @@ end
 state.division = state.division + 1
 summary = string.format('%d %d %d %d %d %s %s', cap, #sorted, total, state.division, state.term,
   observers[1] or '-', observers[2] or '-')
-local short = 0
+local short, owed = 0, 0
 for _, account in ipairs(sorted) do
+  local is_owed = account.want > 0 and leased(account) < math.max(account.fair, 1)
   short = short + (account.want > 0 and 1 or 0)
+  owed = owed + (is_owed and 1 or 0)
 end
 for _, account in ipairs(sorted) do
   local others_short = short > (account.want > 0 and 1 or 0) or total > cap
   -- The fair number matters only while others are short.
   local fair = others_short and account.fair or account.told_fair
-  local is_new = others_short ~= account.short or fair ~= account.told_fair
+  local others_owed = leased(account) > account.fair and (owed > 0 or total > cap)
+  local is_new = others_short ~= account.short or others_owed ~= account.owed or fair ~= account.told_fair
   local is_granted = account.granted > account.before
-  account.short, account.told_fair = others_short, fair
+  account.short, account.owed, account.told_fair = others_short, others_owed, fair
   account.before, account.rank, account.density, account.is_contended = nil, nil, nil, nil
-  local fields = string.format('%d %d %d', account.granted, others_short and 1 or 0, fair)
+  local shortage = others_owed and 2 or others_short and 1 or 0
+  local fields = string.format('%d %d %d', account.granted, shortage, fair)
   -- A member that holds the whole cap wants nothing until it knows of a higher one.
   local is_raised = cap > account.told_cap and leased(account) >= account.told_cap
   local is_pushed = is_granted or cools or (is_new and leased(account) > 0)

@@ -311,12 +311,13 @@ impl Situation {
             |number: u64| u32::try_from(number).map(|number| number as usize).map_err(|_| malformed());
         let (granted, fair, cap) = (number(granted)?, number(fair)?, number(cap)?);
         let (members, total) = (number(members)?, number(total)?);
-        if cap == 0 || members == 0 {
+        if cap == 0 || members == 0 || short > 2 {
             return Err(malformed());
         }
         let update = LeaseUpdate {
             granted: 0,
-            others_short: short != 0,
+            others_short: short > 0,
+            others_owed: short == 2,
             fair,
             cap,
             members,

@@ -15,8 +15,14 @@ use tokio::sync::mpsc::UnboundedSender;
 use crate::config::{RedisUrl, ShareConfig};
 use crate::error::Error;
 
-/// Maximum time to connect, and maximum time to wait for an answer.
-const ANSWERS_WITHIN: Duration = Duration::from_secs(1);
+/// Maximum time to connect.
+const CONNECTS_WITHIN: Duration = Duration::from_secs(1);
+/// Maximum time to wait for an answer. A server that is slow, because many members join it, would be slower still
+/// if they gave up and joined again, so this is the longest time that leaves some for it before a lease ends.
+const ANSWERS_WITHIN: Duration = Duration::from_secs(5);
+/// Maximum time to wait for the answer to a message that joins. After a restart of the server, all members join
+/// at the same time, and each of 1,000 takes up to 10 ms.
+const JOINS_WITHIN: Duration = Duration::from_secs(10);
 
 /// Where the store is, and how to log in.
 pub(super) struct Server {
@@ -65,7 +71,7 @@ impl Server {
             let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
         }
         let config = AsyncConnectionConfig::new()
-            .set_connection_timeout(Some(ANSWERS_WITHIN))
+            .set_connection_timeout(Some(CONNECTS_WITHIN))
             .set_response_timeout(Some(ANSWERS_WITHIN));
         if self.share.cluster {
             return self.connect_cluster(pushes).await;
@@ -86,7 +92,7 @@ impl Server {
     async fn connect_cluster(&self, pushes: UnboundedSender<PushInfo>) -> RedisResult<Connection> {
         let mut builder = ClusterClientBuilder::new(self.nodes())
             .use_protocol(ProtocolVersion::RESP3)
-            .connection_timeout(ANSWERS_WITHIN)
+            .connection_timeout(CONNECTS_WITHIN)
             .response_timeout(ANSWERS_WITHIN)
             .push_sender(pushes);
         if self.url.tls {
@@ -154,6 +160,14 @@ impl Connection {
     /// Whether the connection finds working servers again after an error.
     pub(super) fn is_self_healing(&self) -> bool {
         matches!(self, Self::Cluster(_))
+    }
+
+    /// Waits longer for the answers to this copy of the connection, with which a member joins. That of a cluster
+    /// has one time for all.
+    pub(super) fn await_join(&mut self) {
+        if let Self::Single(connection) = self {
+            connection.set_response_timeout(JOINS_WITHIN);
+        }
     }
 
     /// Receives what is pushed to `channel`.

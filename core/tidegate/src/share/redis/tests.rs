@@ -136,7 +136,7 @@ fn compare(store: &mut Store, actions: &[(usize, Action, u64)]) -> Result<(), Te
                 names.insert(*who, turn as u64);
                 members.insert(turn as u64, Told { granted: claim, ..Told::default() });
                 let message = Message::Join { report, replaces: Vec::new() };
-                Some((message, ToBroker::Report { resource: resource.clone(), report }))
+                Some((message, ToBroker::Report { resource: resource.clone(), report, heartbeat: None }))
             }
             (Action::Report { returned, want, cap, weight, adaptive: (adaptive, role) }, Some(id)) => {
                 let Some(told) = members.get_mut(&id) else { continue };
@@ -147,7 +147,7 @@ fn compare(store: &mut Store, actions: &[(usize, Action, u64)]) -> Result<(), Te
                 let report =
                     Report { cap, weight, want, returned, claim: 0, known_survivors: 0, adaptive, role };
                 let message = Message::Report { report, granted: told.granted, returned: told.returned };
-                Some((message, ToBroker::Report { resource: resource.clone(), report }))
+                Some((message, ToBroker::Report { resource: resource.clone(), report, heartbeat: None }))
             }
             (Action::Leave, Some(id)) => {
                 names.remove(who);
@@ -176,11 +176,11 @@ fn compare(store: &mut Store, actions: &[(usize, Action, u64)]) -> Result<(), Te
             let heartbeat = Message::Heartbeat { granted: told.granted, returned: told.returned };
             let situation = store.situation(at, &format!("{id:08}"), &heartbeat);
             prop_assert_eq!(situation.granted, told.granted, "member {} after turn {}", id, turn);
-            let LeaseUpdate { others_short, fair, cap, members, .. } = told.update;
+            let LeaseUpdate { others_short, others_owed, fair, cap, members, .. } = told.update;
             let update = situation.update;
             prop_assert_eq!(
-                (update.others_short, update.fair, update.cap, update.members),
-                (others_short, fair, cap, members),
+                (update.others_short, update.others_owed, update.fair, update.cap, update.members),
+                (others_short, others_owed, fair, cap, members),
                 "member {} after turn {}",
                 id,
                 turn
@@ -392,6 +392,7 @@ fn malformed_answers_are_rejected() {
         "nan 1 4 8 2 8 1 0 - - 0 0",
         "8 1 4 8 2 8 1 a b - 0 0",
         "5000000000 1 4 8 2 8 1 0 - - 0 0",
+        "8 3 4 8 2 8 1 0 - - 0 0",
     ] {
         assert!(Situation::parse(text).is_err(), "{text}");
     }
