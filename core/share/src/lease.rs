@@ -10,7 +10,7 @@ use crate::evidence::LimitRole;
 const RETRY_DELAY: Duration = Duration::from_millis(20);
 /// Time without a broker after which a member that has no lease uses a part of the cap.
 const JOINS_WITHIN: Duration = Duration::from_secs(1);
-/// Time for which a member keeps a contended slot that others want, but are not owed.
+/// Mean time for which a member keeps a contended slot that others want, but are not owed.
 const CONTENDED_TIME: Duration = Duration::from_millis(500);
 /// Maximum of [`RETRY_DELAY`].
 const MAX_RETRY_DELAY: Duration = Duration::from_secs(2);
@@ -224,7 +224,9 @@ impl Lease {
             self.overdue -= 1;
             self.return_slots(1);
         } else if self.has_contended() && self.slots > in_flight && self.is_joined() {
-            let is_over = self.contended_since.is_none_or(|since| since + CONTENDED_TIME <= now);
+            let contended = u32::try_from(self.slots - self.update.fair).unwrap_or(u32::MAX);
+            let kept_for = CONTENDED_TIME / contended;
+            let is_over = self.contended_since.is_none_or(|since| since + kept_for <= now);
             if self.update.others_owed || is_over {
                 self.return_slots(1);
                 self.contended_since = self.has_contended().then_some(now);
@@ -319,6 +321,7 @@ impl Lease {
 
     /// Applies a message of the broker about this lease.
     pub fn on_update(&mut self, now: Instant, update: LeaseUpdate) {
+        let since = self.contended_since.filter(|_| self.has_contended());
         self.slots += update.granted;
         self.unused += update.granted;
         self.asked = self.asked.saturating_sub(update.granted);
@@ -326,7 +329,7 @@ impl Lease {
         // The broker may divide what an earlier leader has found.
         self.has_new_cap |= leads(&update) && !leads(&self.update);
         self.update = LeaseUpdate { granted: 0, ..update };
-        self.contended_since = self.contended_since.or(Some(now)).filter(|_| self.has_contended());
+        self.contended_since = since.or(Some(now)).filter(|_| self.has_contended());
         self.earlier_role = None;
         self.tick(now);
     }

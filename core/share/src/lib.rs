@@ -21,8 +21,8 @@
 //! 2. If the broker has free slots, it grants them at once. Otherwise it tells the other members that
 //!    somebody is *short*, and what the *fair* number of slots of each is.
 //! 3. While others are short, a member returns idle slots at once, and slots above its fair number
-//!    as their calls end: at once if another member holds fewer than its fair number, otherwise one
-//!    every 0.5 s. No call is cancelled.
+//!    as their calls end: at once if another member holds fewer than its fair number, otherwise after
+//!    0.5 s. No call is cancelled.
 //! 4. The broker grants returned slots to members that are short, without being asked again.
 //!
 //! Grants and returns are differences, because both may be on their way at the same time.

@@ -159,7 +159,7 @@ pub struct LeaseUpdate {
     pub granted: usize,
     /// Whether another member wants slots while none is free, or more slots are leased than the cap has.
     pub others_short: bool,
-    /// Whether the member must return the slots above its fair number as its calls end: another member that
+    /// Whether the member must return all slots above its fair number as its calls end: another member that
     /// holds fewer than its fair number, or none, wants some, or more slots are leased than the cap has.
     pub others_owed: bool,
     /// The number of slots that the member may keep while others are short.

@@ -147,6 +147,19 @@ fn saturated_processes_send_few_reports() {
     }
 }
 
+/// All members are entitled to one slot and a part of another. Who held all of them does not keep the rest.
+#[test]
+fn process_that_held_all_slots_returns_them_within_a_few_calls() {
+    let mut cluster = Cluster::new(17, 64, &[1.0; 33], secs(1));
+    cluster.saturate(0, 70);
+    cluster.run(secs(10));
+    assert_eq!(cluster.processes[0].in_flight, 64);
+    (1..33).for_each(|process| cluster.saturate(process, 4));
+    cluster.run(secs(4));
+    let held = cluster.processes[0].in_flight;
+    assert!(held <= 4, "{held} slots");
+}
+
 /// Calls of light processes need a message each for the slot and for its return. The others must not add to that
 /// by passing contended slots on with each call.
 #[test]

@@ -4,10 +4,10 @@
 //!
 //! For a share with the name `NAME`, all in a directory that only the user can use:
 //!
-//! - `v1-NAME.generation`: the number of the current generation. A missing file means 0.
-//! - `v1-NAME.G.lock`: the broker of generation `G` holds a POSIX record lock on it.
-//! - `v1-NAME.G.sock`: the socket of this broker.
-//! - `v1-NAME.members`: exists while processes other than the broker's are members. After a broker
+//! - `v2-NAME.generation`: the number of the current generation. A missing file means 0.
+//! - `v2-NAME.G.lock`: the broker of generation `G` holds a POSIX record lock on it.
+//! - `v2-NAME.G.sock`: the socket of this broker.
+//! - `v2-NAME.members`: exists while processes other than the broker's are members. After a broker
 //!   has died, its successor then waits for them.
 //!
 //! # Election
@@ -75,7 +75,7 @@ impl Place {
             let problem = "must be a directory that belongs to this user and is closed to others (mode 700)";
             return Err(io::Error::other(format!("{} {problem}", directory.display())));
         }
-        let place = Self { base: directory.join(format!("v1-{name}")) };
+        let place = Self { base: directory.join(format!("v2-{name}")) };
         if place.socket(u64::MAX).as_os_str().len() > MAX_SOCKET_PATH {
             let problem = "is too long for the path of a socket: choose a shorter `share.name`, or set `XDG_RUNTIME_DIR` to a shorter path";
             return Err(io::Error::other(format!("{} {problem}", place.base.display())));

@@ -3,11 +3,13 @@
 //! There is at most one message on its way, so that messages arrive in order. In the meantime, changes
 //! are merged.
 
+use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use aws_lc_rs::digest::{SHA256, digest};
 use redis::RedisResult;
+use tokio::time::timeout;
 
 use super::super::limit::{SharedLimit, Told};
 use super::call_event_exchange::{CallEventExchange, channel_of};
@@ -18,6 +20,13 @@ use crate::clock::now;
 use tidegate_share::rates::{Correction, Draw};
 use tidegate_share::{LeaseUpdate, Report, cool_down_ms};
 
+/// Maximum time to wait for an answer, if the last one took little time. With the time between two heartbeats, and
+/// that to join again, less than the time for which a store without a state grants only a part.
+const ANSWERS_WITHIN: Duration = Duration::from_millis(1_500);
+/// The longest such time, at a store that is slow.
+const SLOW_ANSWERS_WITHIN: Duration = Duration::from_secs(5);
+/// Maximum time to join. If many members join at the same time, each takes the store several milliseconds.
+pub(super) const JOINS_WITHIN: Duration = Duration::from_secs(10);
 /// The maximum number of earlier names of a member that are removed when it joins.
 const MAX_OLD_IDS: usize = 8;
 
@@ -235,13 +244,17 @@ impl Account {
     }
 
     /// Sends a message, and receives nothing more from the channel `unneeded`. Returns when it was
-    /// sent, and the answer.
+    /// sent, and the answer. `last_took` is the time that the store took for its last answer.
+    ///
+    /// A store that is slow, because many members join, would be slower still if they gave up early and
+    /// joined again.
     pub(super) fn exchange(
         &self,
         message: Message,
         unneeded: Option<String>,
         mut connection: Connection,
         scripts: &Scripts,
+        last_took: Duration,
     ) -> impl Future<Output = (Instant, RedisResult<Answer>)> + 'static {
         let (key, channel) = (self.key.clone(), self.channel().to_owned());
         let silence = self.answered_at.map_or(Duration::ZERO, |at| now().saturating_duration_since(at));
@@ -249,9 +262,8 @@ impl Account {
         let is_join =
             matches!(message, Message::Join { .. } | Message::JoinRates { .. } | Message::JoinPool(_));
         let script = scripts.of(&message);
-        if is_join {
-            connection.await_join();
-        }
+        let usually = (3 * last_took).clamp(ANSWERS_WITHIN, SLOW_ANSWERS_WITHIN);
+        let within = if is_join { JOINS_WITHIN } else { usually };
         let mut subscriber = connection.clone();
         let unsubscribing = async move {
             if let Some(unneeded) = unneeded {
@@ -279,7 +291,12 @@ impl Account {
             }
             (sent_at, Ok(Answer::Published { receivers }))
         };
-        async move { tokio::join!(unsubscribing, answering).1 }
+        async move {
+            let began = now();
+            let both = async { tokio::join!(unsubscribing, answering).1 };
+            let late = |_| (began, Err(io::Error::from(io::ErrorKind::TimedOut).into()));
+            timeout(within, both).await.unwrap_or_else(late)
+        }
     }
 
     /// Whether a message is on its way.

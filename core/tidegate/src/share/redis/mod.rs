@@ -30,7 +30,7 @@ use std::time::{Duration, Instant};
 use redis::{ErrorKind, PushInfo, PushKind, RedisError, RedisResult, from_redis_value_ref};
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use tokio::task::JoinSet;
-use tokio::time::{MissedTickBehavior, interval, sleep_until, timeout};
+use tokio::time::{MissedTickBehavior, interval_at, sleep_until, timeout};
 
 use super::{Command, start_thread};
 use crate::clock::now;
@@ -57,6 +57,8 @@ pub(super) struct Member {
     accounts: HashMap<Arc<str>, Account>,
     /// The accounts that were closed, and whose slots must be returned.
     closed: Vec<(Arc<str>, Account)>,
+    /// The time that the store took for its last answer.
+    last_took: Duration,
     /// Whether the log says that the store is lost.
     has_warned: bool,
     /// Dropped when all slots were returned. `None` while the process does not exit.
@@ -97,6 +99,7 @@ impl Member {
             commands,
             accounts: HashMap::new(),
             closed: Vec::new(),
+            last_took: Duration::ZERO,
             has_warned: false,
             exiting: None,
         })
@@ -134,7 +137,7 @@ impl Member {
         delay: &mut Duration,
     ) -> End {
         let mut exchanges = JoinSet::new();
-        let mut heartbeats = interval(HEARTBEAT);
+        let mut heartbeats = interval_at((now() + HEARTBEAT).into(), HEARTBEAT);
         heartbeats.set_missed_tick_behavior(MissedTickBehavior::Delay);
         // The claims of the members include what was reported in the meantime.
         self.apply_commands();
@@ -176,7 +179,8 @@ impl Member {
     /// Starts to send the messages that are due.
     fn send_due(&mut self, connection: &Connection, exchanges: &mut JoinSet<Answered>) {
         let mut send = |resource: &Arc<str>, account: &Account, message, unneeded| {
-            let exchange = account.exchange(message, unneeded, connection.clone(), &self.scripts);
+            let connection = connection.clone();
+            let exchange = account.exchange(message, unneeded, connection, &self.scripts, self.last_took);
             let (resource, id) = (resource.clone(), account.id.clone());
             exchanges.spawn_local(async move {
                 let (sent_at, answer) = exchange.await;
@@ -288,6 +292,9 @@ impl Member {
     /// The store has not answered, or the answer is an error.
     fn on_answer(&mut self, answered: Answered) -> RedisResult<()> {
         let Answered { resource, id, sent_at, answer } = answered;
+        if answer.is_ok() {
+            self.last_took = now().saturating_duration_since(sent_at);
+        }
         let Some(account) = self.accounts.get_mut(&resource).filter(|account| account.id == id) else {
             let closed = self.closed.iter_mut().find(|(_, account)| account.id == id);
             closed.into_iter().for_each(|(_, account)| account.on_ignored_answer());

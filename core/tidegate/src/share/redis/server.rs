@@ -12,17 +12,12 @@ use redis::{
 };
 use tokio::sync::mpsc::UnboundedSender;
 
+use super::account::JOINS_WITHIN;
 use crate::config::{RedisUrl, ShareConfig};
 use crate::error::Error;
 
 /// Maximum time to connect.
 const CONNECTS_WITHIN: Duration = Duration::from_secs(1);
-/// Maximum time to wait for an answer. A server that is slow, because many members join it, would be slower still
-/// if they gave up and joined again, so this is the longest time that leaves some for it before a lease ends.
-const ANSWERS_WITHIN: Duration = Duration::from_secs(5);
-/// Maximum time to wait for the answer to a message that joins. After a restart of the server, all members join
-/// at the same time, and each of 1,000 takes up to 10 ms.
-const JOINS_WITHIN: Duration = Duration::from_secs(10);
 
 /// Where the store is, and how to log in.
 pub(super) struct Server {
@@ -61,7 +56,8 @@ impl Server {
         self.url.to_string()
     }
 
-    /// Connects. Everything that the store pushes is sent to `pushes`.
+    /// Connects. Everything that the store pushes is sent to `pushes`. Commands wait for their answers without a
+    /// maximum time, or in a cluster for [`JOINS_WITHIN`].
     ///
     /// # Errors
     /// No server can be reached, or none accepts the login.
@@ -72,7 +68,7 @@ impl Server {
         }
         let config = AsyncConnectionConfig::new()
             .set_connection_timeout(Some(CONNECTS_WITHIN))
-            .set_response_timeout(Some(ANSWERS_WITHIN));
+            .set_response_timeout(None);
         if self.share.cluster {
             return self.connect_cluster(pushes).await;
         }
@@ -93,7 +89,7 @@ impl Server {
         let mut builder = ClusterClientBuilder::new(self.nodes())
             .use_protocol(ProtocolVersion::RESP3)
             .connection_timeout(CONNECTS_WITHIN)
-            .response_timeout(ANSWERS_WITHIN)
+            .response_timeout(JOINS_WITHIN)
             .push_sender(pushes);
         if self.url.tls {
             builder = builder.tls(TlsMode::Secure);
@@ -160,14 +156,6 @@ impl Connection {
     /// Whether the connection finds working servers again after an error.
     pub(super) fn is_self_healing(&self) -> bool {
         matches!(self, Self::Cluster(_))
-    }
-
-    /// Waits longer for the answers to this copy of the connection, with which a member joins. That of a cluster
-    /// has one time for all.
-    pub(super) fn await_join(&mut self) {
-        if let Self::Single(connection) = self {
-            connection.set_response_timeout(JOINS_WITHIN);
-        }
     }
 
     /// Receives what is pushed to `channel`.
