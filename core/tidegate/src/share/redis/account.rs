@@ -27,6 +27,11 @@ const ANSWERS_WITHIN: Duration = Duration::from_millis(1_500);
 const SLOW_ANSWERS_WITHIN: Duration = Duration::from_secs(5);
 /// Maximum time to join. If many members join at the same time, each takes the store several milliseconds.
 pub(super) const JOINS_WITHIN: Duration = Duration::from_secs(10);
+/// The time over which a store's members spread their attempts to join it again, for each of them. The script takes
+/// the longer to join one the more there are, with 1,000 up to 7 ms.
+const JOINS_APART: Duration = Duration::from_millis(8);
+/// The number of members up to which they join again at the same time.
+const JOIN_TOGETHER: usize = 32;
 /// The maximum number of earlier names of a member that are removed when it joins.
 const MAX_OLD_IDS: usize = 8;
 
@@ -65,6 +70,8 @@ pub(super) struct Account {
     /// Whether the member is out because it was silent, so that the store knows all that it has
     /// charged.
     is_forgotten: bool,
+    /// The number of members at the store, as last heard.
+    processes: usize,
     /// When the store has last answered this member. `None` before its first answer.
     answered_at: Option<Instant>,
     /// The number of advances since the member has joined.
@@ -128,6 +135,7 @@ impl Account {
             unsent: Vec::new(),
             unanswered: Vec::new(),
             is_forgotten: false,
+            processes: 0,
             answered_at: None,
             advances: 0,
             epoch: String::new(),
@@ -425,7 +433,8 @@ impl Account {
     /// Applies the last advance, unless it is known. Returns when to ask again.
     fn apply_rates(&mut self, situation: &RatesSituation) -> Duration {
         self.epoch.clone_from(&situation.epoch);
-        self.limit.set_processes(situation.advance.members);
+        self.processes = situation.advance.members;
+        self.limit.set_processes(self.processes);
         if situation.advances > self.advances {
             self.limit.on_advance(&situation.advance, situation.age);
         }
@@ -436,6 +445,7 @@ impl Account {
     fn apply(&mut self, situation: &Situation) {
         let granted = situation.granted.saturating_sub(self.granted);
         self.granted += granted;
+        self.processes = situation.update.members;
         if let Some(report) = &mut self.report {
             report.want = report.want.saturating_sub(granted);
         }
@@ -448,6 +458,13 @@ impl Account {
         if situation.cools > Duration::ZERO {
             self.limit.on_cool_down(now() + situation.cools);
         }
+    }
+
+    /// Returns when to join again, or `None` if at once. All members of a store lose it at the same time. If many
+    /// joined at the same time, it would answer too late, and they would join again and again.
+    fn joins_again_at(&self) -> Option<Instant> {
+        let time = JOINS_APART * u32::try_from(self.processes).unwrap_or(u32::MAX);
+        (self.processes > JOIN_TOGETHER).then(|| now() + time.mul_f64(fastrand::f64()))
     }
 
     /// Records that the store does not know the member any more, so that it has ignored the last
@@ -471,7 +488,7 @@ impl Account {
         }
         self.state = State::Out;
         self.pushed = 0;
-        self.again_at = None;
+        self.again_at = self.joins_again_at();
         self.events = CallEventExchange::new(self.limit.clone(), self.key.clone(), self.id.clone());
         self.limit.on_lost();
     }

@@ -254,15 +254,18 @@ end
 
 -- Returns the number of slots per weight up to which each member gets what it needs.
 local function level()
-  local needs, needed, left, weights = {}, 0, cap, 0
+  local needed = 0
   for _, account in ipairs(sorted) do
-    local need = leased(account) + account.want
-    needed = needed + need
-    needs[#needs + 1] = { need = need, weight = account.weight, number = account.number }
+    needed = needed + leased(account) + account.want
   end
-  -- Sorting takes long if there are many members.
+  -- What follows takes long if there are many members.
   if needed < cap then
     return cap
+  end
+  local needs, left, weights = {}, cap, 0
+  for _, account in ipairs(sorted) do
+    local need = leased(account) + account.want
+    needs[#needs + 1] = { need = need, weight = account.weight, number = account.number }
   end
   table.sort(needs, function(a, b)
     local x, y = a.need / a.weight, b.need / b.weight
@@ -374,15 +377,16 @@ for _, account in ipairs(sorted) do
   local is_granted = account.granted > account.before
   account.short, account.owed, account.told_fair = others_short, others_owed, fair
   account.before, account.rank, account.density, account.is_contended = nil, nil, nil, nil
-  local shortage = others_owed and 2 or others_short and 1 or 0
-  local fields = string.format('%d %d %d', account.granted, shortage, fair)
   -- A member that holds the whole cap wants nothing until it knows of a higher one.
   local is_raised = cap > account.told_cap and leased(account) >= account.told_cap
   local is_pushed = is_granted or cools or (is_new and leased(account) > 0)
     or (account.adaptive and (is_raised or has_new_observers))
   -- A lower cap may be told by a heartbeat alone.
   account.told_cap = (account.id == id or is_pushed) and cap or math.min(account.told_cap, cap)
-  if is_new or is_granted or account.id == id then
+  local fields
+  if is_new or is_granted or is_pushed or account.id == id then
+    local shortage = others_owed and 2 or others_short and 1 or 0
+    fields = string.format('%d %d %d', account.granted, shortage, fair)
     redis.call('HSET', state_key, field(account.id), fields, returned_field(account.id),
       string.format('%d', account.returned))
   end

@@ -319,7 +319,7 @@ impl Member {
             Ok(None) => account.on_forgotten(),
             Err(error) => {
                 account.on_lost();
-                account.again_at = Some(now() + MAX_RECONNECT_DELAY);
+                account.again_at = account.again_at.max(Some(now() + MAX_RECONNECT_DELAY));
                 self.apply_commands();
                 return Err(error);
             }
