@@ -349,7 +349,7 @@ impl Division {
     ) -> Vec<(MemberId, LeaseUpdate)> {
         let members = self.accounts.len();
         let count = |is: fn(&Account) -> bool| self.accounts.values().filter(|account| is(account)).count();
-        let (short, owed) = (count(Account::is_short), count(Account::is_owed));
+        let (short, owed) = (count(Account::is_short), count(Account::lacks_fair_slots));
         // If the broker's process has more gates, they remain when only the broker's gate ends, and it is
         // not known which gate that is.
         let survivors = members - usize::from(self.members().any(|id| presence.is_only_own(id)));
@@ -437,7 +437,7 @@ impl Account {
     }
 
     /// Returns `true` if the member wants slots that it need not share with others.
-    fn is_owed(&self) -> bool {
+    fn lacks_fair_slots(&self) -> bool {
         self.want > 0 && self.leased < self.fair.max(1)
     }
 

@@ -364,9 +364,9 @@ summary = string.format('%d %d %d %d %d %s %s', cap, #sorted, total, state.divis
   observers[1] or '-', observers[2] or '-')
 local short, owed = 0, 0
 for _, account in ipairs(sorted) do
-  local is_owed = account.want > 0 and leased(account) < math.max(account.fair, 1)
+  local lacks_fair_slots = account.want > 0 and leased(account) < math.max(account.fair, 1)
   short = short + (account.want > 0 and 1 or 0)
-  owed = owed + (is_owed and 1 or 0)
+  owed = owed + (lacks_fair_slots and 1 or 0)
 end
 for _, account in ipairs(sorted) do
   local others_short = short > (account.want > 0 and 1 or 0) or total > cap
