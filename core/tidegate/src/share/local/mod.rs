@@ -31,6 +31,8 @@ use tidegate_share::{HEARTBEAT, Predecessor, ToBroker, ToMember, cool_down_ms};
 const RECONNECT_DELAY: Duration = Duration::from_millis(5);
 /// Delay before another attempt if there can be no broker.
 const ALONE_DELAY: Duration = Duration::from_secs(5);
+/// Time after a heartbeat from which the next one is sent with a report.
+const ATTACHED_AFTER: Duration = Duration::from_millis(100);
 /// The number of heartbeats without an answer after which a broker counts as stopped: 2 s.
 const MAX_UNANSWERED: u64 = 4;
 /// Time without a connection after which a broker counts as stopped although it holds the lock.
@@ -81,7 +83,7 @@ impl Heartbeat {
     /// most of many reports, and none before the last one was answered, so that the lease is renewed.
     fn next_with_report(&mut self) -> Option<u64> {
         let is_answered = self.answered == self.number;
-        let is_early = self.sent_at.is_none_or(|sent_at| now() < sent_at + HEARTBEAT / 2);
+        let is_early = self.sent_at.is_none_or(|sent_at| now() < sent_at + ATTACHED_AFTER);
         (is_answered && !is_early).then(|| self.next())
     }
 }
