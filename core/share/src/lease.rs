@@ -11,7 +11,7 @@ const RETRY_DELAY: Duration = Duration::from_millis(20);
 /// Time without a broker after which a member that has no lease uses a part of the cap.
 const JOINS_WITHIN: Duration = Duration::from_secs(1);
 /// Mean time for which a member keeps a contended slot that others want, but are not owed.
-const CONTENDED_TIME: Duration = Duration::from_millis(500);
+const CONTENDED_TIME: Duration = Duration::from_millis(250);
 /// Maximum of [`RETRY_DELAY`].
 const MAX_RETRY_DELAY: Duration = Duration::from_secs(2);
 

@@ -22,7 +22,7 @@
 //!    somebody is *short*, and what the *fair* number of slots of each is.
 //! 3. While others are short, a member returns idle slots at once, and slots above its fair number
 //!    as their calls end: at once if another member holds fewer than its fair number, otherwise after
-//!    0.5 s. No call is cancelled.
+//!    0.25 s. No call is cancelled.
 //! 4. The broker grants returned slots to members that are short, without being asked again.
 //!
 //! Grants and returns are differences, because both may be on their way at the same time.
@@ -31,7 +31,7 @@
 //!
 //! The fair numbers divide the cap by max-min fairness with weights (water-filling): what a member
 //! does not need goes to the others. Fair numbers are whole, so the rest of the division is a few
-//! *contended* slots. A member returns a contended slot with the first call that ends 0.5 s later, and
+//! *contended* slots. A member returns a contended slot with the first call that ends 0.25 s later, and
 //! the broker grants it by start-time fair queueing. The weight there is the fraction that a member
 //! lost when its fair number was rounded down. If there are more members than slots, all slots are
 //! contended, and are returned at once.

@@ -59,6 +59,7 @@ fn shares_follow_weights() {
         (9, 64, vec![1.0, 2.0, 4.0, 1.0]),
         (10, 5, vec![1.0; 16]),
         (11, 3, vec![1.0; 2]),
+        (18, 13, vec![1.0, 1.0, 2.0, 4.0]),
     ] {
         let mut cluster = Cluster::new(seed, cap, &weights, ms(500));
         (0..weights.len()).for_each(|process| cluster.saturate(process, 100));
