@@ -54,6 +54,8 @@ pub struct Lease {
     update: LeaseUpdate,
     /// The wanted slots that the broker knows of.
     asked: usize,
+    /// Whether a report has told them since the last heartbeat.
+    has_asked: bool,
     /// The returned slots that were not reported yet.
     returned: usize,
     /// The calls in flight that had no slot in force when the member joined: their slots may have been
@@ -124,6 +126,7 @@ impl Lease {
             is_safe_mode: false,
             update: LeaseUpdate { cap, ..LeaseUpdate::default() },
             asked: 0,
+            has_asked: false,
             returned: 0,
             overdue: 0,
             peak: 0,
@@ -282,7 +285,9 @@ impl Lease {
             self.return_slots(self.slots.saturating_sub(peak.max(usage.in_flight)));
         }
         let want = self.want(usage.waiting);
-        let has_news = self.returned > 0 || want != self.asked || self.has_new_cap;
+        // A recent number need not be exact.
+        let has_asked = std::mem::take(&mut self.has_asked);
+        let has_news = self.returned > 0 || (want != self.asked && !has_asked) || self.has_new_cap;
         has_news.then(|| self.make_report(usage, want))
     }
 
@@ -396,6 +401,7 @@ impl Lease {
 
     fn make_report(&mut self, usage: &SlotUse, want: usize) -> Report {
         self.asked = want;
+        self.has_asked = true;
         self.has_new_cap = false;
         Report {
             cap: self.cap,
