@@ -18,7 +18,7 @@ use super::exchange::{Message, Publication, RatesSituation, Scripts, Situation};
 use super::server::Connection;
 use crate::clock::now;
 use tidegate_share::rates::{Correction, Draw};
-use tidegate_share::{LeaseUpdate, Report, cool_down_ms};
+use tidegate_share::{LEASE_TIME, LeaseUpdate, Report, cool_down_ms};
 
 /// Maximum time to wait for an answer, if the last one took little time. With the time between two heartbeats, and
 /// that to join again, less than the time for which a store without a state grants only a part.
@@ -30,6 +30,8 @@ pub(super) const JOINS_WITHIN: Duration = Duration::from_secs(10);
 /// The time over which a store's members spread their attempts to join it again, for each of them. The script takes
 /// the longer to join one the more there are, with 1,000 up to 7 ms.
 const JOINS_APART: Duration = Duration::from_millis(8);
+/// The largest power of two by which this time grows while members lose the store again soon after they have joined.
+const MAX_LOSSES: u32 = 3;
 /// The number of members up to which they join again at the same time.
 const JOIN_TOGETHER: usize = 32;
 /// The maximum number of earlier names of a member that are removed when it joins.
@@ -72,6 +74,10 @@ pub(super) struct Account {
     is_forgotten: bool,
     /// The number of members at the store, as last heard.
     processes: usize,
+    /// The number of times that the store was lost, since it was known for a lease.
+    losses: u32,
+    /// When the member has joined, or `None` if it has not.
+    joined_at: Option<Instant>,
     /// When the store has last answered this member. `None` before its first answer.
     answered_at: Option<Instant>,
     /// The number of advances since the member has joined.
@@ -136,6 +142,8 @@ impl Account {
             unanswered: Vec::new(),
             is_forgotten: false,
             processes: 0,
+            losses: 0,
+            joined_at: None,
             answered_at: None,
             advances: 0,
             epoch: String::new(),
@@ -405,6 +413,7 @@ impl Account {
             }
         };
         self.state = State::Idle;
+        self.joined_at.get_or_insert_with(now);
         self.unanswered.clear();
         self.answered_at = Some(now());
         self.old_ids.clear();
@@ -463,7 +472,8 @@ impl Account {
     /// Returns when to join again, or `None` if at once. All members of a store lose it at the same time. If many
     /// joined at the same time, it would answer too late, and they would join again and again.
     fn joins_again_at(&self) -> Option<Instant> {
-        let time = JOINS_APART * u32::try_from(self.processes).unwrap_or(u32::MAX);
+        let members = u32::try_from(self.processes).unwrap_or(u32::MAX);
+        let time = JOINS_APART.saturating_mul(members.saturating_mul(1 << self.losses.min(MAX_LOSSES)));
         (self.processes > JOIN_TOGETHER).then(|| now() + time.mul_f64(fastrand::f64()))
     }
 
@@ -485,6 +495,12 @@ impl Account {
             self.old_ids.push(std::mem::replace(&mut self.id, new_id()));
             let excess = self.old_ids.len().saturating_sub(MAX_OLD_IDS);
             self.old_ids.drain(..excess);
+        }
+        let is_known = self.joined_at.take().is_some_and(|at| now() >= at + LEASE_TIME);
+        if is_known {
+            self.losses = 0;
+        } else if self.state != State::Out {
+            self.losses += 1;
         }
         self.state = State::Out;
         self.pushed = 0;
