@@ -134,7 +134,6 @@ fn measure_heartbeats(report: &mut Report) -> Fallible<()> {
     }
     report.figure("1,000 idle processes, server restarted: processes that share again", known as f64);
     report.bar("1,000 idle processes, server restarted: s until all share again", time, Op::AtMost, RECOVERY);
-    drop(redis);
     Ok(())
 }
 

@@ -74,7 +74,7 @@ pub(super) struct Account {
     is_forgotten: bool,
     /// The number of members at the store, as last heard.
     processes: usize,
-    /// The number of times that the store was lost, since it was known for a lease.
+    /// The number of times that the store was lost since the member had joined it for [`LEASE_TIME`].
     losses: u32,
     /// When the member has joined, or `None` if it has not.
     joined_at: Option<Instant>,
@@ -496,8 +496,8 @@ impl Account {
             let excess = self.old_ids.len().saturating_sub(MAX_OLD_IDS);
             self.old_ids.drain(..excess);
         }
-        let is_known = self.joined_at.take().is_some_and(|at| now() >= at + LEASE_TIME);
-        if is_known {
+        let had_lease = self.joined_at.take().is_some_and(|at| now() >= at + LEASE_TIME);
+        if had_lease {
             self.losses = 0;
         } else if self.state != State::Out {
             self.losses += 1;

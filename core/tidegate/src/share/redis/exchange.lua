@@ -158,8 +158,8 @@ else
     local late_seniority = was_member and REJOINED or REPLACED
     accounts[id] = {
       id = id, number = state.joined, granted = granted, fair = tonumber(ARGV[6]), part = 1, want = 0,
-      service = state.virtual_time, short = false, owed = false, told_fair = 0, seniority = is_late and late_seniority or seniority,
-      told_cap = 0,
+      service = state.virtual_time, seniority = is_late and late_seniority or seniority,
+      short = false, owed = false, told_fair = 0, told_cap = 0,
     }
     state.accounts[#state.accounts + 1] = accounts[id]
   end

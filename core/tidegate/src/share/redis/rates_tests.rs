@@ -310,7 +310,7 @@ fn store_of_same_epoch_is_told_pending_corrections_and_another_one_all_charges()
     let at = at + Duration::from_secs(14);
     let known = situation(store, at, "b", &join(again(), &first.epoch));
     assert_eq!(known.advance.charged, [2, 4_000]);
-    // Of what is younger than the loss of the store, the store applies the charges.
+    // A store that was lost applies only the charges that are younger than the loss.
     let lost = Draw { unknown_ms: 15_000, ..again() };
     let known = situation(store, at, "c", &join(lost, &first.epoch));
     assert_eq!(known.advance.charged, [4, 8_000]);
