@@ -36,14 +36,14 @@ const EXPERIMENTS: [Frozen; 16] = [
     ("kv", || run::kv::measure(run::kv::SEEDS.take(1))),
     ("burst", || run::burst::measure(run::burst::SEEDS.take(1))),
     ("aimd-history", run::aimd_history::measure),
-    ("adaptive", || run::adaptive::measure(run::adaptive::SEEDS.take(3), None)),
+    ("adaptive", || run::adaptive::measure(run::adaptive::SEEDS.take(3), false)),
     ("adaptive-gate", || {
         run::adaptive_gate::measure(
             run::adaptive_gate::BURST_SEEDS.take(2),
             run::adaptive_gate::REPLAY_SEEDS.take(1),
         )
     }),
-    ("pool", || run::pool::measure(run::pool::SEEDS.take(2), None)),
+    ("pool", || run::pool::measure(run::pool::SEEDS.take(2), false)),
     ("herd", || run::herd::measure(run::herd::SEEDS.take(200))),
     ("sweep", || run::sweep::answers(run::sweep::SEEDS.take(5))),
 ];

@@ -195,9 +195,7 @@ fn execute(command: Command) -> Fallible<String> {
         Command::MemoryClient { client, url, streams } => return run::memory::hold(client, &url, streams),
         Command::ScaleMemory { held } => return run::scale::hold(held),
         Command::Adaptive(inspect) if inspect.is_requested() => return run::adaptive::inspect(&inspect),
-        Command::Adaptive(_) => {
-            run::adaptive::measure(run::adaptive::SEEDS, Some(&output_files::folder("adaptive")))?
-        }
+        Command::Adaptive(_) => run::adaptive::measure(run::adaptive::SEEDS, true)?,
         Command::AdaptiveGate(inspect) if inspect.is_requested() => {
             return run::adaptive_gate::inspect(&inspect);
         }
@@ -205,7 +203,7 @@ fn execute(command: Command) -> Fallible<String> {
             run::adaptive_gate::measure(run::adaptive_gate::BURST_SEEDS, run::adaptive_gate::REPLAY_SEEDS)?
         }
         Command::Pool(inspect) if inspect.is_requested() => return run::pool::inspect(&inspect),
-        Command::Pool(_) => run::pool::measure(run::pool::SEEDS, Some(&output_files::folder("pool")))?,
+        Command::Pool(_) => run::pool::measure(run::pool::SEEDS, true)?,
         Command::Sweep(inspect) if inspect.is_requested() => return run::sweep::inspect(&inspect),
         Command::Sweep(_) => run::sweep::measure()?,
         Command::ShareMember { settings } => return run::share::run_member(&settings),

@@ -11,6 +11,8 @@ pub(crate) struct Report {
     figures: Map<String, Value>,
     peers: Map<String, Value>,
     bars: Vec<Value>,
+    /// Texts of pages and charts, by their path below `bench/`.
+    pages: Map<String, Value>,
 }
 
 /// How a value is compared with its bar (threshold). A value equal to the bar meets it.
@@ -23,7 +25,8 @@ pub(crate) enum Op {
 impl Report {
     pub(crate) fn new(name: &'static str, seeds: impl IntoIterator<Item = u64>) -> Self {
         let seeds = seeds.into_iter().collect();
-        Self { name, seeds, figures: Map::new(), peers: Map::new(), bars: Vec::new() }
+        let (figures, peers, pages) = Default::default();
+        Self { name, seeds, figures, peers, bars: Vec::new(), pages }
     }
 
     /// Records a figure of Tidegate under the name `key`.
@@ -61,10 +64,20 @@ impl Report {
         self.bars.push(json!({"what": what, "value": value, "op": op, "bar": bar, "ok": ok}));
     }
 
+    /// Adds a page or chart. It is written to `path` below `bench/` when the result is recorded.
+    pub(crate) fn page(&mut self, path: String, text: String) {
+        self.pages.insert(path, Value::String(text));
+    }
+
     /// Returns the JSON object that an experiment prints.
     pub(crate) fn json(self) -> Value {
-        let Self { name, seeds, figures, peers, bars } = self;
-        json!({"name": name, "seeds": seeds, "figures": figures, "peers": peers, "bars": bars})
+        let Self { name, seeds, figures, peers, bars, pages } = self;
+        let mut result =
+            json!({"name": name, "seeds": seeds, "figures": figures, "peers": peers, "bars": bars});
+        if !pages.is_empty() {
+            result["pages"] = Value::Object(pages);
+        }
+        result
     }
 }
 

@@ -20,15 +20,19 @@ use crate::{Fallible, output_files};
 const PAGE: &str = "RESULTS.md";
 
 /// Stores a result (`line`, the JSON object that an experiment prints last) in
-/// `bench/results/NAME.json`, with the current commit and machine. Returns a message for the user.
+/// `bench/results/NAME.json`, with the current commit and machine, and writes the pages and charts of the
+/// experiment. Returns a message for the user.
 ///
 /// # Errors
 ///
 /// Returns an error if `line` is not a result, if git fails, or if the file cannot be written.
 pub(crate) fn record(line: &str) -> Fallible<String> {
-    let result = Stored::from_line(line, &commit()?, &machine())?;
+    let (result, pages) = Stored::from_line(line, &commit()?, &machine())?;
     let file = format!("{}.json", result.name);
     output_files::write(&output_files::folder("results"), &file, &result.to_text())?;
+    for (path, text) in &pages {
+        output_files::write(&output_files::folder(""), path, text)?;
+    }
     Ok(format!("bench/results/{file} written; `make results` renders bench/RESULTS.md"))
 }
 

@@ -8,6 +8,9 @@ use serde_json::{Map, Value, json};
 
 use crate::Fallible;
 
+/// Texts of pages and charts, by their paths below `bench/`.
+type Pages = BTreeMap<String, String>;
+
 /// The result of one experiment, as it is stored in `bench/results/NAME.json`.
 #[derive(Clone, Debug, Deserialize)]
 pub(super) struct Stored {
@@ -40,18 +43,20 @@ pub(super) struct Bar {
 
 impl Stored {
     /// Parses `line`, the JSON object that an experiment prints last, and adds the commit and the
-    /// machine.
+    /// machine. Returns the result, and the texts of its pages by their paths below `bench/`.
     ///
     /// Nested figures are flattened: `{"a": {"b": 1}}` becomes `{"a, b": 1}`.
-    pub(super) fn from_line(line: &str, commit: &str, machine: &str) -> Fallible<Self> {
+    pub(super) fn from_line(line: &str, commit: &str, machine: &str) -> Fallible<(Self, Pages)> {
         let mut result: Value = serde_json::from_str(line)?;
+        let pages = result.as_object_mut().and_then(|result| result.remove("pages"));
+        let pages = pages.map_or_else(|| Ok(Pages::new()), serde_json::from_value)?;
         result["commit"] = json!(commit);
         result["machine"] = json!(machine);
         result["figures"] = Value::Object(flat(&result["figures"]));
         for figures in result["peers"].as_object_mut().into_iter().flat_map(Map::values_mut) {
             *figures = Value::Object(flat(figures));
         }
-        Ok(serde_json::from_value(result)?)
+        Ok((serde_json::from_value(result)?, pages))
     }
 
     /// Reads each `.json` file of a folder. Returns the results by the name of the experiment.
@@ -117,8 +122,9 @@ mod tests {
 
     #[test]
     fn stored_text_reads_back_with_nested_figures_flattened() {
-        let line = r#"{"name":"x","seeds":[1],"figures":{"a":{"b":1},"c":{"median":2,"least":1,"most":3}},"peers":{"p":{"a":{"b":4}}},"bars":[{"what":"w","value":1,"op":"<=","bar":2,"ok":true}]}"#;
-        let stored = Stored::from_line(line, "abc1234", "2 cores").unwrap();
+        let line = r#"{"name":"x","seeds":[1],"figures":{"a":{"b":1},"c":{"median":2,"least":1,"most":3}},"peers":{"p":{"a":{"b":4}}},"bars":[{"what":"w","value":1,"op":"<=","bar":2,"ok":true}],"pages":{"x/y.svg":"z"}}"#;
+        let (stored, pages) = Stored::from_line(line, "abc1234", "2 cores").unwrap();
+        assert_eq!(pages, [("x/y.svg".to_owned(), "z".to_owned())].into());
         let read: Stored = serde_json::from_str(&stored.to_text()).unwrap();
         assert_eq!(read.figures.keys().collect::<Vec<_>>(), ["a, b", "c"]);
         assert_eq!(read.peers["p"]["a, b"], 4);

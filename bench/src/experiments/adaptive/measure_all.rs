@@ -1,8 +1,6 @@
 //! Measures all scenarios on the seeds of the published figures: the report with its figures and
 //! bars (thresholds), and the tables and charts in `bench/adaptive`.
 
-use std::path::Path;
-
 use super::contender_list::{Entry, Role, entries};
 use super::contender_results::{ContenderResult, contender_results};
 use super::figures::{Figures, Share};
@@ -14,7 +12,6 @@ use super::workload::Part;
 use super::{scenarios, spread_out};
 use crate::Fallible;
 use crate::chart_colours;
-use crate::output_files::write;
 use crate::report::{Op, Report, Spread};
 use crate::seeds::Seeds;
 use crate::virtual_time::time_origin;
@@ -29,9 +26,9 @@ const DRAWN: [(&str, plotters::style::RGBColor); 2] = [
     ("AIMD on p99 of user TTFT, floor 16", chart_colours::GREEN),
 ];
 
-/// Measures all scenarios on `seeds`, and returns the report. If `folder` is given, also writes
-/// tables and charts to it.
-pub(crate) fn measure(seeds: Seeds, folder: Option<&Path>) -> Fallible<Report> {
+/// Measures all scenarios on `seeds`, and returns the report. With `draws`, the report has
+/// tables and charts, too.
+pub(crate) fn measure(seeds: Seeds, draws: bool) -> Fallible<Report> {
     let mut report = Report::new("adaptive", seeds);
     let mut results = format!("Seeds {} to {}. {LEGEND}", seeds.first, seeds.last);
     let mut played = Vec::new();
@@ -44,17 +41,17 @@ pub(crate) fn measure(seeds: Seeds, folder: Option<&Path>) -> Fallible<Report> {
         let text = table(&prepared, &oracle, &contender_results);
         eprint!("{text}");
         results.push_str(&text);
-        if let Some(folder) = folder {
-            let picture = picture(&prepared, &entries, seeds.first)?;
-            write(folder, &format!("{}.svg", slug(prepared.scenario.name)), &picture)?;
+        if draws {
+            let path = format!("adaptive/{}.svg", slug(prepared.scenario.name));
+            report.page(path, picture(&prepared, &entries, seeds.first)?);
         }
         let outcome =
             Outcome { name: prepared.scenario.name, held_out: prepared.scenario.held_out, contender_results };
         outcome.figures(&mut report);
         played.push(outcome);
     }
-    if let Some(folder) = folder {
-        write(folder, "results.txt", &results)?;
+    if draws {
+        report.page("adaptive/results.txt".to_owned(), results);
     }
     bars(&mut report, &played);
     Ok(report)

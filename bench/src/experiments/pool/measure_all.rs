@@ -1,8 +1,6 @@
 //! Measures all settings on the seeds of the published figures: the report with its figures and
 //! bars (thresholds), and the tables and charts in `bench/pool`.
 
-use std::path::Path;
-
 use super::chooser_list::{Entry, OWN_COUNTS, Role, entries};
 use super::figures::Figures;
 use super::plot;
@@ -11,7 +9,6 @@ use super::simulate::{Clients, Fault};
 use super::table::{LEGEND, median, table};
 use super::workload::Workload;
 use crate::Fallible;
-use crate::output_files::write;
 use crate::report::{Op, Report, Spread};
 use crate::seeds::Seeds;
 
@@ -30,9 +27,9 @@ const ALWAYS: [&str; 4] = ["ours", "p2c", "hashing", "tree"];
 /// from one client.
 const STICKY: [&str; 3] = ["ours", "p2c", "hashing"];
 
-/// Measures all settings on `seeds`, and returns the report. If `folder` is given, also writes
-/// tables and charts to it.
-pub(crate) fn measure(seeds: Seeds, folder: Option<&Path>) -> Fallible<Report> {
+/// Measures all settings on `seeds`, and returns the report. With `draws`, the report has
+/// tables and charts, too.
+pub(crate) fn measure(seeds: Seeds, draws: bool) -> Fallible<Report> {
     let mut report = Report::new("pool", seeds);
     let mut results = format!("# pool: every setting, seeds {} to {}\n\n{LEGEND}\n", seeds.first, seeds.last);
     for workload in Workload::ALL {
@@ -72,12 +69,12 @@ pub(crate) fn measure(seeds: Seeds, folder: Option<&Path>) -> Fallible<Report> {
                 }
             }
         }
-        if let Some(folder) = folder {
-            write(folder, &format!("{}.svg", workload.name()), &plot::draw(workload, &drawn)?)?;
+        if draws {
+            report.page(format!("pool/{}.svg", workload.name()), plot::draw(workload, &drawn)?);
         }
     }
-    if let Some(folder) = folder {
-        write(folder, "results.md", &results)?;
+    if draws {
+        report.page("pool/results.md".to_owned(), results);
     }
     Ok(report)
 }

@@ -4,12 +4,11 @@
 use tidegate_sweep::SearchSettings;
 
 use super::figures::Figures;
-use super::oracle::{OracleFile, folder};
+use super::oracle::OracleFile;
 use super::peers::Peer;
 use super::prepared_scenario::PreparedScenario;
 use super::table::{LEGEND, head, misses, row};
 use super::{plot, scenarios};
-use crate::output_files::write;
 use crate::report::{Op, Report};
 use crate::seeds::Seeds;
 use crate::{Fallible, virtual_time};
@@ -20,7 +19,7 @@ pub(crate) const SEEDS: Seeds = Seeds::new(501, 600);
 /// The seeds on which the peers run. They are fewer, because the peers' answers vary little.
 const PEERS_SEEDS: Seeds = Seeds::new(501, 520);
 
-/// Runs all sweeps and peers, writes the table and the chart, and returns the report.
+/// Runs all sweeps and peers, and returns the report with the table and the chart.
 pub(crate) fn measure() -> Fallible<Report> {
     let mut report = Report::new("sweep", SEEDS);
     let prepared_scenarios: Vec<PreparedScenario> =
@@ -58,9 +57,9 @@ pub(crate) fn measure() -> Fallible<Report> {
         .iter()
         .map(|(prepared, ours, beside)| (*prepared, ours.as_slice(), beside.as_slice()))
         .collect();
-    write(&folder(), "sweep.svg", &plot::draw(&all)?)?;
+    report.page("sweep/sweep.svg".to_owned(), plot::draw(&all)?);
     let text = format!("{}{rows}\n{LEGEND}\n\n## Answers that miss\n\n{told}", head(SEEDS, PEERS_SEEDS));
-    write(&folder(), "README.md", &text)?;
+    report.page("sweep/README.md".to_owned(), text);
     Ok(report)
 }
 

@@ -15,7 +15,7 @@ use super::scenarios::{Scenario, State, Variant};
 use super::server::Server;
 use crate::client_call::URL;
 use crate::trace_lengths::Work;
-use crate::{Fallible, virtual_time};
+use crate::{Fallible, output_files, virtual_time};
 
 /// A stable cap counts as a right answer if its goodput is at most this share below the best
 /// goodput of all stable caps.
@@ -175,11 +175,6 @@ fn best(known: &BTreeMap<usize, Yield>) -> f64 {
     known.values().filter(|seen| seen.is_stable()).map(|seen| seen.goodput).fold(0.0, f64::max)
 }
 
-/// Returns the folder of `oracle.json` and of the results.
-pub(crate) fn folder() -> PathBuf {
-    crate::output_files::folder("sweep")
-}
-
 /// The file `oracle.json`, which stores measured yields, because measuring takes longer than all
 /// sweeps.
 ///
@@ -190,7 +185,7 @@ pub(crate) struct OracleFile(PathBuf);
 
 impl OracleFile {
     pub(crate) fn new() -> Self {
-        Self(folder().join("oracle.json"))
+        Self(output_files::folder("sweep").join("oracle.json"))
     }
 
     /// Loads the yields of the curves from the file. Measures those that are missing, and adds them
@@ -241,7 +236,6 @@ impl OracleFile {
     }
 
     fn save(&self, all: Map<String, Value>) -> Fallible<()> {
-        std::fs::create_dir_all(folder())?;
         // One curve per line, for readable diffs.
         let lines: Vec<String> = all.iter().map(|(key, value)| format!("{}: {value}", json!(key))).collect();
         Ok(std::fs::write(&self.0, format!("{{\n{}\n}}\n", lines.join(",\n")))?)
