@@ -51,6 +51,34 @@ assert child.exitcode == 0
 """,
 )
 
+# The same in a worker process of Celery, which exits without finalizers, too, and sends a signal before.
+CELERY = (
+    """
+import os, sys, types
+class Signal:
+    def __init__(self):
+        self.receivers = {}
+    def connect(self, receiver, *, weak, dispatch_uid):
+        self.receivers[dispatch_uid] = receiver
+    def send(self, **details):
+        for receiver in self.receivers.values():
+            receiver(signal=self, sender=None, **details)
+shutdown = Signal()
+sys.modules["celery.signals"] = types.SimpleNamespace(worker_process_shutdown=shutdown)
+"""
+    + RUN
+).replace(
+    "asyncio.run(callers())",
+    """
+worker = os.fork()
+if not worker:
+    asyncio.run(callers())
+    shutdown.send(pid=os.getpid(), exitcode=0)
+    os._exit(0)
+assert os.waitpid(worker, 0)[1] == 0
+""",
+)
+
 
 def command(port: int, folder: Path, *words: str) -> str:
     """Sends a command over TLS, and returns the answer."""
@@ -96,7 +124,7 @@ def test_processes_share_a_cap(upstream: Upstream, store: str) -> None:
     assert counter.peak == 4
 
 
-@pytest.mark.parametrize("script", [RUN, FORKED], ids=["process", "forked child"])
+@pytest.mark.parametrize("script", [RUN, FORKED, CELERY], ids=["process", "forked child", "Celery worker"])
 def test_process_that_exits_returns_its_slots(
     script: str, upstream: Upstream, authority: Authority, store: str
 ) -> None:

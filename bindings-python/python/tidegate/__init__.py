@@ -135,6 +135,7 @@ def _after_fork_in_child() -> None:
     if util is not None:
         # A child of multiprocessing first drops what its parent has registered for the exit, and then calls this.
         util.register_after_fork(_native, _stop_at_exit_of_child)
+    _stop_at_exit_of_celery_workers()
 
 
 def _stop_at_exit_of_child(_: object) -> None:
@@ -144,7 +145,14 @@ def _stop_at_exit_of_child(_: object) -> None:
     Finalize(None, _stop_without_threads, exitpriority=0)
 
 
-def _stop_without_threads() -> None:
+def _stop_at_exit_of_celery_workers() -> None:
+    """Registers the stop in Celery if it is imported, because its worker processes exit without finalizers."""
+    signals = sys.modules.get("celery.signals")
+    if signals is not None:
+        signals.worker_process_shutdown.connect(_stop_without_threads, weak=False, dispatch_uid="tidegate")
+
+
+def _stop_without_threads(**_: object) -> None:
     """Stops unless other threads may still make calls, for which a child of multiprocessing waits later."""
     import threading  # noqa: PLC0415 - not needed by `import tidegate`
 
@@ -153,5 +161,6 @@ def _stop_without_threads() -> None:
 
 
 atexit.register(_native.stop)
+_stop_at_exit_of_celery_workers()
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_after_fork_in_child)
