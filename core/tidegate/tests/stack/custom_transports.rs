@@ -343,15 +343,15 @@ async fn host_may_send_one_chunk_ahead() {
     let (_, exchange) = letters.begun().await;
     exchange.answer(ok("text/event-stream"));
     tokio::task::yield_now().await;
-    assert_eq!(exchange.chunk(Bytes::from(ROLE)), SendState::Open, "somebody waits for it");
+    assert_eq!(exchange.chunk(Bytes::from(TOKEN)), SendState::Open, "somebody waits for it");
     let response = call.await.unwrap().unwrap();
-    assert_eq!(exchange.chunk(Bytes::from(TOKEN)), SendState::Full);
+    assert_eq!(exchange.chunk(Bytes::from(ROLE)), SendState::Full);
     assert_eq!(exchange.chunk(Bytes::new()), SendState::Full, "an empty one says nothing");
     let room = tokio::spawn(async move { (exchange.room().await, exchange) });
     tokio::task::yield_now().await;
     assert!(!room.is_finished());
     let mut body = response.into_body();
-    for expected in [ROLE, TOKEN] {
+    for expected in [TOKEN, ROLE] {
         assert_eq!(body.frame().await.unwrap().unwrap().into_data().unwrap(), expected);
     }
     let (more, exchange) = room.await.unwrap();
@@ -374,12 +374,12 @@ async fn blocking_host_reads_only_when_the_reader_waits() {
     };
     let (_, exchange) = letters.begun().await;
     exchange.answer(ok("text/event-stream"));
-    assert!(exchange.wanted().await, "the first event is waited for");
-    exchange.chunk(Bytes::from(ROLE));
+    assert!(exchange.wanted().await, "the first token is waited for");
+    exchange.chunk(Bytes::from(TOKEN));
     let mut body = call.await.unwrap().unwrap().into_body();
     let wanted = tokio::spawn(exchange.wanted());
     tokio::task::yield_now().await;
-    assert_eq!(body.frame().await.unwrap().unwrap().into_data().unwrap(), ROLE);
+    assert_eq!(body.frame().await.unwrap().unwrap().into_data().unwrap(), TOKEN);
     tokio::task::yield_now().await;
     assert!(!wanted.is_finished(), "taken, but no more is asked for");
     let reader = tokio::spawn(async move { body.frame().await });

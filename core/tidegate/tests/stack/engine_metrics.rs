@@ -13,8 +13,8 @@ use crate::support::*;
 
 /// The answers of vLLM, which identify it.
 const VLLM_ANSWER: &str = r#"{"choices":[{"index":0,"message":{"content":"hi"},"finish_reason":"stop"}],"system_fingerprint":"vllm-0.32.0","usage":{"prompt_tokens":3,"completion_tokens":1}}"#;
-const VLLM_ROLE: &str =
-    "data: {\"choices\":[{\"index\":0,\"delta\":{\"role\":\"assistant\"}}],\"prompt_token_ids\":null}\n\n";
+const VLLM_TOKEN: &str =
+    "data: {\"choices\":[{\"index\":0,\"delta\":{\"content\":\"hi\"}}],\"prompt_token_ids\":null}\n\n";
 
 /// What an upstream received and returns.
 #[derive(Default)]
@@ -55,7 +55,7 @@ fn engine(answer: &'static str) -> (Transport, Arc<Engine>) {
                 engine.calls.fetch_sub(1, Ordering::SeqCst);
                 return Ok(
                     if request.body().bytes().is_some_and(|body| body.ends_with(b"\"stream\": true}")) {
-                        sse(exchange, [VLLM_ROLE, TOKEN, STOP, DONE].map(|text| (SECOND, Some(text))).into())
+                        sse(exchange, [VLLM_TOKEN, TOKEN, STOP, DONE].map(|text| (SECOND, Some(text))).into())
                     } else {
                         json(exchange, answer)
                     },

@@ -46,6 +46,38 @@ async fn error_as_first_event_fails_the_attempt() {
     assert_eq!(seen.attempts(), 2);
 }
 
+#[tokio::test(start_paused = true)]
+async fn failure_between_the_first_event_and_the_first_token_fails_the_attempt() {
+    let shed = (SECOND, Some("data: {\"error\": {\"message\": \"overloaded\", \"code\": 503}}\n\n"));
+    for failure in [vec![shed, (MS, Some(DONE))], vec![]] {
+        let (transport, seen) = upstream(move |n, _, exchange| {
+            let failure = failure.clone();
+            async move {
+                let good = vec![(MS, Some(TOKEN)), (MS, Some(STOP)), (MS, Some(DONE))];
+                Ok(sse(exchange, [vec![(MS, Some(ROLE))], if n == 0 { failure } else { good }].concat()))
+            }
+        });
+        let gate = gate(transport, |t| t);
+        let body = read(gate.client().call(chat(true)).await.unwrap()).await.unwrap();
+        assert_eq!(body, [ROLE, TOKEN, STOP, DONE].concat());
+        assert_eq!(seen.attempts(), 2);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn head_is_held_for_two_seconds_after_the_first_event() {
+    let (transport, seen) = upstream(|_, _, exchange| async move {
+        let shed = "data: {\"error\": {\"message\": \"overloaded\", \"code\": 503}}\n\n";
+        Ok(sse(exchange, vec![(5 * SECOND, Some(ROLE)), (3 * SECOND, Some(shed)), (MS, Some(DONE))]))
+    });
+    let gate = gate(transport, |t| t);
+    let start = Instant::now();
+    let response = gate.client().call(chat(true)).await.unwrap();
+    assert_eq!(start.elapsed(), 7 * SECOND);
+    assert!(read(response).await.unwrap().starts_with(ROLE.as_bytes()));
+    assert_eq!(seen.attempts(), 1, "the caller has seen the head");
+}
+
 /// Returns a stream of events that arrives whole with its head.
 fn whole(events: &[&str]) -> http::Response<tidegate::ResponseBody> {
     let body = tidegate::ResponseBody::full(events.concat());

@@ -85,12 +85,21 @@ impl ObservedBody {
         }
     }
 
-    /// Returns `true` if enough of the body was read to classify the attempt. One event is enough.
-    /// At a replica of a pool whose API is known, it must be the first token or an error, because
-    /// until its first token a call can be sent to another replica.
-    pub(super) fn has_begun(&self) -> bool {
-        let by_token = self.silence.is_some() && self.call.facts().dialect != Dialect::Other;
-        self.observer.events() > 0 && (!by_token || self.exchange.has_token() || self.failure.is_some())
+    /// Returns `true` if the response comes from a replica of a pool.
+    pub(super) fn is_from_replica(&self) -> bool {
+        self.silence.is_some()
+    }
+
+    /// Returns `true` if an event of the body was read.
+    pub(super) fn has_event(&self) -> bool {
+        self.observer.events() > 0
+    }
+
+    /// Returns `true` if enough of the body was read to classify the attempt: its first token or an error, or
+    /// any event if the API is not known.
+    pub(super) fn is_classifiable(&self) -> bool {
+        let is_known = self.call.facts().dialect != Dialect::Other;
+        self.has_event() && (!is_known || self.exchange.has_token() || self.failure.is_some())
     }
 
     /// Returns the classification of an error event that arrived before any token. `None` if there

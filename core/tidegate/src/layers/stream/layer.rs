@@ -32,6 +32,9 @@ const MAX_ERROR_BODY: usize = 64 * 1024;
 const ERROR_BODY_TIMEOUT: Duration = Duration::from_secs(1);
 /// Maximum number of bytes of a stream that are read before the response head is returned: 64 KiB.
 const MAX_HELD_HEAD: usize = 64 * 1024;
+/// Maximum time for which the head of a stream is held after its first event: 2 s. A model may think for
+/// minutes before its first token, and some clients limit the time until the head.
+const FIRST_TOKEN_AWAITED: Duration = Duration::from_secs(2);
 
 /// Classifies each attempt, and observes its response.
 ///
@@ -113,7 +116,7 @@ async fn observe(
         Replay::new(observed)
     };
     if hold_head {
-        while !replay.rest.has_begun() && replay.len() < MAX_HELD_HEAD && replay.pull().await? {}
+        read_start(&mut replay).await?;
     } else {
         // The body in memory is at most one frame.
         replay.pull().await?;
@@ -124,6 +127,29 @@ async fn observe(
     };
     parts.extensions.insert(outcome);
     Ok(Response::from_parts(parts, replay.into_response_body()))
+}
+
+/// Reads the start of a stream in advance: up to its first token or an error, because until then the call can
+/// be retried without the caller noticing. Outside pools, reads for at most [`FIRST_TOKEN_AWAITED`] after the
+/// first event.
+///
+/// # Errors
+/// The error of the body, which fails the attempt.
+async fn read_start(replay: &mut Replay<ObservedBody>) -> Result<(), Error> {
+    let read_until = async |replay: &mut Replay<ObservedBody>, is_enough: fn(&ObservedBody) -> bool| {
+        while !is_enough(&replay.rest) && replay.len() < MAX_HELD_HEAD && replay.pull().await? {}
+        Ok(())
+    };
+    if !replay.rest.is_from_replica() {
+        read_until(replay, ObservedBody::has_event).await?;
+        if replay.rest.is_classifiable() {
+            return Ok(());
+        }
+        // Boxed, because a timer is large. Most streams begin with a token, or send it with their first event.
+        let first_token = read_until(replay, ObservedBody::is_classifiable);
+        return Box::pin(tokio::time::timeout(FIRST_TOKEN_AWAITED, first_token)).await.unwrap_or(Ok(()));
+    }
+    read_until(replay, ObservedBody::is_classifiable).await
 }
 
 /// Classifies an error response by its status and the start of its body, and attaches the outcome.

@@ -4,11 +4,11 @@
 //! Bytes pass unchanged. An observer parses a copy for the first token, usage, errors and the
 //! provider's terminal event. The layer adds three things to a transport:
 //!
-//! - It holds the response *head* until the first event, because providers and vLLM send errors
-//!   under status 200. An error as the first event is a failed attempt like any other. The data
-//!   read meanwhile is then passed on unchanged. For the replicas of a pool, the layer holds the
-//!   head until the first *token*: until then, the call can be retried at another replica without
-//!   the caller noticing.
+//! - It holds the response *head* until the first token, because providers and vLLM send errors
+//!   under status 200, some of them after an event without a token. An error before the first token is
+//!   a failed attempt like any other, and the call can be retried without the caller noticing. The
+//!   data read meanwhile is then passed on unchanged. Outside pools, the head is held for at most 2 s
+//!   after the first event.
 //! - It reports a body that ends without the provider's terminal event as *truncated*: an error,
 //!   never a silent success.
 //! - It limits how long the upstream may be silent while the reader waits: until the first token,
