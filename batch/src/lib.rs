@@ -34,4 +34,6 @@ pub use output::{
 };
 pub use read_ahead::{OpenCalls, ReadAhead};
 pub use reorder::ReorderBuffer;
-pub use run::{Batch, BatchEnd, BatchOptions, BatchProgress, Ceilings, Prices, RunError, Spend, WriteJob};
+pub use run::{
+    Batch, BatchEnd, BatchOptions, BatchProgress, Ceilings, Prices, RunError, Spend, Stop, WriteJob,
+};

@@ -17,7 +17,7 @@ use support::{BASE, config, never, options, paused, play, simulator, sleep, tran
 use tidegate::config::{Config, LaneSettings, LimitSettings, Target};
 use tidegate::protocol::{Dialect, Observer, Signal};
 use tidegate::{Client, Gate, Lane, RequestBody, Transport};
-use tidegate_batch::{AnsweredLines, Batch, LineOutcome, Record};
+use tidegate_batch::{AnsweredLines, Batch, LineOutcome, Record, Stop};
 use tidegate_sim::engine::{EngineConfig, StepCost};
 use tidegate_sim::{Faults, SimConfig, Simulator};
 use tokio::sync::watch;
@@ -106,7 +106,7 @@ fn beside_a_run(config: Config) -> Together {
     paused(async {
         let simulator = small_engine();
         let batch = Batch::over(config, transport(&simulator)).unwrap();
-        let (stop, stopped) = watch::channel(false);
+        let (stop, stopped) = watch::channel(Stop::No);
         let gate = batch.gate().clone();
         let watched = async move {
             let mut in_flight = Vec::new();
@@ -121,7 +121,7 @@ fn beside_a_run(config: Config) -> Together {
         let interactive = async {
             sleep(30.0).await;
             let both = tokio::join!(interactive_client(&simulator), watched);
-            stop.send(true).unwrap();
+            stop.send(Stop::Finish).unwrap();
             both
         };
         let text = lines(5_000, |n| 32 + n * 37 % 64);

@@ -14,7 +14,7 @@ use tidegate::config::{Mode, Retry};
 use tidegate::{RequestBody, ResponseBody, Transport};
 use tidegate_batch::{
     AnsweredLines, Batch, BatchEnd, BatchOptions, Ceilings, LineOutcome, Lines, Outputs, Prices,
-    RequestOverrides, RunError, WriteJob, write_records,
+    RequestOverrides, RunError, Stop, WriteJob, write_records,
 };
 use tidegate_sim::Faults;
 use tokio::sync::{mpsc, watch};
@@ -318,12 +318,19 @@ fn ordered_run_that_fails_writes_the_answers_it_has() {
     });
 }
 
-/// Returns a flag that becomes `true` after this time.
-fn stop_after(seconds: f64) -> watch::Receiver<bool> {
-    let (stop, stopped) = watch::channel(false);
+/// Returns a stop that is requested after this time.
+fn stop_after(seconds: f64) -> watch::Receiver<Stop> {
+    stops([(seconds, Stop::Finish)].into())
+}
+
+/// Returns the stops that are requested one after the other, each after its time.
+fn stops(requests: Vec<(f64, Stop)>) -> watch::Receiver<Stop> {
+    let (send, stopped) = watch::channel(Stop::No);
     tokio::spawn(async move {
-        sleep(seconds).await;
-        stop.send(true).unwrap();
+        for (seconds, stop) in requests {
+            sleep(seconds).await;
+            send.send(stop).unwrap();
+        }
         std::future::pending::<()>().await
     });
     stopped
@@ -363,6 +370,21 @@ fn stop_does_not_wait_for_retries() {
         let result = play(&batch, options, lines(0..30), AnsweredLines::default(), stop_after(1.0)).await;
         assert_eq!(result.progress().ended, Some(BatchEnd::Stopped));
         assert!(result.records.iter().map(|record| record.line).eq(2..=30), "{:?}", result.records);
+    });
+}
+
+#[test]
+fn cancelled_run_writes_what_was_answered() {
+    paused(async {
+        for ordered in [false, true] {
+            let hanging = scripted(|number| (number > 0).then(|| answer(200)));
+            let batch = Batch::over(config(|target| target), hanging).unwrap();
+            let options = BatchOptions { ordered, ..options() };
+            let stop = stops([(1.0, Stop::Finish), (2.0, Stop::Cancel)].into());
+            let result = play(&batch, options, lines(0..30), AnsweredLines::default(), stop).await;
+            assert_eq!((result.progress().ended, result.seconds), (Some(BatchEnd::Stopped), 3.0));
+            assert!(result.records.iter().map(|record| record.line).eq(2..=30), "{:?}", result.records);
+        }
     });
 }
 

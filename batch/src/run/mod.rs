@@ -22,7 +22,7 @@ use tokio::task::{JoinError, JoinSet};
 use tokio::time::{Instant, MissedTickBehavior, interval};
 
 use self::failure_streak::{FailureSource, FailureStreak, StreakDecision};
-pub use self::progress::{BatchEnd, BatchProgress};
+pub use self::progress::{BatchEnd, BatchProgress, Stop};
 use self::send_line::{CallResult, PreparedRequest};
 pub(crate) use self::spend::SpendTracker;
 pub use self::spend::{Ceilings, Prices, Spend};
@@ -178,9 +178,9 @@ impl Batch {
     }
 
     /// Sends the requests in `lines` through the gate, and sends their results into `records`.
-    /// Returns the final progress when the input has ended, a ceiling is reached, or `stop` became
-    /// `true`, and all calls have ended. After a stop, requests at the provider are finished, and
-    /// no more are sent: neither those of calls in the queue, nor retries.
+    /// Returns the final progress when the input has ended, a ceiling is reached, or a `stop` was
+    /// requested, and all calls have ended. After a stop, no more requests are sent: neither those of
+    /// calls in the queue, nor retries.
     ///
     /// Each line gets one record, except the lines in `answered` and the lines that have no answer
     /// because of a stop or ceiling. Calls `on_progress` after every change and once per second.
@@ -200,7 +200,7 @@ impl Batch {
         answered: AnsweredLines,
         lines: mpsc::Receiver<io::Result<Line>>,
         records: mpsc::Sender<WriteJob>,
-        stop: watch::Receiver<bool>,
+        stop: watch::Receiver<Stop>,
         mut on_progress: impl FnMut(&BatchProgress),
     ) -> Result<BatchProgress, RunError> {
         let mut run = RunState::new(self, options, answered, records, stop);
@@ -220,7 +220,7 @@ impl Batch {
         mut lines: mpsc::Receiver<io::Result<Line>>,
         on_progress: &mut impl FnMut(&BatchProgress),
     ) -> Result<(), RunError> {
-        let mut stop = run.stop.clone();
+        let (mut finish, mut cancel) = (run.stop.clone(), run.stop.clone());
         let mut tick = interval(Duration::from_secs(1));
         tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
         tick.reset();
@@ -238,7 +238,13 @@ impl Batch {
                     run.read_ahead.on_tick();
                     run.send(WriteJob::Tick).await?;
                 }
-                () = stop_requested(&mut stop), if run.progress.ended.is_none() => run.progress.ended = Some(BatchEnd::Stopped),
+                () = stop_requested(&mut finish, Stop::Finish), if run.progress.ended.is_none() => {
+                    run.progress.ended = Some(BatchEnd::Stopped);
+                }
+                () = stop_requested(&mut cancel, Stop::Cancel) => {
+                    run.cancel_calls().await?;
+                    break;
+                }
             }
             run.update_progress();
             on_progress(&run.progress);
@@ -248,9 +254,9 @@ impl Batch {
     }
 }
 
-/// Waits until `stop` becomes `true`. Never completes if the sender of `stop` was dropped before.
-async fn stop_requested(stop: &mut watch::Receiver<bool>) {
-    if stop.wait_for(|stop| *stop).await.is_err() {
+/// Waits until `stop` is at least `least`. Never completes if the sender of `stop` was dropped before.
+async fn stop_requested(stop: &mut watch::Receiver<Stop>, least: Stop) {
+    if stop.wait_for(|stop| *stop >= least).await.is_err() {
         std::future::pending().await
     }
 }
@@ -278,9 +284,9 @@ fn configure_for_batch(target: &mut TargetConfig) {
     target.retry.reserve = target.retry.reserve.max(MIN_RETRY_BUDGET.1);
 }
 
-/// Waits until `stop` becomes `true` and `call` has no request at the provider.
-async fn stopped_without_request(mut stop: watch::Receiver<bool>, call: &QueuedCall) {
-    stop_requested(&mut stop).await;
+/// Waits until a `stop` is requested and `call` has no request at the provider.
+async fn stopped_without_request(mut stop: watch::Receiver<Stop>, call: &QueuedCall) {
+    stop_requested(&mut stop, Stop::Finish).await;
     call.until_no_open_request().await;
 }
 
@@ -321,7 +327,7 @@ struct RunState<'a> {
     /// The requests whose calls are to be started, which may exceed a ceiling: the last line read,
     /// and requests whose responses broke off.
     held: VecDeque<LineRequest>,
-    stop: watch::Receiver<bool>,
+    stop: watch::Receiver<Stop>,
     ids: HashSet<u64>,
     hasher: RandomState,
     streams: Arc<AtomicBool>,
@@ -335,7 +341,7 @@ impl<'a> RunState<'a> {
         options: BatchOptions,
         answered: AnsweredLines,
         records: mpsc::Sender<WriteJob>,
-        stop: watch::Receiver<bool>,
+        stop: watch::Receiver<Stop>,
     ) -> Self {
         Self {
             batch,
@@ -463,6 +469,19 @@ impl<'a> RunState<'a> {
             };
             EndedCall { request, result }
         });
+    }
+
+    /// Cancels the calls that have not ended, and ends the run.
+    async fn cancel_calls(&mut self) -> Result<(), RunError> {
+        self.progress.ended = Some(BatchEnd::Stopped);
+        self.calls.abort_all();
+        while let Some(ended) = self.calls.join_next().await {
+            match ended {
+                Err(error) if error.is_cancelled() => {}
+                ended => self.on_call_ended(ended?).await?,
+            }
+        }
+        Ok(())
     }
 
     /// Settles the cost of an ended call. Writes its record, holds the record back, or returns the

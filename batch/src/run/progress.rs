@@ -34,6 +34,19 @@ pub struct BatchProgress {
     pub ended: Option<BatchEnd>,
 }
 
+/// How a run is asked to end early.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Stop {
+    /// The run continues.
+    #[default]
+    No,
+    /// The requests at the provider are finished.
+    Finish,
+    /// The requests at the provider are cancelled. Their lines get no record, and the provider may bill
+    /// them. The records of calls that have ended are written.
+    Cancel,
+}
+
 /// Why a run reads no more lines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]

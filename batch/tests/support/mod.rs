@@ -10,7 +10,9 @@ use bytes::Bytes;
 use parking_lot::Mutex;
 use tidegate::Transport;
 use tidegate::config::{Config, Target};
-use tidegate_batch::{AnsweredLines, Batch, BatchOptions, BatchProgress, Lines, Record, RunError, WriteJob};
+use tidegate_batch::{
+    AnsweredLines, Batch, BatchOptions, BatchProgress, Lines, Record, RunError, Stop, WriteJob,
+};
 use tidegate_sim::{Faults, Simulator};
 use tidegate_test_servers::{constant_steps, run_paused, simulator_transport};
 use tokio::sync::{mpsc, watch};
@@ -49,7 +51,7 @@ pub(crate) async fn play(
     options: BatchOptions,
     text: impl Into<Bytes>,
     found: AnsweredLines,
-    stop: watch::Receiver<bool>,
+    stop: watch::Receiver<Stop>,
 ) -> RunResult {
     let (send, lines) = mpsc::channel(64);
     let mut text = Lines::new(io::Cursor::new(text.into()), 1 << 20);
@@ -82,8 +84,8 @@ pub(crate) fn options() -> BatchOptions {
     BatchOptions::new(BASE.parse().unwrap())
 }
 
-pub(crate) fn never() -> watch::Receiver<bool> {
-    watch::channel(false).1
+pub(crate) fn never() -> watch::Receiver<Stop> {
+    watch::channel(Stop::No).1
 }
 
 /// Runs a future to its end in virtual time, with a fixed random seed.

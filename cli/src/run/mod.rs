@@ -15,7 +15,7 @@ use tidegate::transport::Http;
 use tidegate::{ErrorKind, RequestBody, ResponseBody, Transport};
 use tidegate_batch::{
     AnsweredLines, Batch, BatchEnd, BatchOptions, BatchProgress, Ceilings, ENDPOINT_PATHS, Outputs, Prices,
-    RequestOverrides, RunError, Sink, read_lines, survey, write_records,
+    RequestOverrides, RunError, Sink, Stop, read_lines, survey, write_records,
 };
 use tidegate_sweep::redacted_url;
 use tokio::sync::{mpsc, watch};
@@ -27,7 +27,7 @@ use self::progress::{ProgressDisplay, done, format_spend};
 use self::provider::Provider;
 use crate::Failure;
 use crate::output::{note, print_line};
-use crate::signals::{count_signals, received, stop_flag};
+use crate::signals::{count_signals, received};
 
 /// Capacity of the channel of input lines, and of the channel of records, in items.
 const CHANNEL_CAPACITY: usize = 256;
@@ -73,7 +73,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "PATH", value_parser = ENDPOINT_PATHS)]
     endpoint: Option<String>,
     /// Write answers in input order (buffers up to 4,096 early answers); a run that ends early
-    /// writes the early answers, too, unless a second Ctrl-C ends it
+    /// writes the early answers, too
     #[arg(long)]
     ordered: bool,
     /// Discard existing output and start again
@@ -269,40 +269,55 @@ async fn run_batch(
         .map_err(|e| Failure::runtime(format!("cannot start the reader thread: {e}")))?;
     let (records, jobs) = mpsc::channel(CHANNEL_CAPACITY);
     let writer = tokio::task::spawn_blocking(move || write_records(sink, jobs));
-    let stopped = stop_flag(signals.clone());
+    let stop = stops(signals.clone());
     let mut reported = false;
-    let result = tokio::select! {
-        result = batch.run(options, found, lines, records, stopped, |progress| {
-            if progress.ended == Some(BatchEnd::Stopped) && !reported {
-                reported = true;
-                display.clear();
-                let in_flight = progress.in_flight;
-                note(format_args!("stopping: waiting for {in_flight} calls in flight; press Ctrl-C again to end at once"));
-            }
-            display.update(progress);
-        }) => Some(result),
-        () = received(signals.clone(), 2) => None,
+    let run = batch.run(options, found, lines, records, stop, |progress| {
+        if progress.ended == Some(BatchEnd::Stopped) && !reported {
+            reported = true;
+            display.clear();
+            let in_flight = progress.in_flight;
+            note(format_args!(
+                "stopping: waiting for {in_flight} calls in flight; press Ctrl-C again to end at once"
+            ));
+        }
+        display.update(progress);
+    });
+    // The writer writes everything that was handed to it, however the run ended. It is blocked if
+    // the output is a pipe that nobody reads.
+    let ended = tokio::select! {
+        ended = async { (run.await, writer.await) } => Some(ended),
+        () = writer_is_abandoned(signals.clone()) => None,
     };
     display.clear();
     let ended_early = |what: &str| Failure {
         code: 3,
         text: format!("ended before {what}; run the same command again to resume"),
     };
-    // The writer writes everything that was handed to it, however the run ended. It is blocked if
-    // the output is a pipe that nobody reads.
-    let written = tokio::select! {
-        written = writer => written,
-        () = writer_is_abandoned(signals) => return Err(ended_early("all answers were written")),
-    };
+    let Some((result, written)) = ended else { return Err(ended_early("all answers were written")) };
     match written {
         Ok(Ok(())) => {}
         Ok(Err(e)) => return Err(Failure::runtime(format!("cannot write the output: {e}"))),
         Err(e) => return Err(Failure::runtime(format!("the writer stopped unexpectedly: {e}"))),
     }
     match result {
-        Some(result) => result.map_err(|e| failed(&e)),
-        None => Err(ended_early("the calls in flight")),
+        Ok(progress) if progress.ended == Some(BatchEnd::Stopped) && *signals.borrow() >= 2 => {
+            Err(ended_early("the calls in flight"))
+        }
+        result => result.map_err(|e| failed(&e)),
     }
+}
+
+/// Returns what the termination signals ask of the run: the first one to finish the calls in flight, the second
+/// one to cancel them. Must be called inside a tokio runtime.
+fn stops(signals: watch::Receiver<usize>) -> watch::Receiver<Stop> {
+    let (send, stop) = watch::channel(Stop::No);
+    tokio::spawn(async move {
+        for (count, stop) in [(1, Stop::Finish), (2, Stop::Cancel)] {
+            received(signals.clone(), count).await;
+            let _ = send.send(stop);
+        }
+    });
+    stop
 }
 
 /// Waits for a second signal, and then for a third one, at most [`WRITE_GRACE`].

@@ -140,16 +140,16 @@ async fn read_start(replay: &mut Replay<ObservedBody>) -> Result<(), Error> {
         while !is_enough(&replay.rest) && replay.len() < MAX_HELD_HEAD && replay.pull().await? {}
         Ok(())
     };
-    if !replay.rest.is_from_replica() {
-        read_until(replay, ObservedBody::has_event).await?;
-        if replay.rest.is_classifiable() {
-            return Ok(());
-        }
-        // Boxed, because a timer is large. Most streams begin with a token, or send it with their first event.
-        let first_token = read_until(replay, ObservedBody::is_classifiable);
-        return Box::pin(tokio::time::timeout(FIRST_TOKEN_AWAITED, first_token)).await.unwrap_or(Ok(()));
+    if replay.rest.is_from_replica() {
+        return read_until(replay, ObservedBody::is_classifiable).await;
     }
-    read_until(replay, ObservedBody::is_classifiable).await
+    read_until(replay, ObservedBody::has_event).await?;
+    if replay.rest.is_classifiable() {
+        return Ok(());
+    }
+    let first_token = read_until(replay, ObservedBody::is_classifiable);
+    // Boxed, because a timer is large, and many streams begin with a token.
+    Box::pin(tokio::time::timeout(FIRST_TOKEN_AWAITED, first_token)).await.unwrap_or(Ok(()))
 }
 
 /// Classifies an error response by its status and the start of its body, and attaches the outcome.
