@@ -127,11 +127,6 @@ impl<W> Scheduler<W> {
     ///
     /// The driver must call this method until it returns `None` after each event.
     pub fn next(&mut self, now: Instant) -> Option<(W, Grant)> {
-        if !self.has_waiting() {
-            self.order.reservation = None;
-            self.gap.stop(now);
-            return None;
-        }
         self.tick(now);
         let mut selector = self.selector(now);
         let Some(pick) = selector.pick() else {
