@@ -7,9 +7,9 @@
 //!    Gemini's `RetryInfo.retryDelay` or a sentence ("Please retry in 10h17m5.7s", "try again in
 //!    20s", "retry after 26 seconds"). Exception: if `Retry-After` exceeds `retry-after-ms` by at
 //!    most one second, it is the same delay rounded up, and `retry-after-ms` counts.
-//! 2. Without an explicit delay, the `reset` of the budgets whose `remaining` is 0 counts. A reset
-//!    is the time until a budget is *full* again, which is often long after it has room for one
-//!    call, so it never extends an explicit delay.
+//! 2. Without an explicit delay, the `reset` of the budgets whose `remaining` is 0 counts if the
+//!    provider rejected the call for lack of them. A reset is the time until a budget is *full* again,
+//!    which is often long after it has room for one call, so it never extends an explicit delay.
 //!
 //! # Guarantees
 //!
@@ -27,12 +27,17 @@ use crate::RateHeaders;
 /// Returns how long the provider asks callers to wait, or `None` if it does not say.
 ///
 /// `body` is the error body or its first part. `wall` is the local wall clock, which is used if the
-/// response has no `Date` header. Call this for failures only: for a success, it would return the
-/// reset of a budget that the call has just exhausted.
+/// response has no `Date` header.
+pub fn stated(headers: &HeaderMap, body: &[u8], wall: SystemTime) -> Option<Duration> {
+    in_headers(headers, wall).max(in_body(body))
+}
+
+/// Returns how long to wait after a call that the provider rejected for lack of a budget: the stated delay, or
+/// the reset of the exhausted budgets. `None` if there is neither. See [`stated`].
+///
+/// For any other call, it would return the reset of a budget that the call has just exhausted.
 pub fn delay(headers: &HeaderMap, body: &[u8], wall: SystemTime) -> Option<Duration> {
-    in_headers(headers, wall)
-        .max(in_body(body))
-        .or_else(|| RateHeaders::read(headers, wall).longest_exhausted_reset())
+    stated(headers, body, wall).or_else(|| RateHeaders::read(headers, wall).longest_exhausted_reset())
 }
 
 /// Returns the delay stated by `retry-after-ms` and `Retry-After`, or `None` if there is none.

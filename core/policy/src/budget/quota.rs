@@ -109,6 +109,9 @@ pub(super) struct Quota {
     pub(super) configured: Option<u64>,
     /// Whether the current limit was announced by headers.
     pub(super) from_headers: bool,
+    /// Whether the limit is the configured one although the provider announced a higher one, so that what is
+    /// left at the provider does not bound what may be charged.
+    pub(super) is_below_announced: bool,
     /// An announced limit and window whose rate is above the current one. They apply if the next
     /// response confirms them (see [`Quota::on_limit`]). `None` if no increase is pending.
     pending_increase: Option<(u64, Duration)>,
@@ -171,6 +174,7 @@ impl Quota {
             window,
             configured: None,
             from_headers: false,
+            is_below_announced: false,
             pending_increase: None,
             burst,
             max_burst: burst,
@@ -235,7 +239,13 @@ impl Quota {
     /// all processes have charged.
     pub(super) fn follows_provider(&self, now: Instant, totals: &ChargeTotals) -> bool {
         let charged = totals.by_rule(self.kind);
-        self.is_long() && self.provider_window.available(now, &charged, self.limit as f64).is_some()
+        self.is_bounded_by(self.provider_window.available(now, &charged, self.limit as f64))
+    }
+
+    /// Returns `true` if what is left at the provider, `known`, is the only bound: in a long window, if it is known
+    /// and no lower limit is configured.
+    fn is_bounded_by(&self, known: Option<f64>) -> bool {
+        self.is_long() && !self.is_below_announced && known.is_some()
     }
 
     /// Returns what was charged within the window, with the time since then.
@@ -260,7 +270,7 @@ impl Quota {
         let remaining = self.provider_window.available(now, &charged, limit);
         let max_available = self.provider_window.max_available(now, limit);
         let known = remaining.filter(|known| *known < max_available).map_or(u64::MAX, |known| known as u64);
-        if self.is_long() && remaining.is_some() {
+        if self.is_bounded_by(remaining) {
             return known;
         }
         let pacer = match &mut self.pacer {
@@ -282,7 +292,7 @@ impl Quota {
         let charged = self.update(now, totals);
         let limit = self.limit as f64;
         let provider_window = self.provider_window.ready_at(now, &charged, limit, f64::from(cost));
-        if self.is_long() && self.provider_window.available(now, &charged, limit).is_some() {
+        if self.is_bounded_by(self.provider_window.available(now, &charged, limit)) {
             return provider_window;
         }
         let pacer = match &mut self.pacer {
@@ -460,7 +470,9 @@ impl Quota {
             own_usage,
             all_usage: own_usage.max(charged_by_all),
         });
-        if self.is_long() && report.reset.is_some_and(|reset| !reset.is_zero()) {
+        // A lower configured limit is one of its own, whose window slides.
+        let starts_again = report.reset.is_some_and(|reset| !reset.is_zero()) && !self.is_below_announced;
+        if self.is_long() && starts_again {
             self.resets_at = self.provider_window.full_at;
         }
     }
@@ -559,7 +571,7 @@ impl Quota {
         let charged = totals.by_rule(self.kind);
         let known = self.provider_window.available(now, &charged, self.limit as f64);
         let known = known.map(|known| known.max(0.0));
-        if let Some(known) = known.filter(|_| self.is_long()) {
+        if let Some(known) = known.filter(|_| self.is_bounded_by(known)) {
             return known;
         }
         let pacer = match &self.pacer {

@@ -374,12 +374,14 @@ impl RateBudgets {
             let scale = window.as_secs_f64() / kind.window().as_secs_f64();
             // The configured limit, scaled to the announced window.
             let most = quota.configured.filter(|_| self.config.headers == HeaderPolicy::Lower);
+            let announced = limit;
             let limit = limit.min(most.map_or(u64::MAX, |most| (most as f64 * scale) as u64)).max(1);
             // A reset later than the end of the window belongs to another window, so it must not
             // raise the limit.
             let fits = report.reset.is_none_or(|reset| reset <= window + window / 10);
             if fits || quota.is_lower_rate(limit, window) {
                 quota.on_limit(now, limit, window);
+                quota.is_below_announced = limit < announced;
             }
         }
         let Some(remaining) = report.remaining else { return false };

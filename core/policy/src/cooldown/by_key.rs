@@ -116,15 +116,18 @@ impl KeyedCooldowns {
         !asked_since
     }
 
-    /// Records that a call of the key succeeded. If the probe of the key is in flight, admits all
-    /// calls of the key from now on and returns `true`. Otherwise returns `false` and changes
-    /// nothing: a success does not end a `Retry-After`.
-    pub fn on_success(&mut self, now: Instant, key: u64) -> bool {
-        let is_probing = self.entries.get(&key).is_some_and(|entry| entry.state == EntryState::Probing);
-        if is_probing {
+    /// Records that a call of the key that was sent at `sent` succeeded. If it was the probe of the
+    /// key, admits all calls of the key from now on and returns `true`. Otherwise returns `false` and
+    /// changes nothing: a success does not end a `Retry-After`.
+    pub fn on_success(&mut self, now: Instant, sent: Instant, key: u64) -> bool {
+        let is_probe = self
+            .entries
+            .get(&key)
+            .is_some_and(|entry| entry.state == EntryState::Probing && sent + MAX_PROBE >= entry.until);
+        if is_probe {
             self.insert(key, Entry { until: now, state: EntryState::Open });
         }
-        is_probing
+        is_probe
     }
 
     fn insert(&mut self, key: u64, entry: Entry) {
@@ -163,7 +166,7 @@ mod tests {
         let (now, mut table) = (epoch(), KeyedCooldowns::default());
         table.hold(now, now, 1, 9 * SECOND, 0.0);
         table.hold(now, now, 1, 5 * SECOND, 0.0);
-        assert!(!table.on_success(now, 1));
+        assert!(!table.on_success(now, now, 1));
         assert_eq!(table.until(now, 1), Some(now + 9 * SECOND));
     }
 
@@ -174,7 +177,9 @@ mod tests {
         let then = now + 5 * SECOND;
         assert!(table.admit(then, 1));
         assert_eq!((table.admit(then, 1), table.until(then, 1)), (false, Some(then + MAX_PROBE)));
-        assert!(table.on_success(then, 1));
+        assert!(!table.on_success(then, now, 1), "it was sent before the probe");
+        assert!(!table.admit(then, 1));
+        assert!(table.on_success(then, then, 1));
         assert!(table.admit(then, 1) && table.admit(then, 1));
         assert!(!table.is_cooling(then));
     }
@@ -187,7 +192,7 @@ mod tests {
         let probe = sent + 3 * SECOND;
         assert!(table.admit(probe, 1));
         assert!(!table.hold(probe, sent, 1, 2 * SECOND, 0.0), "the probe is under way");
-        assert!(table.on_success(probe + SECOND, 1));
+        assert!(table.on_success(probe + SECOND, probe, 1));
         let late = sent + 9 * SECOND;
         assert!(!table.hold(late, sent, 1, 9 * SECOND, 0.0));
         assert_eq!((table.until(late, 1), table.admit(late, 1)), (None, true));
@@ -201,7 +206,7 @@ mod tests {
         let (now, mut table) = (epoch(), KeyedCooldowns::default());
         table.hold(now, now, 1, SECOND, 0.0);
         assert!(table.admit(now + SECOND, 1));
-        assert!(table.on_success(now + 2 * SECOND, 1));
+        assert!(table.on_success(now + 2 * SECOND, now + SECOND, 1));
         assert!(table.hold(now + 5 * SECOND, now + 3 * SECOND, 1, SECOND, 0.0));
         assert_eq!(table.until(now + 5 * SECOND, 1), Some(now + 6 * SECOND));
     }

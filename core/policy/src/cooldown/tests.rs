@@ -354,6 +354,21 @@ fn probe_counts_as_first_call_of_the_ramp() {
 }
 
 #[test]
+fn outage_is_probed_as_rarely_if_the_upstream_asks_for_no_delay() {
+    for (failure, delay) in [(Failure::Limited, 0.0), (Failure::Other, 0.001), (Failure::Other, 0.1)] {
+        let (mut target, start) = down(0.0);
+        let (mut now, mut probes) = (start, 0);
+        while now < start + secs(60.0) {
+            let probe = next(&mut target, now, false);
+            (now, probes) = (probe.sent + secs(0.005), probes + 1);
+            let hold = target.on_failure(now, probes + 3, failure, probe, Some(secs(delay)), 0.0);
+            assert_eq!(hold, Hold::Outage);
+        }
+        assert!(probes <= 45, "{failure:?}, {delay} s: {probes} probes in a minute");
+    }
+}
+
+#[test]
 fn outage_needs_three_calls_and_an_earlier_success() {
     let (mut target, now) = healthy(epoch());
     let e = at(&target, now);

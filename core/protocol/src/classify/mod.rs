@@ -75,6 +75,11 @@ impl Class {
         }
     }
 
+    /// Returns `true` if the provider rejected the call for lack of a budget or of capacity.
+    fn lacks_capacity(self) -> bool {
+        matches!(self, Class::RateLimited | Class::Overloaded | Class::QuotaExhausted)
+    }
+
     /// Returns the class of an HTTP status.
     fn from_status(status: u16) -> Self {
         match status {
@@ -141,7 +146,13 @@ pub fn classify(status: StatusCode, headers: &HeaderMap, body: &[u8], wall: Syst
         fields.code = exception.split(':').next().map(str::to_owned);
     }
     let should_retry = headers.get("x-should-retry").and_then(|value| value.to_str().ok()?.parse().ok());
-    decide(status.as_u16(), &fields, should_retry, || retry_after::delay(headers, body, wall))
+    decide(status.as_u16(), &fields, should_retry, |class| {
+        if class.lacks_capacity() {
+            retry_after::delay(headers, body, wall)
+        } else {
+            retry_after::stated(headers, body, wall)
+        }
+    })
 }
 
 /// Classifies an error within a response whose status is a success, as an event or as the whole
@@ -151,17 +162,18 @@ pub fn classify_event(error: &[u8]) -> Verdict {
     let fields = ErrorFields::read(error);
     // An error without a type is a server error.
     let status = fields.status().unwrap_or(500);
-    decide(status, &fields, None, || retry_after::in_body(error))
+    decide(status, &fields, None, |_| retry_after::in_body(error))
 }
 
 /// Returns the verdict for a status and the fields of a body. `should_retry` is the provider's
 /// `x-should-retry` header, or `None` without a valid one. `delay` returns how long the provider
-/// asks callers to wait. It is called only for the failures that [`Verdict::delay`] lists.
+/// asks callers to wait after a failure of a class. It is called only for the failures that
+/// [`Verdict::delay`] lists.
 fn decide(
     status: u16,
     fields: &ErrorFields,
     should_retry: Option<bool>,
-    delay: impl FnOnce() -> Option<Duration>,
+    delay: impl FnOnce(Class) -> Option<Duration>,
 ) -> Verdict {
     let judged_as = if status == 498 && fields.lacks_capacity() { 503 } else { status };
     let class = if fields.quota_exhausted(status) {
@@ -174,14 +186,13 @@ fn decide(
     let by_status = matches!(judged_as, 408 | 409 | 429 | 500 | 502..=504 | 506..);
     let is_permanent = matches!(class, Class::QuotaExhausted | Class::TooLarge);
     let retryable = !is_permanent && should_retry.unwrap_or(by_status);
-    let asks_to_wait =
-        retryable || matches!(class, Class::RateLimited | Class::Overloaded | Class::QuotaExhausted);
+    let asks_to_wait = retryable || class.lacks_capacity();
     Verdict {
         class,
         status,
         retryable,
         // Texts of other errors may quote the prompt, which may contain "retry in 5h".
-        delay: if asks_to_wait { delay() } else { None },
+        delay: if asks_to_wait { delay(class) } else { None },
         code: fields.identifier(),
         never_executed: matches!(class, Class::RateLimited | Class::Overloaded)
             || (class == Class::TooLarge && status == 429),
@@ -214,6 +225,18 @@ mod tests {
                     body
                 }),
         ]
+    }
+
+    #[test]
+    fn reset_of_a_budget_delays_only_calls_that_were_rejected_for_it() {
+        let mut headers = HeaderMap::new();
+        headers.insert("x-ratelimit-remaining-requests", "0".parse().unwrap());
+        headers.insert("x-ratelimit-reset-requests", "60s".parse().unwrap());
+        let delay = |status| {
+            classify(StatusCode::from_u16(status).unwrap(), &headers, b"", SystemTime::UNIX_EPOCH).delay
+        };
+        let minute = Some(std::time::Duration::from_secs(60));
+        assert_eq!([429, 503, 500, 504].map(delay), [minute, minute, None, None]);
     }
 
     proptest! {

@@ -106,10 +106,10 @@ impl SharedCooldowns {
         if held { Hold::CoolDown } else { Hold::No }
     }
 
-    /// Records that an attempt of the key succeeded. If the attempt was the probe of the key, ends
-    /// the cool-down and wakes the waiting calls. Otherwise has no effect.
-    pub(crate) fn on_success(&self, key: u64) {
-        let is_opened = self.cooldowns.lock().on_success(clock::now(), key);
+    /// Records that an attempt of the key that was sent at `sent` succeeded. If the attempt was the
+    /// probe of the key, ends the cool-down and wakes the waiting calls. Otherwise has no effect.
+    pub(crate) fn on_success(&self, key: u64, sent: Instant) {
+        let is_opened = self.cooldowns.lock().on_success(clock::now(), sent, key);
         if is_opened {
             self.changed.notify_waiters();
         }

@@ -115,6 +115,22 @@ fn groq_requests_use_the_daily_budget() {
 }
 
 #[test]
+fn lower_daily_limit_binds_although_the_provider_has_more_left() {
+    let now = epoch();
+    let configured = RateConfig { rpd: Some(100), headers: HeaderPolicy::Lower, ..RateConfig::default() };
+    let mut budgets = RateBudgets::new(&configured, now);
+    let mut call = |used: u64| {
+        let fits = budgets.need(&CALL).fits(&budgets.available(now));
+        let charge = budgets.charge(now, &CALL);
+        let requests = window(14_400, 14_400 - used, used * 6);
+        budgets.on_response(now, &charge, now, &RateHeaders { requests, ..RateHeaders::default() }, false);
+        fits
+    };
+    let admitted = (1..1_000).take_while(|used| call(*used)).count();
+    assert!((95..=100).contains(&admitted), "{admitted}");
+}
+
+#[test]
 fn dialect_selects_rule_and_charge_keeps_it() {
     let now = epoch();
     let mut budgets = RateBudgets::new(&config(Some(60_000), HeaderPolicy::Follow), now);

@@ -33,7 +33,7 @@ pub(crate) fn apply(call: &Call, permit: &mut Permit, outcome: &AttemptOutcome) 
     let Some(hold) = hold else {
         permit.on_success();
         if let Some((shared, key)) = call.shared() {
-            shared.on_success(key);
+            shared.on_success(key, call.sent_at());
         }
         return Hold::No;
     };
@@ -66,9 +66,15 @@ pub(super) fn settle(call: &Call, permit: &mut Permit, exchange: &ExchangeRecord
         to_end: now.saturating_duration_since(sent_at),
     });
     let (produced, Seen { usage, is_complete, .. }) = (exchange.tokens(), exchange.seen());
-    match usage {
+    // Some servers report zeros instead of what they did not count.
+    let with_input = |usage: Usage| {
+        let input = if usage.input > 0 { usage.input } else { call.expected().input };
+        Usage { input, ..usage }
+    };
+    match usage.filter(|usage| usage.input > 0 || usage.output > 0) {
         Some(usage) if is_complete => {
             expected.learn(call.facts(), call.tenant(), sample, &usage, held);
+            let usage = with_input(usage);
             permit.settle(&Settled { usage, cost: expected.charged(usage.input, usage.output, held) });
         }
         None if is_complete => {
@@ -76,9 +82,8 @@ pub(super) fn settle(call: &Call, permit: &mut Permit, exchange: &ExchangeRecord
             expected.learn(call.facts(), call.tenant(), sample, &usage, held);
         }
         _ if produced > 0 => {
-            let seen = usage.unwrap_or_default();
-            let input = if seen.input > 0 { seen.input } else { call.expected().input };
-            let usage = Usage { input, output: seen.output.max(produced), ..seen };
+            let seen = with_input(usage.unwrap_or_default());
+            let usage = Usage { output: seen.output.max(produced), ..seen };
             expected.observe(call.facts(), call.tenant(), sample, usage.output);
             permit.settle(&Settled { usage, cost: expected.charged(usage.input, usage.output, held) });
         }
