@@ -8,6 +8,7 @@ mod declared_length;
 use std::pin::Pin;
 use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll, ready};
+use std::time::Instant;
 
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
@@ -16,6 +17,7 @@ use http_body_util::combinators::{BoxBody, UnsyncBoxBody};
 use tokio::sync::watch;
 
 use self::declared_length::{DeclaredLengthBody, mismatch};
+use crate::clock;
 use crate::error::Error;
 
 /// The body of a request: empty, bytes in memory, or a stream that is read once.
@@ -45,8 +47,8 @@ pub(crate) struct UploadProgress(Arc<Upload>);
 
 #[derive(Debug, Default)]
 struct Upload {
-    /// `true` once the body was sent completely or abandoned.
-    over: watch::Sender<bool>,
+    /// When the body was sent completely or abandoned. `None` before.
+    over_at: watch::Sender<Option<Instant>>,
     /// The first error that the body returned. Empty if the body has not failed.
     failure: OnceLock<Error>,
 }
@@ -58,7 +60,12 @@ impl UploadProgress {
     /// Dropping the future has no effect.
     pub(crate) async fn finished(&self) {
         // Fails only if the sender is dropped, and `self` owns it.
-        let _ = self.0.over.subscribe().wait_for(|taken| *taken).await;
+        let _ = self.0.over_at.subscribe().wait_for(Option::is_some).await;
+    }
+
+    /// Returns when the body was sent completely or abandoned, or `None` if it is still sent.
+    pub(crate) fn finished_at(&self) -> Option<Instant> {
+        *self.0.over_at.borrow()
     }
 
     /// Returns the first error that the body itself returned, or `None` if the body has not failed.
@@ -68,7 +75,11 @@ impl UploadProgress {
     }
 
     fn end(&self) {
-        self.0.over.send_replace(true);
+        self.0.over_at.send_if_modified(|at| {
+            let is_new = at.is_none();
+            at.get_or_insert_with(clock::now);
+            is_new
+        });
     }
 }
 

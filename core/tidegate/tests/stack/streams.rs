@@ -78,6 +78,33 @@ async fn head_is_held_for_two_seconds_after_the_first_event() {
     assert_eq!(seen.attempts(), 1, "the caller has seen the head");
 }
 
+#[tokio::test(start_paused = true)]
+async fn terminal_event_ends_the_wait_for_a_token() {
+    let (transport, _) = upstream(|_, _, exchange| async move {
+        Ok(sse(exchange, vec![(MS, Some(ROLE)), (MS, Some(STOP)), (MS, Some(DONE)), (1000 * SECOND, None)]))
+    });
+    let gate = gate(transport, |t| t.first_token(5 * SECOND));
+    let start = Instant::now();
+    drop(gate.client().call(chat(true)).await.unwrap());
+    assert!(start.elapsed() < SECOND, "{:?}", start.elapsed());
+    assert_eq!(gate.snapshot().targets["llm"].tenants["default"].outcomes["completed"], 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn stream_that_is_closed_after_its_error_event_has_failed() {
+    let (transport, _) = upstream(|_, _, exchange| async move {
+        let error = "data: {\"error\": {\"message\": \"x\", \"code\": 500}}\n\n";
+        Ok(sse(exchange, vec![(MS, Some(TOKEN)), (MS, Some(error)), (1000 * SECOND, Some(DONE))]))
+    });
+    let gate = gate(transport, |t| t);
+    let mut body = gate.client().call(chat(true)).await.unwrap().into_body();
+    body.frame().await.unwrap().unwrap();
+    body.frame().await.unwrap().unwrap();
+    drop(body);
+    assert_eq!(gate.snapshot().targets["llm"].tenants["default"].outcomes["failed"], 1);
+    assert_idle(&gate);
+}
+
 /// Returns a stream of events that arrives whole with its head.
 fn whole(events: &[&str]) -> http::Response<tidegate::ResponseBody> {
     let body = tidegate::ResponseBody::full(events.concat());

@@ -104,10 +104,13 @@ impl OpenBody {
     }
 
     /// Closes the body at `now`: drops the inner body, which ends the exchange and releases the
-    /// slot. The next read returns an error, which depends on whether the deadline has passed.
+    /// slot. The next read returns an error, which depends on whether the deadline has passed. Does
+    /// nothing if the body has ended.
     pub(super) fn close(&self, now: Instant) {
         let body = {
             let mut state = self.state.lock();
+            // The reader may have got the last frame meanwhile.
+            let Some(body) = state.body.take() else { return };
             state.error = Some(if self.call.deadline() <= now {
                 overdue(&self.call, self.call.why())
             } else {
@@ -117,7 +120,7 @@ impl OpenBody {
                 )
                 .at(self.call.target().name())
             });
-            state.body.take()
+            body
         };
         drop(body);
         self.reader.wake_task();

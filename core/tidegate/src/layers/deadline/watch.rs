@@ -44,7 +44,10 @@ impl BodyWatch {
     pub(super) fn add(self: &Arc<Self>, body: Arc<OpenBody>) -> WatchGuard {
         let mut open = self.0.lock();
         let index = open.bodies.insert(body);
-        if !std::mem::replace(&mut open.is_running, true) {
+        let was_running = std::mem::replace(&mut open.is_running, true);
+        drop(open);
+        if !was_running {
+            // Outside the lock: a runtime that shuts down drops the task at once, which takes the lock.
             tokio::spawn(run(RunningWatch { watch: self.clone(), is_done: false }));
         }
         WatchGuard { watch: self.clone(), index }

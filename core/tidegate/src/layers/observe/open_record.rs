@@ -72,6 +72,8 @@ impl Drop for OpenRecord {
         let outcome = self.outcome.unwrap_or(match last {
             // The reader got the whole response, and did not wait for the end of the connection.
             Some(last) if last.seen().is_complete => Outcome::Completed,
+            // A client closes a stream once it has read an error event.
+            _ if self.is_failed() => Outcome::Failed,
             _ => Outcome::Cancelled,
         });
         let (metrics, lane) = (call.metrics(), call.lane());

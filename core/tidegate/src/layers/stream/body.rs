@@ -61,9 +61,10 @@ impl ObservedBody {
         observer: Observer,
         exchange: ExchangeRecord,
         identifies: bool,
+        uploaded_at: Instant,
     ) -> Self {
         let first_token_by = if call.is_enforced() && observer.is_stream() {
-            call.target().config().first_token.map(|limit| duration::after(exchange.sent_at(), limit))
+            call.target().config().first_token.map(|limit| duration::after(uploaded_at, limit))
         } else {
             None
         };
@@ -95,11 +96,17 @@ impl ObservedBody {
         self.observer.events() > 0
     }
 
-    /// Returns `true` if enough of the body was read to classify the attempt: its first token or an error, or
-    /// any event if the API is not known.
+    /// Returns `true` if enough of the body was read to classify the attempt: its first token, an error or the
+    /// terminal event of an answer without a token, or any event if the API is not known.
     pub(super) fn is_classifiable(&self) -> bool {
         let is_known = self.call.facts().dialect != Dialect::Other;
-        self.has_event() && (!is_known || self.exchange.has_token() || self.failure.is_some())
+        let is_decided = || self.exchange.has_token() || self.failure.is_some() || self.is_complete();
+        self.has_event() && (!is_known || is_decided())
+    }
+
+    /// Returns `true` if the terminal event has arrived.
+    fn is_complete(&self) -> bool {
+        self.exchange.seen().is_complete
     }
 
     /// Returns the classification of an error event that arrived before any token. `None` if there
@@ -116,7 +123,10 @@ impl ObservedBody {
             Signal::FirstToken => exchange.on_first_token(clock::now()),
             Signal::Usage(usage) => exchange.update(|seen| seen.usage = Some(usage)),
             Signal::Terminal => exchange.update(|seen| seen.is_complete = true),
-            Signal::Error(verdict) => *failure = Some(verdict),
+            Signal::Error(verdict) => {
+                exchange.update(|seen| seen.is_failed = true);
+                *failure = Some(verdict);
+            }
         };
         if self.identifies && chunk.is_some_and(identifies_vllm) {
             self.identifies = false;
@@ -178,10 +188,15 @@ impl ObservedBody {
         }
     }
 
+    /// Returns `true` if the first token may still arrive.
+    fn awaits_first_token(&self) -> bool {
+        !self.exchange.has_token() && !self.is_complete()
+    }
+
     /// Sets the timer to the earliest time at which the silence must be checked. Removes the timer
     /// if there is no such time.
     fn set_timer(&mut self) {
-        let first = self.first_token_by.filter(|_| !self.exchange.has_token());
+        let first = self.first_token_by.filter(|_| self.awaits_first_token());
         let silence = self.silence.as_ref().and_then(|silence| silence.next_check);
         let Some(at) = [self.idle_by, first, silence].into_iter().flatten().min() else {
             self.timer = None;
@@ -197,7 +212,7 @@ impl ObservedBody {
     /// Returns the timeout error if the first token or the next chunk is overdue at `now`. `None`
     /// if neither is overdue.
     fn timeout(&self, now: Instant) -> Option<Error> {
-        if self.first_token_by.is_some_and(|by| !self.exchange.has_token() && by <= now) {
+        if self.first_token_by.is_some_and(|by| self.awaits_first_token() && by <= now) {
             let text = "no token arrived within the target's `first_token` limit";
             return Some(Error::new(ErrorKind::FirstTokenTimeout, text));
         }

@@ -61,7 +61,8 @@ impl<S: InnerService> Middleware<S> for StreamLayer {
         let has_own_transport = request.extensions().get::<Foreign>().is_some();
         let engine = call.target().engine();
         let identifies = engine.is_some_and(|engine| engine.on_attempt(request.uri(), has_own_transport));
-        Box::pin(observe(call, placed, upload, identifies, inner.call(request)))
+        let traits = ExchangeTraits { placed, upload, has_own_transport, identifies };
+        Box::pin(observe(call, traits, inner.call(request)))
     }
 }
 
@@ -71,23 +72,32 @@ fn is_observed(call: &Call) -> bool {
     call.is_enforced() && call.is_inference() && call.facts().task != Task::Other
 }
 
+/// What is known of an exchange before its response.
+struct ExchangeTraits {
+    /// The replica of the attempt. `None` if the target is not a pool.
+    placed: Option<Placed>,
+    /// Tracks a streamed request body. `None` if there is none.
+    upload: Option<UploadProgress>,
+    /// Whether the caller has a transport of its own, which may block.
+    has_own_transport: bool,
+    /// Whether the answer is needed to identify the engine.
+    identifies: bool,
+}
+
 /// Waits for the response of an attempt, and returns it with the outcome of the attempt attached.
-/// `placed` is the replica of the attempt, or `None` if the target is not a pool. `upload` tracks a
-/// streamed request body, or is `None` if there is none. `identifies` is `true` if the answer is
-/// needed to identify the engine.
 async fn observe(
     call: Call,
-    placed: Option<Placed>,
-    upload: Option<UploadProgress>,
-    identifies: bool,
+    traits: ExchangeTraits,
     response: impl Future<Output = Result<Response<ResponseBody>, Error>>,
 ) -> Result<Response<ResponseBody>, Error> {
+    let ExchangeTraits { placed, upload, has_own_transport, identifies } = traits;
     let sent_at = clock::now();
     let exchange = ExchangeRecord::new(sent_at);
     call.attempt_sent(&exchange);
     call.target().metrics().attempted(placed.as_ref());
     let limit = call.head_limit();
-    let mut head = with_head_limit(limit, upload, response).await.map_err(|error| failed(&call, error))?;
+    let mut head =
+        with_head_limit(limit, upload.as_ref(), response).await.map_err(|error| failed(&call, error))?;
     let status = head.status();
     exchange.update(|seen| seen.status = Some(status.as_u16()));
     head.extensions_mut().insert(exchange.clone());
@@ -108,7 +118,8 @@ async fn observe(
         let observer = Observer::new(call.facts().dialect, &parts.headers, call.facts().stream);
         streams = observer.is_stream();
         hold_head = streams && call.is_enforced();
-        let observed = ObservedBody::new(call, placed, body, observer, exchange, identifies);
+        let uploaded_at = upload.map_or(sent_at, |upload| upload.finished_at().unwrap_or_else(clock::now));
+        let observed = ObservedBody::new(call, placed, body, observer, exchange, identifies, uploaded_at);
         if !hold_head && !is_whole {
             parts.extensions.insert(AttemptOutcome::Accepted { streams });
             return Ok(Response::from_parts(parts, ResponseBody::new(observed)));
@@ -116,7 +127,7 @@ async fn observe(
         Replay::new(observed)
     };
     if hold_head {
-        read_start(&mut replay).await?;
+        read_start(&mut replay, has_own_transport).await?;
     } else {
         // The body in memory is at most one frame.
         replay.pull().await?;
@@ -131,11 +142,11 @@ async fn observe(
 
 /// Reads the start of a stream in advance: up to its first token or an error, because until then the call can
 /// be retried without the caller noticing. Outside pools, reads for at most [`FIRST_TOKEN_AWAITED`] after the
-/// first event.
+/// first event, or only the first event from a caller's own transport: while that blocks, no time is seen to pass.
 ///
 /// # Errors
 /// The error of the body, which fails the attempt.
-async fn read_start(replay: &mut Replay<ObservedBody>) -> Result<(), Error> {
+async fn read_start(replay: &mut Replay<ObservedBody>, has_own_transport: bool) -> Result<(), Error> {
     let read_until = async |replay: &mut Replay<ObservedBody>, is_enough: fn(&ObservedBody) -> bool| {
         while !is_enough(&replay.rest) && replay.len() < MAX_HELD_HEAD && replay.pull().await? {}
         Ok(())
@@ -144,7 +155,7 @@ async fn read_start(replay: &mut Replay<ObservedBody>) -> Result<(), Error> {
         return read_until(replay, ObservedBody::is_classifiable).await;
     }
     read_until(replay, ObservedBody::has_event).await?;
-    if replay.rest.is_classifiable() {
+    if has_own_transport || replay.rest.is_classifiable() {
         return Ok(());
     }
     let first_token = read_until(replay, ObservedBody::is_classifiable);
@@ -178,7 +189,7 @@ async fn rejected(call: &Call, head: Response<ResponseBody>) -> Result<Response<
 /// `FirstTokenTimeout` if the limit has passed. Otherwise the error of `response`.
 async fn with_head_limit<T>(
     limit: Option<Duration>,
-    upload: Option<UploadProgress>,
+    upload: Option<&UploadProgress>,
     response: impl Future<Output = Result<T, Error>>,
 ) -> Result<T, Error> {
     let Some(limit) = limit else { return response.await };
