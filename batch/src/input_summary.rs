@@ -72,7 +72,10 @@ pub fn survey<R: BufRead>(
         };
         match line.text.as_ref().map(|text| parse_request(line.number, text, overrides)) {
             None => record_invalid("line_too_long", format!("line {} is too long", line.number)),
-            Some(Err((_, error))) => record_invalid(&error.code, error.message),
+            Some(Err((custom_id, error))) => {
+                ids.insert(hasher.hash_one(&custom_id));
+                record_invalid(&error.code, error.message);
+            }
             Some(Ok(request)) if !ids.insert(hasher.hash_one(&request.custom_id)) => {
                 let text = format!("line {}: its \"custom_id\" repeats that of an earlier line", line.number);
                 record_invalid("duplicate_custom_id", text);

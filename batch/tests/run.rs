@@ -382,7 +382,7 @@ fn cancelled_run_writes_what_was_answered() {
             let options = BatchOptions { ordered, ..options() };
             let stop = stops([(1.0, Stop::Finish), (2.0, Stop::Cancel)].into());
             let result = play(&batch, options, lines(0..30), AnsweredLines::default(), stop).await;
-            assert_eq!((result.progress().ended, result.seconds), (Some(BatchEnd::Stopped), 3.0));
+            assert_eq!((result.progress().ended, result.seconds), (Some(BatchEnd::Cancelled), 3.0));
             assert!(result.records.iter().map(|record| record.line).eq(2..=30), "{:?}", result.records);
         }
     });

@@ -51,10 +51,13 @@ impl UploadChannel {
         self.sender.lock().clone()
     }
 
-    /// Ends the body successfully. If the channel is dropped without this call, the request fails.
+    /// Ends the body successfully, unless it was abandoned before. If the channel is dropped without this
+    /// call, the request fails.
     pub fn finish(&self) {
-        self.is_finished.store(true, Ordering::Release);
-        self.abandon();
+        let sender = self.sender.lock().take();
+        if sender.is_some() {
+            self.is_finished.store(true, Ordering::Release);
+        }
     }
 
     /// Ends the body with an error, which fails its request.

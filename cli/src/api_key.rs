@@ -1,5 +1,7 @@
 //! Reads API keys from the environment.
 
+use tidegate::config::is_variable_name;
+
 use crate::Failure;
 
 /// Returns the API key for a host from the environment variable `variable`. Error messages never
@@ -9,8 +11,7 @@ use crate::Failure;
 ///
 /// Returns a usage error if `variable` cannot be a name, is not set, or is blank.
 pub(crate) fn read_api_key(host: &str, variable: &str) -> Result<String, Failure> {
-    let is_name = |name: &str| name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_');
-    if variable.is_empty() || !is_name(variable) {
+    if !is_variable_name(variable) {
         return Err(Failure::usage(
             "--key-env: not the name of an environment variable; put the API key in a variable, and pass its name",
         ));

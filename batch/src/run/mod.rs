@@ -249,8 +249,12 @@ impl Batch {
             run.update_progress();
             on_progress(&run.progress);
         }
-        let held_records = run.streak.take_held();
-        run.write(held_records).await
+        if run.progress.ended == Some(BatchEnd::Complete) {
+            let held_records = run.streak.take_held();
+            return run.write(held_records).await;
+        }
+        // The next run sends the lines of failures that the provider may have caused again.
+        Ok(())
     }
 }
 
@@ -473,14 +477,14 @@ impl<'a> RunState<'a> {
 
     /// Cancels the calls that have not ended, and ends the run.
     async fn cancel_calls(&mut self) -> Result<(), RunError> {
-        self.progress.ended = Some(BatchEnd::Stopped);
         self.calls.abort_all();
         while let Some(ended) = self.calls.join_next().await {
             match ended {
-                Err(error) if error.is_cancelled() => {}
+                Err(error) if error.is_cancelled() => self.progress.ended = Some(BatchEnd::Cancelled),
                 ended => self.on_call_ended(ended?).await?,
             }
         }
+        self.progress.ended.get_or_insert(BatchEnd::Stopped);
         Ok(())
     }
 

@@ -56,6 +56,8 @@ pub enum BatchEnd {
     Complete,
     /// A stop was requested before all lines were answered.
     Stopped,
+    /// A stop was requested, and calls in flight were cancelled.
+    Cancelled,
     /// The next call could exceed a ceiling.
     Ceiling,
 }

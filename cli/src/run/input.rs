@@ -28,6 +28,9 @@ impl Input {
     /// Opens the input. The path `-` is standard input.
     pub(super) fn new(path: &Path) -> Result<Self, Failure> {
         let file = if is_stdio(path) { None } else { Some(open(path)?) };
+        if file.as_ref().is_some_and(|file| file.metadata().is_ok_and(|metadata| metadata.is_dir())) {
+            return Err(Failure::usage(format!("{}: is a directory, not a file", path.display())));
+        }
         Ok(Self { path: path.to_owned(), file })
     }
 

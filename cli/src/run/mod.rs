@@ -32,7 +32,7 @@ use crate::signals::{count_signals, received};
 /// Capacity of the channel of input lines, and of the channel of records, in items.
 const CHANNEL_CAPACITY: usize = 256;
 /// Time after the second signal in which the answers that were received can still be written.
-const WRITE_GRACE: Duration = Duration::from_secs(2);
+const WRITE_GRACE: Duration = Duration::from_secs(5);
 
 const AFTER_HELP: &str = "\
 Input and output use OpenAI's batch format. An input line is {\"custom_id\", \"method\", \"url\", \"body\"},
@@ -224,6 +224,9 @@ fn open_output(args: &Args) -> Result<(Sink, AnsweredLines), Failure> {
         }
         return Ok((Sink::stdout(), AnsweredLines::default()));
     }
+    if args.errors.as_deref().is_some_and(is_stdio) {
+        return Err(Failure::usage("--errors needs a file; without --errors, failures are in the output"));
+    }
     let outputs = Outputs { records: args.output.clone(), errors: args.errors.clone() };
     let is_one_file = |errors: &PathBuf| {
         let id = FileId::from_output(errors);
@@ -286,7 +289,7 @@ async fn run_batch(
     // the output is a pipe that nobody reads.
     let ended = tokio::select! {
         ended = async { (run.await, writer.await) } => Some(ended),
-        () = writer_is_abandoned(signals.clone()) => None,
+        () = writer_is_abandoned(signals) => None,
     };
     display.clear();
     let ended_early = |what: &str| Failure {
@@ -300,7 +303,7 @@ async fn run_batch(
         Err(e) => return Err(Failure::runtime(format!("the writer stopped unexpectedly: {e}"))),
     }
     match result {
-        Ok(progress) if progress.ended == Some(BatchEnd::Stopped) && *signals.borrow() >= 2 => {
+        Ok(progress) if progress.ended == Some(BatchEnd::Cancelled) => {
             Err(ended_early("the calls in flight"))
         }
         result => result.map_err(|e| failed(&e)),
@@ -445,7 +448,7 @@ fn exit_status(args: &Args, progress: &BatchProgress, failed_before: u64) -> Res
         text: format!("{why} after {} lines; run the same command again to resume", done(progress)),
     };
     match progress.ended {
-        Some(BatchEnd::Stopped) => Err(early("stopped")),
+        Some(BatchEnd::Stopped | BatchEnd::Cancelled) => Err(early("stopped")),
         Some(BatchEnd::Ceiling) => {
             Err(early("stopped because another call could exceed --max-cost or --max-tokens,"))
         }

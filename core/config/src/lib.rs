@@ -38,7 +38,7 @@ mod tests;
 pub use error::{ConfigError, ConfigProblem};
 pub use lane::Lane;
 pub use matching::Matcher;
-pub use parse::{replicas_from_json, replicas_in_file};
+pub use parse::{is_variable_name, replicas_from_json, replicas_in_file};
 pub use schema::{
     AdaptiveConfig, Budget, Config, ConfigBuilder, CostRule, Counting, DEFAULT_DEADLINE, Decrease, Detector,
     EngineMetricsPolicy, HeaderPolicy, LaneConfig, LaneSettings, LimitConfig, LimitSettings, MAX_REPLICAS,

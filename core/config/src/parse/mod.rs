@@ -21,6 +21,7 @@ mod toml;
 use self::limit::LimitLayers;
 pub(super) use self::pool::replica_list;
 pub use self::pool::replicas_in_file;
+pub use self::target::is_variable_name;
 use super::schema::{CAP_RANGE, Given, Node, Problems, Scalar, Setting, TOOL, TOP};
 use super::{Config, ConfigError, LimitConfig, OnFull, ReplicaConfig, ShareConfig, ShareStore, ToolConfig};
 

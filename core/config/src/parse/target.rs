@@ -213,7 +213,7 @@ impl<'a> TargetReader<'a> {
 pub(super) fn read_variable(given: &Given<'_>, key: &str, example: &str) -> Option<Arc<str>> {
     let given = given.get(key)?;
     match given.value {
-        Value::Text(name) if is_variable(name) => Some(Arc::from(&**name)),
+        Value::Text(name) if is_variable_name(name) => Some(Arc::from(&**name)),
         // The error does not repeat the value, because it may be the credential itself.
         _ => {
             given.reject(format!(
@@ -227,7 +227,7 @@ pub(super) fn read_variable(given: &Given<'_>, key: &str, example: &str) -> Opti
 /// Returns `true` if `name` has 1 to 100 ASCII letters, digits and underscores, does not start with
 /// a digit, and does not look like a credential. A name looks like a credential if it has at least
 /// 20 characters, among them a lower-case letter and a digit.
-fn is_variable(name: &str) -> bool {
+pub fn is_variable_name(name: &str) -> bool {
     let plain = name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_');
     let random = name.len() >= 20
         && name.bytes().any(|byte| byte.is_ascii_lowercase())
