@@ -68,6 +68,8 @@ def test_a_call_is_retried_by_the_gate(upstream: Upstream, gate: tidegate.Gate, 
     assert [exchange.json() for exchange in upstream.exchanges] == [BODY, BODY]
     (target,) = gate.snapshot()["targets"].values()
     assert (target["attempts"], target["in_flight"]) == (2, 0)
+    (call,) = gate.calls()
+    assert (call["outcome"], call["output_tokens"]) == ("completed", CHAT["usage"]["completion_tokens"])
 
 
 def test_failing_calls_have_four_attempts(upstream: Upstream, http: requests.Session) -> None:

@@ -51,6 +51,17 @@ assert child.exitcode == 0
 """,
 )
 
+# The same if only the child imports the package.
+IMPORTED = f"""
+import multiprocessing
+def work():
+    exec({RUN!r}, {{}})
+child = multiprocessing.get_context("fork").Process(target=work)
+child.start()
+child.join()
+assert child.exitcode == 0
+"""
+
 # The same in a worker process of Celery, which exits without finalizers, too, and sends a signal before.
 CELERY = (
     """
@@ -124,7 +135,11 @@ def test_processes_share_a_cap(upstream: Upstream, store: str) -> None:
     assert counter.peak == 4
 
 
-@pytest.mark.parametrize("script", [RUN, FORKED, CELERY], ids=["process", "forked child", "Celery worker"])
+@pytest.mark.parametrize(
+    "script",
+    [RUN, FORKED, IMPORTED, CELERY],
+    ids=["process", "forked child", "importing child", "Celery worker"],
+)
 def test_process_that_exits_returns_its_slots(
     script: str, upstream: Upstream, authority: Authority, store: str
 ) -> None:

@@ -139,7 +139,7 @@ def _after_fork_in_child() -> None:
 
 
 def _stop_at_exit_of_child(_: object) -> None:
-    """Registers the stop in a forked child of multiprocessing, which runs no functions of `atexit`."""
+    """Registers the stop in a child of multiprocessing, which may run no functions of `atexit`."""
     from multiprocessing.util import Finalize  # noqa: PLC0415 - imported already, if this is called
 
     Finalize(None, _stop_without_threads, exitpriority=0)
@@ -162,5 +162,8 @@ def _stop_without_threads(**_: object) -> None:
 
 atexit.register(_native.stop)
 _stop_at_exit_of_celery_workers()
+_process = sys.modules.get("multiprocessing.process")
+if _process is not None and _process.parent_process() is not None:
+    _stop_at_exit_of_child(None)
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_after_fork_in_child)

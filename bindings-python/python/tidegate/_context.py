@@ -59,4 +59,6 @@ def context(
     try:
         yield entered
     finally:
-        current.reset(token)
+        # A generator that is left is closed in another context, in which there is nothing to reset.
+        with contextlib.suppress(ValueError):
+            current.reset(token)

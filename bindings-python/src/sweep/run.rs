@@ -24,7 +24,7 @@ use crate::proxies;
 pub(crate) struct SweepRun {
     stop: watch::Sender<bool>,
     progress: Arc<ProgressQueue>,
-    _task: RuntimeBound<AbortOnDrop>,
+    task: RuntimeBound<AbortOnDrop>,
 }
 
 /// The progress reports that Python has not read yet: all reports of the end of a step, and at most
@@ -140,7 +140,7 @@ impl SweepRun {
         Ok(Self {
             stop,
             progress,
-            _task: RuntimeBound::new(AbortOnDrop(task.abort_handle()), runtime.clone()),
+            task: RuntimeBound::new(AbortOnDrop(task.abort_handle()), runtime.clone()),
         })
     }
 }
@@ -170,6 +170,11 @@ impl SweepRun {
     /// flight have a few seconds to complete.
     fn stop(&self) {
         self.stop.send_replace(true);
+    }
+
+    /// Ends the sweep and its calls in flight at once, without a result. Does nothing if the sweep is over.
+    fn abort(&self) {
+        self.task.get().into_iter().for_each(|task| task.0.abort());
     }
 
     /// Takes the result out of a sweep that is over, and returns it as JSON.

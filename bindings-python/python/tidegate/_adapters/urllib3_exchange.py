@@ -96,6 +96,8 @@ class GateResponse(urllib3.HTTPResponse):
         if self.length_remaining == 0:
             # The caller may not read a body that is empty.
             self.read1()
+        # Otherwise urllib3 closes the body with its last byte, and the gate would count a call that was left.
+        self.length_remaining = None
 
     def stream(self, amt: int | None = _CHUNK, decode_content: bool | None = None) -> Iterator[bytes]:  # type: ignore[override]
         """Yields the body in parts of at most `amt` bytes, each as soon as it arrives."""

@@ -61,22 +61,27 @@ def sweep(*, progress: Callable[[SweepProgress], object] | None = None, **option
     """
     native, out = _start(options)
     interrupted = False
-    while True:
-        try:
-            event = native.next_blocking()
-            if event is None:
-                return _finish(native, out)
-            if progress is not None:
-                progress(SweepProgress.from_json(event))
-        except KeyboardInterrupt:  # noqa: PERF203 - the loop runs ten times a second
-            if interrupted:
-                raise
-            interrupted = True
-            native.stop()
-        except SweepError:
-            if interrupted:
-                raise KeyboardInterrupt from None
-            raise
+    try:
+        while True:
+            try:
+                event = native.next_blocking()
+                if event is None:
+                    break
+                if progress is not None:
+                    progress(SweepProgress.from_json(event))
+            except KeyboardInterrupt:
+                if interrupted:
+                    raise
+                interrupted = True
+                native.stop()
+        return _finish(native, out)
+    except SweepError:
+        if interrupted:
+            raise KeyboardInterrupt from None
+        raise
+    finally:
+        # A traceback may keep the sweep alive, which would go on.
+        native.abort()
 
 
 async def sweep_async(
@@ -106,10 +111,14 @@ async def sweep_async(
 
     """
     native, out = _start(options)
-    while (event := await run_native(native.next)) is not None:
-        if progress is not None:
-            progress(SweepProgress.from_json(event))
-    return _finish(native, out)
+    try:
+        while (event := await run_native(native.next)) is not None:
+            if progress is not None:
+                progress(SweepProgress.from_json(event))
+        return _finish(native, out)
+    finally:
+        # A task or a traceback may keep the sweep alive, which would go on.
+        native.abort()
 
 
 def sweep_plan(**options: Unpack[SweepOptions]) -> dict[str, Any]:
