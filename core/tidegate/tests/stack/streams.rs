@@ -198,6 +198,22 @@ async fn silence_is_limited_while_the_reader_waits() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn silence_within_an_error_response_is_limited() {
+    let (transport, seen) = upstream(|_, _, exchange| async move {
+        let body = sse(exchange, vec![(MS, Some("{\"error\": ")), (1000 * SECOND, Some("{}}"))]).into_body();
+        Ok(status(400, &[], "").map(|_| body))
+    });
+    let gate = gate(transport, |t| t.idle(10 * SECOND));
+    let start = Instant::now();
+    let error = read(gate.client().call(chat(false)).await.unwrap()).await.unwrap_err();
+    // The head was held for 1 s, and the silence counts from when the body is read again.
+    assert_eq!(error.kind(), ErrorKind::IdleTimeout);
+    assert!(start.elapsed() < 12 * SECOND, "{:?}", start.elapsed());
+    assert_eq!(seen.in_flight(), 0, "the exchange ended with it");
+    assert_idle(&gate);
+}
+
+#[tokio::test(start_paused = true)]
 async fn first_token_limit_includes_the_time_after_the_head() {
     let (transport, _) = upstream(|_, _, exchange| async move {
         Ok(sse(

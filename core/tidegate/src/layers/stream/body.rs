@@ -10,6 +10,7 @@ use http_body::{Body, Frame, SizeHint};
 use tokio::time::Sleep;
 
 use super::error_outcome::failed;
+use super::idle_body::silence_error;
 use super::silence::SilenceWatch;
 use crate::body::ResponseBody;
 use crate::call::{Call, ExchangeRecord};
@@ -216,8 +217,7 @@ impl ObservedBody {
             let text = "no token arrived within the target's `first_token` limit";
             return Some(Error::new(ErrorKind::FirstTokenTimeout, text));
         }
-        let text = "the stream was silent for longer than the `idle` limit or the client's read timeout";
-        self.idle_by.filter(|by| *by <= now).map(|_| Error::new(ErrorKind::IdleTimeout, text))
+        self.idle_by.filter(|by| *by <= now).map(|_| silence_error())
     }
 
     /// Returns the error for a response whose exchange failed with `error`. After the first token

@@ -10,6 +10,7 @@ use http::{HeaderValue, Request, Response};
 
 use super::body::ObservedBody;
 use super::error_outcome::failed;
+use super::idle_body::limit_silence;
 use super::replay::Replay;
 use crate::body::{RequestBody, ResponseBody, UploadProgress};
 use crate::call::{Call, ExchangeRecord};
@@ -108,7 +109,7 @@ async fn observe(
     if !status.is_success() {
         // A redirect has no terminal event.
         head.extensions_mut().insert(AttemptOutcome::Accepted { streams: false });
-        return Ok(head);
+        return Ok(head.map(|body| limit_silence(&call, body)));
     }
     let (mut parts, body) = head.into_parts();
     let is_whole = body.is_in_memory();
@@ -167,7 +168,7 @@ async fn read_start(replay: &mut Replay<ObservedBody>, has_own_transport: bool) 
 /// Returns the response with its complete body.
 async fn rejected(call: &Call, head: Response<ResponseBody>) -> Result<Response<ResponseBody>, Error> {
     let (mut parts, body) = head.into_parts();
-    let mut replay = Replay::new(body);
+    let mut replay = Replay::new(limit_silence(call, body));
     let limit = call.idle_limit().map_or(ERROR_BODY_TIMEOUT, |idle| idle.min(ERROR_BODY_TIMEOUT));
     // The status counts even if the body breaks off or never ends.
     let _ = tokio::time::timeout(limit, async {

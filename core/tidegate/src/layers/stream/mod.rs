@@ -22,6 +22,7 @@
 
 mod body;
 mod error_outcome;
+mod idle_body;
 mod layer;
 mod replay;
 mod silence;
