@@ -22,8 +22,8 @@
 //!        a probe succeeded, and only calls that fail anywhere had failed
 //! ```
 //!
-//! - **Retry-After** is a lower bound: no attempt is admitted before it, and jitter is added to it. A value
-//!   of about zero counts as none.
+//! - **Retry-After** is a lower bound: no attempt is admitted before it, and jitter is added to it. Zero
+//!   counts as none, and during an outage a delay never shortens the intervals between probes.
 //! - **Outage**: three *witnesses* of failure in a row, without a success in between. A witness is
 //!   a distinct call that failed, because one invalid call is no outage. At a target that has
 //!   worked before, each attempt that was not processed (no connection, 503 or 529) is a witness as
@@ -92,9 +92,6 @@ const MAX_RAMP: Duration = Duration::from_secs(10);
 /// Maximum `Retry-After` that applies to the target. A longer one applies to the rejected call
 /// only, because one absurd header must not block the target until the process restarts.
 const MAX_DELAY: Duration = Duration::from_secs(24 * 3600);
-/// Minimum `Retry-After` that counts. A shorter one, such as `Retry-After: 0`, says no more than that
-/// callers may try again.
-const MIN_DELAY: Duration = Duration::from_millis(10);
 /// Maximum time by which a timer is assumed to fire too late.
 const TIMER_SLACK: Duration = Duration::from_millis(50);
 /// Number of consecutive witnesses of failure that make an outage. See the [module
@@ -431,7 +428,8 @@ impl Cooldown {
         jitter: f64,
     ) -> Hold {
         let is_current = attempt.epoch == self.epoch;
-        let delay = delay.filter(|delay| (MIN_DELAY..=MAX_DELAY).contains(delay));
+        // A delay of zero says no more than that callers may try again.
+        let delay = delay.filter(|delay| !delay.is_zero() && *delay <= MAX_DELAY);
         let is_cooling = self.until().is_some_and(|until| until > now);
         if let Some(delay) = delay.filter(|_| !is_current && !is_cooling) {
             // Later attempts were admitted since, so the target cools down only for the rest of the
@@ -459,7 +457,7 @@ impl Cooldown {
             self.evidence.is_confirmed = true;
             // What asks for so little while it is down is tried again as rarely as what asks for nothing.
             let is_paced = is_current && self.is_down() && delay < MIN_PROBE_INTERVAL;
-            let delay = if is_paced { self.next_interval(jitter) } else { delay };
+            let delay = if is_paced { delay.max(self.next_interval(jitter)) } else { delay };
             self.cool(now, now + delay + retry_after_jitter(delay, jitter), is_current);
         } else if is_probe {
             // A failed probe shows that the target is not back, without further witnesses. A ramp
