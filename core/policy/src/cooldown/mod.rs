@@ -22,8 +22,8 @@
 //!        a probe succeeded, and only calls that fail anywhere had failed
 //! ```
 //!
-//! - **Retry-After** is a lower bound: no attempt is admitted before it, and jitter is added to it. Zero
-//!   counts as none, and during an outage a delay never shortens the intervals between probes.
+//! - **Retry-After** is a lower bound: no attempt is admitted before it, and jitter is added to it.
+//!   During an outage, it never shortens the intervals between probes.
 //! - **Outage**: three *witnesses* of failure in a row, without a success in between. A witness is
 //!   a distinct call that failed, because one invalid call is no outage. At a target that has
 //!   worked before, each attempt that was not processed (no connection, 503 or 529) is a witness as
@@ -428,8 +428,7 @@ impl Cooldown {
         jitter: f64,
     ) -> Hold {
         let is_current = attempt.epoch == self.epoch;
-        // A delay of zero says no more than that callers may try again.
-        let delay = delay.filter(|delay| !delay.is_zero() && *delay <= MAX_DELAY);
+        let delay = delay.filter(|delay| *delay <= MAX_DELAY);
         let is_cooling = self.until().is_some_and(|until| until > now);
         if let Some(delay) = delay.filter(|_| !is_current && !is_cooling) {
             // Later attempts were admitted since, so the target cools down only for the rest of the

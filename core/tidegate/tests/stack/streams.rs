@@ -47,20 +47,36 @@ async fn error_as_first_event_fails_the_attempt() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn failure_between_the_first_event_and_the_first_token_fails_the_attempt() {
-    let shed = (SECOND, Some("data: {\"error\": {\"message\": \"overloaded\", \"code\": 503}}\n\n"));
-    for failure in [vec![shed, (MS, Some(DONE))], vec![]] {
-        let (transport, seen) = upstream(move |n, _, exchange| {
-            let failure = failure.clone();
-            async move {
-                let good = vec![(MS, Some(TOKEN)), (MS, Some(STOP)), (MS, Some(DONE))];
-                Ok(sse(exchange, [vec![(MS, Some(ROLE))], if n == 0 { failure } else { good }].concat()))
-            }
+async fn error_between_the_first_event_and_the_first_token_fails_the_attempt() {
+    let (transport, seen) = upstream(move |n, _, exchange| async move {
+        let shed = "data: {\"error\": {\"message\": \"overloaded\", \"code\": 503}}\n\n";
+        let rest = if n == 0 {
+            vec![(SECOND, Some(shed)), (MS, Some(DONE))]
+        } else {
+            vec![(MS, Some(TOKEN)), (MS, Some(STOP)), (MS, Some(DONE))]
+        };
+        Ok(sse(exchange, [vec![(MS, Some(ROLE))], rest].concat()))
+    });
+    let gate = gate(transport, |t| t);
+    let body = read(gate.client().call(chat(true)).await.unwrap()).await.unwrap();
+    assert_eq!(body, [ROLE, TOKEN, STOP, DONE].concat());
+    assert_eq!(seen.attempts(), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn stream_that_breaks_off_before_its_first_token_is_passed_on() {
+    for end in [vec![], vec![(SECOND, None)]] {
+        let (transport, seen) = upstream(move |_, _, exchange| {
+            let frames = [vec![(MS, Some(ROLE))], end.clone()].concat();
+            async move { Ok(sse(exchange, frames)) }
         });
         let gate = gate(transport, |t| t);
-        let body = read(gate.client().call(chat(true)).await.unwrap()).await.unwrap();
-        assert_eq!(body, [ROLE, TOKEN, STOP, DONE].concat());
-        assert_eq!(seen.attempts(), 2);
+        let mut body = gate.client().call(chat(true)).await.unwrap().into_body();
+        assert_eq!(body.frame().await.unwrap().unwrap().into_data().unwrap(), ROLE);
+        body.frame().await.unwrap().unwrap_err();
+        assert!(body.frame().await.is_none());
+        assert_eq!(seen.attempts(), 1);
+        assert_idle(&gate);
     }
 }
 

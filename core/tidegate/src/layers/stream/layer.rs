@@ -141,12 +141,13 @@ async fn observe(
     Ok(Response::from_parts(parts, replay.into_response_body()))
 }
 
-/// Reads the start of a stream in advance: up to its first token or an error, because until then the call can
-/// be retried without the caller noticing. Outside pools, reads for at most [`FIRST_TOKEN_AWAITED`] after the
+/// Reads the start of a stream in advance: up to its first token or an error event, because until then the call
+/// can be retried without the caller noticing. Outside pools, reads for at most [`FIRST_TOKEN_AWAITED`] after the
 /// first event, or only the first event from a caller's own transport: while that blocks, no time is seen to pass.
 ///
 /// # Errors
-/// The error of the body, which fails the attempt.
+/// The error of the body, which fails the attempt. Outside pools, the caller gets what a stream that breaks off
+/// after its first event has sent.
 async fn read_start(replay: &mut Replay<ObservedBody>, has_own_transport: bool) -> Result<(), Error> {
     let read_until = async |replay: &mut Replay<ObservedBody>, is_enough: fn(&ObservedBody) -> bool| {
         while !is_enough(&replay.rest) && replay.len() < MAX_HELD_HEAD && replay.pull().await? {}
@@ -161,7 +162,11 @@ async fn read_start(replay: &mut Replay<ObservedBody>, has_own_transport: bool) 
     }
     let first_token = read_until(replay, ObservedBody::is_classifiable);
     // Boxed, because a timer is large, and many streams begin with a token.
-    Box::pin(tokio::time::timeout(FIRST_TOKEN_AWAITED, first_token)).await.unwrap_or(Ok(()))
+    let read = Box::pin(tokio::time::timeout(FIRST_TOKEN_AWAITED, first_token)).await;
+    if let Ok(Err(error)) = read {
+        replay.end_with(error);
+    }
+    Ok(())
 }
 
 /// Classifies an error response by its status and the start of its body, and attaches the outcome.

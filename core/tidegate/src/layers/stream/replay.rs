@@ -23,11 +23,13 @@ pub(super) struct Replay<B> {
     pub(super) rest: B,
     /// `true` once the inner body has ended.
     ended: bool,
+    /// The error with which the inner body has ended. Returned after the frames in `read`.
+    error: Option<Error>,
 }
 
 impl<B: Body<Data = Bytes, Error = Error> + Unpin> Replay<B> {
     pub(super) fn new(body: B) -> Self {
-        Self { read: VecDeque::new(), len: 0, rest: body, ended: false }
+        Self { read: VecDeque::new(), len: 0, rest: body, ended: false, error: None }
     }
 
     /// Reads one more frame in advance. Returns `false` if the inner body has ended.
@@ -53,6 +55,12 @@ impl<B: Body<Data = Bytes, Error = Error> + Unpin> Replay<B> {
         }
     }
 
+    /// Ends the body with an error that [`Replay::pull`] has returned, after the frames that were read before.
+    pub(super) fn end_with(&mut self, error: Error) {
+        self.ended = true;
+        self.error = Some(error);
+    }
+
     /// Returns the start of the data that was read in advance, at most `max` bytes.
     pub(super) fn seen(&self, max: usize) -> Bytes {
         let mut seen = BytesMut::new();
@@ -68,7 +76,7 @@ impl<B: Body<Data = Bytes, Error = Error> + Unpin> Replay<B> {
     where
         B: Send + 'static,
     {
-        if !self.ended || !self.read.iter().all(Frame::is_data) {
+        if !self.ended || self.error.is_some() || !self.read.iter().all(Frame::is_data) {
             return ResponseBody::new(self);
         }
         let only = if self.read.len() == 1 { self.read.pop_front() } else { None };
@@ -97,11 +105,14 @@ impl<B: Body<Data = Bytes, Error = Error> + Unpin> Body for Replay<B> {
             this.len -= data_len(&frame);
             return Poll::Ready(Some(Ok(frame)));
         }
+        if let Some(error) = this.error.take() {
+            return Poll::Ready(Some(Err(error)));
+        }
         if this.ended { Poll::Ready(None) } else { Pin::new(&mut this.rest).poll_frame(cx) }
     }
 
     fn is_end_stream(&self) -> bool {
-        self.read.is_empty() && (self.ended || self.rest.is_end_stream())
+        self.read.is_empty() && self.error.is_none() && (self.ended || self.rest.is_end_stream())
     }
 
     fn size_hint(&self) -> SizeHint {
