@@ -23,7 +23,8 @@
 //! ```
 //!
 //! - **Retry-After** is a lower bound: no attempt is admitted before it, and jitter is added to it.
-//!   During an outage, it never shortens the intervals between probes.
+//!   During an outage, zero does not shorten the intervals between probes, nor does any other failure
+//!   than a 429 that asks for less than the shortest interval.
 //! - **Outage**: three *witnesses* of failure in a row, without a success in between. A witness is
 //!   a distinct call that failed, because one invalid call is no outage. At a target that has
 //!   worked before, each attempt that was not processed (no connection, 503 or 529) is a witness as
@@ -454,8 +455,10 @@ impl Cooldown {
         }
         if let Some(delay) = delay {
             self.evidence.is_confirmed = true;
-            // What asks for so little while it is down is tried again as rarely as what asks for nothing.
-            let is_paced = is_current && self.is_down() && delay < MIN_PROBE_INTERVAL;
+            // What asks for so little while it is down is tried again as rarely as what asks for nothing. A 429
+            // may state when a rate permits the next call.
+            let says_nothing = delay.is_zero() || failure != Failure::Limited && delay < MIN_PROBE_INTERVAL;
+            let is_paced = is_current && self.is_down() && says_nothing;
             let delay = if is_paced { delay.max(self.next_interval(jitter)) } else { delay };
             self.cool(now, now + delay + retry_after_jitter(delay, jitter), is_current);
         } else if is_probe {
