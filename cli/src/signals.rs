@@ -28,16 +28,23 @@ pub(crate) async fn received(mut signals: watch::Receiver<usize>, count: usize) 
     }
 }
 
-/// Returns a flag that becomes `true` at the first signal. Must be called inside a tokio runtime.
-pub(crate) fn stop_flag(signals: watch::Receiver<usize>) -> watch::Receiver<bool> {
-    let (stop, stopped) = watch::channel(false);
+/// Returns a request that has its default value before the first signal, and after each signal the next of
+/// `requests`. Must be called inside a tokio runtime.
+pub(crate) fn stop_requests<T: Default + Send + Sync + 'static>(
+    signals: watch::Receiver<usize>,
+    requests: impl IntoIterator<Item = T, IntoIter: Send + 'static>,
+) -> watch::Receiver<T> {
+    let (send, request) = watch::channel(T::default());
+    let requests = requests.into_iter();
     tokio::spawn(async move {
-        received(signals, 1).await;
-        let _ = stop.send(true);
+        for (before, request) in requests.enumerate() {
+            received(signals.clone(), before + 1).await;
+            let _ = send.send(request);
+        }
         // The sender is kept alive: its drop would look as if no stop could be requested any more.
         std::future::pending::<()>().await
     });
-    stopped
+    request
 }
 
 #[cfg(unix)]

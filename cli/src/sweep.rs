@@ -18,7 +18,7 @@ pub(crate) use self::args::Args;
 use self::progress::ProgressDisplay;
 use crate::Failure;
 use crate::output::{note, print, print_line};
-use crate::signals::{count_signals, received, stop_flag};
+use crate::signals::{count_signals, received, stop_requests};
 
 /// Exit code if the sweep ended early or found no cap, or if this client rather than the server
 /// limits the cap.
@@ -106,7 +106,11 @@ async fn measure(sweep: Sweep) -> Result<SweepOutcome, Failure> {
             let text = "ended without a result; a sweep with --out can be continued with --resume";
             return Err(Failure { code: EXIT_INTERRUPTED, text: text.to_owned() });
         }
-        outcome = sweep.run(Transport::new(http), |progress| display.show(progress), stop_flag(signals)) => outcome,
+        outcome = sweep.run(
+            Transport::new(http),
+            |progress| display.show(progress),
+            stop_requests(signals, [true]),
+        ) => outcome,
     };
     display.end();
     outcome.map_err(|error| match error {

@@ -27,7 +27,7 @@ use self::progress::{ProgressDisplay, done, format_spend};
 use self::provider::Provider;
 use crate::Failure;
 use crate::output::{note, print_line};
-use crate::signals::{count_signals, received};
+use crate::signals::{count_signals, received, stop_requests};
 
 /// Capacity of the channel of input lines, and of the channel of records, in items.
 const CHANNEL_CAPACITY: usize = 256;
@@ -272,7 +272,7 @@ async fn run_batch(
         .map_err(|e| Failure::runtime(format!("cannot start the reader thread: {e}")))?;
     let (records, jobs) = mpsc::channel(CHANNEL_CAPACITY);
     let writer = tokio::task::spawn_blocking(move || write_records(sink, jobs));
-    let stop = stops(signals.clone());
+    let stop = stop_requests(signals.clone(), [Stop::Finish, Stop::Cancel]);
     let mut reported = false;
     let run = batch.run(options, found, lines, records, stop, |progress| {
         if progress.ended == Some(BatchEnd::Stopped) && !reported {
@@ -308,19 +308,6 @@ async fn run_batch(
         }
         result => result.map_err(|e| failed(&e)),
     }
-}
-
-/// Returns what the termination signals ask of the run: the first one to finish the calls in flight, the second
-/// one to cancel them. Must be called inside a tokio runtime.
-fn stops(signals: watch::Receiver<usize>) -> watch::Receiver<Stop> {
-    let (send, stop) = watch::channel(Stop::No);
-    tokio::spawn(async move {
-        for (count, stop) in [(1, Stop::Finish), (2, Stop::Cancel)] {
-            received(signals.clone(), count).await;
-            let _ = send.send(stop);
-        }
-    });
-    stop
 }
 
 /// Waits for a second signal, and then for a third one, at most [`WRITE_GRACE`].
