@@ -152,7 +152,6 @@ impl ObservedBody {
         self.exchange.update(|seen| {
             seen.deltas = deltas;
             seen.is_complete |= end == End::Complete;
-            seen.is_failed |= end == End::Failed;
         });
         if end == End::Truncated && self.call.is_enforced() {
             let text = "the response ended without the provider's terminal event: it is incomplete";
