@@ -470,7 +470,7 @@ impl Quota {
             own_usage,
             all_usage: own_usage.max(charged_by_all),
         });
-        // A lower configured limit is one of its own, whose window slides.
+        // The provider's reset says nothing about a configured limit that is lower than the announced one.
         let starts_again = report.reset.is_some_and(|reset| !reset.is_zero()) && !self.is_below_announced;
         if self.is_long() && starts_again {
             self.resets_at = self.provider_window.full_at;
