@@ -153,9 +153,10 @@ pub fn decide(
     if failure.attempts >= config.attempts {
         return GiveUp(GiveUpReason::Attempts);
     }
-    // A cool-down already limits the rate at which calls return, so no retry budget is charged.
-    // Each outage of a replica causes at most one such retry per call.
-    if failure.hold != Hold::No {
+    // A cool-down already limits the rate at which calls return, so no retry budget is charged. One
+    // of no length limits nothing. Each outage of a replica causes at most one such retry per call.
+    let is_paced = failure.hold != Hold::CoolDown || failure.retry_after != Some(Duration::ZERO);
+    if failure.hold != Hold::No && is_paced {
         return Requeue;
     }
     let bound = backoff::bound(config.base, config.max, failure.attempts);
@@ -229,6 +230,9 @@ mod tests {
         assert_eq!(without_budget(failure()), NextStep::GiveUp(GiveUpReason::Budget));
         assert_eq!(without_budget(FailedAttempt { hold: Hold::CoolDown, ..failure() }), NextStep::Requeue);
         assert_eq!(without_budget(FailedAttempt { hold: Hold::Outage, ..failure() }), NextStep::Requeue);
+        let at_once = FailedAttempt { retry_after: Some(Duration::ZERO), hold: Hold::CoolDown, ..failure() };
+        assert_eq!(without_budget(at_once), NextStep::GiveUp(GiveUpReason::Budget), "it paces nothing");
+        assert_eq!(next(at_once), NextStep::Backoff(Duration::from_millis(250)));
         let down = FailedAttempt { hold: Hold::Outage, attempts: 99, ..failure() };
         assert_eq!(without_budget(FailedAttempt { never_executed: true, ..down }), NextStep::Requeue);
         assert_eq!(

@@ -395,8 +395,9 @@ impl ProviderWindow {
     /// Returns the amount that is never used, as a safety margin.
     fn margin(&self, now: Instant, limit: f64) -> f64 {
         let has_outsiders = self.outsiders_until.is_some_and(|until| now < until);
-        let margin = if has_outsiders { OUTSIDERS_MARGIN } else { MARGIN };
-        (margin * limit).min(0.25 * self.max_seen)
+        // Rounded down, because a part of a request would cost a whole one: the tenth of ten per minute.
+        let margin = if has_outsiders { OUTSIDERS_MARGIN * limit } else { (MARGIN * limit).floor() };
+        margin.min(0.25 * self.max_seen)
     }
 
     /// Returns `true` if others are assumed to use the limit at `now`.

@@ -295,7 +295,7 @@ impl Quota {
         if self.is_bounded_by(self.provider_window.available(now, &charged, limit)) {
             return provider_window;
         }
-        let pacer = match &mut self.pacer {
+        let pacer = match &self.pacer {
             Pacer::Requests(requests) => requests.ready_at(now),
             Pacer::Tokens(bucket) => bucket.ready_at(now, u64::from(cost)),
         };
@@ -360,7 +360,7 @@ impl Quota {
         let [old, new] = [old, new].map(|cost| self.capped(cost.unwrap_or(0)));
         match &mut self.pacer {
             Pacer::Requests(requests) if new > old => requests.take(now),
-            Pacer::Requests(requests) => requests.refund(now),
+            Pacer::Requests(requests) => requests.refund(),
             Pacer::Tokens(bucket) => bucket.settle(now, old as u64, new as u64),
         }
         self.window_usage.charge(now, then, new - old);

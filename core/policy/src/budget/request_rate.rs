@@ -3,19 +3,18 @@
 //! # Algorithm
 //!
 //! The limiter is the generic cell rate algorithm (GCRA). One request accrues per period, up to the
-//! burst. The state is a single time: the time at which the whole burst will have accrued. Three
-//! operations are added:
+//! burst. The state is a single time: the time at which the whole burst will have accrued. A request
+//! moves it one period later. Three operations are added:
 //!
-//! - A check for availability reserves the request that it grants. Further checks grant the same
-//!   request until it is taken. A refunded request is reserved as well. Reserved and accrued
-//!   requests together never exceed the burst.
-//! - A request that is taken although none is available becomes debt. The debt is stored as a time,
-//!   and requests that accrue until then are discarded.
-//! - A change of the rate creates a new limiter that starts with the level of the old one.
+//! - A refund moves the time one period earlier.
+//! - A request that is taken although none is available becomes debt: the time is then further ahead
+//!   than the whole burst takes to accrue.
+//! - A change of the rate creates a new limiter in which the same number of requests, including the
+//!   accrued part of the next one, has accrued.
 
 use std::time::{Duration, Instant};
 
-use tidegate_share::rates::{MAX_DELAY, after};
+use tidegate_share::rates::MAX_DELAY;
 
 /// A limit of requests per second with a burst, refunds and debt.
 #[derive(Debug)]
@@ -26,10 +25,6 @@ pub(super) struct RequestRate {
     pub(super) burst: u32,
     /// When the whole burst has accrued if nothing is taken before.
     full_at: Instant,
-    /// Number of requests that were granted by a check or refunded, and not taken since.
-    reserved: u32,
-    /// Time until which all accruing requests repay debt. `None` without debt.
-    debt_until: Option<Instant>,
 }
 
 impl RequestRate {
@@ -37,105 +32,62 @@ impl RequestRate {
     /// least one, may be sent without a pause and are available from the start.
     pub(super) fn new(rate: f64, burst: Duration, now: Instant) -> Self {
         // The period is between 1 ns and about 30 years.
-        let period = Duration::from_nanos((1e9 / rate).ceil().clamp(1.0, 1e18) as u64);
+        let period = Duration::from_nanos(((1e9 / rate).ceil().clamp(1.0, 1e18) as u64).max(1));
         let burst = (rate * burst.as_secs_f64()).clamp(1.0, 1e6);
         // The time to accrue the whole burst must not overflow either.
         let burst = burst.min(1e19 / period.as_nanos() as f64).max(1.0) as u32;
-        Self { period, burst, full_at: now, reserved: 0, debt_until: None }
+        Self { period, burst, full_at: now }
     }
 
-    /// Returns a limit with another rate and burst. The available requests, up to the new burst,
-    /// and the debt are kept.
+    /// Returns a limit with another rate and burst. The available requests, up to the new burst, the
+    /// accrued part of the next one, and the debt are kept.
     pub(super) fn with_rate(&self, rate: f64, burst: Duration, now: Instant) -> Self {
-        let mut new = Self::new(rate, burst, now);
-        let level = self.level(now);
-        // The casts saturate.
-        new.spend(now, new.burst - (level as u32).min(new.burst));
-        if level < 0.0 {
-            new.debt_until = Some(after(now, -level * new.period.as_secs_f64()));
-        }
-        new
+        let new = Self::new(rate, burst, now);
+        let [old_period, new_period] = [self.period.as_nanos(), new.period.as_nanos()];
+        // In nanoseconds of the new limit, rounded up.
+        let missing = (self.missing(now).as_nanos() * new_period).div_ceil(old_period);
+        let missing = (missing + u128::from(new.burst) * new_period)
+            .saturating_sub(u128::from(self.burst) * new_period);
+        let missing = u64::try_from(missing).map_or(MAX_DELAY, Duration::from_nanos);
+        Self { full_at: later(now, missing), ..new }
     }
 
     /// Returns `true` if one request may be sent now.
-    pub(super) fn is_available(&mut self, now: Instant) -> bool {
-        self.reserve(now).is_none()
+    pub(super) fn is_available(&self, now: Instant) -> bool {
+        self.level(now) >= 1.0
     }
 
     /// Returns the earliest time, not before `now`, at which one request may be sent.
-    pub(super) fn ready_at(&mut self, now: Instant) -> Instant {
-        self.reserve(now).unwrap_or(now)
+    pub(super) fn ready_at(&self, now: Instant) -> Instant {
+        let accrues = self.period.saturating_mul(self.burst - 1);
+        later(now, self.missing(now).saturating_sub(accrues))
     }
 
     /// Takes one request. If none is available, the request becomes debt.
     pub(super) fn take(&mut self, now: Instant) {
-        match (self.reserve(now), self.debt_until) {
-            (None, _) => self.reserved = self.reserved.saturating_sub(1),
-            (Some(next), None) => self.debt_until = Some(next),
-            (Some(_), Some(until)) => self.debt_until = Some(after(until, self.period.as_secs_f64())),
-        }
+        self.full_at = later(self.full_at.max(now), self.period);
     }
 
     /// Makes a request that was taken and never sent available again, or reduces the debt by it.
-    pub(super) fn refund(&mut self, now: Instant) {
-        let debt_until = self.debt_until.and_then(|until| until.checked_sub(self.period));
-        self.debt_until = debt_until.filter(|until| *until > now);
-        if self.debt_until.is_none() {
-            self.reserved = self.reserved.saturating_add(1);
-        }
-        self.trim_reserved(now);
+    pub(super) fn refund(&mut self) {
+        self.full_at = self.full_at.checked_sub(self.period).unwrap_or(self.full_at);
     }
 
     /// Returns the number of requests that may be sent now. Negative if there is debt.
     pub(super) fn level(&self, now: Instant) -> f64 {
-        match self.debt_until.map(|until| until.saturating_duration_since(now)) {
-            Some(debt) if !debt.is_zero() => -(debt.as_secs_f64() / self.period.as_secs_f64()).round(),
-            _ => f64::from(self.grantable(now).saturating_add(self.reserved).min(self.burst)),
-        }
+        let missing = self.missing(now).as_nanos().div_ceil(self.period.as_nanos());
+        f64::from(self.burst) - missing as f64
     }
 
-    /// Reserves one request, unless one is reserved already. Returns `None` on success, otherwise
-    /// the time at which a request becomes available.
-    fn reserve(&mut self, now: Instant) -> Option<Instant> {
-        if let Some(until) = self.debt_until {
-            if now < until {
-                return Some(after(until, self.period.as_secs_f64()));
-            }
-            self.spend(until, self.grantable(until));
-            self.debt_until = None;
-        }
-        self.trim_reserved(now);
-        if self.reserved == 0 {
-            let until_full = self.full_at.saturating_duration_since(now);
-            let wait = until_full.saturating_sub(self.period * (self.burst - 1));
-            if !wait.is_zero() {
-                return Some(after(now, wait.as_secs_f64()));
-            }
-            self.spend(now, 1);
-            self.reserved = 1;
-        }
-        None
+    /// Returns the time until the whole burst has accrued.
+    fn missing(&self, now: Instant) -> Duration {
+        self.full_at.saturating_duration_since(now)
     }
+}
 
-    /// Takes `count` of the accrued requests.
-    fn spend(&mut self, now: Instant, count: u32) {
-        let from = self.full_at.max(now);
-        let took = self.period.checked_mul(count).unwrap_or(MAX_DELAY).min(MAX_DELAY);
-        self.full_at = from.checked_add(took).unwrap_or(from);
-    }
-
-    /// Returns the number of accrued requests, not including reserved ones.
-    fn grantable(&self, now: Instant) -> u32 {
-        let missing = self.full_at.saturating_duration_since(now).as_nanos();
-        let missing = missing.div_ceil(self.period.as_nanos().max(1));
-        self.burst - u32::try_from(missing).unwrap_or(u32::MAX).min(self.burst)
-    }
-
-    /// Drops reserved requests until the reserved and the accrued ones together do not exceed the
-    /// burst.
-    fn trim_reserved(&mut self, now: Instant) {
-        self.reserved = self.reserved.min(self.burst - self.grantable(now));
-    }
+/// Returns the time `wait` after `now`, at most [`MAX_DELAY`] after it.
+fn later(now: Instant, wait: Duration) -> Instant {
+    now.checked_add(wait.min(MAX_DELAY)).unwrap_or(now)
 }
 
 #[cfg(test)]
@@ -159,7 +111,7 @@ mod tests {
             })
             .count();
         assert_eq!(went, 3);
-        requests.refund(now);
+        requests.refund();
         assert!(requests.is_available(now));
         requests.take(now);
         let then = requests.ready_at(now);
@@ -176,6 +128,20 @@ mod tests {
         let then = requests.ready_at(now);
         assert_eq!(then.duration_since(now).as_millis(), 1_100);
         assert!(!requests.is_available(then - Duration::from_millis(2)) && requests.is_available(then));
+    }
+
+    #[test]
+    fn new_rate_keeps_accrued_part_of_request() {
+        let start = epoch();
+        let mut requests = RequestRate::new(1.0, Duration::ZERO, start);
+        requests.take(start);
+        let now = start + Duration::from_millis(750);
+        let faster = requests.with_rate(2.0, Duration::ZERO, now);
+        assert_eq!(faster.ready_at(now), now + Duration::from_millis(125));
+        requests.take(now);
+        let owing = requests.with_rate(2.0, Duration::from_secs(3), now);
+        assert_eq!(owing.ready_at(now), now + Duration::from_millis(625));
+        assert_eq!(owing.level(now), -1.0);
     }
 
     #[test]
@@ -205,14 +171,13 @@ mod tests {
                 let now = start + Duration::from_millis(at);
                 match what {
                     0 => { let _ = requests.is_available(now); }
-                    1 => if let Some(at) = went.pop() { let _: u64 = at; requests.refund(now); },
+                    1 => if let Some(at) = went.pop() { let _: u64 = at; requests.refund(); },
                     2 => requests = requests.with_rate(rate, burst, now),
                     _ => if requests.is_available(now) { requests.take(now); went.push(at); },
                 }
-                prop_assert!(requests.reserved <= requests.burst);
                 let depth = (rate * burst.as_secs_f64()).max(1.0);
                 for (n, then) in went.iter().rev().enumerate() {
-                    let most = rate * (at - then) as f64 / 1e3 + depth + 1.0;
+                    let most = rate * (at - then) as f64 / 1e3 + depth;
                     prop_assert!((n + 1) as f64 <= most + 1e-6, "{} in {} ms, of {most}", n + 1, at - then);
                 }
             }

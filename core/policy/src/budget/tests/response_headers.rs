@@ -99,6 +99,23 @@ fn exhausted_provider_window_blocks_calls() {
 }
 
 #[test]
+fn last_request_of_small_window_is_used() {
+    let start = epoch();
+    let at = |call: u64| start + Duration::from_millis(6_150 * call);
+    let mut budgets = RateBudgets::new(&RateConfig { rpm: Some(10), ..RateConfig::default() }, start);
+    for used in 1..=10 {
+        let now = at(used - 1);
+        let need = budgets.need(&CALL);
+        assert!(need.fits(&budgets.available(now)), "{used} of 10");
+        let charge = budgets.charge(now, &CALL);
+        let requests = window(10, 10 - used, 60 - 6 * (used - 1));
+        budgets.on_response(now, &charge, now, &RateHeaders { requests, ..RateHeaders::default() }, false);
+    }
+    let need = budgets.need(&CALL);
+    assert!(!need.fits(&budgets.available(at(9))), "an eleventh");
+}
+
+#[test]
 fn groq_requests_use_the_daily_budget() {
     let now = epoch();
     let mut budgets = RateBudgets::new(&RateConfig { rpm: Some(30), ..RateConfig::default() }, now);

@@ -235,7 +235,9 @@ impl Oracle {
                         self.cools_past(call.ticket.deadline) || self.floor > self.now || self.closed()
                     ),
                     Reason::NoSlot => assert!(new),
-                    Reason::NoBudget => assert!(new && (!admissible || self.held())),
+                    Reason::NoBudget => {
+                        assert!(new && (!admissible || self.held() || self.may_lack_kept_tokens(&call)));
+                    }
                     Reason::Draining => assert!(self.draining),
                     Reason::TooLarge => assert!(self.model.is_oversize(&call)),
                     other => panic!("{other:?} is no reason at the door"),
@@ -568,8 +570,7 @@ impl Oracle {
             assert!(why.since <= why.waited, "{why:?}");
             let excused = self.excuse(&call) || !self.model.is_back(self.now, &call);
             let closed = view.state != CooldownState::Open;
-            let are_kept =
-                self.aged_heads(&call).any(|head| self.model.has_tokens_kept(self.now, head, &call));
+            let are_kept = self.may_lack_kept_tokens(&call);
             let is_so = self.model.is_so(self.now, &call, why.rule, closed, excused)
                 || (why.rule == Rule::TenantTokens && are_kept);
             assert!(is_so, "{why:?} of {call:?}");
@@ -595,7 +596,7 @@ impl Oracle {
     /// be dispatched.
     fn excuse(&self, call: &Call) -> bool {
         self.is_held_back(call)
-            || self.aged_heads(call).any(|head| self.model.has_tokens_kept(self.now, head, call))
+            || self.may_lack_kept_tokens(call)
             || self.aged_heads(call).any(|head| {
                 same_line(head, call) && (!self.model.admits(self.now, head) || self.is_held_back(head))
             })
@@ -630,6 +631,11 @@ impl Oracle {
                 |call: &&Call| holder.is(call) && self.model.admits(self.now, call) && !self.excuse(call);
             self.waiting.values().any(|call| goes(&call))
         })
+    }
+
+    /// Returns `true` if the tenant's own tokens may be kept for an aged call instead of this one.
+    fn may_lack_kept_tokens(&self, call: &Call) -> bool {
+        self.aged_heads(call).any(|head| self.model.has_tokens_kept(self.now, head, call))
     }
 
     fn held(&self) -> bool {
