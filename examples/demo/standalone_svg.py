@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 #: The color of each phase, the position of its text in pixels, and the text.
 LEGEND = (
     ("off", 0, "without Tidegate"),
-    ("caps", 150, "Tidegate, caps"),
-    ("names", 285, "Tidegate, only the tenants’ names"),
+    ("caps", 168, "Tidegate, caps"),
+    ("names", 325, "Tidegate, only the tenants’ names"),
 )
 LEGEND_HEIGHT = 34
 FONT = 'system-ui, -apple-system, "Segoe UI", Roboto, "Helvetica Neue", sans-serif'
