@@ -153,10 +153,14 @@ pub fn decide(
     if failure.attempts >= config.attempts {
         return GiveUp(GiveUpReason::Attempts);
     }
-    // A cool-down already limits the rate at which calls return, so no retry budget is charged. One
-    // of no length limits nothing. Each outage of a replica causes at most one such retry per call.
-    let is_paced = failure.hold != Hold::CoolDown || failure.retry_after != Some(Duration::ZERO);
-    if failure.hold != Hold::No && is_paced {
+    // A cool-down already limits the rate at which calls return, so no retry budget is charged.
+    // Each outage of a replica causes at most one such retry per call.
+    let is_held = match failure.hold {
+        Hold::No => false,
+        Hold::CoolDown => failure.retry_after != Some(Duration::ZERO),
+        Hold::RetryOther | Hold::AllFull | Hold::Outage => true,
+    };
+    if is_held {
         return Requeue;
     }
     let bound = backoff::bound(config.base, config.max, failure.attempts);
