@@ -132,6 +132,13 @@ def test_sweep_ends_at_a_ceiling_and_resumes(provider: Provider, tmp_path: Path)
         tidegate.sweep(resume=tmp_path, seed=2)
 
 
+def test_result_that_cannot_be_saved_is_returned(provider: Provider, tmp_path: Path) -> None:
+    (tmp_path / "result.json").mkdir()
+    with pytest.warns(RuntimeWarning, match=r"cannot be saved.*result\.json"):
+        result = tidegate.sweep(url=provider.base_url, **QUICK, max_calls=30, out=tmp_path)
+    assert result.spend.calls > 0
+
+
 def test_ctrl_c_returns_the_result_so_far(provider: Provider) -> None:
     def interrupt(progress: tidegate.SweepProgress) -> None:
         if progress.spend.calls > 10:

@@ -1,8 +1,8 @@
 //! Writes a file on a thread of its own, because a slow disk would delay the client and distort the
 //! measurement.
 //!
-//! Bytes are written in order. After an error the thread ends, and the next call of a method of
-//! [`Writer`] returns the error.
+//! Lines are written in order. After an error nothing more is written, and [`Writer::finish`]
+//! returns the error: a sweep that has cost time and money goes on without its files.
 
 use std::fs::File;
 use std::io::Write;
@@ -12,6 +12,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
 
 use parking_lot::Mutex;
+use serde::Serialize;
 
 use crate::error::SweepError;
 
@@ -41,47 +42,44 @@ impl Writer {
         Ok(Self { path: path.to_owned(), requests: Some(requests), thread: Some(thread), first_error })
     }
 
-    /// Queues bytes to be appended to the file. Does not block.
-    ///
-    /// # Errors
-    ///
-    /// Returns the error of an earlier write or sync.
-    pub(crate) fn write(&self, bytes: Vec<u8>) -> Result<(), SweepError> {
-        self.submit(WriteRequest::Write(bytes))
+    /// Appends `value` to `lines` as a line of JSON.
+    pub(crate) fn add_line(&self, lines: &mut Vec<u8>, value: &impl Serialize) {
+        match serde_json::to_writer(&mut *lines, value) {
+            Ok(()) => lines.push(b'\n'),
+            Err(error) => {
+                self.first_error.lock().get_or_insert(error.into());
+            }
+        }
+    }
+
+    /// Queues lines to be appended to the file. Does not block.
+    pub(crate) fn write(&self, lines: Vec<u8>) {
+        self.submit(WriteRequest::Write(lines));
     }
 
     /// Queues a sync of the file to disk. Does not block.
-    ///
-    /// # Errors
-    ///
-    /// Returns the error of an earlier write or sync.
-    pub(crate) fn sync(&self) -> Result<(), SweepError> {
-        self.submit(WriteRequest::Sync)
+    pub(crate) fn sync(&self) {
+        self.submit(WriteRequest::Sync);
     }
 
     /// Blocks until everything is written and synced to disk.
     ///
     /// # Errors
     ///
-    /// Returns the error of a write or sync that failed.
+    /// Returns the first error since the file was opened.
     pub(crate) fn finish(mut self) -> Result<(), SweepError> {
-        let _ = self.sync();
+        self.sync();
         self.join();
-        self.take_error()
-    }
-
-    fn submit(&self, request: WriteRequest) -> Result<(), SweepError> {
-        if let Some(requests) = &self.requests {
-            // The thread ends early only if it failed.
-            let _ = requests.send(request);
-        }
-        self.take_error()
-    }
-
-    fn take_error(&self) -> Result<(), SweepError> {
         match self.first_error.lock().take() {
             Some(error) => Err(SweepError::file(&self.path, error)),
             None => Ok(()),
+        }
+    }
+
+    fn submit(&self, request: WriteRequest) {
+        if let Some(requests) = &self.requests {
+            // The thread ends early only if it failed.
+            let _ = requests.send(request);
         }
     }
 
@@ -110,8 +108,25 @@ fn run_thread(
             WriteRequest::Sync => file.sync_data(),
         };
         if let Err(error) = done {
-            *thread_error.lock() = Some(error);
+            thread_error.lock().get_or_insert(error);
             return;
         }
+    }
+}
+
+#[cfg(all(test, target_os = "linux"))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn finish_returns_the_error_of_an_earlier_write() {
+        let path = Path::new("/dev/full");
+        let writer = Writer::new(path, File::options().write(true).open(path).unwrap()).unwrap();
+        for _ in 0..3 {
+            writer.write(b"line\n".to_vec());
+            writer.sync();
+        }
+        let error = writer.finish().unwrap_err().to_string();
+        assert!(error.starts_with("/dev/full: cannot be read or written: No space left"), "{error}");
     }
 }

@@ -186,39 +186,32 @@ impl Journal {
         };
         lock(&path, &file)?;
         let mut journal = Self { file: Writer::new(&path, file)?, pending: Vec::new() };
-        journal.line(header)?;
-        journal.sync()?;
+        journal.file.add_line(&mut journal.pending, header);
+        journal.sync();
         Ok(journal)
     }
 
     /// Adds an entry to the current step. Nothing is written before [`Journal::sync`].
-    pub(crate) fn append(&mut self, entry: &JournalEntry) -> Result<(), SweepError> {
-        self.line(entry)
-    }
-
-    fn line(&mut self, value: &impl Serialize) -> Result<(), SweepError> {
-        let failed = |error: serde_json::Error| SweepError::file(Path::new(JOURNAL_FILE), error.into());
-        serde_json::to_writer(&mut self.pending, value).map_err(failed)?;
-        self.pending.push(b'\n');
-        Ok(())
+    pub(crate) fn append(&mut self, entry: &JournalEntry) {
+        self.file.add_line(&mut self.pending, entry);
     }
 
     /// Hands the pending entries to the writer thread, which writes and syncs them. Does not block.
-    pub(crate) fn sync(&mut self) -> Result<(), SweepError> {
-        self.file.write(std::mem::take(&mut self.pending))?;
-        self.file.sync()
+    pub(crate) fn sync(&mut self) {
+        self.file.write(std::mem::take(&mut self.pending));
+        self.file.sync();
     }
 
-    /// Blocks until all entries are synced to disk.
+    /// Blocks until all entries are synced to disk. Returns the first error of a write.
     pub(crate) fn finish(self) -> Result<(), SweepError> {
         self.file.finish()
     }
 
     /// Drops the pending entries, and writes only what the sweep has spent.
-    pub(crate) fn discard_step(&mut self, spend: SweepSpend) -> Result<(), SweepError> {
+    pub(crate) fn discard_step(&mut self, spend: SweepSpend) {
         self.pending.clear();
-        self.line(&JournalEntry::Spend(spend))?;
-        self.sync()
+        self.append(&JournalEntry::Spend(spend));
+        self.sync();
     }
 }
 

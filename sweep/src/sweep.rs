@@ -204,12 +204,12 @@ impl Sweep {
     /// # Errors
     ///
     /// Returns [`SweepError::Preflight`] if the preflight call fails, [`SweepError::File`] if the
-    /// journal or the call log cannot be written, [`SweepError::Resume`] if the directory already
+    /// journal or the call log cannot be opened, [`SweepError::Resume`] if the directory already
     /// contains a sweep, the journal does not match or the resumed sweep began with another target,
     /// [`SweepError::Options`] if a ceiling does not allow one call or the environment switches
     /// gates off, and [`SweepError::Gate`] if the target's configuration is invalid.
     /// Rejected calls and reached ceilings are not errors: [`SweepOutcome::ended`] states how the
-    /// sweep ended.
+    /// sweep ended. Nor is a later failure to write a file, which the notes of the result state.
     pub async fn run(
         self,
         transport: Transport,
@@ -253,12 +253,10 @@ impl Sweep {
                 if let Some(directory) = directory {
                     let header = JournalHeader::new(options.clone(), mix.digest(), &target, began.clone());
                     let mut journal = Journal::create(directory, &header)?;
-                    journal.append(&JournalEntry::Preflight(preflight_result.clone()))?;
-                    journal.append(&JournalEntry::Spend(SweepSpend {
-                        seconds: clock.now(),
-                        ..tracker.spent()
-                    }))?;
-                    journal.sync()?;
+                    journal.append(&JournalEntry::Preflight(preflight_result.clone()));
+                    journal
+                        .append(&JournalEntry::Spend(SweepSpend { seconds: clock.now(), ..tracker.spent() }));
+                    journal.sync();
                     prior.session.set_journal(journal);
                 }
                 preflight_result
@@ -284,7 +282,7 @@ impl Sweep {
         if options.engine_metrics {
             monitors.engine = Some(watch_engine(transport, endpoint.clone()));
         }
-        let mut log = CallLog::open(keep.as_deref())?;
+        let log = CallLog::open(keep.as_deref())?;
         let parts = DriverParts {
             gate,
             target: provenance.target.clone(),
@@ -300,10 +298,12 @@ impl Sweep {
             progress: &mut progress,
             log: &mut |line| log.write(line),
         };
-        let driver_result = Driver::new(parts).run(prior.next.map(|(_, next)| next)).await?;
-        log.finish()?;
+        let mut driver_result = Driver::new(parts).run(prior.next.map(|(_, next)| next)).await?;
         let spend = SweepSpend { seconds: clock.now(), ..tracker.spent() };
-        Ok(outcome(driver_result, spend, provenance, user_prompts))
+        let unwritten = [driver_result.session.finish(), log.finish()].into_iter().filter_map(Result::err);
+        let mut outcome = outcome(driver_result, spend, provenance, user_prompts);
+        outcome.answer.notes.extend(unwritten.map(|error| error.to_string()));
+        Ok(outcome)
     }
 }
 
@@ -330,8 +330,8 @@ impl PriorState {
             _ => None,
         });
         (prior.spend, prior.resumed) = (saved.spend, saved.resumed + 1);
-        journal.append(&JournalEntry::Resumed)?;
-        journal.sync()?;
+        journal.append(&JournalEntry::Resumed);
+        journal.sync();
         prior.session.set_journal(journal);
         Ok(prior)
     }
@@ -461,12 +461,12 @@ impl CallLog {
         Ok(Self(Some(Writer::new(&path, file)?)))
     }
 
-    fn write(&mut self, line: &CallLine) -> Result<(), SweepError> {
-        let Some(file) = &self.0 else { return Ok(()) };
-        let mut line = serde_json::to_vec(line)
-            .map_err(|error| SweepError::file(Path::new(CALL_LOG_FILE), error.into()))?;
-        line.push(b'\n');
-        file.write(line)
+    fn write(&self, line: &CallLine) {
+        if let Some(file) = &self.0 {
+            let mut bytes = Vec::new();
+            file.add_line(&mut bytes, line);
+            file.write(bytes);
+        }
     }
 
     fn finish(self) -> Result<(), SweepError> {

@@ -10,7 +10,6 @@ use super::event_hub::{DriverEvent, EventHub};
 use super::recorded_search::SearchSession;
 use super::resource_monitors::Monitors;
 use crate::endpoint::Endpoint;
-use crate::error::SweepError;
 use crate::mix::Mix;
 use crate::progress::SweepProgress;
 use crate::sweep_outcome::{SeriesPoint, SweepEnd};
@@ -30,7 +29,7 @@ pub(crate) struct DriverParts<'a> {
     /// Duration of the preflight call in seconds, or `None` if it was not answered.
     pub(crate) latency: Option<f64>,
     pub(crate) progress: &'a mut (dyn FnMut(&SweepProgress) + Send),
-    pub(crate) log: &'a mut (dyn FnMut(&CallLine) -> Result<(), SweepError> + Send),
+    pub(crate) log: &'a mut (dyn FnMut(&CallLine) + Send),
 }
 
 /// Result of [`Driver::run`](super::Driver::run).

@@ -127,8 +127,8 @@ impl<'a> Driver<'a> {
             let this = match next.take() {
                 Some(this) => this,
                 None => {
-                    let this = self.parts.session.next(self.now())?;
-                    self.parts.session.sync(self.spend())?;
+                    let this = self.parts.session.next(self.now());
+                    self.parts.session.sync(self.spend());
                     self.report_step();
                     this
                 }
@@ -140,7 +140,7 @@ impl<'a> Driver<'a> {
                 }
                 SearchAction::Rest { seconds } => {
                     self.state = SweepState::Resting { seconds };
-                    self.rest(seconds).await?
+                    self.rest(seconds).await
                 }
                 SearchAction::Done => Some(SweepEnd::Found),
             };
@@ -148,11 +148,10 @@ impl<'a> Driver<'a> {
                 break ended;
             }
         };
-        self.shut_down().await?;
+        self.shut_down().await;
         if ended != SweepEnd::Found {
-            self.parts.session.discard_step(self.spend())?;
+            self.parts.session.discard_step(self.spend());
         }
-        self.parts.session.finish()?;
         let rejection = self.rejection.filter(|_| ended == SweepEnd::Refused);
         Ok(DriverResult { session: self.parts.session, ended, series: self.series.into_points(), rejection })
     }
@@ -167,16 +166,16 @@ impl<'a> Driver<'a> {
         self.cap = cap;
         self.parts.gate.set_cap(&self.parts.target, cap)?;
         if purpose != Purpose::Drain
-            && let Some(ended) = self.wait_for_recovery().await?
+            && let Some(ended) = self.wait_for_recovery().await
         {
             return Ok(Some(ended));
         }
         self.calls.cancel(|call| !call.was_sent());
         (self.step, self.next_work) = (step, self.first_work(cap));
         self.start_calls();
-        self.take_load_sample(0.0, false)?;
+        self.take_load_sample(0.0, false);
         while !self.parts.session.search.is_settled() {
-            if let Some(ended) = self.next_event(None).await? {
+            if let Some(ended) = self.next_event(None).await {
                 return Ok(Some(ended));
             }
             self.start_calls();
@@ -206,7 +205,7 @@ impl<'a> Driver<'a> {
     /// fails, a ceiling prevents further calls, or [`MAX_RECOVERY`] has passed. These calls are not
     /// evaluated, because the gate limits them more than the cap does. Returns why the sweep ends,
     /// or `None` to continue.
-    async fn wait_for_recovery(&mut self) -> Result<Option<SweepEnd>, SweepError> {
+    async fn wait_for_recovery(&mut self) -> Option<SweepEnd> {
         let failed = self.parts.session.tally.totals().1;
         let until = Instant::now() + MAX_RECOVERY;
         self.samples_paused = true;
@@ -218,27 +217,27 @@ impl<'a> Driver<'a> {
             && blocked_by::is_recovering(&self.parts.gate, &self.parts.target)
         {
             self.start_calls();
-            ended = self.next_event(Some(until)).await?;
+            ended = self.next_event(Some(until)).await;
         }
         self.samples_paused = false;
-        Ok(ended)
+        ended
     }
 
-    async fn rest(&mut self, seconds: f64) -> Result<Option<SweepEnd>, SweepError> {
+    async fn rest(&mut self, seconds: f64) -> Option<SweepEnd> {
         while !self.calls.is_empty() {
             // Calls in backoff would otherwise be sent during the rest, also those that fail now.
             self.calls.cancel(|call| !call.is_open());
-            if let Some(ended) = self.next_event(None).await? {
-                return Ok(Some(ended));
+            if let Some(ended) = self.next_event(None).await {
+                return Some(ended);
             }
         }
         let until = self.parts.hub.clock.instant_at(self.now() + seconds);
         while until.is_some_and(|until| Instant::now() < until) {
-            if let Some(ended) = self.next_event(until).await? {
-                return Ok(Some(ended));
+            if let Some(ended) = self.next_event(until).await {
+                return Some(ended);
             }
         }
-        Ok(None)
+        None
     }
 
     /// Starts calls until `cap + max(cap / 4, 8)` calls are active, or until one more call could
@@ -288,42 +287,42 @@ impl<'a> Driver<'a> {
 
     /// Waits for the next event, the next timer tick or the instant `until`, and processes it.
     /// `None` for `until` sets no limit. Returns why the sweep ends, or `None` to continue.
-    async fn next_event(&mut self, until: Option<Instant>) -> Result<Option<SweepEnd>, SweepError> {
+    async fn next_event(&mut self, until: Option<Instant>) -> Option<SweepEnd> {
         const AT_ONCE: usize = 256;
         let over = self.parts.max_seconds.and_then(|max| self.parts.hub.clock.instant_at(max));
         let mut events = Vec::new();
         tokio::select! {
             biased;
-            () = stop_requested(&mut self.parts.stop) => return Ok(Some(SweepEnd::Interrupted)),
-            () = sleep_until(over) => return Ok(Some(SweepEnd::Ceiling(Ceiling::Time))),
+            () = stop_requested(&mut self.parts.stop) => return Some(SweepEnd::Interrupted),
+            () = sleep_until(over) => return Some(SweepEnd::Ceiling(Ceiling::Time)),
             // Before the events, however many there are, so that the delay of the client's own
             // timers is measured.
             planned = self.ticker.tick() => {
-                self.take_load_sample(Instant::now().saturating_duration_since(planned).as_secs_f64(), true)?;
+                self.take_load_sample(Instant::now().saturating_duration_since(planned).as_secs_f64(), true);
                 self.report_progress(None);
             }
             _ = self.parts.events.recv_many(&mut events, AT_ONCE) => {
                 for event in events {
-                    self.on_event(event)?;
+                    self.on_event(event);
                 }
                 if self.refusals >= MAX_REFUSALS {
-                    return Ok(Some(SweepEnd::Refused));
+                    return Some(SweepEnd::Refused);
                 }
-                self.take_load_sample(0.0, false)?;
+                self.take_load_sample(0.0, false);
             }
             () = sleep_until(until) => {}
         }
-        Ok(None)
+        None
     }
 
-    fn on_event(&mut self, event: DriverEvent) -> Result<(), SweepError> {
+    fn on_event(&mut self, event: DriverEvent) {
         match event {
             DriverEvent::Attempt(seen) => {
                 if seen.failure.is_none() {
                     self.refusals = 0;
                 }
                 if !self.search_over {
-                    self.parts.session.on_attempt(&seen)?;
+                    self.parts.session.on_attempt(&seen);
                 }
             }
             DriverEvent::Refused(message) => {
@@ -336,23 +335,22 @@ impl<'a> Driver<'a> {
                 if let Some((call, record)) = self.calls.remove(id)
                     && let Some((line, seen)) = call_log::ended_call(&call, record.as_deref(), now)
                 {
-                    (self.parts.log)(&line)?;
+                    (self.parts.log)(&line);
                     if let Some(seen) = seen
                         && !self.search_over
                     {
                         self.max_call_seconds = self.max_call_seconds.max(seen.ended_at - seen.admitted_at);
-                        self.parts.session.on_call(&seen)?;
+                        self.parts.session.on_call(&seen);
                     }
                 }
             }
             DriverEvent::Sent | DriverEvent::Cancelled => {}
         }
-        Ok(())
     }
 
     /// Takes a load sample if the load has changed, or in any case if `tick` is `true`. `lag` is
     /// the time in seconds by which the timer fired late.
-    fn take_load_sample(&mut self, lag: f64, tick: bool) -> Result<(), SweepError> {
+    fn take_load_sample(&mut self, lag: f64, tick: bool) {
         let in_flight = self.parts.hub.in_flight();
         let waiting = self.parts.gate.waiting();
         let held_by = (waiting > 0 && in_flight < self.cap)
@@ -361,7 +359,7 @@ impl<'a> Driver<'a> {
             (last.cap, last.in_flight, last.waiting, last.held_by) != (self.cap, in_flight, waiting, held_by)
         });
         if self.search_over || self.samples_paused || !(tick || changed) {
-            return Ok(());
+            return;
         }
         let cpu = if tick { self.parts.monitors.cpu.as_mut().and_then(|cpu| cpu()) } else { None };
         let sample = LoadSample {
@@ -381,15 +379,14 @@ impl<'a> Driver<'a> {
             sent: self.parts.hub.tracker.spent().calls,
         };
         self.last = Some(sample);
-        self.parts.session.on_load_sample(&sample)?;
+        self.parts.session.on_load_sample(&sample);
         let (completed, failed) = self.parts.session.tally.totals();
         self.series.push(SeriesPoint { at: sample.at, cap: self.cap, in_flight, waiting, completed, failed });
-        Ok(())
     }
 
     /// Cancels waiting calls at once, and exchanges in flight after [`SHUTDOWN_GRACE`] or at the
     /// time ceiling. Returns when all have ended.
-    async fn shut_down(&mut self) -> Result<(), SweepError> {
+    async fn shut_down(&mut self) {
         (self.state, self.search_over) = (SweepState::Ending, true);
         self.report_progress(None);
         self.calls.cancel(|call| !call.is_open());
@@ -407,14 +404,13 @@ impl<'a> Driver<'a> {
                 }
             };
             match event {
-                Some(event) => self.on_event(event)?,
+                Some(event) => self.on_event(event),
                 None => break,
             }
             // A call that has failed meanwhile would be retried.
             self.calls.cancel(|call| !call.is_open());
         }
         self.calls.join().await;
-        Ok(())
     }
 
     fn now(&self) -> f64 {

@@ -38,11 +38,11 @@ impl SearchSession {
         let mut last = None;
         for entry in entries {
             match entry {
-                JournalEntry::Attempt(seen) => self.on_attempt(seen)?,
-                JournalEntry::Call(seen) => self.on_call(seen)?,
-                JournalEntry::LoadSample(sample) => self.on_load_sample(sample)?,
+                JournalEntry::Attempt(seen) => self.on_attempt(seen),
+                JournalEntry::Call(seen) => self.on_call(seen),
+                JournalEntry::LoadSample(sample) => self.on_load_sample(sample),
                 JournalEntry::Next(now, then) => {
-                    let next = self.next(*now)?;
+                    let next = self.next(*now);
                     if next != *then {
                         return Err(SweepError::Resume(
                             "the journal was written by another version of tidegate, which searches differently; start a new sweep".to_owned(),
@@ -56,52 +56,51 @@ impl SearchSession {
         Ok(last)
     }
 
-    pub(crate) fn append(&mut self, entry: impl FnOnce() -> JournalEntry) -> Result<(), SweepError> {
-        match &mut self.journal {
-            Some(journal) => journal.append(&entry()),
-            None => Ok(()),
+    fn append(&mut self, entry: impl FnOnce() -> JournalEntry) {
+        if let Some(journal) = &mut self.journal {
+            journal.append(&entry());
         }
     }
 
-    pub(crate) fn next(&mut self, now: f64) -> Result<SearchAction, SweepError> {
+    pub(crate) fn next(&mut self, now: f64) -> SearchAction {
         let next = self.search.next(now);
         self.tally.on_action(&next, now);
-        self.append(|| JournalEntry::Next(now, next.clone()))?;
-        Ok(next)
+        self.append(|| JournalEntry::Next(now, next.clone()));
+        next
     }
 
     /// Appends what the sweep has spent, writes all pending entries to the journal, and starts to
     /// sync it to disk. Called when a step has ended.
-    pub(crate) fn sync(&mut self, spend: SweepSpend) -> Result<(), SweepError> {
-        self.append(|| JournalEntry::Spend(spend))?;
-        self.journal.as_mut().map_or(Ok(()), Journal::sync)
+    pub(crate) fn sync(&mut self, spend: SweepSpend) {
+        self.append(|| JournalEntry::Spend(spend));
+        self.journal.iter_mut().for_each(Journal::sync);
     }
 
     /// Drops the journal entries of the interrupted step, and writes only what the sweep has spent.
-    pub(crate) fn discard_step(&mut self, spend: SweepSpend) -> Result<(), SweepError> {
-        self.journal.as_mut().map_or(Ok(()), |journal| journal.discard_step(spend))
+    pub(crate) fn discard_step(&mut self, spend: SweepSpend) {
+        self.journal.iter_mut().for_each(|journal| journal.discard_step(spend));
     }
 
-    /// Blocks until the journal is synced to disk.
+    /// Blocks until the journal is synced to disk. Returns the first error of a write.
     pub(crate) fn finish(&mut self) -> Result<(), SweepError> {
         self.journal.take().map_or(Ok(()), Journal::finish)
     }
 
-    pub(crate) fn on_attempt(&mut self, seen: &AttemptObservation) -> Result<(), SweepError> {
+    pub(crate) fn on_attempt(&mut self, seen: &AttemptObservation) {
         self.search.on_attempt(seen);
         self.tally.on_attempt(seen);
-        self.append(|| JournalEntry::Attempt(seen.clone()))
+        self.append(|| JournalEntry::Attempt(seen.clone()));
     }
 
-    pub(crate) fn on_call(&mut self, seen: &CallObservation) -> Result<(), SweepError> {
+    pub(crate) fn on_call(&mut self, seen: &CallObservation) {
         self.search.on_call(seen);
         self.tally.on_call(seen);
-        self.append(|| JournalEntry::Call(seen.clone()))
+        self.append(|| JournalEntry::Call(seen.clone()));
     }
 
-    pub(crate) fn on_load_sample(&mut self, sample: &LoadSample) -> Result<(), SweepError> {
+    pub(crate) fn on_load_sample(&mut self, sample: &LoadSample) {
         self.search.on_load_sample(sample);
         self.tally.on_load_sample(sample);
-        self.append(|| JournalEntry::LoadSample(*sample))
+        self.append(|| JournalEntry::LoadSample(*sample));
     }
 }

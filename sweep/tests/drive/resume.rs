@@ -150,3 +150,17 @@ fn resume_requires_the_target_that_the_sweep_began_with() {
     std::fs::write(&path, before.to_owned() + after.split_once(',').unwrap().1).unwrap();
     assert!(resume(None).0.is_ok());
 }
+
+#[cfg(target_os = "linux")]
+#[test]
+fn full_disk_leaves_the_result_with_a_note() {
+    let directory = Directory::new("full");
+    std::fs::create_dir_all(&directory.0).unwrap();
+    std::os::unix::fs::symlink("/dev/full", directory.0.join(tidegate_sweep::CALL_LOG_FILE)).unwrap();
+    let whole = sweep(options(), &limited());
+    let outcome =
+        run_paused_seeded(run(Sweep::new(options()).unwrap().keep(&directory.0), &limited())).unwrap();
+    assert_eq!((outcome.ended, outcome.answer.cap), (SweepEnd::Found, whole.answer.cap));
+    let note = outcome.answer.notes.last().map_or("", String::as_str);
+    assert!(note.contains("calls.jsonl: cannot be read or written: No space left"), "{note}");
+}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import warnings
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -48,7 +49,8 @@ def sweep(*, progress: Callable[[SweepProgress], object] | None = None, **option
         ConfigError: If the options are invalid, if there is no API key, or if the sweep to resume
             cannot be resumed.
         SweepError: If the first call fails, for example because the key or the model is wrong.
-        OSError: If a file cannot be read or written.
+        OSError: If a file cannot be read or opened. A result that cannot be saved is returned with
+            a `RuntimeWarning`.
         KeyboardInterrupt: If the sweep is interrupted twice, or before there is a result.
 
     Example:
@@ -102,7 +104,7 @@ async def sweep_async(
     Raises:
         ConfigError: As in `sweep`.
         SweepError: As in `sweep`.
-        OSError: If a file cannot be read or written.
+        OSError: As in `sweep`.
 
     Example:
         ```python no-run
@@ -162,9 +164,12 @@ def _start(options: SweepOptions) -> tuple[_native.SweepRun, Path | None]:
 def _finish(native: _native.SweepRun, out: Path | None) -> SweepResult:
     """Returns the result of a sweep that has ended.
 
-    Saves it to the directory `out` unless that is None.
+    Saves it to the directory `out` unless that is None. Warns if it cannot be saved.
     """
     result = SweepResult.from_json(native.result())
     if out is not None:
-        result.save(out)
+        try:
+            result.save(out)
+        except OSError as error:
+            warnings.warn(f"the sweep's result cannot be saved: {error}", RuntimeWarning, stacklevel=3)
     return result
