@@ -9,6 +9,7 @@ use serde::Serialize;
 use tidegate::protocol::RequestFacts;
 
 use crate::input::{Lines, Request, RequestOverrides, parse_request};
+use crate::line_error::LineError;
 use crate::output::AnsweredLines;
 use crate::run::{Ceilings, Prices, RunError, Spend, SpendTracker};
 
@@ -71,7 +72,10 @@ pub fn survey<R: BufRead>(
             survey.malformed.entry(code.to_owned()).or_insert((0, message)).0 += 1;
         };
         match line.text.as_ref().map(|text| parse_request(line.number, text, overrides)) {
-            None => record_invalid("line_too_long", format!("line {} is too long", line.number)),
+            None => {
+                let error = LineError::line_too_long(line.number);
+                record_invalid(&error.code, error.message);
+            }
             Some(Err((custom_id, error))) => {
                 ids.insert(hasher.hash_one(&custom_id));
                 record_invalid(&error.code, error.message);

@@ -16,4 +16,8 @@ impl LineError {
     pub(crate) fn new(code: impl Into<String>, message: impl Into<String>) -> Self {
         Self { code: code.into(), message: message.into() }
     }
+
+    pub(crate) fn line_too_long(number: u64) -> Self {
+        Self::new("line_too_long", format!("line {number} exceeds the maximum length of a line; shorten it"))
+    }
 }

@@ -136,7 +136,9 @@ impl AnsweredLines {
             match (complete, torn) {
                 (Some(_), Some(torn)) => return Err(ScanError::Damaged(torn)),
                 (Some(read), None) => self.add_once(read)?,
-                (None, _) if !could_be_torn(&text) => return Err(ScanError::Foreign(number)),
+                (None, _) if is_whole_line(&text) || !could_be_torn(&text) => {
+                    return Err(ScanError::Foreign(number));
+                }
                 (None, _) => torn = torn.or(Some(at)),
             }
             at += read;
@@ -189,11 +191,17 @@ impl AnsweredLines {
 }
 
 /// Returns `true` if `text` may be what remains of a record after a kill or a power failure: the
-/// start of a record, or text with a zero byte.
+/// start of a record, which zeros may replace from any byte on.
 fn could_be_torn(text: &[u8]) -> bool {
     let prefix = RECORD_PREFIX.as_bytes();
-    let common = prefix.len().min(text.len());
-    text.get(..common) == prefix.get(..common) || text.contains(&0)
+    let start = text.split(|byte| *byte == 0).next().unwrap_or_default();
+    let common = prefix.len().min(start.len());
+    start.get(..common) == prefix.get(..common)
+}
+
+/// Returns `true` if nothing is missing in `text`: it has a line end, and no byte is zero.
+fn is_whole_line(text: &[u8]) -> bool {
+    text.ends_with(b"\n") && !text.contains(&0)
 }
 
 /// Reads to the end of the file. Returns `true` if the rest contains only zeros, or nothing.
@@ -321,6 +329,10 @@ mod tests {
     fn foreign_and_damaged_files_are_left_alone() {
         for format in [Compression::Plain, Compression::Gzip, Compression::Zstd] {
             assert!(matches!(scan(format, b"my notes\n"), Err(ScanError::Foreign(1))), "{format:?}");
+            let others = b"{\"id\":\"batch_req_67abc\",\"custom_id\":\"a\"}\n";
+            assert!(matches!(scan(format, others), Err(ScanError::Foreign(1))), "{format:?}");
+            let utf_16 = b"\xff\xfe{\0\"\0i\0d\0\"\0:\0\n\0";
+            assert!(matches!(scan(format, utf_16), Err(ScanError::Foreign(1))), "{format:?}");
             let notes = format.compress_piece(b"my notes".to_vec()).unwrap();
             assert!(matches!(scan(format, &notes), Err(ScanError::Foreign(1))), "{format:?}");
             let one = written(format, 1..3, 1);

@@ -300,6 +300,8 @@ struct LineRequest {
     line: (u64, crate::input::Checksum),
     custom_id: String,
     ready: PreparedRequest,
+    /// Size of the bodies in memory.
+    bytes: usize,
     /// Maximum that one response can cost.
     max_spend: Spend,
     /// Number of responses that broke off.
@@ -394,10 +396,7 @@ impl<'a> RunState<'a> {
         self.progress.line = line.number;
         let parsed = match &line.text {
             Some(text) => parse_request(line.number, text, &self.options.overrides),
-            None => {
-                let text = format!("line {} is too long", line.number);
-                Err((format!("line-{}", line.number), LineError::new("line_too_long", text)))
-            }
+            None => Err((format!("line-{}", line.number), LineError::line_too_long(line.number))),
         };
         let id = match &parsed {
             Ok(Request { custom_id, .. }) | Err((custom_id, _)) => custom_id,
@@ -421,8 +420,8 @@ impl<'a> RunState<'a> {
                 let ready =
                     PreparedRequest::new(uri, &self.options.headers, body, timeout, self.streams.clone());
                 let max_spend = self.tracker.max_spend(&ready.facts);
-                let line = (line.number, line.sum);
-                let request = LineRequest { number, line, custom_id, ready, max_spend, broken: 0 };
+                let (line, bytes) = ((line.number, line.sum), ready.bytes());
+                let request = LineRequest { number, line, custom_id, ready, bytes, max_spend, broken: 0 };
                 self.held.push_back(request);
                 return Ok(());
             }
@@ -461,7 +460,7 @@ impl<'a> RunState<'a> {
 
     fn start_call(&mut self, mut request: LineRequest) {
         self.tracker.reserve(&request.max_spend);
-        self.bytes += request.ready.body.len();
+        self.bytes += request.bytes;
         let (client, queued) = (self.batch.gate.client(), self.batch.meter.register_call());
         let stop = self.stop.clone();
         self.calls.spawn(async move {
@@ -493,7 +492,7 @@ impl<'a> RunState<'a> {
     /// request to send it again.
     async fn on_call_ended(&mut self, call: EndedCall) -> Result<(), RunError> {
         let EndedCall { mut request, result } = call;
-        self.bytes -= request.ready.body.len();
+        self.bytes -= request.bytes;
         let Some(CallResult { outcome, usage, usage_unknown, is_incomplete }) = result else {
             self.tracker.settle(&request.max_spend, None, false);
             self.progress.ended = Some(BatchEnd::Stopped);

@@ -68,6 +68,11 @@ impl PreparedRequest {
         Self { uri, headers, body, streamed_body, facts, read_timeout, streams }
     }
 
+    /// Returns the size of the bodies in memory.
+    pub(super) fn bytes(&self) -> usize {
+        self.body.len() + self.streamed_body.as_ref().map_or(0, Bytes::len)
+    }
+
     fn request(&self, body: Bytes, queued: QueuedCall) -> HttpRequest<RequestBody> {
         let mut request = HttpRequest::new(RequestBody::from(body));
         *request.method_mut() = Method::POST;

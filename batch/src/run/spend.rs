@@ -1,6 +1,7 @@
 //! Tracks the tokens and the cost of a run, and compares them with ceilings.
 
 use serde::Serialize;
+use tidegate::protocol::prompt::Task;
 use tidegate::protocol::{RequestFacts, Usage};
 use tidegate::tokens::{COLD_OUTPUT, COLD_RATIO};
 
@@ -69,10 +70,15 @@ impl SpendTracker {
     }
 
     /// Returns the maximum that a request can use: its input tokens, estimated from its bytes, and
-    /// the output tokens that it allows, or 1,024 if it sets no maximum.
+    /// the output tokens that it allows. If it sets no maximum, 1,024 output tokens are assumed, or
+    /// none for embeddings, rankings and moderations.
     pub(crate) fn max_spend(&self, facts: &RequestFacts) -> Spend {
         let prompt = facts.prompt.unwrap_or_default();
-        self.prices.spend_for(prompt.input(COLD_RATIO), prompt.max_output().unwrap_or(COLD_OUTPUT))
+        let output = match facts.task {
+            Task::Embed | Task::Rank | Task::Classify => 0,
+            _ => prompt.max_output().unwrap_or(COLD_OUTPUT),
+        };
+        self.prices.spend_for(prompt.input(COLD_RATIO), output)
     }
 
     /// Returns `true` if a call that uses at most `max_spend` cannot exceed a ceiling, even if all

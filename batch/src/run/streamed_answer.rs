@@ -188,15 +188,27 @@ fn merge(into: &mut Map<String, Value>, from: Map<String, Value>) {
     }
 }
 
-/// Merges an item into the item with the same `index`, or appends it.
+/// Merges an item into the last item with the same `index`, or appends it.
 fn merge_item(items: &mut Vec<Value>, item: Value) {
     let index = item.get("index").and_then(Value::as_u64);
-    let same =
-        items.iter_mut().find(|known| index.is_some() && known.get("index").and_then(Value::as_u64) == index);
+    let same = items
+        .iter_mut()
+        .rfind(|known| index.is_some() && known.get("index").and_then(Value::as_u64) == index)
+        .filter(|known| !is_another_call(known, &item));
     match (same, item) {
         (Some(Value::Object(known)), Value::Object(item)) => merge(known, item),
         (_, item) => items.push(item),
     }
+}
+
+/// Returns `true` if `item` begins another tool call than `known`: it has another id, and a name. Some servers
+/// send each call with the same `index`.
+fn is_another_call(known: &Value, item: &Value) -> bool {
+    let id =
+        |call: &Value| call.get("id").and_then(Value::as_str).filter(|id| !id.is_empty()).map(str::to_owned);
+    let is_named =
+        item.pointer("/function/name").is_some_and(|name| name.as_str().is_some_and(|name| !name.is_empty()));
+    is_named && id(known).is_some_and(|known| id(item).is_some_and(|id| id != known))
 }
 
 #[cfg(test)]
@@ -248,6 +260,28 @@ mod tests {
             ],
         });
         assert_eq!(joined(&stream), Ok(expected));
+    }
+
+    #[test]
+    fn tool_calls_with_one_index_stay_apart() {
+        let part = |call: Value| chunk(&json!([{"index": 0, "delta": {"tool_calls": [call]}}]));
+        let stream = events(&[
+            part(
+                json!({"index": 0, "id": "a", "type": "function", "function": {"name": "f", "arguments": "{\"x\":"}}),
+            ),
+            part(json!({"index": 0, "function": {"arguments": "1}"}})),
+            part(
+                json!({"index": 0, "id": "b", "type": "function", "function": {"name": "f", "arguments": "{"}}),
+            ),
+            part(json!({"index": 0, "id": "b", "function": {"arguments": "}"}})),
+            chunk(&json!([{"index": 0, "delta": {}, "finish_reason": "tool_calls"}])),
+        ]);
+        let calls = &joined(&stream).unwrap()["choices"][0]["message"]["tool_calls"];
+        let expected = json!([
+            {"id": "a", "type": "function", "function": {"name": "f", "arguments": "{\"x\":1}"}},
+            {"id": "b", "type": "function", "function": {"name": "f", "arguments": "{}"}},
+        ]);
+        assert_eq!(calls, &expected);
     }
 
     #[test]

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use clap::Args as ClapArgs;
 use http::header::LOCATION;
-use http::{Method, Request, Response};
+use http::{Method, Request, Response, Uri};
 use tidegate::transport::Http;
 use tidegate::{ErrorKind, RequestBody, ResponseBody, Transport};
 use tidegate_batch::{
@@ -29,8 +29,10 @@ use crate::Failure;
 use crate::output::{note, print_line};
 use crate::signals::{count_signals, received, stop_requests};
 
-/// Capacity of the channel of input lines, and of the channel of records, in items.
-const CHANNEL_CAPACITY: usize = 256;
+/// Number of input lines that are read before the run asks for them. A line may have 32 MiB.
+const LINES_READ_AHEAD: usize = 8;
+/// Capacity of the channel of records, in items.
+const RECORD_CAPACITY: usize = 256;
 /// Time after the second signal in which the answers that were received can still be written.
 const WRITE_GRACE: Duration = Duration::from_secs(5);
 
@@ -39,8 +41,8 @@ Input and output use OpenAI's batch format. An input line is {\"custom_id\", \"m
 or only a body ({\"model\", \"messages\", ...}).
 
 The first Ctrl-C waits for calls in flight and sends no more, the second ends at once. The same command
-resumes a run that was stopped or killed. A call that was in flight at a kill is sent again, and may be
-billed twice.
+without --overwrite resumes a run that was stopped or killed. A call that was in flight at a kill is sent
+again, and may be billed twice.
 
 Exit codes:
   0  every line was answered
@@ -53,7 +55,8 @@ Exit codes:
 #[derive(ClapArgs)]
 #[command(after_help = AFTER_HELP)]
 pub(crate) struct Args {
-    /// File of requests, one per line; `-` is standard input, .gz and .zst files are decompressed
+    /// File of requests, one per line of up to 32 MiB; `-` is standard input, .gz and .zst files are
+    /// decompressed
     #[arg(value_name = "INPUT")]
     input: PathBuf,
     /// File of answers, one per line; `-` is standard output, .gz and .zst files are compressed; a
@@ -100,10 +103,11 @@ pub(crate) struct Args {
     #[arg(long, value_name = "MONEY", value_parser = not_negative)]
     price_out: Option<f64>,
     /// Start no call that could raise the cost of this run above this amount; needs --price-in and
-    /// --price-out
+    /// --price-out. Set `max_tokens` in the requests: without it, 1,024 output tokens are assumed
     #[arg(long, value_name = "MONEY", value_parser = not_negative)]
     max_cost: Option<f64>,
-    /// Start no call that could raise the input and output tokens of this run above this number
+    /// Start no call that could raise the input and output tokens of this run above this number; as
+    /// with --max-cost, requests without `max_tokens` count as 1,024 output tokens
     #[arg(long, value_name = "N")]
     max_tokens: Option<u64>,
     /// Read every line, print the maximum tokens and cost, and send nothing
@@ -143,6 +147,14 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     }
     check_outputs(args)?;
     let provider = Provider::new(&args.provider)?;
+    let runtime = tokio::runtime::Runtime::new()
+        .map_err(|e| Failure::runtime(format!("cannot start the async runtime: {e}")))?;
+    // Before the output is opened, because --overwrite discards what is in it.
+    let Some(connection) = runtime.block_on(Connection::open(&provider))? else {
+        let progress = BatchProgress { ended: Some(BatchEnd::Stopped), ..BatchProgress::default() };
+        summary(args, &progress, prices != Prices::default())?;
+        return exit_status(args, &progress, 0);
+    };
     let (sink, found) = open_output(args)?;
     let reported = (!args.quiet).then_some(&found).filter(|found| !found.is_empty() || found.torn > 0);
     if let Some(found) = reported {
@@ -167,11 +179,9 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         }
         None => None,
     };
-    let runtime = tokio::runtime::Runtime::new()
-        .map_err(|e| Failure::runtime(format!("cannot start the async runtime: {e}")))?;
     let options = BatchOptions {
-        base: provider.base.clone(),
-        headers: provider.headers.clone(),
+        base: provider.base,
+        headers: provider.headers,
         overrides,
         ordered: args.ordered,
         prices,
@@ -181,7 +191,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     };
     let display = ProgressDisplay::new(total, prices, args.quiet);
     let failed_before = found.failed;
-    let result = runtime.block_on(run_batch(provider, options, found, input, sink, args.limit, display));
+    let result = runtime.block_on(run_batch(args, connection, options, found, input, sink, display));
     // A blocked reader of standard input or an abandoned call must not keep the process alive.
     runtime.shutdown_background();
     let progress = result?;
@@ -246,31 +256,49 @@ fn open_output(args: &Args) -> Result<(Sink, AnsweredLines), Failure> {
     opened.map_err(|e| Failure::usage(e.to_string()))
 }
 
+/// A provider that was reached, and what a run needs to send requests to it.
+struct Connection {
+    batch: Batch,
+    signals: watch::Receiver<usize>,
+}
+
+impl Connection {
+    /// Checks that the provider can be reached and accepts the key. Returns `None` if a signal ends
+    /// the check.
+    async fn open(provider: &Provider) -> Result<Option<Self>, Failure> {
+        let signals = count_signals()?;
+        let http =
+            Http::new(provider.config.transport.clone()).map_err(|e| Failure::runtime(e.to_string()))?;
+        let transport = Transport::new(http);
+        let batch = Batch::over(provider.config.clone(), transport.clone())
+            .map_err(|e| Failure::usage(e.to_string()))?;
+        if !provider.is_pool {
+            tokio::select! {
+                reached = check_provider(transport, provider) => reached?,
+                () = received(signals.clone(), 1) => return Ok(None),
+            }
+        }
+        Ok(Some(Self { batch, signals }))
+    }
+}
+
 async fn run_batch(
-    provider: Provider,
+    args: &Args,
+    connection: Connection,
     options: BatchOptions,
     found: AnsweredLines,
     input: Input,
     sink: Sink,
-    limit: Option<u64>,
     mut display: ProgressDisplay,
 ) -> Result<BatchProgress, Failure> {
-    let signals = count_signals()?;
-    let http = Http::new(provider.config.transport.clone()).map_err(|e| Failure::runtime(e.to_string()))?;
-    let transport = Transport::new(http);
-    let batch =
-        Batch::over(provider.config.clone(), transport.clone()).map_err(|e| Failure::usage(e.to_string()))?;
-    tokio::select! {
-        reached = async { if provider.is_pool { Ok(()) } else { check_provider(transport, &provider).await } } => reached?,
-        () = received(signals.clone(), 1) => return Ok(BatchProgress { ended: Some(BatchEnd::Stopped), ..BatchProgress::default() }),
-    }
-    let (send_lines, lines) = mpsc::channel(CHANNEL_CAPACITY);
-    let reader = input.lines();
+    let Connection { batch, signals } = connection;
+    let (send_lines, lines) = mpsc::channel(LINES_READ_AHEAD);
+    let (reader, limit) = (input.lines(), args.limit);
     std::thread::Builder::new()
         .name("tidegate-read".to_owned())
         .spawn(move || read_lines(reader, limit, &send_lines))
         .map_err(|e| Failure::runtime(format!("cannot start the reader thread: {e}")))?;
-    let (records, jobs) = mpsc::channel(CHANNEL_CAPACITY);
+    let (records, jobs) = mpsc::channel(RECORD_CAPACITY);
     let writer = tokio::task::spawn_blocking(move || write_records(sink, jobs));
     let stop = stop_requests(signals.clone(), [Stop::Finish, Stop::Cancel]);
     let mut reported = false;
@@ -292,10 +320,8 @@ async fn run_batch(
         () = writer_is_abandoned(signals) => None,
     };
     display.clear();
-    let ended_early = |what: &str| Failure {
-        code: 3,
-        text: format!("ended before {what}; run the same command again to resume"),
-    };
+    let ended_early =
+        |what: &str| Failure { code: 3, text: format!("ended before {what}; {}", how_to_resume(args)) };
     let Some((result, written)) = ended else { return Err(ended_early("all answers were written")) };
     match written {
         Ok(Ok(())) => {}
@@ -327,12 +353,11 @@ async fn writer_is_abandoned(signals: watch::Receiver<usize>) {
 async fn check_provider(transport: Transport, provider: &Provider) -> Result<(), Failure> {
     let Provider { base, headers, variable, .. } = provider;
     let shown = redacted_url(&base.to_string());
-    let path = if matches!(base.path(), "" | "/") { "v1/models" } else { "models" };
-    let url = format!("{}/{path}", shown.trim_end_matches('/'));
-    let with_query = base.query().map_or_else(|| url.clone(), |query| format!("{url}?{query}"));
+    let models = models_url(base).map_err(|e| Failure::usage(format!("--url {shown}: {e}")))?;
+    let url = redacted_url(&models.to_string());
     let mut request = Request::new(RequestBody::default());
     *request.method_mut() = Method::GET;
-    *request.uri_mut() = with_query.parse().map_err(|e| Failure::usage(format!("--url {shown}: {e}")))?;
+    *request.uri_mut() = models;
     *request.headers_mut() = headers.clone();
     let response = tokio::time::timeout(Duration::from_secs(20), transport.oneshot(request)).await;
     match response {
@@ -365,6 +390,18 @@ async fn check_provider(transport: Transport, provider: &Provider) -> Result<(),
         }
         _ => Ok(()),
     }
+}
+
+/// Returns the URL of the model list below the base URL of a provider.
+fn models_url(base: &Uri) -> Result<Uri, http::Error> {
+    let path = match base.path().trim_end_matches('/') {
+        "" => "/v1",
+        path => path,
+    };
+    let query = base.query().map(|query| format!("?{query}")).unwrap_or_default();
+    let mut parts = base.clone().into_parts();
+    parts.path_and_query = Some(format!("{path}/models{query}").parse()?);
+    Ok(Uri::from_parts(parts)?)
 }
 
 /// Returns the URL, without a user and a query, at which the requested model list is, if the
@@ -432,7 +469,7 @@ fn summary(args: &Args, progress: &BatchProgress, priced: bool) -> Result<(), Fa
 fn exit_status(args: &Args, progress: &BatchProgress, failed_before: u64) -> Result<(), Failure> {
     let early = |why: &str| Failure {
         code: 3,
-        text: format!("{why} after {} lines; run the same command again to resume", done(progress)),
+        text: format!("{why} after {} lines; {}", done(progress), how_to_resume(args)),
     };
     match progress.ended {
         Some(BatchEnd::Stopped | BatchEnd::Cancelled) => Err(early("stopped")),
@@ -463,6 +500,16 @@ fn exit_status(args: &Args, progress: &BatchProgress, failed_before: u64) -> Res
 
 fn failed(error: &RunError) -> Failure {
     Failure::runtime(error.to_string())
+}
+
+/// Returns how to continue a run that has ended early.
+fn how_to_resume(args: &Args) -> &'static str {
+    let is_file = !is_stdio(&args.output) && std::fs::metadata(&args.output).is_ok_and(|file| file.is_file());
+    match (is_file, args.overwrite) {
+        (true, false) => "run the same command again to resume",
+        (true, true) => "run the same command without --overwrite to resume",
+        (false, _) => "without an output file, it cannot be resumed",
+    }
 }
 
 fn is_stdio(path: &Path) -> bool {

@@ -20,7 +20,8 @@ Exit codes:
   1  the server could not be measured, or the result could not be written
   2  a flag, a file or a key is wrong
   3  no cap was found: the sweep was stopped, reached a ceiling, or this client could not keep the cap busy
-  5  the cap is below --at-least";
+  5  the cap is below --at-least
+  130  ended by a second Ctrl-C, without a result";
 
 /// Measure the concurrency cap of a server, and print the configuration to paste
 #[derive(ClapArgs)]

@@ -2,14 +2,17 @@
 
 /// Host names, each with the environment variable of its API key. A name that starts with a dot
 /// matches every host below it.
-const KEYS: [(&str, &str); 14] = [
+const KEYS: [(&str, &str); 17] = [
     ("api.openai.com", "OPENAI_API_KEY"),
+    ("us.api.openai.com", "OPENAI_API_KEY"),
+    ("eu.api.openai.com", "OPENAI_API_KEY"),
     (".openai.azure.com", "AZURE_OPENAI_API_KEY"),
     ("api.anthropic.com", "ANTHROPIC_API_KEY"),
     ("api.groq.com", "GROQ_API_KEY"),
     ("api.mistral.ai", "MISTRAL_API_KEY"),
     ("api.deepseek.com", "DEEPSEEK_API_KEY"),
     ("api.together.xyz", "TOGETHER_API_KEY"),
+    ("api.together.ai", "TOGETHER_API_KEY"),
     ("api.fireworks.ai", "FIREWORKS_API_KEY"),
     ("api.cerebras.ai", "CEREBRAS_API_KEY"),
     ("api.x.ai", "XAI_API_KEY"),

@@ -197,9 +197,17 @@ impl std::fmt::Debug for Endpoint {
     }
 }
 
-/// Returns `url` without a user, password and query, for messages.
+/// Returns `url` without a user, password and query, for messages. Of a text that is not a URL, everything up
+/// to the last `@` may be a password.
 pub fn redacted_url(url: &str) -> String {
     let url = url.split('?').next().unwrap_or_default();
+    if let Ok(parsed) = url.parse::<Uri>()
+        && let (Some(scheme), Some(authority)) = (parsed.scheme_str(), parsed.authority())
+    {
+        let host = authority.as_str().rsplit('@').next().unwrap_or_default();
+        let path = url.strip_prefix(&format!("{scheme}://{authority}")).unwrap_or_default();
+        return format!("{scheme}://{host}{path}");
+    }
     match (url.split_once("://"), url.rsplit_once('@')) {
         (Some((scheme, _)), Some((_, rest))) => format!("{scheme}://{rest}"),
         (None, Some((_, rest))) => rest.to_owned(),
@@ -210,6 +218,19 @@ pub fn redacted_url(url: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn redacted_urls_keep_the_host_and_the_path() {
+        for (url, shown) in [
+            ("https://me:secret@h:1/v1?key=x", "https://h:1/v1"),
+            ("https://h/users/a@b.example/v1", "https://h/users/a@b.example/v1"),
+            ("https://h", "https://h"),
+            ("https://me:sec/ret@h/v1", "https://h/v1"),
+            ("me:secret@h", "h"),
+        ] {
+            assert_eq!(redacted_url(url), shown);
+        }
+    }
 
     #[test]
     fn base_urls_and_endpoint_urls_are_equivalent() {

@@ -18,6 +18,7 @@ pub(super) enum RequestLine {
 
 pub(super) fn read(text: &str) -> Result<Vec<RequestLine>, String> {
     let mut lines = Vec::new();
+    let text = text.trim_start_matches('\u{feff}');
     for (number, line) in text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty()) {
         let with_line = |problem: &str| format!("line {}: {problem}", number + 1);
         let value: Value =
