@@ -12,7 +12,7 @@ use std::time::SystemTime;
 use tidegate::Transport;
 use tidegate::config::TransportConfig;
 use tidegate::transport::Http;
-use tidegate_sweep::{Binding, Plan, Sweep, SweepEnd, SweepError, SweepOutcome, report};
+use tidegate_sweep::{Binding, Endpoint, Plan, Sweep, SweepEnd, SweepError, SweepOutcome, report};
 
 pub(crate) use self::args::Args;
 use self::progress::ProgressDisplay;
@@ -48,7 +48,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     if args.dry_run {
         return Ok(());
     }
-    if !args.yes && !confirm(&plan)? {
+    if !args.yes && !confirm(&plan, sweep.endpoint())? {
         return Err(Failure::usage("the sweep was not started; answer y, or pass --yes"));
     }
     let runtime = tokio::runtime::Runtime::new()
@@ -74,9 +74,11 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
 
 /// Returns `true` if the sweep may start. Asks the user first if the sweep can cost money, or can
 /// use more than [`CONFIRM_ABOVE_TOKENS`], and if standard input and standard error are terminals.
-/// Then returns `false` unless the user answers `y` or `yes`.
-fn confirm(plan: &Plan) -> Result<bool, Failure> {
-    let costs = plan.money.as_ref().is_some_and(|money| money.most > 0.0);
+/// Then returns `false` unless the user answers `y` or `yes`. Without prices, a well-known provider
+/// is assumed to cost money.
+fn confirm(plan: &Plan, endpoint: &Endpoint) -> Result<bool, Failure> {
+    let is_paid = endpoint.usual_key_env().is_some();
+    let costs = plan.money.as_ref().map_or(is_paid, |money| money.most > 0.0);
     let tokens = plan.input_tokens.most + plan.output_tokens.most;
     let needs_confirmation = (costs || tokens > CONFIRM_ABOVE_TOKENS)
         && std::io::stdin().is_terminal()

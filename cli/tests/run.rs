@@ -468,13 +468,19 @@ fn redirect_of_the_provider_is_reported_before_anything_is_sent() {
         let head = "HTTP/1.1 301 Moved Permanently\r\nlocation: https://me:pw@moved.example/v1/models?key=secret\r\ncontent-length: 0\r\n\r\n";
         stream.write_all(head.as_bytes()).unwrap();
     });
-    let ran =
-        Command::new(TIDEGATE).arg("run").arg(&input).arg("-o").arg(&output).args(["--url", &url]).output();
+    std::fs::write(&output, "earlier answers").unwrap();
+    let ran = Command::new(TIDEGATE)
+        .arg("run")
+        .arg(&input)
+        .arg("-o")
+        .arg(&output)
+        .args(["--overwrite", "--url", &url])
+        .output();
     server.join().unwrap();
     let ran = ran.unwrap();
     assert_eq!(ran.status.code(), Some(1), "{}", stderr(&ran));
     assert!(stderr(&ran).contains("redirects to https://moved.example/v1/models (301)"), "{}", stderr(&ran));
-    assert_eq!(std::fs::read_to_string(&output).unwrap(), "");
+    assert_eq!(std::fs::read_to_string(&output).unwrap(), "earlier answers");
 }
 
 #[test]

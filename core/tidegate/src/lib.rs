@@ -42,6 +42,8 @@
 //! # Features
 //!
 //! - `pool` (default): targets that are pools of replicas.
+//! - `redis` (default): limits that are shared over Redis or Valkey.
+//! - `reqwest`: the layer of [`limit`] tells the timeouts of reqwest from its other errors.
 //! - `bpe`: counts the prompts of OpenAI's models exactly. Adds 50 MB to a binary.
 
 // A build without pools does not use some methods of what calls and pools share.

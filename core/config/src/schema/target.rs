@@ -286,7 +286,7 @@ settings! {
     /// Which requests are sent to a target, and how calls that fall back to it are sent.
     table TARGET "TargetConfig";
     /// The base URLs of the target: it takes the requests to them and to all paths below them.
-    /// `"none"`: the target takes no requests, and its slots are acquired by name (`acquire_slot`).
+    /// `"none"`: the target takes no requests, and its slots are acquired by name (`gate.slot`).
     url: Kind::TextOrList("a URL or a list of URLs; http or https, without user, query or `*`") => "of well-known providers and pools, their own; otherwise every URL";
     /// The models whose requests the target takes. `*` matches any text.
     models: Kind::TextOrList("a name or a list of names, of 1 to 200 bytes each") => "every model";
