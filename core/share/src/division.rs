@@ -353,6 +353,8 @@ impl Division {
         // If the broker's process has more gates, they remain when only the broker's gate ends, and it is
         // not known which gate that is.
         let survivors = members - usize::from(self.members().any(|id| presence.is_only_own(id)));
+        // If this broker ends as well, the next one must also wait for the members that are still missing.
+        let survivors = self.missing.as_ref().map_or(survivors, |missing| survivors.max(missing.expected));
         let total = self.leased(now, presence);
         let term = self.term;
         let is_adaptive = self.adaptive.is_some();

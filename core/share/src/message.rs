@@ -170,7 +170,8 @@ pub struct LeaseUpdate {
     /// The number of members of the resource.
     pub members: usize,
     /// The number of members that remain when the broker ends, or one more if its process has several
-    /// members.
+    /// members. While the broker waits for members of its predecessor, at least the number that it waits
+    /// for, or [`usize::MAX`] if that is not known.
     pub survivors: usize,
     /// The total of all leases.
     pub total: usize,

@@ -86,7 +86,7 @@ pub(crate) struct Cluster {
     /// The number of the broker. Messages to another one are lost.
     generation: u32,
     /// The process of the broker.
-    leader: usize,
+    pub(crate) leader: usize,
     connections: BTreeMap<MemberId, usize>,
     next_connection: u64,
     events: BinaryHeap<Reverse<(Instant, u64)>>,

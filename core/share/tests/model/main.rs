@@ -120,6 +120,21 @@ fn killed_processes_return_their_slots_and_the_next_leader_keeps_the_cap() {
     }
 }
 
+/// The second broker must wait for the members that the first one still expected.
+#[test]
+fn broker_that_is_killed_before_all_have_rejoined_lets_nobody_exceed_the_cap() {
+    for seed in 0..50 {
+        let mut cluster = Cluster::new(seed, 10, &[1.0; 4], secs(1));
+        (0..4).for_each(|process| cluster.saturate(process, 20));
+        cluster.run(secs(5));
+        cluster.kill(cluster.leader);
+        cluster.run(ms(3));
+        cluster.kill(cluster.leader);
+        cluster.run(secs(5));
+        assert!(cluster.peak_upstream <= 10, "seed {seed}: {}", cluster.peak_upstream);
+    }
+}
+
 #[test]
 fn stopped_process_keeps_its_slots_and_continues_with_them() {
     for seed in 0..10 {
