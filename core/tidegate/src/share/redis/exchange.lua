@@ -81,22 +81,31 @@ end
 
 local packed = redis.call('HGET', state_key, 'state')
 local state = packed and cmsgpack.unpack(packed)
+
+-- Begins a time in which only a part of the cap is granted.
+local function begin_grace()
+  state.early, wake = 0, clock + GRACE_TIME
+  state.latest_wake = wake + LEASE_TIME
+end
+
 if not state then
   -- The members of a lost state have not claimed their slots yet, so newcomers get a part only.
   state = {
-    virtual_time = 0, served_until = clock, joined = 0, early = 0, division = 0, term = 0, observers = {},
-    accounts = {},
+    virtual_time = 0, served_until = clock, joined = 0, division = 0, term = 0, observers = {}, accounts = {},
   }
-  wake = clock + GRACE_TIME
+  begin_grace()
 end
 if known_division > state.division then
   -- The store has lost its last changes: it was an older replica, or its file was not up to date.
   -- It may know of too few leases until all members have sent their totals.
   state.division = known_division
   if wake == 0 or clock >= wake then
-    state.early = 0
-    wake = clock + GRACE_TIME
+    begin_grace()
   end
+end
+if kind == 'join' and known_division > 0 and clock < wake then
+  -- Many members return one after the other, so others may follow.
+  wake = math.min(clock + GRACE_TIME, state.latest_wake)
 end
 local accounts = {}
 for _, account in ipairs(state.accounts) do

@@ -20,7 +20,8 @@ const DRAW_SCRIPT: &str = include_str!("draw.lua");
 /// The clock of the store.
 const WALL: &str = "local time = redis.call('TIME') local wall = time[1] + time[2] / 1e6";
 /// Time for which a store without a state grants only a part of a cap, because the members of a lost
-/// state may still use their slots: longer than a heartbeat, and than it takes to connect again.
+/// state may still use their slots: longer than a heartbeat, and than it takes to connect again. Begins
+/// again with each member that returns, at most for [`LEASE_TIME`] longer.
 const GRACE_TIME: Duration = Duration::from_secs(4);
 /// The longest time by which the clock of a resource advances between two messages.
 const MAX_STEP: Duration = Duration::from_secs(3);

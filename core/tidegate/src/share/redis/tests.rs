@@ -292,6 +292,36 @@ fn store_that_has_lost_changes_grants_little_at_first() {
     assert_eq!(store.situation(at(12), "a", &wants(6, 2)).granted, 2);
 }
 
+#[test]
+fn grace_time_ends_after_the_last_member_has_returned() {
+    let server = RedisServer::start(&[]).unwrap();
+    let mut store = Store::new(&server, script_with(WALL, Duration::from_secs(4)));
+    let at = Duration::from_secs;
+    let granted = |store: &mut Store, time| {
+        let message = Message::Report { report: report(8, 8), granted: 0, returned: 0 };
+        store.situation(at(time), "newcomer", &message).granted
+    };
+    assert_eq!(store.situation(at(1), "newcomer", &join(8, 8)).granted, 2);
+    // Members of a store that has lost its data return.
+    store.division = 50;
+    for time in [3, 6] {
+        store.situation(at(time), &format!("returned at {time}"), &join(8, 0));
+        assert_eq!(granted(&mut store, time), 2);
+    }
+    assert_eq!(granted(&mut store, 9), 2);
+    assert_eq!(granted(&mut store, 10), 8);
+    // Members that return again and again do not prolong it for ever.
+    store.key = "test:{new}".to_owned();
+    store.division = 0;
+    assert_eq!(store.situation(at(20), "newcomer", &join(8, 8)).granted, 2);
+    for time in 21..32 {
+        store.division = 50;
+        store.situation(at(time), &format!("returned at {time}"), &join(8, 0));
+        assert_eq!(granted(&mut store, time), 2);
+    }
+    assert_eq!(granted(&mut store, 32), 8);
+}
+
 /// A message that joins with an adaptive limit, in place of other members.
 fn join_adaptive(found: usize, role: Option<LimitRole>, replaces: &[&str]) -> Message {
     let report = Report { adaptive: Some(found), role, ..report(64, 0) };
