@@ -138,6 +138,8 @@ local function read(at, is_join)
     return ARGV[at - 1]
   end
   local draw = tonumber(next_field())
+  -- The client of a cluster sends a message again if its connection ends before the answer.
+  if accounts[id] and (is_join or accounts[id].draw == draw) then return end
   local weight, count = number(next_field(), MIN_WEIGHT, MAX_WEIGHT), tonumber(next_field())
   local limits, want, least, wants = {}, {}, {}, false
   for nth = 1, count do

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use super::super::limit::SharedLimit;
@@ -28,10 +29,11 @@ fn store(server: &RedisServer) -> Store {
     Store::new(server, draw_script_with(WALL, LeaseTimes::LOCAL.advance, 1.0))
 }
 
-/// Returns a draw that wants nothing.
+/// Returns a draw that wants nothing, with a larger number than all before.
 fn no_draw(limits: Vec<RateLimit>, corrections: Vec<Correction>) -> Draw {
+    static NUMBER: AtomicU64 = AtomicU64::new(1);
     Draw {
-        number: 7,
+        number: NUMBER.fetch_add(1, Ordering::Relaxed),
         limits,
         weight: 1.0,
         want: Vec::new(),
@@ -317,6 +319,25 @@ fn store_of_same_epoch_is_told_pending_corrections_and_another_one_all_charges()
     store.key = "test:{new}".to_owned();
     let unknown = situation(store, at, "d", &join(again(), &first.epoch));
     assert_eq!(unknown.advance.charged, [2, 4_000]);
+}
+
+/// The client of a cluster sends a message again if its connection ends before the answer.
+#[test]
+fn repeated_messages_change_no_charges() {
+    let server = RedisServer::start(&[]).unwrap();
+    let store = &mut store(&server);
+    let at = Duration::from_secs(100);
+    let wants =
+        |corrections| Draw { want: vec![1, 50], least: vec![1, 50], ..no_draw(limits(90_000), corrections) };
+    let correction = |tokens| vec![Correction { age_ms: 1_000, amounts: vec![0, tokens] }];
+    let joins = join(wants(correction(200)), "");
+    let refunds = Message::Draw(wants(correction(-30)));
+    for (message, advances, charged) in [(joins, 1, [1, 250]), (refunds, 2, [2, 270])] {
+        for _ in 0..3 {
+            let known = situation(store, at, "a", &message);
+            assert_eq!((known.advances, known.advance.charged), (advances, charged.to_vec()));
+        }
+    }
 }
 
 #[test]
