@@ -44,6 +44,8 @@ pub struct Lease {
     earlier_role: Option<LimitRole>,
     times: LeaseTimes,
     state: State,
+    /// The `Lost` before the last join, until the broker has answered.
+    lost: Option<State>,
     /// The slots that are leased, as far as the member knows.
     slots: usize,
     /// The slots that are in force: those of the lease, or the part of the cap without a broker.
@@ -121,6 +123,7 @@ impl Lease {
             earlier_role: None,
             times,
             state: State::New,
+            lost: None,
             slots: 0,
             in_force: 0,
             is_safe_mode: false,
@@ -309,6 +312,7 @@ impl Lease {
             }
             _ => now,
         };
+        self.lost = Some(self.state).filter(|state| matches!(state, State::Lost { .. }));
         self.slots = claim;
         self.returned = 0;
         self.update.others_short = false;
@@ -326,6 +330,7 @@ impl Lease {
 
     /// Applies a message of the broker about this lease.
     pub fn on_update(&mut self, now: Instant, update: LeaseUpdate) {
+        self.lost = None;
         let since = self.contended_since.filter(|_| self.has_contended());
         self.slots += update.granted;
         self.unused += update.granted;
@@ -346,19 +351,21 @@ impl Lease {
     pub fn on_alive(&mut self, now: Instant, sent_at: Instant) {
         if let State::Joined { heard } = &mut self.state {
             *heard = sent_at.max(*heard);
+            self.lost = None;
             self.tick(now);
         }
     }
 
     /// Records that the connection to the broker has ended. The slots remain in force until the end of
-    /// the lease, unless the broker had not been heard for [`LeaseTimes::renewal`].
+    /// the lease, unless the broker had not been heard for [`LeaseTimes::renewal`]. A broker that has answered
+    /// nothing does not change when the lease ends.
     pub fn on_lost(&mut self, now: Instant) {
         let State::Joined { heard } = self.state else { return };
         let is_suspended = heard + self.times.renewal <= now;
-        self.state = if is_suspended {
-            State::Lost { begins: now + JOINS_WITHIN, ends: now + JOINS_WITHIN }
-        } else {
-            State::Lost { begins: now, ends: heard + self.times.lease }
+        self.state = match self.lost.take() {
+            Some(lost) => lost,
+            None if is_suspended => State::Lost { begins: now + JOINS_WITHIN, ends: now + JOINS_WITHIN },
+            None => State::Lost { begins: now, ends: heard + self.times.lease },
         };
         self.update.others_short = false;
         self.asked = 0;

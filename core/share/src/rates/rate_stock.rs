@@ -60,8 +60,9 @@ pub struct RateStock {
 enum State {
     /// No call was made yet.
     New,
-    /// The broker knows of the member, and has answered what was sent at this time.
-    Joined { heard: Instant },
+    /// The broker knows of the member, and has answered what was sent at the time `heard`. Until it has answered
+    /// the member that joins, `lost_until` is the time of the `Lost` before.
+    Joined { heard: Instant, lost_until: Option<Instant> },
     /// No broker is known. If there is still none at `until`, a part of the limits is in force.
     Lost { until: Instant },
     /// There can be no broker. Each process works alone.
@@ -128,13 +129,21 @@ impl RateStock {
     pub fn terms(&self, now: Instant) -> RateTerms {
         match self.state {
             State::New => RateTerms::Nothing(Some(now + JOINS_WITHIN)),
+            State::Joined { lost_until: Some(until), .. } if until <= now => self.part(),
             State::Joined { .. } => RateTerms::Advance,
             State::Alone if self.strict => RateTerms::Nothing(None),
             State::Alone => RateTerms::Part(1),
             State::Lost { until } if now < until => RateTerms::Nothing(Some(until)),
-            State::Lost { .. } if self.strict => RateTerms::Nothing(None),
-            State::Lost { .. } if self.members == 0 => RateTerms::Part(UNKNOWN_MEMBERS),
-            State::Lost { .. } => RateTerms::Part(u32::try_from(self.members).unwrap_or(u32::MAX)),
+            State::Lost { .. } => self.part(),
+        }
+    }
+
+    /// Returns the amounts that the member may charge without a broker.
+    fn part(&self) -> RateTerms {
+        match self.members {
+            _ if self.strict => RateTerms::Nothing(None),
+            0 => RateTerms::Part(UNKNOWN_MEMBERS),
+            members => RateTerms::Part(u32::try_from(members).unwrap_or(u32::MAX)),
         }
     }
 
@@ -255,14 +264,13 @@ impl RateStock {
 
     /// Returns the draw that joins a broker. `past` is what the member has charged within the windows.
     pub fn join(&mut self, now: Instant, limits: Vec<RateLimit>, past: Vec<Correction>) -> Draw {
-        let unknown = match self.state {
-            State::Lost { until } => now.saturating_duration_since(until).saturating_add(JOINS_WITHIN),
-            State::New | State::Joined { .. } | State::Alone => Duration::MAX,
-        };
+        let lost_until = if let State::Lost { until } = self.state { Some(until) } else { None };
+        let unknown = lost_until
+            .map_or(Duration::MAX, |until| now.saturating_duration_since(until).saturating_add(JOINS_WITHIN));
         // What is left was given before the broker was lost.
         self.expire(now);
         self.parts.clear();
-        self.state = State::Joined { heard: now };
+        self.state = State::Joined { heard: now, lost_until };
         let pending = self.take_corrections(now);
         self.corrections.clear();
         self.asked.clear();
@@ -278,7 +286,10 @@ impl RateStock {
     pub fn on_advance(&mut self, now: Instant, advance: &Advance, age: Duration) {
         self.expire(now);
         self.members = advance.members;
-        let is_stale = matches!(self.state, State::Joined { heard } if heard + self.renewal <= now);
+        let is_stale = matches!(self.state, State::Joined { heard, .. } if heard + self.renewal <= now);
+        if let State::Joined { lost_until, .. } = &mut self.state {
+            *lost_until = None;
+        }
         let answers_last = advance.number == self.number;
         let asked = if answers_last { std::mem::take(&mut self.asked) } else { Amounts::new() };
         self.lacking.clear();
@@ -304,8 +315,9 @@ impl RateStock {
 
     /// Records that the broker has answered what was sent at `sent_at`.
     pub fn on_alive(&mut self, sent_at: Instant) {
-        if let State::Joined { heard } = &mut self.state {
+        if let State::Joined { heard, lost_until } = &mut self.state {
             *heard = sent_at.max(*heard);
+            *lost_until = None;
         }
     }
 
@@ -314,10 +326,11 @@ impl RateStock {
         self.members = members;
     }
 
-    /// Records that the connection to the broker has ended.
+    /// Records that the connection to the broker has ended. A broker that has answered nothing does not change
+    /// when a part of the limits is in force.
     pub fn on_lost(&mut self, now: Instant) {
-        if self.is_joined() {
-            self.state = State::Lost { until: now + JOINS_WITHIN };
+        if let State::Joined { lost_until, .. } = self.state {
+            self.state = State::Lost { until: lost_until.unwrap_or(now + JOINS_WITHIN) };
         }
     }
 
@@ -411,5 +424,24 @@ mod tests {
         let pending: Vec<_> = draw.pending.iter().map(|it| (it.age_ms, it.amounts[0])).collect();
         assert_eq!(pending, [(20_000, -300), (19_750, 3_000)]);
         assert!(stock.draw(at(21), vec![limit]).corrections.is_empty());
+    }
+
+    #[test]
+    fn part_stays_in_force_while_broker_answers_no_join() {
+        let now = epoch();
+        let at = |millis| now + Duration::from_millis(millis);
+        let limit = RateLimit { window_ms: 60_000, per_window: 60_000, per_second: 1_000.0, burst_ms: 6_000 };
+        let mut stock = RateStock::new(&[limit], false, LeaseTimes::REMOTE, now);
+        stock.begin(now);
+        for attempt in 0..10 {
+            stock.join(at(500 * attempt), vec![limit], Vec::new());
+            stock.on_lost(at(500 * attempt + 1));
+        }
+        assert_eq!(stock.terms(at(4_600)), RateTerms::Part(UNKNOWN_MEMBERS));
+        // The new store knows nothing of what was charged since the first attempt.
+        assert_eq!(stock.join(at(5_000), vec![limit], Vec::new()).unknown_ms, 5_000);
+        assert_eq!(stock.terms(at(5_000)), RateTerms::Part(UNKNOWN_MEMBERS));
+        stock.on_alive(at(5_000));
+        assert_eq!(stock.terms(at(5_000)), RateTerms::Advance);
     }
 }

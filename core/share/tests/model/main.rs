@@ -269,6 +269,23 @@ fn broker_that_accepts_members_but_does_not_answer_prolongs_no_lease() {
     }
 }
 
+#[test]
+fn member_uses_its_part_while_store_answers_each_join_with_an_error() {
+    for times in [LeaseTimes::LOCAL, LeaseTimes::REMOTE] {
+        let start = std::time::Instant::now();
+        let mut lease = Lease::new(8, false, times);
+        let usage = SlotUse { in_flight: 0, waiting: 1, weight: 1.0 };
+        assert_eq!(lease.report(start, &usage), None);
+        for attempt in 0..10 {
+            let now = start + ms(500 * attempt);
+            lease.join(now, &usage);
+            assert_eq!(lease.in_force(), usize::from(attempt > 1), "attempt {attempt}, {times:?}");
+            lease.on_lost(now + ms(1));
+        }
+        assert_eq!(lease.in_force(), 1, "{times:?}");
+    }
+}
+
 /// Any message, most of them with numbers that no member sends.
 fn any_message() -> impl Strategy<Value = ToBroker> {
     let number = || prop_oneof![0..10usize, Just(usize::MAX), Just(usize::MAX / 2), any::<usize>()];
