@@ -69,8 +69,8 @@ pub(super) struct Account {
     unsent: Vec<(Instant, Correction)>,
     /// The corrections in the message that is on its way.
     unanswered: Vec<(Instant, Correction)>,
-    /// Whether the member is out because it was silent, so that the store knows all that it has
-    /// charged.
+    /// Whether the member was forgotten and joins at once, so that a store that was not lost knows all that it
+    /// has charged.
     is_forgotten: bool,
     /// The number of members at the store, as last heard.
     processes: usize,
@@ -480,9 +480,15 @@ impl Account {
     /// Records that the store does not know the member any more, so that it has ignored the last
     /// message.
     pub(super) fn on_forgotten(&mut self) {
+        let was_silent = self.answered_at.is_some_and(|at| now() >= at + LEASE_TIME);
         self.unsent.append(&mut self.unanswered);
         self.on_lost();
-        self.is_forgotten = true;
+        if was_silent {
+            // The store was not lost, so the others do not join as well.
+            self.again_at = None;
+        }
+        // A member that waits may charge more.
+        self.is_forgotten = self.again_at.is_none();
     }
 
     /// Records that the store is lost. It may have applied the message that it has not answered.

@@ -340,14 +340,37 @@ fn repeated_messages_change_no_charges() {
     }
 }
 
-#[test]
-fn corrections_are_told_again_until_store_has_applied_them() {
+/// Returns an account of rates, and the rates.
+fn account() -> (Arc<BudgetSet>, Account) {
     let rates = RateConfig { tpm: Some(90_000), ..RateConfig::default() };
     let budgets = BudgetSet::new(&rates, now());
     budgets.share(false, LeaseTimes::REMOTE, |_, _| ShareLink::new(|_| {}));
     let set = budgets.rates.lock().shared_sets().next().unwrap();
     let limit = SharedLimit::Rates(Arc::downgrade(&budgets), set);
-    let account = &mut Account::new("share", "rates:llm", limit);
+    (budgets, Account::new("share", "rates:llm", limit))
+}
+
+#[tokio::test(start_paused = true)]
+async fn member_that_was_forgotten_because_it_was_silent_joins_at_once() {
+    let (_budgets, account) = &mut account();
+    for (silence, joins_at_once) in [(Duration::from_secs(1), false), (LEASE_TIME, true)] {
+        account.again_at = None;
+        assert!(account.next_message().is_some());
+        account.on_answer("0 0 0 - - 1000 1.5 0", now()).unwrap();
+        tokio::time::advance(silence).await;
+        account.on_forgotten();
+        assert_eq!(account.again_at.is_none(), joins_at_once, "silent for {silence:?}");
+        // What is charged before the member joins is not known to the store.
+        account.again_at = None;
+        let Some(Message::JoinRates { draw, .. }) = account.next_message() else { panic!("does not join") };
+        assert_eq!(draw.unknown_ms == 0, joins_at_once);
+        account.on_lost();
+    }
+}
+
+#[test]
+fn corrections_are_told_again_until_store_has_applied_them() {
+    let (_budgets, account) = &mut account();
     let answer = |account: &mut Account| account.on_answer("0 0 0 - - 1 1.5 0", now()).unwrap();
     let changes = |amounts: &[i64]| {
         let correction = |amount: &i64| Correction { age_ms: 14_000, amounts: vec![*amount] };
