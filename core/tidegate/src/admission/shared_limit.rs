@@ -48,10 +48,15 @@ impl Admission {
         links.iter().find(|(kind, _)| *kind == LeaseKind::Slots).map(|(_, link)| link)
     }
 
-    /// Joins a broker. Returns the report for it, or `None` if the limit is not shared.
+    /// Joins a broker. Returns the report for it, or `None` if the limit is not shared. A cool-down is announced
+    /// again, because the broker may not know of it.
     pub(crate) fn join_share(&self, kind: LeaseKind) -> Option<Report> {
         let now = now();
-        self.state.lock().scheduler.with_lease(now, kind, |lease, usage| lease.join(now, usage))
+        let mut state = self.state.lock();
+        if kind == LeaseKind::Slots && state.scheduler.waits_until().is_some_and(|until| now < until) {
+            self.announce_cooldown(&state);
+        }
+        state.scheduler.with_lease(now, kind, |lease, usage| lease.join(now, usage))
     }
 
     /// Applies a change of a lease, and admits the calls that may be sent now.

@@ -465,7 +465,9 @@ impl Account {
         let update = LeaseUpdate { granted, appointment, ..situation.update };
         self.limit.on_lease_update(update);
         if situation.cools > Duration::ZERO {
-            self.limit.on_cool_down(now() + situation.cools);
+            let until = now() + situation.cools;
+            self.cools_until.take_if(|unknown| *unknown <= until);
+            self.limit.on_cool_down(until);
         }
     }
 
