@@ -112,7 +112,7 @@ impl Broker {
 
     /// Answers a heartbeat, and tells the member the totals that have changed.
     fn heartbeat(&mut self, now: Instant, from: MemberId, number: u64) -> Messages {
-        let mut messages = self.replace_observers(now);
+        let mut messages = self.replace_unheard(now);
         let presence = &self.presence;
         let refreshed = self.resources.iter_mut().filter_map(|(name, resource)| {
             let update = resource.division.refresh(now, from, presence)?;
@@ -253,12 +253,15 @@ impl Broker {
     /// adaptive limit any more.
     pub fn on_unread(&mut self, now: Instant, member: MemberId) -> Messages {
         self.presence.on_unread(member);
-        self.replace_observers(now)
+        self.replace_unheard(now)
     }
 
-    /// Appoints other members to lead adaptive limits, where a leader or deputy is not heard any more.
-    fn replace_observers(&mut self, now: Instant) -> Messages {
-        self.settle(now, |division, presence| division.needs_observers(now, presence))
+    /// Appoints other members to lead adaptive limits, where a leader or deputy is not heard any more, and
+    /// grants the slots that have expired because a member is not heard.
+    fn replace_unheard(&mut self, now: Instant) -> Messages {
+        self.settle(now, |division, presence| {
+            division.needs_observers(now, presence) || division.has_expired_slots(now, presence)
+        })
     }
 
     /// Settles the resources for which `is_due` is `true`.

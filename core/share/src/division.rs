@@ -230,6 +230,14 @@ impl Division {
         self.observers.iter().any(|id| !presence.is_heard(now, *id))
     }
 
+    /// Returns `true` if a member waits while one that is not heard any more has slots, which have expired.
+    pub(crate) fn has_expired_slots(&self, now: Instant, presence: &Presence) -> bool {
+        let mut accounts = self.accounts.iter();
+        self.expires
+            && self.accounts.values().any(Account::is_short)
+            && accounts.any(|(id, account)| account.leased > 0 && !presence.is_heard(now, *id))
+    }
+
     /// Returns `true` if the limit of the member is adaptive.
     pub(crate) fn adapts(&self, member: MemberId) -> bool {
         self.accounts.get(&member).is_some_and(|account| account.adaptive.is_some())

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use tidegate_share::{
-    Broker, CallEvent, CallStep, Ended, Evidence, LeaseUpdate, LimitRole, MemberId, Predecessor, Report,
-    ToBroker, ToMember,
+    Broker, CallEvent, CallStep, Ended, Evidence, FIRST_TOKENS, LeaseUpdate, LimitRole, MemberId,
+    Predecessor, Report, ToBroker, ToMember,
 };
 
 /// A broker, and what its members were told last.
@@ -133,6 +133,29 @@ fn stopped_leader_is_replaced_and_stays_so() {
     assert_eq!(share.cap(), 11, "the limit of the former leader is kept");
     share.pass(SECONDS, &[1, 2, 3]);
     assert_eq!(share.roles(), [LimitRole::Follower, LimitRole::Leader, LimitRole::Deputy]);
+}
+
+/// The calls of the stopped member have got their first tokens, and the other one reports nothing while it waits.
+#[test]
+fn first_tokens_of_a_stopped_member_are_granted_to_one_that_waits() {
+    let mut share = Share::new(Predecessor::None);
+    for member in [1, 2] {
+        let report = Report {
+            cap: 1,
+            weight: 1.0,
+            want: 1,
+            returned: 0,
+            claim: 0,
+            known_survivors: 0,
+            adaptive: None,
+            role: None,
+        };
+        let resource = format!("{FIRST_TOKENS}llm").into();
+        share.send(member, &ToBroker::Report { resource, report, heartbeat: None });
+    }
+    assert_eq!(share.told[&MemberId(2)].granted, 0);
+    share.pass(SECONDS, &[2]);
+    assert_eq!(share.told[&MemberId(2)].granted, 1);
 }
 
 #[test]
