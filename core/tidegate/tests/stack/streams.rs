@@ -230,6 +230,22 @@ async fn silence_within_an_error_response_is_limited() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn error_response_that_breaks_off_is_not_returned_as_complete() {
+    let (transport, seen) = upstream(|_, _, exchange| async move {
+        let body = sse(exchange, vec![(MS, Some("{\"error\": ")), (MS, None)]).into_body();
+        Ok(status(400, &[], "").map(|_| body))
+    });
+    let gate = gate(transport, |t| t);
+    let response = gate.client().call(chat(false)).await.unwrap();
+    assert_eq!((response.status().as_u16(), seen.attempts()), (400, 1));
+    let mut body = response.into_body();
+    assert_eq!(body.frame().await.unwrap().unwrap().into_data().unwrap(), "{\"error\": ");
+    assert_eq!(body.frame().await.unwrap().unwrap_err().kind(), ErrorKind::Transport);
+    drop(body);
+    assert_idle(&gate);
+}
+
+#[tokio::test(start_paused = true)]
 async fn first_token_limit_includes_the_time_after_the_head() {
     let (transport, _) = upstream(|_, _, exchange| async move {
         Ok(sse(

@@ -177,7 +177,13 @@ async fn rejected(call: &Call, head: Response<ResponseBody>) -> Result<Response<
     let limit = call.idle_limit().map_or(ERROR_BODY_TIMEOUT, |idle| idle.min(ERROR_BODY_TIMEOUT));
     // The status counts even if the body breaks off or never ends.
     let _ = tokio::time::timeout(limit, async {
-        while replay.len() < MAX_ERROR_BODY && matches!(replay.pull().await, Ok(true)) {}
+        while replay.len() < MAX_ERROR_BODY {
+            match replay.pull().await {
+                Ok(true) => {}
+                Ok(false) => break,
+                Err(error) => return replay.end_with(error),
+            }
+        }
     })
     .await;
     let seen: Bytes = replay.seen(MAX_ERROR_BODY);
