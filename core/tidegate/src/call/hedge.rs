@@ -37,11 +37,17 @@ impl Call {
         self.0.winner.get().is_some()
     }
 
+    /// Records that a hedge of this call is sent. The call is not waiting until that hedge has ended.
+    pub(crate) fn begin_hedge(&self) {
+        self.state().is_hedging = true;
+    }
+
     /// Inserts the records of a losing hedge's admitted attempts into this call, before the current
     /// attempt. Called when the hedge has ended.
     pub(crate) fn add_lost_hedge(&self, hedge: &Self) {
         let theirs = hedge.state().attempts.clone();
         let mut state = self.state();
+        state.is_hedging = false;
         let at = state.attempts.len().saturating_sub(1);
         state.attempts.splice(at..at, theirs.into_iter().filter(was_admitted));
     }

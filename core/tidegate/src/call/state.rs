@@ -30,6 +30,8 @@ pub(super) struct CallState {
     /// The replicas at which attempts of the call failed. The next attempt avoids them. Written by
     /// retry and hedging.
     pub(super) tried: Vec<ReplicaId>,
+    /// `true` while a hedge of the call is in flight. Written by hedging.
+    pub(super) is_hedging: bool,
     /// Number of input tokens, if the counting layer has counted them, otherwise `None`.
     pub(super) exact_input: Option<u64>,
 }
@@ -120,12 +122,14 @@ impl Call {
         last.is_some_and(|attempt| attempt.admitted_at.is_none() && attempt.released_at.is_none())
     }
 
-    /// Returns `true` if the call holds no slot: it has made no attempt, is queued, backs off, or
-    /// has released its slot because the whole response has arrived.
+    /// Returns `true` if the call and its hedge hold no slot: the call has made no attempt, is
+    /// queued, backs off, or has released its slot because the whole response has arrived.
     pub(crate) fn is_waiting(&self) -> bool {
         let state = self.state();
         let last = state.attempts.last();
-        last.is_none_or(|attempt| attempt.admitted_at.is_none() || attempt.released_at.is_some())
+        let holds_none =
+            last.is_none_or(|attempt| attempt.admitted_at.is_none() || attempt.released_at.is_some());
+        holds_none && !state.is_hedging
     }
 
     /// Returns when the request of the current attempt was handed to the transport. `None` if it

@@ -266,6 +266,24 @@ async fn open_connection_after_the_end_holds_no_slot() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn deadline_on_an_open_connection_after_the_end_is_no_rejection() {
+    let (transport, _) = upstream(|_, _, exchange| async move {
+        let frames = SECOND_LONG.map(|frame| (Duration::ZERO, Some(frame)));
+        let late = (100 * SECOND, Some(": bye\n\n"));
+        Ok(sse(exchange, frames.into_iter().chain([late]).collect()))
+    });
+    let gate = narrow(transport);
+    let deadline = Some(Instant::now() + 10 * SECOND);
+    let response = stream(&gate, Context { deadline, ..task(1) }).await;
+    let tool = gate.acquire_tool_yielding("db", &task(1)).await.unwrap();
+    sleep(SECOND).await;
+    assert_eq!(in_flight(&gate), 0);
+    drop(tool);
+    assert_eq!(read(response).await.unwrap_err().kind(), ErrorKind::Deadline);
+    assert_idle(&gate);
+}
+
+#[tokio::test(start_paused = true)]
 async fn reader_sees_a_break_where_it_happened() {
     let (transport, _) = upstream(|_, _, exchange| async move {
         Ok(sse(exchange, vec![(Duration::ZERO, Some(TOKEN)), (SECOND, Some(TOKEN)), (SECOND, None)]))

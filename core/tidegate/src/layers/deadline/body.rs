@@ -112,7 +112,7 @@ impl OpenBody {
             // The reader may have got the last frame meanwhile.
             let Some(body) = state.body.take() else { return };
             state.error = Some(if self.call.deadline() <= now {
-                overdue(&self.call, self.call.why())
+                overdue_in_flight(&self.call)
             } else {
                 Error::new(
                     ErrorKind::ReaderStalled,
@@ -201,28 +201,32 @@ impl Body for DeadlineBody {
     }
 }
 
-/// Returns the error of a call whose deadline has passed. `why` is the rule that keeps the call
-/// waiting, or `None` if the call is not queued.
+/// Returns the error of a call without a response whose deadline has passed. `why` is the rule that
+/// keeps the call waiting, or `None` if the call is not queued.
 pub(super) fn overdue(call: &Call, why: Option<WaitExplanation>) -> Error {
+    if !call.is_waiting() {
+        return overdue_in_flight(call);
+    }
     let closed = why.filter(|why| matches!(why.rule, Rule::Outage | Rule::CoolDown));
-    let (kind, text) = if let Some(why) = closed {
-        let text = format!("the deadline passed before a slot was free: {}", why.rule.sentence());
-        (ErrorKind::Refused(Reason::Deadline), text.into())
-    } else if call.is_waiting() {
-        (
-            ErrorKind::Refused(Reason::Deadline),
-            Cow::Borrowed(
-                "the deadline passed before a slot was free (raise `cap` or the deadline, or send fewer calls)",
-            ),
-        )
-    } else {
-        (
-            ErrorKind::Deadline,
-            "the deadline passed before the response ended (raise the deadline, or request less output)"
-                .into(),
-        )
+    let text = match closed {
+        Some(why) => format!("the deadline passed before a slot was free: {}", why.rule.sentence()).into(),
+        None => Cow::Borrowed(
+            "the deadline passed before a slot was free (raise `cap` or the deadline, or send fewer calls)",
+        ),
     };
-    let error = Error::new(kind, text).at(call.target().name()).with_why(why);
+    overdue_error(call, ErrorKind::Refused(Reason::Deadline), text).with_why(why)
+}
+
+/// Returns the error of a call whose deadline has passed after its request was sent and before its
+/// response ended.
+fn overdue_in_flight(call: &Call) -> Error {
+    let text = "the deadline passed before the response ended (raise the deadline, or request less output)";
+    overdue_error(call, ErrorKind::Deadline, text.into())
+}
+
+/// Returns an error with the target of the call and the failure class of its last failed attempt.
+fn overdue_error(call: &Call, kind: ErrorKind, text: Cow<'static, str>) -> Error {
+    let error = Error::new(kind, text).at(call.target().name());
     match call.last_failure() {
         Some(last) => error.with_last_failure(last),
         None => error,

@@ -91,6 +91,7 @@ impl Hedge {
             call.target().metrics().hedged(HedgeOutcome::NoBudget);
             return first.await;
         };
+        call.begin_hedge();
         // Declared before `second`, so that the hedge is over when its records are merged.
         let mut pair = Pair { call: &call, hedge: &hedge, is_won: false };
         request.extensions_mut().insert(hedge.clone());

@@ -158,6 +158,19 @@ async fn failed_first_attempt_releases_its_slot_at_once() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn deadline_while_only_the_hedge_is_in_flight_is_no_rejection() {
+    let (transport, log) =
+        first_and_others(Act::Status(500, &[]).after(2 * SECOND), Act::stream(60 * SECOND));
+    let gate = pooled(transport, |p| p.hedge(SECOND));
+    let mut request = chat(true);
+    let deadline = Some(Instant::now() + 10 * SECOND);
+    request.extensions_mut().insert(tidegate::Context { deadline, ..Default::default() });
+    let error = gate.client().call(request).await.unwrap_err();
+    assert_eq!((error.kind(), log.calls().len()), (ErrorKind::Deadline, 2));
+    assert_all_idle(&gate, &log);
+}
+
+#[tokio::test(start_paused = true)]
 async fn failure_of_both_attempts_is_counted_and_avoids_both_replicas() {
     let asked = Arc::new(Mutex::new(0));
     let (transport, log) = replicas(move |_, what, _| {
