@@ -47,8 +47,6 @@ struct Inner {
     metrics: Arc<TenantMetrics>,
     /// When the call was made. Retries and fallbacks keep this time.
     queued_at: Instant,
-    /// When the call was routed to its target: later than `queued_at` at a fallback.
-    routed_at: Instant,
     /// When the whole call must have ended, its stream included.
     deadline: Instant,
     /// `true` if the caller or the configuration has set the deadline, `false` if the deadline is
@@ -74,7 +72,6 @@ impl Inner {
             id: self.id,
             metrics: self.metrics.clone(),
             queued_at: self.queued_at,
-            routed_at: self.routed_at,
             deadline: self.deadline,
             has_own_deadline: self.has_own_deadline,
             refused_by: self.refused_by.clone(),
@@ -139,7 +136,6 @@ impl Call {
             id: number(),
             metrics: target.metrics().tenant(&identity.tenant),
             queued_at: now,
-            routed_at: now,
             deadline: own.map_or(longest, |own| own.min(longest)),
             has_own_deadline: own.is_some() || configured != DEFAULT_DEADLINE,
             refused_by: None,
@@ -152,16 +148,16 @@ impl Call {
 
     /// Creates the call to the fallback target `target`, after the current target has rejected this
     /// call. `model` replaces the model of the call, or `None` keeps it. The new call keeps the
-    /// deadline and the time at which the call was made. The time waited so far is subtracted from
-    /// the client's `pool` timeout.
-    pub(crate) fn for_fallback(&self, target: Arc<Target>, model: Option<Arc<str>>, now: Instant) -> Self {
+    /// deadline and the time at which the call was made. The time waited for a slot so far is
+    /// subtracted from the client's `pool` timeout.
+    pub(crate) fn for_fallback(&self, target: Arc<Target>, model: Option<Arc<str>>) -> Self {
         target.on_call();
         let mut call = self.0.with_state(CallState::default());
         call.refused_by = Some(self.target().name().clone());
         call.metrics = target.metrics().tenant(self.tenant());
-        let waited = now.saturating_duration_since(std::mem::replace(&mut call.routed_at, now));
+        let left = self.left_to_wait();
         let identity = &mut call.identity;
-        identity.timeouts.pool = identity.timeouts.pool.map(|pool| pool.saturating_sub(waited));
+        identity.timeouts.pool = left;
         identity.facts.model = model.or(identity.facts.model.take());
         // A pool needs the affinity to select a replica that serves the model.
         if target.config().pool.is_some() {

@@ -202,6 +202,43 @@ async fn fallback_keeps_age_and_deadline_of_the_call() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn time_in_flight_does_not_use_the_pool_timeout_of_the_fallback() {
+    let (transport, _) = upstream(|_, _, _exchange| async move {
+        tokio::time::sleep(5 * SECOND).await;
+        Ok(status(500, &[], "{}"))
+    });
+    let targets = r#"
+        [targets.first]
+        url = "http://one/v1"
+        cap = 1
+        wait = "1s"
+        fallback = "second"
+        predict = "off"
+        [targets.second]
+        url = "http://one/v2"
+        cap = 1
+        model = "spare"
+        predict = "off"
+    "#;
+    let gate = over(transport, targets);
+    let there = gate.acquire_slot("second", &Context::default()).await.unwrap();
+    let mut request = ask(false);
+    request.extensions_mut().insert(tidegate::Timeouts { read: None, pool: Some(3 * SECOND) });
+    let client = gate.client();
+    let call = tokio::spawn(async move { client.call(request).await });
+    // The slot goes to another caller while the call backs off. The retry waits 1 s for it.
+    tokio::time::sleep(9 * SECOND / 2).await;
+    let taken = gate.acquire_slot("first", &Context::default()).await.unwrap();
+    let error = refusal(call.await.unwrap());
+    assert_eq!((error.reason(), error.target()), (Some(Reason::ClientTimeout), Some("second")));
+    let record = gate.calls().records().remove(1);
+    let waited = record.duration - record.attempts[0].queued_at;
+    assert!((waited - 2.0).abs() < 0.01, "{waited} s of the 2 s that are left");
+    drop((there, taken));
+    assert_idle(&gate);
+}
+
+#[tokio::test(start_paused = true)]
 async fn fallback_chain_ends_and_sends_no_key_to_another_target() {
     let (transport, sent) = hosts();
     let targets = r#"

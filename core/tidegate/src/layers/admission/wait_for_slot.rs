@@ -18,7 +18,10 @@ use crate::target::SharedCooldowns;
 pub(crate) async fn admit(call: &Call) -> Result<Permit, Error> {
     let queued_at = clock::now();
     call.attempt_queued(queued_at);
-    let mut permit = acquire(call).await?;
+    let mut permit = acquire(call).await.inspect_err(|_| {
+        let waited = clock::now().saturating_duration_since(queued_at);
+        call.update_queue(|queue| queue.waited += waited);
+    })?;
     permit.on_sent();
     call.update_queue(|queue| {
         queue.charged = permit.charged();

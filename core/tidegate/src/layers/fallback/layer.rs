@@ -80,13 +80,12 @@ async fn try_in_turn<S: InnerService>(
             Some(reason) => error.with_first_rejection(first_target.name(), reason),
             None => error,
         };
-        let now = clock::now();
-        let Some(reason) = fallback_reason(&call, &error, now) else { return Err(error) };
+        let Some(reason) = fallback_reason(&call, &error, clock::now()) else { return Err(error) };
         let Some(route) = routes.of_call(&call).filter(|route| !tried.contains(route.target.name())) else {
             return Err(error);
         };
         let made = original.as_ref().ok_or("its body is an upload, which can be read only once");
-        match made.and_then(|original| route.redirect(&call, original, first_target.config(), now)) {
+        match made.and_then(|original| route.redirect(&call, original, first_target.config())) {
             Ok((there, request)) => {
                 call.target().metrics().fell_back(reason);
                 tracing::debug!(from = %call.target().name(), to = %there.target().name(), reason = reason.as_str(), "falls back");

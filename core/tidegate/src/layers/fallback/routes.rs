@@ -56,8 +56,8 @@ impl FallbackRoutes {
 }
 
 impl FallbackRoute {
-    /// Creates the call to this fallback target and its request, at the time `now`. `original` is
-    /// the request that the caller sent to the target `first_target`.
+    /// Creates the call to this fallback target and its request. `original` is the request that the
+    /// caller sent to the target `first_target`.
     ///
     /// # Errors
     /// The reason why the call cannot be sent to this target.
@@ -66,10 +66,9 @@ impl FallbackRoute {
         call: &Call,
         original: &Original,
         first_target: &TargetConfig,
-        now: std::time::Instant,
     ) -> Result<(Call, http::Request<RequestBody>), &'static str> {
         let mut request = self.address.request(original, &bases(first_target), call.facts().dialect)?;
-        let call = call.for_fallback(self.target.clone(), self.address.model.clone(), now);
+        let call = call.for_fallback(self.target.clone(), self.address.model.clone());
         request.extensions_mut().insert(call.clone());
         Ok((call, request))
     }
