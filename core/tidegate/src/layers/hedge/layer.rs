@@ -106,13 +106,23 @@ impl Hedge {
                 if !outcome_of(&ours).is_retryable() {
                     return ours;
                 }
-                // Releases the slot of the failed attempt.
-                let ours = detach_body(ours).await;
-                let theirs = second.await;
+                // Releases the slot of the failed attempt, and does not delay the hedge.
+                let mut detaching = std::pin::pin!(detach_body(ours));
+                let mut detached = None;
+                let theirs = loop {
+                    tokio::select! {
+                        biased;
+                        theirs = &mut second => break theirs,
+                        ours = &mut detaching, if detached.is_none() => detached = Some(ours),
+                    }
+                };
                 let outcome = outcome_of(&theirs);
                 if !outcome.is_accepted() {
                     pair.on_failed_hedge(&outcome);
-                    return ours;
+                    return match detached {
+                        Some(ours) => ours,
+                        None => detaching.await,
+                    };
                 }
                 theirs
             }
@@ -168,8 +178,8 @@ impl Drop for Pair<'_> {
 }
 
 /// Reads the body of a failed response, which releases its slot. A body that is longer than
-/// [`MAX_ERROR_BODY`] or takes longer than [`ERROR_BODY_TIMEOUT`] is replaced by an empty one.
-/// Returns an error unchanged.
+/// [`MAX_ERROR_BODY`], takes longer than [`ERROR_BODY_TIMEOUT`] or breaks off is replaced by an empty
+/// one. Returns an error unchanged.
 async fn detach_body(failed: AttemptResult) -> AttemptResult {
     let (parts, body) = failed?.into_parts();
     let read = tokio::time::timeout(ERROR_BODY_TIMEOUT, Limited::new(body, MAX_ERROR_BODY).collect()).await;

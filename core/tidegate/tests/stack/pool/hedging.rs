@@ -158,6 +158,20 @@ async fn failed_first_attempt_releases_its_slot_at_once() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn unfinished_body_of_the_failed_first_attempt_does_not_delay_the_hedge() {
+    // The head of the failure is held until 3 s, and its body could be read until 4 s.
+    let failure = Act::FailedStream(vec![(60 * SECOND, Some("{}"))]);
+    let (transport, log) = first_and_others(failure.after(2 * SECOND), Act::stream(SECOND));
+    let gate = pooled(transport, |p| p.hedge(1500 * MS));
+    let start = Instant::now();
+    let response = gate.client().call(chat(true)).await.unwrap();
+    assert_eq!((start.elapsed(), hedges(&gate, "won")), (3500 * MS, 1));
+    assert_eq!(gate.snapshot().targets["llm"].in_flight, 1, "the hedge's alone");
+    assert_eq!(read(response).await.unwrap(), STREAM.concat());
+    assert_all_idle(&gate, &log);
+}
+
+#[tokio::test(start_paused = true)]
 async fn deadline_while_only_the_hedge_is_in_flight_is_no_rejection() {
     let (transport, log) =
         first_and_others(Act::Status(500, &[]).after(2 * SECOND), Act::stream(60 * SECOND));

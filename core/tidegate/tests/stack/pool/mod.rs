@@ -49,6 +49,8 @@ pub(crate) enum Act {
     Hang,
     /// Sends a stream of frames, each after its delay. `None` breaks the connection.
     Stream(Vec<(Duration, Option<&'static str>)>),
+    /// Like `Stream`, but with status 500.
+    FailedStream(Vec<(Duration, Option<&'static str>)>),
     After(Duration, Box<Act>),
 }
 
@@ -164,6 +166,11 @@ async fn perform(act: Act, what: RequestKind, open: Open) -> Result<Response<Res
             status(200, &[], ANSWER)
         }
         Act::Stream(frames) => events(frames, open),
+        Act::FailedStream(frames) => {
+            let mut response = events(frames, open);
+            *response.status_mut() = http::StatusCode::INTERNAL_SERVER_ERROR;
+            response
+        }
         Act::After(..) => status(500, &[], "a delay of a delay"),
     })
 }
