@@ -165,6 +165,28 @@ async fn slow_count_falls_back_to_the_estimate() {
     assert_idle(&gate);
 }
 
+/// The only blocking thread is busy, so the counting request cannot be prepared in time.
+#[test]
+fn server_is_asked_again_after_a_count_that_did_not_reach_it() {
+    let mut runtime = tokio::runtime::Builder::new_current_thread();
+    let runtime =
+        runtime.enable_time().start_paused(true).max_blocking_threads(1).build().expect("a runtime");
+    runtime.block_on(async {
+        let (release, released) = std::sync::mpsc::channel::<()>();
+        let busy = tokio::task::spawn_blocking(move || released.recv());
+        let (transport, server) = vllm(|exchange| async move { Ok(tokens(exchange)) });
+        let gate = gate(transport, |t| t.tokenizer(Tokenizer::Vllm));
+        let body = chat();
+        tokio::join!(send(&gate, &body), tokio::time::advance(SECOND));
+        assert_eq!(*server.known.lock(), [None]);
+        drop(release);
+        busy.await.expect("no panic").expect_err("disconnected");
+        send(&gate, &body).await;
+        assert_eq!(*server.known.lock(), [None, Some(4321)]);
+        assert_eq!(server.asked.lock().len(), 1);
+    });
+}
+
 #[cfg(feature = "bpe")]
 #[tokio::test(start_paused = true)]
 async fn openai_prompts_are_counted_in_process() {

@@ -10,8 +10,7 @@ use http::header::HOST;
 use http::{HeaderMap, Request, Uri};
 use parking_lot::Mutex;
 
-use super::vllm::{self, CountFailure};
-use super::{Counters, MAX_BODY_BYTES, MAX_COUNT_TIME, UNAVAILABLE_FOR};
+use super::{Counters, MAX_BODY_BYTES, MAX_COUNT_TIME, UNAVAILABLE_FOR, vllm};
 use crate::body::RequestBody;
 use crate::call::Call;
 use crate::clock;
@@ -123,7 +122,8 @@ impl Shared {
 
     /// Requests the number of tokens in a call's prompt from the server of the target. Returns
     /// `None` if the prompt cannot be counted, or if no count arrives within [`MAX_COUNT_TIME`]. If
-    /// no count arrives, the target is not asked again for [`UNAVAILABLE_FOR`].
+    /// the server had at least half of this time, it is then not asked again for
+    /// [`UNAVAILABLE_FOR`].
     async fn ask(&self, call: &Call, request: &Request<RequestBody>, body: Bytes) -> Option<u64> {
         // A transport in a request's extensions is for that request only, so it cannot be used to
         // ask the server.
@@ -131,17 +131,18 @@ impl Shared {
             return None;
         }
         let (uri, headers) = tokenizer_address(call, request)?;
-        let (proxies, transport) =
-            (request.extensions().get::<ProxyRules>().cloned(), self.transport.clone());
-        let count = vllm::count(&self.counters, call.facts(), &uri, &headers, body, proxies, transport);
-        match tokio::time::timeout(MAX_COUNT_TIME, count).await {
-            Ok(Ok(tokens)) => Some(tokens),
-            Ok(Err(CountFailure::NotCountable)) => None,
-            Ok(Err(CountFailure::NoCount)) | Err(_) => {
-                self.pause_asking(call.target().name());
-                None
-            }
+        let proxies = request.extensions().get::<ProxyRules>().cloned();
+        let until = tokio::time::Instant::now() + MAX_COUNT_TIME;
+        let prepared = vllm::prepare(&self.counters, call.facts(), &uri, &headers, body, proxies);
+        let question = tokio::time::timeout_at(until, prepared).await.ok()??;
+        let left = until.saturating_duration_since(tokio::time::Instant::now());
+        match tokio::time::timeout_at(until, vllm::ask(question, self.transport.clone())).await {
+            Ok(Some(tokens)) => return Some(tokens),
+            // Busy counting threads have left the server too little time.
+            Err(_) if left < MAX_COUNT_TIME / 2 => {}
+            Ok(None) | Err(_) => self.pause_asking(call.target().name()),
         }
+        None
     }
 
     /// Returns `true` if the target failed to count a prompt within the last [`UNAVAILABLE_FOR`],

@@ -12,6 +12,7 @@ use serde::Deserialize;
 use tower::ServiceExt;
 
 use super::Counters;
+use crate::body::RequestBody;
 use crate::transport::{ProxyRules, Transport};
 use tidegate_protocol::json_edit::Object;
 use tidegate_protocol::{Dialect, RequestFacts};
@@ -40,45 +41,37 @@ struct TokenizeResponse {
     count: u64,
 }
 
-/// Why a prompt was not counted.
-#[derive(Debug, PartialEq, Eq)]
-pub(super) enum CountFailure {
-    /// The prompt cannot be counted by this endpoint. The server was not asked.
-    NotCountable,
-    /// The server did not respond, or responded without a count.
-    NoCount,
-}
-
-/// Returns the number of tokens in the prompt of a request, as counted by the server at `uri`. The
-/// counting request has the caller's headers, credentials included, and uses `proxies` if the
-/// caller has set any.
-pub(super) async fn count(
+/// Returns the counting request for the prompt of a request to `uri`. It has the caller's headers,
+/// credentials included, and uses `proxies` if the caller has set any. Returns `None` if the prompt
+/// cannot be counted by this endpoint.
+pub(super) async fn prepare(
     counters: &Counters,
     facts: &RequestFacts,
     uri: &Uri,
     headers: &HeaderMap,
     body: Bytes,
     proxies: Option<ProxyRules>,
-    transport: Transport,
-) -> Result<u64, CountFailure> {
-    let uri = endpoint(facts.dialect, uri).ok_or(CountFailure::NotCountable)?;
-    let body = counters.run(headers.clone(), body, tokenize_body).await.ok_or(CountFailure::NotCountable)?;
-    let mut request = Request::post(uri).body(body.into()).map_err(|_| CountFailure::NotCountable)?;
+) -> Option<Request<RequestBody>> {
+    let uri = endpoint(facts.dialect, uri)?;
+    let body = counters.run(headers.clone(), body, tokenize_body).await?;
+    let mut request = Request::post(uri).body(body.into()).ok()?;
     *request.headers_mut() = tokenize_headers(headers);
     if let Some(proxies) = proxies {
         request.extensions_mut().insert(proxies);
     }
-    let response = transport.oneshot(request).await.map_err(|_| CountFailure::NoCount)?;
+    Some(request)
+}
+
+/// Sends a counting request, and returns the number of tokens that the server has counted. Returns
+/// `None` if the server does not respond, or responds without a count.
+pub(super) async fn ask(request: Request<RequestBody>, transport: Transport) -> Option<u64> {
+    let response = transport.oneshot(request).await.ok()?;
     if !response.status().is_success() {
-        return Err(CountFailure::NoCount);
+        return None;
     }
-    let body = Limited::new(response.into_body(), MAX_RESPONSE_BYTES)
-        .collect()
-        .await
-        .map_err(|_| CountFailure::NoCount)?;
-    let answer: TokenizeResponse =
-        serde_json::from_slice(&body.to_bytes()).map_err(|_| CountFailure::NoCount)?;
-    Ok(answer.count)
+    let body = Limited::new(response.into_body(), MAX_RESPONSE_BYTES).collect().await.ok()?;
+    let answer: TokenizeResponse = serde_json::from_slice(&body.to_bytes()).ok()?;
+    Some(answer.count)
 }
 
 /// Returns the URL of `/tokenize` on the server of `uri`, with the same path prefix before it as
