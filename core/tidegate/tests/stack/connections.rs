@@ -428,6 +428,22 @@ async fn http2_heads_are_as_long_as_those_of_http1_and_the_authority_contains_no
     }
 }
 
+#[tokio::test]
+async fn dropped_http2_body_ends_the_upload() {
+    let (ended, mut has_ended) = mpsc::unbounded_channel();
+    let (address, _) = serve_http2(move |request| {
+        let ended = ended.clone();
+        tokio::spawn(async move { ended.send(request.into_body().collect().await.is_err()) });
+        Response::new(Bytes::from("early").into())
+    })
+    .await;
+    let http = transport(http2());
+    let upload = RequestBody::stream(StreamBody::new(futures_util::stream::pending()));
+    let request = Request::post(format!("http://{address}/v1/files")).body(upload).unwrap();
+    drop(call(&http, request).await.unwrap());
+    assert_eq!(has_ended.recv().await, Some(true));
+}
+
 /// Bodies that nobody reads fill their own windows and not that of the connection.
 #[tokio::test]
 async fn unread_http2_bodies_do_not_hold_up_other_calls() {

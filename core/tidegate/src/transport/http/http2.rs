@@ -1,18 +1,25 @@
 //! HTTP/2 connections, based on hyper: each runs in a task of its own and carries many exchanges.
 
+use std::convert::Infallible;
+use std::future::Future;
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
+use bytes::Bytes;
 use http::uri::Authority;
 use http::{Request, Response, Uri, header};
+use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
 use hyper::client::conn::http2::{Builder, SendRequest};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use tokio::sync::oneshot;
 
 use super::errors;
 use super::stream::Stream;
 use crate::body::RequestBody;
-use crate::error::Error;
+use crate::error::{Error, ErrorKind};
 
 /// The maximum length of the header fields of a response in bytes, as for HTTP/1.1.
 const MAX_HEADERS: u32 = 256 * 1024;
@@ -30,7 +37,7 @@ const PING_TIMEOUT: Duration = Duration::from_secs(20);
 /// An HTTP/2 connection. Clones share it, and each clone counts as an exchange in flight.
 #[derive(Clone)]
 pub(super) struct Connection {
-    sender: SendRequest<RequestBody>,
+    sender: SendRequest<Upload>,
     /// Counts the clones.
     in_flight: Arc<()>,
 }
@@ -68,29 +75,70 @@ impl Connection {
         self.sender.is_closed()
     }
 
-    /// Sends a request, and returns the response when its head has arrived.
+    /// Sends a request, and returns the response when its head has arrived. Also returns the guard of
+    /// a streamed upload, or `None` if the body of the request is not a stream.
     ///
     /// # Errors
     /// The failure contains the request again if nothing was sent. `Request` if the `host` header
     /// names no host.
     ///
     /// # Cancel safety
-    /// Dropping the future or the response's body resets the stream.
+    /// Dropping the future resets the stream. So does dropping both the response's body and the
+    /// guard.
     pub(super) async fn exchange(
         &mut self,
         mut request: Request<RequestBody>,
-    ) -> Result<Response<Incoming>, Box<Failure>> {
+    ) -> Result<(Response<Incoming>, Option<UploadGuard>), Box<Failure>> {
         let host = request.headers_mut().remove(header::HOST);
         if let Some(host) = &host {
             *request.uri_mut() = with_authority(request.uri(), host.as_bytes())?;
         }
-        self.sender.try_send_request(request).await.map_err(|mut failure| {
-            let mut unsent = failure.take_message();
+        let (guard, is_abandoned) = request.body().upload_progress().map(|_| oneshot::channel()).unzip();
+        let request = request.map(|body| Upload { body, is_abandoned });
+        let response = self.sender.try_send_request(request).await.map_err(|mut failure| {
+            let mut unsent = failure.take_message().map(|request| request.map(|upload| upload.body));
             if let (Some(request), Some(host)) = (&mut unsent, host) {
                 request.headers_mut().insert(header::HOST, host);
             }
             Box::new(Failure { error: errors::exchange(failure.error()), unsent })
-        })
+        })?;
+        Ok((response, guard))
+    }
+}
+
+/// Ends a streamed upload when it is dropped.
+pub(super) type UploadGuard = oneshot::Sender<Infallible>;
+
+/// The body of a request. It fails once its [`UploadGuard`] is dropped, because hyper sends the body
+/// to its end even if the body of the response is dropped.
+struct Upload {
+    body: RequestBody,
+    /// Resolves when the guard is dropped. `None` if the body is not a stream.
+    is_abandoned: Option<oneshot::Receiver<Infallible>>,
+}
+
+impl Body for Upload {
+    type Data = Bytes;
+    type Error = Error;
+
+    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Error>>> {
+        let this = self.get_mut();
+        if let Some(is_abandoned) = &mut this.is_abandoned
+            && Pin::new(is_abandoned).poll(cx).is_ready()
+        {
+            this.is_abandoned = None;
+            let error = Error::new(ErrorKind::Transport, "the response was dropped before the upload ended");
+            return Poll::Ready(Some(Err(error)));
+        }
+        Pin::new(&mut this.body).poll_frame(cx)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
     }
 }
 

@@ -115,10 +115,14 @@ impl Http {
                 Leased::Http2 { mut connection, is_reused } => {
                     let upload = request.body().upload_progress();
                     match connection.exchange(request).await {
-                        Ok(response) => {
+                        Ok((response, upload_guard)) => {
                             self.pool.start_reaper();
                             let body = |body| {
-                                ResponseBody::new(Http2Body { body: Some(body), _connection: connection })
+                                ResponseBody::new(Http2Body {
+                                    body: Some(body),
+                                    _upload_guard: upload_guard,
+                                    _connection: connection,
+                                })
                             };
                             return Ok(response.map(body));
                         }
@@ -202,6 +206,7 @@ impl Body for Http1Body {
 struct Http2Body {
     /// `None` once the body has ended or failed.
     body: Option<hyper::body::Incoming>,
+    _upload_guard: Option<http2::UploadGuard>,
     _connection: http2::Connection,
 }
 
