@@ -92,6 +92,27 @@ async fn deadline_ends_a_stream_that_is_not_read() {
     assert_idle(&gate);
 }
 
+/// The first runtime keeps a body open, and is not driven any more.
+#[test]
+fn deadline_ends_a_stream_that_is_not_read_although_another_runtime_rests() {
+    let paused = || tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
+    let (first, second) = (paused().unwrap(), paused().unwrap());
+    let (transport, seen) = upstream(|_, _, exchange| async move {
+        Ok(sse(exchange, vec![(SECOND, Some(TOKEN)), (1000 * SECOND, Some(STOP))]))
+    });
+    let gate = gate(transport, |t| t.stall(None));
+    let kept = first.block_on(gate.client().call(chat(true))).unwrap();
+    second.block_on(async {
+        tokio::time::sleep(10 * SECOND).await;
+        let response = gate.client().call(within(10 * SECOND, true)).await.unwrap();
+        tokio::time::sleep(12 * SECOND).await;
+        assert_eq!(seen.in_flight(), 1, "the first runtime's");
+        assert_eq!(read(response).await.unwrap_err().kind(), ErrorKind::Deadline);
+    });
+    drop(kept);
+    assert_idle(&gate);
+}
+
 #[tokio::test(start_paused = true)]
 async fn deadline_ends_a_backoff() {
     let (transport, _) = upstream(|_, _, _| async { Ok(status(500, &[], "{}")) });
