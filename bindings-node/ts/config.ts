@@ -547,7 +547,7 @@ export interface PoolConfig {
 export interface TargetConfig extends TargetSettings {
   /**
    * The base URLs of the target: it takes the requests to them and to all paths below them.
-   * `"none"`: the target takes no requests, and its slots are acquired by name (`acquire_slot`).
+   * `"none"`: the target takes no requests, and its slots are acquired by name (`gate.slot`).
    * Default: of well-known providers and pools, their own; otherwise every URL.
    */
   url?: string | string[];
