@@ -379,18 +379,20 @@ async fn stopped_broker_is_replaced() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn cooldown_reaches_the_other_gates() {
-    check_cooldown(&unique_name()).await;
+    let upstream = Upstream::start().await;
+    check_cooldown(&upstream, &unique_name(), |gate| gate).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn cooldown_survives_the_broker() {
     let (upstream, name) = (Upstream::start().await, unique_name());
-    check_lost_cooldown(&upstream, &name, drop).await;
+    check_cooldown(&upstream, &name, drop).await;
 }
 
-/// Checks that a newcomer hears of a cool-down after `lose` has let the store of the share lose its data. The
-/// argument of `lose` is the gate that was created first.
-async fn check_lost_cooldown(upstream: &Upstream, share: &str, lose: impl FnOnce(Gate)) {
+/// Checks that a cool-down of one gate reaches another gate of a share, which [`gate`] names, and a newcomer that
+/// joins after `lose` was called, which may let the store of the share lose its data. The argument of `lose` is the
+/// gate whose call was rejected.
+async fn check_cooldown<T>(upstream: &Upstream, share: &str, lose: impl FnOnce(Gate) -> T) {
     let url = upstream.url();
     let (first, second) = (gate(&url, share, 4), gate(&url, share, 4));
     upstream.answer(2);
@@ -401,30 +403,10 @@ async fn check_lost_cooldown(upstream: &Upstream, share: &str, lose: impl FnOnce
     let limited = start_calls(&first, &url, 1).remove(0);
     until(|| second.snapshot().targets["llm"].state == "cooling").await;
     limited.abort();
-    lose(first);
+    let _kept = lose(first);
     let third = gate(&url, share, 4);
     let waiting = start_calls(&third, &url, 1).remove(0);
     until(|| third.snapshot().targets["llm"].state == "cooling").await;
-    waiting.abort();
-}
-
-/// Checks that a cool-down of one gate reaches the others of a share, which [`gate`] names.
-async fn check_cooldown(share: &str) {
-    let upstream = Upstream::start().await;
-    let url = upstream.url();
-    let (first, second) = (gate(&url, share, 4), gate(&url, share, 4));
-    upstream.answer(2);
-    assert_eq!(call(&first, &url).await, "200");
-    assert_eq!(call(&second, &url).await, "200");
-    *upstream.head.lock() = Some("HTTP/1.1 429 Too Many Requests\r\nretry-after: 30\r\n".to_owned());
-    upstream.answer(1);
-    let limited = start_calls(&first, &url, 1).remove(0);
-    until(|| second.snapshot().targets["llm"].state == "cooling").await;
-    // A newcomer hears it when it joins.
-    let third = gate(&url, share, 4);
-    let waiting = start_calls(&third, &url, 1).remove(0);
-    until(|| third.snapshot().targets["llm"].state == "cooling").await;
-    limited.abort();
     waiting.abort();
 }
 

@@ -12,7 +12,7 @@ use super::processes::Process;
 use super::upstream::Upstream;
 use super::{
     answer_of, call, check_adaptive_limit, check_announced_rates, check_cooldown, check_counted_calls,
-    check_killed_leader, check_lost_cooldown, check_rates, gate, gate_of, start_calls, until,
+    check_killed_leader, check_rates, gate, gate_of, start_calls, until,
 };
 
 /// More answers than a test needs.
@@ -242,7 +242,8 @@ async fn stopped_server_ends_no_call_and_prolongs_no_lease() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn cooldown_reaches_the_other_gates() {
     let server = server();
-    check_cooldown(&server.url()).await;
+    let upstream = Upstream::start().await;
+    check_cooldown(&upstream, &server.url(), |gate| gate).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -252,7 +253,7 @@ async fn cooldown_survives_the_loss_of_all_data() {
         drop(first);
         server.command(&["flushall"]).unwrap();
     };
-    check_lost_cooldown(&upstream, &server.url(), lose).await;
+    check_cooldown(&upstream, &server.url(), lose).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
