@@ -204,11 +204,9 @@ fn merge_item(items: &mut Vec<Value>, item: Value) {
 /// Returns `true` if `item` begins another tool call than `known`: it has another id, and a name. Some servers
 /// send each call with the same `index`.
 fn is_another_call(known: &Value, item: &Value) -> bool {
-    let id =
-        |call: &Value| call.get("id").and_then(Value::as_str).filter(|id| !id.is_empty()).map(str::to_owned);
-    let is_named =
-        item.pointer("/function/name").is_some_and(|name| name.as_str().is_some_and(|name| !name.is_empty()));
-    is_named && id(known).is_some_and(|known| id(item).is_some_and(|id| id != known))
+    let [before, id, name] = [known.get("id"), item.get("id"), item.pointer("/function/name")]
+        .map(|value| value.and_then(Value::as_str).filter(|text| !text.is_empty()));
+    before.is_some() && id.is_some() && before != id && name.is_some()
 }
 
 #[cfg(test)]
