@@ -3,6 +3,7 @@
 pub(crate) mod key_variables;
 mod requests;
 
+use http::uri::Authority;
 use http::{HeaderName, HeaderValue, Uri, header};
 use serde::{Deserialize, Serialize};
 use tidegate::protocol::Dialect;
@@ -96,6 +97,9 @@ impl Endpoint {
         };
         if !matches!(scheme, "http" | "https") {
             return Err(invalid("must start with http:// or https://"));
+        }
+        if !has_valid_port(authority) {
+            return Err(invalid("has a port that is not a number; an example is http://localhost:8000/v1"));
         }
         if authority.as_str().contains('@') {
             return Err(invalid("contains a user or password, which would be stored; use --key-env"));
@@ -203,6 +207,7 @@ pub fn redacted_url(url: &str) -> String {
     let url = url.split('?').next().unwrap_or_default();
     if let Ok(parsed) = url.parse::<Uri>()
         && let (Some(scheme), Some(authority)) = (parsed.scheme_str(), parsed.authority())
+        && has_valid_port(authority)
     {
         let host = authority.as_str().rsplit('@').next().unwrap_or_default();
         let path = url.strip_prefix(&format!("{scheme}://{authority}")).unwrap_or_default();
@@ -215,6 +220,13 @@ pub fn redacted_url(url: &str) -> String {
     }
 }
 
+/// Returns whether `authority` has no port or a numeric one. [`Uri`] also accepts `user:secret`, the start of
+/// a user and a password that contains `/`.
+fn has_valid_port(authority: &Authority) -> bool {
+    let host_and_port = authority.as_str().rsplit('@').next();
+    host_and_port == Some(authority.host()) || authority.port_u16().is_some()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -225,6 +237,7 @@ mod tests {
             ("https://me:secret@h:1/v1?key=x", "https://h:1/v1"),
             ("https://h/users/a@b.example/v1", "https://h/users/a@b.example/v1"),
             ("https://h", "https://h"),
+            ("https://[::1]:8000/v1", "https://[::1]:8000/v1"),
             ("https://me:sec/ret@h/v1", "https://h/v1"),
             ("me:secret@h", "h"),
         ] {
@@ -270,9 +283,9 @@ mod tests {
 
     #[test]
     fn invalid_url_error_hides_the_password() {
-        for url in ["h", "ftp://h", "http://me:secret@h/v1", "http://"] {
+        for url in ["h", "ftp://h", "http://me:secret@h/v1", "http://me:secr/et@h/v1", "http://"] {
             let text = Endpoint::new(url, None).unwrap_err().to_string();
-            assert!(text.contains("--url") && !text.contains("secret"), "{text}");
+            assert!(text.contains("--url") && !text.contains("secr"), "{text}");
         }
         assert!(Endpoint::new("http://h/v1/messages", Some(Api::Chat)).is_err());
     }
