@@ -443,3 +443,23 @@ async fn process_without_a_usable_directory_works_alone() {
     alone.finish();
     std::fs::remove_dir_all(&directory).unwrap();
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn broker_moves_to_a_runtime_directory_that_appears() {
+    let upstream = Upstream::start().await;
+    let (url, name) = (upstream.url(), unique_name());
+    let directory = std::env::temp_dir().join(&name);
+    let runtime = directory.join("run");
+    std::fs::create_dir(&directory).unwrap();
+    let mut early = Process::start_in(&url, &name, 4, 10, Some(&runtime));
+    upstream.until(|seen| seen.in_flight == 4).await;
+    std::fs::create_dir(&runtime).unwrap();
+    until(|| std::fs::read_dir(runtime.join("tidegate")).is_ok_and(|mut files| files.next().is_some())).await;
+    let mut late = Process::start_in(&url, &name, 4, 10, Some(&runtime));
+    upstream.answer(1_000);
+    assert_eq!(late.answers.recv().await.unwrap(), "200");
+    assert_eq!(upstream.seen().peak, 4);
+    early.finish();
+    late.finish();
+    std::fs::remove_dir_all(&directory).unwrap();
+}

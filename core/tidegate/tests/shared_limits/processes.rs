@@ -26,7 +26,7 @@ impl Process {
         Self::start_in(url, share, cap, callers, None)
     }
 
-    /// Starts a process whose brokers are in the directory `runtime_directory`.
+    /// Starts a process whose brokers are in `runtime_directory`, or beside it while it does not exist.
     pub(crate) fn start_in(
         url: &str,
         share: &str,
@@ -41,7 +41,7 @@ impl Process {
             .stdin(Stdio::piped())
             .stdout(Stdio::piped());
         if let Some(directory) = runtime_directory {
-            command.env("XDG_RUNTIME_DIR", directory);
+            command.env("XDG_RUNTIME_DIR", directory).env("TMPDIR", directory.parent().unwrap());
         }
         let mut child = command.spawn().unwrap();
         let stdout = BufReader::new(child.stdout.take().unwrap());

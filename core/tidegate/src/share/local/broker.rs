@@ -216,10 +216,14 @@ impl LocalBroker {
         }
     }
 
-    /// Resigns if another broker has taken over, or can because the lock file is gone.
+    /// Resigns if another broker has taken over, or can because the lock file is gone or the directory of
+    /// brokers is another one now.
     fn check(&self) {
         self.checked_at.set(now());
-        if self.place.generation() > self.lock.generation || !self.lock.is_in_place() {
+        let is_superseded = self.place.generation() > self.lock.generation
+            || !self.lock.is_in_place()
+            || self.place.has_moved();
+        if is_superseded {
             self.is_superseded.set(true);
             self.superseded.notify_one();
         } else if self.awaits_until.get().is_some_and(|until| until <= now()) {

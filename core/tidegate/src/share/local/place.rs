@@ -40,6 +40,7 @@ const MAX_SOCKET_PATH: usize = 100;
 /// Where the brokers of one share are found.
 #[derive(Clone, Debug)]
 pub(super) struct Place {
+    name: Box<str>,
     /// The path of the files up to the first dot of their names.
     base: PathBuf,
 }
@@ -54,16 +55,16 @@ pub(super) struct BrokerLock {
 }
 
 impl Place {
-    /// Finds the directory of the brokers, and creates it if necessary: `tidegate` in
-    /// `XDG_RUNTIME_DIR`, otherwise `tidegate-UID` in the directory for temporary files.
+    /// Finds the directory of the brokers, and creates it if necessary: `tidegate` in the user's runtime
+    /// directory, otherwise `tidegate-UID` in the directory for temporary files.
     ///
     /// # Errors
     /// The directory cannot be created, belongs to another user, or is open to others.
     pub(super) fn new(name: &str) -> io::Result<Self> {
         let uid = rustix::process::geteuid().as_raw();
-        let directory = match std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from) {
-            Some(runtime) if runtime.is_absolute() && runtime.is_dir() => runtime.join("tidegate"),
-            _ => std::env::temp_dir().join(format!("tidegate-{uid}")),
+        let directory = match runtime_directory(uid) {
+            Some(runtime) => runtime.join("tidegate"),
+            None => std::env::temp_dir().join(format!("tidegate-{uid}")),
         };
         match fs::DirBuilder::new().mode(0o700).create(&directory) {
             Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(at(&directory, &error)),
@@ -75,12 +76,18 @@ impl Place {
             let problem = "must be a directory that belongs to this user and is closed to others (mode 700)";
             return Err(io::Error::other(format!("{} {problem}", directory.display())));
         }
-        let place = Self { base: directory.join(format!("v2-{name}")) };
+        let place = Self { name: name.into(), base: directory.join(format!("v2-{name}")) };
         if place.socket(u64::MAX).as_os_str().len() > MAX_SOCKET_PATH {
             let problem = "is too long for the path of a socket: choose a shorter `share.name`, or set `XDG_RUNTIME_DIR` to a shorter path";
             return Err(io::Error::other(format!("{} {problem}", place.base.display())));
         }
         Ok(place)
+    }
+
+    /// Returns `true` if new members look for their broker elsewhere. This happens when the user logs in or
+    /// out, which creates or removes the runtime directory.
+    pub(super) fn has_moved(&self) -> bool {
+        Self::new(&self.name).is_ok_and(|place| place.base != self.base)
     }
 
     fn file(&self, suffix: &str) -> PathBuf {
@@ -184,6 +191,17 @@ impl Drop for BrokerLock {
             held.remove(&(std::process::id(), std::mem::take(&mut self.path)));
         }
     }
+}
+
+/// Returns the directory for sockets that the system has made for this user: `XDG_RUNTIME_DIR`, or the usual
+/// path of systemd, for processes without this variable (cron, for example). The variable may also
+/// name the directory of another user, after `su`.
+fn runtime_directory(uid: u32) -> Option<PathBuf> {
+    let named = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
+    let is_own = |path: &PathBuf| {
+        path.is_absolute() && fs::metadata(path).is_ok_and(|found| found.is_dir() && found.uid() == uid)
+    };
+    named.into_iter().chain([format!("/run/user/{uid}").into()]).find(is_own)
 }
 
 /// Adds the path to an error.
