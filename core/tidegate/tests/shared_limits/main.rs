@@ -456,7 +456,8 @@ async fn broker_moves_to_a_runtime_directory_that_appears() {
     std::fs::create_dir(&runtime).unwrap();
     until(|| std::fs::read_dir(runtime.join("tidegate")).is_ok_and(|mut files| files.next().is_some())).await;
     let mut late = Process::start_in(&url, &name, 4, 10, Some(&runtime));
-    upstream.answer(1_000);
+    // More than the first process can use before the second one has joined.
+    upstream.answer(1_000_000);
     assert_eq!(late.answers.recv().await.unwrap(), "200");
     assert_eq!(upstream.seen().peak, 4);
     early.finish();
