@@ -39,6 +39,13 @@ impl AcceptedSlots {
         now.saturating_duration_since(std::mem::replace(&mut self.full_at, now)) <= unused
     }
 
+    /// Records that one of `in_flight` attempts ends: if they used all slots, they did so until now.
+    pub(super) fn on_ended(&mut self, now: Instant, in_flight: usize) {
+        if in_flight >= self.slots() {
+            self.full_at = now;
+        }
+    }
+
     /// Returns the number of whole slots.
     pub(super) fn slots(self) -> usize {
         self.value as usize

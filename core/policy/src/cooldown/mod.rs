@@ -356,6 +356,13 @@ impl Cooldown {
         self.accepted.map_or(limit, |accepted| limit.min(accepted.slots()))
     }
 
+    /// Records that one of `in_flight` attempts ends. [`Cooldown::slots`] remain reduced while they are used.
+    pub fn on_ended(&mut self, now: Instant, in_flight: usize) {
+        if let Some(accepted) = &mut self.accepted {
+            accepted.on_ended(now, in_flight);
+        }
+    }
+
     /// Admits an attempt at `now` and returns its record. `in_flight` attempts are then in flight.
     /// `slots_bind` is `true` if the attempt took the last slot. Then a ramp ends, because the slots
     /// limit the rate.

@@ -579,6 +579,20 @@ fn all_slots_are_used_again_after_accepted_slots_were_free_for_long() {
 }
 
 #[test]
+fn accepted_slots_stay_while_long_calls_use_them_all() {
+    let (mut target, now) = ramping(UNREACHABLE);
+    exchange(&mut target, now, 2, 12, true);
+    exchange(&mut target, now, 3, 11, false);
+    let later = now + secs(60.0);
+    target.on_ended(later, 12);
+    exchange(&mut target, later, 4, 11, false);
+    assert_eq!(target.slots(LIMIT), 12);
+    target.on_ended(later + secs(1.0), 5);
+    exchange(&mut target, later + secs(10.1), 5, 11, false);
+    assert_eq!(target.slots(LIMIT), LIMIT, "some slots were free for long");
+}
+
+#[test]
 fn calls_sent_in_a_ramp_lower_the_slots_also_when_it_is_over() {
     let (mut target, now) = ramping(UNREACHABLE);
     let last = target.admit(now, false, LIMIT, true);

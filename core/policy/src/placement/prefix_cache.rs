@@ -6,11 +6,14 @@
 //! tokens when the prefix was sent. The count includes other clients' calls if the replica reports
 //! its lookups and hits.
 //!
-//! At most [`MAX_PREFIXES`] prefixes are kept. The least recently used ones are dropped first.
+//! At most [`MAX_PREFIXES`] prefixes are kept. The least recently used ones are dropped first. Each has marks of
+//! at most [`MAX_REPLICAS`] caches.
 
 use std::hash::{BuildHasherDefault, Hasher};
 
 use lru::LruCache;
+
+use super::MAX_REPLICAS;
 
 /// Maximum number of prefixes and sessions that are remembered.
 const MAX_PREFIXES: usize = 32_768;
@@ -102,7 +105,13 @@ impl PrefixCache {
             // this call.
             Some(known) if known.is_in(cache) => *known = Mark { by: known.by, ..mark },
             Some(known) => *known = mark,
-            None => marks.push(mark),
+            None => {
+                // The oldest caches are those of replicas that have left or restarted.
+                if marks.len() >= MAX_REPLICAS {
+                    marks.remove(0);
+                }
+                marks.push(mark);
+            }
         }
         if self.0.len() > MAX_PREFIXES {
             self.0.pop_lru();
@@ -188,5 +197,13 @@ mod tests {
         assert_eq!(memory.0.len(), MAX_PREFIXES);
         assert_eq!(known(&memory, &[0], cache(1, 0)), 0);
         assert_eq!(known(&memory, &[2 * MAX_PREFIXES as u64 - 1], cache(1, 0)), 100);
+    }
+
+    #[test]
+    fn number_of_caches_of_a_prefix_is_bounded() {
+        let mut memory = PrefixCache::new();
+        (0..=MAX_REPLICAS as u64).for_each(|name| memory.insert(11, &cache(name, 0), 100, 1));
+        assert_eq!(memory.session_tokens(11, &cache(0, 0)), 0, "the oldest");
+        assert_eq!(memory.session_tokens(11, &cache(1, 0)), 100);
     }
 }

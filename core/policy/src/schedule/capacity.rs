@@ -234,6 +234,7 @@ impl Capacity {
     /// Reports the outcome of an attempt to the adaptive limit, and stops counting the attempt as
     /// in flight. The caller must call [`Capacity::release`] afterwards.
     pub(super) fn end(&mut self, now: Instant, lane: Lane, slot: &mut UpstreamSlot, how: Ended) {
+        self.upstream.cooldown_mut().on_ended(now, self.in_flight);
         self.in_flight -= 1;
         self.by_lane[lane as usize] -= 1;
         if let Some(lease) = &mut self.lease {
