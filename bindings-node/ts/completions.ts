@@ -41,8 +41,8 @@ const { setTimeout } = globalThis;
 
 const ROW_LENGTH = 6;
 /**
- * Milliseconds without a completion after which the garbage collector is run to find lost response
- * bodies. The time doubles with each check while nothing completes.
+ * Milliseconds after which the garbage collector is run to find lost response bodies, if nothing
+ * completes except reads of streams. The time doubles with each run while nothing else completes.
  */
 const LOST_BODY_CHECK_MS = 1000;
 /** Port numbers are below this number, and start again at 0 after it. */
@@ -63,6 +63,7 @@ class Port {
   #next = 0;
   #keepsAlive = false;
   #watching = false;
+  /** The number of completions so far, without the traffic of streams (`isStreamTraffic`). */
   #settled = 0;
   readonly #flush = () => this.native.flush();
 
@@ -139,11 +140,11 @@ class Port {
    * Takes all completions from the native module, and passes each one to the waiter of its number.
    */
   drain(): void {
-    this.#settled++;
     const batch = this.native.take();
     for (let at = 0; at < batch.length; at += ROW_LENGTH) {
       const number = batch[at] as number;
       const kind = batch[at + 1] as CompletionKind;
+      if (!isStreamTraffic(kind)) this.#settled++;
       if (kind === CompletionKind.CancelExchange) {
         this.#cancelExchange.get(batch[at + 2] as number)?.();
         continue;
@@ -165,10 +166,10 @@ class Port {
   }
 
   /**
-   * Checks after `patience` milliseconds whether response bodies were lost, and runs the garbage
-   * collector if so: nothing has completed since, calls wait for slots, and some open body has no
-   * pending read. Repeats the check, with twice the time if nothing has completed, until nothing
-   * waits.
+   * Checks after `patience` milliseconds whether response bodies may be lost, and runs the garbage
+   * collector if so: nothing has completed since except reads of streams, calls wait for slots, and
+   * some open body has no pending read. Repeats the check until nothing waits. The time doubles
+   * with each run of the collector while nothing else completes.
    *
    * Response bodies that nobody reads occupy their slots until they are collected. Waiting creates
    * no garbage, so they would never be collected otherwise.
@@ -182,8 +183,9 @@ class Port {
       if (this.#settled !== before) return this.#watchForLostBodies(LOST_BODY_CHECK_MS);
       let reads = 0;
       for (const waiter of this.#waiting.values()) if (waiter.readsBody === true) reads++;
-      if (this.native.openBodies() > reads && this.#queued()) this.native.collectGarbage();
-      this.#watchForLostBodies(patience * 2);
+      const mayBeLost = this.native.openBodies() > reads && this.#queued();
+      if (mayBeLost) this.native.collectGarbage();
+      this.#watchForLostBodies(mayBeLost ? patience * 2 : patience);
     }, patience).unref();
   }
 
@@ -203,6 +205,11 @@ class Port {
       this.native.unref();
     }
   }
+}
+
+/** Returns `true` for completions of body streams, which also arrive while no call is answered. */
+function isStreamTraffic(kind: CompletionKind): boolean {
+  return kind === CompletionKind.Chunk || kind === CompletionKind.End || kind === CompletionKind.Ready;
 }
 
 /** The port of this thread. Each worker thread loads its own copy of this module. */
