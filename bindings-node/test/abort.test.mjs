@@ -304,6 +304,28 @@ test("an abort during an upload cancels the body", async (t) => {
   await new Promise((resolve) => (request.destroyed ? resolve() : request.on("close", resolve)));
 });
 
+test("a queued call whose streamed body fails leaves the queue", async (t) => {
+  const up = await upstream(t);
+  const gate = new Gate({ targets: { llm: { url: up.url, cap: 1, metrics: "off" } } });
+  const { reader } = await stalled(up, gate);
+  const url = `${up.url}/v1/chat/completions`;
+  let upload;
+  const body = new ReadableStream({
+    start: (controller) => {
+      upload = controller;
+    },
+  });
+  const call = gate.fetch(url, { method: "POST", body, duplex: "half" });
+  await until(() => queued(gate) === 1);
+  upload.error(reason);
+  await assert.rejects(call, (e) => e === reason);
+  await until(() => queued(gate) === 0);
+  await reader.cancel();
+  up.handler = json(CHAT);
+  assert.equal((await (await gate.fetch(url, post())).json()).id, CHAT.id);
+  assert.equal(up.exchanges.length, 2);
+});
+
 test("an abort while the body of a Request is read rejects", async () => {
   const [gate, control] = [new Gate(), new AbortController()];
   const body = new ReadableStream({ pull: () => new Promise(() => {}) });

@@ -68,15 +68,28 @@ export interface SdkRetries {
   maxAttempts: number | undefined;
 }
 
-/**
- * Sends a request through the gate.
- *
- * @returns A promise of the response head.
- * @throws The signal's reason, the error of the caller's own fetch, or a `TypeError` whose cause is
- * a `TidegateError`. All as rejections.
- */
-export function sendExchange(gate: NativeGate, sent: ExchangeRequest): Promise<ResponseHead> {
-  return new Promise((resolve, reject) => new Exchange(resolve, reject, sent).start(gate, sent));
+/** A request that was handed to the gate. */
+export interface SentExchange {
+  /**
+   * A promise of the response head. It rejects with the signal's reason, the error of the caller's
+   * own fetch, or a `TypeError` whose cause is a `TidegateError`.
+   */
+  head: Promise<ResponseHead>;
+  /**
+   * Cancels the request, also while it is queued, and rejects `head` with this reason. Has no effect
+   * if `head` has settled.
+   */
+  cancel(reason: unknown): void;
+}
+
+/** Sends a request through the gate. */
+export function sendExchange(gate: NativeGate, sent: ExchangeRequest): SentExchange {
+  let exchange: Exchange | undefined;
+  const head = new Promise<ResponseHead>((resolve, reject) => {
+    exchange = new Exchange(resolve, reject, sent);
+    exchange.start(gate, sent);
+  });
+  return { head, cancel: (reason) => exchange?.cancel(reason) };
 }
 
 class Exchange implements Waiter, Abortable {
@@ -85,6 +98,8 @@ class Exchange implements Waiter, Abortable {
   readonly #signal: AbortSignal | undefined;
   readonly #customFetch: CustomFetchCall | undefined;
   readonly #number = port.allocateNumber();
+  /** `true` while the completion of the call is awaited. */
+  #isPending = false;
 
   constructor(
     resolve: (head: ResponseHead) => void,
@@ -121,11 +136,13 @@ class Exchange implements Waiter, Abortable {
       return;
     }
     port.wait(this.#number, this);
+    this.#isPending = true;
     port.flushSoon(started);
     if (this.#signal !== undefined) watch(this.#signal, this);
   }
 
   settle(kind: CompletionKind, a: unknown, b: unknown, c: unknown, d: unknown): void {
+    this.#isPending = false;
     if (this.#signal !== undefined) unwatch(this.#signal, this);
     if (kind === CompletionKind.Answer) {
       const whole = c === null || typeof c === "string" || c instanceof Uint8Array;
@@ -149,7 +166,14 @@ class Exchange implements Waiter, Abortable {
   }
 
   abort(reason: unknown): void {
+    this.#isPending = false;
     port.cancel(this.#number);
     this.#reject(reason);
+  }
+
+  cancel(reason: unknown): void {
+    if (!this.#isPending) return;
+    if (this.#signal !== undefined) unwatch(this.#signal, this);
+    this.abort(reason);
   }
 }

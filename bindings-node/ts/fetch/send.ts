@@ -63,7 +63,7 @@ function sendOnce(gate: NativeGate, request: FetchRequest, sdk: SdkRetries | und
     customFetch: undefined,
   };
   if (payload === undefined || typeof payload === "string" || payload instanceof Uint8Array) {
-    return sendExchange(gate, { ...sent, body: payload, upload: undefined });
+    return sendExchange(gate, { ...sent, body: payload, upload: undefined }).head;
   }
   return sendWithUpload(payload, (upload) => sendExchange(gate, { ...sent, body: undefined, upload }), signal);
 }
@@ -91,7 +91,7 @@ export async function sendByCustomFetch(
     signal,
     sdk,
     customFetch,
-  });
+  }).head;
   const parts = { ...responseParts(head, request), redirected: false, crossOrigin: false };
   const response = head.customResponse;
   if (response === undefined) {
