@@ -277,6 +277,44 @@ test("aborts and cancels in a stream of a custom fetch end the exchange", async 
   await assert.rejects(cut.text(), (error) => error.cause.kind === "truncated");
 });
 
+test("aborts and cancels end the body of a custom fetch that ignores its signal", async () => {
+  const cancelled = [];
+  const chunk = Buffer.from(event(delta("hel")));
+  const bodies = {
+    platform: () =>
+      new ReadableStream({
+        start: (controller) => controller.enqueue(chunk),
+        cancel: () => void cancelled.push("platform"),
+      }),
+    node: () => {
+      const destroy = (error, done) => {
+        cancelled.push("node");
+        done(error);
+      };
+      const body = new Readable({ read: () => {}, destroy });
+      body.push(chunk);
+      return body;
+    },
+  };
+  for (const [name, body] of Object.entries(bodies)) {
+    for (const end of [(_, control) => control.abort(reason), (reader) => reader.cancel()]) {
+      const headers = { "content-type": "text/event-stream" };
+      const gate = new Gate({
+        fetch: async () => Object.defineProperty(new Response(null, { headers }), "body", { value: body() }),
+      });
+      const control = new AbortController();
+      const init = { method: "POST", body: JSON.stringify({ model: "m", stream: true }), signal: control.signal };
+      const reader = (await gate.fetch(`http://nowhere.test${path}`, init)).body.getReader();
+      await reader.read();
+      cancelled.length = 0;
+      await end(reader, control);
+      await until(() => cancelled.length === 1);
+      assert.deepEqual(cancelled, [name]);
+      await until(() => inFlight(gate) === 0);
+    }
+  }
+});
+
 test("a custom fetch reads at most one chunk ahead", async () => {
   let pulled = 0;
   const gate = new Gate({

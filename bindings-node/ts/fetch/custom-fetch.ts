@@ -58,8 +58,12 @@ export class CustomFetchCall {
 
   async #serve(exchange: NativeExchange, changes: string, url: string | null): Promise<void> {
     const control = new AbortController();
-    port.registerExchange(exchange.id, () => control.abort(this.#request.signal?.reason));
     let body: BodyReader | undefined;
+    port.registerExchange(exchange.id, () => {
+      control.abort(this.#request.signal?.reason);
+      // The fetch may ignore its signal.
+      body?.cancel().catch(() => {});
+    });
     try {
       const response = await this.#fetch(
         url ?? this.#request.url.href,
