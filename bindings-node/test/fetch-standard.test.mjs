@@ -52,6 +52,7 @@ const requests = {
   HEAD: (fetch, url) => fetch(url, { method: "HEAD" }),
   DELETE: (fetch, url) => fetch(url, { method: "DELETE" }),
   "plain headers": (fetch, url) => fetch(url, { headers: { "X-One": "1", accept: "text/plain", "user-agent": "me" } }),
+  "a range": (fetch, url) => fetch(url, { headers: { range: "bytes=0-" } }),
   "pairs of headers": (fetch, url) =>
     fetch(url, {
       headers: [

@@ -48,7 +48,9 @@ export function requestLines(headers: Headers, secure: boolean, length: string |
   if (!headers.has("sec-fetch-mode")) flat += "sec-fetch-mode\ncors\n";
   if (!headers.has("user-agent")) flat += "user-agent\nnode\n";
   if (!headers.has("accept-encoding")) {
-    flat += `accept-encoding\n${secure ? "br, gzip, deflate" : "gzip, deflate"}\n`;
+    // A range of an encoded body cannot be decoded.
+    const encodings = headers.has("range") ? "identity" : secure ? "br, gzip, deflate" : "gzip, deflate";
+    flat += `accept-encoding\n${encodings}\n`;
   }
   return flat;
 }
