@@ -2,6 +2,7 @@
 // signal's reason.
 import assert from "node:assert/strict";
 import { test } from "node:test";
+import zlib from "node:zlib";
 
 import { Gate } from "tidegate";
 
@@ -118,13 +119,36 @@ test("an abort before the body is used ends the exchange", async (t) => {
   await assert.rejects(response.text(), (e) => e === reason);
 });
 
-test("an abort after a whole response prevents reading it", async (t) => {
-  const up = await upstream(t, json(CHAT));
-  const [gate, control] = [new Gate(), new AbortController()];
-  const response = await gate.fetch(up.url, { ...post(), signal: control.signal });
-  control.abort(reason);
-  await assert.rejects(response.json(), (e) => e === reason);
-});
+const wholeBodies = {
+  plain: json(CHAT, 200, { "content-type": "multipart/form-data; boundary=x" }),
+  encoded: ({ response }) => {
+    const headers = { "content-type": "multipart/form-data; boundary=x", "content-encoding": "gzip" };
+    response.writeHead(200, headers).end(zlib.gzipSync(JSON.stringify(CHAT)));
+  },
+};
+const reads = {
+  text: (response) => response.text(),
+  json: (response) => response.json(),
+  arrayBuffer: (response) => response.arrayBuffer(),
+  blob: (response) => response.blob(),
+  formData: (response) => response.formData(),
+  body: (response) => response.body.getReader().read(),
+  "a reader's own buffer": (response) => response.body.getReader({ mode: "byob" }).read(new Uint8Array(8)),
+  "the text of a clone": (response) => response.clone().text(),
+  "the blob of a clone": (response) => response.clone().blob(),
+};
+
+for (const [kind, answer] of Object.entries(wholeBodies)) {
+  for (const [name, read] of Object.entries(reads)) {
+    test(`an abort after a whole response prevents reading it: ${kind}, ${name}`, async (t) => {
+      const up = await upstream(t, answer);
+      const [gate, control] = [new Gate(), new AbortController()];
+      const response = await gate.fetch(up.url, { ...post(), signal: control.signal });
+      control.abort(reason);
+      await assert.rejects(read(response), (e) => e === reason);
+    });
+  }
+}
 
 test("an abort between the hops of a redirect rejects", async (t) => {
   const control = new AbortController();

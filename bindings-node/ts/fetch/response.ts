@@ -6,7 +6,7 @@
  *
  * @module
  */
-import type { ReadableStream } from "node:stream/web";
+import { ReadableStream } from "node:stream/web";
 
 import { parseHeaders, reasonPhrase } from "./header-lines.js";
 import { type ChunkSource, toReadableStream } from "./response-body.js";
@@ -145,14 +145,28 @@ class GateResponse extends Base {
 
   #asPlatformResponse(): Response {
     if (this.#inner === undefined) {
-      const { body, status } = this.#parts;
-      // Bytes, because the platform adds a content type for a string.
-      const content = isChunks(body) ? toReadableStream(body) : typeof body === "string" ? encoder.encode(body) : body;
+      const { status } = this.#parts;
+      const content = this.#content();
       this.#inner = new Response(content as BodyGiven, { ...initOf(status), headers: this.headers });
       // The body was read through this class, so the platform's response is marked as read too.
       if (this.#used) void this.#inner.arrayBuffer();
     }
     return this.#inner;
+  }
+
+  /**
+   * Returns the body for the constructor of the platform's `Response`: bytes, a stream, or null.
+   *
+   * If the signal is aborted and the body was not used, returns a stream that fails with the reason
+   * of the signal.
+   */
+  #content(): Uint8Array | ReadableStream<Uint8Array> | null {
+    const { body, signal } = this.#parts;
+    if (body === null) return null;
+    if (signal?.aborted === true && !this.#used) return failedStream(signal.reason);
+    if (isChunks(body)) return toReadableStream(body);
+    // Bytes, because the platform adds a content type for a string.
+    return typeof body === "string" ? encoder.encode(body) : body;
   }
 }
 
@@ -180,6 +194,11 @@ if ("bytes" in Response.prototype) {
 
 function isChunks(body: ResponseParts["body"]): body is ChunkSource {
   return body !== null && typeof body === "object" && !(body instanceof Uint8Array);
+}
+
+/** Returns a byte stream whose reads reject with `error`. */
+function failedStream(error: unknown): ReadableStream<Uint8Array> {
+  return new ReadableStream({ type: "bytes", start: (controller) => controller.error(error) });
 }
 
 function withoutByteOrderMark(text: string): string {
