@@ -7,6 +7,7 @@ import gc
 import gzip
 import io
 import json
+import socket
 import ssl
 from collections.abc import AsyncIterator
 from typing import Any
@@ -70,6 +71,27 @@ async def test_failing_calls_have_four_attempts(upstream: Upstream, gate: tidega
         with pytest.raises(aiohttp.ServerDisconnectedError):
             await http.post(upstream.url + PATH, json=BODY)
     assert in_flight(gate) == 0
+
+
+def test_earlier_refusals_do_not_repeat_a_request_that_was_sent(gate: tidegate.Gate) -> None:
+    attempts = 0
+
+    async def disconnect(*_: Any) -> Any:
+        nonlocal attempts
+        attempts += 1
+        raise aiohttp.ServerDisconnectedError
+
+    async def post() -> None:
+        async with aiohttp.ClientSession(middlewares=(gate.aiohttp_middleware(), disconnect)) as http:
+            with pytest.raises(aiohttp.ServerDisconnectedError):
+                await http.post("http://127.0.0.1:1/unknown", json={})
+
+    try:
+        socket.create_connection(("127.0.0.1", 1))
+    except ConnectionRefusedError:
+        # Python adds the refusal to the context of this failure.
+        asyncio.run(post())
+    assert attempts == 1
 
 
 async def test_streams_arrive_as_they_are_sent(upstream: Upstream, gate: tidegate.Gate) -> None:

@@ -88,6 +88,17 @@ def test_refused_connections_are_connection_errors(gate: tidegate.Gate, http: re
     assert (target["attempts"], target["in_flight"]) == (4, 0)
 
 
+def test_earlier_refusals_do_not_repeat_a_request_that_was_sent(upstream: Upstream, http: requests.Session) -> None:
+    upstream.handler = hang_up
+    try:
+        requests.get("http://127.0.0.1:1")
+    except requests.ConnectionError:
+        # Python adds the refusal to the context of this failure.
+        with pytest.raises(requests.ConnectionError):
+            http.post(upstream.url + "/unknown", json={})
+    assert len(upstream.exchanges) == 1
+
+
 def test_streams_arrive_as_they_are_sent(upstream: Upstream, gate: tidegate.Gate, http: requests.Session) -> None:
     more = upstream.event()
 

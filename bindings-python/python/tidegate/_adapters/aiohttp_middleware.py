@@ -177,9 +177,9 @@ class _Sender:
         extensions = {"version": response.version, "reason": response.reason, "headers": response.raw_headers}
         return ExchangeResponse(response.status, _decoded_headers(response, made), extensions, _Body(response))
 
-    def error_kind(self, error: BaseException, *, begun: bool) -> str:
+    def error_kind(self, error: BaseException, *, begun: bool, outer: BaseException | None) -> str:
         """Returns the gate's failure kind for an exception. See `HttpxFamily.error_kind`."""
-        if not begun and is_refused(error):
+        if not begun and is_refused(error, outer):
             return "refused"
         matching = (kinds[begun] for classes, *kinds in _KINDS if isinstance(error, classes))
         return next(matching, "request")

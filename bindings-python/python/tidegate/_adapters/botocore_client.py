@@ -155,9 +155,9 @@ class _Sender:
             made.url = exchange.url
         return exchange_response(self._session.send(made).raw)
 
-    def error_kind(self, error: Exception, *, begun: bool) -> str:
+    def error_kind(self, error: Exception, *, begun: bool, outer: BaseException | None) -> str:
         """Returns the gate's failure kind for an exception. See `HttpxFamily.error_kind`."""
-        return failure_kind(error, _KINDS, exceptions.ConnectionError, begun=begun)
+        return failure_kind(error, _KINDS, exceptions.ConnectionError, begun=begun, outer=outer)
 
 
 def _exception(error: Error, request: Any) -> Exception:

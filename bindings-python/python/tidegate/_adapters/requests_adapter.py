@@ -131,9 +131,9 @@ class _Sender:
         response = self._below.send(made, stream=True, timeout=limits, **settings)
         return exchange_response(response.raw)
 
-    def error_kind(self, error: Exception, *, begun: bool) -> str:
+    def error_kind(self, error: Exception, *, begun: bool, outer: BaseException | None) -> str:
         """Returns the gate's failure kind for an exception. See `HttpxFamily.error_kind`."""
-        return failure_kind(error, _KINDS, requests.ConnectionError, begun=begun)
+        return failure_kind(error, _KINDS, requests.ConnectionError, begun=begun, outer=outer)
 
 
 def _replica_proxies(proxies: Any, url: str, replica: str) -> Any:

@@ -207,12 +207,17 @@ def _parts(body: Any) -> Iterable[bytes]:
         yield part.encode() if isinstance(part, str) else part
 
 
-def _is_connect_error(error: BaseException) -> bool:
-    """Returns `True` if `error`, or an error that caused it, is a failure to open a connection."""
+def _is_connect_error(error: BaseException, outer: BaseException | None) -> bool:
+    """Returns `True` if `error`, or an error that caused it, is a failure to open a connection.
+
+    `outer` is the exception that the program was handling before the attempt, which is no cause.
+    """
     seen: BaseException | None = error
     for _ in range(_MAX_CAUSE_DEPTH):
-        if seen is None or isinstance(seen, NewConnectionError):
-            return seen is not None
+        if seen is None or seen is outer:
+            break
+        if isinstance(seen, NewConnectionError):
+            return True
         reason = getattr(seen, "reason", None) if isinstance(seen, HTTPError) else None
         seen = reason if isinstance(reason, Exception) else seen.__cause__ or seen.__context__
     return False
@@ -224,6 +229,7 @@ def failure_kind(
     connection_error: type[Exception],
     *,
     begun: bool,
+    outer: BaseException | None,
 ) -> str:
     """Returns the gate's failure kind for an exception of a library that is built on urllib3.
 
@@ -233,6 +239,8 @@ def failure_kind(
             match wins.
         connection_error: The library's class of other failures of the connection.
         begun: Whether the head of the response had arrived before the exception.
+        outer: The exception that the program was handling before the attempt, or None. Python
+            appends it to the context of `error`, but it did not cause the error.
 
     Returns:
         The kind; `request` for an exception after which the gate does not retry.
@@ -245,9 +253,9 @@ def failure_kind(
         return kind
     if not isinstance(error, connection_error):
         return "request"
-    if is_refused(error):
+    if is_refused(error, outer):
         return "refused"
-    return "connect" if _is_connect_error(error) else "transport"
+    return "connect" if _is_connect_error(error, outer) else "transport"
 
 
 def _body_kind(error: Exception) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import sys
 from types import AsyncGeneratorType
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -36,7 +37,7 @@ class AsyncSender(Protocol):
         """Sends one attempt, and returns its response when the head has arrived."""
         ...
 
-    def error_kind(self, error: BaseException, *, begun: bool) -> str:
+    def error_kind(self, error: BaseException, *, begun: bool, outer: BaseException | None) -> str:
         """Returns the gate's failure kind for an exception. See `HttpxFamily.error_kind`."""
         ...
 
@@ -58,9 +59,9 @@ class AsyncHttpxSender:
         response = await self._custom.for_request(made).handle_async_request(made)
         return split_response(response, family)
 
-    def error_kind(self, error: BaseException, *, begun: bool) -> str:
+    def error_kind(self, error: BaseException, *, begun: bool, outer: BaseException | None) -> str:
         """Returns the gate's failure kind for an exception. See `HttpxFamily.error_kind`."""
-        return self._family.error_kind(error, begun=begun)
+        return self._family.error_kind(error, begun=begun, outer=outer)
 
 
 def exchange_task_factory(
@@ -89,6 +90,8 @@ async def _run_exchange(sender: AsyncSender, exchange: Exchange, fatal: list[Bas
     The gate cancels the task if the attempt is no longer needed.
     """
     begun = False
+    # The event loop itself may run in a handler of the program.
+    outer = sys.exc_info()[1]
     try:
         response = await sender.send(exchange)
         begun = True
@@ -103,7 +106,7 @@ async def _run_exchange(sender: AsyncSender, exchange: Exchange, fatal: list[Bas
                 raise
             # Raised here, it would end the event loop before the caller could handle it.
             fatal.append(error)
-        kind = sender.error_kind(error, begun=begun)
+        kind = sender.error_kind(error, begun=begun, outer=outer)
         if isinstance(error, Exception) and kind == NOT_RETRIED:
             fatal.append(error)
         exchange.fail(kind, error)

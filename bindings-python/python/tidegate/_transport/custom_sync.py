@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 import queue
+import sys
 import threading
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -38,7 +39,7 @@ class Sender(Protocol):
         """Sends one attempt, and returns its response when the head has arrived."""
         ...
 
-    def error_kind(self, error: Exception, *, begun: bool) -> str:
+    def error_kind(self, error: Exception, *, begun: bool, outer: BaseException | None) -> str:
         """Returns the gate's failure kind for an exception. See `HttpxFamily.error_kind`."""
         ...
 
@@ -61,9 +62,9 @@ class HttpxSender:
         response = self._custom.for_request(made).handle_request(made)
         return split_response(response, family)
 
-    def error_kind(self, error: Exception, *, begun: bool) -> str:
+    def error_kind(self, error: Exception, *, begun: bool, outer: BaseException | None) -> str:
         """Returns the gate's failure kind for an exception. See `HttpxFamily.error_kind`."""
-        return self._family.error_kind(error, begun=begun)
+        return self._family.error_kind(error, begun=begun, outer=outer)
 
 
 def run_call(call: CustomCall, sender: Sender) -> tuple[Any, ExchangeRunner | None]:
@@ -113,6 +114,7 @@ class ExchangeRunner:
 
     def send(self, call: CustomCall) -> None:
         """Sends the attempt. Passes the head of its response, or the exception, to the gate."""
+        outer = sys.exc_info()[1]
         try:
             response = self._sender.send(self.exchange)
             self._stream = response.stream
@@ -121,7 +123,7 @@ class ExchangeRunner:
             else:
                 self.close()
         except Exception as error:  # noqa: BLE001 - the caller gets any exception of its transport
-            call.fail(self.exchange, self._failed(error, begun=False), error)
+            call.fail(self.exchange, self._failed(error, begun=False, outer=outer), error)
 
     def forward_chunk(self) -> bool:
         """Reads the next chunk of the response, and passes it to the gate.
@@ -134,6 +136,7 @@ class ExchangeRunner:
         if self._chunks is None or self.exchange.cancelled:
             self.close()
             return False
+        outer = sys.exc_info()[1]
         try:
             chunk = next(self._chunks, None)
             if chunk is None:
@@ -142,13 +145,16 @@ class ExchangeRunner:
             elif self.exchange.chunk(chunk) is None:
                 self.close()
         except Exception as error:  # noqa: BLE001
-            self.exchange.fail(self._failed(error, begun=True), error)
+            self.exchange.fail(self._failed(error, begun=True, outer=outer), error)
         return True
 
-    def _failed(self, error: Exception, *, begun: bool) -> str:
-        """Closes the response after an exception of the transport, and returns its failure kind."""
+    def _failed(self, error: Exception, *, begun: bool, outer: BaseException | None) -> str:
+        """Closes the response after an exception of the transport, and returns its failure kind.
+
+        For the arguments, see `HttpxFamily.error_kind`.
+        """
         self._close_quietly()
-        kind = self._sender.error_kind(error, begun=begun)
+        kind = self._sender.error_kind(error, begun=begun, outer=outer)
         if kind == NOT_RETRIED:
             self.unretried = error
         return kind

@@ -232,12 +232,14 @@ class HttpxFamily:
         raised.__cause__ = error
         return raised
 
-    def error_kind(self, error: BaseException, *, begun: bool) -> str:
+    def error_kind(self, error: BaseException, *, begun: bool, outer: BaseException | None) -> str:
         """Returns the gate's failure kind for an exception from a client's own transport.
 
         Args:
             error: The exception.
             begun: Whether the head of the response had arrived before the exception.
+            outer: The exception that the program was handling before the attempt, or None. Python
+                appends it to the context of `error`, but it did not cause the error.
 
         Returns:
             The name of a failure kind, such as `connect` or `transport`; `request` for an exception
@@ -249,7 +251,7 @@ class HttpxFamily:
                 kind = (_KINDS_AFTER_RESPONSE.get(cls.__name__) if begun else None) or _KINDS_BEFORE_RESPONSE.get(
                     cls.__name__
                 )
-                if kind == "connect" and is_refused(error):
+                if kind == "connect" and is_refused(error, outer):
                     return "refused"
                 if kind is not None:
                     return kind
@@ -270,14 +272,15 @@ def _backend_of(transport: Any) -> type:
     return type(getattr(transport._pool, "_network_backend", None))  # noqa: SLF001
 
 
-def is_refused(error: BaseException) -> bool:
+def is_refused(error: BaseException, outer: BaseException | None) -> bool:
     """Returns `True` if `error`, or an error that caused it, is a refused connection.
 
-    If several addresses of the host were tried, each of them must have refused it.
+    If several addresses of the host were tried, each of them must have refused it. `outer` is the
+    exception that the program was handling before the attempt, which is no cause.
     """
     seen: BaseException | None = error
     for _ in range(_MAX_CAUSE_DEPTH):
-        if seen is None:
+        if seen is None or seen is outer:
             break
         if isinstance(seen, OSError) and seen.errno == errno.ECONNREFUSED:
             return True
