@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import gzip
 import json
+import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -132,6 +133,26 @@ def test_closing_a_stream_releases_the_slot_and_the_connection(
     response.close()
     assert in_flight(gate) == 0
     assert upstream.wait_for(1).closed.wait(WAIT)
+
+
+@pytest.mark.parametrize("way", ["close", "drop"])
+def test_leaving_a_stream_returns_its_connection_to_the_pool(way: str, upstream: Upstream, gate: tidegate.Gate) -> None:
+    upstream.handler = stall_after(CHAT_STREAM[0])
+
+    def leave_two(http: requests.Session) -> None:
+        for _ in range(2):
+            response = http.post(upstream.url + PATH, json=STREAM, stream=True)
+            if way == "close":
+                response.close()
+            del response
+            gc.collect()
+
+    with session(gate, adapter=HTTPAdapter(pool_maxsize=1, pool_block=True)) as http:
+        # A call blocks for ever if the connection is not returned.
+        caller = threading.Thread(target=leave_two, args=(http,), daemon=True)
+        caller.start()
+        caller.join(WAIT)
+        assert (caller.is_alive(), len(upstream.exchanges)) == (False, 2)
 
 
 def test_dropped_responses_release_the_slot(upstream: Upstream, gate: tidegate.Gate, http: requests.Session) -> None:

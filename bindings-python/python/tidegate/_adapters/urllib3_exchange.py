@@ -11,7 +11,7 @@ from urllib3.exceptions import HTTPError, NewConnectionError, ProtocolError, Rea
 
 from tidegate._errors import Error
 from tidegate._native import Reply
-from tidegate._transport.custom_sync import CustomByteStream, run_call
+from tidegate._transport.custom_sync import CustomByteStream, lost_responses, run_call
 from tidegate._transport.custom_transport import ExchangeResponse
 from tidegate._transport.httpx_family import is_refused
 from tidegate._transport.uploads import MAX_BUFFERED_BODY
@@ -155,19 +155,26 @@ class _RawStream:
 
     def __init__(self, raw: urllib3.HTTPResponse) -> None:
         self._raw = raw
-        self._is_complete = False
+        # Whether nothing is left to read, or the connection is closed.
+        self._can_release = False
 
     def __iter__(self) -> Iterator[bytes]:
         while chunk := self._raw.read1(_CHUNK, decode_content=False):
             yield chunk
-        self._is_complete = True
+        self._can_release = True
 
     def close(self) -> None:
-        """Closes the connection, or returns it to its pool if the body was read to the end."""
-        if self._is_complete:
+        """Closes the connection unless the body was read to the end, and returns it to its pool.
+
+        The thread of `lost_responses` returns a closed connection, because a finalizer may call this
+        method and must not wait for the lock of the pool.
+        """
+        if self._can_release:
             self._raw.release_conn()
         else:
             self._raw.close()
+            self._can_release = True
+            lost_responses.add(self, None)
 
 
 def request_headers(headers: Any) -> list[tuple[bytes, bytes]]:

@@ -110,7 +110,7 @@ class ExchangeRunner:
         self.unretried: Exception | None = None
         self._stream: Any = None
         self._chunks: Iterator[bytes] | None = None
-        _lost_responses.start()
+        lost_responses.start()
 
     def send(self, call: CustomCall) -> None:
         """Sends the attempt. Passes the head of its response, or the exception, to the gate."""
@@ -179,7 +179,7 @@ class ExchangeRunner:
 
     def __del__(self) -> None:
         if self._stream is not None:
-            _lost_responses.add(self._stream, self._chunks)
+            lost_responses.add(self._stream, self._chunks)
         self.exchange.close()
 
 
@@ -217,7 +217,8 @@ class LostResponses:
 
         Args:
             stream: The response's stream.
-            chunks: The iterator that reads the stream, which must not end in the finalizer either.
+            chunks: The iterator that reads the stream, which must not end in the finalizer either. None
+                if there is none.
 
         """
         self._found.put((stream, chunks))
@@ -234,7 +235,8 @@ def _close_all(found: queue.SimpleQueue[tuple[Any, Any]]) -> None:
         del stream
 
 
-_lost_responses = LostResponses()
+#: The only instance, which closes the lost responses of all calls.
+lost_responses = LostResponses()
 
 
 class CustomByteStream:
