@@ -94,10 +94,10 @@ def test_earlier_refusals_do_not_repeat_a_request_that_was_sent(gate: tidegate.G
     assert attempts == 1
 
 
-async def test_streams_arrive_as_they_are_sent(upstream: Upstream, gate: tidegate.Gate) -> None:
-    more = upstream.event()
+def held_after_the_first_event(more: asyncio.Event) -> Any:
+    """Returns a handler that streams `CHAT_STREAM`, and waits for `more` after the first event."""
 
-    async def held(exchange: Exchange) -> None:
+    async def handler(exchange: Exchange) -> None:
         await exchange.head(content_type="text/event-stream", transfer_encoding="chunked")
         await exchange.chunk(event(CHAT_STREAM[0]))
         await more.wait()
@@ -105,7 +105,12 @@ async def test_streams_arrive_as_they_are_sent(upstream: Upstream, gate: tidegat
             await exchange.chunk(event(line))
         await exchange.chunk(b"")
 
-    upstream.handler = held
+    return handler
+
+
+async def test_streams_arrive_as_they_are_sent(upstream: Upstream, gate: tidegate.Gate) -> None:
+    more = upstream.event()
+    upstream.handler = held_after_the_first_event(more)
     async with gate.aiohttp_session() as http, http.post(upstream.url + PATH, json=STREAM) as response:
         line = await response.content.readline()
         assert json.loads(line.removeprefix(b"data: ")) == CHAT_STREAM[0]
@@ -119,6 +124,20 @@ async def test_streams_arrive_as_they_are_sent(upstream: Upstream, gate: tidegat
         assert in_flight(gate) == 0
     (call,) = gate.calls()
     assert (call["outcome"], call["attempts"][0]["first_token_at"] is not None) == ("completed", True)
+
+
+async def test_only_one_coroutine_reads_a_body(upstream: Upstream, gate: tidegate.Gate) -> None:
+    more = upstream.event()
+    upstream.handler = held_after_the_first_event(more)
+    async with gate.aiohttp_session() as http, http.post(upstream.url + PATH, json=STREAM) as response:
+        assert await response.content.readany() == event(CHAT_STREAM[0])
+        reads = [asyncio.ensure_future(response.content.readany()) for _ in range(2)]
+        await asyncio.sleep(0)
+        upstream.call(more.set)
+        first, second = await asyncio.gather(*reads, return_exceptions=True)
+        assert isinstance(first, bytes)
+        assert isinstance(second, RuntimeError)
+        assert first + await response.read() == b"".join(map(event, CHAT_STREAM[1:]))
 
 
 @pytest.mark.parametrize("way", ["close", "release", "leave", "drop"])

@@ -317,13 +317,14 @@ class _Connection:
 class _GateStreamReader(aiohttp.StreamReader):
     """The body of a response, which is read from the gate."""
 
-    __slots__ = ("_pending", "_port", "_reply")
+    __slots__ = ("_is_waiting", "_pending", "_port", "_reply")
 
     def __init__(self, reply: Reply, port: Port, protocol: Any, request: Any) -> None:
         super().__init__(protocol, _READ_AHEAD, timer=request._timer, loop=request.loop)  # noqa: SLF001
         self._reply = reply
         self._port = port
         self._pending: asyncio.Future[Any] | None = None
+        self._is_waiting = False
 
     def read_ahead(self) -> None:
         """Reads what has already arrived, so that the end of a short body releases the slot."""
@@ -334,16 +335,27 @@ class _GateStreamReader(aiohttp.StreamReader):
                 return
             self._feed(pulled)
 
-    async def _wait(self, func_name: str) -> None:  # noqa: ARG002 - the signature of aiohttp
-        """Waits until a chunk, the end or an error has arrived. aiohttp calls it if it has no data."""
+    async def _wait(self, func_name: str) -> None:
+        """Waits until a chunk, the end or an error has arrived. aiohttp calls it if it has no data.
+
+        Raises:
+            RuntimeError: If another coroutine is waiting, as in aiohttp.
+
+        """
+        if self._is_waiting:
+            raise RuntimeError(f"{func_name}() called while another coroutine is already waiting for incoming data")
         pulled: Any = self._pending
         if pulled is None:
             pulled = self._reply.pull(self._port)
         if asyncio.isfuture(pulled):
             # The chunk is kept if the read is cancelled.
             self._pending = pulled
-            with self._timer:
-                pulled = await asyncio.shield(pulled)
+            self._is_waiting = True
+            try:
+                with self._timer:
+                    pulled = await asyncio.shield(pulled)
+            finally:
+                self._is_waiting = False
             self._pending = None
         self._feed(pulled)
         if self._exception is not None:
