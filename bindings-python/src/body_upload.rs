@@ -49,6 +49,11 @@ impl Upload {
     fn finish(&self) {
         self.0.finish();
     }
+
+    /// Ends the body with an error, which fails its request.
+    fn abandon(&self) {
+        self.0.abandon();
+    }
 }
 
 impl Upload {

@@ -180,6 +180,29 @@ async def test_failure_of_the_body_is_raised(upstream: Upstream, gate: tidegate.
     assert upstream.exchanges == []
 
 
+async def test_failure_of_the_body_after_the_response_ends_the_request(upstream: Upstream, gate: tidegate.Gate) -> None:
+    answered = asyncio.Event()
+    early: list[Exchange] = []
+
+    async def answer_early(exchange: Exchange) -> None:
+        early.append(exchange)
+        await exchange.head(transfer_encoding="chunked")
+        await exchange.chunk(b"part")
+        await exchange.gone()
+
+    upstream.early = answer_early
+
+    async def breaks() -> AsyncIterator[bytes]:
+        yield b"some"
+        await answered.wait()
+        raise Broken
+
+    async with gate.httpx_async_client() as http, http.stream("POST", upstream.url + "/early", content=breaks()):
+        answered.set()
+        assert await asyncio.to_thread(early[0].closed.wait, WAIT)
+    await idle(gate)
+
+
 async def test_cancelled_upload_releases_its_slot(upstream: Upstream, gate: tidegate.Gate) -> None:
     started, closed = asyncio.Event(), asyncio.Event()
 

@@ -36,13 +36,19 @@ async def feed(upload: Upload, chunks: AsyncIterable[bytes]) -> None:
     """Passes the chunks of a request body to the upload. Waits while the upload's buffer is full.
 
     Returns after the last chunk, or earlier if the request has ended and the rest is not needed.
+    If producing a chunk raises an exception, fails the request, also if its response has begun.
     """
-    async for chunk in chunks:
-        octets = as_bytes(chunk)
-        while (taken := upload.offer(octets)) is False:
-            await run_native(upload.ready)
-        if taken is None:
-            return
+    try:
+        async for chunk in chunks:
+            octets = as_bytes(chunk)
+            while (taken := upload.offer(octets)) is False:
+                await run_native(upload.ready)
+            if taken is None:
+                return
+    except BaseException:
+        # The traceback of the exception keeps the upload alive, so the upload is not dropped.
+        upload.abandon()
+        raise
     upload.finish()
 
 
@@ -54,8 +60,8 @@ async def await_response(future: asyncio.Future[Any], feeding: asyncio.Future[No
     """
     try:
         await wait_for_first(future, feeding)
-        if not future.done():
-            # Raises the failure of the body, if there is one.
+        if feeding.done():
+            # Raises the failure of the body, if there is one. The failed request may have ended, too.
             feeding.result()
         return await future
     except BaseException:
