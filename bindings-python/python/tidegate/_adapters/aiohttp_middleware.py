@@ -317,14 +317,15 @@ class _Connection:
 class _GateStreamReader(aiohttp.StreamReader):
     """The body of a response, which is read from the gate."""
 
-    __slots__ = ("_is_waiting", "_pending", "_port", "_reply")
+    __slots__ = ("_pending", "_port", "_reply", "_wait_future")
 
     def __init__(self, reply: Reply, port: Port, protocol: Any, request: Any) -> None:
         super().__init__(protocol, _READ_AHEAD, timer=request._timer, loop=request.loop)  # noqa: SLF001
         self._reply = reply
         self._port = port
         self._pending: asyncio.Future[Any] | None = None
-        self._is_waiting = False
+        # What a coroutine waits for. A cancelled coroutine waits no more, but has yet to clear it.
+        self._wait_future: asyncio.Future[Any] | None = None
 
     def read_ahead(self) -> None:
         """Reads what has already arrived, so that the end of a short body releases the slot."""
@@ -342,7 +343,7 @@ class _GateStreamReader(aiohttp.StreamReader):
             RuntimeError: If another coroutine is waiting, as in aiohttp.
 
         """
-        if self._is_waiting:
+        if self._wait_future is not None and not self._wait_future.cancelled():
             raise RuntimeError(f"{func_name}() called while another coroutine is already waiting for incoming data")
         pulled: Any = self._pending
         if pulled is None:
@@ -350,12 +351,13 @@ class _GateStreamReader(aiohttp.StreamReader):
         if asyncio.isfuture(pulled):
             # The chunk is kept if the read is cancelled.
             self._pending = pulled
-            self._is_waiting = True
+            waiting = self._wait_future = asyncio.shield(pulled)
             try:
                 with self._timer:
-                    pulled = await asyncio.shield(pulled)
+                    pulled = await waiting
             finally:
-                self._is_waiting = False
+                if self._wait_future is waiting:
+                    self._wait_future = None
             self._pending = None
         self._feed(pulled)
         if self._exception is not None:
