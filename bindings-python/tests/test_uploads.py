@@ -10,7 +10,7 @@ import openai
 import pytest
 
 import tidegate
-from httpx_packages import INSTALLED
+from httpx_packages import INSTALLED, module
 from upstream import WAIT, Exchange, Upstream, answer
 
 PIECES = [b"%d" % n * 10_000 for n in range(10)]
@@ -180,7 +180,10 @@ async def test_failure_of_the_body_is_raised(upstream: Upstream, gate: tidegate.
     assert upstream.exchanges == []
 
 
-async def test_failure_of_the_body_after_the_response_ends_the_request(upstream: Upstream, gate: tidegate.Gate) -> None:
+@pytest.mark.parametrize("name", INSTALLED)
+async def test_failure_of_the_body_after_the_response_ends_the_request(
+    name: str, upstream: Upstream, gate: tidegate.Gate
+) -> None:
     answered = asyncio.Event()
     early: list[Exchange] = []
 
@@ -197,8 +200,11 @@ async def test_failure_of_the_body_after_the_response_ends_the_request(upstream:
         await answered.wait()
         raise Broken
 
-    async with gate.httpx_async_client() as http, http.stream("POST", upstream.url + "/early", content=breaks()):
+    http = gate.httpx_async_client(family=name)
+    async with http, http.stream("POST", upstream.url + "/early", content=breaks()) as response:
         answered.set()
+        with pytest.raises(module(name).LocalProtocolError, match="abandoned"):
+            await asyncio.wait_for(response.aread(), WAIT)
         assert await asyncio.to_thread(early[0].closed.wait, WAIT)
     await idle(gate)
 
