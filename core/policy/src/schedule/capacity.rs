@@ -327,6 +327,10 @@ impl Capacity {
 #[derive(Debug)]
 pub struct Resources {
     /// The provider's rate budgets. Several schedulers may share them.
+    ///
+    /// Tokens and requests that a scheduler reserves for an aged call are reserved against its own
+    /// calls only. If the calls of another scheduler take the tokens of shared budgets as they
+    /// accrue, a larger call can wait until its deadline.
     pub budgets: Arc<Mutex<RateBudgets>>,
     /// The KV-cache memory of the engine, or `None` if its size is not known. Ignored for pools,
     /// because each replica has memory of its own.

@@ -30,6 +30,7 @@
 //! head does not fit, other calls may overtake it until it is *aged*, that is, until it has waited
 //! for [`SchedulerSettings::aging`]. From then on, the resources that the head lacks are *reserved*
 //! for it. A head that is estimated to exceed a budget or the memory even when unused never ages.
+//! Reservations do not bind other schedulers that share the rate budgets.
 //!
 //! # Parts
 //!

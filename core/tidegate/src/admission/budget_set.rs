@@ -16,7 +16,8 @@ use tidegate_share::LeaseTimes;
 use tidegate_share::rates::{Advance, Draw, RateStock};
 
 /// Rate budgets, and the targets that share them. When one target returns tokens or requests to the
-/// budgets, a call that waits at another target may be admitted.
+/// budgets, a call that waits at another target may be admitted. What one target reserves for an
+/// aged call may be taken by calls of the other targets.
 pub struct BudgetSet {
     /// The budgets of requests and tokens. They admit every call if no rate is configured.
     pub(crate) rates: Arc<Mutex<RateBudgets>>,
