@@ -22,6 +22,7 @@ mod traces;
 mod unlimited_simulators;
 mod virtual_time;
 
+use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -166,10 +167,11 @@ enum Command {
 
 fn main() -> ExitCode {
     match execute(Command::parse()) {
-        Ok(text) => {
-            println!("{text}");
-            ExitCode::SUCCESS
-        }
+        // An experiment that has measured enough ends without reading the output of its processes.
+        Ok(text) => match writeln!(std::io::stdout(), "{text}") {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(_) => ExitCode::FAILURE,
+        },
         Err(error) => {
             eprintln!("error: {error}");
             ExitCode::FAILURE

@@ -107,6 +107,7 @@ async fn cancel(gate: &Gate, upstream: &mut Upstream, at: At, how: How) -> Falli
         }
     };
     let start;
+    let mut aborted = None;
     if how == How::Drop {
         tokio::select! {
             ended = &mut exchange => { ended?; return Err("the exchange ended".into()) }
@@ -120,11 +121,16 @@ async fn cancel(gate: &Gate, upstream: &mut Upstream, at: At, how: How) -> Falli
         start = Instant::now();
         if how == How::Abort {
             task.abort();
+            aborted = Some(task);
         }
-        drop(task);
     }
     let longest = if how == How::Detach { Duration::from_millis(500) } else { Duration::from_secs(10) };
-    match tokio::time::timeout(longest, upstream.closed.recv()).await {
+    let closed = tokio::time::timeout(longest, upstream.closed.recv()).await;
+    if let Some(task) = aborted {
+        // The upstream may see the end before the task has dropped all of the call.
+        let _ = task.await;
+    }
+    match closed {
         Ok(closed) => Ok(closed.ok_or("the upstream ended")?.duration_since(start).as_secs_f64() * 1e3),
         Err(_) => Ok(longest.as_secs_f64() * 1e3),
     }
