@@ -24,7 +24,7 @@ use super::{Command, start_thread};
 use crate::clock::now;
 use broker::is_own_user;
 use frames::Lines;
-use place::Place;
+use place::{NamedDirectories, Place};
 use tidegate_share::{HEARTBEAT, Predecessor, ToBroker, ToMember, cool_down_ms};
 
 /// Delay before another attempt to connect.
@@ -43,6 +43,7 @@ const WRITES_WITHIN: Duration = Duration::from_secs(2);
 /// The member of one gate. It runs in a thread of its own.
 pub(super) struct Member {
     name: Arc<str>,
+    directories: NamedDirectories,
     commands: UnboundedReceiver<Command>,
     /// The limits that have joined.
     resources: HashMap<Arc<str>, SharedLimit>,
@@ -131,6 +132,7 @@ impl Member {
     pub(super) fn start(name: &Arc<str>, commands: UnboundedReceiver<Command>) {
         let member = Self {
             name: name.clone(),
+            directories: NamedDirectories::from_env(),
             commands,
             resources: HashMap::new(),
             was_connected: false,
@@ -142,7 +144,7 @@ impl Member {
     async fn run(mut self) {
         let mut stopped_generation = None;
         loop {
-            let connected = match Place::new(&self.name) {
+            let connected = match Place::new(&self.directories, &self.name) {
                 Ok(place) => self.connect(&place, stopped_generation.take()).await,
                 Err(error) => Err(error),
             };

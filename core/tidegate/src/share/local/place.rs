@@ -37,9 +37,19 @@ const HELD_WITHIN: Duration = Duration::from_millis(100);
 /// The largest path of a Unix domain socket that all systems accept, in bytes.
 const MAX_SOCKET_PATH: usize = 100;
 
+/// The directories that the environment names.
+#[derive(Clone, Debug)]
+pub(super) struct NamedDirectories {
+    /// `XDG_RUNTIME_DIR`, or `None` if it is not set.
+    runtime: Option<PathBuf>,
+    /// The directory for temporary files.
+    temporary: PathBuf,
+}
+
 /// Where the brokers of one share are found.
 #[derive(Clone, Debug)]
 pub(super) struct Place {
+    named: NamedDirectories,
     name: Box<str>,
     /// The path of the files up to the first dot of their names.
     base: PathBuf,
@@ -54,17 +64,36 @@ pub(super) struct BrokerLock {
     file: Option<File>,
 }
 
+impl NamedDirectories {
+    /// Reads the environment. Must be called by the thread that uses the gate, because the environment must not
+    /// be read while another thread changes it, as Python and Node programs may.
+    pub(super) fn from_env() -> Self {
+        let runtime = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
+        Self { runtime, temporary: std::env::temp_dir() }
+    }
+
+    /// Returns the directory for sockets that the system has made for this user: the named one, or the usual
+    /// path of systemd, for processes whose environment names none (cron, for example). The environment may
+    /// also name the directory of another user, after `su`.
+    fn runtime_of(&self, uid: u32) -> Option<PathBuf> {
+        let is_own = |path: &PathBuf| {
+            path.is_absolute() && fs::metadata(path).is_ok_and(|found| found.is_dir() && found.uid() == uid)
+        };
+        self.runtime.clone().into_iter().chain([format!("/run/user/{uid}").into()]).find(is_own)
+    }
+}
+
 impl Place {
     /// Finds the directory of the brokers, and creates it if necessary: `tidegate` in the user's runtime
     /// directory, otherwise `tidegate-UID` in the directory for temporary files.
     ///
     /// # Errors
     /// The directory cannot be created, belongs to another user, or is open to others.
-    pub(super) fn new(name: &str) -> io::Result<Self> {
+    pub(super) fn new(named: &NamedDirectories, name: &str) -> io::Result<Self> {
         let uid = rustix::process::geteuid().as_raw();
-        let directory = match runtime_directory(uid) {
+        let directory = match named.runtime_of(uid) {
             Some(runtime) => runtime.join("tidegate"),
-            None => std::env::temp_dir().join(format!("tidegate-{uid}")),
+            None => named.temporary.join(format!("tidegate-{uid}")),
         };
         match fs::DirBuilder::new().mode(0o700).create(&directory) {
             Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(at(&directory, &error)),
@@ -76,7 +105,8 @@ impl Place {
             let problem = "must be a directory that belongs to this user and is closed to others (mode 700)";
             return Err(io::Error::other(format!("{} {problem}", directory.display())));
         }
-        let place = Self { name: name.into(), base: directory.join(format!("v2-{name}")) };
+        let place =
+            Self { named: named.clone(), name: name.into(), base: directory.join(format!("v2-{name}")) };
         if place.socket(u64::MAX).as_os_str().len() > MAX_SOCKET_PATH {
             let problem = "is too long for the path of a socket: choose a shorter `share.name`, or set `XDG_RUNTIME_DIR` to a shorter path";
             return Err(io::Error::other(format!("{} {problem}", place.base.display())));
@@ -87,7 +117,7 @@ impl Place {
     /// Returns `true` if new members look for their broker elsewhere. This happens when the user logs in or
     /// out, which creates or removes the runtime directory.
     pub(super) fn has_moved(&self) -> bool {
-        Self::new(&self.name).is_ok_and(|place| place.base != self.base)
+        Self::new(&self.named, &self.name).is_ok_and(|place| place.base != self.base)
     }
 
     fn file(&self, suffix: &str) -> PathBuf {
@@ -191,17 +221,6 @@ impl Drop for BrokerLock {
             held.remove(&(std::process::id(), std::mem::take(&mut self.path)));
         }
     }
-}
-
-/// Returns the directory for sockets that the system has made for this user: `XDG_RUNTIME_DIR`, or the usual
-/// path of systemd, for processes without this variable (cron, for example). The variable may also
-/// name the directory of another user, after `su`.
-fn runtime_directory(uid: u32) -> Option<PathBuf> {
-    let named = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
-    let is_own = |path: &PathBuf| {
-        path.is_absolute() && fs::metadata(path).is_ok_and(|found| found.is_dir() && found.uid() == uid)
-    };
-    named.into_iter().chain([format!("/run/user/{uid}").into()]).find(is_own)
 }
 
 /// Adds the path to an error.
