@@ -78,14 +78,15 @@ pub(super) fn knee_interval(policy: &Policy, settings: &SearchSettings, cap: usi
     let high = if has_hard_limit || is_counted { ceiling } else { high.clamp(cap, ceiling) };
     // How many sequences fit into memory depends on their lengths, of which a step saw a sample.
     let z = normal_distribution::quantile(0.5 + 0.5 * settings.confidence);
-    let length_error = if at_cliff { z * evidence.sample_error(cap) } else { 0.0 };
+    let full_queue = queue.filter(|queue| queue.is_kv_full);
+    let is_memory = at_cliff || full_queue.is_some();
+    let length_error = if is_memory { z * evidence.sample_error(cap) } else { 0.0 };
+    // The number of calls that a full KV cache holds also varies with their progress.
+    let varies = full_queue.map_or(0, |_| (cap / 8).max(1));
+    let low = full_queue.map_or(low, |queue| low.min(queue.running).min(cap.saturating_sub(varies)));
     let low = (low as f64 / (1.0 + length_error)).round().max(settings.min_cap as f64) as usize;
-    let high = (high as f64 * (1.0 + length_error)).round() as usize;
-    let Some(queue) = queue.filter(|queue| queue.is_kv_full) else { return (low.min(cap), high.max(cap)) };
-    // A full KV cache holds a number of calls that varies with their progress.
-    let varies = (cap / 8).max(1);
-    let low = low.min(queue.running).min(cap.saturating_sub(varies)).max(settings.min_cap);
-    (low.min(cap), high.max(cap + varies))
+    let high = (high.max(cap + varies) as f64 * (1.0 + length_error)).round() as usize;
+    (low.min(cap), high.max(cap))
 }
 
 /// Returns the answer of a search whose server has a rate limit. `cap` is the cap that the search

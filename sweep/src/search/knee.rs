@@ -107,18 +107,18 @@ impl Evidence {
         let points = curve.points();
         let best = points.iter().max_by(|a, b| a.goodput.value.total_cmp(&b.goodput.value))?;
         let knee = curve.knee(settings.tolerance)?;
-        if !curve.is_smooth() {
-            // At a cliff, extrapolate the rise so far to see how much could still be gained.
-            let below = points.iter().rev().find(|point| point.cap < best.cap);
-            let above = points.iter().find(|point| point.cap > best.cap);
-            if let (Some(below), Some(above)) = (below, above) {
-                let rise = (best.goodput.value / below.goodput.value).ln()
-                    / (best.cap as f64 / below.cap as f64).ln();
-                let gain = (above.cap as f64 / best.cap as f64).ln() * rise.clamp(0.0, 1.0);
-                if gain > 2.0 * settings.tolerance && above.cap - best.cap > 1 {
-                    return Some((best.cap as f64 * above.cap as f64).sqrt().round() as usize)
-                        .map(|cap| cap.clamp(best.cap + 1, above.cap - 1));
-                }
+        // At a cliff, extrapolate the rise so far to see how much could still be gained.
+        let below = points.iter().rev().find(|point| point.cap < best.cap);
+        let above = points.iter().find(|point| point.cap > best.cap);
+        if let (Some(below), Some(above)) = (below, above)
+            && (!curve.is_smooth() || self.has_preemptions(above.cap))
+        {
+            let rise =
+                (best.goodput.value / below.goodput.value).ln() / (best.cap as f64 / below.cap as f64).ln();
+            let gain = (above.cap as f64 / best.cap as f64).ln() * rise.clamp(0.0, 1.0);
+            if gain > 2.0 * settings.tolerance && above.cap - best.cap > 1 {
+                let middle = (best.cap as f64 * above.cap as f64).sqrt().round() as usize;
+                return Some(middle.clamp(best.cap + 1, above.cap - 1));
             }
         }
         let is_measured = |cap: usize| points.iter().any(|point| is_near(point.cap, cap));
