@@ -32,7 +32,7 @@ pub(crate) struct Ours {
     /// Indices of the calls that were admitted on arrival and that [`Policy::next`] has not
     /// returned yet.
     ready: VecDeque<usize>,
-    grants: HashMap<usize, Grant>,
+    grants: HashMap<usize, Box<Grant>>,
 }
 
 impl Ours {
@@ -60,7 +60,7 @@ impl Ours {
         }
     }
 
-    fn admitted(&mut self, id: usize, mut grant: Grant) {
+    fn admitted(&mut self, id: usize, mut grant: Box<Grant>) {
         grant.sent = true;
         self.grants.insert(id, grant);
     }

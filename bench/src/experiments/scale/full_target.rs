@@ -41,7 +41,7 @@ pub(crate) struct Load {
     now: Instant,
     case: Case,
     names: Vec<Arc<str>>,
-    held: VecDeque<Grant>,
+    held: VecDeque<Box<Grant>>,
     /// For each call, its id in the scheduler and the index of its tenant. `None` if the call is
     /// not waiting.
     waiting: Vec<Option<(WaiterId, usize)>>,

@@ -82,7 +82,7 @@ pub(super) struct Flood {
     below: Vec<Option<Duration>>,
     accounts: Vec<Account>,
     ends: BinaryHeap<Reverse<(Duration, usize)>>,
-    grants: HashMap<usize, Grant>,
+    grants: HashMap<usize, Box<Grant>>,
     rng: Rng,
     seen: Duration,
 }
@@ -207,7 +207,7 @@ impl Flood {
         }
     }
 
-    fn start(&mut self, now: Duration, id: usize, mut grant: Grant) {
+    fn start(&mut self, now: Duration, id: usize, mut grant: Box<Grant>) {
         grant.sent = true;
         self.grants.insert(id, grant);
         let Some(call) = self.calls.get(id) else { return };

@@ -89,7 +89,7 @@ pub(super) fn play(mut order: impl Order, calls: &[Call], slots: usize, horizon:
 pub(super) struct Ours {
     scheduler: Scheduler<usize>,
     began: Instant,
-    grants: HashMap<usize, Grant>,
+    grants: HashMap<usize, Box<Grant>>,
 }
 
 impl Ours {

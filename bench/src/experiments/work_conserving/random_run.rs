@@ -76,7 +76,7 @@ pub(super) struct Found {
 /// A running call: its grant (the scheduler's record of its slot), whether it was sent upstream,
 /// and the ticket with which it was queued.
 struct Held {
-    grant: Grant,
+    grant: Box<Grant>,
     sent: bool,
     ticket: Ticket,
 }
@@ -213,7 +213,7 @@ impl Play {
         })
     }
 
-    fn admitted(&mut self, number: u64, call: Call, ticket: Ticket, mut grant: Grant) {
+    fn admitted(&mut self, number: u64, call: Call, ticket: Ticket, mut grant: Box<Grant>) {
         if let Some(rule) = self.accounts.violated_rule(self.now, &call) {
             self.found.overstepped += 1;
             if self.lazy == Defect::No {

@@ -3,6 +3,7 @@
 
 mod cut;
 
+use std::iter;
 use std::time::{Duration, Instant};
 
 use tidegate_config::{AdaptiveConfig, Decrease, Detector};
@@ -304,8 +305,12 @@ impl Limit {
 
     /// Returns the classes in which calls await their answer, in ascending order.
     fn awaiting_classes(&self) -> impl Iterator<Item = usize> + use<> {
-        let classes = self.awaiting_classes;
-        (0..CLASSES).filter(move |class| classes >> class & 1 == 1)
+        let mut classes = self.awaiting_classes;
+        iter::from_fn(move || {
+            let class = (classes != 0).then(|| classes.trailing_zeros() as usize);
+            classes &= classes.wrapping_sub(1);
+            class
+        })
     }
 
     /// Removes a class from the set of classes with awaiting calls if its last awaiting call was

@@ -161,8 +161,8 @@ impl LoadTracker {
 /// before it.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct RecentMax {
-    /// Start of the current span, or `None` before the first use.
-    since: Option<Instant>,
+    /// End of the current span, or `None` before the first use.
+    until: Option<Instant>,
     /// Maximum of the numbers observed in the span before the current one.
     previous: usize,
     /// Maximum of the numbers observed in the current span.
@@ -183,11 +183,11 @@ impl RecentMax {
 
     /// Starts a new span if the current one is over.
     fn rotate(&mut self, now: Instant) {
-        let age = now.saturating_duration_since(*self.since.get_or_insert(now));
-        if age >= RECENT_SPAN {
-            self.previous = if age < 2 * RECENT_SPAN { self.current } else { 0 };
+        let until = *self.until.get_or_insert_with(|| now + RECENT_SPAN);
+        if now >= until {
+            self.previous = if now < until + RECENT_SPAN { self.current } else { 0 };
             self.current = 0;
-            self.since = Some(now);
+            self.until = Some(now + RECENT_SPAN);
         }
     }
 }

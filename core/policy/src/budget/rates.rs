@@ -238,13 +238,13 @@ impl RateBudgets {
     }
 
     /// Refunds the charge of a call that was never sent. Does nothing if the charge was settled.
-    pub fn refund(&mut self, now: Instant, charge: Charge) {
+    pub fn refund(&mut self, now: Instant, charge: &Charge) {
         if charge.settled {
             return;
         }
         let own = ChargeTotals::from_demand(&charge.demand);
         self.totals = self.totals.minus(&own);
-        self.correct_shared(&charge, None);
+        self.correct_shared(charge, None);
         for quota in &mut self.quotas {
             quota.charge(now, charge.charged_at, Some(&charge.need), None);
             quota.provider_window.on_refund(charge.charged_at, &own.by_rule(quota.kind));

@@ -47,7 +47,7 @@ impl<W> Scheduler<W> {
     /// # Errors
     ///
     /// Returns the refusal if the call may be neither admitted nor queued.
-    pub fn try_admit(&mut self, now: Instant, ticket: &Ticket) -> Result<Option<Grant>, Refusal> {
+    pub fn try_admit(&mut self, now: Instant, ticket: &Ticket) -> Result<Option<Box<Grant>>, Refusal> {
         self.tick(now);
         let tenant = self.queue.tenant(&ticket.tenant, now);
         self.on_active(now, tenant);

@@ -180,7 +180,11 @@ impl Capacity {
 
     /// Lets the upstream update its time-dependent limits, and updates `limits`.
     pub(super) fn tick(&mut self, now: Instant) {
-        self.upstream.tick(now);
+        let has_changed = self.upstream.tick(now);
+        if !has_changed && self.lease.is_none() {
+            debug_assert_eq!(self.limits, self.upstream.limits(self.in_flight));
+            return;
+        }
         [&mut self.lease, &mut self.first_token_lease]
             .into_iter()
             .flatten()
@@ -188,16 +192,15 @@ impl Capacity {
         self.refresh_limits(now);
     }
 
-    /// Takes a slot and memory for a call, and charges the rate budgets. The call gets no memory of
-    /// the `reserved` replicas if it fits elsewhere. The charge is `None` if the target has no rate
-    /// budgets.
+    /// Takes a slot and memory for a call. The call gets no memory of the `reserved` replicas if it fits
+    /// elsewhere. The caller must also call [`Capacity::charge`].
     pub(super) fn admit(
         &mut self,
         now: Instant,
         call: &Candidate<'_>,
         reserved: ReplicaSet,
         exceeds_share: bool,
-    ) -> (GrantId, UpstreamSlot, Option<Box<Charge>>) {
+    ) -> (GrantId, UpstreamSlot) {
         self.in_flight += 1;
         self.by_lane[call.ticket.lane as usize] += 1;
         self.peak = self.peak.max(self.in_flight);
@@ -208,8 +211,12 @@ impl Capacity {
             .upstream
             .admit(now, Admitted { id, call, in_flight: self.in_flight, reserved, exceeds_share });
         self.refresh_and_record(now);
-        let charge = self.budgets.lock().map(|mut budgets| budgets.charge(now, &call.ticket.demand));
-        (id, slot, charge.map(Box::new))
+        (id, slot)
+    }
+
+    /// Charges a call to the rate budgets. Returns `None` if the target has none.
+    pub(super) fn charge(&self, now: Instant, ticket: &Ticket) -> Option<Charge> {
+        self.budgets.lock().map(|mut budgets| budgets.charge(now, &ticket.demand))
     }
 
     /// Reports an event of an attempt to the adaptive limit that counts the attempt. Does nothing
@@ -254,7 +261,7 @@ impl Capacity {
 
     /// Releases the slot and the memory of an ended attempt. Returns `true` if the replicas of the
     /// pool changed, because a draining replica has left with its last call.
-    pub(super) fn release(&mut self, now: Instant, id: GrantId, slot: UpstreamSlot) -> bool {
+    pub(super) fn release(&mut self, now: Instant, id: GrantId, slot: &mut UpstreamSlot) -> bool {
         let have_changed = self.upstream.release(now, id, slot);
         self.refresh_and_record(now);
         have_changed
@@ -307,7 +314,9 @@ impl Capacity {
 
     /// Updates `limits`.
     pub(super) fn read_limits(&mut self) {
-        if let Some((lease, limiter)) = self.lease.as_mut().zip(self.upstream.limiter_of(None)) {
+        if let Some(lease) = &mut self.lease
+            && let Some(limiter) = self.upstream.limiter_of(None)
+        {
             limiter.follow(lease, self.first_token_lease.as_deref_mut());
         }
         self.limits = self.upstream.limits(self.in_flight);

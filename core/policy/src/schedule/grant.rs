@@ -28,7 +28,7 @@ pub struct Grant {
     pub id: GrantId,
     pub(super) tenant: TenantCharge,
     /// The charge to the provider's rate budgets, or `None` if there are none.
-    budget: Option<Box<Charge>>,
+    charge: Option<Charge>,
     pub(super) slot: UpstreamSlot,
     /// Set until the first token of a streamed answer is reported, if a lane has a TTFT objective
     /// that bounds waits.
@@ -100,7 +100,7 @@ impl<W> Scheduler<W> {
         headers: &RateHeaders,
         limited: bool,
     ) {
-        if let Some((mut budgets, charge)) = self.capacity.budgets.lock().zip(grant.budget.as_ref()) {
+        if let Some((mut budgets, charge)) = self.capacity.budgets.lock().zip(grant.charge.as_ref()) {
             budgets.on_response(now, charge, sent_at, headers, limited);
         }
     }
@@ -108,7 +108,7 @@ impl<W> Scheduler<W> {
     /// Returns `true` if a rate budget has too little left now for another call with the same
     /// charge. Returns `false` if there are no budgets.
     pub fn is_spent(&self, now: Instant, grant: &Grant) -> bool {
-        let charge = grant.budget.as_deref();
+        let charge = grant.charge.as_ref();
         charge.is_some_and(|charge| self.capacity.budgets.is_spent(now, &charge.need))
     }
 
@@ -124,7 +124,7 @@ impl<W> Scheduler<W> {
         self.queue.correct(charge, cost.min(most));
         let used = settled.usage.input.saturating_add(settled.usage.output);
         let of_own = self.queue.correct_tokens(now, charge, used);
-        if let Some((mut budgets, charge)) = self.capacity.budgets.lock().zip(grant.budget.as_mut()) {
+        if let Some((mut budgets, charge)) = self.capacity.budgets.lock().zip(grant.charge.as_mut()) {
             budgets.settle(now, charge, &settled.usage);
         }
         self.queue.place_some(grant.tenant.tenant, grant.tenant.lane, of_own);
@@ -234,7 +234,7 @@ impl<W> Scheduler<W> {
     /// - All other attempts: the charges stand.
     ///
     /// Call [`Scheduler::next`] afterwards.
-    pub fn release(&mut self, now: Instant, mut grant: Grant) {
+    pub fn release(&mut self, now: Instant, mut grant: Box<Grant>) {
         self.tick(now);
         if !grant.is_reported {
             self.capacity.upstream.cooldown_mut().on_cancelled(grant.slot.attempt);
@@ -253,12 +253,12 @@ impl<W> Scheduler<W> {
             self.queue.correct(&mut grant.tenant, 0.0);
         }
         let all = self.queue.release(now, grant.id, &grant.tenant, self.capacity.limits.slots, grant.sent);
-        let replicas_changed = self.capacity.release(now, grant.id, grant.slot);
+        let replicas_changed = self.capacity.release(now, grant.id, &mut grant.slot);
         self.on_active(now, grant.tenant.tenant);
         if !grant.sent
-            && let Some((mut budgets, charge)) = self.capacity.budgets.lock().zip(grant.budget)
+            && let Some((mut budgets, charge)) = self.capacity.budgets.lock().zip(grant.charge.as_ref())
         {
-            budgets.refund(now, *charge);
+            budgets.refund(now, charge);
         }
         if replicas_changed {
             self.reclassify(now);
@@ -281,7 +281,7 @@ impl<W> Scheduler<W> {
         call: &Candidate<'_>,
         kept: Option<usize>,
         out_of_turn: bool,
-    ) -> Grant {
+    ) -> Box<Grant> {
         // The reservation is for a call that waits.
         let has_ready_line = !self.queue.lanes.is_empty();
         let held = self.order.reservation.filter(|_| has_ready_line).and_then(|held| held.resources.at);
@@ -289,7 +289,7 @@ impl<W> Scheduler<W> {
         let upstream = &self.capacity.upstream;
         let exceeds_share =
             upstream.as_pool().is_some() && self.queue.exceeds_share(now, call.tenant, upstream.load());
-        let (id, slot, budget) = self.capacity.admit(now, call, reserved, exceeds_share);
+        let (id, slot) = self.capacity.admit(now, call, reserved, exceeds_share);
         if let Some(tracked) = slot.awaiting() {
             self.queue.start_awaiting(now, call.tenant, tracked.work(), tracked.work_seconds);
         }
@@ -298,10 +298,10 @@ impl<W> Scheduler<W> {
         if let Some(borrowed) = &mut self.borrowed {
             borrowed.unanswered.insert(id, (call.tenant, call.ticket.lane));
         }
-        Grant {
+        Box::new(Grant {
             id,
             tenant,
-            budget,
+            charge: self.capacity.charge(now, call.ticket),
             slot,
             first_token: self.objective_wait.on_admitted(now, call.ticket),
             in_flight: self.capacity.in_flight,
@@ -309,6 +309,6 @@ impl<W> Scheduler<W> {
             is_reported: false,
             sent: false,
             outcome: Ended::Cancelled,
-        }
+        })
     }
 }

@@ -259,11 +259,13 @@ impl Limiter {
         }
     }
 
-    /// Reports the time to the adaptive limit if `next_wake` has passed.
-    pub(super) fn tick(&mut self, now: Instant) {
-        if self.next_wake.is_some_and(|at| at <= now) {
+    /// Reports the time to the adaptive limit if `next_wake` has passed. Returns whether it has.
+    pub(super) fn tick(&mut self, now: Instant) -> bool {
+        let is_due = self.next_wake.is_some_and(|at| at <= now);
+        if is_due {
             self.update(|limit| limit.on_tick(now));
         }
+        is_due
     }
 
     /// Reports an event to the adaptive limit, updates the cached values, and records the change if

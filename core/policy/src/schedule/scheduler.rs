@@ -106,7 +106,7 @@ impl<W> Scheduler<W> {
     /// Admits a call even if the rules do not permit it (observe mode). Also returns what
     /// [`Scheduler::try_admit`] would have decided: `Ok` if the call would have been admitted or
     /// queued, otherwise the refusal.
-    pub fn force(&mut self, now: Instant, ticket: &Ticket) -> (Grant, Result<ForcedDecision, Refusal>) {
+    pub fn force(&mut self, now: Instant, ticket: &Ticket) -> (Box<Grant>, Result<ForcedDecision, Refusal>) {
         let verdict = match self.try_admit(now, ticket) {
             Ok(Some(grant)) => return (grant, Ok(ForcedDecision::Admitted)),
             Ok(None) => Ok(ForcedDecision::WouldWait),
@@ -126,7 +126,7 @@ impl<W> Scheduler<W> {
     /// `None` if no waiting call is admissible.
     ///
     /// The driver must call this method until it returns `None` after each event.
-    pub fn next(&mut self, now: Instant) -> Option<(W, Grant)> {
+    pub fn next(&mut self, now: Instant) -> Option<(W, Box<Grant>)> {
         self.tick(now);
         let mut selector = self.selector(now);
         let Some(pick) = selector.pick() else {
@@ -164,6 +164,8 @@ impl<W> Scheduler<W> {
         // A hanging probe may have reopened the target by now, which lets wait budgets run again.
         let _ = self.capacity.upstream.ready(now, false);
         if !self.has_waiting() {
+            self.order.reservation = None;
+            self.gap.stop(now);
             return std::mem::take(&mut self.shed_calls);
         }
         let overdue = self.overdue(now).into_iter();
@@ -384,7 +386,7 @@ impl<W> Scheduler<W> {
 
     /// Updates which tenants are held because of their share of the capacity.
     fn update_held(&mut self, now: Instant) {
-        if !self.is_shared() {
+        if !(self.is_shared() && self.queue.may_hold()) {
             return;
         }
         let Capacity { upstream, limits, in_flight, .. } = &self.capacity;

@@ -81,14 +81,16 @@ impl Upstream for SingleUpstream {
         self.limiter = Limiter::fixed(limit);
     }
 
-    fn tick(&mut self, now: Instant) {
-        self.limiter.tick(now);
+    fn tick(&mut self, now: Instant) -> bool {
+        let has_moved = self.limiter.tick(now);
         let is_stale = |at: &mut Instant| now.saturating_duration_since(*at) > STALE_AFTER;
         if self.reported_at.take_if(is_stale).is_some()
             && let Some(memory) = &mut self.memory
         {
             memory.forget_report();
+            return true;
         }
+        has_moved
     }
 
     fn next_wake(&self, _: Instant) -> Option<Instant> {
@@ -208,8 +210,8 @@ impl Upstream for SingleUpstream {
         hold
     }
 
-    fn release(&mut self, _: Instant, _: GrantId, slot: UpstreamSlot) -> bool {
-        if let (Some(memory), Some(taken)) = (&mut self.memory, slot.memory) {
+    fn release(&mut self, _: Instant, _: GrantId, slot: &mut UpstreamSlot) -> bool {
+        if let (Some(memory), Some(taken)) = (&mut self.memory, slot.memory.take()) {
             memory.release(taken.place);
         }
         false

@@ -112,12 +112,14 @@ pub(super) struct TenantShares {
     /// The work of a call multiplied by the seconds that it takes on a quiet upstream: a mean over
     /// recent calls.
     call: f64,
+    /// The number of spare slots that the upstream keeps free.
+    kept_free: usize,
 }
 
 impl TenantShares {
     pub(super) fn new(now: Instant) -> Self {
-        let active = ActiveTenants { began: now, period: 2, sums: Default::default() };
-        Self { candidates: Vec::new(), active, mean: DecayingMean::default(), call: 0.0 }
+        let active = ActiveTenants { ends: now + ACTIVE_FOR, period: 2, sums: Default::default() };
+        Self { candidates: Vec::new(), active, mean: DecayingMean::default(), call: 0.0, kept_free: 0 }
     }
 }
 
@@ -137,8 +139,10 @@ impl DecayingMean {
     }
 
     fn get(&self, now: Instant) -> f64 {
-        let age = self.at.map_or(Duration::ZERO, |at| now.saturating_duration_since(at));
-        self.value * (-age.as_secs_f64() / MEAN_OVER.as_secs_f64()).exp()
+        match self.at {
+            Some(at) if at < now => self.value * (-(now - at).as_secs_f64() / MEAN_OVER.as_secs_f64()).exp(),
+            _ => self.value,
+        }
     }
 }
 
@@ -146,7 +150,8 @@ impl DecayingMean {
 /// in the one before. A period ends with the first such event after it.
 #[derive(Debug)]
 struct ActiveTenants {
-    began: Instant,
+    /// The end of the current period.
+    ends: Instant,
     /// The number of the current period, from 2 on.
     period: u64,
     /// The sums of the tenants that were last active in the current period, and in the one before.
@@ -189,13 +194,12 @@ impl ActiveTenants {
     }
 
     fn advance(&mut self, now: Instant) {
-        let age = now.saturating_duration_since(self.began);
-        if age >= ACTIVE_FOR {
+        if now >= self.ends {
             let [last, _] = std::mem::take(&mut self.sums);
-            let is_next = age < 2 * ACTIVE_FOR;
+            let is_next = now < self.ends + ACTIVE_FOR;
             self.sums[1] = if is_next { last } else { ActiveSums::default() };
             self.period += if is_next { 1 } else { 2 };
-            self.began = now;
+            self.ends = now + ACTIVE_FOR;
         }
     }
 
@@ -246,6 +250,13 @@ impl<W> Queue<W> {
         }
     }
 
+    /// Returns `true` if [`Queue::update_held`] may change anything: several tenants are active or
+    /// have calls in flight, or one is held, or slots are kept free.
+    pub(super) fn may_hold(&self) -> bool {
+        let TenantShares { candidates, active, kept_free, .. } = &self.shares;
+        active.tenants() > 1 || candidates.len() > 1 || *kept_free > 0 || self.has_held()
+    }
+
     /// Updates which tenants are held, and returns the number of spare slots. `slots` is the current
     /// number of slots of the upstream, of which `in_flight` are in use. `in_memory` returns the number of
     /// calls for which it has memory, and is called only if several tenants are active.
@@ -259,6 +270,7 @@ impl<W> Queue<W> {
     ) -> usize {
         let is_shared = self.shares.active.tenants() > 1 && load.first_tokens.is_finite();
         if !is_shared && self.shares.candidates.len() < 2 && !self.has_held() {
+            self.shares.kept_free = 0;
             return 0;
         }
         if is_shared {
@@ -292,6 +304,7 @@ impl<W> Queue<W> {
             has_calls
         });
         self.shares.candidates = candidates;
+        self.shares.kept_free = spare;
         spare
     }
 

@@ -54,6 +54,6 @@ pub(super) fn queue<W>(scheduler: &mut Scheduler<W>, now: Instant, ticket: Ticke
 }
 
 /// Admits a call and returns its slot. Panics if the call is refused or has to wait.
-pub(super) fn admit<W>(scheduler: &mut Scheduler<W>, now: Instant, ticket: &Ticket) -> Grant {
+pub(super) fn admit<W>(scheduler: &mut Scheduler<W>, now: Instant, ticket: &Ticket) -> Box<Grant> {
     scheduler.try_admit(now, ticket).expect("not refused").expect("not queued")
 }

@@ -119,8 +119,8 @@ pub(super) trait Upstream: fmt::Debug + Send {
     fn set_limit(&mut self, limit: usize);
 
     /// Updates everything that changes with time alone: adaptive limits, and which replicas accept
-    /// calls.
-    fn tick(&mut self, now: Instant);
+    /// calls. Returns `false` if nothing has changed.
+    fn tick(&mut self, now: Instant) -> bool;
 
     /// Returns when time alone may change the limits or the replicas, or `None` if it does not.
     fn next_wake(&self, now: Instant) -> Option<Instant>;
@@ -342,7 +342,7 @@ pub(super) trait Upstream: fmt::Debug + Send {
 
     /// Releases a slot and its memory. Returns `true` if the replicas of the pool changed, because
     /// a draining replica has left with its last call.
-    fn release(&mut self, now: Instant, id: GrantId, slot: UpstreamSlot) -> bool;
+    fn release(&mut self, now: Instant, id: GrantId, slot: &mut UpstreamSlot) -> bool;
 
     /// Returns the pool, or `None` if the upstream is a single server.
     fn as_pool(&self) -> Option<&Pool> {

@@ -208,7 +208,7 @@ impl Admission {
 
     /// Releases the slot of an attempt, and admits waiting calls, also at the targets that share
     /// the rate budgets.
-    pub(super) fn release(self: &Arc<Self>, grant: Grant) {
+    pub(super) fn release(self: &Arc<Self>, grant: Box<Grant>) {
         let id = grant.id;
         self.update(|scheduler, now| scheduler.release(now, grant));
         self.cancel_signals.remove(id);
@@ -284,7 +284,9 @@ impl Admission {
             let scheduler = &mut state.scheduler;
             let expired = scheduler.expired(now).into_iter().map(|(who, refusal)| (who, Err(refusal)));
             let mut answers: Vec<_> = expired.collect();
-            while let Some((who, grant)) = scheduler.next(now) {
+            while scheduler.has_waiting()
+                && let Some((who, grant)) = scheduler.next(now)
+            {
                 answers.push((who, Ok(grant)));
             }
             self.cancel_on_down_replicas(scheduler);

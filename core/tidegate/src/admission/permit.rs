@@ -24,7 +24,7 @@ use tidegate_protocol::RateHeaders;
 pub struct Permit {
     admission: Arc<Admission>,
     /// The scheduler's record of the slot. `None` only while the permit is being dropped.
-    grant: Option<Grant>,
+    grant: Option<Box<Grant>>,
     /// When the call was made.
     queued_at: Instant,
     admitted_at: Instant,
@@ -33,7 +33,7 @@ pub struct Permit {
 impl Permit {
     pub(super) fn new(
         admission: Arc<Admission>,
-        grant: Grant,
+        grant: Box<Grant>,
         queued_at: Instant,
         admitted_at: Instant,
     ) -> Self {
@@ -44,12 +44,12 @@ impl Permit {
     /// reuses the tag, so that it is not queued behind newer calls. `None` only while the permit is
     /// being dropped.
     pub fn charged(&self) -> Option<Tag> {
-        self.grant.as_ref().map(Grant::charged)
+        self.grant.as_deref().map(Grant::charged)
     }
 
     /// Returns the replica of the slot. `None` if the target is not a pool.
     pub fn placed(&self) -> Option<&Placed> {
-        self.grant.as_ref().and_then(Grant::placed)
+        self.grant.as_deref().and_then(Grant::placed)
     }
 
     /// Returns how much of the call's wait budget (its maximum time in the queue) this wait has
@@ -177,7 +177,7 @@ impl Permit {
     /// Returns the counter of output tokens of the attempt. The caller must increase it as tokens
     /// arrive, because the scheduler reads it.
     pub fn progress(&self) -> Progress {
-        self.grant.as_ref().and_then(Grant::progress).cloned().unwrap_or_default()
+        self.grant.as_deref().and_then(Grant::progress).cloned().unwrap_or_default()
     }
 
     /// Records that the upstream accepted the attempt. Ends a cool-down or an outage of the target,
@@ -232,7 +232,7 @@ impl Permit {
 
     /// Takes the slot out of the permit without releasing it, so that dropping the permit has no
     /// effect. `None` only if the slot was already taken.
-    pub(super) fn into_grant(mut self) -> Option<Grant> {
+    pub(super) fn into_grant(mut self) -> Option<Box<Grant>> {
         self.grant.take()
     }
 }

@@ -109,11 +109,11 @@ fn charge_that_was_made_before_announcement_is_not_taken_back_from_broker() {
     let (early, other) = (budgets.charge(start, &call(500)), budgets.charge(start, &call(500)));
     let set = announce(&mut budgets, later, &other, false);
     budgets.join(later, set).expect("the set is shared");
-    budgets.refund(later, early);
+    budgets.refund(later, &early);
     let due = later + Duration::from_secs(2);
     assert_eq!(budgets.correct_due(due, set), None);
     let late = budgets.charge(later, &call(300));
-    budgets.refund(later, late);
+    budgets.refund(later, &late);
     let draw = budgets.correct_due(due, set).expect("what was charged without an advance");
     let amounts: Vec<i64> = draw.corrections.iter().map(|correction| correction.amounts[0]).collect();
     assert_eq!((amounts.iter().sum::<i64>(), amounts.iter().max()), (0, Some(&300)));
@@ -181,7 +181,7 @@ fn charge_to_configured_limit_is_corrected_after_its_window_has_changed() {
     budgets.on_response(start + second, &other, start, &headers, false);
     assert_eq!(budgets.view(start + second)[0].window, second);
     assert_eq!(budgets.shared_sets().collect::<Vec<_>>(), [set]);
-    budgets.refund(start + second, early);
+    budgets.refund(start + second, &early);
     let draw = budgets.correct_due(start + 3 * second, set).expect("a charge has changed");
     assert!(draw.corrections.iter().any(|correction| correction.amounts == [-500]), "{draw:?}");
 }

@@ -166,7 +166,7 @@ fn dialect_selects_rule_and_charge_keeps_it() {
     assert_eq!(budgets.need(&of_gemini).tokens, 100);
     budgets.settle(now, &mut second, &Usage { input: 120, output: 10, cached_input: 40 });
     assert_eq!(second.need.tokens, 90, "what was read from a cache is free there");
-    budgets.refund(now, first);
+    budgets.refund(now, &first);
     let configured = RateConfig { counting: Counting::Larger, ..config(None, HeaderPolicy::Follow) };
     let budgets = RateBudgets::new(&configured, now);
     assert_eq!(budgets.need(&of_gemini).tokens, 200);
@@ -180,7 +180,7 @@ fn charge_is_settled_or_refunded_once() {
     let full = budgets.view(now);
     let first = budgets.charge(now, &CALL);
     assert_ne!(budgets.view(now), full);
-    budgets.refund(now, first);
+    budgets.refund(now, &first);
     assert_eq!(budgets.view(now), full);
     let mut charge = budgets.charge(now, &CALL);
     let usage = Usage { input: 150, output: 9, cached_input: 0 };
@@ -190,7 +190,7 @@ fn charge_is_settled_or_refunded_once() {
     let settled = budgets.view(now);
     assert_eq!(charge.need.tokens, 350, "input as counted, output as reserved");
     budgets.settle(now, &mut charge, &Usage { input: 1, ..usage });
-    budgets.refund(now, charge);
+    budgets.refund(now, &charge);
     assert_eq!(budgets.view(now), settled);
 }
 
@@ -307,7 +307,7 @@ proptest! {
             let mut charge = budgets.charge(now, &CALL);
             let headers = RateHeaders { requests, tokens, input_tokens, ..RateHeaders::default() };
             match what {
-                0 => budgets.refund(now, charge),
+                0 => budgets.refund(now, &charge),
                 1 => kept.push(charge),
                 2 => if let Some(old) = kept.pop() { budgets.on_response(now, &old, start, &headers, true); },
                 _ => {

@@ -67,9 +67,10 @@ impl Upstream for Pool {
         self.cap = limit;
     }
 
-    fn tick(&mut self, now: Instant) {
+    fn tick(&mut self, now: Instant) -> bool {
         self.replicas.iter_mut().flatten().for_each(|replica| replica.tick(now));
         self.refresh(now);
+        true
     }
 
     fn next_wake(&self, now: Instant) -> Option<Instant> {
@@ -300,12 +301,12 @@ impl Upstream for Pool {
         self.on_failed(now, assignment, if unread { Fault::Full(delay) } else { Fault::Broke }, slot.attempt)
     }
 
-    fn release(&mut self, now: Instant, id: GrantId, slot: UpstreamSlot) -> bool {
-        let Some(assignment) = slot.assignment else { return false };
+    fn release(&mut self, now: Instant, id: GrantId, slot: &mut UpstreamSlot) -> bool {
+        let Some(assignment) = slot.assignment.take() else { return false };
         self.remove_unanswered(id);
         if let Some(replica) = self.replica_of(&assignment) {
             replica.on_end(assignment.probe_since);
-            slot.memory.into_iter().for_each(|memory| replica.release(*memory));
+            slot.memory.take().into_iter().for_each(|memory| replica.release(*memory));
         }
         if let Some(left) = self.placement.on_ended(assignment.placed_call)
             && let Some(replica) = self.replicas.get_mut(left)

@@ -20,7 +20,7 @@ struct Counter {
     scheduler: Scheduler<(Lane, Arc<str>, Instant)>,
     now: Instant,
     floods: Vec<Lane>,
-    held: Option<Grant>,
+    held: Option<Box<Grant>>,
 }
 
 impl Counter {
@@ -158,7 +158,7 @@ fn play_urgent_beside_old_batch(
     batch_service: u64,
 ) -> Urgent {
     let began = epoch();
-    let (mut held, mut waits, mut came) = (Vec::<(u64, Grant)>::new(), Vec::new(), 0);
+    let (mut held, mut waits, mut came) = (Vec::<(u64, Box<Grant>)>::new(), Vec::new(), 0);
     for t in (0..600_000).step_by(100) {
         let now = began + ms(t);
         while let Some(over) = held.iter().position(|(ends, _)| *ends <= t) {
@@ -228,7 +228,7 @@ fn raised_lane_holds_an_eighth_of_the_slots() {
         for lane in [Lane::Interactive, Lane::Batch] {
             (0..2 * slots).for_each(|_| queue(&mut scheduler, lane, began));
         }
-        let (mut running, mut held) = (Vec::<(u64, Lane, Grant)>::new(), 0);
+        let (mut running, mut held) = (Vec::<(u64, Lane, Box<Grant>)>::new(), 0);
         let (from, to) = (100, 900);
         for t in 0..to {
             let now = began + Duration::from_secs(t);

@@ -36,7 +36,7 @@ fn run(weights: [f64; 2], limit: usize, exact: bool, seed: u64) -> Run {
     let mut rng = fastrand::Rng::with_seed(seed);
     let mut scheduler = Scheduler::new(&settings, now);
     let mut waiting = [0; 2];
-    let mut running: BTreeMap<(Instant, u64), (usize, f64, Grant)> = BTreeMap::new();
+    let mut running: BTreeMap<(Instant, u64), (usize, f64, Box<Grant>)> = BTreeMap::new();
     let mut run = Run { work: [0.0; 2], rise: 0.0, served: 0 };
     let (mut least, mut most) = (0.0f64, 0.0f64);
     for round in 0..1500u64 {

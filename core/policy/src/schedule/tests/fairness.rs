@@ -33,7 +33,7 @@ struct Run {
     waiting: [usize; 3],
     /// The attempts in flight, by when they end and by number. Each value is the tenant, the slot,
     /// and the ticket of the call, which a retry reuses.
-    running: BTreeMap<(Instant, u64), (usize, Grant, Ticket)>,
+    running: BTreeMap<(Instant, u64), (usize, Box<Grant>, Ticket)>,
     sent: u64,
     /// For each dispatch of a new call, the number of calls of each tenant that were dispatched up
     /// to then. Retries are not counted.

@@ -88,7 +88,7 @@ struct Oracle {
     order: Option<Order>,
     now: Instant,
     waiting: BTreeMap<u64, Call>,
-    running: Vec<(Call, Grant)>,
+    running: Vec<(Call, Box<Grant>)>,
     /// The numbers of the calls in flight that have a response head.
     answered: BTreeSet<u64>,
     /// The numbers of the calls that were preempted and have not been queued again.
@@ -522,7 +522,7 @@ impl Oracle {
         borrowed.map(|(call, grant)| (call.number, grant.id)).max_by_key(|(_, id)| *id)
     }
 
-    fn admitted(&mut self, call: Call, grant: Grant, moment: &Moment, has_waited: bool) {
+    fn admitted(&mut self, call: Call, grant: Box<Grant>, moment: &Moment, has_waited: bool) {
         assert!(self.now >= self.floor, "within a Retry-After");
         self.admitted.insert(call.number, (self.now, self.changes));
         self.model.admit(self.now, &call);

@@ -36,7 +36,7 @@ struct Attempt {
     call: u64,
     number: u32,
     ticket: Ticket,
-    grant: Grant,
+    grant: Box<Grant>,
 }
 
 #[derive(Debug, Default)]
@@ -115,7 +115,7 @@ fn fly(
     flying: &mut Vec<Attempt>,
     t: u64,
     (call, number, ticket): (u64, u32, Ticket),
-    mut grant: Grant,
+    mut grant: Box<Grant>,
 ) {
     grant.sent = true;
     let takes = if call < target.failing { target.fails_after } else { target.accepts_after };
@@ -163,7 +163,7 @@ fn new_call_is_the_probe_if_only_failed_calls_wait() {
         let mut grant = admit(&mut scheduler, zero, &ticket("a", lane, zero));
         scheduler.on_success(zero, &mut grant);
         scheduler.release(zero, grant);
-        let fail = |scheduler: &mut Scheduler<u64>, now, mut grant: Grant, call| {
+        let fail = |scheduler: &mut Scheduler<u64>, now, mut grant: Box<Grant>, call| {
             let _ = scheduler.on_failure(now, &mut grant, call, Failure::Other, None, 0.0);
             let charged = Some(grant.charged());
             scheduler.release(now, grant);

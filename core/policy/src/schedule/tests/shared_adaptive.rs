@@ -55,7 +55,7 @@ struct Engine {
 
 struct Call {
     process: u64,
-    grant: Grant,
+    grant: Box<Grant>,
     /// Output tokens that were not produced yet.
     left: u64,
     has_token: bool,

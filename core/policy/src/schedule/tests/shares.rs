@@ -12,7 +12,13 @@ fn floor(settings: &mut SchedulerSettings, tenant: &str, floor: f64) {
     settings.tenants.insert(tenant.into(), TenantConfig { floor, ..TenantConfig::default() });
 }
 
-fn fill<W>(scheduler: &mut Scheduler<W>, now: Instant, tenant: &str, lane: Lane, slots: usize) -> Vec<Grant> {
+fn fill<W>(
+    scheduler: &mut Scheduler<W>,
+    now: Instant,
+    tenant: &str,
+    lane: Lane,
+    slots: usize,
+) -> Vec<Box<Grant>> {
     (0..slots).map(|_| admit(scheduler, now, &ticket(tenant, lane, now))).collect()
 }
 

@@ -45,7 +45,7 @@ fn draw<W>(scheduler: &mut Scheduler<W>, now: Instant) -> Vec<W> {
     drawn
 }
 
-fn spend<W>(scheduler: &mut Scheduler<W>, now: Instant, mut grant: Grant) {
+fn spend<W>(scheduler: &mut Scheduler<W>, now: Instant, mut grant: Box<Grant>) {
     grant.sent = true;
     scheduler.release(now, grant);
 }

@@ -26,9 +26,9 @@ struct Engine {
     now: Instant,
     scheduler: Scheduler<(&'static str, Instant)>,
     /// The calls that await their first token, the oldest first, with the time of their arrival.
-    prefilling: VecDeque<(&'static str, Instant, Grant)>,
+    prefilling: VecDeque<(&'static str, Instant, Box<Grant>)>,
     /// The calls that were answered, with the time of their end.
-    decoding: VecDeque<(Instant, Grant)>,
+    decoding: VecDeque<(Instant, Box<Grant>)>,
     /// The maximum number of calls that the engine decodes. It reads no prompt meanwhile.
     batch: usize,
     /// The time at which the engine finishes the current prompt.
@@ -61,7 +61,7 @@ impl Engine {
         }
     }
 
-    fn start(&mut self, tenant: &'static str, arrived: Instant, mut grant: Grant) {
+    fn start(&mut self, tenant: &'static str, arrived: Instant, mut grant: Box<Grant>) {
         grant.sent = true;
         self.prefilling.push_back((tenant, arrived, grant));
         self.start_prefill();

@@ -78,7 +78,7 @@ struct Waiting {
 }
 
 struct Running {
-    grant: Grant,
+    grant: Box<Grant>,
     ticket: Ticket,
     place: KvReservation,
     /// The tokens that the call takes of its replica's memory: its input, and its expected output.
@@ -353,7 +353,7 @@ impl PoolModel {
         }
     }
 
-    fn admitted(&mut self, grant: Grant, ticket: Ticket) {
+    fn admitted(&mut self, grant: Box<Grant>, ticket: Ticket) {
         let id = grant.placed().expect("placed").id;
         let mut others = self.serving(&ticket);
         let avoid = &ticket.wants.as_ref().expect("always").avoid;

@@ -72,7 +72,7 @@ fn id_of<W>(scheduler: &Scheduler<W>, name: usize, now: Instant) -> ReplicaId {
 }
 
 /// Dispatches all admissible waiting calls, and returns them with their slots.
-fn draw<W>(scheduler: &mut Scheduler<W>, now: Instant) -> Vec<(W, Grant)> {
+fn draw<W>(scheduler: &mut Scheduler<W>, now: Instant) -> Vec<(W, Box<Grant>)> {
     std::iter::from_fn(|| scheduler.next(now)).collect()
 }
 

@@ -228,7 +228,7 @@ fn end_of_an_earlier_probe_leaves_the_later_one() {
     let now = epoch();
     let mut scheduler = in_front_of(&of_slots(4), &members(0..1), now);
     let running = admit(&mut scheduler, now, &call("a", now));
-    let reject = |scheduler: &mut Scheduler<()>, now, mut grant: Grant| {
+    let reject = |scheduler: &mut Scheduler<()>, now, mut grant: Box<Grant>| {
         scheduler.on_replica_failure(now, &mut grant, Fault::Full(Some(ms(300))));
         scheduler.release(now, grant);
     };
@@ -558,7 +558,7 @@ fn late_rejection_whose_delay_is_over_has_no_effect() {
     let mut scheduler: Scheduler<()> = in_front_of(&of_slots(4), &members(0..1), sent);
     let mut grants: Vec<_> = (0..3).map(|_| admit(&mut scheduler, sent, &call("a", sent))).collect();
     let limited = Fault::Limited(Some(ms(1_000)));
-    let fail = |scheduler: &mut Scheduler<()>, now, mut grant: Grant, fault| {
+    let fail = |scheduler: &mut Scheduler<()>, now, mut grant: Box<Grant>, fault| {
         scheduler.on_replica_failure(now, &mut grant, fault);
         scheduler.release(now, grant);
     };

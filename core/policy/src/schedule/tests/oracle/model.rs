@@ -395,7 +395,7 @@ impl Model {
             kv.release(place);
         }
         if !sent {
-            self.shadow.refund(now, running.charge);
+            self.shadow.refund(now, &running.charge);
             if let Some(own) = &mut self.own[running.tenant] {
                 own.refund(now, running.own);
             }
