@@ -5,6 +5,21 @@ use std::sync::Arc;
 use memchr::memmem;
 use serde_json::Value;
 
+/// Parts of the messages of status 429 that say that a quota, credit or spend limit is exhausted. The
+/// names of these errors do not say so.
+const QUOTA_MESSAGES: [&str; 6] = [
+    // Anthropic.
+    "spend limit",
+    // xAI.
+    "spending limit",
+    // Gemini.
+    "spending cap",
+    "spend cap",
+    "credits are depleted",
+    // Bedrock.
+    "Too many tokens per day",
+];
+
 /// The fields of an error body, each with one name for the different spellings of the providers.
 #[derive(Default)]
 pub(super) struct ErrorFields {
@@ -92,6 +107,8 @@ impl ErrorFields {
             "billing_hard_limit_reached" | "organization_usage_limit_exceeded" | "ServiceQuotaExceeded" => {
                 true
             }
+            // Of OpenAI and of Moonshot.
+            "billing_not_active" | "exceeded_current_quota_error" => true,
             "ServiceQuotaExceededException" | "serviceQuotaExceededException" => true,
             _ => name.ends_with("spend_limit_exceeded"),
         });
@@ -103,13 +120,7 @@ impl ErrorFields {
                 // Azure API Management: the token quota, for example per month. Errors with a code
                 // may mention a quota that is not exhausted.
                 403 => self.code.is_none() && (says("quota") || says("Quota")),
-                // The second message is Bedrock's.
-                429 => {
-                    self.daily
-                        || self.has_zero_limit()
-                        || says("spend limit")
-                        || says("Too many tokens per day")
-                }
+                429 => self.daily || self.has_zero_limit() || QUOTA_MESSAGES.into_iter().any(says),
                 _ => false,
             }
     }
@@ -147,7 +158,7 @@ fn value_after_key(body: &[u8], key: &[u8]) -> Option<String> {
 
 /// Returns the HTTP status that an error name stands for, or `None` if the name is unknown.
 fn status_of(name: &str) -> Option<u16> {
-    const NAMES: [(u16, &str); 19] = [
+    const NAMES: [(u16, &str); 20] = [
         (400, "invalid_request_error invalid_prompt context_length_exceeded INVALID_ARGUMENT"),
         (400, "FAILED_PRECONDITION BadRequestError validationException ValidationException"),
         // The codes of failed Responses.
@@ -163,6 +174,7 @@ fn status_of(name: &str) -> Option<u16> {
         (424, "modelStreamErrorException ModelStreamErrorException"),
         (429, "rate_limit_error rate_limit_exceeded insufficient_quota RESOURCE_EXHAUSTED requests tokens"),
         (429, "throttlingException ThrottlingException"),
+        (429, "billing_not_active exceeded_current_quota_error"),
         (500, "api_error server_error internal_error INTERNAL InternalServerError internalServerException"),
         (503, "slow_down service_unavailable UNAVAILABLE ServiceUnavailableError overloaded"),
         (503, "serviceUnavailableException capacity_exceeded"),

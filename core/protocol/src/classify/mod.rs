@@ -9,9 +9,9 @@
 //! 1. Statuses 408, 409, 429, and 500 and above except 501 and 505 are retryable. Groq's status 498
 //!    with the code `capacity_exceeded` counts as 503.
 //! 2. `x-should-retry: true | false` overrides the status.
-//! 3. A quota that waiting does not refill (`insufficient_quota`, spend limits, daily quotas, a
-//!    limit of 0) is never retryable, and neither is a 429 for a request that is larger than the
-//!    limit.
+//! 3. A quota that waiting does not refill (`insufficient_quota`, spend limits, depleted credits,
+//!    daily quotas, a limit of 0) is never retryable, and neither is a 429 for a request that is
+//!    larger than the limit.
 //!
 //! # Guarantees
 //!
