@@ -173,11 +173,11 @@ fn status_of(name: &str) -> Option<u16> {
         (413, "request_too_large"),
         (424, "modelStreamErrorException ModelStreamErrorException"),
         (429, "rate_limit_error rate_limit_exceeded insufficient_quota RESOURCE_EXHAUSTED requests tokens"),
-        (429, "throttlingException ThrottlingException"),
+        (429, "throttlingException ThrottlingException too_many_requests"),
         (429, "billing_not_active exceeded_current_quota_error"),
         (500, "api_error server_error internal_error INTERNAL InternalServerError internalServerException"),
         (503, "slow_down service_unavailable UNAVAILABLE ServiceUnavailableError overloaded"),
-        (503, "serviceUnavailableException capacity_exceeded"),
+        (503, "serviceUnavailableException capacity_exceeded service_unavailable_error server_is_overloaded"),
         (504, "timeout_error timeout DEADLINE_EXCEEDED"),
         (529, "overloaded_error"),
     ];
