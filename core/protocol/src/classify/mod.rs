@@ -121,6 +121,32 @@ pub struct Verdict {
     pub never_executed: bool,
 }
 
+impl Verdict {
+    /// Raises the delay of an error event to the one that the headers of its response state. Keeps a
+    /// longer delay, and does nothing for failures without a delay (see [`Verdict::delay`]).
+    ///
+    /// `wall` is the local wall clock, used to read dates if the response has no `Date` header.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::time::{Duration, SystemTime};
+    /// use http::{HeaderMap, header::RETRY_AFTER};
+    /// use tidegate_protocol::classify_event;
+    ///
+    /// let mut headers = HeaderMap::new();
+    /// headers.insert(RETRY_AFTER, "30".parse().unwrap());
+    /// let mut verdict = classify_event(br#"{"error": {"code": "rate_limit_exceeded"}}"#);
+    /// verdict.raise_delay(&headers, SystemTime::now());
+    /// assert_eq!(verdict.delay, Some(Duration::from_secs(30)));
+    /// ```
+    pub fn raise_delay(&mut self, headers: &HeaderMap, wall: SystemTime) {
+        if self.retryable || self.class.lacks_capacity() {
+            self.delay = self.delay.max(retry_after::stated(headers, b"", wall));
+        }
+    }
+}
+
 /// Classifies a response whose status is not a success.
 ///
 /// `body` is the body or its first part. `wall` is the local wall clock, used to read dates if the
@@ -237,6 +263,21 @@ mod tests {
         };
         let minute = Some(std::time::Duration::from_secs(60));
         assert_eq!([429, 503, 500, 504].map(delay), [minute, minute, None, None]);
+    }
+
+    #[test]
+    fn headers_delay_only_events_that_waiting_helps() {
+        let mut headers = HeaderMap::new();
+        headers.insert("retry-after", "30".parse().unwrap());
+        let delay = |event: &str| {
+            let mut verdict = classify_event(event.as_bytes());
+            verdict.raise_delay(&headers, SystemTime::UNIX_EPOCH);
+            verdict.delay.map(|delay| delay.as_secs())
+        };
+        assert_eq!(delay(r#"{"error": {"code": "rate_limit_exceeded"}}"#), Some(30));
+        assert_eq!(delay(r#"{"error": {"code": "slow_down", "message": "retry in 40s"}}"#), Some(40));
+        assert_eq!(delay(r#"{"error": {"code": "server_error"}}"#), Some(30));
+        assert_eq!(delay(r#"{"error": {"code": "invalid_prompt"}}"#), None);
     }
 
     proptest! {

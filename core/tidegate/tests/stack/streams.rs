@@ -47,6 +47,25 @@ async fn error_as_first_event_fails_the_attempt() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn retry_after_of_a_stream_that_begins_with_an_error_is_waited_for() {
+    let (transport, seen) = upstream(|n, _, exchange| async move {
+        let limited = "data: {\"error\":{\"code\":\"rate_limit_exceeded\",\"message\":\"m\"}}\n\n";
+        let good = vec![(MS, Some(TOKEN)), (MS, Some(STOP)), (MS, Some(DONE))];
+        let mut response = sse(exchange, if n == 0 { vec![(MS, Some(limited))] } else { good });
+        if n == 0 {
+            response.headers_mut().insert("retry-after", http::HeaderValue::from_static("30"));
+        }
+        Ok(response)
+    });
+    let gate = gate(transport, |t| t);
+    let start = Instant::now();
+    let body = read(gate.client().call(chat(true)).await.unwrap()).await.unwrap();
+    assert_eq!(body, [TOKEN, STOP, DONE].concat());
+    assert_eq!(seen.attempts(), 2);
+    assert!(start.elapsed() >= 30 * SECOND, "{:?}", start.elapsed());
+}
+
+#[tokio::test(start_paused = true)]
 async fn error_between_the_first_event_and_the_first_token_fails_the_attempt() {
     let (transport, seen) = upstream(move |n, _, exchange| async move {
         let shed = "data: {\"error\": {\"message\": \"overloaded\", \"code\": 503}}\n\n";

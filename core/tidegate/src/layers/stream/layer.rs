@@ -134,7 +134,12 @@ async fn observe(
         replay.pull().await?;
     }
     let outcome = match replay.rest.early_failure().filter(|_| hold_head) {
-        Some(verdict) => AttemptOutcome::Rejected(verdict.clone()),
+        Some(verdict) => {
+            let mut verdict = verdict.clone();
+            // Azure sends a Retry-After with status 200 if the stream begins with a rate limit.
+            verdict.raise_delay(&parts.headers, clock::wall());
+            AttemptOutcome::Rejected(verdict)
+        }
         None => AttemptOutcome::Accepted { streams },
     };
     parts.extensions.insert(outcome);
