@@ -71,7 +71,7 @@ pub enum Signal {
     Terminal,
     /// The provider reported an error, as an event or as a document, although the status of the
     /// response is a success. Reported once. An error before the first token means that the attempt
-    /// failed.
+    /// failed. See also [`Observer::unexplained_failure`].
     Error(Verdict),
 }
 
@@ -115,6 +115,9 @@ struct Progress {
     terminal: bool,
     /// Whether an error has been reported.
     failed: bool,
+    /// The classification of a failure whose event does not state the error. `None` if there is none,
+    /// or once an error has been reported.
+    unexplained: Option<Verdict>,
     /// Whether an end without a terminal event is a truncation. `false` if the format has no
     /// terminal event, or if an event could not be read.
     expects_terminal: bool,
@@ -182,19 +185,31 @@ impl Observer {
             }
             Body::List(_) | Body::Opaque => {}
         }
+        if let Some(verdict) = self.progress.unexplained.take() {
+            self.progress.report_error(verdict, &mut on);
+        }
     }
 
     /// Returns how the response would have ended if its body ended now. Final after
     /// [`Observer::finish`].
     pub fn end(&self) -> End {
-        let Progress { failed, terminal, expects_terminal, choices, .. } = &self.progress;
-        if *failed {
+        let Progress { terminal, expects_terminal, choices, .. } = &self.progress;
+        if self.progress.has_failed() {
             End::Failed
         } else if *terminal || !expects_terminal || choices.all_finished() {
             End::Complete
         } else {
             End::Truncated
         }
+    }
+
+    /// Returns the classification of a failure whose event does not state the error, until an error
+    /// is reported: the one in the next error event, or this failure at the end of the body. `None` if
+    /// there is no such failure.
+    ///
+    /// Azure sends `response.failed` without the error, and then an `error` event.
+    pub fn unexplained_failure(&self) -> Option<&Verdict> {
+        self.progress.unexplained.as_ref()
     }
 
     /// Returns `true` if the response is read as a stream of events.
@@ -321,7 +336,7 @@ impl Progress {
 
     /// Reports the end of a complete stream, unless it was reported or an error came before.
     fn on_terminal(&mut self, on: OnSignal<'_>) {
-        if !self.terminal && !self.failed {
+        if !self.terminal && !self.has_failed() {
             self.terminal = true;
             on(Signal::Terminal);
         }
@@ -330,9 +345,28 @@ impl Progress {
     /// Reports an error, unless one was reported before. `error` is its JSON.
     fn on_error(&mut self, error: &[u8], on: OnSignal<'_>) {
         if !self.failed {
-            self.failed = true;
-            on(Signal::Error(classify_event(error)));
+            self.report_error(classify_event(error), on);
         }
+    }
+
+    /// Reports an error that was classified as `verdict`.
+    fn report_error(&mut self, verdict: Verdict, on: OnSignal<'_>) {
+        self.unexplained = None;
+        self.failed = true;
+        on(Signal::Error(verdict));
+    }
+
+    /// Keeps the classification of a failure whose event does not state the error, unless an error
+    /// was reported before. `event` is the JSON of the event.
+    fn on_unexplained_failure(&mut self, event: &[u8]) {
+        if !self.failed {
+            self.unexplained = Some(classify_event(event));
+        }
+    }
+
+    /// Returns `true` if the provider has reported a failure, with the error or without it.
+    fn has_failed(&self) -> bool {
+        self.failed || self.unexplained.is_some()
     }
 
     /// Stops detecting truncation if an event that could not be parsed may have contained the end
@@ -401,7 +435,7 @@ mod tests {
 
     use super::*;
 
-    const EVENTS: [&str; 15] = [
+    const EVENTS: [&str; 16] = [
         "data: {\"choices\":[{\"index\":0,\"delta\":{\"content\":\"a\"}}]}\n\n",
         "data: {\"choices\":[{\"index\":1,\"delta\":{\"role\":\"assistant\"},\"finish_reason\":\"stop\"}]}\n\n",
         "data: {\"choices\":[],\"usage\":{\"prompt_tokens\":3,\"completion_tokens\":1}}\n\n",
@@ -413,6 +447,7 @@ mod tests {
         "event: response.output_text.delta\ndata: {}\n\n",
         "data: {\"type\":\"response.completed\",\"response\":{\"usage\":{\"output_tokens\":5}}}\n\n",
         "event: error\ndata: {\"type\":\"error\"}\n\n",
+        "event: response.failed\ndata: {\"response\":{\"error\":null}}\n\n",
         ": ping\n\n",
         "data: {\"candidates\":[{\"content\":{\"parts\":[{\"text\":\"a\"}]}}]}\r\n\r\n",
         "data: {\"candidates\":[{\"finishReason\":\"STOP\"}],\"usageMetadata\":{\"promptTokenCount\":2}}\r\n\r\n",

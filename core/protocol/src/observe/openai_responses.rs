@@ -1,10 +1,11 @@
 //! Events of OpenAI's Responses API. They are distinguished by name, and only the last one is
-//! parsed.
+//! parsed. Azure sends the error of a `response.failed` in a separate `error` event after it.
 
 use serde::Deserialize;
 
-use super::{OnSignal, Progress, is_error, usage::WithUsage};
-use crate::{lenient_json, sse::Event};
+use super::{OnSignal, Progress, is_error, usage::Fields};
+use crate::lenient_json::{self, Present};
+use crate::sse::Event;
 
 impl Progress {
     /// Updates the progress of the response from one event of the Responses API, and calls `on` for
@@ -20,14 +21,14 @@ impl Progress {
             b"response.completed" | b"response.incomplete" | b"response.failed" => {
                 // The event contains the whole answer and may be too long to keep. In that case its
                 // name alone marks the end of the stream.
-                self.on_usage(
-                    lenient_json::parse::<Last>(event.data).and_then(|last| last.response.usage),
-                    on,
-                );
-                if kind.ends_with(b"failed") {
+                let last = lenient_json::parse::<Last>(event.data).unwrap_or_default().response;
+                self.on_usage(last.usage, on);
+                if !kind.ends_with(b"failed") {
+                    self.on_terminal(on);
+                } else if last.error.0 {
                     self.on_error(event.data, on);
                 } else {
-                    self.on_terminal(on);
+                    self.on_unexplained_failure(event.data);
                 }
             }
             b"error" => self.on_error(event.data, on),
@@ -46,7 +47,15 @@ fn is_output(kind: &[u8]) -> bool {
 }
 
 /// The last event of a stream, which contains the whole response.
-#[derive(Deserialize)]
+#[derive(Deserialize, Default)]
+#[serde(default)]
 struct Last {
-    response: WithUsage,
+    response: Response,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct Response {
+    error: Present,
+    usage: Option<Fields>,
 }

@@ -92,7 +92,7 @@ pub(crate) struct Seen {
     pub(crate) deltas: u64,
     /// `true` once the event that ends the provider's stream was received.
     pub(crate) is_complete: bool,
-    /// `true` once an error event was received.
+    /// `true` once an error event, or the event of a failed response, was received.
     pub(crate) is_failed: bool,
 }
 

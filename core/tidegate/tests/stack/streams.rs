@@ -82,6 +82,44 @@ async fn error_between_the_first_event_and_the_first_token_fails_the_attempt() {
     assert_eq!(seen.attempts(), 2);
 }
 
+const RESPONSE_FAILED: &str = "data: {\"type\":\"response.failed\",\"response\":{\"error\":null}}\n\n";
+const RESPONSE_COMPLETED: &str = "data: {\"type\":\"response.completed\",\"response\":{}}\n\n";
+
+fn response_request() -> http::Request<tidegate::RequestBody> {
+    let body = r#"{"model": "m", "stream": true, "input": "hi"}"#;
+    http::Request::post("http://llm/v1/responses").body(body.into()).unwrap()
+}
+
+/// Azure reports a failure without the error, and states the error in the next event.
+#[tokio::test(start_paused = true)]
+async fn error_that_follows_a_failure_is_the_one_of_the_attempt() {
+    let (transport, seen) = upstream(|n, _, exchange| async move {
+        let limited = "data: {\"type\":\"error\",\"error\":{\"code\":\"rate_limit_exceeded\"}}\n\n";
+        let failed = vec![(MS, Some(RESPONSE_FAILED)), (SECOND, Some(limited)), (1000 * SECOND, None)];
+        Ok(sse(exchange, if n == 0 { failed } else { vec![(MS, Some(RESPONSE_COMPLETED))] }))
+    });
+    let gate = gate(transport, |t| t);
+    let body = read(gate.client().call(response_request()).await.unwrap()).await.unwrap();
+    assert_eq!(body, RESPONSE_COMPLETED);
+    assert_eq!(seen.attempts(), 2);
+    assert_eq!(gate.snapshot().targets["llm"].failed_attempts["rate_limited"], 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn failure_whose_error_never_follows_fails_the_attempt_after_two_seconds() {
+    let (transport, seen) = upstream(|n, _, exchange| async move {
+        let failed = vec![(MS, Some(RESPONSE_FAILED)), (1000 * SECOND, None)];
+        Ok(sse(exchange, if n == 0 { failed } else { vec![(MS, Some(RESPONSE_COMPLETED))] }))
+    });
+    let gate = gate(transport, |t| t);
+    let start = Instant::now();
+    let body = read(gate.client().call(response_request()).await.unwrap()).await.unwrap();
+    assert_eq!(body, RESPONSE_COMPLETED);
+    assert_eq!(seen.attempts(), 2);
+    assert!(start.elapsed() >= 2 * SECOND, "{:?}", start.elapsed());
+    assert_eq!(gate.snapshot().targets["llm"].failed_attempts["server_error"], 1);
+}
+
 #[tokio::test(start_paused = true)]
 async fn stream_that_breaks_off_before_its_first_token_is_passed_on() {
     for end in [vec![], vec![(SECOND, None)]] {

@@ -98,11 +98,19 @@ impl ObservedBody {
     }
 
     /// Returns `true` if enough of the body was read to classify the attempt: its first token, an error or the
-    /// terminal event of an answer without a token, or any event if the API is not known.
+    /// terminal event of an answer without a token, or any event if the API is not known. In pools, also a
+    /// failure whose error may follow, because nothing limits how long the error is waited for.
     pub(super) fn is_classifiable(&self) -> bool {
         let is_known = self.call.facts().dialect != Dialect::Other;
-        let is_decided = || self.exchange.has_token() || self.failure.is_some() || self.is_complete();
+        let has_failed =
+            || self.failure.is_some() || (self.is_from_replica() && self.has_unexplained_failure());
+        let is_decided = || self.exchange.has_token() || has_failed() || self.is_complete();
         self.has_event() && (!is_known || is_decided())
+    }
+
+    /// Returns `true` if an event has reported a failure without the error, which may follow.
+    fn has_unexplained_failure(&self) -> bool {
+        self.observer.unexplained_failure().is_some()
     }
 
     /// Returns `true` if the terminal event has arrived.
@@ -110,10 +118,11 @@ impl ObservedBody {
         self.exchange.seen().is_complete
     }
 
-    /// Returns the classification of an error event that arrived before any token. `None` if there
-    /// was none.
+    /// Returns the classification of an error event, or of a failure without an error, that arrived
+    /// before any token. `None` if there was none.
     pub(super) fn early_failure(&self) -> Option<&Verdict> {
-        self.failure.as_ref().filter(|_| !self.exchange.has_token())
+        let failure = self.failure.as_ref().or_else(|| self.observer.unexplained_failure());
+        failure.filter(|_| !self.exchange.has_token())
     }
 
     /// Passes a chunk of the body to the [`Observer`], or the end of the body if `chunk` is `None`.
@@ -136,6 +145,9 @@ impl ObservedBody {
         match chunk {
             Some(chunk) => self.observer.push(chunk, on),
             None => self.observer.finish(on),
+        }
+        if self.has_unexplained_failure() {
+            self.exchange.update(|seen| seen.is_failed = true);
         }
         self.exchange.set_tokens(self.observer.deltas());
     }
