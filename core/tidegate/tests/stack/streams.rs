@@ -82,6 +82,24 @@ async fn error_between_the_first_event_and_the_first_token_fails_the_attempt() {
     assert_eq!(seen.attempts(), 2);
 }
 
+/// The Responses API repeats long instructions and tools before the first token.
+#[tokio::test(start_paused = true)]
+async fn error_after_long_events_without_a_token_fails_the_attempt() {
+    let role = r#""choices":[{"index":0,"delta":{"role":"assistant","content":""}}]"#;
+    let padding = "x".repeat(70_000);
+    let long: &'static str = Box::leak(format!("data: {{\"x\":\"{padding}\",{role}}}\n\n").into_boxed_str());
+    let (transport, seen) = upstream(move |n, _, exchange| async move {
+        let shed = "data: {\"error\": {\"message\": \"overloaded\", \"code\": 503}}\n\n";
+        let good = vec![(MS, Some(TOKEN)), (MS, Some(STOP)), (MS, Some(DONE))];
+        let failed = vec![(MS, Some(long)), (MS, Some(long)), (MS, Some(shed)), (MS, Some(DONE))];
+        Ok(sse(exchange, if n == 0 { failed } else { good }))
+    });
+    let gate = gate(transport, |t| t);
+    let body = read(gate.client().call(chat(true)).await.unwrap()).await.unwrap();
+    assert_eq!(body, [TOKEN, STOP, DONE].concat());
+    assert_eq!(seen.attempts(), 2);
+}
+
 const RESPONSE_FAILED: &str = "data: {\"type\":\"response.failed\",\"response\":{\"error\":null}}\n\n";
 const RESPONSE_COMPLETED: &str = "data: {\"type\":\"response.completed\",\"response\":{}}\n\n";
 

@@ -31,8 +31,9 @@ const MAX_ERROR_BODY: usize = 64 * 1024;
 /// Maximum time that an error response is held until the start of its body has arrived: 1 s.
 /// Providers send the head and this start together.
 const ERROR_BODY_TIMEOUT: Duration = Duration::from_secs(1);
-/// Maximum number of bytes of a stream that are read before the response head is returned: 64 KiB.
-const MAX_HELD_HEAD: usize = 64 * 1024;
+/// Maximum number of bytes of a stream that are read before the response head is returned: 1 MiB. The
+/// Responses API repeats the instructions and tools of the request in two events before the first token.
+const MAX_HELD_HEAD: usize = 1024 * 1024;
 /// Maximum time for which the head of a stream is held after its first event: 2 s. A model may think for
 /// minutes before its first token, and some clients limit the time until the head.
 const FIRST_TOKEN_AWAITED: Duration = Duration::from_secs(2);
