@@ -38,6 +38,9 @@ pub(super) struct WithUsage {
 pub(super) struct Fields {
     prompt_tokens: Any<Option<u64>>,
     completion_tokens: Any<Option<u64>>,
+    total_tokens: Any<Option<u64>>,
+    /// The length of the audio in a prompt for Mistral. Its tokens are in the total only.
+    prompt_audio_seconds: Any<Option<u64>>,
     prompt_tokens_details: Option<Details>,
     input_tokens: Any<Option<u64>>,
     output_tokens: Any<Option<u64>>,
@@ -69,6 +72,20 @@ struct Details {
     cached_tokens: Any<Option<u64>>,
 }
 
+impl Fields {
+    /// Returns the output tokens of a chat or legacy completion. `None` if they are not reported.
+    ///
+    /// xAI, and Gemini's OpenAI-compatible API, count reasoning in the total only.
+    fn completion_output(&self) -> Option<u64> {
+        let completion = self.completion_tokens.0?;
+        if self.prompt_audio_seconds.0.is_some_and(|seconds| seconds > 0) {
+            return Some(completion);
+        }
+        let beyond_prompt = self.total_tokens.0.zip(self.prompt_tokens.0);
+        Some(beyond_prompt.map_or(completion, |(total, prompt)| completion.max(total.saturating_sub(prompt))))
+    }
+}
+
 impl From<Fields> for Counts {
     fn from(fields: Fields) -> Self {
         // At Anthropic and Bedrock, cached tokens come on top of the input tokens.
@@ -79,7 +96,8 @@ impl From<Fields> for Counts {
             uncached.saturating_add(cache_read.unwrap_or(0)).saturating_add(cache_write.unwrap_or(0))
         };
         let input = fields.prompt_tokens.0.or(uncached.map(with_cached));
-        let output = fields.completion_tokens.0.or(fields.output_tokens.0).or(fields.converse_output.0);
+        let completion = fields.completion_output();
+        let output = completion.or(fields.output_tokens.0).or(fields.converse_output.0);
         let Tokens { input_tokens, output_tokens } = fields.tokens.0;
         let (input, output) = (input.or(input_tokens.0), output.or(output_tokens.0));
         let details = fields.prompt_tokens_details.as_ref().or(fields.input_tokens_details.as_ref());
