@@ -3,7 +3,8 @@
 //! The path below the request's own base URL is appended to the new one. Base URLs are written with
 //! a version (`https://host/v1`) or without it (`https://host`). The version in the URL of the
 //! request is kept, unless the new base URL has one, which replaces it. Google's OpenAI-compatible
-//! APIs have a version and more segments after it (`https://host/v1beta/openai`).
+//! APIs have a version and more segments after it (`https://host/v1beta/openai`). Below the base URL
+//! of the Gemini API without a path, requests in OpenAI's format are placed below `/v1beta/openai`.
 //!
 //! # Examples
 //!
@@ -23,6 +24,13 @@ use http::uri::{Authority, PathAndQuery, Scheme};
 /// Hosts whose API is below a root path, each with that path. The root path is added to base URLs
 /// of these hosts that have no path.
 const API_ROOTS: [(&str, &str); 2] = [("api.groq.com", "/openai"), ("api.fireworks.ai", "/inference")];
+
+/// The host of the Gemini API.
+const GEMINI: &str = "generativelanguage.googleapis.com";
+/// The root path of the OpenAI-compatible API at [`GEMINI`].
+const GEMINI_OPENAI_ROOT: &str = "/v1beta/openai";
+/// How the paths of OpenAI's API that [`GEMINI`] serves begin, without their version.
+const GEMINI_OPENAI_PATHS: [&str; 3] = ["/chat/completions", "/embeddings", "/images/"];
 
 /// A base URL: scheme, host, port and path prefix.
 #[derive(Clone, Debug)]
@@ -69,16 +77,25 @@ impl BaseUrl {
     pub fn rebase(&self, uri: &Uri, from: Option<&BaseUrl>) -> Option<Uri> {
         let prefix = from.map_or_else(|| api_root(uri.host().unwrap_or_default()), |from| &from.path);
         let mut tail = tail(uri.path(), prefix);
+        let root = self.root_of(tail);
         if let Some((version, _)) = tail.get(1..).and_then(|tail| tail.split_once('/'))
             && is_version(version)
-            && has_version(&self.path)
+            && has_version(root)
         {
             tail = tail.get(1 + version.len()..)?;
         }
         let query = uri.query().map(|query| format!("?{query}")).unwrap_or_default();
-        let path: PathAndQuery = format!("{}{tail}{query}", self.path).parse().ok()?;
+        let path: PathAndQuery = format!("{root}{tail}{query}").parse().ok()?;
         let uri = Uri::builder().scheme(self.scheme.clone()).authority(self.authority.clone());
         uri.path_and_query(path).build().ok()
+    }
+
+    /// Returns the path below which the path `tail` of a request is placed.
+    fn root_of(&self, tail: &str) -> &str {
+        let path = tail.strip_prefix("/v1").unwrap_or(tail);
+        let is_openai = GEMINI_OPENAI_PATHS.iter().any(|start| path.starts_with(start));
+        let is_gemini = self.path.is_empty() && self.authority.host().eq_ignore_ascii_case(GEMINI);
+        if is_gemini && is_openai { GEMINI_OPENAI_ROOT } else { &self.path }
     }
 }
 
@@ -187,6 +204,31 @@ mod tests {
                 format!("https://generativelanguage.googleapis.com/v1beta/openai/{chat}"),
                 "https://api.openai.com/v1",
                 format!("https://api.openai.com/v1/{chat}"),
+            ),
+            (
+                "https://api.openai.com",
+                format!("https://api.openai.com/v1/{chat}"),
+                "https://generativelanguage.googleapis.com",
+                format!("https://generativelanguage.googleapis.com/v1beta/openai/{chat}"),
+            ),
+            (
+                "https://api.deepseek.com",
+                format!("https://api.deepseek.com/{chat}"),
+                "https://generativelanguage.googleapis.com",
+                format!("https://generativelanguage.googleapis.com/v1beta/openai/{chat}"),
+            ),
+            (
+                "http://a/v1",
+                "http://a/v1/embeddings?x=1".to_owned(),
+                "https://generativelanguage.googleapis.com",
+                "https://generativelanguage.googleapis.com/v1beta/openai/embeddings?x=1".to_owned(),
+            ),
+            // Gemini's own format.
+            (
+                "https://g.example",
+                "https://g.example/v1beta/models/m:generateContent".to_owned(),
+                "https://generativelanguage.googleapis.com",
+                "https://generativelanguage.googleapis.com/v1beta/models/m:generateContent".to_owned(),
             ),
             (
                 "https://api.openai.com",
