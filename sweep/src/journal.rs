@@ -3,8 +3,9 @@
 //! The search is pure, so the same observations lead to the same decisions. Resuming replays the
 //! observations and requires that the search repeats its decisions. The entries of a step are
 //! written and synced to disk when the step ends. A step that is interrupted before its end is
-//! repeated, and only what it has spent remains in the journal. An open journal is locked, so that
-//! only one process writes to it. The operating system releases the lock when the process ends.
+//! repeated, and only what it has spent remains in the journal. What a step has spent is also written
+//! while it runs, so that a process that is killed does not lose it. An open journal is locked, so
+//! that only one process writes to it. The operating system releases the lock when the process ends.
 
 use std::fs::{File, OpenOptions};
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -105,8 +106,8 @@ pub(crate) enum JournalEntry {
     Call(CallObservation),
     #[serde(rename = "pulse")]
     LoadSample(LoadSample),
-    /// Calls, tokens, cost and time that the sweep has used up to this point. Replaces earlier
-    /// entries of this kind.
+    /// Calls, tokens, cost and time that the sweep has used up to this point, with the most that
+    /// open exchanges can use. Replaces earlier entries of this kind.
     Spend(SweepSpend),
     /// Marks that the sweep was resumed at this point.
     Resumed,
@@ -200,6 +201,15 @@ impl Journal {
     pub(crate) fn sync(&mut self) {
         self.file.write(std::mem::take(&mut self.pending));
         self.file.sync();
+    }
+
+    /// Hands an entry with what the sweep has spent to the writer thread, before the pending entries.
+    /// Neither blocks nor syncs the entry to disk: the file keeps it if the process is killed, but
+    /// not if the machine loses power.
+    pub(crate) fn write_spend(&self, spend: SweepSpend) {
+        let mut line = Vec::new();
+        self.file.add_line(&mut line, &JournalEntry::Spend(spend));
+        self.file.write(line);
     }
 
     /// Blocks until all entries are synced to disk. Returns the first error of a write.

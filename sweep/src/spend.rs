@@ -177,6 +177,16 @@ impl SpendTracker {
         self.0.lock().spent
     }
 
+    /// Returns the most that the sweep can have spent so far: the total, with all that is reserved
+    /// for open exchanges. Its `seconds` do not include the current run.
+    pub(crate) fn max_spent(&self) -> SweepSpend {
+        let inner = self.0.lock();
+        let input_tokens = inner.spent.input_tokens + inner.reserved.0;
+        let output_tokens = inner.spent.output_tokens + inner.reserved.1;
+        let money = inner.prices.map(|prices| prices.cost(input_tokens, output_tokens));
+        SweepSpend { input_tokens, output_tokens, money, ..inner.spent }
+    }
+
     fn settle(&self, reservation: &SpendReservation, input: u64, cached: u64, output: u64) {
         let mut inner = self.0.lock();
         inner.reserved.0 = inner.reserved.0.saturating_sub(reservation.input);
@@ -253,9 +263,13 @@ mod tests {
         let reservation = tracker.reserve(400, 200, true).unwrap();
         assert_eq!(tracker.reserve(400, 200, true).unwrap_err(), Ceiling::Cost);
         assert_eq!(tracker.ceiling_hit(), Some(Ceiling::Cost));
+        let most = tracker.max_spent();
+        assert_eq!((most.attempts, most.input_tokens, most.output_tokens), (1, 500, 200));
+        assert_eq!(most.money, Some(0.003));
         reservation.settle_counted(400, 0, 20);
         let spent = tracker.spent();
         assert_eq!((spent.calls, spent.attempts, spent.money), (1, 1, Some(0.001)));
+        assert_eq!(tracker.max_spent(), spent);
         tracker.reserve(400, 200, false).unwrap().release();
         assert_eq!(tracker.spent().money, Some(0.001));
     }

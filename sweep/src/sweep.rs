@@ -161,7 +161,8 @@ impl Sweep {
 
     /// Makes the sweep write its call log, and the journal from which it can be resumed, into
     /// `directory`. [`Sweep::run`] creates the directory after the preflight call, and syncs the
-    /// files to disk at the end of each step.
+    /// files to disk at the end of each step. During a step, it writes what the sweep has spent to
+    /// the journal about once per second.
     pub fn keep(mut self, directory: &Path) -> Self {
         self.keep = Some(directory.to_owned());
         self
@@ -198,8 +199,8 @@ impl Sweep {
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future ends every open exchange at once. The sweep can be resumed from its
-    /// journal.
+    /// Dropping the future ends every open exchange at once, and blocks until what the sweep has
+    /// spent is in its journal. The sweep can be resumed from the journal.
     ///
     /// # Errors
     ///
@@ -238,6 +239,9 @@ impl Sweep {
                 "the environment variable TIDEGATE disables gates, but a sweep needs one; unset it",
             ));
         }
+        if let Some(journal) = prior.journal.take() {
+            prior.session.set_journal(journal, hub.clone());
+        }
         progress(&starting_progress(&prior.session.search, prior.spend));
         let preflight_result = match prior.preflight_result.take() {
             Some(preflight_result) => {
@@ -257,7 +261,7 @@ impl Sweep {
                     journal
                         .append(&JournalEntry::Spend(SweepSpend { seconds: clock.now(), ..tracker.spent() }));
                     journal.sync();
-                    prior.session.set_journal(journal);
+                    prior.session.set_journal(journal, hub.clone());
                 }
                 preflight_result
             }
@@ -310,6 +314,8 @@ impl Sweep {
 /// State at the start of [`Sweep::run`]: empty for a new sweep, or restored from a journal.
 struct PriorState {
     session: SearchSession,
+    /// Journal of the earlier runs, to which this one is appended.
+    journal: Option<Journal>,
     /// Last decision in the journal and its time in seconds since the sweep began. It is carried
     /// out again, because its step was interrupted. `None` if there is no earlier decision.
     next: Option<(f64, SearchAction)>,
@@ -321,8 +327,14 @@ struct PriorState {
 impl PriorState {
     fn restore(saved: Option<(SavedJournal, Journal)>, options: &SweepOptions) -> Result<Self, SweepError> {
         let session = SearchSession::new(Search::new(options.search.clone()));
-        let mut prior =
-            Self { session, next: None, preflight_result: None, spend: SweepSpend::default(), resumed: 0 };
+        let mut prior = Self {
+            session,
+            journal: None,
+            next: None,
+            preflight_result: None,
+            spend: SweepSpend::default(),
+            resumed: 0,
+        };
         let Some((saved, mut journal)) = saved else { return Ok(prior) };
         prior.next = prior.session.replay(&saved.entries)?;
         prior.preflight_result = saved.entries.into_iter().find_map(|entry| match entry {
@@ -332,7 +344,7 @@ impl PriorState {
         (prior.spend, prior.resumed) = (saved.spend, saved.resumed + 1);
         journal.append(&JournalEntry::Resumed);
         journal.sync();
-        prior.session.set_journal(journal);
+        prior.journal = Some(journal);
         Ok(prior)
     }
 

@@ -128,7 +128,7 @@ impl<'a> Driver<'a> {
                 Some(this) => this,
                 None => {
                     let this = self.parts.session.next(self.now());
-                    self.parts.session.sync(self.spend());
+                    self.parts.session.sync();
                     self.report_step();
                     this
                 }
@@ -149,9 +149,7 @@ impl<'a> Driver<'a> {
             }
         };
         self.shut_down().await;
-        if ended != SweepEnd::Found {
-            self.parts.session.discard_step(self.spend());
-        }
+        self.parts.session.discard_step();
         let rejection = self.rejection.filter(|_| ended == SweepEnd::Refused);
         Ok(DriverResult { session: self.parts.session, ended, series: self.series.into_points(), rejection })
     }
@@ -300,6 +298,7 @@ impl<'a> Driver<'a> {
             planned = self.ticker.tick() => {
                 self.take_load_sample(Instant::now().saturating_duration_since(planned).as_secs_f64(), true);
                 self.report_progress(None);
+                self.parts.session.write_due_spend();
             }
             _ = self.parts.events.recv_many(&mut events, AT_ONCE) => {
                 for event in events {
@@ -389,6 +388,7 @@ impl<'a> Driver<'a> {
     async fn shut_down(&mut self) {
         (self.state, self.search_over) = (SweepState::Ending, true);
         self.report_progress(None);
+        self.parts.session.write_spend();
         self.calls.cancel(|call| !call.is_open());
         let clock = self.parts.hub.clock;
         let grace = Instant::now() + SHUTDOWN_GRACE;

@@ -1,6 +1,9 @@
 //! Passes each event of a sweep to the search, to the sums for the checks, and to the journal.
 //! Resuming replays a journal through the same functions.
 
+use std::sync::Arc;
+
+use super::event_hub::EventHub;
 use crate::error::SweepError;
 use crate::journal::{Journal, JournalEntry};
 use crate::observation::{AttemptObservation, CallObservation, LoadSample};
@@ -8,10 +11,23 @@ use crate::search::{Search, SearchAction};
 use crate::spend::SweepSpend;
 use crate::validity_checks::StepTally;
 
+/// Minimum time in seconds between two entries about spending within a step.
+const SPEND_INTERVAL_S: f64 = 1.0;
+
+/// The search with its sums and its journal. Dropping it writes what the sweep has spent to the
+/// journal, unless [`SearchSession::finish`] was called, and blocks until that is written.
 pub(crate) struct SearchSession {
     pub(crate) search: Search,
     pub(crate) tally: StepTally,
-    journal: Option<Journal>,
+    journal: Option<OpenJournal>,
+}
+
+/// The journal of a session, with the source of what the sweep has spent.
+struct OpenJournal {
+    journal: Journal,
+    hub: Arc<EventHub>,
+    /// Time of the last entry about spending, in seconds since the sweep began.
+    spend_written_at: f64,
 }
 
 impl SearchSession {
@@ -19,9 +35,11 @@ impl SearchSession {
         Self { search, tally: StepTally::default(), journal: None }
     }
 
-    /// Sets the journal to which all later events are written.
-    pub(crate) fn set_journal(&mut self, journal: Journal) {
-        self.journal = Some(journal);
+    /// Sets the journal to which all later events are written. What the sweep has spent is read from
+    /// `hub`.
+    pub(crate) fn set_journal(&mut self, journal: Journal, hub: Arc<EventHub>) {
+        let spend_written_at = hub.clock.now();
+        self.journal = Some(OpenJournal { journal, hub, spend_written_at });
     }
 
     /// Passes the entries of a journal to the search. Returns the last decision in the journal and
@@ -57,8 +75,8 @@ impl SearchSession {
     }
 
     fn append(&mut self, entry: impl FnOnce() -> JournalEntry) {
-        if let Some(journal) = &mut self.journal {
-            journal.append(&entry());
+        if let Some(open) = &mut self.journal {
+            open.journal.append(&entry());
         }
     }
 
@@ -71,19 +89,44 @@ impl SearchSession {
 
     /// Appends what the sweep has spent, writes all pending entries to the journal, and starts to
     /// sync it to disk. Called when a step has ended.
-    pub(crate) fn sync(&mut self, spend: SweepSpend) {
-        self.append(|| JournalEntry::Spend(spend));
-        self.journal.iter_mut().for_each(Journal::sync);
+    pub(crate) fn sync(&mut self) {
+        if let Some(open) = &mut self.journal {
+            let spend = open.next_spend();
+            open.journal.append(&JournalEntry::Spend(spend));
+            open.journal.sync();
+        }
     }
 
-    /// Drops the journal entries of the interrupted step, and writes only what the sweep has spent.
-    pub(crate) fn discard_step(&mut self, spend: SweepSpend) {
-        self.journal.iter_mut().for_each(|journal| journal.discard_step(spend));
+    /// Writes what the sweep has spent to the journal, in the middle of a step. The entries of the
+    /// step stay pending.
+    pub(crate) fn write_spend(&mut self) {
+        if let Some(open) = &mut self.journal {
+            let spend = open.next_spend();
+            open.journal.write_spend(spend);
+        }
+    }
+
+    /// Calls [`SearchSession::write_spend`] if the last entry about spending is at least
+    /// [`SPEND_INTERVAL_S`] old.
+    pub(crate) fn write_due_spend(&mut self) {
+        let due = |open: &OpenJournal| open.hub.clock.now() - open.spend_written_at >= SPEND_INTERVAL_S;
+        if self.journal.as_ref().is_some_and(due) {
+            self.write_spend();
+        }
+    }
+
+    /// Drops the journal entries of a step that did not end, and writes only what the sweep has
+    /// spent. Called when the sweep has ended.
+    pub(crate) fn discard_step(&mut self) {
+        if let Some(open) = &mut self.journal {
+            let spend = open.next_spend();
+            open.journal.discard_step(spend);
+        }
     }
 
     /// Blocks until the journal is synced to disk. Returns the first error of a write.
     pub(crate) fn finish(&mut self) -> Result<(), SweepError> {
-        self.journal.take().map_or(Ok(()), Journal::finish)
+        self.journal.take().map_or(Ok(()), |open| open.journal.finish())
     }
 
     pub(crate) fn on_attempt(&mut self, seen: &AttemptObservation) {
@@ -102,5 +145,20 @@ impl SearchSession {
         self.search.on_load_sample(sample);
         self.tally.on_load_sample(sample);
         self.append(|| JournalEntry::LoadSample(*sample));
+    }
+}
+
+impl Drop for SearchSession {
+    fn drop(&mut self) {
+        // Without a call of `finish`, the sweep was dropped or has failed.
+        self.write_spend();
+    }
+}
+
+impl OpenJournal {
+    /// Returns the next entry about spending: the most that the sweep can have spent up to now.
+    fn next_spend(&mut self) -> SweepSpend {
+        self.spend_written_at = self.hub.clock.now();
+        SweepSpend { seconds: self.spend_written_at, ..self.hub.tracker.max_spent() }
     }
 }

@@ -1,8 +1,13 @@
 //! Tests that a resumed sweep has the same result as an uninterrupted one.
 
+use std::time::Duration;
+
+use serde_json::Value;
 use tidegate::config::TargetConfig;
-use tidegate_sim::Faults;
+use tidegate_sim::{Faults, Simulator};
+use tidegate_sweep::spend::Ceiling;
 use tidegate_sweep::{StepVerdict, Sweep, SweepCeilings, SweepEnd, SweepOptions, SweepOutcome};
+use tidegate_test_servers::constant_steps;
 
 use crate::upstream::Upstream;
 use crate::{Directory, options, run, run_paused_seeded, sweep};
@@ -63,6 +68,44 @@ fn crash_within_a_line_loses_only_its_step() {
             run_paused_seeded(run(Sweep::resume(&directory.0, |_| {}).unwrap(), &limited())).unwrap();
         assert_eq!((outcome.ended, outcome.answer.cap), (SweepEnd::Found, first.answer.cap));
     }
+}
+
+#[test]
+fn dropped_sweep_keeps_what_its_step_has_spent() {
+    let (directory, upstream) = (Directory::new("dropped"), limited());
+    let first = Sweep::new(options()).unwrap().keep(&directory.0);
+    run_paused_seeded(async {
+        let sent = async {
+            while upstream.log.requests() < 60 {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+        };
+        tokio::select! {
+            _ = run(first, &upstream) => unreachable!(),
+            () = sent => {}
+        }
+    });
+    let again = limited();
+    let resumed = Sweep::resume(&directory.0, |options| options.ceilings.calls = Some(60)).unwrap();
+    let outcome = run_paused_seeded(run(resumed, &again)).unwrap();
+    assert_eq!((outcome.ended, again.log.requests()), (SweepEnd::Ceiling(Ceiling::Calls), 0));
+}
+
+#[test]
+fn journal_states_every_second_of_a_step_what_was_spent() {
+    let directory = Directory::new("spend");
+    // Each call takes 4 s.
+    let slow = Upstream::over(Simulator::new(constant_steps(500.0, Faults::default())).unwrap(), |_, _| None);
+    let ceilings = SweepCeilings { seconds: Some(20.0), ..SweepCeilings::default() };
+    let sweep = Sweep::new(SweepOptions { ceilings, ..options() }).unwrap().keep(&directory.0);
+    run_paused_seeded(run(sweep, &slow)).unwrap();
+    let journal = std::fs::read_to_string(directory.0.join("journal.jsonl")).unwrap();
+    let lines = journal.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+    let seconds: Vec<f64> = lines.filter_map(|line| line["spend"]["seconds"].as_f64()).collect();
+    // After 16 s, the sweep starts no call, because none could end within its ceiling.
+    let until = seconds.partition_point(|&at| at < 16.0);
+    let gaps: Vec<f64> = seconds[..until].windows(2).map(|pair| pair[1] - pair[0]).collect();
+    assert!(gaps.len() >= 8 && gaps.iter().all(|gap| *gap < 1.2), "{seconds:?}");
 }
 
 #[test]
