@@ -30,12 +30,19 @@ const FORMAT: u32 = 1;
 /// File name of the journal in the directory of a sweep.
 pub(crate) const JOURNAL_FILE: &str = "journal.jsonl";
 
-/// First line of the journal: the options of the sweep. Contains no API key.
+/// First line of the journal: the options of the sweep. Contains neither the API key nor the query
+/// of the URL, in which some servers expect a key.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct JournalHeader {
     pub(crate) format: u32,
     pub(crate) version: String,
+    /// Options of the sweep, with a URL without its query. In journals of older versions, the URL
+    /// has its query.
     pub(crate) options: SweepOptions,
+    /// Hash of the query of the URL. `None` if the URL has no query, and in journals of older
+    /// versions.
+    #[serde(default)]
+    pub(crate) query: Option<u64>,
     /// Hash of the content of the file that the mix is read from, or a constant if the mix uses no
     /// file.
     pub(crate) digest: u64,
@@ -57,15 +64,42 @@ impl JournalHeader {
         target: &TargetConfig,
         began: Option<String>,
     ) -> Self {
+        let (options, query) = split_query(options);
         Self {
             format: FORMAT,
             version: env!("CARGO_PKG_VERSION").to_owned(),
             options,
+            query,
             digest,
             attempts: target.retry.attempts,
             target: Some(target_digest(target)),
             began,
         }
+    }
+
+    /// Checks that the sweep began with `options`, except for the ceilings. `directory` is that of the
+    /// journal.
+    ///
+    /// # Errors
+    ///
+    /// Returns `SweepError::Resume`, which names the option, if another option has changed, or if the
+    /// query of the URL is missing.
+    pub(crate) fn check_options(&self, directory: &Path, options: &SweepOptions) -> Result<(), SweepError> {
+        let (before, saved_query) = split_query(self.options.clone());
+        let query_before = self.query.or(saved_query);
+        let (after, query) = split_query(options.clone());
+        let after = SweepOptions { ceilings: before.ceilings, ..after };
+        let problem = if let Some(key) = first_changed_setting(&before, &after) {
+            format!("{key} has changed; a sweep can only be resumed with the same settings, except ceilings")
+        } else if query == query_before {
+            return Ok(());
+        } else if query.is_none() {
+            "the URL of this sweep has a query, which is not stored, because it can contain a key; pass the same --url again".to_owned()
+        } else {
+            "the query of --url is not the one that the sweep began with; pass the same --url again"
+                .to_owned()
+        };
+        Err(SweepError::Resume(format!("{}: {problem}", directory.display())))
     }
 
     /// Checks that the sweep began with `target`, the target with the settings that apply to the
@@ -89,9 +123,30 @@ impl JournalHeader {
 /// Returns a hash of the settings of a target. They contain the name of its key variable, but no
 /// key.
 fn target_digest(target: &TargetConfig) -> u64 {
+    text_digest(&format!("{target:?}"))
+}
+
+fn text_digest(text: &str) -> u64 {
     let mut hasher = DefaultHasher::new();
-    format!("{target:?}").hash(&mut hasher);
+    text.hash(&mut hasher);
     hasher.finish()
+}
+
+/// Removes the query from the URL of `options`. Returns the changed options and a hash of the query,
+/// or `None` instead of the hash if the URL has no query.
+fn split_query(mut options: SweepOptions) -> (SweepOptions, Option<u64>) {
+    let query = options.url.find('?').map(|at| options.url.split_off(at));
+    (options, query.map(|query| text_digest(&query)))
+}
+
+/// Returns the JSON key of the first option whose value differs between `before` and `after`, or
+/// `None` if all are equal.
+fn first_changed_setting(before: &SweepOptions, after: &SweepOptions) -> Option<String> {
+    let (Ok(before), Ok(after)) = (serde_json::to_value(before), serde_json::to_value(after)) else {
+        return None;
+    };
+    let (before, after) = (before.as_object()?, after.as_object()?);
+    after.iter().find(|(key, value)| before.get(*key) != Some(*value)).map(|(key, _)| key.clone())
 }
 
 /// A line of the journal after the header.

@@ -85,23 +85,19 @@ impl Sweep {
 
     /// Returns a sweep that continues the one whose journal is in `directory`, with the options of
     /// the journal. `change` receives these options and may modify only [`SweepOptions::ceilings`].
+    /// If the URL of the sweep has a query, `change` must also set [`SweepOptions::url`] again,
+    /// because the query can contain a key and is not in the journal.
     ///
     /// # Errors
     ///
     /// Returns [`SweepError::Resume`] if the journal is not from this version, if another process
-    /// uses it, or if another option or the file of the mix has changed. Returns
-    /// [`SweepError::File`] if the journal cannot be read.
+    /// uses it, if another option or the file of the mix has changed, or if the query of the URL is
+    /// missing. Returns [`SweepError::File`] if the journal cannot be read.
     pub fn resume(directory: &Path, change: impl FnOnce(&mut SweepOptions)) -> Result<Self, SweepError> {
         let (saved, journal) = journal::resume(directory)?;
         let mut options = saved.header.options.clone();
         change(&mut options);
-        let with_saved_ceilings = SweepOptions { ceilings: saved.header.options.ceilings, ..options.clone() };
-        if let Some(key) = first_changed_setting(&saved.header.options, &with_saved_ceilings) {
-            return Err(SweepError::Resume(format!(
-                "{}: {key} has changed; a sweep can only be resumed with the same settings, except ceilings",
-                directory.display()
-            )));
-        }
+        saved.header.check_options(directory, &options)?;
         let mut sweep = Self::new(options)?;
         if sweep.mix.digest() != saved.header.digest {
             return Err(SweepError::Resume("the prompt file has changed; start a new sweep".to_owned()));
@@ -449,16 +445,6 @@ async fn within_max_time(
         }
         preflight_result = first_call => preflight_result,
     }
-}
-
-/// Returns the JSON key of the first option whose value differs between `before` and `after`, or
-/// `None` if all are equal.
-fn first_changed_setting(before: &SweepOptions, after: &SweepOptions) -> Option<String> {
-    let (Ok(before), Ok(after)) = (serde_json::to_value(before), serde_json::to_value(after)) else {
-        return None;
-    };
-    let (before, after) = (before.as_object()?, after.as_object()?);
-    after.iter().find(|(key, value)| before.get(*key) != Some(*value)).map(|(key, _)| key.clone())
 }
 
 /// Writer of the call log, or `None` if the sweep keeps no files.

@@ -132,7 +132,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "DIR", help_heading = "Output")]
     pub(super) out: Option<PathBuf>,
     /// Continue the sweep in this directory, with the same settings, of which only ceilings may
-    /// change; --config, --target and --key-env must be given again
+    /// change; --config, --target, --key-env and a --url with a query must be given again
     #[arg(long, value_name = "DIR", help_heading = "Output", conflicts_with = "out")]
     pub(super) resume: Option<PathBuf>,
     /// Print the result as JSON on standard output

@@ -9,7 +9,7 @@ use tidegate_sweep::spend::Ceiling;
 use tidegate_sweep::{StepVerdict, Sweep, SweepCeilings, SweepEnd, SweepOptions, SweepOutcome};
 use tidegate_test_servers::constant_steps;
 
-use crate::upstream::Upstream;
+use crate::upstream::{Upstream, json_response};
 use crate::{Directory, options, run, run_paused_seeded, sweep};
 
 fn limited() -> Upstream {
@@ -120,6 +120,50 @@ fn resume_rejects_changed_settings_by_name() {
     let again = Sweep::new(options()).unwrap().keep(&directory.0);
     let error = run_paused_seeded(run(again, &limited())).unwrap_err().to_string();
     assert!(error.contains("--resume"), "{error}");
+}
+
+#[test]
+fn query_of_the_url_is_not_stored_but_needed_to_resume() {
+    let with_query = "http://h/v1?key=secret";
+    let upstream = || {
+        Upstream::scripted(Faults::default(), |_, request| match request.uri().query() {
+            Some("key=secret") => None,
+            _ => json_response(401, r#"{"error": {"code": "invalid_api_key"}}"#),
+        })
+    };
+    let directory = Directory::new("query");
+    let ceilings = SweepCeilings { calls: Some(40), ..SweepCeilings::default() };
+    let options = SweepOptions { url: with_query.to_owned(), ceilings, ..options() };
+    let first = run_paused_seeded(run(Sweep::new(options).unwrap().keep(&directory.0), &upstream())).unwrap();
+    assert_eq!(first.ended, SweepEnd::Ceiling(Ceiling::Calls));
+    for file in std::fs::read_dir(&directory.0).unwrap() {
+        let path = file.unwrap().path();
+        assert!(!std::fs::read_to_string(&path).unwrap().contains("secret"), "{}", path.display());
+    }
+    let resume = |url: Option<&str>| {
+        Sweep::resume(&directory.0, |options| {
+            options.ceilings.calls = Some(60);
+            options.url = url.map_or(options.url.clone(), str::to_owned);
+        })
+    };
+    for (url, expected) in [
+        (None, "has a query, which is not stored"),
+        (Some("http://h/v1?key=other"), "the query of --url is not the one"),
+        (Some("http://other/v1?key=secret"), "url has changed"),
+    ] {
+        let error = resume(url).unwrap_err().to_string();
+        assert!(error.contains(expected) && !error.contains("secret"), "{error}");
+    }
+    let again = run_paused_seeded(run(resume(Some(with_query)).unwrap(), &upstream())).unwrap();
+    assert_eq!(again.ended, SweepEnd::Ceiling(Ceiling::Calls));
+    assert!(again.spend.calls > first.spend.calls);
+    // Journals of older versions have the whole URL.
+    let path = directory.0.join("journal.jsonl");
+    let text = std::fs::read_to_string(&path).unwrap();
+    let (before, after) = text.split_once("\"query\":").unwrap();
+    let older = before.replacen("http://h/v1", with_query, 1) + after.split_once(',').unwrap().1;
+    std::fs::write(&path, older).unwrap();
+    assert!(resume(None).is_ok());
 }
 
 #[test]

@@ -110,7 +110,7 @@ class SweepOptions(TypedDict, total=False):
     resume: StrPath
     """Directory of a sweep to continue, with the same settings except for ceilings.
 
-    `config`, `target`, `api_key` and `key_env` must be given again.
+    `config`, `target`, `api_key`, `key_env` and a `url` with a query must be given again.
     """
 
 
