@@ -27,7 +27,8 @@ pub struct SweepOptions {
     /// tokens.
     pub mix: MixOptions,
     /// Whether requests contain vLLM's `ignore_eos` and `min_tokens`, so that each answer has its
-    /// maximum length. Hosted providers reject these keys. Default `false`.
+    /// maximum length. Requests of a file then need an output limit. Hosted providers reject these
+    /// keys. Default `false`.
     pub exact_output: bool,
     /// Caps to try, failure thresholds and latency objectives.
     pub search: SearchSettings,

@@ -63,9 +63,14 @@ impl Sweep {
         let endpoint = Endpoint::new(&options.url, options.api)?;
         let mix = Mix::load(&options.mix, options.seed, &options.model, options.exact_output)?;
         let has_token_ceiling = options.ceilings.tokens.is_some() || options.ceilings.cost.is_some();
-        if let Some(index) = mix.first_unbounded().filter(|_| has_token_ceiling) {
+        let needs_limits = match (has_token_ceiling, options.exact_output) {
+            (true, _) => Some("--max-tokens and --max-cost need"),
+            (false, true) => Some("--exact-output needs"),
+            (false, false) => None,
+        };
+        if let Some((index, needs)) = mix.first_unbounded().zip(needs_limits) {
             return Err(SweepError::options(format!(
-                "request {} of the file has no output limit, which --max-tokens and --max-cost need; pass --output-tokens",
+                "request {} of the file has no output limit, which {needs}; pass --output-tokens",
                 index + 1
             )));
         }

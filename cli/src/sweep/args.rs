@@ -67,7 +67,8 @@ pub(crate) struct Args {
     /// file order at each cap
     #[arg(long, value_name = "FILE", help_heading = "Workload")]
     pub(super) prompts: Option<PathBuf>,
-    /// Force answers to their maximum length with vLLM's ignore_eos, which hosted providers reject
+    /// Force answers to their maximum length with vLLM's ignore_eos, which hosted providers reject;
+    /// with --prompts, each request needs a maximum
     #[arg(long, help_heading = "Workload")]
     pub(super) exact_output: bool,
     /// Seed of the prompts, the lengths and their order [default: 1]

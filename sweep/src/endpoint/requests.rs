@@ -46,11 +46,16 @@ impl Endpoint {
         body.insert(self.output_limit_key(key).into(), json!(output));
         body.insert("stream".into(), json!(true));
         if exact {
-            // vLLM extensions that ignore the model's end of sequence.
-            body.insert("ignore_eos".into(), json!(true));
-            body.insert("min_tokens".into(), json!(output));
+            Self::force_answer_length(&mut body, output);
         }
         body
+    }
+
+    /// Adds vLLM's keys to a request body that make each answer `output` tokens long, because the
+    /// model's end of sequence is ignored. `output` must be the limit of the body.
+    pub(crate) fn force_answer_length(body: &mut Map<String, Value>, output: u64) {
+        body.insert("ignore_eos".into(), json!(true));
+        body.insert("min_tokens".into(), json!(output));
     }
 
     /// Returns the JSON key that limits the output tokens in this API. Only for chat completions,
@@ -63,10 +68,16 @@ impl Endpoint {
         }
     }
 
+    /// Returns the maximum number of output tokens that a request body allows for each of its
+    /// choices, or `None` if the body has no limit.
+    pub(crate) fn max_answer_tokens(body: &Map<String, Value>) -> Option<u64> {
+        OUTPUT_LIMIT_KEYS.iter().find_map(|key| body.get(*key)?.as_u64())
+    }
+
     /// Returns the maximum number of output tokens that a request body allows: its limit multiplied
     /// by its number of choices `n`. Returns `None` if the body has no limit.
     pub(crate) fn max_output_tokens(body: &Map<String, Value>) -> Option<u64> {
-        let most = OUTPUT_LIMIT_KEYS.iter().find_map(|key| body.get(*key)?.as_u64())?;
+        let most = Self::max_answer_tokens(body)?;
         let answers = body.get("n").and_then(Value::as_u64).unwrap_or(1);
         Some(most.saturating_mul(answers.max(1)))
     }

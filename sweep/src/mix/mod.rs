@@ -4,7 +4,7 @@
 //! requests. Only the nonce differs. Generated prompts start with a nonce of run, step and index.
 //! Without it, the server's prefix cache would serve all steps except the first, and all steps of a
 //! second sweep. The user's own requests are sent unchanged except for `model`, `stream` and, if
-//! the user asks for it, the output limit.
+//! the user asks for it, the output limit and vLLM's keys that force answers to that limit.
 
 mod lengths;
 mod prompt_text;
@@ -100,8 +100,8 @@ enum Source {
 
 impl Mix {
     /// Returns the mix that `options` describes. Reads and checks the file that it names, if any.
-    /// If `exact` is `true`, requests contain vLLM's keys that force answers to their maximum
-    /// length.
+    /// If `exact` is `true`, requests with an output limit contain vLLM's keys that force answers to
+    /// that length.
     pub(crate) fn load(
         options: &MixOptions,
         seed: u64,
@@ -213,6 +213,9 @@ impl Mix {
         body.insert("stream".into(), json!(true));
         if let (None, Some(default_output)) = (Endpoint::max_output_tokens(&body), default_output) {
             body.insert(endpoint.output_limit_key(self.output_limit_key).into(), json!(default_output));
+        }
+        if let Some(limit) = Endpoint::max_answer_tokens(&body).filter(|_| self.exact) {
+            Endpoint::force_answer_length(&mut body, limit);
         }
         let output = Endpoint::max_output_tokens(&body).unwrap_or(UNBOUNDED_OUTPUT_TOKENS);
         let body = Value::Object(body).to_string();
@@ -402,6 +405,23 @@ mod tests {
         assert_eq!((mix.first_unbounded(), mix.has_user_prompts()), (Some(0), true));
         let mix = Mix::load(&options(Some(9)), 1, "m", false).unwrap();
         assert_eq!((mix.work(&endpoint(), 0, 0).output, mix.first_unbounded()), (9, None));
+        std::fs::remove_file(path).unwrap();
+    }
+
+    #[test]
+    fn exact_output_applies_to_user_bodies() {
+        let path = std::env::temp_dir().join(format!("tidegate-exact-{}.jsonl", std::process::id()));
+        let lines = [r#"{"messages": [], "max_tokens": 7, "n": 3}"#, r#"{"messages": []}"#, r#""hi""#];
+        std::fs::write(&path, lines.join("\n")).unwrap();
+        let options = MixOptions::Lines { path: path.clone(), output: Some(9) };
+        for exact in [true, false] {
+            let mix = Mix::load(&options, 1, "m", exact).unwrap();
+            for (index, limit) in [(0, 7), (1, 9), (2, 9)] {
+                let body: Value = serde_json::from_slice(&mix.work(&endpoint(), 0, index).body).unwrap();
+                assert_eq!(body.get("ignore_eos"), exact.then_some(&json!(true)), "{body}");
+                assert_eq!(body.get("min_tokens"), exact.then_some(&json!(limit)), "{body}");
+            }
+        }
         std::fs::remove_file(path).unwrap();
     }
 }

@@ -51,6 +51,21 @@ fn cool_down_recovery_does_not_affect_the_answer() {
 }
 
 #[test]
+fn exact_output_needs_an_output_limit_in_each_request() {
+    let directory = Directory::new("exact");
+    std::fs::create_dir_all(&directory.0).unwrap();
+    let path = directory.0.join("prompts.jsonl");
+    std::fs::write(&path, "{\"messages\": [], \"max_tokens\": 7}\n{\"messages\": []}\n").unwrap();
+    let new = |output| {
+        let mix = MixOptions::Lines { path: path.clone(), output };
+        Sweep::new(SweepOptions { mix, exact_output: true, ..options() })
+    };
+    let error = new(None).unwrap_err().to_string();
+    assert!(error.contains("request 2 of the file") && error.contains("--exact-output"), "{error}");
+    assert!(new(Some(9)).is_ok());
+}
+
+#[test]
 fn sweeps_are_deterministic() {
     let [one, two] = [(); 2].map(|()| sweep(options(), &limited(10)));
     assert_eq!(one, two);

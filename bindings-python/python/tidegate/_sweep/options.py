@@ -60,7 +60,7 @@ class SweepOptions(TypedDict, total=False):
     exact_output: bool
     """Whether answers have exactly their maximum length, by vLLM's `ignore_eos`.
 
-    Providers reject it. Default: False.
+    With `prompts`, each request needs a maximum. Providers reject it. Default: False.
     """
     seed: int
     """Seed of prompts, lengths and their order. Default: 1."""
