@@ -241,3 +241,13 @@ def test_target_of_a_configuration_is_swept(provider: Provider, tmp_path: Path) 
     assert result.provenance["settings"]["ttft"] == 5
     with pytest.raises(tidegate.ConfigError, match="it has sim"):
         tidegate.sweep(config=config, target="other")
+
+
+def test_sweep_of_a_target_resumes_with_the_options_that_overrode_it(provider: Provider, tmp_path: Path) -> None:
+    config, out = tmp_path / "tidegate.toml", tmp_path / "out"
+    config.write_text(f'[targets.sim]\nurl = "{provider.base_url}"\nmodels = ["sim"]\nttft = "5s"\n')
+    quick = {name: value for name, value in QUICK.items() if name != "model"}
+    tidegate.sweep(config=config, target="sim", **quick, ttft=4, name="other", max_calls=30, out=out)
+    resumed = tidegate.sweep(config=config, target="sim", resume=out, max_calls=60)
+    assert resumed.provenance["resumed"] == 1
+    assert resumed.provenance["settings"]["ttft"] == 4

@@ -227,7 +227,9 @@ fn sweep_of_a_target_is_resumed_only_with_the_same_target() {
     let run = |flags: &[&str]| Command::new(TIDEGATE).arg("sweep").args(flags).output().unwrap();
     let target = ["--target", "sim", "--config", config.to_str().unwrap()];
     write("6000");
-    let first = run(&[&target[..], &["--max-calls", "20", "--out", directory]].concat());
+    // A flag overrides the target, and is not repeated.
+    let flags = ["--name", "other", "--max-calls", "20", "--out", directory];
+    let first = run(&[&target[..], &flags].concat());
     assert_eq!(first.status.code(), Some(3), "{}", text(&first.stderr));
     let requests = sim.requests();
     let resume = ["--resume", directory, "--max-calls", "40"];

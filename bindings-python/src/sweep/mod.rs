@@ -29,8 +29,9 @@ impl Sweep {
     /// options of the configured target, of the resumed sweep, and the defaults.
     ///
     /// `target` is the path of a configuration file and the name of a target in it; with None, no
-    /// options come from a configuration. `resume` is the directory of the sweep to continue; with
-    /// None, the sweep is a new one.
+    /// options come from a configuration. `resume` is the directory of the sweep to continue, which
+    /// already contains the options that the sweep took from its target; with None, the sweep is a
+    /// new one.
     #[new]
     #[pyo3(signature = (given, target = None, resume = None))]
     fn new(

@@ -1,5 +1,6 @@
 //! Reads the options of a sweep. Given options take precedence over those of a configured target,
-//! and both over the defaults or, if a sweep is resumed, over its options.
+//! and both over the defaults. If a sweep is resumed, given options take precedence over those of its
+//! journal, which contain the options of the target.
 
 use std::path::PathBuf;
 
@@ -26,8 +27,7 @@ pub(super) fn sweep(
     let sweep = match resume {
         Some(directory) => {
             let mut invalid = None;
-            let sweep =
-                Sweep::resume(&directory, |options| invalid = apply(options, given, target.as_ref()).err());
+            let sweep = Sweep::resume(&directory, |options| invalid = apply(options, given, None).err());
             invalid.map_or(sweep, Err)
         }
         None => {
@@ -57,8 +57,8 @@ fn configured(py: Python<'_>, file: &PathBuf, name: &str) -> PyResult<TargetConf
     })
 }
 
-/// Changes `options`: applies those of the target, then the given ones. If no start is given, moves
-/// the start of the search into the bounds.
+/// Changes `options`: applies those of `target`, unless that is `None`, then the given ones. If no
+/// start is given, moves the start of the search into the bounds.
 ///
 /// # Errors
 ///

@@ -20,8 +20,9 @@ pub(super) fn build_sweep(args: &Args) -> Result<Sweep, Failure> {
     let target = args.target.as_deref().zip(args.config.as_deref());
     let target = target.map(|(name, file)| read_target(name, file)).transpose()?;
     let mut sweep = match &args.resume {
+        // The options in the journal contain those of the target, and the flags that overrode them.
         Some(directory) => {
-            Sweep::resume(directory, |options| apply_flags(options, args, target.as_ref())).map_err(wrong)?
+            Sweep::resume(directory, |options| apply_flags(options, args, None)).map_err(wrong)?
         }
         None => {
             let mut options = SweepOptions { engine_metrics: true, ..SweepOptions::default() };
@@ -63,8 +64,8 @@ fn read_target(name: &str, file: &Path) -> Result<TargetConfig, Failure> {
     Ok(config.detached(find_target(&config, Some(name))?))
 }
 
-/// Overwrites `options` with the settings of the target, if any, and then with the flags that were
-/// given.
+/// Overwrites `options` with the settings of `target`, unless that is `None`, and then with the flags
+/// that were given.
 fn apply_flags(options: &mut SweepOptions, args: &Args, target: Option<&TargetConfig>) {
     if let Some(target) = target {
         options.take_from(target);
