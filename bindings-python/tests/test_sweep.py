@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import signal
+import socket
 import sys
 import xml.etree.ElementTree as ET
 from collections.abc import Iterator
@@ -199,6 +200,13 @@ def test_unreachable_server_is_an_error() -> None:
         tidegate.sweep(url="http://127.0.0.1:9/v1", model="sim")
     assert caught.value.kind == "sweep"
     assert "127.0.0.1:9" in str(caught.value)
+
+
+def test_max_time_ends_the_first_call() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:  # Never answers.
+        url = f"http://127.0.0.1:{silent.getsockname()[1]}/v1"
+        with pytest.raises(tidegate.SweepError, match="within max_time"):
+            tidegate.sweep(url=url, model="sim", max_time=0.2)
 
 
 @pytest.mark.parametrize(

@@ -117,6 +117,7 @@ async fn measure(sweep: Sweep) -> Result<SweepOutcome, Failure> {
     display.end();
     outcome.map_err(|error| match error {
         SweepError::Preflight(_) | SweepError::File { .. } => Failure::runtime(error.to_string()),
+        SweepError::Stopped(text) => Failure { code: EXIT_NO_ANSWER, text },
         _ => Failure::usage(error.to_string()),
     })
 }

@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used)]
 
 use std::io::{BufRead, BufReader, Read, Write};
-use std::net::TcpStream;
+use std::net::{TcpListener, TcpStream};
 use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
 
@@ -158,6 +158,16 @@ fn reached_ceiling_exits_without_an_answer_and_can_be_resumed() {
     assert!(sim.requests() <= result["spend"]["attempts"].as_u64().unwrap(), "what was spent before counts");
     // The cap is below --at-least.
     assert_eq!(done.status.code(), Some(5));
+}
+
+#[test]
+fn time_ceiling_during_the_preflight_call_is_not_a_failure_of_the_server() {
+    // The system accepts connections, and nothing answers.
+    let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}/v1", silent.local_addr().unwrap());
+    let output = sweep(&url, &["--max-time", "1s"]);
+    let printed = text(&output.stderr);
+    assert!(output.status.code() == Some(3) && printed.contains("--max-time"), "{printed}");
 }
 
 #[cfg(unix)]

@@ -10,6 +10,10 @@ pub enum SweepError {
     /// The preflight call failed, so the server cannot be measured.
     #[error("{0}")]
     Preflight(String),
+    /// The sweep was stopped or reached its time ceiling during the preflight call, so it has
+    /// measured nothing.
+    #[error("{0}")]
+    Stopped(String),
     /// A sweep cannot be resumed from its directory, or the directory of a new sweep already
     /// contains one.
     #[error("{0}")]

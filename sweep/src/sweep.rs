@@ -205,8 +205,9 @@ impl Sweep {
     ///
     /// # Errors
     ///
-    /// Returns [`SweepError::Preflight`] if the preflight call fails, [`SweepError::File`] if the
-    /// journal or the call log cannot be opened, [`SweepError::Resume`] if the directory already
+    /// Returns [`SweepError::Preflight`] if the preflight call fails, [`SweepError::Stopped`] if
+    /// `stop` becomes `true` or the time ceiling is reached during that call, [`SweepError::File`] if
+    /// the journal or the call log cannot be opened, [`SweepError::Resume`] if the directory already
     /// contains a sweep, the journal does not match or the resumed sweep began with another target,
     /// [`SweepError::Options`] if a ceiling does not allow one call or the environment switches
     /// gates off, and [`SweepError::Gate`] if the target's configuration is invalid.
@@ -433,8 +434,8 @@ fn starting_progress(search: &Search, spend: SweepSpend) -> SweepProgress {
     }
 }
 
-/// Returns the result of `first_call`, or an error if `stop` becomes `true` or the sweep has lasted
-/// `max_seconds` before that. `None` sets no limit.
+/// Returns the result of `first_call`, or [`SweepError::Stopped`] if `stop` becomes `true` or the
+/// sweep has lasted `max_seconds` before that. `None` sets no limit.
 async fn within_max_time(
     first_call: impl Future<Output = Result<PreflightResult, SweepError>>,
     clock: &Clock,
@@ -443,10 +444,12 @@ async fn within_max_time(
 ) -> Result<PreflightResult, SweepError> {
     tokio::select! {
         biased;
-        () = stop_requested(&mut stop) => Err(SweepError::Preflight("interrupted during the preflight call".to_owned())),
+        () = stop_requested(&mut stop) => {
+            Err(SweepError::Stopped("interrupted during the preflight call".to_owned()))
+        }
         () = sleep_until(max_seconds.and_then(|max_seconds| clock.instant_at(max_seconds))) => {
             let flag = Ceiling::Time.flag();
-            Err(SweepError::Preflight(format!("the preflight call did not finish within {flag}; raise it")))
+            Err(SweepError::Stopped(format!("the preflight call did not finish within {flag}; raise it")))
         }
         preflight_result = first_call => preflight_result,
     }

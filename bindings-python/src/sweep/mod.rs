@@ -108,13 +108,14 @@ fn started() -> PyErr {
     PyRuntimeError::new_err("this sweep has started already")
 }
 
-/// Converts an error of a sweep into a Python exception. The message of a `ConfigError` names
-/// options in Python's spelling.
+/// Converts an error of a sweep into a Python exception. The message of a `ConfigError`, and of a
+/// sweep that was stopped, names options in Python's spelling.
 fn raised_sweep(py: Python<'_>, error: SweepError) -> PyErr {
     match error {
         SweepError::Gate(error) => to_py_err(py, &error),
         SweepError::File { .. } => PyOSError::new_err(error.to_string()),
         SweepError::Preflight(_) => new_error(py, "SweepError", "sweep", &error.to_string()),
+        SweepError::Stopped(text) => new_error(py, "SweepError", "sweep", &python_spelling(&text)),
         _ => new_error(py, "ConfigError", "config", &python_spelling(&error.to_string())),
     }
 }

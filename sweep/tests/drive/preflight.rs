@@ -1,7 +1,9 @@
 //! Tests of the preflight call and its error messages.
 
-use tidegate_sim::Faults;
-use tidegate_sweep::{Sweep, SweepEnd, SweepOptions};
+use tidegate_sim::{Faults, Simulator};
+use tidegate_sweep::{Sweep, SweepCeilings, SweepEnd, SweepError, SweepOptions};
+use tidegate_test_servers::constant_steps;
+use tokio::sync::watch;
 
 use crate::upstream::{Upstream, json_response};
 use crate::{options, run, run_paused_seeded, sweep};
@@ -47,6 +49,20 @@ fn wrong_endpoint_is_an_error() {
     });
     let text = error_text(&page, options());
     assert!(text.contains("not with a stream"), "{text}");
+}
+
+#[test]
+fn stop_and_time_ceiling_are_no_failures_of_the_preflight() {
+    let slow =
+        Upstream::over(Simulator::new(constant_steps(9_000.0, Faults::default())).unwrap(), |_, _| None);
+    let ceilings = SweepCeilings { seconds: Some(1.0), ..SweepCeilings::default() };
+    let late = Sweep::new(SweepOptions { ceilings, ..options() }).unwrap();
+    let error = run_paused_seeded(run(late, &slow)).unwrap_err();
+    assert!(matches!(&error, SweepError::Stopped(text) if text.contains("--max-time")), "{error}");
+    let (_stop, stopped) = watch::channel(true);
+    let sweep = Sweep::new(options()).unwrap();
+    let error = run_paused_seeded(sweep.run(slow.transport(), |_| {}, stopped)).unwrap_err();
+    assert!(matches!(&error, SweepError::Stopped(text) if text.contains("interrupted")), "{error}");
 }
 
 #[test]

@@ -48,7 +48,8 @@ def sweep(*, progress: Callable[[SweepProgress], object] | None = None, **option
     Raises:
         ConfigError: If the options are invalid, if there is no API key, or if the sweep to resume
             cannot be resumed.
-        SweepError: If the first call fails, for example because the key or the model is wrong.
+        SweepError: If the first call fails, for example because the key or the model is wrong, or
+            if it does not end within `max_time`.
         OSError: If a file cannot be read or opened. A result that cannot be saved is returned with
             a `RuntimeWarning`.
         KeyboardInterrupt: If the sweep is interrupted twice, or before there is a result.
