@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use serde_json::Value;
-use support::{config, never, options, paused, play, simulator, sleep, transport};
+use support::{answer, config, lines, never, options, paused, play, simulator, sleep, transport};
 use tidegate::config::{Mode, Retry};
 use tidegate::{RequestBody, ResponseBody, Transport};
 use tidegate_batch::{
@@ -18,15 +18,6 @@ use tidegate_batch::{
 };
 use tidegate_sim::Faults;
 use tokio::sync::{mpsc, watch};
-
-fn lines(numbers: impl Iterator<Item = u64>) -> String {
-    let line = |n| {
-        format!(
-            "{{\"custom_id\":\"c{n}\",\"method\":\"POST\",\"url\":\"/v1/chat/completions\",\"body\":{{\"model\":\"sim\",\"max_tokens\":8,\"messages\":[{{\"role\":\"user\",\"content\":\"{n}\"}}]}}}}\n"
-        )
-    };
-    numbers.map(line).collect()
-}
 
 fn batch(faults: Faults) -> Batch {
     Batch::over(config(|target| target), transport(&simulator(faults))).unwrap()
@@ -241,11 +232,6 @@ fn scripted(
             }
         }
     }))
-}
-
-fn answer(status: u16) -> http::Response<ResponseBody> {
-    let response = http::Response::builder().status(status).header("content-type", "application/json");
-    response.body(ResponseBody::full("{}")).unwrap()
 }
 
 /// Returns a transport whose first `broken` responses break off, and the number of requests that it

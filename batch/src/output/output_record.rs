@@ -41,7 +41,8 @@ pub enum LineOutcome {
 /// The complete response of a provider.
 #[derive(Clone, Debug)]
 pub struct ProviderResponse {
-    /// HTTP status of the response.
+    /// HTTP status of the response. If the response is an error with the status of a success, the
+    /// status that the error names, or 500.
     pub status: u16,
     /// The provider's identifier of the request, or empty if its headers have none.
     pub request_id: String,

@@ -46,7 +46,8 @@ const MIN_RETRY_BUDGET: (f64, u32) = (1.0, 100);
 /// Maximum number of completed records that wait for the records of earlier lines if
 /// [`BatchOptions::ordered`] is set. At this number, no more lines are read while calls are open.
 const MAX_EARLY_RECORDS: usize = 4_096;
-/// Maximum number of times a request is sent if its response breaks off.
+/// Maximum number of times a request is sent if its response breaks off, or if it is an error with
+/// the status of a success.
 const MAX_READ_ATTEMPTS: u32 = 3;
 
 /// Options of a run.
@@ -304,7 +305,7 @@ struct LineRequest {
     bytes: usize,
     /// Maximum that one response can cost.
     max_spend: Spend,
-    /// Number of responses that broke off.
+    /// Number of responses that broke off, or that were errors with the status of a success.
     broken: u32,
 }
 
@@ -488,19 +489,19 @@ impl<'a> RunState<'a> {
     }
 
     /// Settles the cost of an ended call. Writes its record, holds the record back, or returns the
-    /// error that stops the run, as [`FailureStreak`] decides. If the response broke off, holds the
-    /// request to send it again.
+    /// error that stops the run, as [`FailureStreak`] decides. If the response broke off or was an
+    /// error that may pass, holds the request to send it again.
     async fn on_call_ended(&mut self, call: EndedCall) -> Result<(), RunError> {
         let EndedCall { mut request, result } = call;
         self.bytes -= request.bytes;
-        let Some(CallResult { outcome, usage, usage_unknown, is_incomplete }) = result else {
+        let Some(CallResult { outcome, usage, usage_unknown, is_retryable }) = result else {
             self.tracker.settle(&request.max_spend, None, false);
             self.progress.ended = Some(BatchEnd::Stopped);
             return Ok(());
         };
         self.tracker.settle(&request.max_spend, usage, usage_unknown);
-        request.broken += u32::from(is_incomplete);
-        if is_incomplete && request.broken < MAX_READ_ATTEMPTS {
+        request.broken += u32::from(is_retryable);
+        if is_retryable && request.broken < MAX_READ_ATTEMPTS {
             self.held.push_back(request);
             return Ok(());
         }

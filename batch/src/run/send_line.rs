@@ -8,7 +8,7 @@ use bytes::Bytes;
 use http::header::CONTENT_TYPE;
 use http::{HeaderMap, HeaderValue, Method, Request as HttpRequest, Uri};
 use http_body_util::{BodyExt, Collected};
-use tidegate::protocol::{Observer, RequestFacts, Usage};
+use tidegate::protocol::{Observer, RequestFacts, Signal, Usage};
 use tidegate::{Client, Context, Error, ErrorKind, Lane, RequestBody, ResponseBody, Timeouts};
 
 use super::streamed_answer::{StreamedAnswer, streamed_request};
@@ -45,9 +45,9 @@ pub(super) struct CallResult {
     pub(super) usage: Option<Usage>,
     /// `true` if the call may have used tokens that no response reported.
     pub(super) usage_unknown: bool,
-    /// `true` if the response began but could not be read to its end. The gate retries a call only
-    /// until its response begins.
-    pub(super) is_incomplete: bool,
+    /// `true` if the response began, but broke off or was an error that may pass. The gate retries a
+    /// call only until its response begins.
+    pub(super) is_retryable: bool,
 }
 
 impl PreparedRequest {
@@ -94,43 +94,33 @@ impl PreparedRequest {
         let is_streamed = streamed.is_some();
         let mut result = self.attempt(client, streamed, queued).await;
         if is_streamed
-            && let Ok((LineOutcome::Answered(answer), _)) = &result
+            && let Ok(CallResult { outcome: LineOutcome::Answered(answer), .. }) = &result
             && STREAM_REJECTED.contains(&answer.status)
         {
             result = self.attempt(client, None, queued).await;
-            if result.as_ref().is_ok_and(|(outcome, _)| outcome.is_good()) {
+            if result.as_ref().is_ok_and(|result| result.outcome.is_good()) {
                 self.streams.store(false, Ordering::Relaxed);
             }
         }
-        match result {
-            Ok((outcome, usage)) => {
-                // Some servers do not report the usage, and a stream may end without it.
-                let usage_unknown = usage.is_none() && outcome.is_good();
-                CallResult { outcome, usage, usage_unknown, is_incomplete: false }
-            }
-            Err((error, is_incomplete)) => {
-                // A request that was never sent has used nothing.
-                let usage_unknown = !matches!(
-                    error.kind(),
-                    ErrorKind::Refused(_)
-                        | ErrorKind::Connect
-                        | ErrorKind::ConnectTimeout
-                        | ErrorKind::Request
-                );
-                let outcome = LineOutcome::Failed(line_error(&error));
-                CallResult { outcome, usage: None, usage_unknown, is_incomplete }
-            }
-        }
+        result.unwrap_or_else(|(error, has_begun)| CallResult {
+            outcome: LineOutcome::Failed(line_error(&error)),
+            usage: None,
+            // A request that was never sent has used nothing.
+            usage_unknown: !error.never_sent(),
+            is_retryable: has_begun,
+        })
     }
 
     /// Sends the request once, with the body `streamed` if there is one, and reads the whole
-    /// response. The flag in the error is `true` if the error occurred after the response began.
+    /// response. If the status is a success and the body is an error, the outcome has the status that
+    /// the error names. The flag in the error is `true` if the error occurred after the response
+    /// began.
     async fn attempt(
         &self,
         client: &Client,
         streamed: Option<Bytes>,
         queued: &QueuedCall,
-    ) -> Result<(LineOutcome, Option<Usage>), (Error, bool)> {
+    ) -> Result<CallResult, (Error, bool)> {
         let is_streamed = streamed.is_some();
         let request = self.request(streamed.unwrap_or_else(|| self.body.clone()), queued.clone());
         let response = client.call(request).await.map_err(|error| (error, false))?;
@@ -153,10 +143,26 @@ impl PreparedRequest {
             .find_map(|name| head.headers.get(*name)?.to_str().ok())
             .unwrap_or_default();
         let mut observer = Observer::new(self.facts.dialect, &head.headers, false);
-        observer.push(&body, |_| {});
-        observer.finish(|_| {});
-        let response_record = ProviderResponse::new(head.status.as_u16(), id, &body);
-        Ok((LineOutcome::Answered(response_record), observer.usage()))
+        let mut verdict = None;
+        let mut on_signal = |signal: Signal| {
+            if let Signal::Error(error) = signal {
+                verdict = Some(error);
+            }
+        };
+        observer.push(&body, &mut on_signal);
+        observer.finish(&mut on_signal);
+        // An error whose status says so is classified by the gate.
+        let verdict = verdict.filter(|_| head.status.is_success());
+        let status = verdict.as_ref().map_or(head.status.as_u16(), |verdict| verdict.status);
+        let usage = observer.usage();
+        let never_executed = verdict.as_ref().is_some_and(|verdict| verdict.never_executed);
+        Ok(CallResult {
+            outcome: LineOutcome::Answered(ProviderResponse::new(status, id, &body)),
+            usage,
+            // Some servers do not report the usage, and a stream may end without it.
+            usage_unknown: usage.is_none() && head.status.is_success() && !never_executed,
+            is_retryable: verdict.is_some_and(|verdict| verdict.retryable),
+        })
     }
 }
 

@@ -4,12 +4,13 @@
 
 use std::io;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
 use parking_lot::Mutex;
-use tidegate::Transport;
 use tidegate::config::{Config, Target};
+use tidegate::{Error, RequestBody, ResponseBody, Transport};
 use tidegate_batch::{
     AnsweredLines, Batch, BatchOptions, BatchProgress, Lines, Record, RunError, Stop, WriteJob,
 };
@@ -31,6 +32,41 @@ pub(crate) fn transport(simulator: &Simulator) -> Transport {
 
 pub(crate) fn config(target: impl FnOnce(Target) -> Target) -> Config {
     Config::builder().target(target(Target::new("provider").url("http://provider.example"))).build().unwrap()
+}
+
+/// Returns the lines of an input with these numbers as the messages.
+pub(crate) fn lines(numbers: impl Iterator<Item = u64>) -> String {
+    let line = |n| {
+        format!(
+            "{{\"custom_id\":\"c{n}\",\"method\":\"POST\",\"url\":\"/v1/chat/completions\",\"body\":{{\"model\":\"sim\",\"max_tokens\":8,\"messages\":[{{\"role\":\"user\",\"content\":\"{n}\"}}]}}}}\n"
+        )
+    };
+    numbers.map(line).collect()
+}
+
+/// Returns a response with this status and an empty JSON object as its body.
+pub(crate) fn answer(status: u16) -> http::Response<ResponseBody> {
+    answer_with(status, "{}")
+}
+
+/// Returns a response with this status and this JSON as its body.
+pub(crate) fn answer_with(status: u16, body: &'static str) -> http::Response<ResponseBody> {
+    let response = http::Response::builder().status(status).header("content-type", "application/json");
+    response.body(ResponseBody::full(body)).unwrap()
+}
+
+/// Returns a transport that answers its requests with what `answer` returns for their numbers, from 0,
+/// and the number of requests that it gets.
+pub(crate) fn numbered(
+    answer: impl Fn(u32) -> Result<http::Response<ResponseBody>, Error> + Clone + Send + Sync + 'static,
+) -> (Transport, Arc<AtomicU32>) {
+    let requests = Arc::new(AtomicU32::new(0));
+    let count = requests.clone();
+    let transport = Transport::new(tower::service_fn(move |_: http::Request<RequestBody>| {
+        let result = answer(count.fetch_add(1, Ordering::Relaxed));
+        async move { result }
+    }));
+    (transport, requests)
 }
 
 /// The result of a run, the records that it wrote, and its duration.
