@@ -6,8 +6,9 @@ mod support;
 
 use std::sync::atomic::Ordering;
 
-use support::{answer, answer_with, config, lines, never, numbered, options, paused, play};
-use tidegate_batch::{AnsweredLines, Batch, LineOutcome, RunError};
+use support::{answer, answer_with, config, lines, max_tokens, never, numbered, options, paused, play};
+use tidegate::{Error, ErrorKind};
+use tidegate_batch::{AnsweredLines, Batch, BatchEnd, BatchOptions, Ceilings, LineOutcome, RunError};
 
 /// An error that OpenRouter sends with status 200.
 const ERROR_502: &str = r#"{"error":{"code":502,"message":"the model is not available"}}"#;
@@ -49,4 +50,45 @@ fn line_is_sent_again_after_an_error_with_status_200_that_may_pass() {
             assert_eq!((progress.good, progress.failed, requests), expected, "{error}");
         });
     }
+}
+
+#[test]
+fn retries_of_the_gate_count_towards_the_ceilings() {
+    let text = lines(0..1);
+    let one = max_tokens(&text);
+    for (tokens, expected) in [(one, 1), (2 * one, 2), (3 * one - 1, 2)] {
+        paused(async {
+            let (transport, requests) = numbered(|_| Err(Error::new(ErrorKind::Transport, "reset")));
+            let batch = Batch::over(config(|target| target), transport).unwrap();
+            let options =
+                BatchOptions { ceilings: Ceilings { money: None, tokens: Some(tokens) }, ..options() };
+            let result = play(&batch, options, text.clone(), AnsweredLines::default(), never()).await;
+            let (progress, requests) = (result.progress(), requests.load(Ordering::Relaxed));
+            assert_eq!((progress.ended, result.records.len()), (Some(BatchEnd::Ceiling), 0));
+            assert_eq!(requests, expected, "{tokens} tokens");
+            assert_eq!(progress.spend.input + progress.spend.output, u64::from(requests) * one);
+        });
+    }
+}
+
+#[test]
+fn requests_that_were_not_executed_do_not_count_towards_the_ceilings() {
+    let text = lines(0..1);
+    let one = max_tokens(&text);
+    paused(async {
+        let (transport, requests) = numbered(|number| match number {
+            0 => Err(Error::new(ErrorKind::Connect, "refused")),
+            1 => Ok(answer(503)),
+            2 => Ok(answer(429)),
+            3 => Ok(answer(500)),
+            _ => Ok(answer(200)),
+        });
+        let batch = Batch::over(config(|target| target), transport).unwrap();
+        let options = BatchOptions { ceilings: Ceilings { money: None, tokens: Some(one) }, ..options() };
+        let result = play(&batch, options, text.clone(), AnsweredLines::default(), never()).await;
+        let progress = result.progress();
+        assert_eq!((progress.ended, progress.good), (Some(BatchEnd::Complete), 1));
+        assert_eq!(requests.load(Ordering::Relaxed), 5);
+        assert_eq!(progress.spend.input + progress.spend.output, one);
+    });
 }

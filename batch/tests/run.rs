@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use serde_json::Value;
-use support::{answer, config, lines, never, options, paused, play, simulator, sleep, transport};
+use support::{answer, config, lines, max_tokens, never, options, paused, play, simulator, sleep, transport};
 use tidegate::config::{Mode, Retry};
 use tidegate::{RequestBody, ResponseBody, Transport};
 use tidegate_batch::{
@@ -265,11 +265,7 @@ fn broken_response_is_requested_again() {
 #[test]
 fn responses_that_break_off_count_towards_the_ceilings() {
     let text = lines(0..1);
-    let requests = Some((&RequestOverrides::default(), Prices::default()));
-    let found = AnsweredLines::default();
-    let survey =
-        tidegate_batch::survey(Lines::new(text.as_bytes(), 1 << 20), None, &found, requests).unwrap();
-    let one = survey.max_spend.input + survey.max_spend.output;
+    let one = max_tokens(&text);
     for (tokens, expected) in [
         (4 * one, (BatchEnd::Complete, 3, 1)),
         (2 * one, (BatchEnd::Ceiling, 2, 0)),

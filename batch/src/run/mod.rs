@@ -15,6 +15,7 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use http::{HeaderMap, Uri};
+use parking_lot::Mutex;
 use tidegate::config::{LimitConfig, Mode, OnFull, Predict, TargetConfig};
 use tidegate::{Config, Gate, Lane, Transport};
 use tokio::sync::{mpsc, watch};
@@ -24,6 +25,7 @@ use tokio::time::{Instant, MissedTickBehavior, interval};
 use self::failure_streak::{FailureSource, FailureStreak, StreakDecision};
 pub use self::progress::{BatchEnd, BatchProgress, Stop};
 use self::send_line::{CallResult, PreparedRequest};
+use self::spend::CallSpend;
 pub(crate) use self::spend::SpendTracker;
 pub use self::spend::{Ceilings, Prices, Spend};
 use self::waiting_calls::{QueueMeter, QueuedCall};
@@ -303,7 +305,7 @@ struct LineRequest {
     ready: PreparedRequest,
     /// Size of the bodies in memory.
     bytes: usize,
-    /// Maximum that one response can cost.
+    /// Maximum that one request can cost.
     max_spend: Spend,
     /// Number of responses that broke off, or that were errors with the status of a success.
     broken: u32,
@@ -312,6 +314,7 @@ struct LineRequest {
 /// A call that has ended.
 struct EndedCall {
     request: LineRequest,
+    spend: Arc<CallSpend>,
     /// `None` if the call ended because of a stop, without a request at the provider.
     result: Option<CallResult>,
 }
@@ -325,14 +328,14 @@ struct RunState<'a> {
     read_ahead: ReadAhead,
     calls: JoinSet<EndedCall>,
     bytes: usize,
-    tracker: SpendTracker,
+    tracker: Arc<Mutex<SpendTracker>>,
     streak: FailureStreak<(u64, Record)>,
     order: ReorderBuffer<Record>,
     /// Number of lines read so far that no previous run has answered. It is the position of the
     /// next such line in the order of the output; see [`RunState::order`].
     started_lines: u64,
     /// The requests whose calls are to be started, which may exceed a ceiling: the last line read,
-    /// and requests whose responses broke off.
+    /// requests whose responses broke off, and requests whose retries could have exceeded a ceiling.
     held: VecDeque<LineRequest>,
     stop: watch::Receiver<Stop>,
     ids: HashSet<u64>,
@@ -357,7 +360,7 @@ impl<'a> RunState<'a> {
             read_ahead: ReadAhead::default(),
             calls: JoinSet::new(),
             bytes: 0,
-            tracker: SpendTracker::new(options.prices, options.ceilings),
+            tracker: Arc::new(Mutex::new(SpendTracker::new(options.prices, options.ceilings))),
             streak: FailureStreak::new(options.max_consecutive_failures, answered.good > 0),
             order: ReorderBuffer::default(),
             started_lines: 0,
@@ -420,7 +423,7 @@ impl<'a> RunState<'a> {
                 let timeout = self.options.read_timeout;
                 let ready =
                     PreparedRequest::new(uri, &self.options.headers, body, timeout, self.streams.clone());
-                let max_spend = self.tracker.max_spend(&ready.facts);
+                let max_spend = self.tracker.lock().max_spend(&ready.facts);
                 let (line, bytes) = ((line.number, line.sum), ready.bytes());
                 let request = LineRequest { number, line, custom_id, ready, bytes, max_spend, broken: 0 };
                 self.held.push_back(request);
@@ -446,8 +449,8 @@ impl<'a> RunState<'a> {
             self.held.clear();
         }
         while let Some(request) = self.held.pop_front() {
-            if self.tracker.allows(&request.max_spend) {
-                self.start_call(request);
+            if let Some(spend) = CallSpend::reserve(&self.tracker, request.max_spend) {
+                self.start_call(request, spend);
             } else if self.calls.is_empty() {
                 self.held.clear();
                 self.progress.ended = Some(BatchEnd::Ceiling);
@@ -459,10 +462,9 @@ impl<'a> RunState<'a> {
         }
     }
 
-    fn start_call(&mut self, mut request: LineRequest) {
-        self.tracker.reserve(&request.max_spend);
+    fn start_call(&mut self, mut request: LineRequest, spend: Arc<CallSpend>) {
         self.bytes += request.bytes;
-        let (client, queued) = (self.batch.gate.client(), self.batch.meter.register_call());
+        let (client, queued) = (self.batch.gate.client(), self.batch.meter.register_call(spend.clone()));
         let stop = self.stop.clone();
         self.calls.spawn(async move {
             let result = tokio::select! {
@@ -471,7 +473,7 @@ impl<'a> RunState<'a> {
                 () = stopped_without_request(stop, &queued) => None,
                 result = request.ready.send(&client, &queued) => Some(result),
             };
-            EndedCall { request, result }
+            EndedCall { request, spend, result }
         });
     }
 
@@ -489,19 +491,19 @@ impl<'a> RunState<'a> {
     }
 
     /// Settles the cost of an ended call. Writes its record, holds the record back, or returns the
-    /// error that stops the run, as [`FailureStreak`] decides. If the response broke off or was an
-    /// error that may pass, holds the request to send it again.
+    /// error that stops the run, as [`FailureStreak`] decides. Holds the request to send it again if
+    /// the response broke off or was an error that may pass, or if a ceiling did not allow a retry.
     async fn on_call_ended(&mut self, call: EndedCall) -> Result<(), RunError> {
-        let EndedCall { mut request, result } = call;
+        let EndedCall { mut request, spend, result } = call;
         self.bytes -= request.bytes;
-        let Some(CallResult { outcome, usage, usage_unknown, is_retryable }) = result else {
-            self.tracker.settle(&request.max_spend, None, false);
+        let Some(CallResult { outcome, usage, is_above_ceiling, is_retryable }) = result else {
+            spend.settle(None);
             self.progress.ended = Some(BatchEnd::Stopped);
             return Ok(());
         };
-        self.tracker.settle(&request.max_spend, usage, usage_unknown);
+        spend.settle(usage);
         request.broken += u32::from(is_retryable);
-        if is_retryable && request.broken < MAX_READ_ATTEMPTS {
+        if is_above_ceiling || is_retryable && request.broken < MAX_READ_ATTEMPTS {
             self.held.push_back(request);
             return Ok(());
         }
@@ -557,7 +559,7 @@ impl<'a> RunState<'a> {
         let progress = &mut self.progress;
         (progress.open, progress.waiting) = (open.calls as u64, open.waiting as u64);
         progress.in_flight = self.batch.meter.in_flight() as u64;
-        progress.spend = self.tracker.spent;
+        progress.spend = self.tracker.lock().spent;
         progress.seconds = self.started.elapsed().as_secs_f64();
     }
 }

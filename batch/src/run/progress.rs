@@ -58,6 +58,6 @@ pub enum BatchEnd {
     Stopped,
     /// A stop was requested, and calls in flight were cancelled.
     Cancelled,
-    /// The next call could exceed a ceiling.
+    /// The next request, or the retry of a request, could exceed a ceiling.
     Ceiling,
 }

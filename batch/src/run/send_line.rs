@@ -11,6 +11,7 @@ use http_body_util::{BodyExt, Collected};
 use tidegate::protocol::{Observer, RequestFacts, Signal, Usage};
 use tidegate::{Client, Context, Error, ErrorKind, Lane, RequestBody, ResponseBody, Timeouts};
 
+use super::spend::CeilingReached;
 use super::streamed_answer::{StreamedAnswer, streamed_request};
 use super::waiting_calls::QueuedCall;
 use crate::line_error::LineError;
@@ -42,9 +43,10 @@ pub(super) struct PreparedRequest {
 #[derive(Debug)]
 pub(super) struct CallResult {
     pub(super) outcome: LineOutcome,
+    /// The tokens that the last request of the call used. `None` if no response reported them.
     pub(super) usage: Option<Usage>,
-    /// `true` if the call may have used tokens that no response reported.
-    pub(super) usage_unknown: bool,
+    /// `true` if the call ended because another request could exceed a ceiling.
+    pub(super) is_above_ceiling: bool,
     /// `true` if the response began, but broke off or was an error that may pass. The gate retries a
     /// call only until its response begins.
     pub(super) is_retryable: bool,
@@ -105,8 +107,7 @@ impl PreparedRequest {
         result.unwrap_or_else(|(error, has_begun)| CallResult {
             outcome: LineOutcome::Failed(line_error(&error)),
             usage: None,
-            // A request that was never sent has used nothing.
-            usage_unknown: !error.never_sent(),
+            is_above_ceiling: CeilingReached::is_source_of(&error),
             is_retryable: has_begun,
         })
     }
@@ -154,13 +155,13 @@ impl PreparedRequest {
         // An error whose status says so is classified by the gate.
         let verdict = verdict.filter(|_| head.status.is_success());
         let status = verdict.as_ref().map_or(head.status.as_u16(), |verdict| verdict.status);
-        let usage = observer.usage();
+        // A request that was not executed has used nothing. Some servers do not report the usage of
+        // others, and a stream may end without it.
         let never_executed = verdict.as_ref().is_some_and(|verdict| verdict.never_executed);
         Ok(CallResult {
             outcome: LineOutcome::Answered(ProviderResponse::new(status, id, &body)),
-            usage,
-            // Some servers do not report the usage, and a stream may end without it.
-            usage_unknown: usage.is_none() && head.status.is_success() && !never_executed,
+            usage: observer.usage().or_else(|| never_executed.then(Usage::default)),
+            is_above_ceiling: false,
             is_retryable: verdict.is_some_and(|verdict| verdict.retryable),
         })
     }

@@ -1,9 +1,17 @@
 //! Tracks the tokens and the cost of a run, and compares them with ceilings.
+//!
+//! Each request to the provider reserves the maximum that it can use before it is sent, because the
+//! provider may bill it whatever becomes of its response. The gate may send several requests for one
+//! call: retries, and second attempts (hedges).
 
+use std::sync::Arc;
+
+use parking_lot::Mutex;
 use serde::Serialize;
 use tidegate::protocol::prompt::Task;
 use tidegate::protocol::{RequestFacts, Usage};
 use tidegate::tokens::{COLD_OUTPUT, COLD_RATIO};
+use tidegate::{Error, ErrorKind};
 
 /// Prices per million tokens, in any currency. Default 0.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -34,7 +42,7 @@ pub struct Spend {
     pub money: f64,
 }
 
-/// Tracks what a run has used, and the maximum that its open calls can still use.
+/// Tracks what a run has used, and the maximum that its open requests can still use.
 #[derive(Debug)]
 pub(crate) struct SpendTracker {
     prices: Prices,
@@ -81,31 +89,108 @@ impl SpendTracker {
         self.prices.spend_for(prompt.input(COLD_RATIO), output)
     }
 
-    /// Returns `true` if a call that uses at most `max_spend` cannot exceed a ceiling, even if all
-    /// open calls use their maximum.
-    pub(crate) fn allows(&self, max_spend: &Spend) -> bool {
+    /// Reserves `max_spend`, the maximum that a request can use, and returns `true`. Reserves nothing
+    /// and returns `false` if the request could exceed a ceiling when all open requests use their
+    /// maximum.
+    fn try_reserve(&mut self, max_spend: &Spend) -> bool {
         let mut all = self.spent;
         all.add(&self.reserved);
         all.add(max_spend);
-        self.ceilings.money.is_none_or(|money| all.money <= money)
-            && self.ceilings.tokens.is_none_or(|tokens| all.input.saturating_add(all.output) <= tokens)
+        let is_allowed = self.ceilings.money.is_none_or(|money| all.money <= money)
+            && self.ceilings.tokens.is_none_or(|tokens| all.input.saturating_add(all.output) <= tokens);
+        if is_allowed {
+            self.reserved.add(max_spend);
+        }
+        is_allowed
     }
 
-    pub(crate) fn reserve(&mut self, max_spend: &Spend) {
-        self.reserved.add(max_spend);
-    }
-
-    /// Replaces the reservation `max_spend` of an ended call by the tokens that it used: `counted`
-    /// if the provider reported them, otherwise `max_spend` if `usage_unknown` is `true`, and
-    /// otherwise none.
-    pub(crate) fn settle(&mut self, max_spend: &Spend, counted: Option<Usage>, usage_unknown: bool) {
+    /// Replaces the reservation `max_spend` of a request by the tokens that it used: `counted` if the
+    /// provider reported them, otherwise `max_spend` if `may_be_billed` is `true`, and otherwise none.
+    fn settle(&mut self, max_spend: &Spend, counted: Option<Usage>, may_be_billed: bool) {
         self.reserved.subtract(max_spend);
         let actual = match counted {
             Some(usage) => self.prices.spend_for(usage.input, usage.output),
-            None if usage_unknown => *max_spend,
+            None if may_be_billed => *max_spend,
             None => Spend::default(),
         };
         self.spent.add(&actual);
+    }
+}
+
+/// The requests of one call that the provider may bill, and the reservations for them.
+#[derive(Debug)]
+pub(super) struct CallSpend {
+    tracker: Arc<Mutex<SpendTracker>>,
+    /// Maximum that one request of the call can use.
+    max_spend: Spend,
+    requests: Mutex<RequestCounts>,
+}
+
+#[derive(Debug)]
+struct RequestCounts {
+    /// Number of requests that the provider may bill: those that are open, and those that have ended
+    /// after the provider may have executed them.
+    billable: u32,
+    /// Number of requests for which `max_spend` is reserved. At least `billable`.
+    reserved: u32,
+}
+
+impl CallSpend {
+    /// Reserves `max_spend` for the first request of a call. Returns `None` if the request could
+    /// exceed a ceiling.
+    pub(super) fn reserve(tracker: &Arc<Mutex<SpendTracker>>, max_spend: Spend) -> Option<Arc<Self>> {
+        let requests = Mutex::new(RequestCounts { billable: 0, reserved: 1 });
+        let is_allowed = tracker.lock().try_reserve(&max_spend);
+        is_allowed.then(|| Arc::new(Self { tracker: tracker.clone(), max_spend, requests }))
+    }
+
+    /// Counts a request that is about to be sent. Reserves `max_spend` for it, unless it can use the
+    /// reservation of an earlier request, which the provider does not bill.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error that the gate does not retry if the request could exceed a ceiling. The request
+    /// must then not be sent.
+    pub(super) fn on_request(&self) -> Result<(), Error> {
+        let mut requests = self.requests.lock();
+        if requests.billable == requests.reserved {
+            if !self.tracker.lock().try_reserve(&self.max_spend) {
+                let text = "not sent again, because another request could exceed a ceiling of the run";
+                return Err(Error::new(ErrorKind::Request, text).with_source(CeilingReached));
+            }
+            requests.reserved += 1;
+        }
+        requests.billable += 1;
+        Ok(())
+    }
+
+    /// Records that the provider does not bill a request, because it was not executed.
+    pub(super) fn on_unbilled_request(&self) {
+        self.requests.lock().billable -= 1;
+    }
+
+    /// Settles the call, which has ended: replaces its reservations by the tokens that its requests
+    /// used. The response to the last request reported `usage`. With `None`, and for earlier requests,
+    /// the maximum is charged if the provider may bill them. Must be called once.
+    pub(super) fn settle(&self, usage: Option<Usage>) {
+        let requests = self.requests.lock();
+        let mut tracker = self.tracker.lock();
+        for number in 0..requests.reserved {
+            let counted = usage.filter(|_| number == 0);
+            tracker.settle(&self.max_spend, counted, number < requests.billable);
+        }
+    }
+}
+
+/// The source of the error of a request that was not sent because it could exceed a ceiling.
+#[derive(Debug, thiserror::Error)]
+#[error("another request could exceed a ceiling")]
+pub(super) struct CeilingReached;
+
+impl CeilingReached {
+    /// Returns `true` if `error` occurred because a request could exceed a ceiling.
+    pub(super) fn is_source_of(error: &Error) -> bool {
+        std::error::Error::source(error).is_some_and(|source| source.is::<Self>())
     }
 }
 
@@ -116,7 +201,7 @@ mod tests {
     use super::*;
 
     proptest! {
-        /// If no call uses more than it reserved, the run never exceeds a ceiling.
+        /// If no request uses more than it reserved, the run never exceeds a ceiling.
         #[test]
         fn ceilings_are_never_exceeded(calls in prop::collection::vec((0u64..1_000, 0u64..1_000, 0.0f64..1.0, any::<bool>()), 0..100), tokens in 0u64..20_000, money in 0.0f64..0.1) {
             let ceilings = Ceilings { money: Some(money), tokens: Some(tokens) };
@@ -124,8 +209,7 @@ mod tests {
             let mut open = Vec::new();
             for (input, output, share, ends) in calls {
                 let max_spend = tracker.prices.spend_for(input, output);
-                if tracker.allows(&max_spend) {
-                    tracker.reserve(&max_spend);
+                if tracker.try_reserve(&max_spend) {
                     open.push((max_spend, share));
                 }
                 if ends && let Some((max_spend, share)) = open.pop() {
@@ -139,5 +223,26 @@ mod tests {
             prop_assert!(tracker.spent.input + tracker.spent.output <= tokens && tracker.spent.money <= money + 1e-9);
             prop_assert_eq!(tracker.reserved.input, 0);
         }
+    }
+
+    #[test]
+    fn requests_of_a_call_are_charged_unless_they_were_not_executed() {
+        let ceilings = Ceilings { money: None, tokens: Some(25) };
+        let tracker = Arc::new(Mutex::new(SpendTracker::new(Prices::default(), ceilings)));
+        let max_spend = Spend { input: 6, output: 4, money: 0.0 };
+        let call = CallSpend::reserve(&tracker, max_spend).unwrap();
+        for _ in 0..9 {
+            call.on_request().unwrap();
+            call.on_unbilled_request();
+        }
+        call.on_request().unwrap();
+        call.on_request().unwrap();
+        let error = call.on_request().unwrap_err();
+        assert!(CeilingReached::is_source_of(&error) && !error.retryable(), "{error}");
+        assert!(CallSpend::reserve(&tracker, max_spend).is_none());
+        call.settle(Some(Usage { input: 5, output: 1, cached_input: 0 }));
+        let expected = Spend { input: 11, output: 5, money: 0.0 };
+        let tracker = tracker.lock();
+        assert_eq!((tracker.spent, tracker.reserved), (expected, Spend::default()));
     }
 }

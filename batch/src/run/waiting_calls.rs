@@ -1,5 +1,6 @@
-//! Counts the calls that wait in the gate, and those that are in flight. For this purpose, a
-//! transport between the gate and the real transport observes the requests of each call.
+//! Counts the calls that wait in the gate, those that are in flight, and the requests that the
+//! provider may bill. For this purpose, a transport between the gate and the real transport observes
+//! the requests of each call.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -7,11 +8,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::task::{Context, Poll};
 
-use http::Request;
+use http::{Request, Response};
 use http_body_util::BodyExt;
-use tidegate::{RequestBody, ResponseBody, Transport};
+use tidegate::{Error, RequestBody, ResponseBody, Transport};
 use tokio::sync::{Notify, watch};
 use tower::Service;
+
+use super::spend::CallSpend;
 
 /// The numbers of calls that wait in the gate and that are in flight. Clones share the counts.
 #[derive(Clone, Debug, Default)]
@@ -32,6 +35,7 @@ pub(super) struct QueuedCall(Arc<QueueEntry>);
 #[derive(Debug)]
 struct QueueEntry {
     meter: QueueMeter,
+    spend: Arc<CallSpend>,
     sent: AtomicBool,
     /// Number of requests of the call whose responses have not been read to their ends.
     open_requests: watch::Sender<usize>,
@@ -45,10 +49,12 @@ impl QueueMeter {
     }
 
     /// Counts one more waiting call, until the returned value is dropped or its request is sent.
-    pub(super) fn register_call(&self) -> QueuedCall {
+    /// `spend` gets the requests of the call.
+    pub(super) fn register_call(&self, spend: Arc<CallSpend>) -> QueuedCall {
         self.0.waiting.fetch_add(1, Ordering::Relaxed);
         let (open_requests, _) = watch::channel(0);
-        QueuedCall(Arc::new(QueueEntry { meter: self.clone(), sent: AtomicBool::new(false), open_requests }))
+        let sent = AtomicBool::new(false);
+        QueuedCall(Arc::new(QueueEntry { meter: self.clone(), spend, sent, open_requests }))
     }
 
     pub(super) fn waiting(&self) -> usize {
@@ -95,7 +101,13 @@ impl Drop for QueueEntry {
 struct OpenRequest(Arc<QueueEntry>);
 
 impl OpenRequest {
-    fn new(QueuedCall(entry): QueuedCall) -> Self {
+    /// Counts a request that is about to be sent.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the request could exceed a ceiling of the run.
+    fn new(QueuedCall(entry): QueuedCall) -> Result<Self, Error> {
+        entry.spend.on_request()?;
         entry.mark_sent();
         entry.open_requests.send_modify(|open| {
             *open += 1;
@@ -103,7 +115,18 @@ impl OpenRequest {
                 entry.meter.0.in_flight.fetch_add(1, Ordering::Relaxed);
             }
         });
-        Self(entry)
+        Ok(Self(entry))
+    }
+
+    /// Records the head of the response, or the error that the transport returned instead of it.
+    fn on_result(&self, result: &Result<Response<ResponseBody>, Error>) {
+        let was_not_executed = match result {
+            Ok(response) => !response.status().is_success(),
+            Err(error) => error.never_sent(),
+        };
+        if was_not_executed {
+            self.0.spend.on_unbilled_request();
+        }
     }
 }
 
@@ -131,16 +154,24 @@ impl Service<Request<RequestBody>> for WatchedTransport {
     }
 
     fn call(&mut self, mut request: Request<RequestBody>) -> Self::Future {
-        let open = request.extensions_mut().remove().map(OpenRequest::new);
+        let Some(call) = request.extensions_mut().remove::<QueuedCall>() else {
+            return Box::pin(self.0.call(request));
+        };
+        let open = match OpenRequest::new(call) {
+            Ok(open) => open,
+            Err(error) => return Box::pin(std::future::ready(Err(error))),
+        };
         let response = self.0.call(request);
         Box::pin(async move {
+            let result = response.await;
+            open.on_result(&result);
             let held_until_read = |body: ResponseBody| {
                 ResponseBody::new(body.map_err(move |error| {
                     let _open = &open;
                     error
                 }))
             };
-            response.await.map(|response| response.map(held_until_read))
+            result.map(|response| response.map(held_until_read))
         })
     }
 }

@@ -12,7 +12,8 @@ use parking_lot::Mutex;
 use tidegate::config::{Config, Target};
 use tidegate::{Error, RequestBody, ResponseBody, Transport};
 use tidegate_batch::{
-    AnsweredLines, Batch, BatchOptions, BatchProgress, Lines, Record, RunError, Stop, WriteJob,
+    AnsweredLines, Batch, BatchOptions, BatchProgress, Lines, Prices, Record, RequestOverrides, RunError,
+    Stop, WriteJob, survey,
 };
 use tidegate_sim::{Faults, Simulator};
 use tidegate_test_servers::{constant_steps, run_paused, simulator_transport};
@@ -42,6 +43,14 @@ pub(crate) fn lines(numbers: impl Iterator<Item = u64>) -> String {
         )
     };
     numbers.map(line).collect()
+}
+
+/// Returns the number of tokens that the requests of an input can use if each is sent once.
+pub(crate) fn max_tokens(text: &str) -> u64 {
+    let requests = Some((&RequestOverrides::default(), Prices::default()));
+    let lines = Lines::new(text.as_bytes(), 1 << 20);
+    let most = survey(lines, None, &AnsweredLines::default(), requests).unwrap().max_spend;
+    most.input + most.output
 }
 
 /// Returns a response with this status and an empty JSON object as its body.

@@ -102,12 +102,14 @@ pub(crate) struct Args {
     /// Price per million output tokens
     #[arg(long, value_name = "MONEY", value_parser = not_negative)]
     price_out: Option<f64>,
-    /// Start no call that could raise the cost of this run above this amount; needs --price-in and
-    /// --price-out. Set `max_tokens` in the requests: without it, 1,024 output tokens are assumed
+    /// Send no request, retries included, that could raise the cost of this run above this amount;
+    /// needs --price-in and --price-out. Set `max_tokens` in the requests: without it, 1,024 output
+    /// tokens are assumed
     #[arg(long, value_name = "MONEY", value_parser = not_negative)]
     max_cost: Option<f64>,
-    /// Start no call that could raise the input and output tokens of this run above this number; as
-    /// with --max-cost, requests without `max_tokens` count as 1,024 output tokens
+    /// Send no request, retries included, that could raise the input and output tokens of this run
+    /// above this number; as with --max-cost, requests without `max_tokens` count as 1,024 output
+    /// tokens
     #[arg(long, value_name = "N")]
     max_tokens: Option<u64>,
     /// Read every line, print the maximum tokens and cost, and send nothing
@@ -474,7 +476,7 @@ fn exit_status(args: &Args, progress: &BatchProgress, failed_before: u64) -> Res
     match progress.ended {
         Some(BatchEnd::Stopped | BatchEnd::Cancelled) => Err(early("stopped")),
         Some(BatchEnd::Ceiling) => {
-            Err(early("stopped because another call could exceed --max-cost or --max-tokens,"))
+            Err(early("stopped because another request could exceed --max-cost or --max-tokens,"))
         }
         _ if progress.failed + failed_before > 0 => {
             let before = if failed_before > 0 {
