@@ -2,6 +2,7 @@
 
 mod failure_streak;
 mod progress;
+mod run_error;
 mod send_line;
 mod spend;
 mod streamed_answer;
@@ -19,11 +20,12 @@ use parking_lot::Mutex;
 use tidegate::config::{LimitConfig, Mode, OnFull, Predict, TargetConfig};
 use tidegate::{Config, Gate, Lane, Transport};
 use tokio::sync::{mpsc, watch};
-use tokio::task::{JoinError, JoinSet};
+use tokio::task::JoinSet;
 use tokio::time::{Instant, MissedTickBehavior, interval};
 
 use self::failure_streak::{FailureSource, FailureStreak, StreakDecision};
 pub use self::progress::{BatchEnd, BatchProgress, Stop};
+pub use self::run_error::RunError;
 use self::send_line::{CallResult, PreparedRequest};
 use self::spend::CallSpend;
 pub(crate) use self::spend::SpendTracker;
@@ -100,39 +102,6 @@ pub enum WriteJob {
     Record(Record),
     /// Call [`Sink::tick`](crate::Sink::tick), because a second has passed.
     Tick,
-}
-
-/// Why a run failed. Records that were written remain, and the next run resumes from them.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum RunError {
-    /// Reading the input failed.
-    #[error("cannot read the input: {0}")]
-    Input(#[from] io::Error),
-    /// The receiver of the records was dropped, for example because writing failed.
-    #[error("cannot write the output")]
-    Output,
-    /// The input line with this number has another text than when a previous run answered it.
-    #[error(
-        "line {0} of the input has changed since it was answered; write to another output, or start again with --overwrite"
-    )]
-    InputChanged(u64),
-    /// The number of consecutive failed calls reached [`BatchOptions::max_consecutive_failures`].
-    #[error(
-        "{count} lines in a row failed, the last with: {last}. They are not in the output, and the next run sends them again; with --give-up-after 0, it writes all failures and does not stop"
-    )]
-    TooManyFailures {
-        /// Number of consecutive failures.
-        count: usize,
-        /// Message of the last of these failures.
-        last: String,
-    },
-    /// The base URL has no scheme or no host.
-    #[error("{0} is not the base URL of an API")]
-    InvalidBase(Uri),
-    /// The task of a call panicked, which is a bug.
-    #[error("a call panicked: {0}")]
-    Panicked(#[from] JoinError),
 }
 
 /// A gate that is configured for batches: calls wait as long as necessary, because nobody waits for

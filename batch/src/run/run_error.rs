@@ -1,0 +1,40 @@
+//! The errors that end a run.
+
+use std::io;
+
+use http::Uri;
+use tokio::task::JoinError;
+
+/// Why a run failed. Records that were written remain, and the next run resumes from them.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum RunError {
+    /// Reading the input failed.
+    #[error("cannot read the input: {0}")]
+    Input(#[from] io::Error),
+    /// The receiver of the records was dropped, for example because writing failed.
+    #[error("cannot write the output")]
+    Output,
+    /// The input line with this number has another text than when a previous run answered it.
+    #[error(
+        "line {0} of the input has changed since it was answered; write to another output, or start again with --overwrite"
+    )]
+    InputChanged(u64),
+    /// The number of consecutive failed calls reached
+    /// [`BatchOptions::max_consecutive_failures`](super::BatchOptions::max_consecutive_failures).
+    #[error(
+        "{count} lines in a row failed, the last with: {last}. They are not in the output, and the next run sends them again; with --give-up-after 0, it writes all failures and does not stop"
+    )]
+    TooManyFailures {
+        /// Number of consecutive failures.
+        count: usize,
+        /// Message of the last of these failures.
+        last: String,
+    },
+    /// The base URL has no scheme or no host.
+    #[error("{0} is not the base URL of an API")]
+    InvalidBase(Uri),
+    /// The task of a call panicked, which is a bug.
+    #[error("a call panicked: {0}")]
+    Panicked(#[from] JoinError),
+}
