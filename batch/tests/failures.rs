@@ -5,10 +5,14 @@
 mod support;
 
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use support::{answer, answer_with, config, lines, max_tokens, never, numbered, options, paused, play};
-use tidegate::{Error, ErrorKind};
+use tidegate::config::{Config, Pool};
+use tidegate::{Error, ErrorKind, ResponseBody, Transport};
 use tidegate_batch::{AnsweredLines, Batch, BatchEnd, BatchOptions, Ceilings, LineOutcome, RunError};
+use tokio::time::Instant;
 
 /// An error that OpenRouter sends with status 200.
 const ERROR_502: &str = r#"{"error":{"code":502,"message":"the model is not available"}}"#;
@@ -91,4 +95,73 @@ fn requests_that_were_not_executed_do_not_count_towards_the_ceilings() {
         assert_eq!(requests.load(Ordering::Relaxed), 5);
         assert_eq!(progress.spend.input + progress.spend.output, one);
     });
+}
+
+type ServerResult = Result<http::Response<ResponseBody>, Error>;
+
+const MINUTE: Duration = Duration::from_secs(60);
+const DAY: Duration = Duration::from_secs(86_400);
+
+fn refused() -> ServerResult {
+    Err(Error::new(ErrorKind::Connect, "connection refused").with_connect_refused())
+}
+
+fn unavailable() -> ServerResult {
+    Ok(answer(503))
+}
+
+/// Returns a transport that answers 30 requests, then fails as `fail` says for the time `outage`, and
+/// then answers again.
+fn failing_for(outage: Duration, fail: fn() -> ServerResult) -> Transport {
+    let until = Arc::new(OnceLock::new());
+    let (transport, _) = numbered(move |number| {
+        let is_down = number >= 30 && Instant::now() < *until.get_or_init(|| Instant::now() + outage);
+        if is_down { fail() } else { Ok(answer(200)) }
+    });
+    transport
+}
+
+/// Asserts that a run over `transport` ends because of an outage of 30 minutes, after `answered` lines.
+async fn assert_ends_in_outage(config: Config, transport: Transport, answered: usize) {
+    let batch = Batch::over(config, transport).unwrap();
+    let run = play(&batch, options(), lines(0..200), AnsweredLines::default(), never());
+    let result = tokio::time::timeout(DAY, run).await.unwrap();
+    let error = result.ran.unwrap_err();
+    assert!(matches!(error, RunError::ServerDown { .. }), "{error}");
+    assert!(error.to_string().contains("down for 30 minutes"), "{error}");
+    assert!((1_800.0..1_900.0).contains(&result.seconds), "{} s", result.seconds);
+    assert_eq!(result.records.len(), answered);
+    assert!(result.records.iter().all(|record| record.outcome.is_good()));
+}
+
+#[test]
+fn run_ends_when_the_server_has_been_down_for_30_minutes() {
+    let failures: [fn() -> ServerResult; 2] = [refused, unavailable];
+    for fail in failures {
+        paused(assert_ends_in_outage(config(|target| target), failing_for(7 * DAY, fail), 30));
+    }
+}
+
+#[test]
+fn run_ends_when_all_replicas_have_been_down_for_30_minutes() {
+    paused(async {
+        let pool = Pool::new(["http://10.0.0.1:8000", "http://10.0.0.2:8000"]);
+        let (transport, _) = numbered(|_| refused());
+        assert_ends_in_outage(config(|target| target.pool(pool)), transport, 0).await;
+    });
+}
+
+#[test]
+fn run_waits_for_a_server_that_returns() {
+    for (minutes, max_consecutive_failures) in [(10u32, 20), (45, 0)] {
+        paused(async {
+            let transport = failing_for(minutes * MINUTE, refused);
+            let batch = Batch::over(config(|target| target), transport).unwrap();
+            let options = BatchOptions { max_consecutive_failures, ..options() };
+            let result = play(&batch, options, lines(0..200), AnsweredLines::default(), never()).await;
+            assert_eq!((result.progress().good, result.progress().failed), (200, 0));
+            let shown = result.longest_outage - 60.0 * f64::from(minutes);
+            assert!((-2.0..10.0).contains(&shown), "{} s", result.longest_outage);
+        });
+    }
 }

@@ -1,6 +1,7 @@
 //! Sends the requests of a batch through a gate.
 
 mod failure_streak;
+mod outage;
 mod progress;
 mod run_error;
 mod send_line;
@@ -24,6 +25,7 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, MissedTickBehavior, interval};
 
 use self::failure_streak::{FailureSource, FailureStreak, StreakDecision};
+use self::outage::{MAX_OUTAGE, has_no_replica};
 pub use self::progress::{BatchEnd, BatchProgress, Stop};
 pub use self::run_error::RunError;
 use self::send_line::{CallResult, PreparedRequest};
@@ -75,7 +77,8 @@ pub struct BatchOptions {
     pub ceilings: Ceilings,
     /// Time without data from the provider after which a call fails. Default 10 min.
     pub read_timeout: Duration,
-    /// Number of consecutive failures at which the run stops. 0 never stops it. Default 20.
+    /// Number of consecutive failures at which the run stops. The run also stops if the server has been
+    /// down for 30 minutes. 0 stops it in neither case. Default 20.
     pub max_consecutive_failures: usize,
 }
 
@@ -208,6 +211,7 @@ impl Batch {
                 () = self.meter.changed() => run.read_ahead.on_sent(self.meter.waiting()),
                 _ = tick.tick() => {
                     run.read_ahead.on_tick();
+                    run.check_outage()?;
                     run.send(WriteJob::Tick).await?;
                 }
                 () = stop_requested(&mut finish, Stop::Finish), if run.progress.ended.is_none() => {
@@ -488,6 +492,20 @@ impl<'a> RunState<'a> {
         }
     }
 
+    /// Returns an error if the server has been down for [`MAX_OUTAGE`], unless the run never gives up.
+    fn check_outage(&self) -> Result<(), RunError> {
+        let (meter, now) = (&self.batch.meter, Instant::now());
+        if !self.calls.is_empty() && meter.in_flight() == 0 && has_no_replica(&self.batch.gate.snapshot()) {
+            meter.outage().on_no_replica(now);
+        }
+        match meter.outage().current(now, self.started) {
+            Some((down_for, last)) if down_for >= MAX_OUTAGE && self.options.max_consecutive_failures > 0 => {
+                Err(RunError::ServerDown { down_for, last: last.to_owned() })
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// Counts records as good or failed, and sends them to the writer. If [`BatchOptions::ordered`]
     /// is set, sends each record only after those of all earlier lines.
     async fn write(&mut self, records: Vec<(u64, Record)>) -> Result<(), RunError> {
@@ -528,6 +546,8 @@ impl<'a> RunState<'a> {
         let progress = &mut self.progress;
         (progress.open, progress.waiting) = (open.calls as u64, open.waiting as u64);
         progress.in_flight = self.batch.meter.in_flight() as u64;
+        let down_for = self.batch.meter.outage().current(Instant::now(), self.started).map(|(time, _)| time);
+        progress.down_seconds = down_for.map(|time| time.as_secs_f64());
         progress.spend = self.tracker.lock().spent;
         progress.seconds = self.started.elapsed().as_secs_f64();
     }

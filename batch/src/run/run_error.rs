@@ -1,6 +1,7 @@
 //! The errors that end a run.
 
 use std::io;
+use std::time::Duration;
 
 use http::Uri;
 use tokio::task::JoinError;
@@ -29,6 +30,17 @@ pub enum RunError {
         /// Number of consecutive failures.
         count: usize,
         /// Message of the last of these failures.
+        last: String,
+    },
+    /// The server was down for 30 minutes.
+    #[error(
+        "the server has been down for {} minutes, and its last failure was: {last}. The answers so far are in the output, and the next run sends the other lines; with --give-up-after 0, a run waits as long as necessary",
+        .down_for.as_secs() / 60
+    )]
+    ServerDown {
+        /// Time for which the server has been down.
+        down_for: Duration,
+        /// Message of its last failure.
         last: String,
     },
     /// The base URL has no scheme or no host.

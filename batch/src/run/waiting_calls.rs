@@ -1,6 +1,6 @@
 //! Counts the calls that wait in the gate, those that are in flight, and the requests that the
-//! provider may bill. For this purpose, a transport between the gate and the real transport observes
-//! the requests of each call.
+//! provider may bill, and tracks outages of the server. For this purpose, a transport between the gate
+//! and the real transport observes the requests of each call.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -10,13 +10,17 @@ use std::task::{Context, Poll};
 
 use http::{Request, Response};
 use http_body_util::BodyExt;
+use parking_lot::{Mutex, MutexGuard};
 use tidegate::{Error, RequestBody, ResponseBody, Transport};
 use tokio::sync::{Notify, watch};
+use tokio::time::Instant;
 use tower::Service;
 
+use super::outage::OutageTracker;
 use super::spend::CallSpend;
 
-/// The numbers of calls that wait in the gate and that are in flight. Clones share the counts.
+/// The numbers of calls that wait in the gate and that are in flight, and the outages of the server.
+/// Clones share the state.
 #[derive(Clone, Debug, Default)]
 pub(super) struct QueueMeter(Arc<Counts>);
 
@@ -25,6 +29,7 @@ struct Counts {
     waiting: AtomicUsize,
     in_flight: AtomicUsize,
     changed: Notify,
+    outage: Mutex<OutageTracker>,
 }
 
 /// A call that counts as waiting until it is sent, or until all clones of this value are dropped.
@@ -67,6 +72,11 @@ impl QueueMeter {
         self.0.in_flight.load(Ordering::Relaxed)
     }
 
+    /// Returns the tracker of the outages of the server.
+    pub(super) fn outage(&self) -> MutexGuard<'_, OutageTracker> {
+        self.0.outage.lock()
+    }
+
     /// Waits until a waiting call is sent or dropped. Returns at once if that has happened since
     /// this method last returned.
     pub(super) async fn changed(&self) {
@@ -98,7 +108,11 @@ impl Drop for QueueEntry {
 }
 
 /// A request at the provider. Dropped when its response is dropped, or when it has failed.
-struct OpenRequest(Arc<QueueEntry>);
+struct OpenRequest {
+    entry: Arc<QueueEntry>,
+    /// Number of outages of the server when the request was sent.
+    outages: u64,
+}
 
 impl OpenRequest {
     /// Counts a request that is about to be sent.
@@ -115,7 +129,8 @@ impl OpenRequest {
                 entry.meter.0.in_flight.fetch_add(1, Ordering::Relaxed);
             }
         });
-        Ok(Self(entry))
+        let outages = entry.meter.outage().on_sent();
+        Ok(Self { entry, outages })
     }
 
     /// Records the head of the response, or the error that the transport returned instead of it.
@@ -125,17 +140,20 @@ impl OpenRequest {
             Err(error) => error.never_sent(),
         };
         if was_not_executed {
-            self.0.spend.on_unbilled_request();
+            self.entry.spend.on_unbilled_request();
         }
+        self.entry.meter.outage().on_result(Instant::now(), result);
     }
 }
 
 impl Drop for OpenRequest {
     fn drop(&mut self) {
-        self.0.open_requests.send_modify(|open| {
+        let meter = &self.entry.meter;
+        meter.outage().on_ended(self.outages);
+        self.entry.open_requests.send_modify(|open| {
             *open -= 1;
             if *open == 0 {
-                self.0.meter.0.in_flight.fetch_sub(1, Ordering::Relaxed);
+                meter.0.in_flight.fetch_sub(1, Ordering::Relaxed);
             }
         });
     }

@@ -78,11 +78,13 @@ pub(crate) fn numbered(
     (transport, requests)
 }
 
-/// The result of a run, the records that it wrote, and its duration.
+/// The result of a run, the records that it wrote, its duration, and the longest outage that its
+/// progress showed, both in seconds.
 pub(crate) struct RunResult {
     pub(crate) ran: Result<BatchProgress, RunError>,
     pub(crate) records: Vec<Record>,
     pub(crate) seconds: f64,
+    pub(crate) longest_outage: f64,
 }
 
 impl RunResult {
@@ -118,11 +120,15 @@ pub(crate) async fn play(
         }
     });
     let began = Instant::now();
-    let ran = batch.run(options, found, lines, records, stop, |_| {}).await;
+    let mut longest_outage = 0.0f64;
+    let on_progress = |progress: &BatchProgress| {
+        longest_outage = longest_outage.max(progress.down_seconds.unwrap_or_default());
+    };
+    let ran = batch.run(options, found, lines, records, stop, on_progress).await;
     let seconds = began.elapsed().as_secs_f64();
     writer.await.unwrap();
     let records = std::mem::take(&mut *written.lock());
-    RunResult { ran, records, seconds }
+    RunResult { ran, records, seconds, longest_outage }
 }
 
 pub(crate) fn options() -> BatchOptions {

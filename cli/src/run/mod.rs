@@ -93,7 +93,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "TIME", default_value = "10m", value_parser = duration)]
     timeout: Duration,
     /// Stop after this many consecutive failures that are not caused by the lines (wrong key, no
-    /// credit, server down); 0 never stops
+    /// credit), or when the server has been down for 30 minutes; 0 never stops
     #[arg(long, value_name = "N", default_value_t = 20)]
     give_up_after: usize,
     /// Price per million input tokens

@@ -13,6 +13,9 @@ const PLAIN_INTERVAL_S: f64 = 10.0;
 /// Length of the window over which the displayed rate of lines is averaged, in seconds.
 const RATE_WINDOW_S: f64 = 60.0;
 
+/// Minimum duration of an outage of the server that is shown, in seconds.
+const MIN_SHOWN_OUTAGE_S: f64 = 10.0;
+
 /// Shows the progress of a run: a bar on a terminal, otherwise one line every [`PLAIN_INTERVAL_S`]
 /// seconds.
 pub(super) struct ProgressDisplay {
@@ -76,6 +79,10 @@ impl ProgressDisplay {
     fn text(&self, progress: &BatchProgress) -> String {
         let rate = self.rate();
         let mut parts = vec![format!("{:.1} lines/s", rate), format!("{} in flight", progress.in_flight)];
+        if let Some(seconds) = progress.down_seconds.filter(|seconds| *seconds >= MIN_SHOWN_OUTAGE_S) {
+            let down_for = HumanDuration(std::time::Duration::from_secs_f64(seconds));
+            parts.push(format!("server down for {down_for}"));
+        }
         if progress.failed > 0 {
             parts.push(format!("{} failed", HumanCount(progress.failed)));
         }
@@ -108,4 +115,18 @@ pub(super) fn done(progress: &BatchProgress) -> u64 {
 pub(super) fn format_spend(spend: &Spend, priced: bool) -> String {
     let tokens = format!("{} tokens in, {} out", HumanCount(spend.input), HumanCount(spend.output));
     if priced { format!("{tokens}, cost {:.4}", spend.money) } else { tokens }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn text_states_for_how_long_the_server_has_been_down() {
+        let display = ProgressDisplay::new(None, Prices::default(), true);
+        let text = |down_seconds| display.text(&BatchProgress { down_seconds, ..BatchProgress::default() });
+        let down = text(Some(120.0));
+        assert!(down.contains("0 in flight, server down for 2 minutes, "), "{down}");
+        assert!(!text(Some(9.0)).contains("down") && !text(None).contains("down"));
+    }
 }

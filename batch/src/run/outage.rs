@@ -1,0 +1,235 @@
+//! Tracks since when the server of a run is down, so that a run does not wait for it without end.
+//!
+//! While a target is down, the gate queues calls again, and the calls of a batch may wait for 30 days.
+//! This is right while a server restarts. If the server stays down for [`MAX_OUTAGE`], the run ends,
+//! and the next run continues.
+//!
+//! An outage begins when the server does not process a request, because no connection is established
+//! or because the server is overloaded (503, 529). It ends with any other response. Other failures
+//! neither begin nor end it. They count as attempts of their calls, so the calls fail, and
+//! [`FailureStreak`](super::failure_streak::FailureStreak) stops the run.
+
+use std::time::{Duration, SystemTime};
+
+use http::{HeaderMap, Response};
+use tidegate::protocol::retry_after;
+use tidegate::snapshot::TargetSnapshot;
+use tidegate::{Error, ErrorKind, ResponseBody, Snapshot};
+use tokio::time::Instant;
+
+/// Time after which a run ends if the server is down.
+pub(super) const MAX_OUTAGE: Duration = Duration::from_secs(30 * 60);
+/// Time after its latest failure for which the server counts as down. The gate probes a target that is
+/// down every few seconds. Without failures for longer, calls wait for something else, such as a quota.
+const EVIDENCE_LIFETIME: Duration = Duration::from_secs(120);
+/// Maximum `Retry-After` by which the start of an outage is delayed. The gate ignores longer ones, too.
+const MAX_ANNOUNCED_WAIT: Duration = Duration::from_secs(24 * 3600);
+
+/// Tracks whether the server is down, from the results of requests.
+#[derive(Debug, Default)]
+pub(super) struct OutageTracker {
+    current: Option<CurrentOutage>,
+    /// Number of outages so far, including the current one.
+    outages: u64,
+    /// Number of open requests.
+    open: usize,
+}
+
+#[derive(Debug)]
+struct CurrentOutage {
+    /// When the outage began: at its first failure, or when the wait that the server asked for ends.
+    since: Instant,
+    /// Until when the failures so far show that the server is down.
+    evidence_until: Instant,
+    /// Description of the latest failure.
+    failure: String,
+    /// Number of open requests that were sent before the outage, and may still be answered.
+    sent_before: usize,
+}
+
+impl OutageTracker {
+    /// Records that a request is sent. Returns the number of outages so far, which
+    /// [`OutageTracker::on_ended`] needs.
+    pub(super) fn on_sent(&mut self) -> u64 {
+        self.open += 1;
+        self.outages
+    }
+
+    /// Records that a request has ended: it failed, or its response was read or dropped. `outages` is
+    /// the number that [`OutageTracker::on_sent`] returned.
+    pub(super) fn on_ended(&mut self, outages: u64) {
+        self.open -= 1;
+        if let Some(current) = self.current.as_mut().filter(|_| outages < self.outages) {
+            current.sent_before -= 1;
+        }
+    }
+
+    /// Records the head of the response to a request, or the error that the transport returned instead
+    /// of it. The request has not ended yet.
+    pub(super) fn on_result(&mut self, now: Instant, result: &Result<Response<ResponseBody>, Error>) {
+        match result {
+            Ok(response) if matches!(response.status().as_u16(), 503 | 529) => {
+                let failure = format!("status {}", response.status().as_u16());
+                self.on_unavailable(now, announced_wait(response.headers()), failure);
+            }
+            Ok(_) => self.current = None,
+            Err(error)
+                if matches!(error.kind(), ErrorKind::Connect | ErrorKind::ConnectTimeout)
+                    && !error.is_local() =>
+            {
+                self.on_unavailable(now, Duration::ZERO, error.to_string());
+            }
+            Err(_) => {}
+        }
+    }
+
+    /// Records that calls wait because no replica of their pool accepts calls.
+    pub(super) fn on_no_replica(&mut self, now: Instant) {
+        self.on_unavailable(now, Duration::ZERO, "no replica of the pool accepts calls".to_owned());
+    }
+
+    /// Records a failure at `now` of a server that asks callers to wait for `wait`.
+    fn on_unavailable(&mut self, now: Instant, wait: Duration, failure: String) {
+        let evidence_until = now + wait + EVIDENCE_LIFETIME;
+        match self.current.as_mut().filter(|current| now <= current.evidence_until) {
+            Some(current) => {
+                current.evidence_until = current.evidence_until.max(evidence_until);
+                current.failure = failure;
+            }
+            None => {
+                let (since, sent_before) = (now + wait, self.open);
+                self.outages += 1;
+                self.current = Some(CurrentOutage { since, evidence_until, failure, sent_before });
+            }
+        }
+    }
+
+    /// Returns for how long the server has been down at `now`, counted from `start` at the earliest,
+    /// and the description of the latest failure. Returns `None` if the server is not down, or if a
+    /// request that was sent before the outage is still open.
+    pub(super) fn current(&self, now: Instant, start: Instant) -> Option<(Duration, &str)> {
+        let current = self.current.as_ref()?;
+        let is_down = current.sent_before == 0 && now <= current.evidence_until;
+        is_down.then(|| (now.saturating_duration_since(current.since.max(start)), &*current.failure))
+    }
+}
+
+/// Returns how long a response asks callers to wait. Zero if it does not ask, or for more than
+/// [`MAX_ANNOUNCED_WAIT`].
+fn announced_wait(headers: &HeaderMap) -> Duration {
+    // Dates are read only together with the server's own clock, the header `Date`: without it, the
+    // time to any date is longer than the maximum.
+    let wait = retry_after::stated(headers, b"", SystemTime::UNIX_EPOCH);
+    wait.filter(|wait| *wait <= MAX_ANNOUNCED_WAIT).unwrap_or_default()
+}
+
+/// Returns `true` if calls wait, and if all targets for which calls wait are pools none of whose
+/// replicas is in use.
+pub(super) fn has_no_replica(snapshot: &Snapshot) -> bool {
+    let is_down = |target: &TargetSnapshot| match target.replicas.as_slice() {
+        [] => target.replicas_problem.is_some(),
+        replicas => replicas.iter().all(|replica| matches!(replica.state, "suspect" | "down")),
+    };
+    let mut waiting = snapshot.targets.values().filter(|target| target.queue_depth > 0).peekable();
+    waiting.peek().is_some() && waiting.all(is_down)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refused() -> Result<Response<ResponseBody>, Error> {
+        Err(Error::new(ErrorKind::Connect, "refused"))
+    }
+
+    fn answered(status: u16, retry_after: Option<&str>) -> Result<Response<ResponseBody>, Error> {
+        let mut response = Response::builder().status(status);
+        if let Some(retry_after) = retry_after {
+            response = response.header("retry-after", retry_after);
+        }
+        Ok(response.body(ResponseBody::full("")).unwrap())
+    }
+
+    /// A tracker with times in seconds since its start.
+    struct Timeline {
+        tracker: OutageTracker,
+        start: Instant,
+    }
+
+    impl Timeline {
+        fn new() -> Self {
+            Self { tracker: OutageTracker::default(), start: Instant::now() }
+        }
+
+        fn at(&self, seconds: u64) -> Instant {
+            self.start + Duration::from_secs(seconds)
+        }
+
+        fn request(&mut self, seconds: u64, result: &Result<Response<ResponseBody>, Error>) {
+            let (now, outages) = (self.at(seconds), self.tracker.on_sent());
+            self.tracker.on_result(now, result);
+            self.tracker.on_ended(outages);
+        }
+
+        fn down_for(&self, seconds: u64) -> Option<u64> {
+            let current = self.tracker.current(self.at(seconds), self.start);
+            current.map(|(down_for, _)| down_for.as_secs())
+        }
+    }
+
+    #[test]
+    fn outage_lasts_from_the_first_failure_to_the_next_response() {
+        let mut timeline = Timeline::new();
+        assert_eq!(timeline.down_for(0), None);
+        for (seconds, status) in [(10, 503), (70, 529), (130, 503)] {
+            timeline.request(seconds, &answered(status, None));
+        }
+        assert_eq!(timeline.down_for(140), Some(130));
+        timeline.request(141, &refused());
+        let (later, start) = (timeline.at(150), timeline.at(145));
+        assert_eq!(timeline.tracker.current(later, start), Some((Duration::from_secs(5), "refused")));
+        for status in [200, 429, 500] {
+            timeline.request(160, &answered(status, None));
+            assert_eq!(timeline.down_for(161), None, "{status}");
+            timeline.request(162, &refused());
+            assert_eq!(timeline.down_for(163), Some(1), "{status}");
+        }
+        timeline.request(164, &Err(Error::new(ErrorKind::Transport, "reset")));
+        assert_eq!(timeline.down_for(164), Some(2), "the server may be up or down");
+    }
+
+    #[test]
+    fn request_sent_before_the_outage_may_still_be_answered() {
+        let mut timeline = Timeline::new();
+        let earlier = timeline.tracker.on_sent();
+        timeline.request(10, &refused());
+        let later = timeline.tracker.on_sent();
+        assert_eq!(timeline.down_for(20), None);
+        timeline.tracker.on_ended(earlier);
+        assert_eq!(timeline.down_for(30), Some(20));
+        timeline.tracker.on_ended(later);
+        assert_eq!(timeline.down_for(30), Some(20));
+    }
+
+    #[test]
+    fn server_without_recent_failures_is_not_down() {
+        let mut timeline = Timeline::new();
+        timeline.request(0, &refused());
+        assert_eq!(timeline.down_for(120), Some(120));
+        assert_eq!(timeline.down_for(121), None);
+        timeline.request(300, &refused());
+        assert_eq!(timeline.down_for(310), Some(10), "another outage");
+    }
+
+    #[test]
+    fn outage_begins_after_the_wait_that_the_server_asks_for() {
+        let mut timeline = Timeline::new();
+        timeline.request(0, &answered(503, Some("3600")));
+        assert_eq!(timeline.down_for(3_600), Some(0));
+        timeline.request(3_610, &answered(503, Some("3600")));
+        assert_eq!(timeline.down_for(5_400), Some(1_800), "repeating the header does not help");
+        let mut timeline = Timeline::new();
+        timeline.request(0, &answered(503, Some("999999999")));
+        assert_eq!(timeline.down_for(60), Some(60));
+    }
+}
