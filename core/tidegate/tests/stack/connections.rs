@@ -22,7 +22,7 @@ use tower::ServiceExt;
 const OK: &str = "HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok";
 
 /// Starts a server on loopback that passes each connection, with its number from 0, to `script`.
-async fn serve<F, Fut>(script: F) -> SocketAddr
+pub async fn serve<F, Fut>(script: F) -> SocketAddr
 where
     F: Fn(TcpStream, usize) -> Fut + Send + 'static,
     Fut: Future<Output = ()> + Send + 'static,
@@ -47,20 +47,20 @@ async fn head(socket: &mut TcpStream) -> Option<String> {
     String::from_utf8(head).ok()
 }
 
-fn transport(config: TransportConfig) -> Http {
+pub fn transport(config: TransportConfig) -> Http {
     Http::with_proxies(TransportConfig { proxy_from_env: false, ..config }, ProxyRules::default()).unwrap()
 }
 
-fn get(address: SocketAddr) -> Request<RequestBody> {
+pub fn get(address: SocketAddr) -> Request<RequestBody> {
     Request::get(format!("http://{address}/v1/models")).body(RequestBody::default()).unwrap()
 }
 
-async fn call(http: &Http, request: Request<RequestBody>) -> Result<Response<ResponseBody>, Error> {
+pub async fn call(http: &Http, request: Request<RequestBody>) -> Result<Response<ResponseBody>, Error> {
     http.clone().oneshot(request).await
 }
 
 /// Makes a call, and returns the body of its response as text.
-async fn text(http: &Http, address: SocketAddr) -> Result<String, Error> {
+pub async fn text(http: &Http, address: SocketAddr) -> Result<String, Error> {
     let body = call(http, get(address)).await?.into_body().collect().await?.to_bytes();
     Ok(String::from_utf8(body.to_vec()).unwrap())
 }
@@ -358,12 +358,12 @@ async fn url_is_sent_as_it_is_written() {
 }
 
 /// Returns a frame of HTTP/2.
-fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
+pub fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
     let length = u32::try_from(payload.len()).unwrap().to_be_bytes();
     [&length[1..], &[kind, flags], &stream.to_be_bytes(), payload].concat()
 }
 
-fn http2() -> TransportConfig {
+pub fn http2() -> TransportConfig {
     TransportConfig { http2_prior_knowledge: true, ..TransportConfig::default() }
 }
 

@@ -14,6 +14,7 @@ mod engine_metrics;
 mod explanations;
 mod fallback;
 mod framing;
+mod http2_connections;
 mod modes;
 mod named_slots;
 mod pool;

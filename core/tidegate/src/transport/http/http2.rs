@@ -28,6 +28,9 @@ const MAX_HEADERS: u32 = 256 * 1024;
 const STREAM_WINDOW: u32 = 512 * 1024;
 /// The largest window that HTTP/2 allows.
 const MAX_WINDOW: u32 = (1 << 31) - 1;
+/// The minimum number of cancelled exchanges that a connection remembers for a second, to ignore what
+/// the server still sends for them.
+const MIN_REMEMBERED_RESETS: usize = 50;
 /// After this time without data the server is asked whether the connection is still alive, as long
 /// as an exchange is in flight.
 const PING_AFTER: Duration = Duration::from_secs(20);
@@ -57,6 +60,10 @@ impl Connection {
             .max_header_list_size(MAX_HEADERS)
             .initial_stream_window_size(STREAM_WINDOW)
             .initial_connection_window_size(STREAM_WINDOW.saturating_mul(streams).min(MAX_WINDOW))
+            .max_concurrent_reset_streams(max_streams.max(MIN_REMEMBERED_RESETS))
+            // Frames for cancelled exchanges that are no longer remembered are answered with resets.
+            // By default, hyper closes the connection after 1,024 of them.
+            .max_local_error_reset_streams(None::<usize>)
             .handshake(TokioIo::new(stream))
             .await;
         let (sender, connection) = started.map_err(|error| errors::connect(&error))?;

@@ -1,0 +1,71 @@
+//! Tests of HTTP/2 connections that several calls share, against servers that are scripted frame by
+//! frame on loopback.
+
+use http_body_util::BodyExt;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+
+use crate::connections::{call, frame, get, http2, serve, transport};
+
+// The types of frames.
+const DATA: u8 = 0;
+const HEADERS: u8 = 1;
+const RST_STREAM: u8 = 3;
+const SETTINGS: u8 = 4;
+
+// The flags of frames.
+const ACK: u8 = 1;
+const END_STREAM: u8 = 1;
+const END_HEADERS: u8 = 4;
+
+/// The field `:status: 200` of the static table.
+const STATUS_200: &[u8] = &[0x88];
+
+/// Begins a connection: reads the preface, and sends settings without a limit of streams.
+async fn begin(socket: &mut TcpStream) {
+    socket.read_exact(&mut [0; 24]).await.unwrap();
+    let settings = [frame(SETTINGS, 0, 0, &[]), frame(SETTINGS, ACK, 0, &[])];
+    socket.write_all(&settings.concat()).await.unwrap();
+}
+
+/// Reads a frame. Returns its type and its stream, or `None` at the end of the connection.
+async fn read_frame(socket: &mut TcpStream) -> Option<(u8, u32)> {
+    let mut head = [0; 9];
+    socket.read_exact(&mut head).await.ok()?;
+    let [a, b, c, kind, _, stream @ ..] = head;
+    let mut payload = vec![0u8; u32::from_be_bytes([0, a, b, c]).try_into().unwrap()];
+    socket.read_exact(&mut payload).await.ok()?;
+    Some((kind, u32::from_be_bytes(stream)))
+}
+
+/// The server sends more for each cancelled call, as a server does until the reset arrives.
+#[tokio::test]
+async fn late_frames_of_cancelled_http2_calls_do_not_end_the_connection() {
+    const CANCELLED: usize = 1_200;
+    let address = serve(|mut socket, _| async move {
+        begin(&mut socket).await;
+        let mut resets = Vec::new();
+        while let Some((kind, stream)) = read_frame(&mut socket).await {
+            match kind {
+                HEADERS => {
+                    socket.write_all(&frame(HEADERS, END_HEADERS, stream, STATUS_200)).await.unwrap();
+                }
+                RST_STREAM => resets.push(stream),
+                _ => {}
+            }
+            if kind == RST_STREAM && resets.len() == CANCELLED {
+                let mut late: Vec<u8> =
+                    resets.iter().flat_map(|&stream| frame(DATA, 0, stream, b"x")).collect();
+                late.extend(frame(DATA, END_STREAM, 1, b"whole"));
+                socket.write_all(&late).await.unwrap();
+            }
+        }
+    })
+    .await;
+    let http = transport(http2());
+    let other = call(&http, get(address)).await.unwrap();
+    for _ in 0..CANCELLED {
+        drop(call(&http, get(address)).await.unwrap());
+    }
+    assert_eq!(other.into_body().collect().await.unwrap().to_bytes(), "whole");
+}
