@@ -2,10 +2,11 @@
 //! frame on loopback.
 
 use http_body_util::BodyExt;
+use tidegate::config::TransportConfig;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-use crate::connections::{call, frame, get, http2, serve, transport};
+use crate::connections::{call, frame, get, http2, serve, text, transport};
 
 // The types of frames.
 const DATA: u8 = 0;
@@ -36,6 +37,43 @@ async fn read_frame(socket: &mut TcpStream) -> Option<(u8, u32)> {
     let mut payload = vec![0u8; u32::from_be_bytes([0, a, b, c]).try_into().unwrap()];
     socket.read_exact(&mut payload).await.ok()?;
     Some((kind, u32::from_be_bytes(stream)))
+}
+
+/// Reads up to the head of the next request. Returns its stream, or `None` at the end of the
+/// connection.
+async fn next_request(socket: &mut TcpStream) -> Option<u32> {
+    loop {
+        if let (HEADERS, stream) = read_frame(socket).await? {
+            return Some(stream);
+        }
+    }
+}
+
+/// Returns a response whose body is sent in `frames` frames of 20 bytes.
+fn answer(stream: u32, frames: usize) -> Vec<u8> {
+    let mut answer = frame(HEADERS, END_HEADERS, stream, STATUS_200);
+    for _ in 1..frames {
+        answer.extend(frame(DATA, 0, stream, &[b'a'; 20]));
+    }
+    answer.extend(frame(DATA, END_STREAM, stream, &[b'a'; 20]));
+    answer
+}
+
+#[tokio::test]
+async fn unread_http2_body_of_small_frames_does_not_end_the_connection() {
+    const FRAMES: usize = 10_000;
+    let address = serve(|mut socket, _| async move {
+        begin(&mut socket).await;
+        while let Some(stream) = next_request(&mut socket).await {
+            let frames = if stream == 1 { FRAMES } else { 1 };
+            socket.write_all(&answer(stream, frames)).await.unwrap();
+        }
+    })
+    .await;
+    let http = transport(TransportConfig { http2_streams: 4, ..http2() });
+    let unread = call(&http, get(address)).await.unwrap();
+    assert_eq!(text(&http, address).await.unwrap().len(), 20, "on the same connection");
+    assert_eq!(unread.into_body().collect().await.unwrap().to_bytes().len(), 20 * FRAMES);
 }
 
 /// The server sends more for each cancelled call, as a server does until the reset arrives.

@@ -23,11 +23,15 @@ use crate::error::{Error, ErrorKind};
 
 /// The maximum length of the header fields of a response in bytes, as for HTTP/1.1.
 const MAX_HEADERS: u32 = 256 * 1024;
-/// How many bytes of a response the server may send before the caller reads them. The window of the
-/// connection allows this for all streams, so that no unread body holds up other calls.
+/// How many bytes of a response the server may send before the caller reads them. This bounds the
+/// memory of unread bodies, because the window of the connection does not.
 const STREAM_WINDOW: u32 = 512 * 1024;
-/// The largest window that HTTP/2 allows.
-const MAX_WINDOW: u32 = (1 << 31) - 1;
+/// The window of the connection in bytes: the largest that HTTP/2 allows, so that no unread body
+/// holds up other calls.
+///
+/// h2 charges each unread frame below 256 bytes its difference to 256 bytes, and closes a connection
+/// whose charges exceed half of this window.
+const CONNECTION_WINDOW: u32 = (1 << 31) - 1;
 /// The minimum number of cancelled exchanges that a connection remembers for a second, to ignore what
 /// the server still sends for them.
 const MIN_REMEMBERED_RESETS: usize = 50;
@@ -52,14 +56,13 @@ impl Connection {
     /// # Errors
     /// `Connect` if the connection fails at once.
     pub(super) async fn start(stream: Stream, max_streams: usize) -> Result<Self, Error> {
-        let streams = u32::try_from(max_streams).unwrap_or(u32::MAX);
         let started = Builder::new(TokioExecutor::new())
             .timer(TokioTimer::new())
             .keep_alive_interval(PING_AFTER)
             .keep_alive_timeout(PING_TIMEOUT)
             .max_header_list_size(MAX_HEADERS)
             .initial_stream_window_size(STREAM_WINDOW)
-            .initial_connection_window_size(STREAM_WINDOW.saturating_mul(streams).min(MAX_WINDOW))
+            .initial_connection_window_size(CONNECTION_WINDOW)
             .max_concurrent_reset_streams(max_streams.max(MIN_REMEMBERED_RESETS))
             // Frames for cancelled exchanges that are no longer remembered are answered with resets.
             // By default, hyper closes the connection after 1,024 of them.
