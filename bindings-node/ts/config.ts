@@ -685,9 +685,9 @@ export interface TransportConfig {
    */
   pool_idle_timeout?: Duration;
   /**
-   * The maximum number of concurrent streams on an HTTP/2 connection. For more, another connection
-   * is opened. The default is below 100, the usual limit of servers. Range: 1 to 10000. Default:
-   * 90.
+   * The maximum number of concurrent streams on an HTTP/2 connection, if the server does not allow
+   * fewer. For more, another connection is opened. The default is below 100, the usual limit of
+   * servers. Range: 1 to 10000. Default: 90.
    */
   http2_streams?: number;
   /**

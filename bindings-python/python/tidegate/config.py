@@ -816,7 +816,8 @@ class TransportConfig(TypedDict, total=False):
     """The time after which an idle connection is closed. Range: 1ms to 30d. Default: 1m 30s."""
 
     http2_streams: int
-    """The maximum number of concurrent streams on an HTTP/2 connection.
+    """The maximum number of concurrent streams on an HTTP/2 connection, if the server does not
+    allow fewer.
 
     For more, another connection is opened. The default is below 100, the usual limit of servers.
     Range: 1 to 10000. Default: 90.

@@ -87,8 +87,9 @@ settings! {
         pool_idle: usize "connections per host" = 256, 0..=65_536;
         /// The time after which an idle connection is closed.
         pool_idle_timeout: Duration = secs(90), TIME_RANGE;
-        /// The maximum number of concurrent streams on an HTTP/2 connection. For more, another
-        /// connection is opened. The default is below 100, the usual limit of servers.
+        /// The maximum number of concurrent streams on an HTTP/2 connection, if the server does not
+        /// allow fewer. For more, another connection is opened. The default is below 100, the usual
+        /// limit of servers.
         http2_streams: usize "streams per connection" = 90, 1..=10_000;
         /// Whether `http://` URLs use HTTP/2 without TLS (h2c with prior knowledge).
         http2_prior_knowledge: bool = false, ();

@@ -204,21 +204,24 @@ async fn http2_opens_another_connection_below_the_peers_limit() {
             );
         }
     });
-    let transport =
-        tidegate::config::Transport::new().proxy_from_env(false).http2_prior_knowledge(true).http2_streams(4);
-    let gate = Gate::builder()
-        .target(Target::new("llm").url(format!("http://{address}")).cap(AT_ONCE))
-        .transport(transport)
-        .build()
-        .expect("a gate");
-    // The first exchange shows that the host speaks HTTP/2.
-    let models = Request::get(format!("http://{address}/v1/models")).body(RequestBody::default()).unwrap();
-    gate.client().call(models).await.unwrap().into_body().collect().await.unwrap();
-    let calls = (0..AT_ONCE).map(|_| async {
-        let response = gate.client().call(request(address, false)).await.unwrap();
-        response.into_body().collect().await.unwrap().to_bytes()
-    });
-    let answers = futures_util::future::join_all(calls).await;
-    assert!(answers.iter().all(|answer| answer == "{}"));
-    assert_idle(&gate);
+    let transport = tidegate::config::Transport::new().proxy_from_env(false).http2_prior_knowledge(true);
+    // With and without knowledge of the limit.
+    for transport in [transport.clone().http2_streams(4), transport] {
+        let gate = Gate::builder()
+            .target(Target::new("llm").url(format!("http://{address}")).cap(AT_ONCE))
+            .transport(transport)
+            .build()
+            .expect("a gate");
+        // The first exchange shows that the host speaks HTTP/2.
+        let models =
+            Request::get(format!("http://{address}/v1/models")).body(RequestBody::default()).unwrap();
+        gate.client().call(models).await.unwrap().into_body().collect().await.unwrap();
+        let calls = (0..AT_ONCE).map(|_| async {
+            let response = gate.client().call(request(address, false)).await.unwrap();
+            response.into_body().collect().await.unwrap().to_bytes()
+        });
+        let answers = futures_util::future::join_all(calls).await;
+        assert!(answers.iter().all(|answer| answer == "{}"));
+        assert_idle(&gate);
+    }
 }

@@ -1,9 +1,9 @@
 //! HTTP/2 connections, based on hyper: each runs in a task of its own and carries many exchanges.
 
 use std::convert::Infallible;
-use std::future::Future;
+use std::future::{Future, poll_fn};
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -14,6 +14,7 @@ use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
 use hyper::client::conn::http2::{Builder, SendRequest};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use parking_lot::Mutex;
 use tokio::sync::oneshot;
 
 use super::errors;
@@ -41,10 +42,15 @@ const PING_AFTER: Duration = Duration::from_secs(20);
 /// If no answer to that question comes within this time, the connection is closed.
 const PING_TIMEOUT: Duration = Duration::from_secs(20);
 
+/// A connection as hyper runs it. Its task owns it.
+type Driver = hyper::client::conn::http2::Connection<TokioIo<Stream>, Upload, TokioExecutor>;
+
 /// An HTTP/2 connection. Clones share it, and each clone counts as an exchange in flight.
 #[derive(Clone)]
 pub(super) struct Connection {
     sender: SendRequest<Upload>,
+    /// Is asked what the server allows.
+    driver: Weak<Mutex<Driver>>,
     /// Counts the clones.
     in_flight: Arc<()>,
 }
@@ -52,10 +58,16 @@ pub(super) struct Connection {
 impl Connection {
     /// Starts HTTP/2 on a stream, and spawns the task that runs it until the server closes it, or
     /// the last clone is dropped. It is used for at most `max_streams` exchanges at the same time.
+    /// Until the settings of the server arrive, `allowed_streams` is the number of streams that it
+    /// allows. `None` means hyper's default of 100.
     ///
     /// # Errors
     /// `Connect` if the connection fails at once.
-    pub(super) async fn start(stream: Stream, max_streams: usize) -> Result<Self, Error> {
+    pub(super) async fn start(
+        stream: Stream,
+        max_streams: usize,
+        allowed_streams: Option<usize>,
+    ) -> Result<Self, Error> {
         let started = Builder::new(TokioExecutor::new())
             .timer(TokioTimer::new())
             .keep_alive_interval(PING_AFTER)
@@ -63,21 +75,33 @@ impl Connection {
             .max_header_list_size(MAX_HEADERS)
             .initial_stream_window_size(STREAM_WINDOW)
             .initial_connection_window_size(CONNECTION_WINDOW)
+            .initial_max_send_streams(allowed_streams)
             .max_concurrent_reset_streams(max_streams.max(MIN_REMEMBERED_RESETS))
             // Frames for cancelled exchanges that are no longer remembered are answered with resets.
             // By default, hyper closes the connection after 1,024 of them.
             .max_local_error_reset_streams(None::<usize>)
             .handshake(TokioIo::new(stream))
             .await;
-        let (sender, connection) = started.map_err(|error| errors::connect(&error))?;
+        let (sender, connection): (_, Driver) = started.map_err(|error| errors::connect(&error))?;
+        let owned = Arc::new(Mutex::new(connection));
+        let driver = Arc::downgrade(&owned);
         // Its errors reach the exchanges.
-        tokio::spawn(async { drop(connection.await) });
-        Ok(Self { sender, in_flight: Arc::default() })
+        tokio::spawn(poll_fn(move |cx| Pin::new(&mut *owned.lock()).poll(cx).map(drop)));
+        Ok(Self { sender, driver, in_flight: Arc::default() })
     }
 
     /// Returns the number of exchanges in flight. The clone that is asked does not count.
     pub(super) fn in_flight(&self) -> usize {
         Arc::strong_count(&self.in_flight) - 1
+    }
+
+    /// Returns the number of streams that the server allows at the same time. `None` if the
+    /// connection has ended, or if its task runs at this moment.
+    pub(super) fn allowed_streams(&self) -> Option<usize> {
+        let driver = self.driver.upgrade()?;
+        // The task may be polling the body of a request, so it is not waited for.
+        let driver = driver.try_lock()?;
+        Some(driver.current_max_send_streams())
     }
 
     /// Returns whether the server has closed the connection, or said that it will.

@@ -3,12 +3,12 @@
 //! A server that may speak HTTP/2 is connected to once before others wait for it, because one
 //! connection may carry them all. If that fails, each connects on its own, so that no call waits for
 //! more than one other attempt. HTTP/2 gets another connection before the limit of streams is
-//! reached: a call that waits for a stream inside a connection would wait where the gate does not
-//! see it.
+//! reached, which is the server's if that is lower than the configured one: a call that waits for a
+//! stream inside a connection would wait where the gate does not see it.
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use parking_lot::{Mutex, RwLock};
@@ -44,6 +44,9 @@ pub(super) struct Host {
     idle: Mutex<Vec<(Instant, http1::Connection)>>,
     /// HTTP/2 connections with the time of the last exchange's begin.
     multiplexed: Mutex<Vec<(Instant, http2::Connection)>>,
+    /// The number of streams that the server allows on an HTTP/2 connection, as far as its settings
+    /// were read. 0 if it is not known.
+    allowed_streams: AtomicUsize,
     /// Whether the server has chosen HTTP/1.1.
     speaks_http1: AtomicBool,
     /// Held while the first connection is opened to a server that may speak HTTP/2.
@@ -64,6 +67,14 @@ pub(super) enum Leased {
         /// As for HTTP/1.1.
         is_reused: bool,
     },
+}
+
+impl Host {
+    /// Returns the number of streams that the server allows on an HTTP/2 connection, as its settings
+    /// stated last. `None` if it is not known.
+    fn allowed_streams(&self) -> Option<usize> {
+        Some(self.allowed_streams.load(Ordering::Relaxed)).filter(|&allowed| allowed > 0)
+    }
 }
 
 impl Pool {
@@ -141,9 +152,22 @@ impl Pool {
         let mut multiplexed = host.multiplexed.lock();
         multiplexed.retain(|(_, connection)| !connection.is_closed());
         let (used, connection) =
-            multiplexed.iter_mut().find(|(_, connection)| connection.in_flight() < self.max_streams)?;
+            multiplexed.iter_mut().find(|(_, connection)| self.has_room(host, connection))?;
         *used = now;
         Some(Leased::Http2 { connection: connection.clone(), is_reused: true })
+    }
+
+    /// Returns whether an HTTP/2 connection of a host may carry another exchange.
+    fn has_room(&self, host: &Host, connection: &http2::Connection) -> bool {
+        let in_flight = connection.in_flight();
+        if in_flight >= self.max_streams {
+            return false;
+        }
+        if let Some(allowed) = connection.allowed_streams() {
+            // A server that allows none for a while would otherwise get a connection for each call.
+            host.allowed_streams.store(allowed.max(1), Ordering::Relaxed);
+        }
+        host.allowed_streams().is_none_or(|allowed| in_flight < allowed)
     }
 
     /// Opens a connection.
@@ -155,7 +179,8 @@ impl Pool {
         if !opened.is_http2 {
             return Ok(Leased::Http1 { connection: http1::Connection::new(opened.stream), is_reused: false });
         }
-        let connection = http2::Connection::start(opened.stream, self.max_streams).await?;
+        let connection =
+            http2::Connection::start(opened.stream, self.max_streams, host.allowed_streams()).await?;
         host.multiplexed.lock().push((Instant::now(), connection.clone()));
         Ok(Leased::Http2 { connection, is_reused: false })
     }
