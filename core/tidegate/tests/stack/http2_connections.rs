@@ -1,8 +1,13 @@
 //! Tests of HTTP/2 connections that several calls share, against servers that are scripted frame by
 //! frame on loopback.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use http::Request;
 use http_body_util::BodyExt;
 use tidegate::config::TransportConfig;
+use tidegate::{ErrorKind, RequestBody};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
@@ -13,11 +18,16 @@ const DATA: u8 = 0;
 const HEADERS: u8 = 1;
 const RST_STREAM: u8 = 3;
 const SETTINGS: u8 = 4;
+const GOAWAY: u8 = 7;
 
 // The flags of frames.
 const ACK: u8 = 1;
 const END_STREAM: u8 = 1;
 const END_HEADERS: u8 = 4;
+
+// Error codes.
+const NO_ERROR: u32 = 0;
+const REFUSED_STREAM: u32 = 7;
 
 /// The field `:status: 200` of the static table.
 const STATUS_200: &[u8] = &[0x88];
@@ -106,4 +116,55 @@ async fn late_frames_of_cancelled_http2_calls_do_not_end_the_connection() {
         drop(call(&http, get(address)).await.unwrap());
     }
     assert_eq!(other.into_body().collect().await.unwrap().to_bytes(), "whole");
+}
+
+/// Refuses a stream without closing the connection.
+fn refusal(stream: u32) -> Vec<u8> {
+    frame(RST_STREAM, 0, stream, &REFUSED_STREAM.to_be_bytes())
+}
+
+/// Closes the connection. Stream 1 is the last that is processed.
+fn shutdown(_: u32) -> Vec<u8> {
+    frame(GOAWAY, 0, 0, &[1u32.to_be_bytes(), NO_ERROR.to_be_bytes()].concat())
+}
+
+#[tokio::test]
+async fn http2_request_that_the_server_did_not_process_is_sent_again() {
+    let rejections: [fn(u32) -> Vec<u8>; 2] = [refusal, shutdown];
+    for rejection in rejections {
+        let address = serve(move |mut socket, number| async move {
+            begin(&mut socket).await;
+            while let Some(stream) = next_request(&mut socket).await {
+                let reply = if (number, stream) == (0, 3) { rejection(stream) } else { answer(stream, 1) };
+                socket.write_all(&reply).await.unwrap();
+            }
+        })
+        .await;
+        let http = transport(http2());
+        assert_eq!(text(&http, address).await.unwrap().len(), 20);
+        let body = RequestBody::from("{}");
+        let request = Request::post(format!("http://{address}/v1/files")).body(body).unwrap();
+        let response = call(&http, request).await.unwrap();
+        assert_eq!(response.into_body().collect().await.unwrap().to_bytes().len(), 20);
+    }
+}
+
+#[tokio::test]
+async fn http2_request_that_is_refused_again_and_again_fails() {
+    let received = Arc::new(AtomicUsize::new(0));
+    let counted = received.clone();
+    let address = serve(move |mut socket, _| {
+        let counted = counted.clone();
+        async move {
+            begin(&mut socket).await;
+            while let Some(stream) = next_request(&mut socket).await {
+                counted.fetch_add(1, Ordering::Relaxed);
+                socket.write_all(&refusal(stream)).await.unwrap();
+            }
+        }
+    })
+    .await;
+    let error = text(&transport(http2()), address).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Transport, "{error}");
+    assert_eq!(received.load(Ordering::Relaxed), 3);
 }

@@ -3,6 +3,7 @@
 use std::error::Error as StdError;
 use std::io;
 
+use h2::Reason;
 use rustls::InvalidMessage;
 
 use crate::error::{Error, ErrorKind};
@@ -54,6 +55,19 @@ pub(super) fn exchange(error: &(dyn StdError + 'static)) -> Error {
     }
     let kind = if chain(error).any(is_unexpected_end) { ErrorKind::Truncated } else { ErrorKind::Transport };
     Error::new(kind, describe("the exchange failed", error))
+}
+
+/// Returns `true` if an exchange over HTTP/2 failed because the server states that it has not
+/// processed the request: it refused the stream, or it closes the connection and names an earlier
+/// stream as the last that it processes. Such a request may be sent again, whatever its method (RFC
+/// 9113, section 8.7).
+pub(super) fn is_unprocessed(error: &(dyn StdError + 'static)) -> bool {
+    chain(error).filter_map(|error| error.downcast_ref::<h2::Error>()).any(|error| {
+        let is_refused = error.is_reset() && error.reason() == Some(Reason::REFUSED_STREAM);
+        // h2 gives this error only to the streams after the one that the server names.
+        let is_shut_down = error.is_go_away() && error.reason() == Some(Reason::NO_ERROR);
+        error.is_remote() && (is_refused || is_shut_down)
+    })
 }
 
 /// Returns the error, of the kind `Transport`, for a response that is not HTTP.

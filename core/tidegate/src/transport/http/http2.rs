@@ -113,8 +113,8 @@ impl Connection {
     /// a streamed upload, or `None` if the body of the request is not a stream.
     ///
     /// # Errors
-    /// The failure contains the request again if nothing was sent. `Request` if the `host` header
-    /// names no host.
+    /// The failure contains the request again if nothing was sent, or if the server has not
+    /// processed it and its body is not a stream. `Request` if the `host` header names no host.
     ///
     /// # Cancel safety
     /// Dropping the future resets the stream. So does dropping both the response's body and the
@@ -123,6 +123,7 @@ impl Connection {
         &mut self,
         mut request: Request<RequestBody>,
     ) -> Result<(Response<Incoming>, Option<UploadGuard>), Box<Failure>> {
+        let copy = try_clone(&request);
         let host = request.headers_mut().remove(header::HOST);
         if let Some(host) = &host {
             *request.uri_mut() = with_authority(request.uri(), host.as_bytes())?;
@@ -134,7 +135,8 @@ impl Connection {
             if let (Some(request), Some(host)) = (&mut unsent, host) {
                 request.headers_mut().insert(header::HOST, host);
             }
-            Box::new(Failure { error: errors::exchange(failure.error()), unsent })
+            let refused = copy.filter(|_| errors::is_unprocessed(failure.error()));
+            Box::new(Failure { error: errors::exchange(failure.error()), unsent, refused })
         })?;
         Ok((response, guard))
     }
@@ -176,6 +178,16 @@ impl Body for Upload {
     }
 }
 
+/// Returns a copy of a request, or `None` if its body is a stream. The extensions are not copied.
+fn try_clone(request: &Request<RequestBody>) -> Option<Request<RequestBody>> {
+    let mut copy = Request::new(request.body().try_clone()?);
+    *copy.method_mut() = request.method().clone();
+    *copy.uri_mut() = request.uri().clone();
+    *copy.version_mut() = request.version();
+    *copy.headers_mut() = request.headers().clone();
+    Some(copy)
+}
+
 /// Returns the URL with the value of the `host` header as its authority, which HTTP/2 sends instead
 /// of that header. The URL's own authority may contain a password.
 ///
@@ -188,7 +200,7 @@ fn with_authority(url: &Uri, host: &[u8]) -> Result<Uri, Box<Failure>> {
         parts.authority = Some(authority);
         Uri::from_parts(parts).map_err(|error| errors::request(&error))
     });
-    replaced.map_err(|error| Box::new(Failure { error, unsent: None }))
+    replaced.map_err(|error| Box::new(Failure { error, unsent: None, refused: None }))
 }
 
 /// Why there is no response.
@@ -196,4 +208,7 @@ pub(super) struct Failure {
     pub(super) error: Error,
     /// The request, if nothing of it was sent.
     pub(super) unsent: Option<Request<RequestBody>>,
+    /// A copy of the request, if it was sent and the server has not processed it. `None` if its body
+    /// is a stream.
+    pub(super) refused: Option<Request<RequestBody>>,
 }

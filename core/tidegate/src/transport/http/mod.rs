@@ -27,6 +27,9 @@ use crate::body::{RequestBody, ResponseBody};
 use crate::config::TransportConfig;
 use crate::error::Error;
 
+/// How many times a request is sent again at once because an HTTP/2 server has not processed it.
+const MAX_RESENDS: usize = 2;
+
 /// The built-in HTTP transport. Cheap to clone; clones share connections.
 ///
 /// Bodies are sent and received unchanged: redirects are not followed and compressed content is not
@@ -85,7 +88,8 @@ impl Http {
     }
 
     /// Sends a request on an open connection, or on a new one. If an open connection turns out to be
-    /// closed before anything was sent, the next one is taken.
+    /// closed before anything was sent, the next one is taken. If an HTTP/2 server states that it has
+    /// not processed the request, the request is sent again, at most [`MAX_RESENDS`] times.
     async fn exchange(self, mut request: Request<RequestBody>) -> Result<Response<ResponseBody>, Error> {
         let route = Route::new(request.uri(), self.proxy_for(&request))?;
         let host = self.pool.host(&route)?;
@@ -95,6 +99,7 @@ impl Http {
         let url = request.uri().clone();
         route.add_headers(&url, request.headers_mut())?;
         let target = route.request_target(&url);
+        let mut resends = 0;
         loop {
             match self.pool.lease(&route, &host).await? {
                 Leased::Http1 { connection, is_reused } => {
@@ -126,8 +131,12 @@ impl Http {
                             };
                             return Ok(response.map(body));
                         }
-                        Err(failure) => match failure.unsent {
-                            Some(unsent) if is_reused => request = unsent,
+                        Err(failure) => match (failure.unsent, failure.refused) {
+                            (Some(unsent), _) if is_reused => request = unsent,
+                            (_, Some(refused)) if resends < MAX_RESENDS => {
+                                resends += 1;
+                                request = refused;
+                            }
                             _ => {
                                 let of_body = upload.and_then(|upload| upload.failure());
                                 return Err(of_body.unwrap_or(failure.error));
