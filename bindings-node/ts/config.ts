@@ -691,7 +691,8 @@ export interface TransportConfig {
    */
   http2_streams?: number;
   /**
-   * Whether `http://` URLs use HTTP/2 without TLS (h2c with prior knowledge). Default: false.
+   * Whether `http://` URLs use HTTP/2 without TLS (h2c with prior knowledge). Requests that an HTTP
+   * proxy forwards use HTTP/1.1. Default: false.
    */
   http2_prior_knowledge?: boolean;
 }

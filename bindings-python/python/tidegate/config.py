@@ -824,4 +824,7 @@ class TransportConfig(TypedDict, total=False):
     """
 
     http2_prior_knowledge: bool
-    """Whether `http://` URLs use HTTP/2 without TLS (h2c with prior knowledge). Default: false."""
+    """Whether `http://` URLs use HTTP/2 without TLS (h2c with prior knowledge).
+
+    Requests that an HTTP proxy forwards use HTTP/1.1. Default: false.
+    """

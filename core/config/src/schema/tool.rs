@@ -91,7 +91,8 @@ settings! {
         /// allow fewer. For more, another connection is opened. The default is below 100, the usual
         /// limit of servers.
         http2_streams: usize "streams per connection" = 90, 1..=10_000;
-        /// Whether `http://` URLs use HTTP/2 without TLS (h2c with prior knowledge).
+        /// Whether `http://` URLs use HTTP/2 without TLS (h2c with prior knowledge). Requests that
+        /// an HTTP proxy forwards use HTTP/1.1.
         http2_prior_knowledge: bool = false, ();
     }
 }

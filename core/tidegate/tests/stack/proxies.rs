@@ -15,6 +15,7 @@ use tidegate::transport::{Http, ProxyRules};
 use tidegate::{Error, ErrorKind, Gate, RequestBody, Transport};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
+use tower::ServiceExt;
 
 /// The labels of the servers that were connected to, each with the proxy credentials that it
 /// received.
@@ -209,4 +210,28 @@ async fn proxy_rules_of_a_request_replace_those_of_the_gate() {
         }
         assert_eq!(*seen.lock(), expected);
     }
+}
+
+/// `http2_prior_knowledge` is knowledge about servers, and not about the proxies before them.
+#[tokio::test]
+async fn forwarding_proxy_receives_http1_with_prior_knowledge_of_http2() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let proxy = listener.local_addr().unwrap().to_string();
+    let received = tokio::spawn(async move {
+        let (mut socket, _) = listener.accept().await.unwrap();
+        let mut head = Vec::new();
+        while !head.ends_with(b"\r\n\r\n") {
+            head.push(socket.read_u8().await.unwrap());
+        }
+        socket.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n").await.unwrap();
+        String::from_utf8(head).unwrap()
+    });
+    let rules = ProxyRules::from_env(|name| (name == "http_proxy").then(|| proxy.clone())).unwrap();
+    let config = TransportConfig { http2_prior_knowledge: true, ..TransportConfig::default() };
+    let http = Http::with_proxies(config, rules).unwrap();
+    let request = Request::get("http://llm.test/v1/models").body(RequestBody::default()).unwrap();
+    let response = http.oneshot(request).await;
+    let head = received.await.unwrap();
+    assert!(head.starts_with("GET http://llm.test/v1/models HTTP/1.1\r\n"), "{head}");
+    assert_eq!(response.unwrap().status(), 200);
 }

@@ -61,7 +61,13 @@ impl Connector {
 
     /// Returns whether a server at this route may speak HTTP/2.
     pub(super) fn may_speak_http2(&self, route: &Route) -> bool {
-        route.is_tls || self.http2_prior_knowledge
+        route.is_tls || self.starts_http2(route)
+    }
+
+    /// Returns whether HTTP/2 is spoken at this route without TLS. Proxies that forward requests are
+    /// spoken to in HTTP/1.1, because nothing is known about them.
+    fn starts_http2(&self, route: &Route) -> bool {
+        self.http2_prior_knowledge && !route.is_tls && !route.is_forwarded()
     }
 
     /// Opens a connection.
@@ -85,7 +91,7 @@ impl Connector {
             let (stream, is_http2) = self.tls.start(stream, route.host(), Peer::Server).await?;
             return Ok(Opened { stream, is_http2 });
         }
-        Ok(Opened { stream, is_http2: self.http2_prior_knowledge })
+        Ok(Opened { stream, is_http2: self.starts_http2(route) })
     }
 
     /// Opens a socket to the first address of `host` that answers.
