@@ -228,6 +228,26 @@ async def test_client_with_the_default_context_uses_the_gate(
             assert (await ask(asdk)).id == "chatcmpl-1"
 
 
+@pytest.mark.parametrize("name", httpx_packages_of_openai())
+def test_unusable_certificate_of_the_environment_is_ignored(name: str, authority: Authority) -> None:
+    """The file of authorities may contain certificates that OpenSSL reads and rustls does not.
+
+    This one names two different signature algorithms.
+    """
+    usable = authority.ca.cert_pem.bytes().decode()
+    certificate = ssl.PEM_cert_to_DER_cert(usable)
+    ecdsa_with_sha256, ecdsa_with_sha384 = bytes.fromhex("2a8648ce3d040302"), bytes.fromhex("2a8648ce3d040303")
+    assert certificate.count(ecdsa_with_sha256) == 2
+    unusable = ssl.DER_cert_to_PEM_cert(certificate.replace(ecdsa_with_sha256, ecdsa_with_sha384, 1))
+    authority.file.write_text(unusable + usable)
+    gate = tidegate.Gate(defaults={"retry": {"attempts": 1}})
+    with Upstream(tls=authority.server()) as upstream, module(name).Client() as http:
+        upstream.handler = answer(CHAT)
+        wrapped = gate.wrap(openai.OpenAI(base_url=secure(upstream), api_key="k", http_client=http))
+        assert transport_of(wrapped._client) == "native"
+        assert ask(wrapped).id == "chatcmpl-1"
+
+
 def certificate_with_curve(curve: ec.EllipticCurve, folder: Path) -> str:
     """Writes a client certificate whose key is on the given curve. Returns the path of its file."""
     key = ec.generate_private_key(curve)

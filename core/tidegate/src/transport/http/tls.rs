@@ -3,6 +3,7 @@
 
 use std::env;
 use std::error::Error as StdError;
+use std::fmt;
 use std::sync::Arc;
 
 use rustls::pki_types::pem::PemObject as _;
@@ -87,22 +88,68 @@ impl Tls {
 /// variable is unset or empty.
 ///
 /// # Errors
-/// `Config` if the file cannot be read or has no certificate in PEM format.
+/// `Config` if the file cannot be read, or as for [`read_authorities`].
 fn environment_authorities() -> Result<Option<RootCertStore>, Error> {
     let Some(path) = env::var_os("SSL_CERT_FILE").filter(|path| !path.is_empty()) else { return Ok(None) };
-    let unusable = |why: &dyn std::fmt::Display| {
-        Error::config(format!(
-            "transport: SSL_CERT_FILE: {why}; name a file of PEM certificates, or unset it"
-        ))
-    };
-    let file = std::fs::read(path).map_err(|error| unusable(&error))?;
+    let file = std::fs::read(path).map_err(|error| unusable_file(&error))?;
+    read_authorities(&file).map(Some)
+}
+
+/// Returns the certificate authorities in the contents of the file named by `SSL_CERT_FILE`. Logs a
+/// warning if certificates are ignored because rustls cannot use them, as is usual for a few in a
+/// large bundle.
+///
+/// # Errors
+/// `Config` if the file is no valid PEM, or has no certificate that can be used.
+fn read_authorities(file: &[u8]) -> Result<RootCertStore, Error> {
+    let certificates: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(file).collect();
+    let certificates = certificates.map_err(|error| unusable_file(&error))?;
     let mut authorities = RootCertStore::empty();
-    for certificate in CertificateDer::pem_slice_iter(&file) {
-        let certificate = certificate.map_err(|error| unusable(&error))?;
-        authorities.add(certificate).map_err(|error| unusable(&error))?;
+    match authorities.add_parsable_certificates(certificates) {
+        (0, 0) => return Err(unusable_file(&"it has no certificate")),
+        (0, _) => return Err(unusable_file(&"none of its certificates can be used")),
+        (_, 0) => {}
+        (used, ignored) => {
+            tracing::warn!(used, ignored, "SSL_CERT_FILE has certificates that cannot be used");
+        }
     }
-    if authorities.is_empty() {
-        return Err(unusable(&"it has no certificate"));
+    Ok(authorities)
+}
+
+/// Returns the error for a file named by `SSL_CERT_FILE` that cannot be used.
+fn unusable_file(why: &dyn fmt::Display) -> Error {
+    Error::config(format!("transport: SSL_CERT_FILE: {why}; name a file of PEM certificates, or unset it"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::error::ErrorKind;
+
+    const AUTHORITY: &str = "\
+-----BEGIN CERTIFICATE-----
+MIIBmzCCAUGgAwIBAgIUE0HfCmXEW5VDgxeTkyq6TGttze0wCgYIKoZIzj0EAwIw
+IjEgMB4GA1UEAwwXVGlkZWdhdGUgdGVzdCBhdXRob3JpdHkwIBcNMjYxMTMwMTE0
+OTUxWhgPMjEyNjExMDYxMTQ5NTFaMCIxIDAeBgNVBAMMF1RpZGVnYXRlIHRlc3Qg
+YXV0aG9yaXR5MFkwEwYHKoZIzj0CAQYIKoZIzj0DAQcDQgAEss9M6WTOdZalA1L6
+b9Zlvi3BbLmNgUQvTnIkSvfBAsDRTAn2C167ovyQ3MRbcbwzVLucnE/v/SKVNc3T
+pDXOQ6NTMFEwHQYDVR0OBBYEFM5MQk5TIbMi6C96RsDYAZ7vPoqTMB8GA1UdIwQY
+MBaAFM5MQk5TIbMi6C96RsDYAZ7vPoqTMA8GA1UdEwEB/wQFMAMBAf8wCgYIKoZI
+zj0EAwIDSAAwRQIhAKVxRxbE+Pf6S1onKeV+yEC0fyS0a67Qhd1WuDaj6s4lAiBb
+by0FYCSzFF1e1fxjvbbcVP0rhtkQU1Y9xzbhdcts2Q==
+-----END CERTIFICATE-----
+";
+    /// A certificate of two bytes: an empty sequence.
+    const UNUSABLE: &str = "-----BEGIN CERTIFICATE-----\nMAA=\n-----END CERTIFICATE-----\n";
+
+    #[test]
+    fn unusable_certificates_are_ignored_unless_no_other_remains() {
+        for file in [[AUTHORITY, UNUSABLE].concat(), [UNUSABLE, AUTHORITY].concat()] {
+            assert_eq!(read_authorities(file.as_bytes()).unwrap().len(), 1);
+        }
+        for file in ["", UNUSABLE] {
+            let error = read_authorities(file.as_bytes()).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Config, "{error}");
+        }
     }
-    Ok(Some(authorities))
 }
