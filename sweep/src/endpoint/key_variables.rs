@@ -4,8 +4,7 @@
 /// matches every host below it.
 const KEYS: [(&str, &str); 17] = [
     ("api.openai.com", "OPENAI_API_KEY"),
-    ("us.api.openai.com", "OPENAI_API_KEY"),
-    ("eu.api.openai.com", "OPENAI_API_KEY"),
+    (".api.openai.com", "OPENAI_API_KEY"),
     (".openai.azure.com", "AZURE_OPENAI_API_KEY"),
     ("api.anthropic.com", "ANTHROPIC_API_KEY"),
     ("api.groq.com", "GROQ_API_KEY"),
@@ -19,6 +18,7 @@ const KEYS: [(&str, &str); 17] = [
     ("api.perplexity.ai", "PERPLEXITY_API_KEY"),
     ("api.sambanova.ai", "SAMBANOVA_API_KEY"),
     ("openrouter.ai", "OPENROUTER_API_KEY"),
+    (".openrouter.ai", "OPENROUTER_API_KEY"),
     ("generativelanguage.googleapis.com", "GEMINI_API_KEY"),
 ];
 
@@ -41,6 +41,7 @@ mod tests {
     #[test]
     fn key_is_never_read_for_a_host_that_only_ends_like_a_provider() {
         assert_eq!(key_env("openrouter.ai"), Some("OPENROUTER_API_KEY"));
+        assert_eq!(key_env("jp.api.openai.com"), Some("OPENAI_API_KEY"));
         assert_eq!(key_env("mine.openai.azure.com"), Some("AZURE_OPENAI_API_KEY"));
         for host in ["myopenrouter.ai", "notapi.x.ai", "api.openai.com.example", "openai.azure.com"] {
             assert_eq!(key_env(host), None, "{host}");

@@ -12,6 +12,7 @@ fn floor(settings: &mut SchedulerSettings, tenant: &str, floor: f64) {
     settings.tenants.insert(tenant.into(), TenantConfig { floor, ..TenantConfig::default() });
 }
 
+#[expect(clippy::vec_box, reason = "grants are boxed where they are created")]
 fn fill<W>(
     scheduler: &mut Scheduler<W>,
     now: Instant,
