@@ -16,6 +16,7 @@ import pytest
 
 import tidegate
 from simulator import Provider, simulated
+from tidegate._sweep.options import create_sweep
 
 #: Calls that the server processes at once.
 LIMIT = 6
@@ -259,3 +260,21 @@ def test_sweep_of_a_target_resumes_with_the_options_that_overrode_it(provider: P
     resumed = tidegate.sweep(config=config, target="sim", resume=out, max_calls=60)
     assert resumed.provenance["resumed"] == 1
     assert resumed.provenance["settings"]["ttft"] == 4
+
+
+def test_key_of_a_configured_target_is_read_from_its_variable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    config = tmp_path / "tidegate.toml"
+    config.write_text('[targets.own]\nurl = "http://127.0.0.1:9/v1"\nmodels = ["m"]\nkey_env = "KEY_OF_TARGET"\n')
+
+    def key(**given: Any) -> str | None:
+        options: Any = {"config": config, "target": "own", **given}
+        return create_sweep(options)[1]
+
+    monkeypatch.delenv("KEY_OF_TARGET", raising=False)
+    with pytest.raises(tidegate.ConfigError, match="KEY_OF_TARGET"):
+        key()
+    monkeypatch.setenv("KEY_OF_TARGET", "sk-target")
+    monkeypatch.setenv("OTHER_KEY", "sk-other")
+    assert key() == "sk-target"
+    assert key(key_env="OTHER_KEY") == "sk-other"
+    assert key(api_key="sk-given") == "sk-given"

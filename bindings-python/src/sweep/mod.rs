@@ -7,6 +7,7 @@ mod report;
 mod run;
 
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use parking_lot::Mutex;
 use pyo3::exceptions::{PyOSError, PyRuntimeError};
@@ -21,7 +22,11 @@ use crate::errors::{argument_error, to_py_err};
 
 /// A sweep that has not started.
 #[pyclass(frozen, module = "tidegate._native")]
-pub(crate) struct Sweep(Mutex<Option<tidegate_sweep::Sweep>>);
+pub(crate) struct Sweep {
+    sweep: Mutex<Option<tidegate_sweep::Sweep>>,
+    /// The `key_env` of the configured target. `None` without a target, or if it has none.
+    key_env: Option<Arc<str>>,
+}
 
 #[pymethods]
 impl Sweep {
@@ -40,14 +45,16 @@ impl Sweep {
         target: Option<(PathBuf, String)>,
         resume: Option<PathBuf>,
     ) -> PyResult<Self> {
-        let sweep = options::sweep(py, given, target, resume)?;
-        Ok(Self(Mutex::new(Some(sweep))))
+        let (sweep, key_env) = options::sweep(py, given, target, resume)?;
+        Ok(Self { sweep: Mutex::new(Some(sweep)), key_env })
     }
 
-    /// Returns the name of the environment variable that usually contains the API key for the
-    /// provider of the endpoint, or None for an unknown provider.
-    fn usual_key_env(&self) -> PyResult<Option<&'static str>> {
-        self.with(|sweep| sweep.endpoint().usual_key_env())
+    /// Returns the name of the environment variable with the API key: the `key_env` of the
+    /// configured target, otherwise the usual variable of the endpoint's provider. Returns None if
+    /// the target has none and the provider is not known.
+    fn key_env(&self) -> PyResult<Option<String>> {
+        let usual = self.with(|sweep| sweep.endpoint().usual_key_env())?;
+        Ok(self.key_env.as_deref().or(usual).map(str::to_owned))
     }
 
     /// Returns the host of the endpoint, to which the API key is sent.
@@ -77,7 +84,7 @@ impl Sweep {
         key: Option<&str>,
         directory: Option<PathBuf>,
     ) -> PyResult<SweepRun> {
-        let mut sweep = self.0.lock().take().ok_or_else(started)?.began(began);
+        let mut sweep = self.sweep.lock().take().ok_or_else(started)?.began(began);
         if let Some(key) = key {
             sweep = sweep.key(key).map_err(|e| raised_sweep(py, e))?;
         }
@@ -99,7 +106,7 @@ impl Sweep {
     ///
     /// `RuntimeError` if the sweep has started.
     fn with<T>(&self, f: impl FnOnce(&tidegate_sweep::Sweep) -> T) -> PyResult<T> {
-        self.0.lock().as_ref().map(f).ok_or_else(started)
+        self.sweep.lock().as_ref().map(f).ok_or_else(started)
     }
 }
 

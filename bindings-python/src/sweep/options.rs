@@ -3,6 +3,7 @@
 //! journal, which contain the options of the target.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -14,13 +15,14 @@ use tidegate_sweep::{Sweep, SweepError, SweepOptions};
 use super::raised_sweep;
 use crate::errors::to_py_err;
 
-/// Creates a sweep from the arguments of `Sweep` in Python. See [`super::Sweep`].
+/// Creates a sweep from the arguments of `Sweep` in Python. See [`super::Sweep`]. Also returns the
+/// `key_env` of the configured target, if there is one.
 pub(super) fn sweep(
     py: Python<'_>,
     given: &str,
     target: Option<(PathBuf, String)>,
     resume: Option<PathBuf>,
-) -> PyResult<Sweep> {
+) -> PyResult<(Sweep, Option<Arc<str>>)> {
     let given: Map<String, Value> =
         serde_json::from_str(given).map_err(|e| PyValueError::new_err(format!("not JSON: {e}")))?;
     let target = target.map(|(file, name)| configured(py, &file, &name)).transpose()?;
@@ -35,11 +37,12 @@ pub(super) fn sweep(
             apply(&mut options, given, target.as_ref()).and_then(|()| Sweep::new(options))
         }
     };
+    let key_env = target.as_ref().and_then(|target| target.key_env.clone());
     let sweep = match target {
         Some(target) => sweep.and_then(|sweep| sweep.target(target)),
         None => sweep,
     };
-    sweep.map_err(|e| raised_sweep(py, e))
+    Ok((sweep.map_err(|e| raised_sweep(py, e))?, key_env))
 }
 
 /// Returns the target with this name from a configuration file.

@@ -43,8 +43,8 @@ pub(crate) struct Args {
     /// Kind of endpoint [default: inferred from the URL, otherwise chat]
     #[arg(long, value_enum)]
     pub(super) api: Option<Kind>,
-    /// Environment variable that holds the API key [default: the usual variable of a well-known
-    /// provider]
+    /// Environment variable that holds the API key [default: the `key_env` of the target, otherwise
+    /// the usual variable of a well-known provider]
     #[arg(long, value_name = "VAR")]
     pub(super) key_env: Option<String>,
 

@@ -40,7 +40,7 @@ class SweepOptions(TypedDict, total=False):
     key_env: str
     """Environment variable with the API key.
 
-    Default: the usual variable of a known provider's host.
+    Default: the `key_env` of the target, otherwise the usual variable of a known provider's host.
     """
     input_tokens: int
     """Mean prompt length in tokens. Default: 512."""
@@ -136,9 +136,9 @@ _OTHER_OPTIONS = frozenset({"config", "target", "api_key", "key_env", "out", "re
 def create_sweep(options: SweepOptions) -> tuple[_native.Sweep, str | None, Path | None]:
     """Checks the options of a sweep.
 
-    Returns the native sweep, its API key, and its output directory. The key is None if no option
-    names one, and the provider is not known or has no usual environment variable for its key. The
-    directory is None without `out`.
+    Returns the native sweep, its API key, and its output directory. The key is None if neither the
+    options nor the target name one, and the provider is not known or has no usual environment
+    variable for its key. The directory is None without `out`.
 
     Raises:
         TypeError: If there is no such option. The message names the nearest one.
@@ -224,8 +224,9 @@ def _mix(given: dict[str, Any]) -> dict[str, Any] | None:
 def _api_key(sweep: _native.Sweep, given: dict[str, Any]) -> str | None:
     """Returns the API key: `api_key`, or the value of an environment variable.
 
-    The name of the variable is the option `key_env`, or the usual one of the provider (such as
-    `OPENAI_API_KEY`). Returns None if there is neither an `api_key` nor such a name.
+    The name of the variable is the option `key_env`, otherwise the `key_env` of the configured
+    target, otherwise the usual one of the provider (such as `OPENAI_API_KEY`). Returns None if there
+    is neither an `api_key` nor such a name.
 
     Raises:
         ConfigError: If the environment variable is empty or not set.
@@ -233,7 +234,7 @@ def _api_key(sweep: _native.Sweep, given: dict[str, Any]) -> str | None:
     """
     if "api_key" in given:
         return str(given["api_key"])
-    variable = given.get("key_env") or sweep.usual_key_env()
+    variable = given.get("key_env") or sweep.key_env()
     if variable is None:
         return None
     key = os.environ.get(variable, "").strip()
