@@ -378,8 +378,9 @@ export interface TenantSnapshot {
   /** Total number of attempts that got a slot. */
   admitted: number;
   /**
-   * Total number of completed calls that met the target's objective for the time to first token
-   * (`ttft`). 0 without an objective.
+   * Total number of completed calls that met the objective for the time to first token (`ttft`) of
+   * their lane or, if the lane has none, of the target. Calls that do not stream count if their
+   * duration is within the objective. 0 without an objective.
    */
   objective_met: number;
   /** Total number of ended calls by outcome; for the outcomes, see {@link CallRecord}. */

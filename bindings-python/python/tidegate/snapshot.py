@@ -197,8 +197,9 @@ class TenantSnapshot(TypedDict):
         held_for: Seconds since when no call of the tenant has been sent because the tenant uses its
             share of an adaptive limit or of its first-token capacity; None if its calls may be sent.
         admitted: Number of attempts that got a slot.
-        objective_met: Number of completed calls that met the objective for the time to first token;
-            0 without an objective.
+        objective_met: Number of completed calls that met the objective for the time to first token
+            (`ttft`) of their lane or, if the lane has none, of the target. Calls that do not stream
+            count if their duration is within the objective. 0 without an objective.
         outcomes: Number of ended calls by outcome; for the outcomes, see `CallRecord.outcome`.
         refused: Number of rejected calls by reason; for the reasons, see `tidegate.Error`.
         input_tokens: Number of input tokens that the provider reported.

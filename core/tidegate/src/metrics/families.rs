@@ -80,7 +80,7 @@ families! {
     refused: IntCounterVec = opts("refused_total",
         "Calls that the gate rejected, by reason.", ["target", "tenant", "reason"]);
     objective: IntCounterVec = opts("objective_met_total",
-        "Completed calls that met the TTFT objective (goodput).", ["target", "tenant"]);
+        "Completed calls that met the TTFT objective of their lane or target (goodput). Calls that do not stream count by their duration.", ["target", "tenant"]);
     attempts: IntCounterVec = opts("attempts_total", "Attempts sent to the upstream.", ["target"]);
     retries: IntCounterVec = opts("retries_total",
         "Retries, by the class of the failure or the cause.", ["target", "cause"]);

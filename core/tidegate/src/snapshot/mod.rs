@@ -204,8 +204,9 @@ pub struct TenantSnapshot {
     pub held_for: Option<f64>,
     /// Number of attempts that were granted a slot.
     pub admitted: u64,
-    /// Number of completed calls that met the target's objective for the time to the first token
-    /// (`ttft`). 0 without an objective.
+    /// Number of completed calls that met the objective for the time to the first token (`ttft`) of
+    /// their lane or, if the lane has none, of the target. Calls that do not stream count if their
+    /// duration is within the objective. 0 without an objective.
     pub objective_met: u64,
     /// Number of calls that have ended, by outcome. The outcomes are those of
     /// [`CallRecord::outcome`](crate::CallRecord::outcome).

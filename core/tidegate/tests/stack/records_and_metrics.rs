@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use tidegate::config::{LaneSettings, Target, Tenant};
-use tidegate::{Gate, Lane};
+use tidegate::{Context, Gate, Lane};
 
 use crate::support::*;
 
@@ -37,6 +37,23 @@ async fn each_attempt_has_five_timestamps() {
         (0.0, 3.0, 5.0)
     );
     assert_eq!(gate.snapshot().targets["llm"].tenants["default"].objective_met, 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn objective_of_a_lane_decides_whether_its_calls_met_the_objective() {
+    let cases = [(None, 3 * SECOND, 1), (Some(SECOND), 3 * SECOND, 1), (Some(10 * SECOND), SECOND, 0)];
+    for (of_target, of_lane, expected) in cases {
+        let (transport, _) = upstream(|_, _, exchange| async move {
+            Ok(sse(exchange, vec![(2 * SECOND, Some(TOKEN)), (SECOND, Some(STOP)), (SECOND, Some(DONE))]))
+        });
+        let lane = LaneSettings::new().ttft(of_lane);
+        let gate = gate(transport, |t| t.ttft(of_target).lane(Lane::Interactive, lane));
+        let mut request = chat(true);
+        request.extensions_mut().insert(Context { lane: Lane::Interactive, ..Context::default() });
+        read(gate.client().call(request).await.unwrap()).await.unwrap();
+        let met = gate.snapshot().targets["llm"].tenants["default"].objective_met;
+        assert_eq!(met, expected, "target {of_target:?}, lane {of_lane:?}");
+    }
 }
 
 /// Returns the number of bytes that each further target adds to the Prometheus text. `shape`

@@ -96,12 +96,12 @@ impl Drop for OpenRecord {
         }
         if call.is_inference() && outcome == Outcome::Completed {
             let duration = now.saturating_duration_since(call.queued_at());
-            let objective = call.target().config().ttft;
-            metrics.completed(
-                lane,
-                duration,
-                objective.is_some_and(|objective| ttft.unwrap_or(duration) <= objective),
-            );
+            let config = call.target().config();
+            let of_lane = config.lanes.get(lane as usize).and_then(|lane| lane.ttft);
+            let objective = of_lane.or(config.ttft);
+            // A call without a first token, such as one that does not stream, is judged by its duration.
+            let met = objective.is_some_and(|objective| ttft.unwrap_or(duration) <= objective);
+            metrics.completed(lane, duration, met);
         }
         if let Some(usage) = usage {
             metrics.tokens(usage.input, usage.output);
