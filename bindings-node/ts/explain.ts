@@ -9,6 +9,7 @@ import type { Lane } from "./types.js";
  * The rule that blocks a call.
  *
  * - `slots`: all slots of the target are in use.
+ * - `share`: this process uses all that it may of a limit that several processes share.
  * - `first_tokens`: the limit of calls that await their first token is reached.
  * - `tenant_share`: the tenant uses its share, and the rest is kept for the first tokens of other
  *   tenants.
@@ -25,6 +26,7 @@ import type { Lane } from "./types.js";
  */
 export type Rule =
   | "slots"
+  | "share"
   | "first_tokens"
   | "tenant_share"
   | "tenant_cap"

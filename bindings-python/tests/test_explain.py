@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import pickle
-from typing import Any
+import re
+from pathlib import Path
+from typing import Any, get_args
 
 import openai
 import pytest
 
 import tidegate
 from provider_payloads import MESSAGES
+from tidegate._explain import Rule
 from tidegate.testing import FakeTarget, ok, run
 
 URL = "https://models.example.com/v1"
+RULES = Path(__file__).parents[2] / "core/policy/src/schedule/rule.rs"
 
 
 def explanations_of(script: Any) -> list[Any]:
@@ -32,6 +36,11 @@ def explanations_of(script: Any) -> list[Any]:
     target = FakeTarget(otherwise=ok("hi", after=60))
     with target.installed():
         return run(script(gate, call))  # type: ignore[no-any-return]
+
+
+def test_rule_type_lists_the_rules_of_the_core() -> None:
+    of_core = re.findall(r'^ +(?:Rule::\w+ => )?\(\s*"(\w+)",', RULES.read_text(encoding="utf-8"), re.MULTILINE)
+    assert list(get_args(Rule)) == of_core
 
 
 def test_call_is_explained_by_label_and_by_number() -> None:
