@@ -7,11 +7,13 @@ import subprocess
 import sys
 import time
 import uuid
+from typing import Any
 
 import pytest
 
 import tidegate
-from upstream import WAIT
+from provider_payloads import CHAT, MESSAGES
+from upstream import WAIT, Exchange, Upstream, answer
 
 # Holds a gate until its input ends.
 NEIGHBOUR = """
@@ -27,13 +29,13 @@ def messages(caplog: pytest.LogCaptureFixture) -> list[tuple[int, str]]:
     return [(record.levelno, record.getMessage()) for record in caplog.records if record.name == "tidegate"]
 
 
-def wait_for_message(caplog: pytest.LogCaptureFixture) -> tuple[int, str]:
-    """Waits for the first line of the log, which another thread writes."""
+def wait_for_message(caplog: pytest.LogCaptureFixture, count: int = 1) -> tuple[int, str]:
+    """Waits for the line of the log with the number `count`, counted from 1, which another thread writes."""
     give_up_at = time.monotonic() + WAIT
-    while not messages(caplog):
+    while len(messages(caplog)) < count:
         assert time.monotonic() < give_up_at
         time.sleep(0.001)
-    return messages(caplog)[0]
+    return messages(caplog)[count - 1]
 
 
 def test_store_that_is_not_reached_is_logged(caplog: pytest.LogCaptureFixture) -> None:
@@ -44,6 +46,31 @@ def test_store_that_is_not_reached_is_logged(caplog: pytest.LogCaptureFixture) -
     assert level == logging.WARNING
     assert "the store of shared limits is lost" in text
     assert "redis://127.0.0.1:1" in text
+
+
+def test_outage_is_logged_once_when_it_begins_and_once_when_it_ends(
+    caplog: pytest.LogCaptureFixture, upstream: Upstream
+) -> None:
+    async def fail_four_times_after_the_first_call(exchange: Exchange) -> None:
+        is_down = 1 < len(upstream.exchanges) < 6
+        await answer({} if is_down else CHAT, status=503 if is_down else 200)(exchange)
+
+    caplog.set_level(logging.INFO, "tidegate")
+    upstream.handler = fail_four_times_after_the_first_call
+    target: Any = {"cap": 4, "url": upstream.url, "metrics": "off", "retry": {"base": "1ms"}}
+    gate = tidegate.Gate(targets={"flaky": target}, share="off")
+    with gate.httpx_client(base_url=upstream.url) as http:
+        for _ in range(2):
+            response = http.post("/v1/chat/completions", json={"model": "small", "messages": MESSAGES})
+            assert response.status_code == 200
+    assert len(upstream.exchanges) == 6
+    level, text = wait_for_message(caplog, 2)
+    assert (level, text) == (logging.INFO, "the outage of the target is over target=flaky")
+    level, text = messages(caplog)[0]
+    assert level == logging.WARNING
+    assert text.startswith("an outage of the target begins")
+    assert text.endswith("target=flaky")
+    assert len(messages(caplog)) == 2
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="needs abstract sockets")

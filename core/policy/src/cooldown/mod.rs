@@ -299,6 +299,11 @@ impl Cooldown {
         self.evidence.is_down
     }
 
+    /// Returns `true` if the target is in an outage in which it did not only answer 429.
+    pub fn is_outage(&self) -> bool {
+        self.evidence.is_outage()
+    }
+
     /// Returns the time before which no attempt is admitted. `None` if the target does not cool
     /// down.
     pub fn until(&self) -> Option<Instant> {

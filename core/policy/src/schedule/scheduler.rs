@@ -324,6 +324,13 @@ impl<W> Scheduler<W> {
         upstream.cooling_until().filter(|_| !upstream.is_down())
     }
 
+    /// Returns `true` if the upstream is in an outage in which it did not only answer 429. Always `false`
+    /// for a pool, whose replicas are down one by one.
+    pub fn is_in_outage(&self) -> bool {
+        let upstream = &self.capacity.upstream;
+        upstream.cooldown().is_outage() && upstream.as_pool().is_none()
+    }
+
     /// Returns `true` if a new call would have to wait for the end of a cool-down or an outage.
     pub fn is_cooling(&self, now: Instant) -> bool {
         self.capacity.upstream.is_cooling(now)

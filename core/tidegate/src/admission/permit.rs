@@ -181,11 +181,18 @@ impl Permit {
     }
 
     /// Records that the upstream accepted the attempt. Ends a cool-down or an outage of the target,
-    /// and then admits waiting calls.
+    /// and then admits waiting calls. Logs the end of an outage.
     pub fn on_success(&mut self) {
         let Some(grant) = &mut self.grant else { return };
         let now = now();
-        let may_admit = self.admission.state.lock().scheduler.on_success(now, grant);
+        let mut state = self.admission.state.lock();
+        let was_in_outage = state.scheduler.is_in_outage();
+        let may_admit = state.scheduler.on_success(now, grant);
+        let is_over = was_in_outage && !state.scheduler.is_in_outage();
+        drop(state);
+        if is_over {
+            tracing::info!(target = %self.admission.name(), "the outage of the target is over");
+        }
         if may_admit {
             self.admission.refresh();
         }
@@ -193,15 +200,22 @@ impl Permit {
 
     /// Records that the upstream failed the attempt of the call with the number `call`. This may
     /// put the target into a cool-down: for `delay` if the upstream stated a delay, otherwise for a
-    /// computed time. Returns what the call must wait for before a retry.
+    /// computed time. Logs the beginning of an outage. Returns what the call must wait for before a
+    /// retry.
     pub fn on_failure(&mut self, call: u64, failure: Failure, delay: Option<Duration>) -> Hold {
         let Some(grant) = &mut self.grant else { return Hold::No };
         let mut state = self.admission.state.lock();
+        let was_in_outage = state.scheduler.is_in_outage();
         let hold = state.scheduler.on_failure(now(), grant, call, failure, delay, fastrand::f64());
+        let begins = !was_in_outage && state.scheduler.is_in_outage();
         if delay.is_some() {
             self.admission.announce_cooldown(&state);
         }
         drop(state);
+        if begins {
+            let name = self.admission.name();
+            tracing::warn!(target = %name, "an outage of the target begins: its last calls failed");
+        }
         if hold != Hold::No {
             // Calls with a deadline before the end of the cool-down are rejected at once.
             self.admission.refresh();
