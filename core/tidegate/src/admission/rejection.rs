@@ -76,11 +76,9 @@ fn cause(refusal: &Refusal) -> String {
         Reason::ClientTimeout => format!("the client's timeout passed before a slot was free{because}"),
         Reason::Deadline => format!("the deadline passed before a slot was free{because}"),
         Reason::CoolDown => {
-            "the provider asked callers to wait (Retry-After) until after this call's deadline".to_owned()
+            "the provider asked callers to wait (Retry-After) for longer than this call can wait".to_owned()
         }
-        Reason::Outage => {
-            "the target is down, and is not probed again before this call's deadline".to_owned()
-        }
+        Reason::Outage => "the target is down, and this call cannot wait until it is probed again".to_owned(),
         Reason::Draining => {
             "the gate is draining and accepts no new calls (send them through another gate or process)"
                 .to_owned()

@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use tidegate::config::{OnFull, Tenant};
+use tidegate::config::{OnFull, Retry, Tenant};
 use tidegate::{Context, Lane, Reason};
 use tokio::time::Instant;
 
@@ -121,6 +121,20 @@ async fn full_target_rejects_or_queues_as_configured() {
         (error.reason(), error.queue_position(), at),
         (Some(Reason::QueueFull), Some(2), Duration::ZERO)
     );
+}
+
+#[tokio::test(start_paused = true)]
+async fn target_that_does_not_queue_rejects_each_call_in_a_cool_down() {
+    let (transport, seen) =
+        upstream(|_, _, _| async move { Ok(status(429, &[("retry-after", "30")], "{}")) });
+    let gate = gate(transport, |t| t.on_full(OnFull::Refuse).retry(Retry::new().attempts(1)));
+    let response = gate.client().call(chat(false)).await.unwrap();
+    assert_eq!((response.status().as_u16(), seen.attempts()), (429, 1));
+    drop(response);
+    let error = gate.client().call(chat(false)).await.unwrap_err();
+    assert_eq!((error.reason(), seen.attempts()), (Some(Reason::CoolDown), 1));
+    // The deadline, of ten minutes, is no reason for the rejection.
+    assert!(error.message().contains("for longer than this call can wait"), "{error}");
 }
 
 #[tokio::test(start_paused = true)]
