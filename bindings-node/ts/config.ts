@@ -285,13 +285,15 @@ export interface TargetSettings extends RateConfig {
   wait?: Duration | Off;
   /**
    * What happens to a call that finds no free slot. `"wait"`: The call is queued. It fails with 504
-   * when its wait budget runs out. `"refuse"`: The call is rejected at once with 429. Default:
-   * wait.
+   * when its wait budget runs out. `"refuse"`: The call is rejected at once with 429. A target also
+   * rejects each call during a cool-down (429) or an outage (503), and while no replica of a pool
+   * accepts calls. Default: wait.
    */
   on_full?: "wait" | "refuse";
   /**
-   * The maximum time of a call, including its wait, retries and stream. Range: 1ms to 30d. Default:
-   * 10m, or the client's read timeout if that is longer.
+   * The maximum time of a call, including its wait, retries and stream. The context of a call can
+   * only shorten it. Range: 1ms to 30d. Default: 10m, or the client's read timeout if that is
+   * longer.
    */
   deadline?: Duration;
   /**
@@ -390,7 +392,8 @@ export interface TargetSettings extends RateConfig {
   tokenizer?: "learned" | "bpe" | "vllm";
   /**
    * Whether the gate requests the token usage of streams if the caller does not, and then removes
-   * it from the response. Default: false.
+   * it from the response. A server that does not know `stream_options` rejects the request, and the
+   * caller receives its error (400). Default: false.
    */
   ask_usage?: boolean;
   /**
@@ -474,9 +477,10 @@ export interface PoolConfig {
    */
   dns_every?: Duration;
   /**
-   * The path of a file that lists the replicas: TOML or JSON with `replicas`, or one URL per line.
-   * It must be a regular file of at most 1 MiB. If it cannot be read, the replicas stay as they
-   * are. Default: none.
+   * The path of a file that lists the replicas: TOML or JSON with `replicas`, a JSON list, or one
+   * URL per line, beside blank lines and `#` comments. It must be a regular file of at most 1 MiB.
+   * New content is used when two reads 50 ms apart agree. If the file cannot be read, the replicas
+   * stay as they are. Default: none.
    */
   file?: string;
   /**
@@ -604,13 +608,15 @@ export interface ToolConfig {
   queue?: number;
   /**
    * The maximum time of a call in the queue. Cannot be combined with `on_full = "refuse"`. Without
-   * it, the time is not limited. Range: 1ms to 30d. Default: none.
+   * it, the deadline of the call's context limits the time, or 24 h without one. Range: 1ms to 30d.
+   * Default: none.
    */
   wait?: Duration | Off;
   /**
    * What happens to a call that finds no free slot. `"wait"`: The call is queued. It fails with 504
-   * when its wait budget runs out. `"refuse"`: The call is rejected at once with 429. Default:
-   * wait.
+   * when its wait budget runs out. `"refuse"`: The call is rejected at once with 429. A target also
+   * rejects each call during a cool-down (429) or an outage (503), and while no replica of a pool
+   * accepts calls. Default: wait.
    */
   on_full?: "wait" | "refuse";
   /**
@@ -637,8 +643,9 @@ export interface ShareConfig {
    * Where the shared state is stored, which determines the processes that share caps: `"auto"` (in
    * Python, the children that a process with a gate forks), `"off"` (none: each has the whole
    * caps), `"local"` (processes of the same user on this machine), or the URL of a Redis or Valkey
-   * server of version 7 or newer, such as `"redis://user@host:6379/0"`. `rediss` uses TLS. A
-   * cluster and Sentinels have several addresses: `"redis://a:6379,b:6379"`. Default: auto.
+   * server of version 7 or newer, such as `"redis://host:6379/0"`. `rediss` uses TLS. A user in the
+   * URL requires `password_env`. A cluster and Sentinels have several addresses:
+   * `"redis://a:6379,b:6379"`. Default: auto.
    */
   store?: "auto" | "off" | "local" | `${"redis" | "rediss" | "valkey" | "valkeys"}://${string}`;
   /**

@@ -359,13 +359,15 @@ class TargetSettings(RateConfig, total=False):
     """What happens to a call that finds no free slot.
 
     `"wait"`: The call is queued. It fails with 504 when its wait budget runs out. `"refuse"`: The
-    call is rejected at once with 429. Default: wait.
+    call is rejected at once with 429. A target also rejects each call during a cool-down (429) or
+    an outage (503), and while no replica of a pool accepts calls. Default: wait.
     """
 
     deadline: Duration
     """The maximum time of a call, including its wait, retries and stream.
 
-    Range: 1ms to 30d. Default: 10m, or the client's read timeout if that is longer.
+    The context of a call can only shorten it. Range: 1ms to 30d. Default: 10m, or the client's read
+    timeout if that is longer.
     """
 
     first_token: Duration | Off
@@ -485,7 +487,8 @@ class TargetSettings(RateConfig, total=False):
     """Whether the gate requests the token usage of streams if the caller does not, and then removes
     it from the response.
 
-    Default: false.
+    A server that does not know `stream_options` rejects the request, and the caller receives its
+    error (400). Default: false.
     """
 
     budget: str | Off
@@ -576,11 +579,11 @@ class PoolConfig(TypedDict, total=False):
     """
 
     file: str
-    """The path of a file that lists the replicas: TOML or JSON with `replicas`, or one URL per
-    line.
+    """The path of a file that lists the replicas: TOML or JSON with `replicas`, a JSON list, or one
+    URL per line, beside blank lines and `#` comments.
 
-    It must be a regular file of at most 1 MiB. If it cannot be read, the replicas stay as they are.
-    Default: none.
+    It must be a regular file of at most 1 MiB. New content is used when two reads 50 ms apart
+    agree. If the file cannot be read, the replicas stay as they are. Default: none.
     """
 
     file_every: Duration
@@ -729,15 +732,16 @@ class ToolConfig(TypedDict, total=False):
     wait: Duration | Off
     """The maximum time of a call in the queue.
 
-    Cannot be combined with `on_full = "refuse"`. Without it, the time is not limited. Range: 1ms to
-    30d. Default: none.
+    Cannot be combined with `on_full = "refuse"`. Without it, the deadline of the call's context
+    limits the time, or 24 h without one. Range: 1ms to 30d. Default: none.
     """
 
     on_full: Literal["wait", "refuse"]
     """What happens to a call that finds no free slot.
 
     `"wait"`: The call is queued. It fails with 504 when its wait budget runs out. `"refuse"`: The
-    call is rejected at once with 429. Default: wait.
+    call is rejected at once with 429. A target also rejects each call during a cool-down (429) or
+    an outage (503), and while no replica of a pool accepts calls. Default: wait.
     """
 
     rps: float | Off
@@ -764,10 +768,10 @@ class ShareConfig(TypedDict, total=False):
     """Where the shared state is stored, which determines the processes that share caps: `"auto"`
     (in Python, the children that a process with a gate forks), `"off"` (none: each has the whole
     caps), `"local"` (processes of the same user on this machine), or the URL of a Redis or Valkey
-    server of version 7 or newer, such as `"redis://user@host:6379/0"`.
+    server of version 7 or newer, such as `"redis://host:6379/0"`.
 
-    `rediss` uses TLS. A cluster and Sentinels have several addresses: `"redis://a:6379,b:6379"`.
-    Default: auto.
+    `rediss` uses TLS. A user in the URL requires `password_env`. A cluster and Sentinels have
+    several addresses: `"redis://a:6379,b:6379"`. Default: auto.
     """
 
     name: str

@@ -84,7 +84,8 @@ keywords! {
     OnFull {
         /// The call is queued. It fails with 504 when its wait budget runs out.
         Wait = "wait",
-        /// The call is rejected at once with 429.
+        /// The call is rejected at once with 429. A target also rejects each call during a
+        /// cool-down (429) or an outage (503), and while no replica of a pool accepts calls.
         Refuse = "refuse",
     }
 

@@ -97,9 +97,10 @@ settings! {
         /// The time between two lookups of `dns`, while calls are made. If a lookup fails, the
         /// replicas stay as they are.
         dns_every: <Duration as Setting>::kind(&DNS_EVERY_RANGE) => "5s";
-        /// The path of a file that lists the replicas: TOML or JSON with `replicas`, or one URL per
-        /// line. It must be a regular file of at most 1 MiB. If it cannot be read, the replicas
-        /// stay as they are.
+        /// The path of a file that lists the replicas: TOML or JSON with `replicas`, a JSON list, or
+        /// one URL per line, beside blank lines and `#` comments. It must be a regular file of at
+        /// most 1 MiB. New content is used when two reads 50 ms apart agree. If the file cannot be
+        /// read, the replicas stay as they are.
         file: Kind::Text("a path") => "none";
         /// The time between two reads of `file`, while calls are made.
         file_every: <Duration as Setting>::kind(&FILE_EVERY_RANGE) => "1s";

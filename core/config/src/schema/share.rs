@@ -46,8 +46,9 @@ settings! {
         /// Where the shared state is stored, which determines the processes that share caps: `"auto"`
         /// (in Python, the children that a process with a gate forks), `"off"` (none: each has the whole
         /// caps), `"local"` (processes of the same user on this machine), or the URL of a Redis or
-        /// Valkey server of version 7 or newer, such as `"redis://user@host:6379/0"`. `rediss` uses
-        /// TLS. A cluster and Sentinels have several addresses: `"redis://a:6379,b:6379"`.
+        /// Valkey server of version 7 or newer, such as `"redis://host:6379/0"`. `rediss` uses TLS. A
+        /// user in the URL requires `password_env`. A cluster and Sentinels have several addresses:
+        /// `"redis://a:6379,b:6379"`.
         store: ShareStore = ShareStore::Auto, ();
         /// The name of the group: only processes with the same name share caps. It becomes part of
         /// a file name.

@@ -199,7 +199,8 @@ settings! {
         wait: Option<Duration> = None, TIME_RANGE => "what `ttft` leaves, otherwise the deadline";
         /// What happens to a call that finds no free slot.
         on_full: OnFull = OnFull::Wait, ();
-        /// The maximum time of a call, including its wait, retries and stream.
+        /// The maximum time of a call, including its wait, retries and stream. The context of a call
+        /// can only shorten it.
         deadline: Duration = DEFAULT_DEADLINE, TIME_RANGE => "10m, or the client's read timeout if that is longer";
         /// The maximum time from the start of an attempt to its first token, for streams. At most
         /// `deadline`.
@@ -249,7 +250,8 @@ settings! {
         /// How the tokens of a prompt are counted before the call is sent.
         tokenizer: Tokenizer = Tokenizer::Learned, ();
         /// Whether the gate requests the token usage of streams if the caller does not, and then
-        /// removes it from the response.
+        /// removes it from the response. A server that does not know `stream_options` rejects the
+        /// request, and the caller receives its error (400).
         ask_usage: bool = false, ();
         /// The name of a shared budget in `budgets`. The target then has no rates of its own.
         /// Without it, the target has its own rates.

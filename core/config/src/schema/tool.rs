@@ -50,7 +50,7 @@ settings! {
         /// The maximum number of queued calls per tenant. Further calls are rejected.
         queue: usize "calls per tenant" = 10_000, QUEUE_RANGE;
         /// The maximum time of a call in the queue. Cannot be combined with `on_full = "refuse"`.
-        /// Without it, the time is not limited.
+        /// Without it, the deadline of the call's context limits the time, or 24 h without one.
         wait: Option<Duration> = None, TIME_RANGE;
         /// What happens to a call that finds no free slot.
         on_full: OnFull = OnFull::Wait, ();
