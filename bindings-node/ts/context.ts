@@ -24,8 +24,9 @@ export interface Context {
   lane?: Lane | undefined;
   /**
    * Seconds from now, above 0, until each call must have ended, including its stream. If contexts
-   * are nested, the earlier deadline applies. Values above ten years are reduced to ten years.
-   * Default: inherited, otherwise the deadline of the target.
+   * are nested, the earlier deadline applies. The shorter of this and the `deadline` of the target
+   * (10 minutes by default) applies; to allow more, raise that of the target. Values above ten years
+   * are reduced to ten years. Default: inherited, otherwise the deadline of the target.
    */
   deadline?: number | undefined;
   /**

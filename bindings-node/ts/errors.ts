@@ -13,13 +13,16 @@ import type { Failure } from "./native.js";
  * - `queue_full`: the queue is full.
  * - `wait_budget`: the call was queued for as long as its `wait` setting allows.
  * - `client_timeout`: the call was queued for as long as the timeout of the client allows.
- * - `deadline`: the deadline passed while the call was queued, or a cool-down ends after it.
- * - `cool_down`: the provider asked to wait (Retry-After) for longer than the call can wait.
- * - `outage`: the target is down, and the next test call is due after the deadline of the call.
+ * - `deadline`: the deadline passed while the call was queued.
+ * - `cool_down`: the provider asked to wait (Retry-After) for longer than the call can wait, or the
+ *   target does not queue.
+ * - `outage`: the target is down, and the next test call is due after the deadline of the call, or
+ *   the target does not queue.
  * - `draining`: {@link Gate.drain} was called.
  * - `deadlock`: waiting for the tool would never end, because its holders wait for tools that this
  *   caller holds.
- * - `no_budget`: a rate of the provider or of the tenant is used up.
+ * - `no_budget`: a rate of the provider or of the tenant, or the KV memory, is used up or reserved,
+ *   and the target does not queue.
  * - `too_large`: the prompt exceeds `max_prompt`, or the call exceeds what a rate or the KV memory
  *   can ever admit.
  * - `predicted_wait`: the expected wait exceeds the deadline, the wait limit or the objective.
@@ -65,8 +68,8 @@ export class TidegateError extends Error {
   /** Seconds after which a retry may succeed; undefined if that is not known. */
   readonly retryAfter: number | undefined;
   /**
-   * Number of calls that were ahead in the queue of the same tenant when the call was rejected;
-   * undefined if the call failed for another reason.
+   * Number of calls that were ahead in the queue of the same tenant when the call was rejected,
+   * counted up to 1,000 if the call had waited; undefined if the number is not known.
    */
   readonly queuePosition: number | undefined;
   /** `true` if the same call may succeed later without a change. */

@@ -35,8 +35,10 @@ def context(
         lane: Priority class: `interactive`, `standard` or `batch`. Default: inherited, otherwise
             `standard`.
         deadline: Seconds from now, above 0, until every call inside must have ended, including its
-            stream. The earlier deadline of nested contexts applies. Values above ten years are
-            reduced to ten years. Default: inherited, otherwise the deadline of the target.
+            stream. The earlier deadline of nested contexts applies. The shorter of this and the
+            `deadline` of the target (10 minutes by default) applies; to allow more, raise that of
+            the target. Values above ten years are reduced to ten years. Default: inherited,
+            otherwise the deadline of the target.
         call: Label of the calls inside, for `Gate.explain` and `Gate.calls`, at most 200 bytes; the
             rest is cut off. Default: inherited, otherwise none.
 

@@ -40,15 +40,16 @@ class Error(Exception):
             passed. `cool_down` or `outage`: the target admits no calls at the moment,
             because the provider asked callers to wait, or because of repeated failures.
             `draining`: `Gate.drain` was called. `deadlock`: the wait for a tool could never end,
-            because every holder of the tool is this task or waits for it. `no_budget`: a rate limit
-            or budget is used up. `too_large`: the call needs more tokens than the limits can ever
-            allow. `predicted_wait`: the expected wait is longer than the call may wait. `shed`: the
-            call was removed from the queue in favour of a more urgent one.
+            because every holder of the tool is this task or waits for it. `no_budget`: a rate limit,
+            a budget or the KV memory is used up or reserved and the target does not queue.
+            `too_large`: the call needs more tokens than the limits can ever allow.
+            `predicted_wait`: the expected wait is longer than the call may wait. `shed`: the call was
+            removed from the queue in favour of a more urgent one.
         target: Name of the target or tool, or None if it is not known.
         status: HTTP status that corresponds to the failure, 400 to 599.
         retry_after: Seconds after which a retry may succeed, or None if that is not known.
-        queue_position: Number of calls that were ahead of this call in the queue, or None if the
-            call was not queued.
+        queue_position: Number of calls of the same tenant that were ahead in the queue, counted up
+            to 1,000 if the call had waited. None if the number is not known.
         retryable: Whether the same call may succeed later without a change.
         call: Number of the call, as in `Gate.calls`, or None if the error belongs to no call.
         why: The rule that blocked a rejected call, or None if it is not known.
