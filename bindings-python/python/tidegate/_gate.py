@@ -476,8 +476,10 @@ class Gate:
         504.
 
         Requests are signed before they wait in the queue, and AWS rejects signatures that are older
-        than 5 minutes: set `wait` of the target to less. The calling thread waits in botocore's
-        session and cannot be interrupted. `fallback`, `ask_usage` and hedging do not apply.
+        than 5 minutes. Set `wait` of the target to less, and its `deadline` to 5 minutes or less:
+        `wait` alone counts neither failed attempts nor the time in which the target is closed. The
+        calling thread waits in botocore's session and cannot be interrupted. `fallback`, `ask_usage`
+        and hedging do not apply.
 
         Args:
             client: The client, for example `boto3.client("bedrock-runtime")`. Clients that are
