@@ -11,7 +11,10 @@
 //! retransmission timeout: the mean of recent times to first token plus four mean deviations.
 //! Before the first measurement, and if the upstream alone exceeds the objective, half of the
 //! objective remains for the wait. An estimate that exceeds half of the objective only because of
-//! its deviation counts as half: the adaptive limit keeps the upstream below that.
+//! its deviation counts as half: the adaptive limit keeps the upstream below that. If the mean alone
+//! exceeds half, the deviation is not added, and at least an eighth of the objective
+//! ([`MAX_UPSTREAM_PART`]) remains. With the deviation, nothing would remain after the first
+//! measurement, and no call could be queued, although it would often be in time.
 //!
 //! Calls that do not stream may wait as long as streams of their class. Their own latencies are not
 //! used: a model produces their first token as early as that of a stream, but it arrives with the
@@ -38,6 +41,9 @@ const MEAN_WEIGHT: f64 = 1.0 / 8.0;
 const DEVIATION_WEIGHT: f64 = 1.0 / 4.0;
 /// Number of mean deviations by which the estimate exceeds the mean.
 const DEVIATIONS: f64 = 4.0;
+/// Maximum part of an objective that the upstream is estimated to need, if it needs less than the
+/// objective.
+const MAX_UPSTREAM_PART: f64 = 7.0 / 8.0;
 
 /// The TTFT objectives of the lanes, and what the upstream needs of them.
 #[derive(Debug)]
@@ -83,7 +89,7 @@ impl ObjectiveWait {
         let (all, half) = (objective.as_secs_f64(), 0.5 * objective.as_secs_f64());
         let upstream = known.map_or(half, |known| match known.mean {
             mean if mean >= all => half,
-            mean if mean > half => known.estimate().min(all),
+            mean if mean > half => mean.min(MAX_UPSTREAM_PART * all),
             _ => known.estimate().min(half),
         });
         Duration::from_secs_f64(all - upstream)

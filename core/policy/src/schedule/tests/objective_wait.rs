@@ -51,6 +51,15 @@ fn objective_bounds_the_wait_by_what_the_upstream_leaves() {
     assert_eq!(uneven, ms(500), "the deviation takes half of the objective at most");
 }
 
+/// The objective is 1 s. Nothing is known about the spread of the first tokens after the first one.
+#[test]
+fn slow_first_token_within_the_objective_leaves_time_to_wait() {
+    let waits = [400, 600, 1_100].map(|took| wait_in_vain(&target(), &[took], Lane::Standard).unwrap());
+    assert!(waits.iter().all(|wait| *wait >= ms(100)), "{waits:?}");
+    let just_in_time = wait_in_vain(&target(), &[980; 50], Lane::Standard).unwrap();
+    assert_eq!(just_in_time, ms(125), "an eighth of the objective");
+}
+
 #[test]
 fn configured_wait_and_batch_lane_are_not_bounded() {
     let with_wait = TargetConfig { wait: Some(ms(9_000)), ..target() };
