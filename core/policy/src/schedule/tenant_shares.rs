@@ -11,9 +11,11 @@
 //!   use. The demand is the mean use over about ten seconds, with that of the waiting calls.
 //! - **Slots.** The tenant has at least its weighted share of the slots, wants half more than that
 //!   ([`EXCESS`]), and only *spare* slots are left: those that the active tenants used at most lately, a
-//!   quarter more, and do not use now. The spare slots of a tenant are at most its share. Slots beyond
-//!   the size of the engine's batch do not count, nor do slots for which the engine has no memory if each
-//!   call needs as much as those in flight. Calls that do not stream count, too.
+//!   quarter more, and do not use now. The spare slots of a tenant are at most its share. Those of all
+//!   tenants are at most what the tenants used together lately, a quarter more, without what tenants
+//!   below their share use now ([`ActiveTenants::spare`]). Slots beyond the size of the engine's batch do
+//!   not count, nor do slots for which the engine has no memory if each call needs as much as those in
+//!   flight. Calls that do not stream count, too.
 //!
 //! A tenant is *active* for half a minute to a minute after its last call arrived, was sent or ended.
 //!
@@ -56,7 +58,7 @@ const ACTIVE_FOR: Duration = Duration::from_secs(30);
 /// The calls of a tenant, in flight and waiting, from which it is held for the spare slots of others, as a
 /// multiple of its share. Fewer calls that happen to arrive together are not delayed.
 const EXCESS: f64 = 1.5;
-/// A tenant that used `n` slots at most has spare slots for `n / SPARE_DIVISOR` more.
+/// For `n` slots that were used at most, `n / SPARE_DIVISOR` more are kept, too.
 const SPARE_DIVISOR: usize = 4;
 
 /// What an upstream can take, as far as tenants share it.
@@ -97,8 +99,37 @@ pub(super) struct TenantUse {
     active_in: u64,
     /// The maximum of the tenant's slots in that period, and in the one before.
     peaks: [usize; 2],
-    /// What the tenant contributes to [`ActiveSums::spare`].
+    /// What the tenant contributes to [`ActiveSums::slots`].
+    slots: SlotCounts,
+}
+
+/// Numbers of slots of one active tenant, or their sums over several tenants.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct SlotCounts {
+    /// The spare slots.
     spare: usize,
+    /// The slots in use, of each tenant at most its share.
+    within_share: usize,
+    /// The slots in use by tenants that use less than their share.
+    below_share: usize,
+}
+
+impl SlotCounts {
+    fn plus(self, other: Self) -> Self {
+        Self {
+            spare: self.spare + other.spare,
+            within_share: self.within_share + other.within_share,
+            below_share: self.below_share + other.below_share,
+        }
+    }
+
+    fn minus(self, other: Self) -> Self {
+        Self {
+            spare: self.spare - other.spare,
+            within_share: self.within_share - other.within_share,
+            below_share: self.below_share - other.below_share,
+        }
+    }
 }
 
 /// The tenants that may be held, and sums over all active tenants.
@@ -118,7 +149,8 @@ pub(super) struct TenantShares {
 
 impl TenantShares {
     pub(super) fn new(now: Instant) -> Self {
-        let active = ActiveTenants { ends: now + ACTIVE_FOR, period: 2, sums: Default::default() };
+        let (ends, sums) = (now + ACTIVE_FOR, Default::default());
+        let active = ActiveTenants { ends, period: 2, sums, peaks: [0; 2] };
         Self { candidates: Vec::new(), active, mean: DecayingMean::default(), call: 0.0, kept_free: 0 }
     }
 }
@@ -156,6 +188,9 @@ struct ActiveTenants {
     period: u64,
     /// The sums of the tenants that were last active in the current period, and in the one before.
     sums: [ActiveSums; 2],
+    /// The maximum of [`SlotCounts::within_share`] of all active tenants together in the current
+    /// period, and in the one before.
+    peaks: [usize; 2],
 }
 
 /// Sums over active tenants.
@@ -163,8 +198,7 @@ struct ActiveTenants {
 struct ActiveSums {
     tenants: usize,
     weight: f64,
-    /// The spare slots.
-    spare: usize,
+    slots: SlotCounts,
 }
 
 impl ActiveTenants {
@@ -177,7 +211,7 @@ impl ActiveTenants {
         if let Some(sums) = self.sums.get_mut(age as usize) {
             sums.tenants -= 1;
             sums.weight -= *weight;
-            sums.spare -= usage.spare;
+            sums.slots = sums.slots.minus(usage.slots);
         }
         usage.peaks = match (age, usage.peaks) {
             (0, [last, before]) => [last.max(*in_flight), before],
@@ -189,15 +223,20 @@ impl ActiveTenants {
         self.sums[0].weight += *weight;
         let share = *weight / self.weight() * slots as f64;
         let peak = usage.peaks[0].max(usage.peaks[1]);
-        usage.spare = (peak + peak / SPARE_DIVISOR).min(share as usize).saturating_sub(*in_flight);
-        self.sums[0].spare += usage.spare;
+        usage.slots = SlotCounts {
+            spare: with_reserve(peak).min(share as usize).saturating_sub(*in_flight),
+            within_share: (*in_flight).min(share as usize),
+            below_share: if (*in_flight as f64) < share { *in_flight } else { 0 },
+        };
+        self.sums[0].slots = self.sums[0].slots.plus(usage.slots);
+        self.peaks[0] = self.peaks[0].max(self.slots().within_share);
     }
 
     fn advance(&mut self, now: Instant) {
         if now >= self.ends {
-            let [last, _] = std::mem::take(&mut self.sums);
+            let ([last, _], [peak, _]) = (std::mem::take(&mut self.sums), std::mem::take(&mut self.peaks));
             let is_next = now < self.ends + ACTIVE_FOR;
-            self.sums[1] = if is_next { last } else { ActiveSums::default() };
+            (self.sums[1], self.peaks[1]) = if is_next { (last, peak) } else { Default::default() };
             self.period += if is_next { 1 } else { 2 };
             self.ends = now + ACTIVE_FOR;
         }
@@ -211,9 +250,25 @@ impl ActiveTenants {
         self.sums[0].weight + self.sums[1].weight
     }
 
+    /// Returns the number of spare slots of all active tenants together.
+    ///
+    /// Light tenants seldom use their own maximum at the same time, so the sum of their spare slots
+    /// can be a multiple of what they use together. The bound is higher than that use by what a tenant
+    /// with a burst has used within its share. What such a tenant uses now is not deducted, because the
+    /// slots are kept for the others.
     fn spare(&self) -> usize {
-        self.sums[0].spare + self.sums[1].spare
+        let (slots, peak) = (self.slots(), self.peaks[0].max(self.peaks[1]));
+        slots.spare.min(with_reserve(peak).saturating_sub(slots.below_share))
     }
+
+    fn slots(&self) -> SlotCounts {
+        self.sums[0].slots.plus(self.sums[1].slots)
+    }
+}
+
+/// Returns the number of slots that are kept for tenants that used `peak` slots at most.
+fn with_reserve(peak: usize) -> usize {
+    peak + peak / SPARE_DIVISOR
 }
 
 impl<W> Queue<W> {
@@ -345,5 +400,20 @@ impl Tenant {
     /// `call` is that of one call, multiplied by its seconds.
     fn demand(&self, now: Instant, call: f64) -> f64 {
         self.usage.mean.get(now) + self.waiting as f64 * call / MEAN_OVER.as_secs_f64()
+    }
+}
+
+#[cfg(test)]
+impl<W> Queue<W> {
+    /// Returns `true` if the sums over active tenants are those of what each of them contributes.
+    pub(super) fn has_exact_active_sums(&self) -> bool {
+        let active = &self.shares.active;
+        let of_age = |age: u64| {
+            let usages = self.tenants.iter().map(|(_, tenant)| &tenant.usage);
+            let usages = usages.filter(|usage| usage.active_in + age == active.period);
+            let counts: Vec<SlotCounts> = usages.map(|usage| usage.slots).collect();
+            (counts.len(), counts.into_iter().fold(SlotCounts::default(), SlotCounts::plus))
+        };
+        [of_age(0), of_age(1)] == active.sums.map(|sums| (sums.tenants, sums.slots))
     }
 }

@@ -134,6 +134,7 @@ impl Engine {
             assert!(!could_go, "{name} has no call, waits, and {slots} slots are not in use");
         }
         let held: Vec<_> = queue.tenants.iter().filter(|(_, tenant)| tenant.is_held()).collect();
+        assert!(queue.has_exact_active_sums());
         let busy = !self.prefilling.is_empty() || capacity.in_flight > 0;
         assert!(held.is_empty() || busy, "an idle upstream holds {held:?}");
     }
@@ -231,6 +232,25 @@ fn calls_that_do_not_stream_leave_spare_slots() {
         .collect();
     // The light tenant used two slots, and uses none now.
     assert_eq!(grants.len(), 14);
+}
+
+/// Twelve tenants make one call every few seconds each, of which two at most are in flight at the same
+/// time.
+#[test]
+fn burst_gets_slots_that_light_tenants_do_not_use_together() {
+    let mut engine = Engine::new(16);
+    for _ in 0..2 {
+        for tenant in ["a", "b", "c", "d", "e", "f", "g", "h", "i", "j", "k", "l"] {
+            engine.call(tenant);
+            engine.run_for(ms(600));
+        }
+    }
+    engine.run_for(Duration::from_secs(5));
+    let ticket = ticket("burst", Lane::Standard, engine.now);
+    let grants: Vec<_> = (0..20)
+        .map_while(|_| engine.scheduler.try_admit(engine.now, &ticket).expect("not refused"))
+        .collect();
+    assert!((12..16).contains(&grants.len()), "{} of 16 slots", grants.len());
 }
 
 #[test]

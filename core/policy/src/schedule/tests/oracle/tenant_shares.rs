@@ -27,6 +27,18 @@ struct Activity {
     period: u64,
     in_flight: usize,
     slots: usize,
+    /// The slots in use by all active tenants, of each at most its share.
+    together: usize,
+}
+
+/// The slots of a tenant after its last event.
+#[derive(Clone, Copy, Default)]
+struct LastUse {
+    in_flight: usize,
+    /// The whole slots of the tenant's share.
+    share: usize,
+    /// Whether the tenant used less than its share.
+    is_below_share: bool,
 }
 
 /// What a tenant uses now.
@@ -66,7 +78,10 @@ impl TenantShares {
             self.period += if age < 2 * PERIOD { 1 } else { 2 };
             self.began = now;
         }
-        self.activity.push(Activity { tenant, period: self.period, in_flight, slots });
+        self.activity.push(Activity { tenant, period: self.period, in_flight, slots, together: 0 });
+        let last_uses = active(&self.activity).into_iter().map(|tenant| self.last_use(tenant));
+        let together: usize = last_uses.map(|last| last.in_flight.min(last.share)).sum();
+        self.activity.last_mut().expect("just added").together = together;
     }
 
     /// Returns the tenants that are held, and the number of slots that are kept free. `limit` is that
@@ -83,7 +98,7 @@ impl TenantShares {
         if active.len() < 2 || capacity.is_infinite() {
             return Default::default();
         }
-        let spare: usize = active.iter().map(|tenant| self.spare(*tenant)).sum();
+        let spare = self.spare_of_all(&active);
         let in_flight: usize = uses.iter().map(|of| of.in_flight).sum();
         let reachable = limit.reachable_slots().min(in_memory);
         let only_spare_left = in_flight + spare >= reachable;
@@ -104,15 +119,38 @@ impl TenantShares {
         ((0..TENANTS.len()).filter(is_held).collect(), spare)
     }
 
+    /// Returns the spare slots of the active tenants: at most a quarter more than they used together in
+    /// the period of the last event and the one before, minus what tenants below their share use.
+    fn spare_of_all(&self, active: &[usize]) -> usize {
+        let period = self.activity.last().map_or(0, |last| last.period);
+        let lately = self.activity.iter().filter(|of| of.period + 1 >= period);
+        let peak = lately.map(|of| of.together).max().unwrap_or(0);
+        let last_uses = active.iter().map(|tenant| self.last_use(*tenant));
+        let used: usize = last_uses.filter(|last| last.is_below_share).map(|last| last.in_flight).sum();
+        let spare: usize = active.iter().map(|tenant| self.spare(*tenant)).sum();
+        spare.min((peak * 5 / 4).saturating_sub(used))
+    }
+
     /// Returns the spare slots of a tenant: a quarter more than it used at most in the period of its
     /// last event and the one before, at most its share, minus what it uses.
     fn spare(&self, tenant: usize) -> usize {
-        let Some(last) = self.activity.iter().rposition(|of| of.tenant == tenant) else { return 0 };
-        let (so_far, last) = (&self.activity[..=last], &self.activity[last]);
-        let lately = so_far.iter().filter(|of| of.tenant == tenant && of.period + 1 >= last.period);
+        let of_tenant = || self.activity.iter().filter(|of| of.tenant == tenant);
+        let period = of_tenant().map(|of| of.period).max().unwrap_or(0);
+        let lately = of_tenant().filter(|of| of.period + 1 >= period);
         let peak = lately.map(|of| of.in_flight).max().unwrap_or(0);
-        let share = weight_of(&[tenant]) * last.slots / weight_of(&active(so_far));
-        (peak * 5 / 4).min(share).saturating_sub(last.in_flight)
+        let last = self.last_use(tenant);
+        (peak * 5 / 4).min(last.share).saturating_sub(last.in_flight)
+    }
+
+    /// Returns the slots of a tenant after its last event, and its share of the slots then.
+    fn last_use(&self, tenant: usize) -> LastUse {
+        let last = self.activity.iter().rposition(|of| of.tenant == tenant);
+        let Some(last) = last else { return LastUse::default() };
+        let weight = weight_of(&active(&self.activity[..=last]));
+        let Activity { in_flight, slots, .. } = self.activity[last];
+        // Multiplied out, so that nothing is rounded.
+        let all = weight_of(&[tenant]) * slots;
+        LastUse { in_flight, share: all / weight, is_below_share: in_flight * weight < all }
     }
 
     /// Returns the tenant's mean use of the first-token capacity.
