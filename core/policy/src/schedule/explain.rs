@@ -87,19 +87,18 @@ impl<W> Scheduler<W> {
         ahead_in_line: usize,
         id: Option<WaiterId>,
     ) -> WaitExplanation {
-        let Ticket { lane, queued_at, .. } = *call.ticket;
+        let Ticket { queued_at, .. } = *call.ticket;
         let mut selector = self.selector(now);
         let (rule, ready) = selector.first_unmet_rule(call, id).unwrap_or((Rule::Turn, None));
         let blocked_since = selector.blocked_since(rule, call);
         let waited = now.saturating_duration_since(queued_at);
-        let weight = self.queue.tenants.get(call.tenant).map_or(1.0, |tenant| tenant.weight);
         let ready = ready.map(|at| at.saturating_duration_since(now));
         let expected = self.expected_wait(now, call, ahead_in_line);
         WaitExplanation {
             rule,
             since: waited.min(now.saturating_duration_since(blocked_since)),
             waited,
-            ahead: self.queue.load.ahead(lane, ahead_in_line, weight),
+            ahead: self.queue.calls_ahead(call, ahead_in_line),
             expected: expected.map(|wait| wait.max(ready.unwrap_or_default())).or(ready),
         }
     }

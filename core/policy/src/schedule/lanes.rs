@@ -28,7 +28,9 @@
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
-use super::{Available, Capacity, FitSet, GrantId, LazyOrder, Line, Requirements, TenantId, WaiterId};
+use super::{
+    Available, Capacity, FitSet, GrantId, LazyOrder, Line, Requirements, TenantId, Ticket, WaiterId,
+};
 use crate::Lane;
 use crate::fairness::{Tag, VirtualTime};
 
@@ -65,12 +67,15 @@ pub(super) struct Head {
     pub(super) age: Instant,
     /// The start tag of the call's first dispatch, or `None` if the call is not a retry.
     pub(super) charged: Option<Tag>,
-    /// The cost of the call in fair queueing. See [`Ticket::cost`](super::Ticket::cost).
+    /// The cost of the call in fair queueing. See [`Ticket::cost`].
     pub(super) cost: f64,
     /// The weight of the tenant in fair queueing.
     pub(super) weight: f64,
     /// The minimum of each requirement over all calls of the line.
     pub(super) least: Requirements,
+    /// The number of calls of the line that the tenant's slot cap permitted when the line was last
+    /// placed.
+    pub(super) calls: usize,
 }
 
 /// The ready lines of one lane. A [`Line`] is the waiting calls of one tenant in the lane. It is
@@ -90,6 +95,8 @@ pub(super) struct ReadyLines {
     dispatched: u64,
     /// The sum of the weights of the tenants that have a ready line in the lane.
     pub(super) weight: f64,
+    /// The sum of [`Head::calls`] of the ready lines.
+    pub(super) calls: usize,
     /// The last call that the lane dispatched early, that is, before higher lanes with waiting
     /// calls, and when. `None` if there is none, or if the slot of that call was released.
     early: Option<(GrantId, Instant)>,
@@ -113,6 +120,18 @@ impl ReadyLines {
     /// ready.
     pub(super) fn first(&self) -> Option<TenantId> {
         Some(self.by_tag.first()?.0.tenant)
+    }
+
+    /// Returns the number of ready lines whose first call goes before that of `line`, which belongs to
+    /// `tenant`. `weight` is the weight of that tenant. If the line is not ready, returns the number as
+    /// if the line became ready now with the call of `ticket` as its first call.
+    pub(super) fn lines_before(&self, tenant: TenantId, weight: f64, line: &Line, ticket: &Ticket) -> usize {
+        let key_now = || {
+            let since = self.entry(ticket.cost / weight);
+            let tag = ticket.charged.unwrap_or_else(|| line.account.start(since));
+            LineKey { tag, age: ticket.queued_at, tenant }
+        };
+        self.by_tag.rank(&line.position.map_or_else(key_now, |position| position.key))
     }
 
     /// Returns the least start tag of the ready lines, except the line of `tenant`. Returns `None`
@@ -210,6 +229,8 @@ impl Lanes {
         let tag = head.charged.unwrap_or_else(|| line.account.start(since));
         let key = LineKey { tag, age: head.age, tenant };
         line.position = Some(LinePosition { key, since, head });
+        let ready = self.lane_mut(lane);
+        ready.calls = ready.calls + head.calls - before.map_or(0, |before| before.head.calls);
         match before {
             // If the line has not moved, its known least requirements stay valid.
             Some(LinePosition { key: old, head: was, .. }) if old == key && was.call == head.call => {
@@ -254,6 +275,7 @@ impl Lanes {
         if let Some(position) = line.position.take() {
             let ready = self.lane_mut(lane);
             ready.by_tag.remove(&position.key);
+            ready.calls -= position.head.calls;
             ready.ages.set(tenant, None);
             if std::mem::take(&mut line.is_debtor) {
                 ready.debtors.set(tenant, None);

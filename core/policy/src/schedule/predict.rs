@@ -4,10 +4,23 @@
 //! slots are released while none is free. It is optimistic: it ignores calls of higher lanes that
 //! arrive later, and is one standard deviation below the mean. There is no prediction until enough
 //! releases were observed.
+//!
+//! # Calls ahead
+//!
+//! A call of another line is ahead only if it may be dispatched when a slot becomes free: its line is
+//! ready, and its tenant's cap permits the call. All such calls of higher lanes are ahead, and in the
+//! lane of the call:
+//!
+//! - the calls of its line that are ahead of it;
+//! - the first call of each other line that precedes its line in fair queueing. Few lines precede that
+//!   of a tenant that was idle;
+//! - for each call of its line that is ahead of it, a round of calls of the other lines, in proportion
+//!   to the weights of their tenants.
 
 use std::time::{Duration, Instant};
 
-use super::{Candidate, Capacity, Rule, Scheduler, Ticket};
+use super::{Candidate, Capacity, Queue, Rule, Scheduler, Ticket};
+use crate::Lane;
 
 /// The number of releases that must be observed before waits are predicted from their pace.
 const MIN_RELEASES: u32 = 32;
@@ -58,7 +71,7 @@ impl<W> Scheduler<W> {
         let Candidate { tenant, ticket: Ticket { lane, .. }, needs } = call;
         let (queue, Capacity { upstream, budgets, limits, .. }) = (&self.queue, &self.capacity);
         let tenant = queue.tenants.get(*tenant)?;
-        let ahead = queue.load.ahead(*lane, in_line, tenant.weight);
+        let ahead = queue.calls_ahead(call, in_line);
         let slots = limits.shortage.and_then(|_| self.pace().until(ahead + 1));
         let tenant_tokens = tenant.tokens.as_ref().map(|tokens| {
             let all = u64::from(needs.tenant_tokens).saturating_mul(in_line as u64 + 1);
@@ -81,6 +94,25 @@ impl<W> Scheduler<W> {
             }
         });
         [slots, tenant_tokens, rates].into_iter().flatten().max()
+    }
+}
+
+impl<W> Queue<W> {
+    /// Returns the expected number of calls that are dispatched before a call with `in_line` waiting
+    /// calls of its tenant and lane ahead. See [the module](self).
+    pub(super) fn calls_ahead(&self, call: &Candidate<'_>, in_line: usize) -> usize {
+        let Candidate { tenant: id, ticket, .. } = *call;
+        let Some(tenant) = self.tenants.get(id) else { return in_line };
+        let higher = Lane::ALL.into_iter().filter(|higher| *higher < ticket.lane);
+        let higher: usize = higher.map(|higher| self.lanes.lane(higher).calls).sum();
+        let (lane, line) = (self.lanes.lane(ticket.lane), &tenant.lines[ticket.lane as usize]);
+        let (calls, weight) = match line.position {
+            Some(position) => (lane.calls - position.head.calls, lane.weight),
+            None => (lane.calls, lane.weight + tenant.weight),
+        };
+        let rounds = (in_line as f64 * weight / tenant.weight).ceil() as usize;
+        let turns = lane.lines_before(id, tenant.weight, line, ticket) + rounds.saturating_sub(in_line);
+        higher + in_line + calls.min(turns)
     }
 }
 

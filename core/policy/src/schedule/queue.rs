@@ -165,16 +165,18 @@ impl<W> Queue<W> {
     pub(super) fn place(&mut self, id: TenantId, lane: Lane) {
         let Some(tenant) = self.tenants.get_mut(id) else { return };
         let may_go = !tenant.is_barred();
+        let below_cap = tenant.cap.saturating_sub(tenant.in_flight);
         let line = &mut tenant.lines[lane as usize];
+        let calls = line.calls.len().min(below_cap);
         let head = line.calls.first().filter(|_| may_go).and_then(|((_, call), needs)| {
             let least = line.calls.least()?;
             // If the head has not changed, its details are still known.
             if let Some(head) = line.position.map(|position| position.head).filter(|head| head.call == call) {
-                return Some(Head { least, ..head });
+                return Some(Head { least, calls, ..head });
             }
             let ticket = &self.waiters.get(call)?.ticket;
             let Ticket { queued_at: age, charged, cost, .. } = *ticket;
-            Some(Head { call, needs, age, charged, cost, weight: tenant.weight, least })
+            Some(Head { call, needs, age, charged, cost, weight: tenant.weight, least, calls })
         });
         self.lanes.place(lane, id, line, head);
     }
@@ -354,16 +356,6 @@ impl Load {
 
     pub(super) fn waiting(&self, lane: Lane) -> usize {
         self.0[lane as usize].waiting
-    }
-
-    /// Returns the expected number of calls that are dispatched before a call with `ahead_in_line`
-    /// calls of its tenant and lane ahead: all calls of higher lanes, and calls of its own lane in
-    /// proportion to the weights of their tenants. `weight` is the weight of the call's tenant.
-    pub(super) fn ahead(&self, lane: Lane, ahead_in_line: usize, weight: f64) -> usize {
-        let higher: usize = self.0.iter().take(lane as usize).map(|load| load.waiting).sum();
-        let load = &self.0[lane as usize];
-        let turns = (ahead_in_line + 1) as f64 * load.weight.max(weight) / weight;
-        higher + load.waiting.min((turns.ceil() as usize).saturating_sub(1))
     }
 
     /// Returns the mean need, in tokens, of the waiting calls of a lane and all higher lanes.

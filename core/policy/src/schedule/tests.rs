@@ -16,6 +16,7 @@ mod limits;
 mod objective_wait;
 mod oracle;
 mod outages;
+mod predicted_waits;
 mod rules;
 mod shared_adaptive;
 mod shares;

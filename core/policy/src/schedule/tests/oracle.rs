@@ -548,6 +548,10 @@ impl Oracle {
         for lane in Lane::ALL {
             let waiting = self.waiting.values().filter(|call| call.ticket.lane == lane).count();
             assert_eq!(view.lanes[lane as usize].waiting, waiting);
+            let queue = &self.scheduler.queue;
+            let ready = queue.tenants.iter().filter_map(|(_, tenant)| tenant.lines[lane as usize].position);
+            let calls: usize = ready.map(|position| position.head.calls).sum();
+            assert_eq!(queue.lanes.lane(lane).calls, calls, "calls of ready lines");
         }
         assert_eq!(view.limit, self.model.slots());
         self.model.check_limit(view.adaptive.as_ref());
@@ -568,6 +572,7 @@ impl Oracle {
             assert!(!self.cools_past(call.ticket.deadline), "{call:?} waits in vain");
             let why = self.scheduler.explain(self.now, call.id.expect("queued")).expect("it waits");
             assert!(why.since <= why.waited, "{why:?}");
+            self.check_ahead(&call, why.ahead);
             let excused = self.excuse(&call) || !self.model.is_back(self.now, &call);
             let closed = view.state != CooldownState::Open;
             let are_kept = self.may_lack_kept_tokens(&call);
@@ -575,6 +580,20 @@ impl Oracle {
                 || (why.rule == Rule::TenantTokens && are_kept);
             assert!(is_so, "{why:?} of {call:?}");
         }
+    }
+
+    /// Checks the number of calls that are expected to be dispatched before a waiting call: at least
+    /// those of its line that are ahead of it, and at most all of its line and those of its lane and
+    /// higher lanes whose tenant is neither at its cap nor held.
+    fn check_ahead(&self, call: &Call, ahead: usize) {
+        let others = || self.waiting.values().filter(|other| other.number != call.number);
+        let in_line = others().filter(|other| same_line(other, call) && self.key(other) < self.key(call));
+        let may_go = |other: &&Call| {
+            let precedes = other.ticket.lane <= call.ticket.lane;
+            same_line(other, call) || (precedes && !self.model.is_barred(other.tenant))
+        };
+        let (least, most) = (in_line.count(), others().filter(may_go).count());
+        assert!((least..=most).contains(&ahead), "{ahead} calls are ahead of {call:?}");
     }
 
     /// Returns a description of an admissible call that waits although [`Oracle::excuse`] returns
