@@ -18,7 +18,7 @@ pub(super) enum Retry {
     At(Instant),
     /// After the expected time in which this many slots are released. If slots are free, but too
     /// many calls await their first token: after the expected time in which this many calls get
-    /// their first token.
+    /// their first token. See [`Scheduler::pace`].
     After(usize),
 }
 

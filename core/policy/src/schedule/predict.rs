@@ -32,8 +32,14 @@ const DEFAULT_INTERVAL: f64 = 1.0;
 /// The paces at which slots and first tokens become available.
 #[derive(Debug, Default)]
 pub(super) struct Paces {
-    /// The pace at which slots are released.
+    /// The pace at which slots are released while none is free.
     slots: Pace,
+    /// The pace at which slots are released while calls wait although a slot is free, because they
+    /// lack tokens, memory or a replica. Only `retry_after` is computed from it.
+    others: Pace,
+    /// When the last slot was released if calls waited then although a slot was free. `None` if none
+    /// waited, if no slot was free, or if no slot was released yet.
+    others_since: Option<Instant>,
     /// The pace at which calls get their first tokens. Observed only if the number of calls that
     /// await their first token is limited.
     first_tokens: Pace,
@@ -45,18 +51,28 @@ impl<W> Scheduler<W> {
     pub(super) fn on_freed(&mut self, now: Instant, rule: Rule) {
         // While the target is closed or recovering, the cool-down sets the pace.
         let is_open = self.is_open();
-        let waits = is_open && !self.queue.lanes.is_empty();
-        let full_since = self.capacity.blocked[rule as usize].since().filter(|_| is_open);
-        let Paces { slots, first_tokens } = &mut self.paces;
-        let pace = if rule == Rule::FirstTokens { first_tokens } else { slots };
-        pace.on_release(now, waits, full_since);
+        let blocked_since = |rule: Rule| self.capacity.blocked[rule as usize].since().filter(|_| is_open);
+        let Paces { slots, others, others_since, first_tokens } = &mut self.paces;
+        if rule == Rule::FirstTokens {
+            return first_tokens.on_release(now, blocked_since(rule));
+        }
+        // At a shared limit, no slot is free if this process uses all slots that it may use.
+        let full_since = blocked_since(Rule::Slots).or(blocked_since(Rule::Share));
+        slots.on_release(now, full_since);
+        let waits = full_since.is_none() && is_open && !self.queue.lanes.is_empty();
+        others.on_release(now, others_since.filter(|_| waits));
+        *others_since = waits.then_some(now);
     }
 
     /// Returns the pace of first tokens if the limit on calls that await their first token is
-    /// reached, otherwise the pace of slots.
+    /// reached, otherwise the pace of slots: while none is free, or while calls wait for something
+    /// else.
     pub(super) fn pace(&self) -> &Pace {
-        let lacks_first_tokens = self.capacity.limits.shortage == Some(Rule::FirstTokens);
-        if lacks_first_tokens { &self.paces.first_tokens } else { &self.paces.slots }
+        match self.capacity.limits.shortage {
+            Some(Rule::FirstTokens) => &self.paces.first_tokens,
+            Some(_) => &self.paces.slots,
+            None => &self.paces.others,
+        }
     }
 
     /// Returns the predicted wait of a call with `in_line` waiting calls of its tenant and lane
@@ -116,17 +132,16 @@ impl<W> Queue<W> {
     }
 }
 
-/// How fast slots are released, or first tokens arrive, while calls wait for them. Either event is
+/// How fast slots are released, or first tokens arrive, while there are too few. Either event is
 /// called a *release* here. `retry_after` and predicted waits are computed from the pace.
 ///
-/// Only the time in which calls lack a slot or a first token counts. The remaining time between two
-/// releases depends on the callers, not on the upstream.
+/// Of the time between two releases, only the part without a free slot counts or, for first tokens, in
+/// which the limit on calls that await theirs is reached. The remaining time depends on the callers, or
+/// on how fast tokens accrue. [`Paces::others`] is the exception.
 #[derive(Debug, Default)]
 pub(super) struct Pace {
     /// When the last release was, or `None` if there was none.
     last: Option<Instant>,
-    /// Whether calls were waiting at the last release.
-    waited: bool,
     /// The number of releases for which the time before was counted.
     seen: u32,
     /// The number of releases for which the time before was counted, where each release reduces the
@@ -138,23 +153,16 @@ pub(super) struct Pace {
 }
 
 impl Pace {
-    /// Records a release. `waits` is `true` if calls wait for slots or first tokens. `full_since`
-    /// is the time since which no slot (or first token) has been available, or `None` if one was.
-    ///
-    /// The time since the last release counts if calls waited at both releases. Otherwise, only the
-    /// part since `full_since` counts, and nothing if that is `None`.
-    pub(super) fn on_release(&mut self, now: Instant, waits: bool, full_since: Option<Instant>) {
-        let since = match self.last {
-            Some(last) if waits && self.waited => Some(last),
-            last => full_since.max(full_since.and(last)),
-        };
+    /// Records a release. Of the time since the last release, only the part since `since` counts, and
+    /// nothing if that is `None`.
+    fn on_release(&mut self, now: Instant, since: Option<Instant>) {
         if let Some(since) = since {
+            let since = self.last.map_or(since, |last| last.max(since));
             let seconds = now.saturating_duration_since(since).as_secs_f64();
             self.seen = self.seen.saturating_add(1);
             self.count += 1.0 - self.count * DECAY;
             self.seconds += seconds - self.seconds * DECAY;
         }
-        self.waited = waits;
         self.last = Some(now);
     }
 

@@ -2,8 +2,13 @@
 
 use std::collections::VecDeque;
 
+use parking_lot::Mutex;
+
 use super::*;
+use crate::budget::RateBudgets;
 use crate::testing::epoch;
+use tidegate_config::{Counting, RateConfig};
+use tidegate_share::{Lease, LeaseTimes, LeaseUpdate};
 
 /// A tenant with a cap of one slot has 60 waiting calls of a higher lane. At most one of them can be
 /// dispatched before a call of another tenant.
@@ -67,4 +72,80 @@ fn call_of_an_idle_tenant_has_no_other_tenant_ahead() {
     held.sent = true;
     scheduler.release(now, held);
     assert_eq!(scheduler.next(now).map(|(who, _)| who), Some("idle"));
+}
+
+fn batch(now: Instant) -> Ticket {
+    let mut ticket = ticket("batch", Lane::Batch, now);
+    (ticket.demand.input, ticket.demand.exact) = (10_000, true);
+    ticket
+}
+
+/// Queues `calls` calls of 10,000 tokens at a target with two slots and 60,000 tokens per minute, and
+/// dispatches 40 of them, about one every twelve seconds. Each holds its slot for one second. Returns
+/// the scheduler and the time, at which the tokens do not suffice for another call.
+fn short_of_tokens(calls: usize, settings: &SchedulerSettings) -> (Scheduler<&'static str>, Instant) {
+    let mut now = epoch();
+    let rates = RateConfig { tpm: Some(60_000), counting: Counting::Actual, ..RateConfig::default() };
+    let budgets = Arc::new(Mutex::new(RateBudgets::new(&rates, now)));
+    let mut scheduler = Scheduler::with(settings, Resources { budgets, kv: None }, now);
+    for _ in 0..calls {
+        scheduler.enqueue(now, batch(now), "batch");
+    }
+    for _ in 0..40 {
+        let mut grant = loop {
+            match scheduler.next(now) {
+                Some((_, grant)) => break grant,
+                None => now = scheduler.next_wake(now).expect("calls wait").max(now + ms(1)),
+            }
+        };
+        now += Duration::from_secs(1);
+        grant.sent = true;
+        scheduler.release(now, grant);
+    }
+    (scheduler, now)
+}
+
+#[test]
+fn time_spent_waiting_for_tokens_is_not_the_pace_of_slots() {
+    let configured = SchedulerSettings { predict: Predict::Deadline, ..settings(2) };
+    let (mut scheduler, now) = short_of_tokens(40, &configured);
+    let without_tokens = ticket("chat", Lane::Interactive, now);
+    let _held = [0, 1].map(|_| admit(&mut scheduler, now, &without_tokens));
+    queue(&mut scheduler, now, without_tokens.clone(), "chat");
+    let brief = Ticket { deadline: now + Duration::from_secs(5), ..without_tokens };
+    let asked = scheduler.try_admit(now, &brief);
+    assert!(matches!(asked, Ok(None)), "no release of a full target was seen: {asked:?}");
+}
+
+#[test]
+fn retry_after_at_a_target_short_of_tokens_follows_its_releases() {
+    let configured = SchedulerSettings { queue: 2, ..settings(2) };
+    let (mut scheduler, now) = short_of_tokens(42, &configured);
+    let refusal = scheduler.try_admit(now, &batch(now)).expect_err("the queue is full");
+    assert_eq!(refusal.reason, Reason::QueueFull);
+    let delay = refusal.retry_after.expect("always said");
+    assert!((Duration::from_secs(27)..Duration::from_secs(50)).contains(&delay), "three calls in {delay:?}");
+}
+
+/// This process may use one of two slots of a shared limit. Its calls release the slot every second.
+#[test]
+fn pace_of_slots_is_known_while_other_processes_use_the_rest() {
+    let mut now = epoch();
+    let configured = SchedulerSettings { predict: Predict::Deadline, ..settings(2) };
+    let mut scheduler = Scheduler::new(&configured, now);
+    let mut lease = Lease::new(2, false, LeaseTimes::LOCAL);
+    lease.on_update(now, LeaseUpdate { granted: 1, cap: 2, ..LeaseUpdate::default() });
+    scheduler.share(lease, Lease::new(2, false, LeaseTimes::LOCAL));
+    let mut held = admit(&mut scheduler, now, &ticket("a", Lane::Standard, now));
+    for _ in 0..100 {
+        queue(&mut scheduler, now, ticket("a", Lane::Standard, now), ());
+    }
+    for _ in 0..40 {
+        now += Duration::from_secs(1);
+        scheduler.release(now, held);
+        held = scheduler.next(now).expect("calls wait").1;
+    }
+    let brief = Ticket { deadline: now + Duration::from_secs(5), ..ticket("a", Lane::Standard, now) };
+    let refusal = scheduler.try_admit(now, &brief).expect_err("sixty calls are ahead");
+    assert_eq!(refusal.reason, Reason::PredictedWait);
 }
