@@ -233,13 +233,15 @@ fn check_store(share: &ShareConfig, given: &Given<'_>) {
 }
 
 impl Config {
-    /// Returns a target whose limits cannot be shared, because it refuses calls instead of queueing them: a
-    /// process gets its part on demand, which takes a moment.
-    pub fn unshareable_target(&self) -> Option<&TargetConfig> {
+    /// Returns the name of a target or tool whose limits cannot be shared, because it refuses calls instead of
+    /// queueing them: a process gets its part on demand, which takes a moment.
+    pub fn unshareable(&self) -> Option<&str> {
         let refuses = |target: &&TargetConfig| {
             target.on_full == OnFull::Refuse && (target.pool.is_none() || self.rates_of(target).is_limited())
         };
-        self.targets.iter().find(refuses)
+        let target = self.targets.iter().find(refuses).map(|target| &*target.name);
+        let tool = || self.tools.iter().find(|(_, tool)| tool.on_full == OnFull::Refuse);
+        target.or_else(|| tool().map(|(name, _)| name.as_str()))
     }
 
     /// Returns `true` if processes can share the rates of a target, because no target that uses them
@@ -267,10 +269,10 @@ impl Config {
     }
 
     /// Shares limits among the forked children of one process, as the group `name`, unless the
-    /// configuration says which processes share. Has no effect if there is a
-    /// [`Config::unshareable_target`].
+    /// configuration says which processes share. Has no effect if a target or tool is
+    /// [`Config::unshareable`].
     pub fn share_among_forked(&mut self, name: &str) {
-        if self.share.store == ShareStore::Auto && self.unshareable_target().is_none() {
+        if self.share.store == ShareStore::Auto && self.unshareable().is_none() {
             self.share = ShareConfig { store: ShareStore::Local, name: name.into(), ..self.share.clone() };
         }
     }

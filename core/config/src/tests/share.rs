@@ -77,3 +77,16 @@ fn invalid_stores_say_what_to_do() {
         assert!(!error.contains("secret"), "{error}");
     }
 }
+
+/// A process asks for slots only while calls wait, so a tool that refuses calls would never get one.
+#[test]
+fn refusing_tool_keeps_forked_processes_from_sharing() {
+    let forked = |tool: serde_json::Value| {
+        let mut config = Config::from_json(json!({"targets": {"llm": 4}, "tools": {"shell": tool}})).unwrap();
+        config.share_among_forked("children");
+        (config.share.store.clone(), config.unshareable().map(str::to_owned))
+    };
+    assert_eq!(forked(json!({"cap": 1})), (ShareStore::Local, None));
+    let refusing = json!({"cap": 1, "on_full": "refuse"});
+    assert_eq!(forked(refusing), (ShareStore::Auto, Some("shell".to_owned())));
+}

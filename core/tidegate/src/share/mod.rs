@@ -100,7 +100,7 @@ impl Share {
     /// Creates the shared limits of a gate. Returns `None` if the configuration shares none.
     ///
     /// # Errors
-    /// `Config` if a target with a shared cap refuses calls instead of queueing them, because each
+    /// `Config` if a target or tool with a shared cap refuses calls instead of queueing them, because each
     /// process gets its slots on demand, which takes a moment. Also if the store cannot be used on this
     /// system or with this build, and if the password of the store is missing.
     pub(crate) fn new(config: &Config) -> Result<Option<Arc<Self>>, Error> {
@@ -132,9 +132,9 @@ impl Share {
                 return Err(Error::config(problem));
             }
         };
-        if let Some(target) = config.unshareable_target() {
+        if let Some(name) = config.unshareable() {
             let problem = "a shared limit cannot be combined with `on_full = \"refuse\"`, because a process asks for its part while a call waits: set `wait = \"100ms\"` instead";
-            return Err(Error::config(problem).at(&target.name));
+            return Err(Error::config(problem).at(&name.into()));
         }
         Ok(Some(Arc::new(Self { strict: share.strict, times, commands, start: Mutex::new(Some(start)) })))
     }
