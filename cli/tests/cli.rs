@@ -331,6 +331,15 @@ fn check_prints_which_caps_processes_share() {
 }
 
 #[test]
+fn check_rejects_a_share_of_a_target_that_refuses_calls() {
+    let output = check("share = \"local\"\n[targets.llm]\ncap = 4\non_full = \"refuse\"\n");
+    assert_eq!(output.status.code(), Some(2));
+    let error = String::from_utf8_lossy(&output.stderr);
+    let expected = ":4: targets.llm.on_full: \"refuse\" cannot be combined with \"share\"";
+    assert!(error.contains(expected), "{error}");
+}
+
+#[test]
 fn check_prints_the_proxies_of_the_environment_without_credentials() {
     let file = std::env::temp_dir().join(format!("tidegate-proxies-{}.toml", std::process::id()));
     std::fs::write(&file, "").unwrap();

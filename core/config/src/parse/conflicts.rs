@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use super::target::ParsedTarget;
 use crate::matching::{CoverIndex, TargetRule};
 use crate::schema::Given;
-use crate::{Lane, Predict, TargetConfig};
+use crate::{Config, Lane, OnFull, Predict, TargetConfig};
 
 /// Reports each time limit and objective of a target (`wait`, `first_token`, `ttft`, `tpot`, and
 /// the `wait` and `ttft` of lanes) that is longer than the `deadline` of the target, because the
@@ -38,6 +38,40 @@ pub(super) fn check_objective(given: &Given<'_>, target: &TargetConfig) {
 /// Returns `true` if the target or one of its lanes has an objective for the time to first token.
 pub(super) fn has_objective(target: &TargetConfig) -> bool {
     target.ttft.is_some() || target.lanes.iter().any(|lane| lane.ttft.is_some())
+}
+
+/// Reports each target and tool that refuses calls instead of queueing them, if several processes share its
+/// limits. `config` must have been read from `top` without a problem, so that it has each target of `top`.
+pub(super) fn check_shared(top: &Given<'_>, config: &Config) {
+    if !config.share.is_on() {
+        return;
+    }
+    let targets = top.get("targets").map(|given| given.named()).unwrap_or_default();
+    for ((_, given), target) in targets.iter().zip(&config.targets) {
+        if config.is_unshareable(target) {
+            reject_refusing(given);
+        }
+    }
+    let tools = top.get("tools").map(|given| given.named()).unwrap_or_default();
+    for (_, given) in tools.iter().filter(|(name, _)| refuses(config, name)) {
+        reject_refusing(given);
+    }
+}
+
+/// Returns `true` if the tool `name` refuses calls instead of queueing them.
+fn refuses(config: &Config, name: &str) -> bool {
+    config.tools.get(name).is_some_and(|tool| tool.on_full == OnFull::Refuse)
+}
+
+/// Reports `on_full` of a target or tool whose limits are shared: at its own key, or at the target if it has
+/// inherited the key.
+fn reject_refusing(given: &Given<'_>) {
+    let own = given.get("on_full");
+    let key = if own.is_some() { "" } else { "on_full = " };
+    own.as_ref().unwrap_or(given).reject(format!(
+        "{key}\"refuse\" cannot be combined with \"share\", because a process gets its part of a limit while \
+         calls wait; set on_full = \"wait\" and a short \"wait\", such as \"100ms\""
+    ));
 }
 
 /// Reports each target that no request can reach, because an earlier target matches all of its

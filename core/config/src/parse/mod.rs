@@ -100,6 +100,7 @@ fn read_config(root: &Node, problems: &Problems) -> Config {
     (config.targets, config.default_target) = target::read_targets(top.get("targets"), defaults, base);
     if problems.count() == 0 {
         rates::check_unused(&top, &config);
+        conflicts::check_shared(&top, &config);
     }
     config
 }

@@ -236,12 +236,15 @@ impl Config {
     /// Returns the name of a target or tool whose limits cannot be shared, because it refuses calls instead of
     /// queueing them: a process gets its part on demand, which takes a moment.
     pub fn unshareable(&self) -> Option<&str> {
-        let refuses = |target: &&TargetConfig| {
-            target.on_full == OnFull::Refuse && (target.pool.is_none() || self.rates_of(target).is_limited())
-        };
-        let target = self.targets.iter().find(refuses).map(|target| &*target.name);
+        let target =
+            self.targets.iter().find(|target| self.is_unshareable(target)).map(|target| &*target.name);
         let tool = || self.tools.iter().find(|(_, tool)| tool.on_full == OnFull::Refuse);
         target.or_else(|| tool().map(|(name, _)| name.as_str()))
+    }
+
+    /// Returns `true` if the limits of a target cannot be shared. A pool without rates shares no limits.
+    pub(crate) fn is_unshareable(&self, target: &TargetConfig) -> bool {
+        target.on_full == OnFull::Refuse && (target.pool.is_none() || self.rates_of(target).is_limited())
     }
 
     /// Returns `true` if processes can share the rates of a target, because no target that uses them

@@ -7,8 +7,8 @@ use serde_json::json;
 use super::FULL;
 use crate::{
     AdaptiveConfig, Budget, Config, CostRule, Counting, Decrease, Detector, HeaderPolicy, Lane, LaneSettings,
-    LimitConfig, LimitSettings, Mode, OnFull, Percentile, Predict, Retry, Share, Target, TargetConfig,
-    Tenant, Tokenizer, Tool, Transport,
+    LimitConfig, LimitSettings, Mode, OnFull, Percentile, Predict, Retry, Share, ShareStore, Target,
+    TargetConfig, Tenant, Tokenizer, Tool, Transport,
 };
 
 fn secs(seconds: u64) -> Duration {
@@ -125,7 +125,7 @@ fn builder_and_file_give_the_same_configuration() {
                 .rps(0.5)
                 .limit(LimitSettings::new().detector(Detector::Percentile(Percentile::default()))),
         )
-        .share(Share::local().name("web_1").strict(true))
+        .share(Share::default().store(ShareStore::Off).name("web_1").strict(true))
         .transport(
             Transport::new()
                 .connect(secs(3))

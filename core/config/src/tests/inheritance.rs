@@ -74,7 +74,7 @@ fn every_key_of_a_file_is_read() {
         }
     );
     let share = ShareConfig {
-        store: ShareStore::Local,
+        store: ShareStore::Off,
         name: "web_1".into(),
         strict: true,
         ..ShareConfig::default()

@@ -105,7 +105,7 @@ search = { cap = 4, queue = 16, wait = "5s", rpm = 90, latency = "200ms" }
 shell = { cap = 1, on_full = "refuse", rps = 0.5, limit = { detector = "percentile" } }
 
 [share]
-store = "local"
+store = "off"
 name = "web_1"
 strict = true
 

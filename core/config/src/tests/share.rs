@@ -90,3 +90,31 @@ fn refusing_tool_keeps_forked_processes_from_sharing() {
     let refusing = json!({"cap": 1, "on_full": "refuse"});
     assert_eq!(forked(refusing), (ShareStore::Auto, Some("shell".to_owned())));
 }
+
+#[test]
+fn limits_of_what_refuses_calls_are_not_shared() {
+    let error = |text: &str| Config::from_toml(text).map(drop).map_err(|error| error.to_string());
+    let text = "\"refuse\" cannot be combined with \"share\", because a process gets its part of a limit \
+                while calls wait; set on_full = \"wait\" and a short \"wait\", such as \"100ms\"";
+
+    let all = "share = \"local\"\n[defaults]\non_full = \"refuse\"\n[targets]\nopenai = 4\n\
+               [targets.llm]\nurl = \"http://h\"\non_full = \"refuse\"\n[tools.shell]\ncap = 1\non_full = \"refuse\"\n";
+    let expected = format!(
+        "line 5: targets.openai: on_full = {text}\nline 8: targets.llm.on_full: {text}\n\
+         line 11: tools.shell.on_full: {text}"
+    );
+    assert_eq!(error(all), Err(expected));
+
+    let pool = "pool.replicas = [\"http://h\"]\non_full = \"refuse\"\n";
+    let rates = [
+        format!("[targets.llm]\nrpm = 60\n{pool}"),
+        format!("[budgets.account]\nrpm = 60\n[targets.llm]\nbudget = \"account\"\n{pool}"),
+    ];
+    for limited in rates {
+        assert!(error(&format!("share = \"redis://h\"\n{limited}")).unwrap_err().contains(text), "{limited}");
+        assert_eq!(error(&format!("share = \"off\"\n{limited}")), Ok(()));
+        assert_eq!(error(&limited), Ok(()));
+    }
+    // Only where calls are sent is shared.
+    assert_eq!(error(&format!("share = \"local\"\n[targets.llm]\n{pool}")), Ok(()));
+}
